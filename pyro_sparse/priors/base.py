@@ -1,0 +1,176 @@
+"""The contract every weight prior keeps: a Pyro program for W, and whatever closed forms it happens to have.
+
+A statistician adds a prior by subclassing :class:`Prior` and writing :meth:`Prior.distribution`, the marginal density
+of one weight. Everything else has a default. A prior with more structure also says how its hyper-parameters are
+updated (:meth:`Prior.update`), how a weight is shrunk (:meth:`Prior.prox`), and how probable an edge is
+(:meth:`Prior.edge_log_odds`). Shapes: R restarts, G features, K factors; weights are (R, G, K).
+:class:`pyro_sparse.testing.PriorTestCase` checks that the pieces agree with each other.
+"""
+
+from __future__ import annotations
+
+import pyro
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+
+__all__ = ["Prior"]
+
+
+class Prior(nn.Module):
+    r"""A prior over the weights W of shape (restart, feature, factor).
+
+    Only :meth:`distribution` must be written. Hyper-parameters that change during a fit are buffers whose leading
+    dimension is the restart, so that they follow ``state_dict``, ``.to(device)`` and ``.to(dtype)``.
+
+    Attributes
+    ----------
+    site : str
+        Name of the Pyro sample site.
+    allowed : Tensor
+        Boolean mask of shape (G, K): the edges that exist. Forbidden edges carry no prior density and are not counted.
+    n_features, n_factors, n_restarts : int
+        G, K and R, known after :meth:`setup`.
+    n_samples : int or None
+        N, when it was told to :meth:`setup`.
+    """
+
+    site: str = "W"
+    allowed: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_features = self.n_factors = self.n_restarts = 1
+        self.n_samples: int | None = None
+        self.register_buffer("allowed", torch.ones(1, 1, dtype=torch.bool))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape (R, G, K) of the weights."""
+        return self.n_restarts, self.n_features, self.n_factors
+
+    def setup(
+        self,
+        n_features: int,
+        n_factors: int,
+        n_restarts: int = 1,
+        n_samples: int | None = None,
+        allowed: Tensor | None = None,
+    ) -> None:
+        """Learn the sizes and allocate buffers; called once before a fit. Subclasses call ``super().setup(...)`` first.
+
+        Parameters
+        ----------
+        n_features, n_factors, n_restarts : int
+            G, K and R.
+        n_samples : int, optional
+            N; scales that are set to "auto" may depend on it.
+        allowed : Tensor, optional
+            Boolean (G, K); False marks a forbidden edge. Default: every edge is allowed.
+
+        Raises
+        ------
+        ValueError
+            If a size is below one, or the mask has another shape than (G, K).
+        """
+        sizes = {"n_features": n_features, "n_factors": n_factors, "n_restarts": n_restarts}
+        if n_samples is not None:
+            sizes["n_samples"] = n_samples
+        for name, value in sizes.items():
+            if int(value) != value or value < 1:
+                raise ValueError(f"{name} is {value!r}; it must be an integer of at least 1.")
+        self.n_features, self.n_factors, self.n_restarts = int(n_features), int(n_factors), int(n_restarts)
+        self.n_samples = None if n_samples is None else int(n_samples)
+        if allowed is None:
+            allowed = torch.ones(self.n_features, self.n_factors, dtype=torch.bool)
+        allowed = torch.as_tensor(allowed)
+        if tuple(allowed.shape) != (self.n_features, self.n_factors):
+            raise ValueError(
+                f"allowed has shape {tuple(allowed.shape)}; it must be (n_features, n_factors) = "
+                f"{(self.n_features, self.n_factors)}, True where an edge may exist."
+            )
+        self.allowed = allowed.to(device=self.allowed.device, dtype=torch.bool)
+
+    def distribution(self) -> TorchDistribution:
+        """Marginal density of one weight at the current hyper-parameters.
+
+        Returns
+        -------
+        pyro.distributions.TorchDistribution
+            Event shape (), batch shape broadcastable to (R, G, K).
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define distribution(); return the Pyro distribution of one weight, "
+            "with a batch shape that broadcasts to (restart, feature, factor)."
+        )
+
+    def forward(self) -> Tensor:
+        """The Pyro program: draw W of shape (R, G, K) at ``self.site``, inside the caller's restart plate.
+
+        The caller opens ``pyro.plate("restart", R, dim=-1)``; the log density of the site then has shape (R,).
+        """
+        weight = self.distribution().expand(torch.Size(self.shape))
+        if not bool(self.allowed.all()):
+            weight = weight.mask(self.allowed)
+        return pyro.sample(self.site, weight.to_event(2))
+
+    def log_density(self, weights: Tensor) -> Tensor:
+        """Log prior density of the allowed weights (R, G, K), summed to shape (R,)."""
+        each = self.distribution().log_prob(weights)
+        return torch.where(self.allowed, each, torch.zeros_like(each)).sum((-2, -1))
+
+    def log_hyper(self) -> Tensor:
+        """Log prior density of the hyper-parameters at their current values, shape (R,); zero by default."""
+        device = self.allowed.device
+        floating = [b for b in self.buffers() if b.is_floating_point()]
+        dtype = floating[0].dtype if floating else torch.get_default_dtype()
+        return torch.zeros(self.n_restarts, dtype=dtype, device=device)
+
+    def update(self, weights: Tensor, prob: Tensor | None = None) -> None:
+        """Move the hyper-parameters given the weights (R, G, K): one EM step. Default: nothing to update.
+
+        Parameters
+        ----------
+        weights : Tensor
+            Current W, shape (R, G, K).
+        prob : Tensor, optional
+            Edge probabilities (R, G, K) to use instead of this prior's own E-step.
+        """
+
+    def prox(self, weights: Tensor, step: Tensor | float) -> Tensor | None:
+        r"""Proximal map of ``step`` times minus the log density, element by element.
+
+        .. math:: \arg\min_w \tfrac12 (w - v)^2 - \text{step}\,\log p(w)
+
+        Parameters
+        ----------
+        weights : Tensor
+            v, shape (R, G, K).
+        step : Tensor or float
+            Step size, broadcastable to (R, G, K).
+
+        Returns
+        -------
+        Tensor or None
+            None (the default) says there is no closed form; the training loop then follows the gradient.
+        """
+        return None
+
+    def edge_log_odds(self, weights: Tensor) -> Tensor | None:
+        """Log posterior odds that each edge is present given its weight, (R, G, K); None where that has no meaning."""
+        return None
+
+    def anneal(self, progress: float) -> None:
+        """Move along the prior's ladder, ``progress`` from 0 (start) to 1 (the prior as specified). Default: none."""
+
+    def active_factors(self, weights: Tensor) -> Tensor:
+        """Which factors are in use: at least one allowed edge more probable than not, or, without edge odds, non-zero.
+
+        Returns
+        -------
+        Tensor
+            Boolean, shape (R, K).
+        """
+        odds = self.edge_log_odds(weights)
+        present = weights != 0 if odds is None else odds > 0
+        return (present & self.allowed).any(-2)
