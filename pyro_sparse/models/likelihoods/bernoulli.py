@@ -1,0 +1,41 @@
+"""Yes/no data through a logit link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from .base import Likelihood, masked, observed, refuse_where
+
+__all__ = ["Bernoulli"]
+
+
+class Bernoulli(Likelihood):
+    r"""Yes/no data: :math:`x_{ij} \sim \mathrm{Bernoulli}(\mathrm{logit}^{-1} f_{ij})`; columns hold 0, 1 and NaN."""
+
+    name = "bernoulli"
+
+    def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
+        refuse_where(
+            ~np.isin(x, (0.0, 1.0)) & ~np.isnan(x),
+            x,
+            feature_names,
+            f'likelihood="{self.name}" wants 0, 1 or NaN',
+            'Recode the column to 0/1, or use likelihood="normal" or "poisson".',
+        )
+
+    def start(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x, seen = observed(x, mask)
+        return torch.logit((x.sum(0) + 0.5) / (seen.sum(0) + 1.0))
+
+    def forward(
+        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
+    ) -> dist.Distribution:
+        return masked(dist.Bernoulli(logits=f), mask)
+
+    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+        return torch.sigmoid(f)

@@ -1,0 +1,282 @@
+"""Counts: Poisson and negative binomial (log link, size factors), multinomial rows (softmax over features).
+
+Sequencing depth, document length, number of ratings: each row carries an exposure, by default from its total, so
+that factors speak of composition.  The training table sets the yardstick for the totals of later tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor, nn
+from torch.distributions import constraints
+from torch.nn import functional as F
+
+from .base import Likelihood, column_mean, masked, observed, refuse_where, standardise
+from .bernoulli import Bernoulli
+
+__all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
+
+LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
+LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses its digits in float32
+
+
+def soft_range(x: Tensor, low: float, high: float) -> Tensor:
+    """The identity inside ``(low, high)``, bent smoothly towards the ends, with a gradient everywhere."""
+    return x + F.softplus(low - x) - F.softplus(x - high)
+
+
+class _Counts(Likelihood):
+    """What the count likelihoods share: the data check, row totals, a log link."""
+
+    uses_exposure = True
+
+    def setup(self, n_features: int, n_restarts: int = 1) -> None:
+        self.register_buffer(
+            "share", torch.zeros(n_features)
+        )  # of each column in the training table's grand total
+        self.register_buffer("typical_total", torch.zeros(()))  # median row total there; 0 = not seen yet
+        self.share: Tensor
+        self.typical_total: Tensor
+
+    def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
+        with np.errstate(invalid="ignore"):
+            bad = (x < 0) | (x != np.round(x))
+        refuse_where(
+            bad & ~np.isnan(x),
+            x,
+            feature_names,
+            f'likelihood="{self.name}" wants whole numbers >= 0 (counts) or NaN',
+            'Give the raw counts, before any normalising or logarithm, or use likelihood="normal".',
+        )
+
+    def totals(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        r"""Total count (N,) of each row; where cells are missing, scaled up by the share of the columns seen.
+
+        :math:`n_i = \sum_j m_{ij} x_{ij} / \sum_j m_{ij} s_j`, with s the columns' shares in the table of the first
+        call after `setup` (the training table), so that new rows are measured by the same yardstick.
+        """
+        x, seen = observed(x, mask)
+        first = not bool(self.typical_total > 0)
+        if first:
+            share = column_mean(x, seen)
+            share = share + 1e-6 * share.mean() + torch.finfo(x.dtype).tiny
+            self.share = (share / share.sum()).to(self.share)
+        covered = (seen * self.share.to(x)).sum(1)
+        totals = x.sum(1) / torch.where(covered > 0, covered, torch.ones_like(covered))
+        if first:
+            some = totals[totals > 0]
+            self.typical_total = (some.median() if len(some) else torch.ones(())).to(self.typical_total)
+        return totals
+
+    def default_exposure(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        """Size factors (N,): row totals over their median in the training table; an empty row counts as half a count.
+
+        See `totals` for rows with missing cells and for new tables.
+        """
+        totals = self.totals(x, mask)
+        return totals.clamp(min=0.5) / self.typical_total.to(totals)
+
+    def start(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        exposure = self.default_exposure(x, mask)
+        x, seen = observed(x, mask)
+        at_risk = seen.sum(0) if exposure is None else (seen * exposure[:, None]).sum(0)
+        return torch.log((x.sum(0) + 0.5) / (at_risk + 1.0))
+
+    def gaussianise(self, x: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None) -> Tensor:
+        """``log1p`` of the counts divided by the row's size factor, z-scored; missing cells 0."""
+        if exposure is None:
+            exposure = self.default_exposure(x, mask)
+        x, seen = observed(x, mask)
+        scaled = x if exposure is None else x / exposure[:, None].to(x)
+        return standardise(torch.log1p(scaled), seen)
+
+    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+        return self._log_rate(f, exposure).exp()
+
+    @staticmethod
+    def _log_rate(f: Tensor, exposure: Tensor | None) -> Tensor:
+        return soft_range(f if exposure is None else f + exposure.to(f).log().unsqueeze(-1), *LOG_RATE_RANGE)
+
+
+class Poisson(_Counts):
+    r"""Counts with variance equal to their mean: :math:`x_{ij} \sim \mathrm{Poisson}(s_i e^{f_{ij}})`.
+
+    Parameters
+    ----------
+    size_factors : bool
+        Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that factors speak
+        of composition, not of depth; False sets ``s_i = 1``.
+
+    Notes
+    -----
+    The log rate is bent smoothly into (−30, 25): no overflow, no zero rate, no dead gradient.
+    """
+
+    name = "poisson"
+
+    def __init__(self, size_factors: bool = True) -> None:
+        super().__init__()
+        self.size_factors = bool(size_factors)
+
+    def default_exposure(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        return super().default_exposure(x, mask) if self.size_factors else None
+
+    def forward(
+        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
+    ) -> dist.Distribution:
+        return masked(dist.Poisson(self._log_rate(f, exposure).exp()), mask)
+
+
+class NegativeBinomial(Poisson):
+    r"""Counts with more variance than Poisson, one dispersion per feature.
+
+    .. math:: x_{ij} \sim \mathrm{NB}(\mu_{ij} = s_i e^{f_{ij}}, \theta_j), \qquad
+              \operatorname{var} x = \mu + \mu^2/\theta, \qquad \theta_j^{-1/2} \sim \mathrm{HalfNormal}(\tau).
+
+    Equivalently Poisson with a gamma-distributed rate whose coefficient of variation is ``extra_cv`` = θ^(−1/2):
+    0 is Poisson, and the prior's mode.
+
+    Parameters
+    ----------
+    size_factors : bool
+        As in `Poisson`.
+    prior_scale : float
+        τ, the prior scale of ``extra_cv``.
+    init : float
+        Starting value of ``extra_cv``.
+    """
+
+    name = "negative_binomial"
+
+    def __init__(self, size_factors: bool = True, prior_scale: float = 1.0, init: float = 0.5) -> None:
+        super().__init__(size_factors)
+        if not (prior_scale > 0 and init > 0):
+            raise ValueError(
+                f"NegativeBinomial: prior_scale and init must be positive, got {prior_scale} and {init}."
+            )
+        self.prior_scale, self.init = float(prior_scale), float(init)
+
+    def setup(self, n_features: int, n_restarts: int = 1) -> None:
+        super().setup(n_features, n_restarts)
+        self.log_theta = nn.Parameter(torch.full((n_restarts, 1, n_features), -2.0 * math.log(self.init)))
+
+    def _theta(self) -> Tensor:
+        return soft_range(self.log_theta, *LOG_THETA_RANGE).exp()
+
+    def priors(self) -> dict[str, dist.Distribution]:
+        return {"extra_cv": dist.HalfNormal(torch.full_like(self.log_theta, self.prior_scale)).to_event(2)}
+
+    def values(self) -> dict[str, Tensor]:
+        return {"extra_cv": self._theta() ** -0.5}
+
+    def forward(
+        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
+    ) -> dist.Distribution:
+        theta = self._theta()
+        return masked(dist.NegativeBinomial(theta, logits=self._log_rate(f, exposure) - theta.log()), mask)
+
+
+class Multinomial(_Counts):
+    r"""A row as one draw of n_i items from the features: :math:`x_i \sim \mathrm{Multinomial}(n_i, \mathrm{softmax} f_i)`.
+
+    The total n_i of a row is given (its own sum); missing features are dropped from the softmax.  ``exposure`` is the
+    total that `mean` and sampling use (default 1: `mean` returns probabilities); `log_prob` does not need it.
+
+    Notes
+    -----
+    `log_prob` includes the coefficient :math:`n!/\prod x_j!`; published "log losses" of the MovieLens kind leave it out.
+    """
+
+    name = "multinomial"
+
+    def default_exposure(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        """Total count (N,) of each row over all features (see `totals` for missing cells)."""
+        return self.totals(x, mask)
+
+    def start(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        start = super().start(x, mask)
+        return start - start.mean()  # softmax does not see a common shift
+
+    def gaussianise(self, x: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None) -> Tensor:
+        return super().gaussianise(x, mask, _Counts.default_exposure(self, x, mask))
+
+    def forward(
+        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
+    ) -> dist.Distribution:
+        """Distribution with batch shape (R, B) and event shape (G,), over the features in ``mask`` only."""
+        return MultinomialCounts(f if mask is None else f.masked_fill(~mask.bool(), -1e30), exposure)
+
+    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+        share = torch.softmax(f, -1)
+        return share if exposure is None else share * exposure.to(f).unsqueeze(-1)
+
+
+class Categorical(Multinomial):
+    """One-hot or implicit-feedback rows (watched or not): `Multinomial` on a table of 0, 1 and NaN."""
+
+    name = "categorical"
+    _refuse = Bernoulli._refuse
+
+
+class MultinomialCounts(TorchDistribution):
+    r"""Multinomial whose total may differ from row to row.
+
+    .. math:: \log p(x) = \log n! - \sum_j \log x_j! + \sum_j x_j \log \mathrm{softmax}(f)_j, \qquad n = \sum_j x_j
+
+    torch's own refuses to sample unequal totals.  As there, `log_prob` conditions on the total of the value it is given.
+
+    Parameters
+    ----------
+    logits : Tensor of shape (..., G)
+    total_count : Tensor broadcastable to (...), optional
+        Totals for `sample` and `mean`, rounded to whole numbers; default 1.
+    """
+
+    arg_constraints = {"logits": constraints.real_vector}
+    support = constraints.independent(constraints.nonnegative, 1)
+
+    def __init__(
+        self, logits: Tensor, total_count: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        batch = logits.shape[:-1]
+        self.logits = logits.log_softmax(-1)
+        total = logits.new_ones(()) if total_count is None else total_count.to(logits).round()
+        self.total_count = total.expand(batch)
+        super().__init__(batch, logits.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> MultinomialCounts:
+        batch = torch.Size(batch_shape)
+        return MultinomialCounts(
+            self.logits.expand(batch + self.event_shape), self.total_count.expand(batch), validate_args=False
+        )
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count.unsqueeze(-1) * self.logits.exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        coefficient = torch.lgamma(value.sum(-1) + 1) - torch.lgamma(value + 1).sum(-1)
+        return coefficient + (value * self.logits).sum(-1)
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        """Whole-number draws, one feature at a time: each takes a binomial share of what the earlier ones left."""
+        shape = self._extended_shape(sample_shape)
+        p = self.logits.exp().expand(shape)
+        odds = p / p.flip(-1).cumsum(-1).flip(-1).clamp(min=torch.finfo(p.dtype).tiny)
+        left = self.total_count.expand(shape[:-1]).clone()
+        draw = torch.empty(shape, dtype=p.dtype, device=p.device)
+        for j in range(shape[-1] - 1):
+            draw[..., j] = torch.binomial(left, odds[..., j].clamp(max=1.0).contiguous())
+            left = left - draw[..., j]
+        draw[..., -1] = left
+        return draw
