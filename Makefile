@@ -1,0 +1,58 @@
+# Every target sets up what it needs: `make demo` on a fresh machine is one command.
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+# One thread per process: the models are small, and several processes share the cores.
+export OMP_NUM_THREADS ?= 1
+export MPLBACKEND ?= Agg
+
+.PHONY: help demo test slow lint types docs notebooks bench wheel clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+.venv/.stamp: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: .venv/.stamp  ## fit the breast-cancer measurements; writes demo/report.html and demo/edges.csv
+	OMP_NUM_THREADS=2 $(BIN)/pyro-sparse demo --out demo
+
+test: .venv/.stamp  ## the quick tests and the doctests
+	$(BIN)/python -m pytest -q -n $(JOBS)
+
+slow: .venv/.stamp  ## the slow tests
+	$(BIN)/python -m pytest -q -n $(JOBS) -m slow --durations=10
+
+lint: .venv/.stamp  ## ruff: lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.stamp  ## mypy on the package
+	$(BIN)/mypy
+
+# A tutorial is text (jupytext percent format). It is executed, errors fatal, then rendered for the docs.
+TUTORIALS := $(patsubst tutorials/%.py,docs/tutorials/%.md,$(wildcard tutorials/*.py))
+
+docs/tutorials/%.md: tutorials/%.py .venv/.stamp
+	mkdir -p build/tutorials
+	$(BIN)/jupytext --quiet --to ipynb --output build/tutorials/$*.ipynb $<
+	cd tutorials && ../$(BIN)/jupyter nbconvert --log-level=WARN --to markdown --execute \
+		--ExecutePreprocessor.timeout=600 --ExecutePreprocessor.kernel_name=python3 \
+		--output-dir ../docs/tutorials ../build/tutorials/$*.ipynb
+
+notebooks: $(TUTORIALS)  ## execute the tutorials, errors fatal
+
+docs: notebooks  ## the site, warnings fatal, in docs/_build/html
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+bench: .venv/.stamp  ## list the benchmarks; run one with: make bench NAME=sim1
+	$(BIN)/python -m benchmarks $(NAME)
+
+wheel: .venv/.stamp  ## build the wheel into dist/
+	rm -rf dist
+	$(BIN)/pip wheel --disable-pip-version-check -q --no-deps -w dist .
+
+clean:  ## remove what was built, the environment too
+	rm -rf .venv build dist demo docs/_build docs/api/generated .pytest_cache .mypy_cache .ruff_cache
