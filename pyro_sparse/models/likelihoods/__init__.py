@@ -2,10 +2,8 @@
 
 A likelihood turns the linear predictor ``f`` (restart, row, feature) into a Pyro distribution of the data
 ``x`` (row, feature) and owns its few parameters (noise, dispersion), each shaped (restart, 1, feature).
-Missing cells are left out of the sum, never imputed: a masked log-likelihood equals the one of the smaller table.
-
-Shapes: R = restart, B or N = row, G = feature.  To add one, subclass `Likelihood`, write `forward`, `mean` and
-`check`, and let `pyro_sparse.testing.LikelihoodTestCase` tell you whether it is sound.
+Missing cells are left out of the sum, never imputed: a masked log-likelihood is that of the smaller table.
+The contract is in `base`; one family per file.
 """
 
 from __future__ import annotations

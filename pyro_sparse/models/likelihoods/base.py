@@ -1,8 +1,9 @@
 """The likelihood contract, and the checks every table passes through.
 
 Subclass `Likelihood`, write `forward`, `mean` and, where only some values make sense, `_refuse`;
-`pyro_sparse.testing.LikelihoodTestCase` then tells you whether it is sound.  Shapes: R = restart, B or N = row,
-G = feature; x is (B, G), the linear predictor f (R, B, G), own parameters (R, 1, G).
+`pyro_sparse.testing.LikelihoodTestCase` then tells you whether it is sound.
+Shapes: R = restart, B or N = row, G = feature; x is (B, G), the linear predictor f (R, B, G), own parameters
+(R, 1, G).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Likelihood", "column_mean", "masked", "observed", "refuse_where", "standardise"]
+__all__ = ["Likelihood", "column_mean", "in_kind", "observed", "refuse_where", "standardise"]
 
 
 class Likelihood(nn.Module):
@@ -28,11 +29,13 @@ class Likelihood(nn.Module):
     standardise : bool
         Whether the fit works on z-scored columns (only `Normal` does) and undoes it on output.
     uses_exposure : bool
-        Whether rows carry an exposure (size factor, or total count for the multinomial).
+        Whether rows carry an exposure: a size factor, or the total count of a multinomial row.
 
     Notes
     -----
-    ``exposure`` is always of shape (B,) or (R, B); ``mask`` of the shape of ``x``, true where observed.
+    Everywhere, ``mask`` has the shape of ``x`` and is true where a cell was seen (None: wherever x is not NaN),
+    and ``exposure`` has shape (B, 1), broadcastable to f.  `start`, `gaussianise` and `default_exposure` take
+    numpy arrays or tensors and answer in kind.
     """
 
     name: str = ""
@@ -50,56 +53,64 @@ class Likelihood(nn.Module):
         x : array_like of shape (N, G)
             NaN marks a missing cell and is fine.
         feature_names : sequence of str, optional
-            Names for the message; default ``"column 0"`` …
+            Names for the message; default ``column 0`` …
 
         Raises
         ------
         ValueError
             Naming the first offending column, its value, what is wanted and the mend.
         """
-        self._refuse(numbers(x, feature_names), feature_names)
+        self._refuse(_numbers(x, feature_names), feature_names)
 
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
         """The checks beyond "finite numbers"; default none."""
 
-    def start(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Intercepts (G,) on the scale of the linear predictor, from the data (N, G); default the column means."""
-        return column_mean(*observed(x, mask))
+    def calibrate(self, x: Any, mask: Any = None) -> None:
+        """Remember what later tables must be measured by (counts: typical row total); default nothing."""
 
-    def gaussianise(self, x: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None) -> Tensor:
-        """Roughly Gaussian version (N, G) of the data for a data-driven start; columns z-scored, missing cells 0."""
-        return standardise(*observed(x, mask))
-
-    def default_exposure(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
-        """Exposure (N,) of each row when the caller gives none; None where the likelihood has no such thing."""
+    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+        """Exposure (N, 1) of each row when the caller gives none; None where there is no such thing."""
         return None
 
+    def start(self, x: Any, mask: Any = None) -> Any:
+        """Intercepts (G,) on the scale of the linear predictor, from data (N, G); default column means."""
+        return in_kind(column_mean(*observed(x, mask)), x)
+
+    def gaussianise(self, x: Any, mask: Any = None, exposure: Any = None) -> Any:
+        """Roughly Gaussian version (N, G) of the data for a start: columns z-scored, missing cells 0."""
+        return in_kind(standardise(*observed(x, mask)), x)
+
     def priors(self) -> dict[str, dist.Distribution]:
-        """Prior of each own quantity in `values`: batch shape (R,), event shape (1, G); default none."""
+        """Prior of each own quantity in `values`: batch shape (R,), event shape (G,); default none."""
         return {}
 
     def values(self) -> dict[str, Tensor]:
-        """Current value (R, 1, G) of each quantity that `priors` speaks about."""
+        """Current value (R, G) of each quantity that `priors` speaks about."""
         return {}
 
     def noise_sd(self) -> Tensor | None:
         """Noise standard deviation (R, 1, G) on the model's scale, or None where it depends on the mean."""
         return None
 
-    def forward(
-        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
-    ) -> dist.Distribution:
-        """Distribution of x given the linear predictor f (R, B, G): batch (R, B, G), event (); see `Multinomial`."""
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+        """Distribution of x given f (R, B, G): batch (R, B, G), event ()."""
         raise NotImplementedError
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         """Expectation (R, B, G) of x given f."""
         raise NotImplementedError
 
+    def observation(
+        self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
+    ) -> dist.Distribution:
+        """Distribution of the seen cells of a row, batch (R, B), event (G,): a model's ``x`` site."""
+        cells = self(f, exposure)
+        return (cells if mask is None else cells.mask(mask.bool())).to_event(1)
+
     def log_prob(
         self, f: Tensor, x: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
     ) -> Tensor:
-        r"""Log-likelihood of each row, :math:`\sum_{j\ \mathrm{observed}} \log p(x_{ij} \mid f_{ij})`.
+        r"""Log-likelihood of each row, :math:`\sum_{j\ \mathrm{seen}} \log p(x_{ij} \mid f_{ij})`.
 
         Parameters
         ----------
@@ -108,8 +119,9 @@ class Likelihood(nn.Module):
         x : Tensor of shape (B, G) or (R, B, G)
             Data; missing cells may hold anything, NaN included.
         mask : Tensor of shape (B, G) or (R, B, G), optional
-            True (or 1) where observed.
-        exposure : Tensor of shape (B,) or (R, B), optional
+            True (or 1) where seen.
+        exposure : Tensor of shape (B, 1), optional
+            Ignored where the likelihood has none.
 
         Returns
         -------
@@ -117,12 +129,44 @@ class Likelihood(nn.Module):
             In nats; exactly the value of the table with the missing cells dropped.
         """
         x, seen = observed(x, mask)
-        given = self(f, exposure, seen)
-        logp = given.log_prob(x)
-        return logp.sum(-1) if given.event_dim == 0 else logp
+        return self.observation(f, seen, exposure).log_prob(x)
+
+    def feature_statistic(
+        self,
+        f: Tensor,
+        reference: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+    ) -> Tensor:
+        r"""What `feature_gain` needs of some rows, additive over rows; default the log-likelihood of each feature.
+
+        Parameters
+        ----------
+        f, reference : Tensor of shape (R, B, G)
+            Linear predictor to judge, and the one the other features keep (only the multinomial needs it: there
+            feature j is judged with ``f`` in place j and ``reference`` elsewhere).
+        x, mask, exposure
+            As in `log_prob`.
+
+        Returns
+        -------
+        Tensor of shape (R, G) or (R, G, m)
+        """
+        x, seen = observed(x, mask)
+        return (self(f, exposure).log_prob(x) * seen).sum(-2)
+
+    def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
+        """Log-likelihood (R, G) that each feature loses between two summed `feature_statistic`."""
+        return full - reduced
 
     def extra_repr(self) -> str:
         return self.name
+
+
+def in_kind(result: Tensor, x: Any) -> Any:
+    """The result as a tensor where x was one, else as a numpy array."""
+    return result if isinstance(x, Tensor) else result.numpy()
 
 
 def observed(x: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
@@ -139,21 +183,17 @@ def column_mean(x: Tensor, seen: Tensor) -> Tensor:
 
 
 def standardise(x: Tensor, seen: Tensor) -> Tensor:
-    """Columns to mean 0 and standard deviation 1 over observed cells; missing cells and constant columns are 0."""
+    """Columns to mean 0, standard deviation 1 over observed cells; missing cells and constant columns 0."""
     centred = (x - column_mean(x, seen)) * seen
     scale = column_mean(centred**2, seen).sqrt()
     return centred / torch.where(scale > 0, scale, torch.ones_like(scale))
 
 
-def masked(distribution: dist.Distribution, mask: Tensor | None) -> dist.Distribution:
-    return distribution if mask is None else distribution.mask(mask.bool())
-
-
-def column(feature_names: Sequence[str] | None, j: int) -> str:
+def _column(feature_names: Sequence[str] | None, j: int) -> str:
     return f"column {j}" if feature_names is None else f"column {feature_names[j]!r}"
 
 
-def numbers(x: Any, feature_names: Sequence[str] | None) -> np.ndarray:
+def _numbers(x: Any, feature_names: Sequence[str] | None) -> np.ndarray:
     """The table as floats; ValueError naming the first cell that is no number, or infinite."""
     x = np.asarray(x)
     if x.ndim != 2:
@@ -170,7 +210,7 @@ def numbers(x: Any, feature_names: Sequence[str] | None) -> np.ndarray:
                     ok = False
                 if not ok:
                     raise ValueError(
-                        f"X: {column(feature_names, j)} holds {value!r} (row {i}), which is not a number. "
+                        f"X: {_column(feature_names, j)} holds {value!r} (row {i}), which is not a number. "
                         "Encode the column as numbers, drop it, or write NaN where the value is missing."
                     )
         x = numbers
@@ -192,6 +232,6 @@ def refuse_where(
         j = int(bad.any(0).argmax())
         i = int(bad[:, j].argmax())
         raise ValueError(
-            f"X: {column(feature_names, j)} holds {x[i, j]:g} (row {i}; {int(bad[:, j].sum())} such cells in the column, "
-            f"{int(bad.any(0).sum())} such columns); {want}. {mend}"
+            f"X: {_column(feature_names, j)} holds {x[i, j]:g} (row {i}); {want}. {mend} "
+            f"({int(bad.sum())} such cell(s) in {int(bad.any(0).sum())} column(s).)"
         )

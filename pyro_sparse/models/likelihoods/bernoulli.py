@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from .base import Likelihood, masked, observed, refuse_where
+from .base import Likelihood, in_kind, observed, refuse_where
 
 __all__ = ["Bernoulli"]
 
 
 class Bernoulli(Likelihood):
-    r"""Yes/no data: :math:`x_{ij} \sim \mathrm{Bernoulli}(\mathrm{logit}^{-1} f_{ij})`; columns hold 0, 1 and NaN."""
+    r"""Yes/no data (0, 1, NaN): :math:`x_{ij} \sim \mathrm{Bernoulli}(\mathrm{logit}^{-1} f_{ij})`."""
 
     name = "bernoulli"
 
@@ -28,14 +29,12 @@ class Bernoulli(Likelihood):
             'Recode the column to 0/1, or use likelihood="normal" or "poisson".',
         )
 
-    def start(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        x, seen = observed(x, mask)
-        return torch.logit((x.sum(0) + 0.5) / (seen.sum(0) + 1.0))
+    def start(self, x: Any, mask: Any = None) -> Any:
+        cells, seen = observed(x, mask)
+        return in_kind(torch.logit((cells.sum(0) + 0.5) / (seen.sum(0) + 1.0)), x)
 
-    def forward(
-        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
-    ) -> dist.Distribution:
-        return masked(dist.Bernoulli(logits=f), mask)
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+        return dist.Bernoulli(logits=f)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return torch.sigmoid(f)

@@ -1,7 +1,7 @@
 """Counts: Poisson and negative binomial (log link, size factors), multinomial rows (softmax over features).
 
-Sequencing depth, document length, number of ratings: each row carries an exposure, by default from its total, so
-that factors speak of composition.  The training table sets the yardstick for the totals of later tables.
+Sequencing depth, document length, number of ratings: each row carries an exposure, by default from its total,
+so that factors speak of composition.  The training table sets the yardstick for the totals of later tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 from torch.nn import functional as F
 
-from .base import Likelihood, column_mean, masked, observed, refuse_where, standardise
+from .base import Likelihood, column_mean, in_kind, observed, refuse_where, standardise
 from .bernoulli import Bernoulli
 
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
@@ -27,7 +27,7 @@ LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in f
 LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses its digits in float32
 
 
-def soft_range(x: Tensor, low: float, high: float) -> Tensor:
+def _soft_range(x: Tensor, low: float, high: float) -> Tensor:
     """The identity inside ``(low, high)``, bent smoothly towards the ends, with a gradient everywhere."""
     return x + F.softplus(low - x) - F.softplus(x - high)
 
@@ -37,13 +37,16 @@ class _Counts(Likelihood):
 
     uses_exposure = True
 
-    def setup(self, n_features: int, n_restarts: int = 1) -> None:
-        self.register_buffer(
-            "share", torch.zeros(n_features)
-        )  # of each column in the training table's grand total
-        self.register_buffer("typical_total", torch.zeros(()))  # median row total there; 0 = not seen yet
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("share", torch.zeros(0))  # each column's part of the training table's total
+        self.register_buffer("typical_total", torch.zeros(()))  # median row total there; 0 = not calibrated
         self.share: Tensor
         self.typical_total: Tensor
+
+    def setup(self, n_features: int, n_restarts: int = 1) -> None:
+        if len(self.share) != n_features:
+            self.share, self.typical_total = self.share.new_zeros(n_features), self.share.new_zeros(())
 
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
         with np.errstate(invalid="ignore"):
@@ -56,53 +59,57 @@ class _Counts(Likelihood):
             'Give the raw counts, before any normalising or logarithm, or use likelihood="normal".',
         )
 
-    def totals(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        r"""Total count (N,) of each row; where cells are missing, scaled up by the share of the columns seen.
+    def calibrate(self, x: Any, mask: Any = None) -> None:
+        """Remember the training table's column shares and median row total, the yardstick of `totals`."""
+        cells, seen = observed(x, mask)
+        share = column_mean(cells, seen)
+        share = share + 1e-6 * share.mean() + torch.finfo(share.dtype).tiny
+        self.share = (share / share.sum()).to(self.share)
+        totals = self._totals(cells, seen)
+        some = totals[totals > 0]
+        self.typical_total = (some.median() if len(some) else torch.ones(())).to(self.typical_total)
 
-        :math:`n_i = \sum_j m_{ij} x_{ij} / \sum_j m_{ij} s_j`, with s the columns' shares in the table of the first
-        call after `setup` (the training table), so that new rows are measured by the same yardstick.
+    def totals(self, x: Any, mask: Any = None) -> Any:
+        r"""Total count (N, 1) of each row; with missing cells, scaled up by the share of the columns seen.
+
+        :math:`n_i = \sum_j m_{ij} x_{ij} / \sum_j m_{ij} s_j`, s the columns' shares in the training table
+        (`calibrate`; the first table asked about, if that was never called).
         """
-        x, seen = observed(x, mask)
-        first = not bool(self.typical_total > 0)
-        if first:
-            share = column_mean(x, seen)
-            share = share + 1e-6 * share.mean() + torch.finfo(x.dtype).tiny
-            self.share = (share / share.sum()).to(self.share)
-        covered = (seen * self.share.to(x)).sum(1)
-        totals = x.sum(1) / torch.where(covered > 0, covered, torch.ones_like(covered))
-        if first:
-            some = totals[totals > 0]
-            self.typical_total = (some.median() if len(some) else torch.ones(())).to(self.typical_total)
-        return totals
+        if not self.typical_total > 0:
+            self.calibrate(x, mask)
+        return in_kind(self._totals(*observed(x, mask)), x)
 
-    def default_exposure(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
-        """Size factors (N,): row totals over their median in the training table; an empty row counts as half a count.
+    def _totals(self, x: Tensor, seen: Tensor) -> Tensor:
+        covered = (seen * self.share.to(x)).sum(-1, keepdim=True)
+        whole = torch.where(seen.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
+        return x.sum(-1, keepdim=True) / whole
 
-        See `totals` for rows with missing cells and for new tables.
+    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+        """Size factors (N, 1): row totals over their median in the training table; see `totals`.
+
+        An empty row counts as half a count, so that the log rate stays finite.
         """
-        totals = self.totals(x, mask)
-        return totals.clamp(min=0.5) / self.typical_total.to(totals)
+        return self.totals(x, mask).clip(min=0.5) / float(self.typical_total)
 
-    def start(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def start(self, x: Any, mask: Any = None) -> Any:
         exposure = self.default_exposure(x, mask)
-        x, seen = observed(x, mask)
-        at_risk = seen.sum(0) if exposure is None else (seen * exposure[:, None]).sum(0)
-        return torch.log((x.sum(0) + 0.5) / (at_risk + 1.0))
+        cells, seen = observed(x, mask)
+        at_risk = seen.sum(0) if exposure is None else (seen * torch.as_tensor(exposure)).sum(0)
+        return in_kind(torch.log((cells.sum(0) + 0.5) / (at_risk + 1.0)), x)
 
-    def gaussianise(self, x: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None) -> Tensor:
+    def gaussianise(self, x: Any, mask: Any = None, exposure: Any = None) -> Any:
         """``log1p`` of the counts divided by the row's size factor, z-scored; missing cells 0."""
-        if exposure is None:
-            exposure = self.default_exposure(x, mask)
-        x, seen = observed(x, mask)
-        scaled = x if exposure is None else x / exposure[:, None].to(x)
-        return standardise(torch.log1p(scaled), seen)
+        exposure = self.default_exposure(x, mask) if exposure is None else exposure
+        cells, seen = observed(x, mask)
+        scaled = cells if exposure is None else cells / torch.as_tensor(exposure)
+        return in_kind(standardise(torch.log1p(scaled), seen), x)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return self._log_rate(f, exposure).exp()
 
     @staticmethod
     def _log_rate(f: Tensor, exposure: Tensor | None) -> Tensor:
-        return soft_range(f if exposure is None else f + exposure.to(f).log().unsqueeze(-1), *LOG_RATE_RANGE)
+        return _soft_range(f if exposure is None else f + exposure.to(f).log(), *LOG_RATE_RANGE)
 
 
 class Poisson(_Counts):
@@ -111,8 +118,8 @@ class Poisson(_Counts):
     Parameters
     ----------
     size_factors : bool
-        Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that factors speak
-        of composition, not of depth; False sets ``s_i = 1``.
+        Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that
+        factors speak of composition, not of depth; False sets ``s_i = 1``.
 
     Notes
     -----
@@ -125,22 +132,20 @@ class Poisson(_Counts):
         super().__init__()
         self.size_factors = bool(size_factors)
 
-    def default_exposure(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
+    def default_exposure(self, x: Any, mask: Any = None) -> Any:
         return super().default_exposure(x, mask) if self.size_factors else None
 
-    def forward(
-        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
-    ) -> dist.Distribution:
-        return masked(dist.Poisson(self._log_rate(f, exposure).exp()), mask)
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+        return dist.Poisson(self._log_rate(f, exposure).exp())
 
 
 class NegativeBinomial(Poisson):
     r"""Counts with more variance than Poisson, one dispersion per feature.
 
-    .. math:: x_{ij} \sim \mathrm{NB}(\mu_{ij} = s_i e^{f_{ij}}, \theta_j), \qquad
-              \operatorname{var} x = \mu + \mu^2/\theta, \qquad \theta_j^{-1/2} \sim \mathrm{HalfNormal}(\tau).
+    .. math:: x_{ij} \sim \mathrm{NB}(\mu_{ij} = s_i e^{f_{ij}}, \theta_j), \quad
+              \operatorname{var} x = \mu + \mu^2/\theta, \quad \theta_j^{-1/2} \sim \mathrm{HalfNormal}(\tau).
 
-    Equivalently Poisson with a gamma-distributed rate whose coefficient of variation is ``extra_cv`` = θ^(−1/2):
+    Equivalently Poisson with a gamma-distributed rate of coefficient of variation ``extra_cv`` = θ^(−1/2):
     0 is Poisson, and the prior's mode.
 
     Parameters
@@ -168,54 +173,59 @@ class NegativeBinomial(Poisson):
         self.log_theta = nn.Parameter(torch.full((n_restarts, 1, n_features), -2.0 * math.log(self.init)))
 
     def _theta(self) -> Tensor:
-        return soft_range(self.log_theta, *LOG_THETA_RANGE).exp()
+        return _soft_range(self.log_theta, *LOG_THETA_RANGE).exp()
 
     def priors(self) -> dict[str, dist.Distribution]:
-        return {"extra_cv": dist.HalfNormal(torch.full_like(self.log_theta, self.prior_scale)).to_event(2)}
+        return {
+            "extra_cv": dist.HalfNormal(
+                torch.full_like(self.log_theta.squeeze(1), self.prior_scale)
+            ).to_event(1)
+        }
 
     def values(self) -> dict[str, Tensor]:
-        return {"extra_cv": self._theta() ** -0.5}
+        return {"extra_cv": self._theta().squeeze(1) ** -0.5}
 
-    def forward(
-        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
-    ) -> dist.Distribution:
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         theta = self._theta()
-        return masked(dist.NegativeBinomial(theta, logits=self._log_rate(f, exposure) - theta.log()), mask)
+        return dist.NegativeBinomial(theta, logits=self._log_rate(f, exposure) - theta.log())
 
 
 class Multinomial(_Counts):
-    r"""A row as one draw of n_i items from the features: :math:`x_i \sim \mathrm{Multinomial}(n_i, \mathrm{softmax} f_i)`.
+    r"""A row is n items drawn from the features, :math:`x_i \sim \mathrm{Multinomial}(n_i, \mathrm{softmax} f_i)`.
 
-    The total n_i of a row is given (its own sum); missing features are dropped from the softmax.  ``exposure`` is the
-    total that `mean` and sampling use (default 1: `mean` returns probabilities); `log_prob` does not need it.
+    The total n of a row is given (its own sum); missing features are dropped from the softmax.  ``exposure``
+    is the total that `mean` and sampling use (default 1: `mean` gives probabilities); `log_prob` needs none.
 
     Notes
     -----
-    `log_prob` includes the coefficient :math:`n!/\prod x_j!`; published "log losses" of the MovieLens kind leave it out.
+    `log_prob` includes the coefficient :math:`n!/\prod x_j!`; published MovieLens "log losses" leave it out.
     """
 
     name = "multinomial"
 
-    def default_exposure(self, x: Tensor, mask: Tensor | None = None) -> Tensor | None:
-        """Total count (N,) of each row over all features (see `totals` for missing cells)."""
+    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+        """Total count (N, 1) of each row over all features; see `totals` for missing cells."""
         return self.totals(x, mask)
 
-    def start(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def start(self, x: Any, mask: Any = None) -> Any:
         start = super().start(x, mask)
         return start - start.mean()  # softmax does not see a common shift
 
-    def gaussianise(self, x: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None) -> Tensor:
+    def gaussianise(self, x: Any, mask: Any = None, exposure: Any = None) -> Any:
         return super().gaussianise(x, mask, _Counts.default_exposure(self, x, mask))
 
-    def forward(
-        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+        """Distribution of whole rows: batch (R, B), event (G,)."""
+        return MultinomialCounts(f, None if exposure is None else exposure.squeeze(-1))
+
+    def observation(
+        self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
     ) -> dist.Distribution:
-        """Distribution with batch shape (R, B) and event shape (G,), over the features in ``mask`` only."""
-        return MultinomialCounts(f if mask is None else f.masked_fill(~mask.bool(), -1e30), exposure)
+        return self(f if mask is None else f.masked_fill(~mask.bool(), -1e30), exposure)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         share = torch.softmax(f, -1)
-        return share if exposure is None else share * exposure.to(f).unsqueeze(-1)
+        return share if exposure is None else share * exposure.to(f)
 
 
 class Categorical(Multinomial):
@@ -228,9 +238,9 @@ class Categorical(Multinomial):
 class MultinomialCounts(TorchDistribution):
     r"""Multinomial whose total may differ from row to row.
 
-    .. math:: \log p(x) = \log n! - \sum_j \log x_j! + \sum_j x_j \log \mathrm{softmax}(f)_j, \qquad n = \sum_j x_j
+    .. math:: \log p(x) = \log n! + \sum_j (x_j \log \mathrm{softmax}(f)_j - \log x_j!), \quad n = \sum_j x_j
 
-    torch's own refuses to sample unequal totals.  As there, `log_prob` conditions on the total of the value it is given.
+    torch's own refuses to sample unequal totals.  As there, `log_prob` takes the total from its argument.
 
     Parameters
     ----------
@@ -268,8 +278,8 @@ class MultinomialCounts(TorchDistribution):
         return coefficient + (value * self.logits).sum(-1)
 
     @torch.no_grad()
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
-        """Whole-number draws, one feature at a time: each takes a binomial share of what the earlier ones left."""
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Whole-number draws: feature by feature, a binomial share of what the earlier ones left."""
         shape = self._extended_shape(sample_shape)
         p = self.logits.exp().expand(shape)
         odds = p / p.flip(-1).cumsum(-1).flip(-1).clamp(min=torch.finfo(p.dtype).tiny)

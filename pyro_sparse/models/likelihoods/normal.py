@@ -8,13 +8,13 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from .base import Likelihood, masked
+from .base import Likelihood, observed
 
 __all__ = ["Normal"]
 
 
-def soft_floor(x: Tensor, width: float = 0.04) -> Tensor:
-    """``max(x, 0)`` without the corner; its gradient dies like 1/x², so that a parameter can always come back."""
+def _soft_floor(x: Tensor, width: float = 0.04) -> Tensor:
+    """``max(x, 0)`` without the corner; its gradient dies only like 1/x², so a parameter can come back."""
     return 0.5 * (x + torch.sqrt(x * x + width))
 
 
@@ -26,18 +26,18 @@ class Normal(Likelihood):
     Parameters
     ----------
     init : float
-        Starting value of σ in units of the (z-scored) column.  Small on purpose: started at the column's standard
-        deviation, early likelihood gradients are so weak that any penalty empties the decoder.
+        Starting value of σ in units of the (z-scored) column.  Small on purpose: started at the column's
+        standard deviation, early likelihood gradients are so weak that any penalty empties the decoder.
     floor : float
         Lower bound of σ, approached smoothly; keeps a memorised column from an unbounded density.
     prior_shape, prior_scale : float
-        a and b.  The default (1.5, 0.015) adds ``2.5 log σ² + 0.015/σ²`` to the negative log posterior, about five
-        rows' worth of information, with its mode at σ = 0.077: it only matters where data are few.
-        The density is that of σ² (no Jacobian for ``log_sigma``), as in Moran, Sridhar, Wang & Blei (2022), section 3.
+        a and b.  The default (1.5, 0.015) adds ``2.5 log σ² + 0.015/σ²`` to the negative log posterior: worth
+        five rows, mode at σ = 0.077, so it only matters where data are few.  The density is that of σ² (no
+        Jacobian for ``log_sigma``); shape 1.5 is that of Moran, Sridhar, Wang & Blei (2022).
 
     Notes
     -----
-    The parameter is ``log_sigma`` (R, 1, G); σ = floor · exp(s(log_sigma − log floor)) with s a smooth ``max(·, 0)``.
+    The parameter is ``log_sigma`` (R, 1, G); σ = floor · exp(s(log_sigma − log floor)), s a soft max(·, 0).
     """
 
     name = "normal"
@@ -64,19 +64,38 @@ class Normal(Likelihood):
         self.log_sigma = nn.Parameter(torch.full((n_restarts, 1, n_features), start))
 
     def noise_sd(self) -> Tensor:
-        return self.floor * torch.exp(soft_floor(self.log_sigma - math.log(self.floor)))
+        return self.floor * torch.exp(_soft_floor(self.log_sigma - math.log(self.floor)))
 
     def priors(self) -> dict[str, dist.Distribution]:
-        shape = torch.full_like(self.log_sigma, self.prior_shape)
-        return {"sigma2": dist.InverseGamma(shape, torch.full_like(shape, self.prior_scale)).to_event(2)}
+        shape = torch.full_like(self.log_sigma.squeeze(1), self.prior_shape)
+        return {"sigma2": dist.InverseGamma(shape, torch.full_like(shape, self.prior_scale)).to_event(1)}
 
     def values(self) -> dict[str, Tensor]:
-        return {"sigma2": self.noise_sd() ** 2}
+        return {"sigma2": self.noise_sd().squeeze(1) ** 2}
 
-    def forward(
-        self, f: Tensor, exposure: Tensor | None = None, mask: Tensor | None = None
-    ) -> dist.Distribution:
-        return masked(dist.Normal(f, self.noise_sd()), mask)
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+        return dist.Normal(f, self.noise_sd())
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return f
+
+    def feature_statistic(
+        self,
+        f: Tensor,
+        reference: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+    ) -> Tensor:
+        """Squared residuals and number of seen cells of each feature, (R, G, 2)."""
+        x, seen = observed(x, mask)
+        squares = ((x - f) ** 2 * seen).sum(-2)
+        return torch.stack([squares, seen.to(f).sum(-2).expand_as(squares)], -1)
+
+    def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
+        r""":math:`\frac{n_j}{2}\log(s_j^{\mathrm{reduced}} / s_j^{\mathrm{full}})`: the noise of each feature is refitted."""
+        count = full[..., 1]
+        least = count * self.floor**2
+        return (
+            0.5 * count * (torch.maximum(reduced[..., 0], least) / torch.maximum(full[..., 0], least)).log()
+        )
