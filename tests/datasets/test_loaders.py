@@ -1,0 +1,303 @@
+"""Loaders against tiny files written here: from a path, and over loopback with a checksum."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import hashlib
+import http.server
+import json
+import threading
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyro_sparse.datasets import (
+    load_bfi,
+    load_embedded,
+    load_movielens,
+    load_peerread,
+    load_zeisel,
+    quantile_normalise,
+)
+
+ITEMS = [f"{scale}{i}" for scale in "ACENO" for i in range(1, 6)]
+BFI = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A folder served on 127.0.0.1; yields (folder, base url)."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
+    )
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield folder, f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def sha256(file):
+    return "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def write_bfi(file, rows=6):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(1, 7, (rows, 25)).astype(float), columns=ITEMS)
+    frame.iloc[1, 3] = np.nan
+    frame.insert(0, "rownames", range(100, 100 + rows))
+    frame["age"] = 20 + np.arange(rows)
+    frame.to_csv(file, index=False)
+    return frame
+
+
+def test_bfi_from_path(tmp_path):
+    frame = write_bfi(tmp_path / "bfi.csv")
+    table = load_bfi(tmp_path / "bfi.csv")
+    np.testing.assert_array_equal(table.x.to_numpy(), frame[ITEMS].to_numpy())
+    assert table.x.index.tolist() == list(range(100, 106)) and table.rows["age"].tolist() == list(
+        range(20, 26)
+    )
+    assert table.feature_names == ITEMS
+    assert table.features.loc["E2"].tolist() == ["extraversion", -1]
+    assert table.features.groupby("scale").size().tolist() == [5] * 5
+
+
+def test_bfi_download_checks_the_sum(served, tmp_path):
+    folder, base = served
+    write_bfi(folder / "bfi.csv")
+    arguments = {"url": f"{base}/bfi.csv", "cache": tmp_path / "cache"}
+    table = load_bfi(known_hash=sha256(folder / "bfi.csv"), **arguments)
+    assert table.x.shape == (6, 25) and np.isnan(table.x.iloc[1, 3])
+    (folder / "bfi.csv").unlink()
+    again = load_bfi(
+        known_hash=sha256(next((tmp_path / "cache").iterdir())), **arguments
+    )  # served from the cache
+    pd.testing.assert_frame_equal(again.x, table.x)
+
+
+def test_wrong_sum_is_refused(served, tmp_path):
+    folder, base = served
+    write_bfi(folder / "bfi.csv")
+    with pytest.raises(ValueError, match="hash"):
+        load_bfi(url=f"{base}/bfi.csv", known_hash="sha256:" + "0" * 64, cache=tmp_path / "cache")
+
+
+def test_nothing_is_fetched_without_a_sum():
+    with pytest.raises(ValueError, match="no checksum is known"):
+        load_bfi(url="http://127.0.0.1:9/bfi.csv")
+    with pytest.raises(ValueError, match="Zeisel would be fetched"):
+        load_zeisel()
+
+
+def test_missing_path_and_columns(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
+        load_bfi(tmp_path / "nowhere.csv")
+    write_bfi(tmp_path / "bfi.csv").drop(columns="O3").to_csv(tmp_path / "short.csv", index=False)
+    with pytest.raises(ValueError, match="O3"):
+        load_bfi(tmp_path / "short.csv")
+
+
+def test_without_pooch_the_extra_is_named(monkeypatch, tmp_path):
+    real = builtins.__import__
+
+    def absent(name, *args, **kwargs):
+        if name == "pooch":
+            raise ImportError("no pooch")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(ImportError, match=r"pyro-sparse\[data\]"):
+        load_bfi(url="http://127.0.0.1:9/x", known_hash="sha256:0", cache=tmp_path)
+
+
+@pytest.mark.skipif(not (BFI / "bfi.csv").exists(), reason="../shared/data/bfi.csv is absent")
+def test_bfi_real_table_and_key():
+    table = load_bfi(BFI / "bfi.csv")
+    assert table.x.shape == (2800, 25) and int(table.x.isna().sum().sum()) == 508
+    assert list(table.rows) == ["gender", "education", "age"]
+    keys = pd.read_csv(BFI / "bfi_keys.csv", index_col=0).map(str)
+    for scale, column in keys.items():
+        for key in column:
+            assert table.features.loc[key.lstrip("-")].tolist() == [
+                {"agree": "agreeableness", "conscientious": "conscientiousness"}.get(scale, scale),
+                -1 if key.startswith("-") else 1,
+            ]
+
+
+def test_embedded():
+    table = load_embedded()
+    assert table.x.shape == (569, 30) and table.rows["target"].value_counts().to_dict() == {
+        "benign": 357,
+        "malignant": 212,
+    }
+    assert (table.features.groupby("group").size() == 3).all() and table.features["group"].nunique() == 10
+    assert (load_embedded("digits").x.nunique() > 1).all()
+    with pytest.raises(ValueError, match="name='boston'"):
+        load_embedded("boston")
+
+
+@pytest.fixture
+def films(tmp_path):
+    """Twelve users, nine films; user u rates film m with 5 when m <= u % 9, else 3 (not a like)."""
+    rows = [(u, m, 5.0 if m <= u % 9 else 3.0, 0) for u in range(12) for m in range(9)]
+    folder = tmp_path / "ml-25m"
+    folder.mkdir()
+    pd.DataFrame(rows, columns=["userId", "movieId", "rating", "timestamp"]).to_csv(
+        folder / "ratings.csv", index=False
+    )
+    movies = pd.DataFrame(
+        {"movieId": range(9), "title": ["same"] * 2 + [f"film {m}" for m in range(2, 9)], "genres": "x"}
+    )
+    movies.to_csv(folder / "movies.csv", index=False)
+    return folder
+
+
+def test_movielens_filters(films):
+    table = load_movielens(films, n_movies=4, n_users=None, min_liked=3)
+    liked = {u: set(range(u % 9 + 1)) for u in range(12) if u % 9 + 1 >= 3}
+    expected = np.array(
+        [[float(m in liked[u]) for m in range(4)] for u in liked]
+    )  # films 0-3 are the most liked
+    np.testing.assert_array_equal(table.x.toarray(), expected)
+    assert table.rows["userId"].tolist() == list(liked)
+    assert table.feature_names == ["same", "same (2)", "film 2", "film 3"]
+    assert table.features["movieId"].tolist() == [0, 1, 2, 3]
+    few = load_movielens(films, n_movies=4, n_users=3, min_liked=3, seed=1)
+    assert few.x.shape == (3, 4) and set(few.rows["userId"]) <= set(liked)
+    with pytest.raises(ValueError, match="min_liked=20"):
+        load_movielens(films)
+
+
+def test_movielens_archive(films, served, tmp_path):
+    folder, base = served
+    with zipfile.ZipFile(folder / "ml-25m.zip", "w") as archive:
+        for name in ("ratings.csv", "movies.csv"):
+            archive.write(films / name, f"ml-25m/{name}")
+    small = {"n_movies": 4, "min_liked": 3}
+    expected = load_movielens(films, **small)
+    local = load_movielens(folder / "ml-25m.zip", **small)
+    fetched = load_movielens(
+        url=f"{base}/ml-25m.zip", known_hash=sha256(folder / "ml-25m.zip"), cache=tmp_path / "cache", **small
+    )
+    for table in (local, fetched):
+        np.testing.assert_array_equal(table.x.toarray(), expected.x.toarray())
+    with zipfile.ZipFile(folder / "bad.zip", "w") as archive:
+        archive.write(films / "movies.csv", "ml-25m/movies.csv")
+    with pytest.raises(ValueError, match="ratings"):
+        load_movielens(folder / "bad.zip", **small)
+
+
+ABSTRACTS = [
+    "the neural network learns a network",
+    "a sparse network",
+    "sparse factors explain counts, counts",
+    "factors",
+    "neural counts of the 2nd kind",
+]
+
+
+def test_peerread_counts_by_hand(tmp_path):
+    pd.DataFrame({"abstract_text": ABSTRACTS}).to_csv(tmp_path / "papers.csv", index=False)
+    table = load_peerread(tmp_path / "papers.csv", n_words=None, min_df=2)
+    assert table.feature_names == ["counts", "factors", "network", "neural", "sparse"]
+    assert load_peerread(tmp_path / "papers.csv", n_words=2, min_df=2).feature_names == ["counts", "network"]
+    for row, document in enumerate(table.rows["document"]):
+        words = ABSTRACTS[document].replace(",", "").split()
+        np.testing.assert_array_equal(table.x.toarray()[row], [words.count(w) for w in table.feature_names])
+    assert 3 not in set(table.rows["document"])  # one word only
+    folder = tmp_path / "PeerRead" / "data" / "acl" / "train" / "parsed_pdfs"
+    folder.mkdir(parents=True)
+    for i, text in enumerate([*ABSTRACTS, None]):
+        (folder / f"{i}.pdf.json").write_text(json.dumps({"metadata": {"abstractText": text}}))
+    same = load_peerread(tmp_path / "PeerRead", n_words=None, min_df=2)
+    np.testing.assert_array_equal(same.x.toarray(), table.x.toarray())
+
+
+def test_peerread_own_tokenizer_and_refusals(tmp_path):
+    pd.DataFrame({"abstract_text": ABSTRACTS}).to_csv(tmp_path / "papers.csv", index=False)
+    table = load_peerread(
+        tmp_path / "papers.csv", min_df=1, tokenizer=lambda text: [w.rstrip("s,") for w in text.split()]
+    )
+    assert "factor" in table.feature_names and "the" not in table.feature_names
+    with pytest.raises(ValueError, match="text_column='abstract'"):
+        load_peerread(tmp_path / "papers.csv", text_column="abstract")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no abstracts"):
+        load_peerread(tmp_path / "empty")
+
+
+@pytest.fixture
+def cortex(tmp_path):
+    """40 cells, 30 genes in the published layout: two blocks of 8 genes move together, the rest are noise."""
+    rng = np.random.default_rng(0)
+    cells, genes = 40, 30
+    level = rng.gamma(2.0, 10.0, (cells, 2))
+    rate = np.full((cells, genes), 5.0)
+    rate[:, :8], rate[:, 8:16] = level[:, :1], level[:, 1:]
+    counts = rng.poisson(rate)
+    counts[:, -1] = 0
+    names = [
+        "tissue",
+        "group #",
+        "total",
+        "well",
+        "sex",
+        "age",
+        "diameter",
+        "cell_id",
+        "level1class",
+        "level2class",
+    ]
+    lines = []
+    for name in names:
+        values = [f"c{i}" if name == "cell_id" else f"{name}{i % 3}" for i in range(cells)]
+        lines.append("\t".join(["", name, *values]))
+    lines.append("\t".join([""] * (cells + 2)))
+    for j in range(genes):
+        lines.append("\t".join([f"gene{j}", "1", *map(str, counts[:, j])]))
+    file = tmp_path / "expression.txt"
+    file.write_text("\n".join(lines) + "\n")
+    return file, counts
+
+
+def test_zeisel_reads_and_filters(cortex):
+    file, counts = cortex
+    table = load_zeisel(file, n_genes=6, n_variable=10, neighbour_correlation=0.6, normalise=False)
+    assert table.x.shape == (40, 6) and table.x.index.tolist()[:2] == ["c0", "c1"]
+    assert table.rows["level1class"].iloc[4] == "level1class1"
+    correlation = np.corrcoef(counts[:, :-1].T)
+    neighbours = (correlation > 0.6).sum(1) - 1
+    allowed = {f"gene{j}" for j in np.flatnonzero(neighbours >= 5)}
+    assert set(table.feature_names) <= allowed and len(allowed) == 16
+    for name in table.feature_names:
+        np.testing.assert_array_equal(table.x[name], counts[:, int(name[4:])])
+    normal = load_zeisel(file, n_genes=16, n_variable=16, neighbour_correlation=0.6)
+    order = [int(g[4:]) for g in normal.feature_names]
+    np.testing.assert_allclose(normal.x.to_numpy(), quantile_normalise(counts[:, order]))
+    top = load_zeisel(file, n_genes=3, n_variable=16, neighbour_correlation=0.6)
+    assert set(top.feature_names) == set(normal.x.std(ddof=0).nlargest(3).index)
+    with pytest.raises(ValueError, match="min_neighbours"):
+        load_zeisel(file, min_neighbours=99)
+    with pytest.raises(ValueError, match="min_molecules"):
+        load_zeisel(file, min_molecules=10**9)
+
+
+def test_quantile_normalise_by_hand():
+    x = np.array([[5.0, 2.0, 3.0, 4.0], [4.0, 1.0, 4.0, 2.0], [3.0, 4.0, 6.0, 8.0]])
+    reference = np.array([2.0, 3.0, 14 / 3, 17 / 3])  # means of the sorted rows
+    tie = (reference[2] + reference[3]) / 2
+    expected = [reference[[3, 0, 1, 2]], [tie, reference[0], tie, reference[1]], reference]
+    np.testing.assert_allclose(quantile_normalise(x), expected)
