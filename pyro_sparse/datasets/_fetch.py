@@ -61,8 +61,8 @@ def locate(
         raise ValueError(f"{name} has no single public file to fetch: give path=, a local copy")
     if known_hash is None:
         raise ValueError(
-            f"{name} would be fetched from {url}, for which no checksum is known here: give path=, a local copy, "
-            "or known_hash='sha256:...' of a copy you trust"
+            f"{name} would be fetched from {url}, for which no checksum is known here: "
+            "give path=, a local copy, or known_hash='sha256:...' of a copy you trust"
         )
     try:
         import pooch

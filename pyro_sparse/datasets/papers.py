@@ -1,7 +1,8 @@
 """Loaders of the large public tables of the Sparse VAE paper, with its preprocessing.
 
-MovieLens-25M (who liked which film), PeerRead (word counts of abstracts) and the mouse-cortex cells of Zeisel et al.
-The steps are the paper's; where its published code departs from them or needs software we do not, the docstring says.
+MovieLens-25M (who liked which film), PeerRead (word counts of abstracts) and the mouse-cortex cells of Zeisel
+et al. The steps are the paper's; where its published code departs from them or needs software we do not, the
+docstring says.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def load_movielens(
     Returns
     -------
     Table
-        ``x`` is a float32 sparse CSR array; ``features`` (title, genres) is indexed by film; ``rows`` has ``userId``.
+        ``x`` is a float32 sparse CSR array; ``features`` (title, genres) is indexed by film; ``rows`` has
+        ``userId``.
 
     Raises
     ------
@@ -107,9 +109,9 @@ def load_peerread(
 ) -> Table:
     """Word counts of paper abstracts (PeerRead), the `n_words` most frequent words.
 
-    Words in more than `max_df` or fewer than `min_df` of the abstracts and English stop words are left out, as are
-    abstracts with at most one counted word. PeerRead is a repository of files, not one file: there is nothing to
-    fetch by checksum, so a local copy is needed.
+    Words in more than `max_df` or fewer than `min_df` of the abstracts and English stop words are left out,
+    as are abstracts with at most one counted word. PeerRead is a repository of files, not one file: there is
+    nothing to fetch by checksum, so a local copy is needed.
 
     Parameters
     ----------
@@ -186,16 +188,16 @@ def load_zeisel(
 ) -> Table:
     r"""Molecule counts of 3,005 mouse-cortex cells (Zeisel et al. 2015), filtered and quantile-normalised.
 
-    In order: genes with at least `min_molecules` molecules; genes correlated above `neighbour_correlation` with at
-    least `min_neighbours` others; the `n_variable` genes furthest above the noise curve
-    :math:`\log_2 \mathrm{CV} = \log_2(\mu^{\alpha} + k)`; quantile normalisation of the cells; the `n_genes` genes
-    of largest standard deviation.
+    In order: genes with at least `min_molecules` molecules; genes correlated above `neighbour_correlation`
+    with at least `min_neighbours` others; the `n_variable` genes furthest above the noise curve
+    :math:`\log_2 \mathrm{CV} = \log_2(\mu^{\alpha} + k)`; quantile normalisation of the cells; the
+    `n_genes` genes of largest standard deviation.
 
     Parameters
     ----------
     path : path-like, optional
-        A local copy of ``expression_mRNA_17-Aug-2014.txt``. No checksum of the public file is known here, so a
-        download needs `known_hash`.
+        A local copy of ``expression_mRNA_17-Aug-2014.txt``. No checksum of the public file is known here, so
+        a download needs `known_hash`.
     n_genes, n_variable, min_molecules, min_neighbours, neighbour_correlation
         The filters above.
     normalise : bool
@@ -335,9 +337,8 @@ def _noise(x: np.ndarray) -> np.ndarray:
     def residual(p: np.ndarray) -> np.ndarray:
         return log_cv - np.log2(mean ** p[0] + np.exp(p[1]))
 
-    best = optimize.minimize(
-        lambda p: np.abs(residual(p)).sum(), x0=[-0.5, np.log(0.5)], method="Nelder-Mead"
-    )
+    start = np.array([-0.5, np.log(0.5)])
+    best = optimize.minimize(lambda p: np.abs(residual(p)).sum(), x0=start, method="Nelder-Mead")
     return residual(best.x)
 
 

@@ -7,7 +7,7 @@ function each feature is, and a train/test split. The same arguments give the sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,7 +115,8 @@ def sim1(n: int = 1000, rho: float = 0.0, noise: float = 0.5, seed: int = 0) -> 
 
     References
     ----------
-    Moran, Sridhar, Wang and Blei (2022), *Identifiable deep generative models via sparse decoding*, section 5.
+    Moran, Sridhar, Wang and Blei (2022), *Identifiable deep generative models via sparse decoding*,
+    section 5.
 
     Examples
     --------
@@ -220,7 +221,14 @@ def anchored(
         raise ValueError(f"kinds={kinds!r} must be chosen from {ANCHORED_KINDS}")
     if not (-1.0 / max(n_factors - 1, 1) < rho < 1):
         raise ValueError(f"rho={rho} does not give a positive definite correlation of {n_factors} factors")
-    functions = {"identity": lambda u: u, "tanh": np.tanh, "sin": np.sin, "square": lambda u: 0.5 * u**2}
+    functions: dict[str, Callable[[np.ndarray], np.ndarray]]
+    functions = {
+        "identity": lambda u: u,
+        "anchor": lambda u: u,
+        "tanh": np.tanh,
+        "sin": np.sin,
+        "square": lambda u: 0.5 * u**2,
+    }
     rng = np.random.default_rng(seed)
     rows = n + n_test
     covariance = np.full((n_factors, n_factors), rho) + (1 - rho) * np.eye(n_factors)
@@ -236,7 +244,7 @@ def anchored(
             parents = rng.choice(n_factors, size=size, replace=False)
             label = kinds[rng.integers(len(kinds))]
         weight = rng.uniform(1.0, 3.0, len(parents)) * rng.choice([-1, 1], len(parents))
-        mean[:, j] = functions.get(label, functions["identity"])(z[:, parents] @ weight)
+        mean[:, j] = functions[label](z[:, parents] @ weight)
         support[j, parents] = 1
         kind.append(label)
     return Simulated(

@@ -1,8 +1,9 @@
-"""Word counts whose topics are correlated in training and not in testing (a domain shift with a known answer).
+"""Word counts whose topics are correlated in training and not in testing: a domain shift with a known answer.
 
-Topic proportions theta come from Dirichlet documents, or from LDA fitted to real counts. In the training draw the
-second half of the topics are noisy copies of the first half; the test draw keeps the original theta. A model that
-has found the topics' own words predicts both; one that has learnt "these two go together" fails on the second.
+Topic proportions theta come from Dirichlet documents, or from LDA fitted to real counts. In the training draw
+the second half of the topics are noisy copies of the first half; the test draw keeps the original theta. A
+model that has found the topics' own words predicts both; one that has learnt "these two go together" fails on
+the second.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def topic_counts(
     draw : {"expected", "multinomial"}
         ``"expected"`` rounds the expected counts, as the paper's code does; ``"multinomial"`` draws them.
     counts : array_like or sparse matrix of shape (n_documents, n_words), optional
-        Real counts (such as `load_peerread`'s): theta and beta are then those of scikit-learn's LDA fitted to them,
-        and document lengths are theirs. By default both are simulated.
+        Real counts (such as `load_peerread`'s): theta and beta are then those of scikit-learn's LDA fitted to
+        them, and document lengths are theirs. By default both are simulated.
     vocabulary : list of str, optional
         Names of the words.
     anchors_per_topic : int
@@ -69,8 +70,9 @@ def topic_counts(
     Returns
     -------
     Simulated
-        ``x`` stacks the two draws, rows with no words left out; ``z`` holds the topic proportions that made each
-        row; ``support[j, k]`` is 1 where topic k gives word j probability (for fitted topics: more than 1/G).
+        ``x`` stacks the two draws, rows with no words left out; ``z`` holds the topic proportions that made
+        each row; ``support[j, k]`` is 1 where topic k gives word j probability (for fitted topics: more than
+        1/G).
 
     Raises
     ------
