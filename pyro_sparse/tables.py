@@ -1,0 +1,216 @@
+"""Files into DataFrames: CSV, Parquet, AnnData (.h5ad) and NumPy archives (.npz), one row per sample, one column per feature.
+
+The reader decides which columns are features and which are row names; whether the numbers suit a likelihood is for
+`pyro_sparse.fit` to say. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+__all__ = ["read_table"]
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
+_COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
+
+
+def read_table(
+    path: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    index: str | None = None,
+) -> pd.DataFrame:
+    """Read a table of measurements.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``.csv``, ``.tsv``, ``.tab``, ``.txt`` (tab separated), each also compressed (``.gz``, ``.bz2``, ``.xz``,
+        ``.zst``); ``.parquet``; ``.h5ad`` (its ``X``); ``.npz`` (a sparse matrix that scipy saved, or arrays of which
+        one is two-dimensional or named ``X``, with optional ``feature_names`` and ``sample_names``).
+    columns : sequence of str, optional
+        Names or shell patterns (``"A*"``) of the columns to keep, in the order of the file; by default all.
+    drop : sequence of str, optional
+        Names or shell patterns of columns to leave out.
+    index : str, optional
+        The column with row names. By default a first column without a name, as pandas and R write it.
+
+    Returns
+    -------
+    DataFrame (row, feature)
+        Numeric columns; an empty cell is NaN.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        Unknown kind of file, a broken one, repeated or unknown columns, text where numbers are wanted.
+    ModuleNotFoundError
+        The kind of file needs an extra that is not installed.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"path: there is no file {str(path)!r}; give a .csv, .tsv, .parquet, .h5ad or .npz file"
+        )
+    kind = _kind(path)
+    try:
+        if kind in _SEPARATORS:
+            frame = _read_text(path, _SEPARATORS[kind])
+        elif kind == ".npz":
+            frame = _read_npz(path)
+        elif kind == ".h5ad":
+            frame = _read_h5ad(path)
+        else:
+            frame = _read_parquet(path)
+    except (OSError, UnicodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise ValueError(
+            f"path: {str(path)!r} cannot be read as {kind} ({error}); is it what its name says?"
+        ) from error
+
+    names = [str(name) for name in frame.columns]
+    _refuse_repeats(names, path)
+    frame.columns = pd.Index(names)
+    if index is not None:
+        frame = frame.set_index(_match([index], names, "index")[0])
+    elif kind in _SEPARATORS and names and names[0] == "":
+        frame = frame.set_index("")
+    names = list(frame.columns)
+    frame.index.name = None
+    kept = names if columns is None else _match(columns, names, "columns")
+    dropped = [] if drop is None else _match(drop, names, "drop")
+    frame = frame[[name for name in kept if name not in set(dropped)]]
+    if frame.shape[1] == 0:
+        raise ValueError(
+            f"columns, drop: leave none of the {len(names)} columns of {str(path)!r}; choose fewer to drop"
+        )
+    return _numeric(frame, path)
+
+
+def _kind(path: Path) -> str:
+    suffixes = [s.lower() for s in path.suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    kind = suffixes[-1] if suffixes else ""
+    kind = {".pq": ".parquet"}.get(kind, kind)
+    if kind not in {*_SEPARATORS, ".parquet", ".h5ad", ".npz"}:
+        raise ValueError(
+            f"path: {path.name!r} ends in {kind!r}, wanted .csv, .tsv, .tab, .txt, .parquet, .h5ad or .npz; "
+            "rename the file to what it is, or convert it to CSV"
+        )
+    return kind
+
+
+def _read_text(path: Path, separator: str) -> pd.DataFrame:
+    # pandas renames a repeated column without a word, so the header is read as data first.
+    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
+    names = header.str.strip().tolist()
+    _refuse_repeats(names, path)
+    return pd.read_csv(path, sep=separator, header=0, names=names, index_col=False, skipinitialspace=True)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "path: .parquet needs pyarrow; mend: pip install 'pyro-sparse[data]'"
+        ) from error
+    return frame
+
+
+def _read_h5ad(path: Path) -> pd.DataFrame:
+    try:
+        import anndata
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "path: .h5ad needs anndata; mend: pip install 'pyro-sparse[single-cell]'"
+        ) from error
+    return anndata.read_h5ad(path).to_df()
+
+
+def _read_npz(path: Path) -> pd.DataFrame:
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except ValueError as error:  # NumPy takes anything that is no archive for a pickle
+        raise ValueError(
+            f"path: {path.name!r} is no NumPy archive; write it with numpy.savez or scipy.sparse.save_npz"
+        ) from error
+    with archive:
+        keys = list(archive.files)
+        if {"format", "shape", "data"} <= set(keys):
+            return pd.DataFrame(sp.load_npz(path).toarray()).add_prefix("x")
+        try:
+            arrays = {key: archive[key] for key in keys}
+        except ValueError as error:
+            raise ValueError(
+                f"path: {path.name!r} holds Python objects ({error}); save plain numbers and strings instead"
+            ) from error
+    tables = [key for key in keys if arrays[key].ndim == 2]
+    key = "X" if "X" in tables else tables[0] if len(tables) == 1 else None
+    if key is None:
+        shapes = {k: v.shape for k, v in arrays.items()}
+        raise ValueError(
+            f"path: {path.name!r} holds {shapes}; wanted one array (row, feature), or name it 'X'"
+        )
+    x = arrays[key]
+    names = {}
+    for label, length in (("feature_names", x.shape[1]), ("sample_names", x.shape[0])):
+        names[label] = arrays.get(label)
+        if names[label] is not None and names[label].shape != (length,):
+            raise ValueError(
+                f"path: {label} in {path.name!r} has shape {names[label].shape}, {key} has {x.shape}; wanted ({length},)"
+            )
+    features = names["feature_names"]
+    if features is None:
+        features = [f"x{j}" for j in range(x.shape[1])]
+    return pd.DataFrame(x, columns=features, index=names["sample_names"])
+
+
+def _refuse_repeats(names: list[str], path: Path) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(
+            f"path: column {repeated[0]!r} occurs {names.count(repeated[0])} times in {path.name!r}"
+            f"{f' ({len(repeated)} such names)' if len(repeated) > 1 else ''}; give every column its own name"
+        )
+
+
+def _match(wanted: Sequence[str], names: list[str], argument: str) -> list[str]:
+    """Names that `wanted` (names or shell patterns) picks, in the order of `names`."""
+    picked: set[str] = set()
+    for pattern in wanted:
+        found = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
+        if not found:
+            close = difflib.get_close_matches(pattern, names, n=3) or names[:5]
+            raise ValueError(
+                f"{argument}: {pattern!r} is no column of the file; did you mean one of {close}?"
+            )
+        picked.update(found)
+    return [name for name in names if name in picked]
+
+
+def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    text = [n for n, kind in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(kind)]
+    if text and len(frame):
+        seen = [str(v) for v in frame[text[0]].dropna().unique()[:3]]
+        more = (
+            f" (and {len(text) - 1} more such columns: {', '.join(map(str, text[1:6]))})"
+            if len(text) > 1
+            else ""
+        )
+        raise ValueError(
+            f"columns: {text[0]!r} of {path.name!r} holds text ({', '.join(map(repr, seen))}){more}, wanted numbers; "
+            f"drop it (drop={[str(t) for t in text[:6]]}, on the command line --drop {','.join(map(str, text[:6]))}) "
+            "or, if it names the rows, make it the index (--index)"
+        )
+    return frame.astype(float)
