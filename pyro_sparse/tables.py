@@ -1,7 +1,7 @@
-"""Files into DataFrames: CSV, Parquet, AnnData (.h5ad) and NumPy archives (.npz), one row per sample, one column per feature.
+"""Files into DataFrames, one row per sample, one column per feature: CSV, Parquet, AnnData (.h5ad), NumPy (.npz).
 
-The reader decides which columns are features and which are row names; whether the numbers suit a likelihood is for
-`pyro_sparse.fit` to say. Nothing is ever unpickled.
+The reader decides which columns are features and which are row names; whether the numbers suit a likelihood is
+for `pyro_sparse.fit` to say. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,9 +34,9 @@ def read_table(
     Parameters
     ----------
     path : str or Path
-        ``.csv``, ``.tsv``, ``.tab``, ``.txt`` (tab separated), each also compressed (``.gz``, ``.bz2``, ``.xz``,
-        ``.zst``); ``.parquet``; ``.h5ad`` (its ``X``); ``.npz`` (a sparse matrix that scipy saved, or arrays of which
-        one is two-dimensional or named ``X``, with optional ``feature_names`` and ``sample_names``).
+        ``.csv``; ``.tsv``, ``.tab``, ``.txt`` (tab separated); each also compressed (``.gz``, ``.bz2``, ``.xz``,
+        ``.zst``); ``.parquet``; ``.h5ad`` (its ``X``); ``.npz`` (a sparse matrix that scipy saved, or arrays of
+        which one is two-dimensional or named ``X``, with optional ``feature_names`` and ``sample_names``).
     columns : sequence of str, optional
         Names or shell patterns (``"A*"``) of the columns to keep, in the order of the file; by default all.
     drop : sequence of str, optional
@@ -120,12 +121,15 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     try:
-        frame = pd.read_parquet(path)
+        return pd.read_parquet(path)
     except ImportError as error:
         raise ModuleNotFoundError(
             "path: .parquet needs pyarrow; mend: pip install 'pyro-sparse[data]'"
         ) from error
-    return frame
+    except ValueError as error:
+        raise ValueError(
+            f"path: {path.name!r} cannot be read as .parquet ({error}); write it again"
+        ) from error
 
 
 def _read_h5ad(path: Path) -> pd.DataFrame:
@@ -163,17 +167,17 @@ def _read_npz(path: Path) -> pd.DataFrame:
             f"path: {path.name!r} holds {shapes}; wanted one array (row, feature), or name it 'X'"
         )
     x = arrays[key]
-    names = {}
+    names: dict[str, Any] = {}
     for label, length in (("feature_names", x.shape[1]), ("sample_names", x.shape[0])):
         names[label] = arrays.get(label)
         if names[label] is not None and names[label].shape != (length,):
+            seen = names[label].shape
             raise ValueError(
-                f"path: {label} in {path.name!r} has shape {names[label].shape}, {key} has {x.shape}; wanted ({length},)"
+                f"path: {label} in {path.name!r} has shape {seen}, {key} has {x.shape}; want ({length},)"
             )
-    features = names["feature_names"]
-    if features is None:
-        features = [f"x{j}" for j in range(x.shape[1])]
-    return pd.DataFrame(x, columns=features, index=names["sample_names"])
+    if names["feature_names"] is None:
+        names["feature_names"] = [f"x{j}" for j in range(x.shape[1])]
+    return pd.DataFrame(x, columns=names["feature_names"], index=names["sample_names"])
 
 
 def _refuse_repeats(names: list[str], path: Path) -> None:
@@ -202,15 +206,11 @@ def _match(wanted: Sequence[str], names: list[str], argument: str) -> list[str]:
 def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     text = [n for n, kind in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(kind)]
     if text and len(frame):
-        seen = [str(v) for v in frame[text[0]].dropna().unique()[:3]]
-        more = (
-            f" (and {len(text) - 1} more such columns: {', '.join(map(str, text[1:6]))})"
-            if len(text) > 1
-            else ""
-        )
+        seen = ", ".join(repr(str(v)) for v in frame[text[0]].dropna().unique()[:3])
+        more = f" (and {len(text) - 1} more columns do: {', '.join(text[1:6])})" if len(text) > 1 else ""
         raise ValueError(
-            f"columns: {text[0]!r} of {path.name!r} holds text ({', '.join(map(repr, seen))}){more}, wanted numbers; "
-            f"drop it (drop={[str(t) for t in text[:6]]}, on the command line --drop {','.join(map(str, text[:6]))}) "
-            "or, if it names the rows, make it the index (--index)"
+            f"columns: {text[0]!r} of {path.name!r} holds text ({seen}){more}, wanted numbers; drop it "
+            f"(drop={text[:6]}, on the command line --drop {','.join(text[:6])}) or, if it names the rows, "
+            f"make it the index (index={text[0]!r}, --index {text[0]})"
         )
     return frame.astype(float)
