@@ -1,7 +1,7 @@
-"""Files into DataFrames, one row per sample, one column per feature: CSV, Parquet, AnnData (.h5ad), NumPy (.npz).
+"""Files into DataFrames (row = sample, column = feature): CSV, Parquet, AnnData (.h5ad), NumPy (.npz).
 
-The reader decides which columns are features and which are row names; whether the numbers suit a likelihood is
-for `pyro_sparse.fit` to say. Nothing is ever unpickled.
+The reader decides which columns are features and which are row names; whether the numbers suit a likelihood
+is for `pyro_sparse.fit` to say. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ def read_table(
     Parameters
     ----------
     path : str or Path
-        ``.csv``; ``.tsv``, ``.tab``, ``.txt`` (tab separated); each also compressed (``.gz``, ``.bz2``, ``.xz``,
-        ``.zst``); ``.parquet``; ``.h5ad`` (its ``X``); ``.npz`` (a sparse matrix that scipy saved, or arrays of
-        which one is two-dimensional or named ``X``, with optional ``feature_names`` and ``sample_names``).
+        ``.csv``; ``.tsv``, ``.tab``, ``.txt`` (tab separated); each also compressed (``.gz``, ``.bz2``,
+        ``.xz``, ``.zst``); ``.parquet``; ``.h5ad`` (its ``X``); ``.npz`` (a sparse matrix that scipy saved,
+        or arrays of which one is two-dimensional or named ``X``; optional ``feature_names``,
+        ``sample_names``).
     columns : sequence of str, optional
         Names or shell patterns (``"A*"``) of the columns to keep, in the order of the file; by default all.
     drop : sequence of str, optional

@@ -1,0 +1,240 @@
+"""The scikit-learn front: `SparseFactorModel` is a `SparseDecoder` and its fit behind fit/transform/score.
+
+Only translation happens here: scikit-learn's validation, names and conventions in, `pyro_sparse.fit` in the
+middle, `(factor, feature)` arrays out. NaN is a missing cell and needs no imputer before it.
+"""
+
+from __future__ import annotations
+
+import copy
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .inference import fit as fit_model
+from .models import SparseDecoder
+from .models.likelihoods import Likelihood
+from .priors import Prior, get_prior
+
+__all__ = ["SparseFactorModel"]
+
+
+class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    r"""Sparse factor model: which feature depends on which latent factor.
+
+    .. math:: z_i \sim N(0, C), \qquad x_{ij} \sim \mathrm{likelihood}\big(f_\theta(w_j \odot z_i)_j\big),
+              \qquad w_{jk} \sim \mathrm{prior}
+
+    Parameters
+    ----------
+    n_factors : int
+        Upper bound K on the number of factors, fewer than features; surplus ones end without edges.
+    prior : str or Prior
+        Prior of the weights: a name that `pyro_sparse.priors.get_prior` knows, or an instance (which is
+        copied, never changed).
+    likelihood : str or Likelihood
+        "normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical", or an instance
+        (which is copied).
+    decoder : {"mlp", "linear"}
+        A neural network shared by all features, or sparse linear factor analysis.
+    restarts : int
+        Starts trained in one pass; the best is kept, the others say how far the answer can be trusted.
+    steps : int, optional
+        Gradient steps; None leaves it to `pyro_sparse.fit`.
+    batch_size : int, optional
+        Rows in a minibatch; None leaves it to `pyro_sparse.fit`.
+    refine : bool
+        In `transform`, climb from the encoder's guess to the posterior mode of each row.
+    dtype : {"float64", "float32"}
+        Precision of the computation.
+    device : str
+        Where to compute: "cpu", "cuda", ...
+    random_state : int, RandomState instance or None
+        Seed of every random choice; an int gives the same result each time.
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    components_ : ndarray (factor, feature)
+        Signed loadings of the best restart; exact zeros where there is no edge.
+    edge_score_ : ndarray (factor, feature)
+        Score of each edge in [0, 1]. It is not a calibrated probability.
+    effects_ : ndarray (factor, feature)
+        Share of each feature's variance that is due to each factor, in [0, 1].
+    fit_ : Fit
+        The full result, with every restart: `fit_.summary()`, `fit_.edge_posterior()`, `fit_.report(path)`.
+    n_features_in_ : int
+        Number of features seen by `fit`.
+    feature_names_in_ : ndarray of str (feature,)
+        Their names, where `fit` was given a DataFrame.
+
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`, for data or settings that cannot be used; the message says how to mend it.
+
+    References
+    ----------
+    Moran, Sridhar, Wang, Blei (2022). Identifiable Deep Generative Models via Sparse Decoding. TMLR.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> model = SparseFactorModel(n_factors=2, restarts=2, steps=50, random_state=0)
+    >>> model.fit_transform(X).shape
+    (150, 2)
+    >>> model.components_.shape
+    (2, 4)
+    """
+
+    def __init__(
+        self,
+        n_factors: int = 5,
+        *,
+        prior: str | Prior = "spike_slab_lasso",
+        likelihood: str | Likelihood = "normal",
+        decoder: str = "mlp",
+        restarts: int = 8,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        refine: bool = True,
+        dtype: str = "float64",
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        self.n_factors = n_factors
+        self.prior = prior
+        self.likelihood = likelihood
+        self.decoder = decoder
+        self.restarts = restarts
+        self.steps = steps
+        self.batch_size = batch_size
+        self.refine = refine
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> SparseFactorModel:
+        """Learn the factor graph.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            Measurements; NaN marks a missing cell.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        SparseFactorModel
+            The estimator itself.
+        """
+        X = self._validated(X, reset=True)
+        names = getattr(self, "feature_names_in_", None)
+        model = SparseDecoder(
+            n_features=X.shape[1],
+            n_factors=self.n_factors,
+            prior=get_prior(copy.deepcopy(self.prior)),
+            likelihood=copy.deepcopy(self.likelihood),
+            decoder=self.decoder,
+        )
+        optional = {"steps": self.steps, "batch_size": self.batch_size}
+        self.fit_ = fit_model(
+            model,
+            X,
+            restarts=self.restarts,
+            seed=self._seed(),
+            feature_names=None if names is None else [str(name) for name in names],
+            dtype=self.dtype,
+            device=self.device,
+            progress=self.verbose,
+            **{name: value for name, value in optional.items() if value is not None},
+        )
+        best = self.fit_.best
+        self.components_ = np.asarray(self.fit_.weights[best].T, dtype=float)
+        self.edge_score_ = np.asarray(self.fit_.edge_score[best].T, dtype=float)
+        self.effects_ = np.asarray(self.fit_.effects[best].T, dtype=float)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Factor scores of new rows.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            NaN marks a missing cell.
+
+        Returns
+        -------
+        ndarray (row, factor)
+            Posterior mode of each row's factors (with `refine`), or the encoder's mean.
+        """
+        check_is_fitted(self)
+        return np.asarray(self.fit_.transform(self._validated(X), refine=self.refine), dtype=float)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Expected measurements at given factor scores.
+
+        Parameters
+        ----------
+        X : array_like (row, factor)
+            Factor scores.
+
+        Returns
+        -------
+        ndarray (row, feature)
+            In the units of the data that `fit` was given.
+        """
+        check_is_fitted(self)
+        scores = check_array(X, dtype=float, input_name="X")
+        if scores.shape[1] != self._n_features_out:
+            raise ValueError(
+                f"X: has {scores.shape[1]} column(s), wanted one per factor ({self._n_features_out}); "
+                "give what transform returned"
+            )
+        return np.asarray(self.fit_.inverse_transform(scores), dtype=float)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean evidence lower bound (ELBO) of rows; higher is better, and held-out rows are the honest test.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            NaN marks a missing cell.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            ELBO in nats per row.
+        """
+        check_is_fitted(self)
+        return float(self.fit_.score(self._validated(X)))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def _validated(self, X: Any, reset: bool = False) -> np.ndarray:
+        fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
+        return validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", **fewest)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = self.random_state is None
+        return tags

@@ -1,0 +1,139 @@
+"""The scikit-learn front keeps scikit-learn's own contract and hands through what `pyro_sparse.fit` found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pyro_sparse as ps
+from pyro_sparse.estimators import SparseFactorModel
+
+QUICK = {"n_factors": 2, "restarts": 2, "steps": 40, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Two factors, three features each, a tenth of the cells missing."""
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.normal(size=(200, 2)), 3, axis=1) + 0.3 * rng.normal(size=(200, 6))
+    x = 10.0 + 3.0 * x
+    x[rng.random(x.shape) < 0.1] = np.nan
+    return pd.DataFrame(x, columns=["a1", "a2", "a3", "b1", "b2", "b3"])
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    return SparseFactorModel(**(QUICK | {"steps": 400})).fit(table)
+
+
+@parametrize_with_checks([SparseFactorModel(n_factors=1, restarts=1, steps=5, random_state=0)])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def test_finds_the_two_groups(fitted):
+    factor = fitted.effects_.argmax(0)
+    assert len(set(factor[:3])) == len(set(factor[3:])) == 1
+    assert factor[0] != factor[3]
+
+
+def test_attributes_are_those_of_the_fit(fitted, table):
+    best = fitted.fit_.best
+    assert_array_equal(fitted.components_, fitted.fit_.weights[best].T)
+    assert_array_equal(fitted.edge_score_, fitted.fit_.edge_score[best].T)
+    assert_array_equal(fitted.effects_, fitted.fit_.effects[best].T)
+    assert fitted.components_.shape == (2, 6)
+    assert fitted.n_features_in_ == 6
+    assert_array_equal(fitted.feature_names_in_, table.columns)
+    assert fitted.fit_.feature_names == list(table.columns)
+
+
+def test_same_as_the_plain_call(fitted, table):
+    model = ps.models.SparseDecoder(n_features=6, n_factors=2)
+    fit = ps.fit(model, table, restarts=2, steps=400, seed=0, dtype="float64", progress=False)
+    assert_array_equal(fit.weights[fit.best].T, fitted.components_)
+    assert_array_equal(fit.transform(table), fitted.transform(table))
+    assert fit.score(table) == fitted.score(table)
+
+
+def test_inverse_transform_returns_to_the_units_of_the_data(fitted, table):
+    back = fitted.inverse_transform(fitted.transform(table))
+    seen = table.notna().to_numpy()
+    error = (back - table.to_numpy())[seen]
+    assert np.mean(error**2) < 0.5 * np.nanvar(table.to_numpy())
+
+
+def test_names_and_set_output(fitted, table):
+    assert_array_equal(fitted.get_feature_names_out(), ["sparsefactormodel0", "sparsefactormodel1"])
+    frame = clone(fitted).set_params(steps=5).set_output(transform="pandas").fit_transform(table)
+    assert list(frame.columns) == list(fitted.get_feature_names_out())
+    assert frame.index.equals(table.index)
+
+
+def test_pipeline_with_missing_cells(table):
+    pipe = make_pipeline(StandardScaler(), SparseFactorModel(**QUICK))
+    assert np.isfinite(pipe.fit_transform(table)).all()
+    assert np.isfinite(pipe.score(table))
+
+
+def test_grid_search(table):
+    search = GridSearchCV(SparseFactorModel(**QUICK), {"n_factors": [1, 2]}, cv=2).fit(table)
+    assert search.best_params_["n_factors"] in (1, 2)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_parameters_are_neither_changed_nor_shared(table):
+    prior = ps.priors.SpikeSlabLasso(lambda1=2.0)
+    model = SparseFactorModel(**QUICK, prior=prior)
+    before = set(prior.state_dict())
+    first = model.fit(table).components_
+    assert set(prior.state_dict()) == before
+    assert model.prior is prior
+    assert_array_equal(clone(model).fit(table).components_, first)
+
+
+def test_random_state_makes_the_seed(table):
+    quick = QUICK | {"steps": 5}
+    one = SparseFactorModel(**quick).fit(table).components_
+    assert_array_equal(one, SparseFactorModel(**quick).fit(table).components_)
+    state = SparseFactorModel(**(quick | {"random_state": np.random.RandomState(3)})).fit(table).fit_
+    again = SparseFactorModel(**(quick | {"random_state": np.random.RandomState(3)})).fit(table).fit_
+    assert_array_equal(state.weights, again.weights)
+
+
+def test_encoder_only(fitted, table):
+    plain = clone(fitted).set_params(refine=False).fit(table)
+    assert_allclose(plain.transform(table), plain.fit_.transform(table, refine=False))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_factors": 6}, "n_factors"),
+        ({"n_factors": 0}, "n_factors"),
+        ({"prior": "spike"}, "prior"),
+        ({"likelihood": "gauss"}, "likelihood"),
+        ({"decoder": "tree"}, "decoder"),
+    ],
+)
+def test_bad_settings_name_the_argument(table, change, message):
+    with pytest.raises(ValueError, match=message):
+        SparseFactorModel(**(QUICK | change)).fit(table)
+
+
+def test_bad_data(fitted, table):
+    with pytest.raises(ValueError, match="X has 5 features"):
+        fitted.transform(table.to_numpy()[:, :5])
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.transform(table.rename(columns={"a1": "z"}))
+    with pytest.raises(ValueError, match="has 3 column.*one per factor"):
+        fitted.inverse_transform(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="infinity"):
+        clone(fitted).fit(table.fillna(np.inf))
