@@ -1,0 +1,133 @@
+"""The one place that knows which ArviZ is installed.
+
+Python 3.11 gets ArviZ 0.23, whose results are `InferenceData`; later Pythons get ArviZ 1.x, whose results are xarray's
+`DataTree`. Both are trees of named `xarray.Dataset` groups, so both are built and read here group by group. Interval
+kind and probability have different defaults in the two, so they are always passed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+with warnings.catch_warnings():
+    # ArviZ 0.23 announces 1.0 on import; users of this package need not act on it.
+    warnings.simplefilter("ignore", FutureWarning)
+    import arviz as az
+
+__all__ = ["IntervalKind", "from_dict", "get_group", "group_names", "interval"]
+
+IntervalKind = Literal["hdi", "eti"]
+_MODERN = int(az.__version__.split(".")[0]) >= 1
+
+
+def from_dict(
+    groups: Mapping[str, Mapping[str, tuple[tuple[str, ...], Any]]],
+    coords: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Build what the installed ArviZ consumes natively.
+
+    Parameters
+    ----------
+    groups : dict of dict
+        `{group: {variable: (dims, values)}}`; empty groups are left out.
+    coords : dict
+        `{dim: labels}`; dims without labels get none, except `chain` and `draw`, which are numbered.
+    attrs : dict, optional
+        Attributes of the whole object and of every group: text and numbers only, so that files can hold them.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+    """
+    attrs = dict(attrs or {})
+    datasets = {}
+    for group, variables in groups.items():
+        if not variables:
+            continue
+        sizes = {
+            dim: size
+            for dims, values in variables.values()
+            for dim, size in zip(dims, np.shape(values), strict=True)
+        }
+        labels = {dim: coords[dim] for dim in sizes if dim in coords}
+        for dim in ("chain", "draw"):
+            if dim in sizes:
+                labels.setdefault(dim, np.arange(sizes[dim]))
+        datasets[group] = xr.Dataset(dict(variables), coords=labels, attrs=attrs)
+    if _MODERN:
+        tree = xr.DataTree.from_dict(datasets)
+        tree.attrs.update(attrs)
+        return tree
+    with warnings.catch_warnings():
+        # Groups outside ArviZ's own scheme (edge_posterior, alignment) are the point of the object.
+        warnings.filterwarnings("ignore", message=".*not defined in the InferenceData scheme")
+        return az.InferenceData(**datasets, attrs=attrs)
+
+
+def group_names(idata: Any) -> list[str]:
+    """Names of the groups that an ArviZ object (0.23 or 1.x) holds."""
+    if isinstance(idata, xr.DataTree):
+        return list(idata.children)
+    if hasattr(idata, "groups") and callable(idata.groups):
+        return list(idata.groups())
+    raise TypeError(
+        f"idata: want an ArviZ object (InferenceData or DataTree), got {type(idata).__name__}; "
+        "fit.edge_posterior() makes one"
+    )
+
+
+def get_group(idata: Any, name: str) -> xr.Dataset:
+    """One group of an ArviZ object, as a Dataset.
+
+    Raises
+    ------
+    KeyError
+        If there is no such group; the message lists those there are.
+    TypeError
+        If `idata` is no ArviZ object.
+    """
+    names = group_names(idata)
+    if name not in names:
+        raise KeyError(
+            f"idata: no group {name!r} among {names}; objects made by fit.edge_posterior() have it"
+        )
+    group = idata[name]
+    return group.to_dataset() if isinstance(group, xr.DataTree) else group
+
+
+def interval(
+    draws: xr.DataArray, prob: float = 0.9, kind: IntervalKind = "hdi"
+) -> tuple[xr.DataArray, xr.DataArray]:
+    """Lower and upper end of the interval over chains and draws.
+
+    Parameters
+    ----------
+    draws : DataArray with dims `chain`, `draw` and any others
+    prob : float
+        Probability inside, in (0, 1).
+    kind : {"hdi", "eti"}
+        Shortest interval (highest density), or equal tails.
+
+    Returns
+    -------
+    (lower, upper) : DataArrays without `chain` and `draw`
+    """
+    if not 0 < prob < 1:
+        raise ValueError(f"prob: want a probability strictly between 0 and 1, got {prob!r}; ninety per cent is 0.9")
+    if kind not in ("hdi", "eti"):
+        raise ValueError(f'kind: want "hdi" (shortest interval) or "eti" (equal tails), got {kind!r}')
+    if kind == "eti":
+        ends = draws.quantile([(1 - prob) / 2, (1 + prob) / 2], dim=("chain", "draw"))
+        return ends.isel(quantile=0, drop=True), ends.isel(quantile=1, drop=True)
+    if _MODERN:
+        ends = az.hdi(draws, prob=prob, dim=["chain", "draw"])
+        return ends.isel(ci_bound=0, drop=True), ends.isel(ci_bound=1, drop=True)
+    ends = az.hdi(draws.rename("x").to_dataset(), hdi_prob=prob)["x"]
+    return ends.isel(hdi=0, drop=True), ends.isel(hdi=1, drop=True)
+

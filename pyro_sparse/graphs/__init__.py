@@ -1,0 +1,40 @@
+"""Pure numpy functions on graphs: putting restarts in one frame, and choosing edges from probabilities.
+
+Nothing here knows a model or a fit; every function takes arrays and returns arrays.
+"""
+
+from __future__ import annotations
+
+from .alignment import (
+    Alignment,
+    agreement_matrix,
+    align,
+    apply_alignment,
+    match_columns,
+    orient,
+    similarity,
+)
+from .selection import (
+    bayesian_fdr,
+    edge_gap,
+    expected_fdr,
+    kept_restarts,
+    median_probability_graph,
+    q_values,
+)
+
+__all__ = [
+    "Alignment",
+    "agreement_matrix",
+    "align",
+    "apply_alignment",
+    "bayesian_fdr",
+    "edge_gap",
+    "expected_fdr",
+    "kept_restarts",
+    "match_columns",
+    "median_probability_graph",
+    "orient",
+    "q_values",
+    "similarity",
+]

@@ -1,0 +1,268 @@
+"""Put restarts (or posterior draws) of a factor model in one frame.
+
+A factor model is the same model after its factors are permuted and their signs flipped, so two restarts that
+found the same answer rarely look alike. Each one is matched to a *pivot*: compare every column with every
+column of the pivot (|cosine| of loadings, or |correlation| of factor values), take the one-to-one match with the
+largest sum (Hungarian algorithm), and flip signs so that matched columns point the same way. With `repivot` the
+pivot is then replaced by the mean of the aligned set, until nothing moves.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+
+__all__ = ["Alignment", "agreement_matrix", "align", "apply_alignment", "match_columns", "orient", "similarity"]
+
+Kind = Literal["loadings", "factors"]
+_MAX_REPIVOTS = 20
+
+
+class Alignment(NamedTuple):
+    """How each restart is carried into the pivot's frame.
+
+    `aligned[r][:, k] = sign[r, k] * original[r][:, permutation[r, k]]`.
+
+    Attributes
+    ----------
+    permutation : ndarray of int, shape (restart, factor)
+        Which original column stands at place `k`.
+    sign : ndarray of float, shape (restart, factor)
+        +1 or -1.
+    congruence : ndarray of float, shape (restart, factor)
+        |similarity| of the aligned column with the pivot's, in [0, 1]; 0 where one of the two is empty,
+        NaN where both are (there is nothing to compare).
+    """
+
+    permutation: NDArray[np.intp]
+    sign: NDArray[np.float64]
+    congruence: NDArray[np.float64]
+
+
+def _columns(values: ArrayLike, name: str, kind: str) -> tuple[NDArray, NDArray]:
+    """Unit-norm columns (empty ones stay zero) and which columns are not empty."""
+    x = np.asarray(values, dtype=float)
+    if x.ndim != 2:
+        raise ValueError(f"{name}: want a matrix of shape (feature or sample, factor), got shape {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name}: want finite numbers, got NaN or infinity; drop the failed restart first")
+    if kind not in ("loadings", "factors"):
+        raise ValueError(f'kind: want "loadings" or "factors", got {kind!r}')
+    largest = np.abs(x).max(axis=0, initial=0.0)
+    if kind == "factors":
+        x = x - x.mean(axis=0)
+    # Divide by the largest entry first, so that tiny columns do not underflow when squared; a column
+    # that is constant up to rounding counts as empty.
+    x = x / np.where(largest > 0, largest, 1.0)
+    norm = np.sqrt((x**2).sum(axis=0))
+    filled = norm > 1e-12
+    return np.where(filled, x / np.where(filled, norm, 1.0), 0.0), filled
+
+
+def similarity(a: ArrayLike, b: ArrayLike, kind: Kind = "loadings") -> NDArray[np.float64]:
+    r"""Signed similarity of every column of `a` with every column of `b`.
+
+    :math:`s_{kl} = a_k^\top b_l / (\|a_k\|\,\|b_l\|)`: Tucker's congruence coefficient for loadings; with the
+    column means removed, Pearson's correlation, for factor values. Empty (all zero, or constant) columns
+    have similarity 0 with everything.
+
+    Parameters
+    ----------
+    a : array_like of shape (row, factor_a)
+    b : array_like of shape (row, factor_b)
+    kind : {"loadings", "factors"}
+
+    Returns
+    -------
+    ndarray of shape (factor_a, factor_b), values in [-1, 1]
+
+    Raises
+    ------
+    ValueError
+        If the row counts differ, an array is not a matrix, or holds NaN or infinity.
+
+    References
+    ----------
+    Lorenzo-Seva and ten Berge (2006), Methodology 2(2), equation 1.
+    """
+    unit_a, _ = _columns(a, "a", kind)
+    unit_b, _ = _columns(b, "b", kind)
+    if len(unit_a) != len(unit_b):
+        raise ValueError(f"b: want as many rows as a ({len(unit_a)}), got {len(unit_b)}")
+    return np.clip(unit_a.T @ unit_b, -1.0, 1.0)
+
+
+def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """One-to-one match of rows to columns with the largest sum of |similarity|.
+
+    Pairs with nothing in common (similarity 0, such as empty columns) are matched in increasing order, so that the
+    answer does not depend on how the solver breaks ties.
+
+    Parameters
+    ----------
+    similarities : array_like of shape (factor_a, factor_b), factor_a <= factor_b
+
+    Returns
+    -------
+    permutation : ndarray of int, shape (factor_a,)
+        The column matched to each row.
+    sign : ndarray of float, shape (factor_a,)
+        Sign of the matched similarity; +1 where it is 0.
+
+    Raises
+    ------
+    ValueError
+        If there are more rows than columns.
+    """
+    s = np.asarray(similarities, dtype=float)
+    if s.ndim != 2 or s.shape[0] > s.shape[1]:
+        raise ValueError(
+            f"similarities: want shape (factor_a, factor_b) with factor_a <= factor_b, got {s.shape}; transpose it"
+        )
+    rows, permutation = linear_sum_assignment(-np.abs(s))
+    matched = s[rows, permutation]
+    loose = matched == 0
+    taken = np.setdiff1d(np.arange(s.shape[1]), permutation[~loose])
+    permutation = permutation.copy()
+    permutation[loose] = taken[: loose.sum()]
+    return permutation, np.where(matched < 0, -1.0, 1.0)
+
+
+def align(stack: ArrayLike, pivot: int | ArrayLike = 0, kind: Kind = "loadings", repivot: bool = False) -> Alignment:
+    """Match every member of a stack to a pivot, by permutation and sign.
+
+    Parameters
+    ----------
+    stack : array_like of shape (restart, row, factor)
+        Loadings (row = feature) or factor values (row = sample) of each restart or draw.
+    pivot : int or array_like of shape (row, factor)
+        Member of the stack, or a matrix, that sets the order and the signs.
+    kind : {"loadings", "factors"}
+        Compare columns by |cosine| or by |correlation|.
+    repivot : bool
+        Afterwards align again to the mean of the aligned (unit-norm) columns, until nothing changes. Use it
+        for posterior draws, where no draw is special; for restarts the best one is the natural pivot.
+
+    Returns
+    -------
+    Alignment
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, `pivot` is out of range, or a value is not finite.
+    """
+    x = np.asarray(stack, dtype=float)
+    if x.ndim != 3:
+        raise ValueError(f"stack: want shape (restart, row, factor), got {x.shape}; use stack[None] for a single one")
+    if np.ndim(pivot) == 0:
+        index = int(pivot)  # type: ignore[arg-type]
+        if not -len(x) <= index < len(x):
+            raise ValueError(f"pivot: want a restart number below {len(x)}, got {index}")
+        reference = x[index]
+    else:
+        reference = np.asarray(pivot, dtype=float)
+        if reference.shape != x.shape[1:]:
+            raise ValueError(f"pivot: want shape {x.shape[1:]} as in the stack, got {reference.shape}")
+    result = _align_to(x, reference, kind)
+    for _ in range(_MAX_REPIVOTS if repivot else 0):
+        units = np.stack([_columns(member, "stack", kind)[0] for member in apply_alignment(x, result)])
+        again = _align_to(x, units.mean(axis=0), kind)
+        moved = (again.permutation != result.permutation).any() or (again.sign != result.sign).any()
+        result = again
+        if not moved:
+            break
+    return result
+
+
+def _align_to(x: NDArray, reference: NDArray, kind: Kind) -> Alignment:
+    filled_reference = _columns(reference, "pivot", kind)[1]
+    permutations, signs, congruences = [], [], []
+    for member in x:
+        s = similarity(reference, member, kind)
+        permutation, sign = match_columns(s)
+        congruence = np.abs(s[np.arange(len(s)), permutation])
+        both_empty = ~filled_reference & ~_columns(member, "stack", kind)[1][permutation]
+        permutations.append(permutation)
+        signs.append(sign)
+        congruences.append(np.where(both_empty, np.nan, congruence))
+    return Alignment(np.stack(permutations), np.stack(signs), np.stack(congruences))
+
+
+def apply_alignment(values: ArrayLike, alignment: Alignment, signed: bool = True) -> NDArray:
+    """Carry anything whose first axis is restart and last axis is factor into the common frame.
+
+    Parameters
+    ----------
+    values : array_like of shape (restart, ..., factor)
+        Loadings, factor values, edge probabilities, inclusion rates.
+    alignment : Alignment
+    signed : bool
+        Flip signs too. Off for what has no sign: probabilities, effects, eta.
+
+    Returns
+    -------
+    ndarray of the same shape
+    """
+    x = np.asarray(values)
+    permutation, sign, _ = alignment
+    if x.ndim < 2 or (x.shape[0], x.shape[-1]) != permutation.shape:
+        raise ValueError(
+            f"values: want shape (restart, ..., factor) with restart, factor = {permutation.shape}, got {x.shape}"
+        )
+    shape = (len(x),) + (1,) * (x.ndim - 2) + (x.shape[-1],)
+    moved = np.take_along_axis(x, permutation.reshape(shape), axis=-1)
+    return moved * sign.reshape(shape) if signed else moved
+
+
+def orient(weights: ArrayLike) -> NDArray[np.float64]:
+    """Sign of each column that makes its large entries mostly positive: the sign of the sum of cubes.
+
+    The cube lets the large loadings decide, without hanging on a single one.
+
+    Parameters
+    ----------
+    weights : array_like of shape (feature, factor)
+
+    Returns
+    -------
+    ndarray of shape (factor,)
+        +1 or -1; +1 for empty columns.
+    """
+    unit, _ = _columns(weights, "weights", "loadings")
+    return np.where((unit**3).sum(axis=0) < 0, -1.0, 1.0)
+
+
+def agreement_matrix(stack: ArrayLike, kind: Kind = "loadings") -> NDArray[np.float64]:
+    """How alike every two restarts are, whatever their order and signs.
+
+    Entry (r, s) is the sum of |similarity| over the best one-to-one match of their columns, divided by the larger of
+    the two counts of non-empty columns: 1 when the answers are the same, lower when columns differ *or* one restart
+    uses factors that the other does not.
+
+    Parameters
+    ----------
+    stack : array_like of shape (restart, row, factor)
+    kind : {"loadings", "factors"}
+
+    Returns
+    -------
+    ndarray of shape (restart, restart)
+        Symmetric, in [0, 1]; NaN for two restarts that are both empty.
+    """
+    x = np.asarray(stack, dtype=float)
+    if x.ndim != 3:
+        raise ValueError(f"stack: want shape (restart, row, factor), got {x.shape}")
+    parts = [_columns(member, "stack", kind) for member in x]
+    result = np.full((len(x), len(x)), np.nan)
+    for r, (unit_r, filled_r) in enumerate(parts):
+        for s, (unit_s, filled_s) in enumerate(parts[: r + 1]):
+            used = max(filled_r.sum(), filled_s.sum())
+            if used:
+                table = np.abs(unit_r.T @ unit_s)
+                rows, columns = linear_sum_assignment(-table)
+                result[r, s] = result[s, r] = min(1.0, table[rows, columns].sum() / used)
+    return result

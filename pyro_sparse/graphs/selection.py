@@ -1,0 +1,167 @@
+"""From edge probabilities to a graph: how many edges may be named at a chosen false-discovery rate.
+
+If the edge probabilities are right, naming a set of edges S makes a share mean_{S}(1 - p) of false discoveries.
+So: sort the edges by probability and go down the list as long as that mean stays below the rate asked for. Whether
+the probabilities *are* right is a question this file cannot answer.
+
+Sure edges leave room in that mean: after forty edges with p = 1, a rate of .1 admits four more whatever they are. So an
+edge must also be at least as likely present as absent, unless the caller lowers that floor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["bayesian_fdr", "edge_gap", "expected_fdr", "kept_restarts", "median_probability_graph", "q_values"]
+
+# Between-restart gap above which an edge is called unresolved.
+UNRESOLVED_GAP = 0.25
+
+
+def _probabilities(values: ArrayLike, name: str = "probability") -> NDArray[np.float64]:
+    p = np.asarray(values, dtype=float)
+    if p.size and not (np.isfinite(p).all() and p.min() >= 0 and p.max() <= 1):
+        raise ValueError(f"{name}: want numbers in [0, 1], got values from {np.min(p):.4g} to {np.max(p):.4g}")
+    return p
+
+
+def q_values(probability: ArrayLike) -> NDArray[np.float64]:
+    r"""Smallest Bayesian false-discovery rate at which each edge would be named.
+
+    :math:`q_e = \operatorname{mean}\{1 - p_f : p_f \ge p_e\}`; edges of equal probability share one value.
+
+    Parameters
+    ----------
+    probability : array_like of any shape
+        Edge probabilities in [0, 1].
+
+    Returns
+    -------
+    ndarray of the same shape, in [0, 1]
+
+    References
+    ----------
+    Newton, Noueiry, Sarkar and Ahlquist (2004), Biostatistics 5(2), section 3; Müller, Parmigiani, Robert and
+    Rousseau (2004), JASA 99(468).
+    """
+    p = _probabilities(probability)
+    if p.size == 0:
+        return np.zeros_like(p)
+    values, inverse, counts = np.unique(-p.ravel(), return_inverse=True, return_counts=True)
+    running = np.cumsum((1 + values) * counts) / np.cumsum(counts)
+    return running[inverse].reshape(p.shape)
+
+
+def bayesian_fdr(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -> NDArray[np.bool_]:
+    """Largest set of most probable edges whose expected share of false ones is at most `fdr`.
+
+    Parameters
+    ----------
+    probability : array_like of any shape
+        Edge probabilities in [0, 1].
+    fdr : float
+        Rate in [0, 1].
+    floor : float
+        Smallest probability that may be named, in [0, 1]. The default, 1/2, keeps the room that sure edges leave from
+        being filled with edges that are more likely absent; 0 gives the textbook rule.
+
+    Returns
+    -------
+    ndarray of bool, same shape
+        Edges of equal probability are named together or not at all.
+
+    References
+    ----------
+    As for `q_values`; the floor is that of `median_probability_graph`.
+    """
+    if not 0 <= fdr <= 1:
+        raise ValueError(f"fdr: want a rate in [0, 1], got {fdr!r}; ten per cent is 0.1")
+    if not 0 <= floor <= 1:
+        raise ValueError(f"floor: want a probability in [0, 1], got {floor!r}")
+    p = _probabilities(probability)
+    return (q_values(p) <= fdr + 1e-12) & (p >= floor)
+
+
+def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:
+    """Expected share of false edges in a given set: the mean of 1 - p over it (0 for the empty set)."""
+    p, chosen = _probabilities(probability), np.asarray(selected, dtype=bool)
+    if p.shape != chosen.shape:
+        raise ValueError(f"selected: want the shape of probability, {p.shape}, got {chosen.shape}")
+    return float((1 - p[chosen]).mean()) if chosen.any() else 0.0
+
+
+def median_probability_graph(probability: ArrayLike) -> NDArray[np.bool_]:
+    """Edges that are at least as likely present as absent, p >= 1/2.
+
+    References
+    ----------
+    Barbieri and Berger (2004), Annals of Statistics 32(3), definition 1.
+    """
+    return _probabilities(probability) >= 0.5
+
+
+def edge_gap(probability: ArrayLike, keep: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Largest minus smallest probability of each edge over restarts; NaN when there is only one to look at.
+
+    Above .25 an edge is called *unresolved*: equally good answers disagree about it.
+
+    Parameters
+    ----------
+    probability : array_like of shape (restart, ...)
+        Aligned edge probabilities.
+    keep : array_like of bool, shape (restart,), optional
+        Restarts to compare; see `kept_restarts`. Default: all.
+
+    Returns
+    -------
+    ndarray of shape (...)
+    """
+    p = _probabilities(probability)
+    if p.ndim < 1:
+        raise ValueError("probability: want shape (restart, ...), got a single number")
+    if keep is not None:
+        kept = np.asarray(keep, dtype=bool)
+        if kept.shape != p.shape[:1]:
+            raise ValueError(f"keep: want shape {p.shape[:1]}, one flag per restart, got {kept.shape}")
+        p = p[kept]
+    return np.ptp(p, axis=0) if len(p) > 1 else np.full(p.shape[1:], np.nan)
+
+
+def kept_restarts(
+    elbo: ArrayLike, n_samples: int, best: int | None = None, tolerance: float = 15.0, at_least: int = 2
+) -> NDArray[np.bool_]:
+    """Which restarts are good enough for their disagreement to mean something.
+
+    A restart stuck in a worse optimum disagrees for a reason that says nothing about the edge. Kept are those whose
+    total ELBO is at most `tolerance` nats below the best restart's, and in any case the `at_least` highest,
+    so that there is something to compare. Failed restarts (NaN) are never kept.
+
+    Parameters
+    ----------
+    elbo : array_like of shape (restart,)
+        Evidence lower bound in nats per row.
+    n_samples : int
+        Number of rows, which turns nats per row into nats.
+    best : int, optional
+        The chosen restart, always kept. Default: that with the highest ELBO.
+    tolerance : float
+        Nats.
+    at_least : int
+
+    Returns
+    -------
+    ndarray of bool, shape (restart,)
+    """
+    values = np.asarray(elbo, dtype=float)
+    if values.ndim != 1 or len(values) == 0:
+        raise ValueError(f"elbo: want shape (restart,) with at least one restart, got {values.shape}")
+    ranked = np.where(np.isnan(values), -np.inf, values)
+    if best is None:
+        best = int(ranked.argmax())
+    order = np.argsort(-ranked, kind="stable")
+    keep = n_samples * (ranked - ranked[best]) >= -tolerance if np.isfinite(ranked[best]) else ranked > -np.inf
+    keep[best] = True
+    others = order[order != best]
+    keep[others[: max(at_least - 1, 0)]] = True
+    return keep & ((ranked > -np.inf) | (np.arange(len(values)) == best))

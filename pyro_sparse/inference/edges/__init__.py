@@ -1,0 +1,50 @@
+"""From a fit to edge probabilities: one method per file, one door.
+
+Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.to_arviz`. So far there is one, `score`: the
+spike-and-slab-lasso weight p* of the best restart. It ranks edges; it is not calibrated, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .score import score_edges
+
+if TYPE_CHECKING:
+    from ..result import Fit
+
+__all__ = ["METHODS", "edge_posterior", "score_edges"]
+
+METHODS: dict[str, Callable[..., Any]] = {"score": score_edges}
+
+
+def edge_posterior(fit: Fit, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any) -> Any:
+    """Draws of 0/1 edges and one number per edge, as an ArviZ object.
+
+    Parameters
+    ----------
+    fit : Fit
+    method : {"auto", "score"}
+        "auto" takes the best method there is for this fit: today always "score".
+    num_draws : int
+        Draws per restart.
+    seed : int
+        Same seed, same draws.
+    **options
+        Passed to the method.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        See `pyro_sparse.posterior.to_arviz`.
+
+    Raises
+    ------
+    ValueError
+        If the method is unknown or `num_draws` is below 1.
+    """
+    name = "score" if method == "auto" else method
+    if name not in METHODS:
+        raise ValueError(f'method: want one of {["auto", *METHODS]}, got {method!r}')
+    return METHODS[name](fit, num_draws=num_draws, seed=seed, **options)

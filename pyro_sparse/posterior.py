@@ -1,0 +1,260 @@
+"""To ArviZ, and from ArviZ to tables.
+
+Every edge method ends in `to_arviz`: 0/1 draws of each edge with dims (chain = aligned restart, draw, feature, factor),
+and beside them, in the group `edge_posterior`, one number per edge: its probability, q-value, weight, effect, and the
+gap between restarts. `summary` and `edge_prob` read that object. A method that gives only a score says so in the attrs
+and its column is called `score`: a probability is a claim.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from . import _arviz
+from .graphs.selection import UNRESOLVED_GAP, bayesian_fdr, edge_gap, kept_restarts, q_values
+
+if TYPE_CHECKING:
+    from .inference.result import Fit
+
+__all__ = ["edge_prob", "summary", "to_arviz"]
+
+_EDGE = ("feature", "factor")
+_DRAWS = ("chain", "draw", *_EDGE)
+# Larger tables are left out of the ArviZ object: it would no longer be a small file.
+_MAX_OBSERVED_CELLS = 1_000_000
+
+
+def to_arviz(
+    fit: Fit,
+    *,
+    edge: ArrayLike,
+    weight: ArrayLike,
+    probability: ArrayLike,
+    method: str,
+    is_score: bool,
+    note: str,
+    eta: ArrayLike | None = None,
+    restart_probability: ArrayLike | None = None,
+    X: Any = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Pack the edge draws of a fit into what the installed ArviZ consumes natively.
+
+    Parameters
+    ----------
+    fit : Fit
+        Supplies names, weights, effects, ELBOs and the alignment.
+    edge : array_like of 0/1, shape (restart, draw, feature, factor)
+    weight : array_like, shape (restart, draw, feature, factor)
+        Signed loadings; a broadcast view is kept as it is, without a copy.
+    probability : array_like, shape (feature, factor)
+        The number to report for each edge, in [0, 1].
+    method : str
+        Name of the edge method, stored as `edge_method`.
+    is_score : bool
+        True where `probability` is only a score.
+    note : str
+        One sentence on what the number means.
+    eta : array_like, shape (restart, draw, factor), optional
+        Inclusion rate of each factor.
+    restart_probability : array_like, shape (restart, feature, factor), optional
+        The same number from each restart alone, for the between-restart gap. Default: `fit.edge_score`.
+    X : array_like of shape (sample, feature), optional
+        Stored as `observed_data` when it has at most a million cells.
+    attrs : dict, optional
+        More attributes (text and numbers).
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        Groups `posterior` (edge, weight, eta), `edge_posterior` (probability, q_value, gap, weight, effect; and
+        restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept), `alignment`
+        (permutation, sign, congruence) and, if small, `observed_data`.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit the fit's restarts, features and factors.
+    """
+    draws, weights = np.asarray(edge), np.asarray(weight)
+    p = np.asarray(probability, dtype=float)
+    per_restart = np.asarray(fit.edge_score if restart_probability is None else restart_probability, dtype=float)
+    shape = np.shape(fit.weights)
+    if draws.ndim != 4 or (draws.shape[0], *draws.shape[2:]) != shape:
+        raise ValueError(
+            f"edge: want shape (restart, draw, feature, factor) with restart, feature, factor = {shape}, "
+            f"got {draws.shape}"
+        )
+    wanted = {
+        "weight": (weights, draws.shape),
+        "probability": (p, shape[1:]),
+        "restart_probability": (per_restart, shape),
+    }
+    for name, (values, want) in wanted.items():
+        if values.shape != want:
+            raise ValueError(f"{name}: want shape {want}, got {values.shape}")
+    best = int(fit.best)
+    kept = kept_restarts(fit.elbo, len(fit.sample_names), best=best)
+    posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
+    if eta is not None:
+        posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
+    groups: dict[str, Any] = {
+        "posterior": posterior,
+        "edge_posterior": {
+            "probability": (_EDGE, p),
+            "q_value": (_EDGE, q_values(p)),
+            "gap": (_EDGE, edge_gap(per_restart, kept)),
+            "weight": (_EDGE, np.asarray(fit.weights)[best]),
+            "effect": (_EDGE, np.asarray(fit.effects)[best]),
+            "restart_probability": (("chain", *_EDGE), per_restart),
+        },
+        "sample_stats": {
+            "elbo": (("chain",), np.asarray(fit.elbo, dtype=float)),
+            "heldout_elbo": (("chain",), np.asarray(fit.heldout_elbo, dtype=float)),
+            "best": (("chain",), np.arange(shape[0]) == best),
+            "kept": (("chain",), kept),
+        },
+        "alignment": {
+            name: (("chain", "factor"), np.asarray(fit.alignment[name]))
+            for name in ("permutation", "sign", "congruence")
+        },
+    }
+    observed = None if X is None else _table(X)
+    if observed is not None and observed.size <= _MAX_OBSERVED_CELLS:
+        groups["observed_data"] = {"x": (("sample", "feature"), observed)}
+    coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
+    if observed is not None and observed.shape[0] == len(fit.sample_names):
+        coords["sample"] = list(fit.sample_names)
+    about = {
+        "edge_method": method,
+        "is_score": int(is_score),
+        "note": note,
+        "best_restart": best,
+        "settings": json.dumps(dict(fit.settings), default=str),
+        "inference_library": "pyro_sparse",
+    }
+    return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+
+
+def _table(X: Any) -> np.ndarray:
+    """Values of a table of any of the kinds `fit` accepts, as a dense float matrix."""
+    if hasattr(X, "obs_names"):  # AnnData
+        X = X.X
+    if hasattr(X, "toarray"):
+        X = X.toarray()
+    values = np.asarray(X, dtype=float)
+    if values.ndim != 2:
+        raise ValueError(f"X: want a table of shape (sample, feature), got shape {values.shape}")
+    return values
+
+
+def _is_score(idata: Any) -> bool:
+    return bool(idata.attrs.get("is_score", 0))
+
+
+def summary(
+    idata: Any,
+    fdr: float = 0.1,
+    *,
+    prob: float = 0.9,
+    kind: _arviz.IntervalKind = "hdi",
+    selected_only: bool = False,
+) -> pd.DataFrame:
+    """One row per edge, the most probable first.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()`.
+    fdr : float
+        Bayesian false-discovery rate at which `selected` is decided, in [0, 1].
+    prob : float
+        Probability inside the interval of the weight.
+    kind : {"hdi", "eti"}
+        Shortest interval, or equal tails.
+    selected_only : bool
+        Leave out the edges that are not selected.
+
+    Returns
+    -------
+    DataFrame
+        Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where the
+        method gives only a score), `weight` (signed, of the best restart), `hdi90_lb` and `hdi90_ub` (named by kind
+        and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]), `q_value`, `gap` (largest
+        difference of the probability between restarts; NaN for one restart), `unresolved` (gap > .25) and `selected`.
+        For a score the interval is the spread of the weight *between the kept restarts*: there is no other, and it
+        says nothing about sampling error. `DataFrame.attrs` holds `fdr`, `interval_kind`, `interval_prob`,
+        `edge_method`, `is_score` and `note`.
+    """
+    edges = _arviz.get_group(idata, "edge_posterior")
+    stats = _arviz.get_group(idata, "sample_stats")
+    is_score = _is_score(idata)
+    p = edges["probability"].to_numpy()
+    draws = _arviz.get_group(idata, "posterior")["weight"].isel(chain=np.flatnonzero(stats["kept"].to_numpy()))
+    if is_score:  # every draw of a restart carries the same weight
+        draws = draws.isel(draw=slice(0, 1))
+    if draws.sizes["chain"] * draws.sizes["draw"] > 1:
+        lower, upper = (end.transpose(*_EDGE).to_numpy() for end in _arviz.interval(draws, prob, kind))
+    else:
+        lower = upper = np.full(p.shape, np.nan)
+    features, factors = edges["feature"].to_numpy(), edges["factor"].to_numpy()
+    g, k = np.indices(p.shape).reshape(2, -1)
+    gap = edges["gap"].to_numpy()
+    name = "score" if is_score else "probability"
+    table = pd.DataFrame(
+        {
+            "feature": features[g],
+            "factor": factors[k],
+            name: p.ravel(),
+            "weight": edges["weight"].to_numpy().ravel(),
+            f"{kind}{100 * prob:g}_lb": lower.ravel(),
+            f"{kind}{100 * prob:g}_ub": upper.ravel(),
+            "effect": edges["effect"].to_numpy().ravel(),
+            "q_value": edges["q_value"].to_numpy().ravel(),
+            "gap": gap.ravel(),
+            "unresolved": (np.nan_to_num(gap) > UNRESOLVED_GAP).ravel(),
+            "selected": bayesian_fdr(p, fdr).ravel(),
+        },
+        index=pd.Index([f"{features[i]} -> {factors[j]}" for i, j in zip(g, k, strict=True)], name="edge"),
+    )
+    table = table.iloc[np.lexsort((-table["effect"], -table[name]))]
+    if selected_only:
+        table = table[table["selected"]]
+    table.attrs = {
+        "fdr": float(fdr),
+        "interval_kind": kind,
+        "interval_prob": float(prob),
+        "edge_method": str(idata.attrs.get("edge_method", "")),
+        "is_score": is_score,
+        "note": str(idata.attrs.get("note", "")),
+    }
+    return table
+
+
+def edge_prob(idata: Any) -> pd.DataFrame:
+    """Edge probabilities as a table of features by factors.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()`.
+
+    Returns
+    -------
+    DataFrame of shape (feature, factor)
+        Values in [0, 1]. `DataFrame.attrs["is_score"]` is True where they are only scores.
+    """
+    edges = _arviz.get_group(idata, "edge_posterior")
+    table = edges["probability"].transpose(*_EDGE).to_pandas()
+    table.attrs = {
+        "edge_method": str(idata.attrs.get("edge_method", "")),
+        "is_score": _is_score(idata),
+        "note": str(idata.attrs.get("note", "")),
+    }
+    return table
