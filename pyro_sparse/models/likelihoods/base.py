@@ -33,7 +33,7 @@ class Likelihood(nn.Module):
 
     Notes
     -----
-    Everywhere, ``mask`` has the shape of ``x`` and is true where a cell was seen (None: wherever x is not NaN),
+    Everywhere, ``mask`` has the shape of ``x`` and is true where a cell was seen (None: where x is no NaN),
     and ``exposure`` has shape (B, 1), broadcastable to f.  `start`, `gaussianise` and `default_exposure` take
     numpy arrays or tensors and answer in kind.
     """
@@ -139,12 +139,12 @@ class Likelihood(nn.Module):
         mask: Tensor | None = None,
         exposure: Tensor | None = None,
     ) -> Tensor:
-        r"""What `feature_gain` needs of some rows, additive over rows; default the log-likelihood of each feature.
+        r"""What `feature_gain` needs of some rows, additive over rows; default each log-likelihood.
 
         Parameters
         ----------
         f, reference : Tensor of shape (R, B, G)
-            Linear predictor to judge, and the one the other features keep (only the multinomial needs it: there
+            Linear predictor to judge, and the one the other features keep (only the multinomial needs it:
             feature j is judged with ``f`` in place j and ``reference`` elsewhere).
         x, mask, exposure
             As in `log_prob`.

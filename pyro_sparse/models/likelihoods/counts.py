@@ -191,7 +191,7 @@ class NegativeBinomial(Poisson):
 
 
 class Multinomial(_Counts):
-    r"""A row is n items drawn from the features, :math:`x_i \sim \mathrm{Multinomial}(n_i, \mathrm{softmax} f_i)`.
+    r"""A row is n drawn items, :math:`x_i \sim \mathrm{Multinomial}(n_i, \mathrm{softmax} f_i)`.
 
     The total n of a row is given (its own sum); missing features are dropped from the softmax.  ``exposure``
     is the total that `mean` and sampling use (default 1: `mean` gives probabilities); `log_prob` needs none.
@@ -222,6 +222,22 @@ class Multinomial(_Counts):
         self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
     ) -> dist.Distribution:
         return self(f if mask is None else f.masked_fill(~mask.bool(), -1e30), exposure)
+
+    def feature_statistic(
+        self,
+        f: Tensor,
+        reference: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+    ) -> Tensor:
+        r""":math:`\sum_i x_{ij} f_{ij} - n_i \log(e^{f_{ij}} + \sum_{l \ne j} e^{r_{il}})`."""
+        x, seen = observed(x, mask)
+        r = reference.masked_fill(~seen, -1e30)
+        share = torch.log_softmax(r, -1)
+        others = torch.log1p(-share.exp().clamp(max=1 - torch.finfo(f.dtype).eps))
+        normaliser = torch.logsumexp(r, -1, keepdim=True) + torch.logaddexp(others, share + f - reference)
+        return ((x * f - x.sum(-1, keepdim=True) * normaliser) * seen).sum(-2)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         share = torch.softmax(f, -1)

@@ -57,10 +57,10 @@ class Normal(Likelihood):
         self.prior_shape, self.prior_scale = float(prior_shape), float(prior_scale)
 
     def setup(self, n_features: int, n_restarts: int = 1) -> None:
-        above = math.log(
-            self.init / self.floor
-        )  # inverse of _soft_floor, so that noise_sd() starts at init exactly
-        start = math.log(self.floor) + above - 0.01 / above
+        above = math.log(self.init / self.floor)
+        start = (
+            math.log(self.floor) + above - 0.01 / above
+        )  # inverse of _soft_floor: noise_sd() starts at init
         self.log_sigma = nn.Parameter(torch.full((n_restarts, 1, n_features), start))
 
     def noise_sd(self) -> Tensor:
@@ -93,7 +93,7 @@ class Normal(Likelihood):
         return torch.stack([squares, seen.to(f).sum(-2).expand_as(squares)], -1)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
-        r""":math:`\frac{n_j}{2}\log(s_j^{\mathrm{reduced}} / s_j^{\mathrm{full}})`: the noise of each feature is refitted."""
+        r""":math:`\frac{n_j}{2}\log(s_j^{\mathrm{reduced}} / s_j^{\mathrm{full}})`, noise refitted."""
         count = full[..., 1]
         least = count * self.floor**2
         return (
