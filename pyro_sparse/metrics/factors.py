@@ -1,0 +1,215 @@
+"""Did the fit find the true factors? MCC (the axes), R (the space), DCI (who carries what).
+
+Factors are known only up to order, sign and scale: MCC matches them first and returns the matching.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import rankdata
+
+from pyro_sparse.metrics._check import same_rows
+
+__all__ = ["DCI", "MCC", "dci", "mcc", "r_score"]
+
+
+class MCC(NamedTuple):
+    """Mean correlation coefficient and the matching behind it.
+
+    ``permutation[i]`` is the estimated factor matched to true factor i (-1: none left); ``correlation[i]``
+    their absolute correlation.
+    """
+
+    value: float
+    permutation: np.ndarray
+    correlation: np.ndarray
+
+
+class DCI(NamedTuple):
+    """Disentanglement, completeness, informativeness (cross-validated R squared) and the importances (L, K)."""
+
+    disentanglement: float
+    completeness: float
+    informativeness: float
+    importance: np.ndarray
+
+
+def mcc(z_true: ArrayLike, z_hat: ArrayLike, method: str = "pearson") -> MCC:
+    r"""Mean absolute correlation of true and estimated factors under the best one-to-one matching.
+
+    .. math:: \mathrm{MCC} = \frac1K \max_\pi \sum_i |\mathrm{corr}(z_i, \hat z_{\pi(i)})|
+
+    Parameters
+    ----------
+    z_true : array_like of shape (N, K)
+        True factors.
+    z_hat : array_like of shape (N, L)
+        Estimated factors. With L > K the surplus stays unmatched; with L < K the missing ones count 0. A
+        constant column correlates 0 with everything.
+    method : {"pearson", "spearman"}
+        Spearman ranks each column first, and so ignores any monotone distortion of a factor.
+
+    Returns
+    -------
+    MCC
+        Value in [0, 1], permutation and correlations, both of shape (K,).
+
+    Raises
+    ------
+    ValueError
+        If the row counts differ or `method` is unknown.
+
+    References
+    ----------
+    Hyvarinen and Morioka (2016).
+    """
+    true, hat = same_rows(z_true, z_hat, "z_true", "z_hat")
+    if method == "spearman":
+        true, hat = rankdata(true, axis=0), rankdata(hat, axis=0)
+    elif method != "pearson":
+        raise ValueError(f"method={method!r} must be 'pearson' or 'spearman'")
+    strength = np.abs(_standardise(true).T @ _standardise(hat)) / len(true)
+    permutation = np.full(true.shape[1], -1)
+    rows, columns = linear_sum_assignment(-strength)
+    permutation[rows] = columns
+    correlation = np.zeros(true.shape[1])
+    correlation[rows] = np.minimum(strength[rows, columns], 1.0)
+    return MCC(float(correlation.mean()), permutation, correlation)
+
+
+def r_score(
+    z_true: ArrayLike,
+    z_hat: ArrayLike,
+    z_true_test: ArrayLike | None = None,
+    z_hat_test: ArrayLike | None = None,
+) -> float:
+    r"""How well all estimated factors together predict each true one, linearly.
+
+    .. math:: R = \frac1K\sum_i \sqrt{\max(0, R^2_i)}
+
+    with :math:`R^2_i` that of the least squares of :math:`z_i` on :math:`\hat z` and an intercept.
+
+    MCC asks for the right axes; R only for the right space. R much above MCC means a rotation is left.
+
+    Parameters
+    ----------
+    z_true, z_hat : array_like of shape (N, K) and (N, L)
+        Factors the regression is fitted on.
+    z_true_test, z_hat_test : array_like of shape (M, K) and (M, L), optional
+        Factors it is scored on; by default the same rows.
+
+    Returns
+    -------
+    float
+        Value in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If row counts differ, or only one test array is given.
+
+    References
+    ----------
+    Lachapelle et al. (2022), appendix on metrics.
+    """
+    true, hat = same_rows(z_true, z_hat, "z_true", "z_hat")
+    if (z_true_test is None) != (z_hat_test is None):
+        raise ValueError("z_true_test and z_hat_test go together: give both or neither")
+    test_true, test_hat = true, hat
+    if z_true_test is not None and z_hat_test is not None:
+        test_true, test_hat = same_rows(z_true_test, z_hat_test, "z_true_test", "z_hat_test")
+    centre = hat.mean(0)
+    coefficient = np.linalg.lstsq(hat - centre, true - true.mean(0), rcond=None)[0]
+    error = test_true - true.mean(0) - (test_hat - centre) @ coefficient
+    spread = ((test_true - test_true.mean(0)) ** 2).sum(0)
+    r2 = 1 - (error**2).sum(0) / np.where(spread > 0, spread, np.inf)
+    return float(np.sqrt(np.clip(np.where(spread > 0, r2, 0.0), 0, 1)).mean())
+
+
+def dci(z_true: ArrayLike, z_hat: ArrayLike, method: str = "boosting", folds: int = 5, seed: int = 0) -> DCI:
+    r"""Disentanglement, completeness and informativeness from importances of codes for factors.
+
+    With :math:`R_{lk} \ge 0` the importance of code l for predicting factor k, fitted on *all* rows,
+
+    .. math::
+
+        D = \sum_l \frac{s_l}{s} \bigl(1 - H_K(R_{l\cdot}/s_l)\bigr), \qquad
+        C = \sum_k \frac{t_k}{s} \bigl(1 - H_L(R_{\cdot k}/t_k)\bigr),
+
+    with row sums s_l, column sums t_k, total s and entropies to base K and L. Informativeness is the mean
+    cross-validated :math:`R^2` (at least 0).
+
+    Parameters
+    ----------
+    z_true : array_like of shape (N, K)
+        True factors.
+    z_hat : array_like of shape (N, L)
+        Estimated factors (codes).
+    method : {"boosting", "lasso"}
+        Importances of gradient-boosted trees, or absolute coefficients of a cross-validated lasso on
+        standardised codes.
+    folds : int
+        Folds of the cross-validation.
+    seed : int
+        Seed of the trees and of the folds.
+
+    Returns
+    -------
+    DCI
+        Three numbers in [0, 1] and the importances of shape (L, K). With one factor D is 1, with one code C
+        is 1.
+
+    Raises
+    ------
+    ValueError
+        If the row counts differ or `method` is unknown.
+
+    References
+    ----------
+    Eastwood and Williams (2018).
+    """
+    from sklearn.ensemble import GradientBoostingRegressor
+    from sklearn.linear_model import LassoCV
+    from sklearn.model_selection import KFold, cross_val_predict
+
+    true, hat = same_rows(z_true, z_hat, "z_true", "z_hat")
+    true, hat = _standardise(true), _standardise(hat)
+    split = KFold(folds, shuffle=True, random_state=seed)
+    importance = np.empty((hat.shape[1], true.shape[1]))
+    r2 = np.empty(true.shape[1])
+    for k, target in enumerate(true.T):
+        if method == "boosting":
+            model = GradientBoostingRegressor(random_state=seed)
+            importance[:, k] = model.fit(hat, target).feature_importances_
+        elif method == "lasso":
+            model = LassoCV(cv=split)
+            importance[:, k] = np.abs(model.fit(hat, target).coef_)
+        else:
+            raise ValueError(f"method={method!r} must be 'boosting' or 'lasso'")
+        r2[k] = 1 - np.mean((target - cross_val_predict(model, hat, target, cv=split)) ** 2)
+    return DCI(
+        _concentration(importance), _concentration(importance.T), float(np.clip(r2, 0, 1).mean()), importance
+    )
+
+
+def _standardise(z: np.ndarray) -> np.ndarray:
+    """Columns of mean 0 and variance 1; constant columns become 0."""
+    z = z - z.mean(0)
+    scale = z.std(0)
+    return z / np.where(scale > 1e-12 * np.maximum(np.abs(z).max(0), 1e-300), scale, np.inf)
+
+
+def _concentration(importance: np.ndarray) -> float:
+    """Importance-weighted mean over rows of one minus their normalised entropy."""
+    total = importance.sum(1)
+    if total.sum() == 0:
+        return 0.0
+    if importance.shape[1] == 1:
+        return 1.0
+    share = importance / np.where(total > 0, total, 1.0)[:, None]
+    entropy = -(share * np.log(np.where(share > 0, share, 1.0))).sum(1) / np.log(importance.shape[1])
+    return float(np.clip((1 - entropy) @ total / total.sum(), 0, 1))

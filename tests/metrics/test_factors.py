@@ -1,0 +1,101 @@
+"""Factor metrics against brute force, SciPy and scikit-learn."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from scipy.stats import entropy, pearsonr, spearmanr
+from sklearn.linear_model import LinearRegression
+
+from pyro_sparse.metrics import dci, mcc, r_score
+
+
+@pytest.mark.parametrize("method", ["pearson", "spearman"])
+@pytest.mark.parametrize("extra", [0, 2])
+def test_mcc_by_all_permutations(method, extra):
+    rng = np.random.default_rng(extra)
+    true = rng.standard_normal((60, 3))
+    hat = true @ rng.standard_normal((3, 3 + extra)) + rng.standard_normal((60, 3 + extra))
+    one = {"pearson": pearsonr, "spearman": spearmanr}[method]
+    table = np.array([[abs(one(a, b).statistic) for b in hat.T] for a in true.T])
+    best = max(permutations(range(3 + extra), 3), key=lambda p: table[range(3), p].sum())
+    result = mcc(true, hat, method)
+    assert result.value == pytest.approx(table[range(3), best].mean())
+    assert result.permutation.tolist() == list(best)
+    np.testing.assert_allclose(result.correlation, table[range(3), best])
+
+
+def test_mcc_ignores_order_sign_scale_and_spearman_any_monotone_map():
+    z = np.random.default_rng(0).standard_normal((100, 4))
+    moved = z[:, [2, 0, 3, 1]] * [-2.0, 1.0, 0.1, 5.0] + 3
+    assert mcc(z, moved).value == pytest.approx(1)
+    assert mcc(z, moved).permutation.tolist() == [1, 3, 0, 2]
+    assert mcc(z, np.exp(3 * z), "spearman").value == pytest.approx(1)
+    assert mcc(z, np.exp(3 * z)).value < 0.7
+
+
+def test_mcc_missing_and_constant_factors_count_zero():
+    z = np.random.default_rng(1).standard_normal((80, 3))
+    short = mcc(z, z[:, [2]])
+    assert short.value == pytest.approx(1 / 3) and short.permutation.tolist() == [-1, -1, 0]
+    constant = np.column_stack([z[:, 0], np.full(80, 7.3), np.full(80, 1e9)])
+    assert mcc(z, constant).value == pytest.approx(1 / 3)
+
+
+def test_mcc_refuses():
+    z = np.zeros((5, 2))
+    with pytest.raises(ValueError, match="z_true has shape"):
+        mcc(z, np.zeros((4, 2)))
+    with pytest.raises(ValueError, match="method='kendall'"):
+        mcc(z, z, "kendall")
+
+
+def test_r_score_is_sqrt_r2_of_linear_regression():
+    rng = np.random.default_rng(2)
+    hat, hat_test = rng.standard_normal((50, 4)), rng.standard_normal((40, 4))
+    mix = rng.standard_normal((4, 3))
+    true, true_test = (h @ mix + 2 * rng.standard_normal((len(h), 3)) + 5 for h in (hat, hat_test))
+    model = LinearRegression()
+    inside = [model.fit(hat, t).score(hat, t) for t in true.T]
+    outside = [model.fit(hat, t).score(hat_test, u) for t, u in zip(true.T, true_test.T, strict=True)]
+    assert r_score(true, hat) == pytest.approx(np.sqrt(inside).mean())
+    assert r_score(true, hat, true_test, hat_test) == pytest.approx(np.sqrt(np.clip(outside, 0, 1)).mean())
+    rotated = true @ np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    assert r_score(true, rotated) == pytest.approx(1) and mcc(true, rotated).value < 0.99
+
+
+def test_r_score_edges():
+    z = np.random.default_rng(3).standard_normal((30, 2))
+    assert r_score(np.ones((30, 1)), z) == 0
+    with pytest.raises(ValueError, match="give both or neither"):
+        r_score(z, z, z)
+
+
+@pytest.mark.parametrize("method", ["boosting", "lasso"])
+def test_dci_one_to_one_and_mixed(method):
+    rng = np.random.default_rng(4)
+    true = rng.standard_normal((300, 3))
+    clean = dci(true, true[:, [1, 2, 0]] * [1, -2, 3], method)
+    assert min(clean[:3]) > 0.9
+    assert clean.importance.argmax(0).tolist() == [2, 0, 1]
+    mixed = dci(true, true @ (np.eye(3) - 2 / 3), method)  # a reflection that mixes all three
+    assert mixed.disentanglement < 0.6 and mixed.completeness < 0.6
+    noise = dci(true, rng.standard_normal((300, 3)), method)
+    assert noise.informativeness < 0.05
+
+
+def test_dci_formula_from_its_own_importances():
+    rng = np.random.default_rng(5)
+    true = rng.standard_normal((200, 3))
+    hat = true @ rng.standard_normal((3, 5)) + 0.1 * rng.standard_normal((200, 5))
+    result = dci(true, hat, "lasso")
+    r = result.importance
+    d = np.average(1 - entropy(r.T, base=3), weights=r.sum(1))
+    c = np.average(1 - entropy(r, base=5), weights=r.sum(0))
+    assert result.disentanglement == pytest.approx(d) and result.completeness == pytest.approx(c)
+    with pytest.raises(ValueError, match="method='forest'"):
+        dci(true, hat, "forest")
+    assert dci(true[:, :1], true[:, :2], "lasso").disentanglement == 1
+    assert dci(true[:, :1], np.ones((200, 2)), "lasso").completeness == 0
