@@ -337,9 +337,10 @@ def _noise(x: np.ndarray) -> np.ndarray:
     def residual(p: np.ndarray) -> np.ndarray:
         return log_cv - np.log2(mean ** p[0] + np.exp(p[1]))
 
-    start = np.array([-0.5, np.log(0.5)])
-    best = optimize.minimize(lambda p: np.abs(residual(p)).sum(), x0=start, method="Nelder-Mead")
-    return residual(best.x)
+    def loss(p: np.ndarray) -> float:
+        return float(np.abs(residual(p)).sum())
+
+    return residual(optimize.minimize(loss, np.array([-0.5, np.log(0.5)]), method="Nelder-Mead").x)
 
 
 def _unique(names: Iterable[str]) -> list[str]:

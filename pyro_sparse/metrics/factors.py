@@ -30,7 +30,7 @@ class MCC(NamedTuple):
 
 
 class DCI(NamedTuple):
-    """Disentanglement, completeness, informativeness (cross-validated R squared) and the importances (L, K)."""
+    """Disentanglement, completeness, informativeness (cross-validated R squared), importances (L, K)."""
 
     disentanglement: float
     completeness: float
