@@ -43,6 +43,11 @@ class FakeFit:
         z = rng.multivariate_normal(np.zeros(k), self.factor_cov, size=n)
         return z @ self.weights[self.best].T + rng.normal(size=(n, len(self.feature_names))) * self.noise_sd
 
+    def inverse_transform(self, z: np.ndarray) -> np.ndarray:
+        mean = np.asarray(z, dtype=float) @ self.weights[self.best].T
+        mean[:, -1] += 0.4 * np.asarray(z)[:, 0] ** 2  # the last feature bends with the first factor
+        return mean
+
     def edge_posterior(self, method: str = "score", num_draws: int = 500, seed: int = 0) -> Any:
         from pyro_sparse.inference.edges import edge_posterior
 

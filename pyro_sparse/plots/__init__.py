@@ -1,0 +1,14 @@
+"""Pictures of a fit: its edges, its restarts, and how well it reproduces the data.
+
+Every function takes an ArviZ object (or a fit), draws on the axes it is given or on new ones, and returns them; none of
+them shows or saves anything. Colours of text and background follow matplotlib's own settings, so a dark style works.
+"""
+
+from __future__ import annotations
+
+from .edges import plot_edges, plot_forest
+from .graph import plot_graph
+from .predictive import plot_predictive
+from .restarts import plot_agreement, plot_elbo
+
+__all__ = ["plot_agreement", "plot_edges", "plot_elbo", "plot_forest", "plot_graph", "plot_predictive"]

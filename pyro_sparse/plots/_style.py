@@ -1,0 +1,192 @@
+"""What every picture here shares: lazy matplotlib, colours that work on light and dark, and readable labels.
+
+Names come from the user's table, so they are never parsed as mathematics and long ones are shortened in the middle.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "Edges",
+    "colours",
+    "diverging",
+    "new_axes",
+    "new_figure",
+    "offscreen",
+    "require_matplotlib",
+    "shorten",
+    "styled",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_RC = {
+    "text.parse_math": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.labelsize": 9.5,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+}
+
+
+def require_matplotlib() -> Any:
+    """Import matplotlib, or say how to get it."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError(
+            'plots need matplotlib, which is not installed; run: pip install "pyro-sparse[plots]"'
+        ) from error
+    return matplotlib
+
+
+def styled(function: Callable[P, T]) -> Callable[P, T]:
+    """Draw with this package's few settings on top of the user's own."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        with require_matplotlib().rc_context(_RC):
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+_OFFSCREEN = ContextVar("offscreen", default=False)
+
+
+@contextmanager
+def offscreen() -> Iterator[None]:
+    """Make figures that pyplot knows nothing of: no window opens, none is left behind."""
+    token = _OFFSCREEN.set(True)
+    try:
+        yield
+    finally:
+        _OFFSCREEN.reset(token)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that size in inches."""
+    if _OFFSCREEN.get():
+        from matplotlib.figure import Figure
+
+        return Figure(figsize=(width, height), layout="constrained")
+    import matplotlib.pyplot as plt
+
+    return plt.figure(figsize=(width, height), layout="constrained")
+
+
+def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
+    """The axes given, or the only axes of a new figure of that size in inches."""
+    return new_figure(width, height).subplots() if ax is None else ax
+
+
+def _is_dark() -> bool:
+    """Whether text is light, hence the background dark; a transparent background says nothing itself."""
+    from matplotlib import colors, rcParams
+
+    red, green, blue = colors.to_rgb(rcParams["text.color"])
+    return 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
+
+
+def colours() -> dict[str, str]:
+    """Blue and orange stay apart for every common kind of colour blindness."""
+    if _is_dark():
+        return {
+            "positive": "#f2935c",
+            "negative": "#6cb2f0",
+            "zero": "#30353d",
+            "best": "#f2935c",
+            "muted": "#79818d",
+            "line": "#4a515c",
+            "alert": "#f5c542",
+        }
+    return {
+        "positive": "#c4511b",
+        "negative": "#2468ad",
+        "zero": "#f1f2f4",
+        "best": "#c4511b",
+        "muted": "#8b929c",
+        "line": "#d3d7dc",
+        "alert": "#a16a00",
+    }
+
+
+def diverging() -> Colormap:
+    """Blue for negative, orange for positive, near background at zero."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    c = colours()
+    return LinearSegmentedColormap.from_list("sign", [c["negative"], c["zero"], c["positive"]])
+
+
+def shorten(names: Sequence[object], limit: int = 28) -> list[str]:
+    """Printable labels of at most `limit` characters, cut in the middle."""
+
+    def one(name: object) -> str:
+        text = "".join(letter if letter.isprintable() else " " for letter in str(name))
+        half = (limit - 1) // 2
+        return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[len(text) - half :]}"
+
+    return [one(name) for name in names]
+
+
+class Edges:
+    """The numbers of every edge as (feature, factor) arrays, and the order in which to show them.
+
+    Factors keep the fit's order. Each feature belongs to the factor that explains most of it, sure edges first;
+    within a factor features go from the strongest positive to the strongest negative loading.
+    """
+
+    def __init__(self, idata: Any, fdr: float) -> None:
+        from .._arviz import get_group
+        from ..graphs.selection import UNRESOLVED_GAP, bayesian_fdr
+
+        group = get_group(idata, "edge_posterior").transpose("chain", "feature", "factor", missing_dims="ignore")
+        self.features = [str(name) for name in group["feature"].to_numpy()]
+        self.factors = [str(name) for name in group["factor"].to_numpy()]
+        self.probability: NDArray = group["probability"].to_numpy()
+        self.effect: NDArray = group["effect"].to_numpy()
+        self.weight: NDArray = group["weight"].to_numpy()
+        self.selected = bayesian_fdr(self.probability, fdr)
+        self.unresolved = np.nan_to_num(group["gap"].to_numpy()) > UNRESOLVED_GAP
+        self.word = "score" if idata.attrs.get("is_score", 0) else "probability"
+        # Reads like a loading: its square is the share of variance.
+        self.loading = np.sign(self.weight) * np.sqrt(np.clip(self.effect, 0, None))
+        self.home = np.argmax(self.probability * (1e-9 + np.abs(self.loading)), axis=1)
+        at_home = self.loading[np.arange(len(self.home)), self.home]
+        linked = self.selected.any(axis=1)
+        self.order = np.lexsort((-at_home, self.home, ~linked))
+
+    @property
+    def strength(self) -> NDArray:
+        """Largest probability of each feature, ties broken by effect."""
+        return self.probability.max(axis=1) + 1e-6 * self.effect.max(axis=1)
+
+    def shown(self, limit: int, only: NDArray | None = None) -> NDArray:
+        """The `limit` features with the surest edges, in drawing order."""
+        keep = np.ones(len(self.features), dtype=bool) if only is None else only
+        if keep.sum() > limit:
+            cut = np.sort(self.strength[keep])[-limit]
+            keep = keep & (self.strength >= cut)
+        return np.array([j for j in self.order if keep[j]][:limit], dtype=int)

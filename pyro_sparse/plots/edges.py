@@ -1,0 +1,168 @@
+"""The graph as a table of tiles (`plot_edges`), and its surest edges one by one (`plot_forest`).
+
+A tile has two messages, so it has two channels: its *area* is the probability (or score) of the edge, its *colour* the
+signed strength. A small strong tile is a strong edge that may not be there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._arviz import IntervalKind, get_group
+from ..posterior import summary
+from ._style import Edges, colours, diverging, new_axes, shorten, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_edges", "plot_forest"]
+
+
+@styled
+def plot_edges(
+    idata: Any, *, fdr: float = 0.1, max_features: int = 60, colorbar: bool = True, ax: Axes | None = None
+) -> Axes:
+    """Features by factors, ordered by factor: tile area is the edge's probability, colour its signed strength.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()`.
+    fdr : float
+        Edges selected at this Bayesian false-discovery rate are framed; a "?" marks unresolved ones (between-restart
+        gap above .25).
+    max_features : int
+        Beyond it only the features with the surest edges are drawn, and the title says so.
+    colorbar : bool
+    ax : Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+        Strength is sign(weight) times the root of the share of variance due to the factor: it reads like a loading.
+    """
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import Normalize
+
+    edges, c = Edges(idata, fdr), colours()
+    rows = edges.shown(max_features)
+    n, k = len(rows), len(edges.factors)
+    ax = new_axes(ax, 2.6 + 0.62 * k + 0.9 * colorbar, 1.5 + 0.235 * n)
+    y, x = np.indices((n, k))
+    half = 0.46 * np.sqrt(edges.probability[rows]) * (edges.probability[rows] > 0.02)
+    corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    squares = np.stack([x, y], -1)[:, :, None] + half[:, :, None, None] * corners
+    selected = edges.selected[rows].ravel()
+    tiles = PolyCollection(
+        squares.reshape(-1, 4, 2),
+        array=edges.loading[rows].ravel(),
+        cmap=diverging(),
+        norm=Normalize(-1, 1),
+        linewidths=np.where(selected, 1.0, 0.4),
+        edgecolors=[c["muted"] if chosen else c["line"] for chosen in selected],
+    )
+    ax.add_collection(tiles)
+    for row, column in zip(*np.nonzero(edges.unresolved[rows]), strict=True):
+        ax.annotate("?", (column, row), ha="center", va="center", fontsize=10, fontweight="bold")
+    home = edges.home[rows]
+    linked = edges.selected[rows].any(axis=1)
+    for row in range(1, n):
+        if home[row] != home[row - 1] or linked[row] != linked[row - 1]:
+            ax.axhline(row - 0.5, color=c["line"], linewidth=0.8, zorder=0)
+    ax.set(xlim=(-0.6, k - 0.3), ylim=(n - 0.4, -0.6))
+    ax.set_xticks(range(k), shorten(edges.factors, 18), rotation=0 if k <= 6 else 45, ha="center" if k <= 6 else "left")
+    ax.xaxis.tick_top()
+    ax.set_yticks(range(n), shorten([edges.features[j] for j in rows]))
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_aspect("auto")
+    title = f"Which feature depends on which factor (tile area = {edges.word})"
+    if n < len(edges.features):
+        title += f"\n{n} of {len(edges.features)} features, those with the surest edges"
+    ax.set_title(title)
+    if colorbar:
+        bar = ax.figure.colorbar(tiles, ax=ax, shrink=min(1.0, 3.2 / (0.235 * n + 0.5)), aspect=18, pad=0.02)
+        bar.set_ticks([-1, -0.5, 0, 0.5, 1])
+        bar.set_label("signed strength (± root of variance share)")
+        bar.outline.set_visible(False)
+    return ax
+
+
+@styled
+def plot_forest(
+    idata: Any,
+    *,
+    top: int = 25,
+    fdr: float = 0.1,
+    prob: float = 0.9,
+    kind: IntervalKind = "hdi",
+    ax: Axes | None = None,
+) -> Axes:
+    """The surest edges one below another: the weight in the best restart, in the others, and its interval.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+    top : int
+        How many edges, by probability and then by effect.
+    fdr : float
+        Edges not selected at this rate are drawn hollow.
+    prob, kind
+        Interval, as in `pyro_sparse.summary`.
+    ax : Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+        Edges are grouped by factor; small marks are the other kept restarts; the number at the right is the edge's
+        probability (or score).
+    """
+    if top < 1:
+        raise ValueError(f"top: want at least 1 edge, got {top}")
+    table, c = summary(idata, fdr, prob=prob, kind=kind), colours()
+    word = "score" if table.attrs["is_score"] else "probability"
+    factors = [str(name) for name in get_group(idata, "edge_posterior")["factor"].to_numpy()]
+    shown = table.head(top)
+    rank = shown["factor"].map(factors.index)
+    shown = shown.iloc[np.lexsort((-shown["weight"], rank))]
+    lower, upper = (shown[f"{kind}{100 * prob:g}_{end}"].to_numpy() for end in ("lb", "ub"))
+    stats = get_group(idata, "sample_stats")
+    kept = np.flatnonzero(stats["kept"].to_numpy() & ~stats["best"].to_numpy())
+    weights = get_group(idata, "posterior")["weight"].isel(chain=kept).mean("draw")
+    ax = new_axes(ax, 7.2, 1.3 + 0.25 * len(shown))
+    y = np.arange(len(shown))
+    ax.axvline(0, color=c["muted"], linewidth=1, zorder=0)
+    colour = np.where(shown["weight"] < 0, c["negative"], c["positive"])
+    ax.hlines(y, lower, upper, color=colour, linewidth=2.2, alpha=0.55)
+    for row, (feature, factor) in enumerate(zip(shown["feature"], shown["factor"], strict=True)):
+        others = weights.sel(feature=feature, factor=factor).to_numpy()
+        ax.plot(others, np.full(len(others), row), "|", color=c["muted"], markersize=7, zorder=2)
+    face = np.where(shown["selected"], colour, c["zero"])
+    ax.scatter(shown["weight"], y, s=38, c=face, edgecolors=colour, linewidths=1.4, zorder=3)
+    for row, (value, flag) in enumerate(zip(shown[word], shown["unresolved"], strict=True)):
+        ax.annotate(
+            f"{value:.2f}" + (" ?" if flag else ""),
+            (1.0, row),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=c["alert"] if flag else None,
+            annotation_clip=False,
+        )
+    ax.annotate(word, (1.0, -1), xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points",
+                va="center", fontsize=9, color=c["muted"], annotation_clip=False)  # fmt: skip
+    for row in np.flatnonzero(shown["factor"].to_numpy()[1:] != shown["factor"].to_numpy()[:-1]):
+        ax.axhline(row + 0.5, color=c["line"], linewidth=0.8, zorder=0)
+    labels = zip(shorten(shown["feature"], 26), shorten(shown["factor"], 14), strict=True)
+    ax.set_yticks(y, [f"{feature}  ·  {factor}" for feature, factor in labels])
+    ax.set_ylim(len(shown) - 0.4, -1.4)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    span = "spread over restarts" if table.attrs["is_score"] else "posterior"
+    ax.set_xlabel(f"weight  (bar: {100 * prob:g} % {kind.upper()}, {span}; marks: other restarts)")
+    ax.set_title(f"The {len(shown)} surest edges")
+    return ax
