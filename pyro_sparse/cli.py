@@ -1,0 +1,497 @@
+"""The command line: a table in, a folder with the fit, its edges and a report out.
+
+Every command prints for people, or with `--json` one JSON object on standard output; all else goes to
+standard error. Exit codes: 0 done, 2 bad input (the message says how to mend it), 3 done but the fit has
+warnings, 130 interrupted (what there is has been saved).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.table import Table
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise SystemExit(f"pyro-sparse needs {error.name}; mend: pip install 'pyro-sparse[cli]'") from None
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .inference import Fit
+
+__all__ = ["app", "main"]
+
+WARNED, BAD_INPUT, INTERRUPTED = 3, 2, 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Which feature depends on which latent factor, and how sure you may be.\n\n"
+    "Start with [bold]pyro-sparse demo[/bold], then [bold]pyro-sparse fit TABLE[/bold].",
+)
+
+
+class Generator(StrEnum):
+    """Simulated tables with a known graph."""
+
+    sim1 = "sim1"
+    anchored60 = "anchored60"
+    topics = "topics"
+
+
+class Decoder(StrEnum):
+    """How features depend on factors."""
+
+    mlp = "mlp"
+    linear = "linear"
+
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+]
+Fdr = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Bayesian false-discovery rate at which edges are kept.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; made where it is absent.")]
+Folder = Annotated[Path, typer.Argument(help="Folder that `pyro-sparse fit` wrote.", show_default=False)]
+Seed = Annotated[
+    int, typer.Option(min=0, help="Seed of every random choice; the same seed gives the same result.")
+]
+Restarts = Annotated[
+    int, typer.Option(min=1, help="Starts trained together; the best is kept, all are compared.")
+]
+Steps = Annotated[int | None, typer.Option(min=1, help="Gradient steps; by default the library's choice.")]
+Factors = Annotated[
+    int, typer.Option("--factors", "-k", help="Most factors there may be; surplus ones end empty.")
+]
+
+
+@app.command()
+def fit(
+    table: Annotated[
+        Path, typer.Argument(help=".csv, .tsv, .parquet, .h5ad or .npz; empty cells are missing.")
+    ],
+    factors: Factors = 5,
+    likelihood: Annotated[
+        str,
+        typer.Option(
+            "--likelihood",
+            "-l",
+            help="normal (measurements), bernoulli (0/1), poisson or negative_binomial (counts), multinomial "
+            "(counts that share a total), categorical.",
+        ),
+    ] = "normal",
+    decoder: Annotated[
+        Decoder, typer.Option(help="Curved (mlp) or straight (linear) dependence.")
+    ] = Decoder.mlp,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="Columns to use: names or patterns, separated by commas.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Columns to leave out: names or patterns, separated by commas.")
+    ] = None,
+    index: Annotated[str | None, typer.Option(help="Column with row names.")] = None,
+    restarts: Restarts = 8,
+    steps: Steps = None,
+    seed: Seed = 0,
+    fdr: Fdr = 0.1,
+    device: Annotated[
+        str, typer.Option(help="Where to compute; `pyro-sparse doctor` lists what there is.")
+    ] = "cpu",
+    out: Out = Path("fit"),
+    as_json: Json = False,
+) -> None:
+    """Fit a sparse factor model to a table.
+
+    Writes to --out: [bold]report.html[/bold] (open this), [bold]edges.csv[/bold] (one row per feature and
+    factor), [bold]factors.csv[/bold] (one row per sample), [bold]idata.nc[/bold] (for ArviZ) and the checkpoint
+    [bold]model.pt[/bold] (for ps.load).
+
+    Examples:
+
+      pyro-sparse fit answers.csv --factors 5 --drop "gender,education,age" --index rownames
+
+      pyro-sparse fit cells.h5ad -k 20 -l negative_binomial --out cells
+    """
+    from .tables import read_table
+
+    frame = read_table(table, columns=_split(columns), drop=_split(drop), index=index)
+    settings: dict[str, Any] = {"likelihood": likelihood, "decoder": str(decoder)}
+    result, seconds = _fit(frame, factors, settings, restarts, steps, seed, device, as_json)
+    _finish(result, frame, out, fdr, seconds, as_json)
+
+
+@app.command()
+def demo(
+    factors: Factors = 5,
+    restarts: Restarts = 4,
+    steps: Steps = None,
+    seed: Seed = 0,
+    fdr: Fdr = 0.1,
+    out: Out = Path("demo"),
+    as_json: Json = False,
+) -> None:
+    """Fit the breast-cancer measurements that come with scikit-learn; a few minutes, no data needed.
+
+    Thirty measurements of 569 biopsies: ten quantities of the cell nuclei, each as mean, standard error and
+    worst value. Which of them go together?
+
+    Example:
+
+      pyro-sparse demo --out demo
+    """
+    from .datasets import load_embedded
+
+    frame = load_embedded("breast_cancer").x
+    result, seconds = _fit(frame, factors, {}, restarts, steps, seed, "cpu", as_json)
+    _finish(result, frame, out, fdr, seconds, as_json)
+
+
+@app.command()
+def summary(
+    folder: Folder,
+    fdr: Fdr = 0.1,
+    every: Annotated[bool, typer.Option("--all", help="Also the edges that are not kept.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the edges of a fit at a false-discovery rate.
+
+    Example:
+
+      pyro-sparse summary fit --fdr 0.05
+    """
+    import pyro_sparse as ps
+
+    from ._arviz import from_netcdf
+
+    edges = ps.summary(from_netcdf(_inside(folder, "idata.nc")), fdr=fdr, selected_only=not every)
+    if as_json:
+        _print_json({"fdr": fdr, **_jsonable(edges.attrs), "edges": _records(edges)})
+    else:
+        _print_edges(edges, limit=None)
+
+
+@app.command()
+def report(
+    folder: Folder,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; by default FOLDER/report.html.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the HTML report of a fit again, for instance after an upgrade.
+
+    Example:
+
+      pyro-sparse report fit --out report.html
+    """
+    import pyro_sparse as ps
+
+    result = ps.load(_inside(folder, "model.pt"))
+    path = folder / "report.html" if out is None else out
+    ps.report(result, path)
+    if as_json:
+        _print_json({"report": str(path)})
+    else:
+        _say(f"wrote {path}")
+
+
+@app.command()
+def simulate(
+    generator: Annotated[Generator, typer.Option(help="What to simulate.")] = Generator.sim1,
+    rows: Annotated[int, typer.Option(min=2, help="Rows of the table.")] = 1000,
+    rho: Annotated[float, typer.Option(help="Correlation of the factors (sim1, anchored60).")] = 0.0,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the noise (sim1, anchored60).")] = 0.5,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")] = Path("simulated.csv"),
+    as_json: Json = False,
+) -> None:
+    """Write a simulated table, and beside it the true graph, to try the method on.
+
+    Example:
+
+      pyro-sparse simulate --generator sim1 --rows 1000 --out sim1.csv && pyro-sparse fit sim1.csv --factors 2
+    """
+    import pandas as pd
+
+    from . import datasets
+
+    if generator is Generator.topics:
+        drawn = datasets.topic_counts(rows, seed=seed)
+    elif generator is Generator.anchored60:
+        drawn = datasets.anchored60(rows, n_test=0, rho=rho, noise=noise, seed=seed)
+    else:
+        drawn = datasets.sim1(rows, rho=rho, noise=noise, seed=seed)
+    truth = out.with_suffix(".truth.csv")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    x = drawn.frame.iloc[drawn.splits["train"]] if generator is Generator.topics else drawn.frame
+    x.to_csv(out, index=False)
+    pd.DataFrame(drawn.support, index=drawn.feature_names, columns=drawn.factor_names).to_csv(truth)
+    if as_json:
+        size = {"rows": x.shape[0], "features": x.shape[1], "factors": len(drawn.factor_names)}
+        _print_json({"table": str(out), "truth": str(truth), **size, "edges": int(drawn.support.sum())})
+    else:
+        _say(f"wrote {out} ({x.shape[0]} rows, {x.shape[1]} features) and the true graph {truth}")
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what is installed: versions, threads, devices, extras. Paste this into a bug report.
+
+    Example:
+
+      pyro-sparse doctor --json
+    """
+    import torch
+
+    wanted = importlib.metadata.requires("pyro-sparse") or []
+    extras: dict[str, dict[str, str | None]] = {"": {}}
+    for line in wanted:
+        match = re.match(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?", line)
+        if match and match[1] != "pyro-sparse":
+            extras.setdefault(match[2] or "", {})[match[1]] = _version(match[1])
+    core = extras.pop("")
+    devices = [
+        "cpu",
+        *(f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())),
+    ]
+    if torch.backends.mps.is_available():
+        devices.append("mps")
+    absent = [name for name, version in core.items() if version is None]
+    found = {
+        "pyro_sparse": _version("pyro-sparse"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": core,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "devices": devices,
+        "extras": {name: all(found.values()) for name, found in extras.items()},
+        "missing": {name: [m for m, v in found.items() if v is None] for name, found in extras.items()},
+        "ok": not absent,
+    }
+    if as_json:
+        _print_json(found)
+    else:
+        _print_doctor(found)
+    if absent:
+        raise typer.Exit(1)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit; a complaint about input becomes a message and exit code 2."""
+    try:
+        app()
+    except (ValueError, TypeError, OSError, ImportError, KeyError) as error:
+        if os.environ.get("PYRO_SPARSE_TRACEBACK"):
+            raise
+        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        _say(f"pyro-sparse: {text or type(error).__name__}")
+        _say("(PYRO_SPARSE_TRACEBACK=1 shows where this was found; --help shows an example)")
+        sys.exit(BAD_INPUT)
+    sys.exit(0)
+
+
+def _fit(
+    frame: pd.DataFrame,
+    factors: int,
+    settings: dict[str, Any],
+    restarts: int,
+    steps: int | None,
+    seed: int,
+    device: str,
+    quiet: bool,
+) -> tuple[Fit, float]:
+    import pyro_sparse as ps
+
+    model = ps.models.SparseDecoder(n_features=frame.shape[1], n_factors=factors, **settings)
+    if not quiet:
+        _say(
+            f"{frame.shape[0]} rows, {frame.shape[1]} features, {int(frame.isna().sum().sum())} missing cells"
+        )
+    begun = time.perf_counter()
+    optional = {} if steps is None else {"steps": steps}
+    result = ps.fit(
+        model,
+        frame,
+        restarts=restarts,
+        seed=seed,
+        device=device,
+        progress=sys.stderr.isatty() and not quiet,
+        **optional,
+    )
+    return result, time.perf_counter() - begun
+
+
+def _finish(result: Fit, frame: pd.DataFrame, out: Path, fdr: float, seconds: float, as_json: bool) -> None:
+    """Write everything the fit gives into `out`, say so, and exit with what the fit deserves."""
+    import pandas as pd
+
+    import pyro_sparse as ps
+
+    from ._arviz import to_netcdf
+
+    out.mkdir(parents=True, exist_ok=True)
+    files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
+    result.save(files["model"])  # first, so that nothing after it can lose the fit
+    idata = result.edge_posterior(X=frame)
+    to_netcdf(idata, files["idata"])
+    edges = ps.summary(idata, fdr=fdr)
+    edges.to_csv(files["edges"])
+    files["factors"] = out / "factors.csv"
+    pd.DataFrame(result.transform(frame), index=frame.index, columns=result.factor_names).to_csv(
+        files["factors"]
+    )
+    absent = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
+    if absent:
+        _say(f"no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")
+    else:
+        files["report"] = out / "report.html"
+        ps.report(result, files["report"])
+    kept = edges[edges["selected"]]
+    if as_json:
+        _print_json(
+            {
+                "rows": frame.shape[0],
+                "features": frame.shape[1],
+                "factors": result.weights.shape[2],
+                "active_factors": int(kept["factor"].nunique()),
+                "edges": len(kept),
+                "fdr": fdr,
+                "edge_method": edges.attrs["edge_method"],
+                "is_score": edges.attrs["is_score"],
+                "best_restart": int(result.best),
+                "elbo": _jsonable(result.elbo),
+                "heldout_elbo": _jsonable(result.heldout_elbo),
+                "seconds": round(seconds, 2),
+                "warnings": list(result.warnings),
+                "interrupted": _interrupted(result),
+                "files": {name: str(path) for name, path in files.items()},
+            }
+        )
+    else:
+        _print_edges(kept, limit=40)
+        _say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
+    for warning in result.warnings:
+        _say(f"warning: {warning}")
+    if _interrupted(result):
+        raise typer.Exit(INTERRUPTED)
+    if result.warnings:
+        raise typer.Exit(WARNED)
+
+
+def _interrupted(result: Fit) -> bool:
+    return bool(result.settings.get("interrupted"))
+
+
+def _split(values: list[str] | None) -> list[str] | None:
+    """Options may be repeated, and each may hold several names separated by commas."""
+    return (
+        None
+        if not values
+        else [name.strip() for value in values for name in value.split(",") if name.strip()]
+    )
+
+
+def _inside(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
+        raise FileNotFoundError(
+            f"FOLDER: {str(folder)!r} has no {name}; give a folder that `pyro-sparse fit` wrote"
+        )
+    return folder / name
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _say(text: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(json.dumps(_jsonable(value), allow_nan=False))
+
+
+def _jsonable(value: Any) -> Any:
+    """Plain Python, NaN and infinity as null."""
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _jsonable(value.tolist())
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return _jsonable(frame.to_dict(orient="records"))
+
+
+def _print_edges(edges: pd.DataFrame, limit: int | None) -> None:
+    """Edges by factor, the strongest first."""
+    number = "score" if edges.attrs["is_score"] else "probability"
+    ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
+    table = Table(title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}")
+    table.add_column("factor")
+    table.add_column("feature", overflow="fold")
+    for name in (number, "weight", "share of variance", "gap between restarts"):
+        table.add_column(name, justify="right")
+    before = None
+    for row in ordered.head(limit or len(ordered)).itertuples():
+        if before not in (None, row.factor):
+            table.add_section()
+        numbers = (getattr(row, number), row.weight, row.effect, row.gap)
+        label = row.factor if row.factor != before else ""
+        table.add_row(label, row.feature, *("" if v != v else f"{v:.2f}" for v in numbers))
+        before = row.factor
+    Console().print(table)
+    if limit is not None and len(ordered) > limit:
+        _say(f"... and {len(ordered) - limit} more in edges.csv")
+    if edges.attrs["is_score"]:
+        _say(edges.attrs["note"])
+
+
+def _natural(column: pd.Series) -> pd.Series:
+    """Sort key under which "factor 10" follows "factor 9"."""
+    if column.name != "factor":
+        return column
+    return column.map(lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(6), str(name)))
+
+
+def _print_doctor(found: dict[str, Any]) -> None:
+    table = Table(show_header=False, box=None)
+    table.add_row("pyro_sparse", found["pyro_sparse"] or "not installed")
+    table.add_row("python", f"{found['python']} on {found['platform']}")
+    for name, version in found["versions"].items():
+        table.add_row(name, version or "[red]absent[/red]")
+    table.add_row("threads", f"{found['threads']} of {found['cores']} cores (OMP_NUM_THREADS sets them)")
+    table.add_row("devices", ", ".join(found["devices"]))
+    for name, missing in found["missing"].items():
+        mend = f"absent: {', '.join(missing)}; pip install 'pyro-sparse\\[{name}]'"
+        table.add_row(f"extra {name}", mend if missing else "ready")
+    Console(soft_wrap=True).print(table)
+
+
+if __name__ == "__main__":
+    main()

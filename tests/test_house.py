@@ -1,0 +1,170 @@
+"""The shape of the repository: links, names, docstrings, the direction of imports, what a wheel carries."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from numpydoc.validate import validate
+
+import pyro_sparse
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "pyro_sparse"
+MODULES = sorted(
+    name
+    for _, name, _ in pkgutil.walk_packages([str(PACKAGE)], "pyro_sparse.")
+    if not any(part.startswith("_") for part in name.split("."))
+)
+
+
+def sources():
+    return sorted(p for p in PACKAGE.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of ours that a file imports when it is imported, as "pyro_sparse.x.y"."""
+    package = ["pyro_sparse", *path.relative_to(PACKAGE).parent.parts]
+    found = set()
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {stem} | {f"{stem}.{alias.name}" for alias in node.names}
+    return {name for name in found if name == "pyro_sparse" or name.startswith("pyro_sparse.")}
+
+
+@pytest.mark.parametrize("name", ["models", "inference"])
+def test_links_are_relative_and_lead_into_the_package(name):
+    link = ROOT / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("pyro_sparse") / name
+    assert link.resolve() == PACKAGE / name
+
+
+def test_nothing_imports_through_the_links():
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 0 or isinstance(node, ast.Import):
+                names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+                assert not {str(n).split(".")[0] for n in names} & {"models", "inference"}, path
+
+
+@pytest.mark.parametrize("bottom", ["distributions", "nets", "graphs", "metrics"])
+def test_the_bottom_row_imports_nothing_above_it(bottom):
+    own = f"pyro_sparse.{bottom}"
+    files = [p for p in sources() if p.relative_to(PACKAGE).with_suffix("").parts[0] == bottom]
+    assert files
+    allowed = {"pyro_sparse.graphs"} if bottom == "metrics" else set()  # the same row
+    for path in files:
+        strangers = {
+            name
+            for name in imported(path)
+            if not any(name == ok or name.startswith(f"{ok}.") for ok in {own, *allowed})
+            and name != "pyro_sparse"
+        }
+        assert not strangers, f"{path.relative_to(ROOT)} imports {sorted(strangers)}"
+
+
+@pytest.mark.parametrize("layer", ["priors", "models"])
+def test_programs_do_not_know_how_they_are_trained(layer):
+    above = ("inference", "posterior", "plots", "report", "estimators", "cli")
+    for path in sources():
+        if path.relative_to(PACKAGE).parts[0] == layer and "baselines" not in path.parts:
+            for name in imported(path):
+                assert not name.startswith(tuple(f"pyro_sparse.{up}" for up in above)), (path, name)
+
+
+@pytest.mark.parametrize("name", ["pyro_sparse", *MODULES])
+def test_all_is_explicit_and_resolves(name):
+    module = importlib.import_module(name)
+    exported = module.__all__
+    assert len(exported) == len(set(exported))
+    assert [public for public in exported if not hasattr(module, public)] == []
+
+
+def public_objects():
+    """Every function and class in an `__all__`, once, under the name of the module that defines it."""
+    found = {}
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for public in module.__all__:
+            thing = getattr(module, public)
+            if (inspect.isclass(thing) or inspect.isfunction(thing)) and str(thing.__module__).startswith(
+                "pyro_sparse"
+            ):
+                found[f"{thing.__module__}.{thing.__qualname__}"] = thing
+    return sorted(found)
+
+
+# GL08 no docstring, SS01 no summary, SS03/SS05/SS06 its form, PR01/PR02/PR03 parameters undocumented, unknown or out of
+# order, PR06-PR10 their form, RT03/RT04/RT05 what is returned.
+WANTED = {"GL08", "SS01", "PR01", "PR02", "PR03"}
+
+
+@pytest.mark.parametrize("name", public_objects())
+def test_public_things_have_numpydoc_docstrings(name):
+    complaints = [(code, text) for code, text in validate(name)["errors"] if code in WANTED]
+    assert not complaints, f"{name}: {complaints}"
+
+
+def test_files_say_what_they_are():
+    for path in sources():
+        text = path.read_text()
+        if text.strip():
+            assert ast.get_docstring(ast.parse(text)), f"{path.relative_to(ROOT)} has no docstring"
+
+
+def test_version_is_the_installed_one():
+    from importlib.metadata import version
+
+    assert pyro_sparse.__version__ == version("pyro-sparse")
+
+
+def test_importing_leaves_the_global_state_alone():
+    code = (
+        "import random, numpy as np, torch, pyro; a = random.getstate(), torch.get_rng_state(), torch.get_num_threads(),"
+        "torch.get_default_dtype(); n = np.random.get_state()[1].copy(); import pyro_sparse;"
+        "assert a[0] == random.getstate() and (a[1] == torch.get_rng_state()).all();"
+        "assert (n == np.random.get_state()[1]).all();"
+        "assert a[2:] == (torch.get_num_threads(), torch.get_default_dtype());"
+        "assert not pyro.get_param_store().keys();"
+        "import sys; assert not {'matplotlib', 'typer', 'anndata', 'pooch'} & set(sys.modules), 'extras were imported'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_wheel_carries_the_package_only(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("pyro_sparse-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {n.split("/")[0] for n in names if ".dist-info/" not in n} == {"pyro_sparse"}
+    tracked = {
+        str(p.relative_to(ROOT)) for p in PACKAGE.rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    }
+    assert tracked <= set(names)
+    assert "pyro_sparse/py.typed" in names
