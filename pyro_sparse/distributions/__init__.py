@@ -1,7 +1,10 @@
-"""Distributions of one weight that torch and Pyro do not ship; they know nothing of priors, models or fits."""
+"""Distributions of one weight that torch and Pyro do not ship; nothing here knows a prior, model or fit."""
 
 from __future__ import annotations
 
-from pyro_sparse.distributions.spike_slab_lasso import SpikeSlabLasso
+from .horseshoe import Horseshoe, RegularisedHorseshoe
+from .spike_slab import SpikeSlab
+from .spike_slab_lasso import SpikeSlabLasso
+from .spike_slab_normal import SpikeSlabNormal
 
-__all__ = ["SpikeSlabLasso"]
+__all__ = ["Horseshoe", "RegularisedHorseshoe", "SpikeSlab", "SpikeSlabLasso", "SpikeSlabNormal"]

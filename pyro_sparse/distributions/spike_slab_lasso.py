@@ -1,9 +1,7 @@
-r"""The spike-and-slab lasso: a mixture of a wide and a narrow Laplace, with the mixture indicator summed out.
+r"""The spike-and-slab lasso: a mixture of a wide and a narrow Laplace, with the indicator summed out.
 
 .. math:: p(w) = \eta\,\psi_{\lambda_1}(w) + (1-\eta)\,\psi_{\lambda_0}(w), \qquad
           \psi_\lambda(w) = \tfrac{\lambda}{2} e^{-\lambda |w|}, \qquad \lambda_0 \ge \lambda_1
-
-Everything is computed from the log posterior odds of the slab, so nothing overflows however large the weight.
 """
 
 from __future__ import annotations
@@ -11,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import broadcast_all, clamp_probs
 
+from .spike_slab import SpikeSlab
+
 __all__ = ["SpikeSlabLasso"]
 
 
-class SpikeSlabLasso(TorchDistribution):
+class SpikeSlabLasso(SpikeSlab):
     r"""Marginal spike-and-slab lasso distribution of one weight.
 
     The sub-gradient of the log density at exactly zero is zero; elsewhere it is
@@ -31,7 +29,7 @@ class SpikeSlabLasso(TorchDistribution):
     eta : Tensor or float
         Prior probability of the slab, in [0, 1]. Kept one machine epsilon away from 0 and 1.
     lambda1, lambda0 : Tensor or float
-        Rates of slab and spike, positive.
+        Rates of slab and spike, positive, in units of one over a weight.
     validate_args : bool, optional
         As in :class:`torch.distributions.Distribution`.
 
@@ -43,7 +41,7 @@ class SpikeSlabLasso(TorchDistribution):
     >>> d.log_prob(torch.zeros(3, 5)).shape
     torch.Size([3, 5])
     >>> d.posterior_odds(torch.tensor(0.0))[0].item()  # an exact zero speaks for the spike by lambda1/lambda0
-    0.01...
+    0.010
 
     References
     ----------
@@ -55,8 +53,8 @@ class SpikeSlabLasso(TorchDistribution):
         "lambda1": constraints.positive,
         "lambda0": constraints.positive,
     }
-    support = constraints.real
-    has_rsample = False
+    lambda1: Tensor
+    lambda0: Tensor
 
     def __init__(
         self,
@@ -68,52 +66,22 @@ class SpikeSlabLasso(TorchDistribution):
         self.eta, self.lambda1, self.lambda0 = broadcast_all(eta, lambda1, lambda0)
         super().__init__(self.eta.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> SpikeSlabLasso:
-        """The same distribution with a larger batch shape."""
-        new = self._get_checked_instance(SpikeSlabLasso, _instance)
-        batch_shape = torch.Size(batch_shape)
-        for name in self.arg_constraints:
-            setattr(new, name, getattr(self, name).expand(batch_shape))
-        super(SpikeSlabLasso, new).__init__(batch_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
-    @property
-    def mean(self) -> Tensor:
-        """Zero."""
-        return torch.zeros_like(self.eta)
-
-    @property
-    def mode(self) -> Tensor:
-        """Zero."""
-        return torch.zeros_like(self.eta)
-
     @property
     def variance(self) -> Tensor:
         r""":math:`2\eta/\lambda_1^2 + 2(1-\eta)/\lambda_0^2`."""
         return 2 * (self.eta / self.lambda1**2 + (1 - self.eta) / self.lambda0**2)
 
     def posterior_log_odds(self, value: Tensor) -> Tensor:
-        r"""Log odds that ``value`` came from the slab, normalisers included.
+        r"""Log odds of the slab, normalisers included.
 
         .. math:: \log\frac{\eta\,\lambda_1}{(1-\eta)\,\lambda_0} + (\lambda_0 - \lambda_1)\,|w|
         """
-        return (
-            torch.logit(clamp_probs(self.eta))
-            + (self.lambda1 / self.lambda0).log()
-            + (self.lambda0 - self.lambda1) * value.abs()
-        )
+        odds = torch.logit(clamp_probs(self.eta)) + (self.lambda1 / self.lambda0).log()
+        return odds + (self.lambda0 - self.lambda1) * value.abs()
 
-    def posterior_odds(self, value: Tensor) -> Tensor:
-        """Odds that ``value`` came from the slab; infinite where they overflow."""
-        return self.posterior_log_odds(value).exp()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log density with the mixture indicator summed out, batch shape."""
-        if self._validate_args:
-            self._validate_sample(value)
-        slab = clamp_probs(self.eta).log() + (self.lambda1 / 2).log() - self.lambda1 * value.abs()
-        return slab - F.logsigmoid(self.posterior_log_odds(value))
+    def slab_log_prob(self, value: Tensor) -> Tensor:
+        r""":math:`\log[\eta\,\psi_{\lambda_1}(w)]`."""
+        return clamp_probs(self.eta).log() + (self.lambda1 / 2).log() - self.lambda1 * value.abs()
 
     def cdf(self, value: Tensor) -> Tensor:
         """Cumulative distribution function."""
@@ -123,15 +91,13 @@ class SpikeSlabLasso(TorchDistribution):
         def laplace(rate: Tensor) -> Tensor:
             return 0.5 - 0.5 * value.sign() * torch.expm1(-rate * value.abs())
 
-        slab, spike = laplace(self.lambda1), laplace(self.lambda0)
-        return self.eta * slab + (1 - self.eta) * spike
+        return self.eta * laplace(self.lambda1) + (1 - self.eta) * laplace(self.lambda0)
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draw the indicator, then the weight; shape ``sample_shape + batch_shape``."""
         shape = self._extended_shape(torch.Size(sample_shape))
         with torch.no_grad():
             slab = torch.bernoulli(self.eta.expand(shape)).bool()
-            rate = torch.where(slab, self.lambda1.expand(shape), self.lambda0.expand(shape))
-            # A Laplace draw is the difference of two exponentials; both are strictly positive and finite.
-            first, second = torch.empty_like(rate).exponential_(), torch.empty_like(rate).exponential_()
-            return (first - second) / rate
+            rate = torch.where(slab, self.lambda1, self.lambda0)
+            # A Laplace draw is the difference of two exponentials: always finite.
+            return (torch.empty_like(rate).exponential_() - torch.empty_like(rate).exponential_()) / rate

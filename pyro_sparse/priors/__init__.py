@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from pyro_sparse.priors.base import Prior
-from pyro_sparse.priors.spike_slab_lasso import SpikeSlabLasso
+from . import em
+from .ard_normal import ARDNormal
+from .base import Prior
+from .horseshoe import Horseshoe, RegularisedHorseshoe
+from .laplace import Laplace
+from .spike_slab import SpikeSlabPrior
+from .spike_slab_lasso import SpikeSlabLasso
+from .spike_slab_normal import SpikeSlabNormal
 
-__all__ = ["Prior", "SpikeSlabLasso", "get_prior"]
+__all__ = [
+    "ARDNormal",
+    "Horseshoe",
+    "Laplace",
+    "Prior",
+    "RegularisedHorseshoe",
+    "SpikeSlabLasso",
+    "SpikeSlabNormal",
+    "SpikeSlabPrior",
+    "em",
+    "get_prior",
+]
 
-_PRIORS: dict[str, type[Prior]] = {"spike_slab_lasso": SpikeSlabLasso}
+_PRIORS: dict[str, type[Prior]] = {
+    "ard_normal": ARDNormal,
+    "horseshoe": Horseshoe,
+    "laplace": Laplace,
+    "regularised_horseshoe": RegularisedHorseshoe,
+    "spike_slab_lasso": SpikeSlabLasso,
+    "spike_slab_normal": SpikeSlabNormal,
+}
 
 
 def get_prior(prior: str | Prior, **settings: object) -> Prior:

@@ -1,10 +1,10 @@
 """The contract every weight prior keeps: a Pyro program for W, and whatever closed forms it happens to have.
 
-A statistician adds a prior by subclassing :class:`Prior` and writing :meth:`Prior.distribution`, the marginal density
-of one weight. Everything else has a default. A prior with more structure also says how its hyper-parameters are
-updated (:meth:`Prior.update`), how a weight is shrunk (:meth:`Prior.prox`), and how probable an edge is
-(:meth:`Prior.edge_log_odds`). Shapes: R restarts, G features, K factors; weights are (R, G, K).
-:class:`pyro_sparse.testing.PriorTestCase` checks that the pieces agree with each other.
+A statistician adds a prior by subclassing :class:`Prior` and writing :meth:`Prior.distribution`, the marginal
+density of one weight. Everything else has a default. A prior with more structure also says how its
+hyper-parameters are updated (:meth:`Prior.update`), how a weight is shrunk (:meth:`Prior.prox`), and how
+probable an edge is (:meth:`Prior.edge_log_odds`). Shapes: R restarts, G features, K factors; weights are (R,
+G, K). :class:`pyro_sparse.testing.PriorTestCase` checks that the pieces agree with each other.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ __all__ = ["Prior"]
 class Prior(nn.Module):
     r"""A prior over the weights W of shape (restart, feature, factor).
 
-    Only :meth:`distribution` must be written. Hyper-parameters that change during a fit are buffers whose leading
-    dimension is the restart, so that they follow ``state_dict``, ``.to(device)`` and ``.to(dtype)``.
+    Only :meth:`distribution` must be written. Hyper-parameters that change during a fit are buffers whose
+    leading dimension is the restart, so that they follow ``state_dict``, ``.to(device)`` and ``.to(dtype)``.
 
     Attributes
     ----------
     site : str
         Name of the Pyro sample site.
     allowed : Tensor
-        Boolean mask of shape (G, K): the edges that exist. Forbidden edges carry no prior density and are not counted.
+        Boolean mask of shape (G, K): the edges that exist. Forbidden edges carry no prior density and are not
+        counted.
     n_features, n_factors, n_restarts : int
         G, K and R, known after :meth:`setup`.
     n_samples : int or None
@@ -57,7 +58,8 @@ class Prior(nn.Module):
         n_samples: int | None = None,
         allowed: Tensor | None = None,
     ) -> None:
-        """Learn the sizes and allocate buffers; called once before a fit. Subclasses call ``super().setup(...)`` first.
+        """Learn the sizes and allocate buffers; called once before a fit. Subclasses call
+        ``super().setup(...)`` first.
 
         Parameters
         ----------
@@ -100,14 +102,15 @@ class Prior(nn.Module):
             Event shape (), batch shape broadcastable to (R, G, K).
         """
         raise NotImplementedError(
-            f"{type(self).__name__} does not define distribution(); return the Pyro distribution of one weight, "
-            "with a batch shape that broadcasts to (restart, feature, factor)."
+            f"{type(self).__name__} does not define distribution(); return the Pyro distribution of one "
+            "weight, with a batch shape that broadcasts to (restart, feature, factor)."
         )
 
     def forward(self) -> Tensor:
         """The Pyro program: draw W of shape (R, G, K) at ``self.site``, inside the caller's restart plate.
 
-        The caller opens ``pyro.plate("restart", R, dim=-1)``; the log density of the site then has shape (R,).
+        The caller opens ``pyro.plate("restart", R, dim=-1)``; the log density of the site then has shape
+        (R,).
         """
         weight = self.distribution().expand(torch.Size(self.shape))
         if not bool(self.allowed.all()):
@@ -157,14 +160,14 @@ class Prior(nn.Module):
         return None
 
     def edge_log_odds(self, weights: Tensor) -> Tensor | None:
-        """Log posterior odds that each edge is present given its weight, (R, G, K); None where that has no meaning."""
+        """Log posterior odds that each edge is present given its weight, (R, G, K); None if meaningless."""
         return None
 
     def anneal(self, progress: float) -> None:
-        """Move along the prior's ladder, ``progress`` from 0 (start) to 1 (the prior as specified). Default: none."""
+        """Move along the prior's ladder, ``progress`` from 0 (start) to 1 (as specified). Default: none."""
 
     def active_factors(self, weights: Tensor) -> Tensor:
-        """Which factors are in use: at least one allowed edge more probable than not, or, without edge odds, non-zero.
+        """Which factors have an edge: an allowed one more probable than not, or non-zero where odds are None.
 
         Returns
         -------

@@ -1,7 +1,8 @@
-r"""The spike-and-slab lasso's closed forms as small pure functions: E-step, M-steps for eta, and the exact proximal map.
+r"""The spike-and-slab lasso's closed forms as small pure functions: E-step, M-steps for eta, proximal map.
 
-E-step  :math:`p^* = P(\text{slab} \mid w)`, M-step :math:`\eta = (\sum_j p^*_{jk} + a - 1) / (a + b + G_k - 2)`, and the
-weight step solves :math:`\min_w \tfrac12 (w - v)^2 - t \log[\eta\psi_1(w) + (1-\eta)\psi_0(w)]` globally, although that
+E-step :math:`p^* = P(\text{slab} \mid w)`; M-step
+:math:`\eta_k = (\sum_j p^*_{jk} + a - 1) / (a + b + G_k - 2)`; the weight step solves
+:math:`\min_w \tfrac12 (w - v)^2 - t \log[\eta\psi_1(w) + (1-\eta)\psi_0(w)]` globally, although that
 objective is not convex. Tensors in, tensors out; shapes broadcast; no state.
 """
 
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyro_sparse.distributions.spike_slab_lasso import SpikeSlabLasso
+from ..distributions.spike_slab_lasso import SpikeSlabLasso
 
 __all__ = [
     "edge_log_odds",
@@ -28,7 +29,7 @@ ETA_MARGIN = 1e-6
 
 
 def edge_log_odds(weights: Tensor, eta: Tensor, lambda1: Tensor | float, lambda0: Tensor | float) -> Tensor:
-    r"""E-step on the log scale, :math:`\log\frac{\eta\lambda_1}{(1-\eta)\lambda_0} + (\lambda_0-\lambda_1)|w|`."""
+    r"""E-step as log odds, :math:`\log[\eta\lambda_1 / ((1-\eta)\lambda_0)] + (\lambda_0-\lambda_1)|w|`."""
     return SpikeSlabLasso(eta, lambda1, lambda0, validate_args=False).posterior_log_odds(weights)
 
 
@@ -87,14 +88,15 @@ def eta_step(
 def ordered_eta_step(prob: Tensor, alpha: float, allowed: Tensor | None = None) -> Tensor:
     r"""M-step for eta under a stick-breaking Indian-buffet prior cut at K factors.
 
-    With :math:`\eta_{(k)} = \prod_{l \le k} \nu_l` and :math:`\nu_l \sim \mathrm{Beta}(\alpha, 1)`, the expected log posterior
+    With :math:`\eta_{(k)} = \prod_{l \le k} \nu_l` and :math:`\nu_l \sim \mathrm{Beta}(\alpha, 1)`, the
+    expected log posterior of the fractions :math:`\nu`
 
     .. math:: \sum_k S_k \log\eta_k + (G_k - S_k) \log(1 - \eta_k) + (\alpha - 1) \log\eta_{(K)},
               \qquad S_k = \sum_j p^*_{jk}
 
-    is maximised under :math:`\eta_{(1)} \ge \dots \ge \eta_{(K)}`. It is an isotonic binomial regression; once the factors
-    are ordered by their share :math:`S_k / G_k`, only the last one can be out of order, so pooling has a closed form.
-    The factors keep their places: the order is of the values.
+    is maximised under :math:`\eta_{(1)} \ge \dots \ge \eta_{(K)}`. It is an isotonic binomial regression;
+    once the factors are ordered by their share :math:`S_k / G_k`, only the last one can be out of order, so
+    pooling has a closed form. The factors keep their places: the order is of the values.
 
     Parameters
     ----------
@@ -112,11 +114,12 @@ def ordered_eta_step(prob: Tensor, alpha: float, allowed: Tensor | None = None) 
 
     References
     ----------
-    Ročková and George (2016), Fast Bayesian factor analysis via automatic rotations to sparsity, JASA 111, section 3.
+    Ročková and George (2016), Fast Bayesian factor analysis via automatic rotations to sparsity, JASA 111,
+    section 3.
     """
     found, count = _counts(prob, allowed)
     count = count.expand_as(found)
-    order = (found / count.clamp(min=1)).argsort(-1, descending=True, stable=True)
+    order = (found / count.clamp(min=1)).argsort(-1, descending=True)
     # Pseudo-count of the last factor, then the pooled share of the last m factors for every m.
     last_found = found.gather(-1, order).flip(-1).cumsum(-1).flip(-1) + (alpha - 1)
     last_count = count.gather(-1, order).flip(-1).cumsum(-1).flip(-1) + (alpha - 1)
@@ -135,7 +138,8 @@ def _counts(prob: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     """The mode of a Beta log density, also when it sits on the boundary or both counts vanish."""
-    # The log density is n log(eta) + m log(1 - eta): with n <= 0 it falls from zero on, with m <= 0 it rises up to one.
+    # The log density is n log(eta) + m log(1 - eta): with n <= 0 it falls from zero on, with m <= 0 it rises
+    # up to one.
     n, m = numerator.clamp(min=0), (denominator - numerator).clamp(min=0)
     mode = torch.where(n + m == 0, torch.full_like(n, 0.5), n / (n + m))
     return mode.clamp(ETA_MARGIN, 1 - ETA_MARGIN)
@@ -154,14 +158,16 @@ def ssl_prox(
     lambda0: Tensor | float,
     max_iter: int = 50,
 ) -> Tensor:
-    r"""Global minimiser of :math:`\tfrac12 (w - v)^2 - t \log[\eta\psi_1(w) + (1-\eta)\psi_0(w)]`, element by element.
+    r"""Global minimiser of :math:`\tfrac12 (w - v)^2 - t \log[\eta\psi_1(w) + (1-\eta)\psi_0(w)]`, element by
+    element.
 
     For v > 0 a stationary point solves :math:`h(w) = w + t\lambda^*(w) - v = 0`. The slope of h is
-    :math:`1 - t(\lambda_0-\lambda_1)^2 p^*(1-p^*)`: positive for small and for large p*, negative in between when
-    :math:`t(\lambda_0-\lambda_1)^2 > 4`. So there are at most two local minima, one on the spike side (usually 0) and one
-    on the slab side. On its own side each is the root of a monotone function, concave on the spike side and convex on
-    the slab side, which Newton's method reaches monotonically; the better of the two is returned. Exact zeros result
-    below a threshold that lies between the bounds of Ročková and George (2018), theorem 1.
+    :math:`1 - t(\lambda_0-\lambda_1)^2 p^*(1-p^*)`: positive for small and for large p*, negative in between
+    when :math:`t(\lambda_0-\lambda_1)^2 > 4`. So there are at most two local minima, one on the spike side
+    (usually 0) and one on the slab side. On its own side each is the root of a monotone function, concave on
+    the spike side and convex on the slab side, which Newton's method reaches monotonically; the better of the
+    two is returned. Exact zeros result below a threshold that lies between the bounds of Ročková and George
+    (2018), theorem 1.
 
     Parameters
     ----------
@@ -180,18 +186,17 @@ def ssl_prox(
         Shape of the broadcast arguments.
     """
     with torch.no_grad():
-        like = {"dtype": weights.dtype, "device": weights.device}
-        params = [torch.as_tensor(p, **like) for p in (step, eta, lambda1, lambda0)]
-        v, t, eta, lambda1, lambda0 = torch.broadcast_tensors(weights, *params)
-        size, gap = v.abs(), lambda0 - lambda1
-        base = edge_log_odds(torch.zeros_like(v), eta, lambda1, lambda0)
+        params = [torch.as_tensor(p).to(weights) for p in (step, eta, lambda1, lambda0)]
+        v, t, slab_prob, low, high = torch.broadcast_tensors(weights, *params)
+        size, gap = v.abs(), high - low
+        base = edge_log_odds(torch.zeros_like(v), slab_prob, low, high)
 
         def newton(start: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
             w = start
             for _ in range(max_iter):
                 absent = torch.sigmoid(-base - gap * w)
                 slope = 1 - t * gap**2 * absent * (1 - absent)
-                value = w + t * (lambda1 + gap * absent) - size
+                value = w + t * (low + gap * absent) - size
                 new = w - value / slope.clamp(min=1e-6)
                 new = torch.minimum(torch.maximum(new, lower), upper)
                 done = bool(((new - w).abs() <= 4 * torch.finfo(w.dtype).eps * size).all())
@@ -202,7 +207,7 @@ def ssl_prox(
 
         def objective(w: Tensor) -> Tensor:  # relative to its value at zero
             gain = F.logsigmoid(base) - F.logsigmoid(base + gap * w)
-            return w * (0.5 * w - size) + t * (lambda1 * w - gain)
+            return w * (0.5 * w - size) + t * (low * w - gain)
 
         # Where h turns: p*(1 - p*) = 1 / (t gap^2), or p* = 1/2 where it never does.
         curve = (1 - 4 / (t * gap**2).clamp(min=4)).sqrt()
@@ -210,10 +215,10 @@ def ssl_prox(
         tiny = gap.clamp(min=1e-12)
         spike_end = ((-turn - base) / tiny).clamp(min=0)
         slab_end = ((turn - base) / tiny).clamp(min=0)
-        start = (size - t * lambda1).clamp(min=0)
+        start = (size - t * low).clamp(min=0)
         zero = torch.zeros_like(size)
         spike_end, slab_end = torch.minimum(spike_end, start), torch.minimum(slab_end, start)
         spike = newton(zero, zero, spike_end)
         slab = newton(start, slab_end, start)
         best = torch.where(objective(slab) < objective(spike), slab, spike)
-        return torch.where(objective(best) < 0, best, zero) * v.sign()
+        return torch.where(objective(best) < 0, best * v.sign(), zero)

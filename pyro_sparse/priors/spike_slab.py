@@ -1,0 +1,127 @@
+r"""What every spike-and-slab prior shares: inclusion probabilities eta with a prior, and their EM update.
+
+.. math:: w_{jk} \mid \eta_k \sim \eta_k\,p_1 + (1-\eta_k)\,p_0, \qquad \eta_k \sim \mathrm{Beta}(a, b)
+          \ \text{or stick-breaking}
+
+A family says its slab p1 and spike p0 by returning a two-component density from ``distribution``, and how the
+two move apart on the ladder; the indicators stay summed out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.distributions import Beta
+
+from ..distributions import SpikeSlab
+from . import em
+from .base import Prior
+
+__all__ = ["SpikeSlabPrior", "check_positive"]
+
+
+def check_positive(**values: Any) -> None:
+    """Raise ValueError, naming the argument, unless each value is None or a positive finite number."""
+    for name, value in values.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < math.inf):
+            raise ValueError(f"{name} is {value!r}; it must be a positive finite number.")
+
+
+class SpikeSlabPrior(Prior):
+    """Base of the spike-and-slab priors; it owns eta. Parameters as in :class:`SpikeSlabLasso`."""
+
+    eta: Tensor
+    b: Tensor
+
+    def __init__(
+        self,
+        a: float = 1.0,
+        b: float | Literal["auto"] = "auto",
+        expected_size: float | None = None,
+        eta: Literal["factor", "global"] = "factor",
+        column: Literal["none", "ibp"] = "none",
+        alpha: float | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(a=a, b=None if b == "auto" else b, expected_size=expected_size, alpha=alpha)
+        if b != "auto" and expected_size is not None:
+            raise ValueError(
+                f"b={b} and expected_size={expected_size} both set the prior of eta; leave one of them out."
+            )
+        if eta not in ("factor", "global"):
+            raise ValueError(f'eta is {eta!r}; it must be "factor" or "global".')
+        if column not in ("none", "ibp"):
+            raise ValueError(f'column is {column!r}; it must be "none" or "ibp".')
+        if column == "ibp" and (eta == "global" or expected_size is not None or b != "auto" or a != 1):
+            raise ValueError(
+                'column="ibp" replaces the Beta prior of eta; leave eta="factor" and a, b, expected_size '
+                "unset (alpha is its concentration)."
+            )
+        if column == "none" and alpha is not None:
+            raise ValueError(f'alpha is {alpha} without column="ibp", the only use it has; leave it out.')
+        self.a, self._b, self.expected_size = float(a), b, expected_size
+        self.shared, self.column, self._alpha = eta == "global", column, alpha
+        self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
+        self.register_buffer("b", torch.ones(1, 1))
+
+    def setup(
+        self,
+        n_features: int,
+        n_factors: int,
+        n_restarts: int = 1,
+        n_samples: int | None = None,
+        allowed: Tensor | None = None,
+    ) -> None:
+        """Allocate eta = 1/2 and work out b. See :meth:`Prior.setup`."""
+        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+        self.eta = self.eta.new_full((self.n_restarts, 1, self.n_factors), 0.5)
+        free = self.allowed.to(self.b.dtype).sum(-2, keepdim=True)
+        if self.expected_size is not None:
+            if self.expected_size >= free.max():
+                raise ValueError(
+                    f"expected_size is {self.expected_size} and a factor has at most {int(free.max())} "
+                    "allowed features; expected_size must be smaller than that."
+                )
+            size = free.mean(-1, keepdim=True) if self.shared else free
+            # A column with fewer free features than expected gets the weakest b instead of a negative one.
+            b = self.a * (size / self.expected_size - 1).clamp(min=1e-3)
+        elif self._b == "auto":
+            b = (free.sum(-1, keepdim=True) if self.shared else free).clamp(min=1)
+        else:
+            b = self.b.new_full((1, 1), self._b)
+        self.b = b.expand(1, self.n_factors).clone()
+
+    @property
+    def alpha(self) -> float:
+        """Concentration of the Indian-buffet prior."""
+        return 1 / self.n_features if self._alpha is None else float(self._alpha)
+
+    def distribution(self) -> SpikeSlab:
+        """Marginal density of one weight, batch shape (R, 1, K)."""
+        raise NotImplementedError
+
+    def edge_log_odds(self, weights: Tensor) -> Tensor:
+        """E-step as log odds, shape (R, G, K); minus infinity at forbidden edges."""
+        return self.distribution().posterior_log_odds(weights).masked_fill(~self.allowed, -torch.inf)
+
+    def update(self, weights: Tensor, prob: Tensor | None = None) -> None:
+        """M-step for eta; see :func:`~pyro_sparse.priors.em.eta_step` and ``ordered_eta_step``."""
+        with torch.no_grad():
+            prob = self.edge_log_odds(weights).sigmoid() if prob is None else prob
+            if self.column == "ibp":
+                eta = em.ordered_eta_step(prob, self.alpha, self.allowed)
+            else:
+                b = self.b[:, :1] if self.shared else self.b
+                eta = em.eta_step(prob, self.a, b, self.allowed, self.shared)
+            self.eta.copy_(eta.expand_as(self.eta))
+
+    def log_hyper(self) -> Tensor:
+        r"""Log prior density of eta, shape (R,); under "ibp", that of the stick-breaking fractions."""
+        if self.column == "ibp":
+            return self.n_factors * math.log(self.alpha) + (self.alpha - 1) * self.eta.amin((-2, -1)).log()
+        density = Beta(torch.full_like(self.b, self.a), self.b).log_prob(self.eta)
+        return density[:, 0, 0] if self.shared else density.sum((-2, -1))
