@@ -119,8 +119,8 @@ def fit(
     """Fit a sparse factor model to a table.
 
     Writes to --out: [bold]report.html[/bold] (open this), [bold]edges.csv[/bold] (one row per feature and
-    factor), [bold]factors.csv[/bold] (one row per sample), [bold]idata.nc[/bold] (for ArviZ) and the checkpoint
-    [bold]model.pt[/bold] (for ps.load).
+    factor), [bold]factors.csv[/bold] (one row per sample), [bold]idata.nc[/bold] (for ArviZ) and
+    [bold]model.pt[/bold] (the checkpoint, for ps.load).
 
     Examples:
 

@@ -1,0 +1,203 @@
+"""Every command from the outside: what it prints, what it writes, how it exits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pyro_sparse as ps
+from pyro_sparse import cli
+
+QUICK = ["--factors", "2", "--restarts", "2", "--steps", "40"]
+
+
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """Run the command line; its exit code, standard output and standard error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pyro-sparse", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        captured = capfd.readouterr()
+        return SimpleNamespace(code=exit_.value.code, out=captured.out, err=captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.normal(size=(120, 2)), 3, axis=1) + 0.3 * rng.normal(size=(120, 6))
+    x[rng.random(x.shape) < 0.05] = np.nan
+    frame = pd.DataFrame(
+        x, columns=["a1", "a2", "a3", "b1", "b2", "b3"], index=[f"row {i}" for i in range(120)]
+    )
+    path = tmp_path_factory.mktemp("table") / "table.csv"
+    frame.to_csv(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(table, tmp_path_factory):
+    """A folder that `fit` wrote, and the JSON object it printed."""
+    folder = tmp_path_factory.mktemp("fit")
+    command = [sys.executable, "-m", "pyro_sparse.cli", "fit", table, *QUICK, "--out", folder, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode in (0, cli.WARNED), done.stderr
+    assert done.stdout.count("\n") == 1
+    return folder, json.loads(done.stdout), done.returncode
+
+
+def test_fit_writes_what_it_says(fitted):
+    folder, said, _ = fitted
+    assert set(said["files"]) == {"model", "edges", "idata", "factors", "report"}
+    assert {p.name for p in folder.iterdir()} == {str(p).rsplit("/", 1)[-1] for p in said["files"].values()}
+    assert (said["rows"], said["features"], said["factors"]) == (120, 6, 2)
+    edges = pd.read_csv(folder / "edges.csv")
+    assert len(edges) == 12
+    assert said["edges"] == edges["selected"].sum()
+    assert said["is_score"] is True and "score" in edges.columns
+    factors = pd.read_csv(folder / "factors.csv", index_col=0)
+    assert factors.shape == (120, 2) and factors.index[3] == "row 3"
+    assert "<html" in (folder / "report.html").read_text()
+
+
+def test_fit_is_the_library_fit(fitted, table):
+    folder, said, _ = fitted
+    frame = pd.read_csv(table, index_col=0)
+    model = ps.models.SparseDecoder(n_features=6, n_factors=2)
+    again = ps.fit(model, frame, restarts=2, steps=40, seed=0, progress=False)
+    np.testing.assert_allclose(said["elbo"], again.elbo, rtol=1e-6)
+    loaded = ps.load(folder / "model.pt")
+    np.testing.assert_array_equal(loaded.weights, again.weights)
+
+
+def test_warnings_have_their_own_exit_code(fitted):
+    _, said, code = fitted
+    assert code == (cli.WARNED if said["warnings"] else 0)
+
+
+def test_summary_of_a_fit(run, fitted):
+    folder, said, _ = fitted
+    everything = run("summary", folder, "--all", "--json")
+    assert everything.code == 0
+    edges = json.loads(everything.out)["edges"]
+    assert len(edges) == 12
+    assert sum(e["selected"] for e in edges) == said["edges"]
+    kept = json.loads(run("summary", folder, "--json").out)["edges"]
+    assert len(kept) == said["edges"]
+    none = json.loads(run("summary", folder, "--fdr", "0", "--json").out)["edges"]
+    assert len(none) <= len(kept)
+    printed = run("summary", folder, "--all")
+    assert "b2" in printed.out and "score" in printed.out
+    assert "not calibrated" in printed.err
+
+
+def test_report_of_a_fit(run, fitted, tmp_path):
+    folder, _, _ = fitted
+    done = run("report", folder, "--out", tmp_path / "again.html", "--json")
+    assert done.code == 0
+    assert json.loads(done.out) == {"report": str(tmp_path / "again.html")}
+    assert "<html" in (tmp_path / "again.html").read_text()
+
+
+def test_commands_on_a_folder_that_is_no_fit(run, tmp_path):
+    for command in ("summary", "report"):
+        done = run(command, tmp_path)
+        assert done.code == 2
+        assert "give a folder that `pyro-sparse fit` wrote" in done.err
+        assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent.csv"], "there is no file 'absent.csv'"),
+        (["TABLE", "--drop", "z9"], "drop: 'z9' is no column"),
+        (["TABLE", "--factors", "6"], "n_factors"),
+        (["TABLE", "--likelihood", "gauss"], "likelihood"),
+        (["TABLE", "--likelihood", "poisson"], "a1"),
+        (["TABLE", "--columns", "a1"], "X: has 1 column"),
+        (["TABLE", "--device", "abacus"], "device"),
+        (["TABLE", "--restarts", "0"], "--restarts"),
+        ([], "table"),
+    ],
+)
+def test_bad_input_is_exit_code_2_without_a_traceback(run, table, tmp_path, arguments, message):
+    done = run("fit", *(table if a == "TABLE" else a for a in arguments), "--out", tmp_path / "out", "--json")
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_traceback_on_request(run, monkeypatch):
+    monkeypatch.setenv("PYRO_SPARSE_TRACEBACK", "1")
+    monkeypatch.setattr(sys, "argv", ["pyro-sparse", "fit", "absent.csv"])
+    with pytest.raises(FileNotFoundError, match=r"absent.csv"):
+        cli.main()
+
+
+def test_simulate_then_fit(run, tmp_path):
+    done = run(
+        "simulate", "--generator", "sim1", "--rows", 60, "--seed", 3, "--out", tmp_path / "s.csv", "--json"
+    )
+    said = json.loads(done.out)
+    assert (said["rows"], said["features"], said["factors"], said["edges"]) == (60, 7, 2, 8)
+    expected = ps.datasets.sim1(60, seed=3)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "s.csv"), expected.x)
+    np.testing.assert_array_equal(pd.read_csv(said["truth"], index_col=0), expected.support)
+
+
+@pytest.mark.parametrize("generator", ["anchored60", "topics"])
+def test_simulate_the_others(run, tmp_path, generator):
+    done = run("simulate", "--generator", generator, "--rows", 40, "--out", tmp_path / "new" / "s.csv")
+    assert done.code == 0 and "wrote" in done.err
+    assert pd.read_csv(tmp_path / "new" / "s.csv").shape[0] == 40
+
+
+def test_doctor(run):
+    said = json.loads(run("doctor", "--json").out)
+    assert said["ok"] and said["versions"]["torch"]
+    assert said["extras"]["cli"] is True
+    assert "dev" not in said["extras"] or said["extras"]["dev"] in (True, False)
+    printed = run("doctor")
+    assert printed.code == 0 and "OMP_NUM_THREADS" in printed.out
+
+
+@pytest.mark.parametrize("command", ["fit", "demo", "summary", "report", "simulate", "doctor"])
+def test_every_help_has_an_example(run, command):
+    done = run(command, "--help")
+    assert done.code == 0
+    assert f"pyro-sparse {command}" in done.out and "Example" in done.out
+
+
+def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
+    real = ps.fit
+
+    def interrupted(*arguments, **options):
+        fit = real(*arguments, **options)
+        fit.settings["interrupted"] = True
+        return fit
+
+    monkeypatch.setattr(ps, "fit", interrupted)
+    done = run("fit", table, *QUICK, "--out", tmp_path, "--json")
+    assert done.code == 130
+    assert json.loads(done.out)["interrupted"] is True
+    assert (tmp_path / "model.pt").is_file()
+
+
+def test_demo_prints_a_table_and_writes_a_report(run, tmp_path):
+    done = run("demo", "--restarts", 1, "--steps", 20, "--out", tmp_path)
+    assert done.code in (0, cli.WARNED)
+    assert "false-discovery rate" in done.out
+    assert (tmp_path / "report.html").is_file()
+    assert len(pd.read_csv(tmp_path / "edges.csv")) == 150
