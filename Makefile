@@ -33,6 +33,8 @@ types: .venv/.stamp  ## mypy on the package
 	$(BIN)/mypy
 
 # A tutorial is text (jupytext percent format). It is executed, errors fatal, then rendered for the docs.
+# The personality items are read from a local copy where there is one.
+export BFI_CSV ?= $(abspath $(wildcard ../shared/data/bfi.csv))
 TUTORIALS := $(patsubst tutorials/%.py,docs/tutorials/%.md,$(wildcard tutorials/*.py))
 
 docs/tutorials/%.md: tutorials/%.py .venv/.stamp
