@@ -120,8 +120,9 @@ shown = X.mask(hide)
 scale = X.std().to_numpy()
 error = ((fit.predict(shown) - X.to_numpy()) / scale)[hide]
 guess = ((X.mean() - X) / scale).to_numpy()[hide]
+errors = {"model": (error**2).mean(), "column mean": (guess**2).mean()}
 print(
-    f"mean squared error of hidden cells, in variances: {(error**2).mean():.2f}, column mean {(guess**2).mean():.2f}"
+    "squared error of hidden cells, in variances:", {name: round(float(v), 2) for name, v in errors.items()}
 )
 
 # %% [markdown]
