@@ -1,8 +1,8 @@
 """The one place that knows which ArviZ is installed.
 
-Python 3.11 gets ArviZ 0.23, whose results are `InferenceData`; later Pythons get ArviZ 1.x, whose results are xarray's
-`DataTree`. Both are trees of named `xarray.Dataset` groups, so both are built and read here group by group. Interval
-kind and probability have different defaults in the two, so they are always passed.
+Python 3.11 gets ArviZ 0.23, whose results are `InferenceData`; later Pythons get ArviZ 1.x, whose results are
+xarray's `DataTree`. Both are trees of named `xarray.Dataset` groups, so both are built and read here group by
+group. Interval kind and probability have different defaults in the two, so they are always passed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,9 @@ def interval(
     (lower, upper) : DataArrays without `chain` and `draw`
     """
     if not 0 < prob < 1:
-        raise ValueError(f"prob: want a probability strictly between 0 and 1, got {prob!r}; ninety per cent is 0.9")
+        raise ValueError(
+            f"prob: want a probability strictly between 0 and 1, got {prob!r}; ninety per cent is 0.9"
+        )
     if kind not in ("hdi", "eti"):
         raise ValueError(f'kind: want "hdi" (shortest interval) or "eti" (equal tails), got {kind!r}')
     if kind == "eti":
@@ -130,4 +132,3 @@ def interval(
         return ends.isel(ci_bound=0, drop=True), ends.isel(ci_bound=1, drop=True)
     ends = az.hdi(draws.rename("x").to_dataset(), hdi_prob=prob)["x"]
     return ends.isel(hdi=0, drop=True), ends.isel(hdi=1, drop=True)
-

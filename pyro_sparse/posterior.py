@@ -1,9 +1,9 @@
 """To ArviZ, and from ArviZ to tables.
 
-Every edge method ends in `to_arviz`: 0/1 draws of each edge with dims (chain = aligned restart, draw, feature, factor),
-and beside them, in the group `edge_posterior`, one number per edge: its probability, q-value, weight, effect, and the
-gap between restarts. `summary` and `edge_prob` read that object. A method that gives only a score says so in the attrs
-and its column is called `score`: a probability is a claim.
+Every edge method ends in `to_arviz`: 0/1 draws of each edge with dims (chain = aligned restart, draw,
+feature, factor), and beside them, in the group `edge_posterior`, one number per edge: its probability,
+q-value, weight, effect, and the gap between restarts. `summary` and `edge_prob` read that object. A method
+that gives only a score says so in the attrs and its column is called `score`: a probability is a claim.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def to_arviz(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        Groups `posterior` (edge, weight, eta), `edge_posterior` (probability, q_value, gap, weight, effect; and
-        restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept), `alignment`
-        (permutation, sign, congruence) and, if small, `observed_data`.
+        Groups `posterior` (edge, weight, eta), `edge_posterior` (probability, q_value, gap, weight, effect;
+        and restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept),
+        `alignment` (permutation, sign, congruence) and, if small, `observed_data`.
 
     Raises
     ------
@@ -84,7 +84,9 @@ def to_arviz(
     """
     draws, weights = np.asarray(edge), np.asarray(weight)
     p = np.asarray(probability, dtype=float)
-    per_restart = np.asarray(fit.edge_score if restart_probability is None else restart_probability, dtype=float)
+    per_restart = np.asarray(
+        fit.edge_score if restart_probability is None else restart_probability, dtype=float
+    )
     shape = np.shape(fit.weights)
     if draws.ndim != 4 or (draws.shape[0], *draws.shape[2:]) != shape:
         raise ValueError(
@@ -184,19 +186,21 @@ def summary(
     Returns
     -------
     DataFrame
-        Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where the
-        method gives only a score), `weight` (signed, of the best restart), `hdi90_lb` and `hdi90_ub` (named by kind
-        and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]), `q_value`, `gap` (largest
-        difference of the probability between restarts; NaN for one restart), `unresolved` (gap > .25) and `selected`.
-        For a score the interval is the spread of the weight *between the kept restarts*: there is no other, and it
-        says nothing about sampling error. `DataFrame.attrs` holds `fdr`, `interval_kind`, `interval_prob`,
-        `edge_method`, `is_score` and `note`.
+        Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
+        the method gives only a score), `weight` (signed, of the best restart), `hdi90_lb` and `hdi90_ub`
+        (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]),
+        `q_value`, `gap` (largest difference of the probability between restarts; NaN for one restart),
+        `unresolved` (gap > .25) and `selected`. For a score the interval is the spread of the weight *between
+        the kept restarts*: there is no other, and it says nothing about sampling error. `DataFrame.attrs`
+        holds `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
     """
     edges = _arviz.get_group(idata, "edge_posterior")
     stats = _arviz.get_group(idata, "sample_stats")
     is_score = _is_score(idata)
     p = edges["probability"].to_numpy()
-    draws = _arviz.get_group(idata, "posterior")["weight"].isel(chain=np.flatnonzero(stats["kept"].to_numpy()))
+    draws = _arviz.get_group(idata, "posterior")["weight"].isel(
+        chain=np.flatnonzero(stats["kept"].to_numpy())
+    )
     if is_score:  # every draw of a restart carries the same weight
         draws = draws.isel(draw=slice(0, 1))
     if draws.sizes["chain"] * draws.sizes["draw"] > 1:

@@ -1,7 +1,7 @@
 """A fit without a fit: the attributes and methods that results code reads, filled by a small known model.
 
-The truth is a linear factor model with two to four features per factor. Restarts are the truth with a little noise;
-the last one has lost a factor and is far worse, and one edge is disputed by a good restart.
+The truth is a linear factor model with two to four features per factor. Restarts are the truth with a little
+noise; the last one has lost a factor and is far worse, and one edge is disputed by a good restart.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def fake_fit(
     steps = np.arange(0, 1500, 25)
     curves = []
     for r in restarts:
-        path = elbo[r] - (2.5 + 0.3 * rng.random()) * np.exp(-steps / 180) + 0.01 * rng.normal(size=len(steps))
+        path = (
+            elbo[r] - (2.5 + 0.3 * rng.random()) * np.exp(-steps / 180) + 0.01 * rng.normal(size=len(steps))
+        )
         curves.append(
             pd.DataFrame(
                 {
@@ -127,6 +129,12 @@ def fake_fit(
             "sign": np.ones((n_restarts, n_factors)),
             "congruence": np.where(identity < n_active, 0.99, np.nan),
         },
-        settings={"model": "SparseDecoder", "likelihood": "normal", "prior": "SpikeSlabLasso", "restarts": n_restarts, "seed": seed},
+        settings={
+            "model": "SparseDecoder",
+            "likelihood": "normal",
+            "prior": "SpikeSlabLasso",
+            "restarts": n_restarts,
+            "seed": seed,
+        },
         warnings=list(warnings or []),
     )

@@ -2,9 +2,9 @@
 
 A factor model is the same model after its factors are permuted and their signs flipped, so two restarts that
 found the same answer rarely look alike. Each one is matched to a *pivot*: compare every column with every
-column of the pivot (|cosine| of loadings, or |correlation| of factor values), take the one-to-one match with the
-largest sum (Hungarian algorithm), and flip signs so that matched columns point the same way. With `repivot` the
-pivot is then replaced by the mean of the aligned set, until nothing moves.
+column of the pivot (|cosine| of loadings, or |correlation| of factor values), take the one-to-one match with
+the largest sum (Hungarian algorithm), and flip signs so that matched columns point the same way. With
+`repivot` the pivot is then replaced by the mean of the aligned set, until nothing moves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-__all__ = ["Alignment", "agreement_matrix", "align", "apply_alignment", "match_columns", "orient", "similarity"]
+__all__ = [
+    "Alignment",
+    "agreement_matrix",
+    "align",
+    "apply_alignment",
+    "match_columns",
+    "orient",
+    "similarity",
+]
 
 Kind = Literal["loadings", "factors"]
 _MAX_REPIVOTS = 20
@@ -98,8 +106,8 @@ def similarity(a: ArrayLike, b: ArrayLike, kind: Kind = "loadings") -> NDArray[n
 def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """One-to-one match of rows to columns with the largest sum of |similarity|.
 
-    Pairs with nothing in common (similarity 0, such as empty columns) are matched in increasing order, so that the
-    answer does not depend on how the solver breaks ties.
+    Pairs with nothing in common (similarity 0, such as empty columns) are matched in increasing order, so
+    that the answer does not depend on how the solver breaks ties.
 
     Parameters
     ----------
@@ -119,9 +127,7 @@ def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np
     """
     s = np.asarray(similarities, dtype=float)
     if s.ndim != 2 or s.shape[0] > s.shape[1]:
-        raise ValueError(
-            f"similarities: want shape (factor_a, factor_b) with factor_a <= factor_b, got {s.shape}; transpose it"
-        )
+        raise ValueError(f"similarities: want shape (a, b) with a <= b factors, got {s.shape}; transpose it")
     rows, permutation = linear_sum_assignment(-np.abs(s))
     matched = s[rows, permutation]
     loose = matched == 0
@@ -131,7 +137,9 @@ def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np
     return permutation, np.where(matched < 0, -1.0, 1.0)
 
 
-def align(stack: ArrayLike, pivot: int | ArrayLike = 0, kind: Kind = "loadings", repivot: bool = False) -> Alignment:
+def align(
+    stack: ArrayLike, pivot: int | ArrayLike = 0, kind: Kind = "loadings", repivot: bool = False
+) -> Alignment:
     """Match every member of a stack to a pivot, by permutation and sign.
 
     Parameters
@@ -157,7 +165,9 @@ def align(stack: ArrayLike, pivot: int | ArrayLike = 0, kind: Kind = "loadings",
     """
     x = np.asarray(stack, dtype=float)
     if x.ndim != 3:
-        raise ValueError(f"stack: want shape (restart, row, factor), got {x.shape}; use stack[None] for a single one")
+        raise ValueError(
+            f"stack: want shape (restart, row, factor), got {x.shape}; use stack[None] for a single one"
+        )
     if np.ndim(pivot) == 0:
         index = int(pivot)  # type: ignore[arg-type]
         if not -len(x) <= index < len(x):
@@ -211,7 +221,7 @@ def apply_alignment(values: ArrayLike, alignment: Alignment, signed: bool = True
     permutation, sign, _ = alignment
     if x.ndim < 2 or (x.shape[0], x.shape[-1]) != permutation.shape:
         raise ValueError(
-            f"values: want shape (restart, ..., factor) with restart, factor = {permutation.shape}, got {x.shape}"
+            f"values: want shape (restart, ..., factor), both as in {permutation.shape}, got {x.shape}"
         )
     shape = (len(x),) + (1,) * (x.ndim - 2) + (x.shape[-1],)
     moved = np.take_along_axis(x, permutation.reshape(shape), axis=-1)
@@ -239,9 +249,9 @@ def orient(weights: ArrayLike) -> NDArray[np.float64]:
 def agreement_matrix(stack: ArrayLike, kind: Kind = "loadings") -> NDArray[np.float64]:
     """How alike every two restarts are, whatever their order and signs.
 
-    Entry (r, s) is the sum of |similarity| over the best one-to-one match of their columns, divided by the larger of
-    the two counts of non-empty columns: 1 when the answers are the same, lower when columns differ *or* one restart
-    uses factors that the other does not.
+    Entry (r, s) is the sum of |similarity| over the best one-to-one match of their columns, divided by the
+    larger of the two counts of non-empty columns: 1 when the answers are the same, lower when columns differ
+    *or* one restart uses factors that the other does not.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
 """From edge probabilities to a graph: how many edges may be named at a chosen false-discovery rate.
 
-If the edge probabilities are right, naming a set of edges S makes a share mean_{S}(1 - p) of false discoveries.
-So: sort the edges by probability and go down the list as long as that mean stays below the rate asked for. Whether
-the probabilities *are* right is a question this file cannot answer.
+If the edge probabilities are right, naming a set of edges S makes a share mean_{S}(1 - p) of false
+discoveries. So: sort the edges by probability and go down the list as long as that mean stays below the rate
+asked for. Whether the probabilities *are* right is a question this file cannot answer.
 
-Sure edges leave room in that mean: after forty edges with p = 1, a rate of .1 admits four more whatever they are. So an
-edge must also be at least as likely present as absent, unless the caller lowers that floor.
+Sure edges leave room in that mean: after forty edges with p = 1, a rate of .1 admits four more whatever they
+are. So an edge must also be at least as likely present as absent, unless the caller lowers that floor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["bayesian_fdr", "edge_gap", "expected_fdr", "kept_restarts", "median_probability_graph", "q_values"]
+__all__ = [
+    "bayesian_fdr",
+    "edge_gap",
+    "expected_fdr",
+    "kept_restarts",
+    "median_probability_graph",
+    "q_values",
+]
 
 # Between-restart gap above which an edge is called unresolved.
 UNRESOLVED_GAP = 0.25
@@ -22,7 +29,9 @@ UNRESOLVED_GAP = 0.25
 def _probabilities(values: ArrayLike, name: str = "probability") -> NDArray[np.float64]:
     p = np.asarray(values, dtype=float)
     if p.size and not (np.isfinite(p).all() and p.min() >= 0 and p.max() <= 1):
-        raise ValueError(f"{name}: want numbers in [0, 1], got values from {np.min(p):.4g} to {np.max(p):.4g}")
+        raise ValueError(
+            f"{name}: want numbers in [0, 1], got values from {np.min(p):.4g} to {np.max(p):.4g}"
+        )
     return p
 
 
@@ -63,8 +72,8 @@ def bayesian_fdr(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -
     fdr : float
         Rate in [0, 1].
     floor : float
-        Smallest probability that may be named, in [0, 1]. The default, 1/2, keeps the room that sure edges leave from
-        being filled with edges that are more likely absent; 0 gives the textbook rule.
+        Smallest probability that may be named, in [0, 1]. The default, 1/2, keeps the room that sure edges
+        leave from being filled with edges that are more likely absent; 0 gives the textbook rule.
 
     Returns
     -------
@@ -133,9 +142,9 @@ def kept_restarts(
 ) -> NDArray[np.bool_]:
     """Which restarts are good enough for their disagreement to mean something.
 
-    A restart stuck in a worse optimum disagrees for a reason that says nothing about the edge. Kept are those whose
-    total ELBO is at most `tolerance` nats below the best restart's, and in any case the `at_least` highest,
-    so that there is something to compare. Failed restarts (NaN) are never kept.
+    A restart stuck in a worse optimum disagrees for a reason that says nothing about the edge. Kept are those
+    whose total ELBO is at most `tolerance` nats below the best restart's, and in any case the `at_least`
+    highest, so that there is something to compare. Failed restarts (NaN) are never kept.
 
     Parameters
     ----------
@@ -160,7 +169,9 @@ def kept_restarts(
     if best is None:
         best = int(ranked.argmax())
     order = np.argsort(-ranked, kind="stable")
-    keep = n_samples * (ranked - ranked[best]) >= -tolerance if np.isfinite(ranked[best]) else ranked > -np.inf
+    keep = (
+        n_samples * (ranked - ranked[best]) >= -tolerance if np.isfinite(ranked[best]) else ranked > -np.inf
+    )
     keep[best] = True
     others = order[order != best]
     keep[others[: max(at_least - 1, 0)]] = True

@@ -1,7 +1,8 @@
 """Pictures of a fit: its edges, its restarts, and how well it reproduces the data.
 
-Every function takes an ArviZ object (or a fit), draws on the axes it is given or on new ones, and returns them; none of
-them shows or saves anything. Colours of text and background follow matplotlib's own settings, so a dark style works.
+Every function takes an ArviZ object (or a fit), draws on the axes it is given or on new ones, and returns
+them; none of them shows or saves anything. Colours of text and background follow matplotlib's own settings,
+so a dark style works.
 """
 
 from __future__ import annotations

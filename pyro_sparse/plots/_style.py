@@ -1,6 +1,7 @@
 """What every picture here shares: lazy matplotlib, colours that work on light and dark, and readable labels.
 
-Names come from the user's table, so they are never parsed as mathematics and long ones are shortened in the middle.
+Names come from the user's table, so they are never parsed as mathematics and long ones are shortened in the
+middle.
 """
 
 from __future__ import annotations
@@ -154,15 +155,17 @@ def shorten(names: Sequence[object], limit: int = 28) -> list[str]:
 class Edges:
     """The numbers of every edge as (feature, factor) arrays, and the order in which to show them.
 
-    Factors keep the fit's order. Each feature belongs to the factor that explains most of it, sure edges first;
-    within a factor features go from the strongest positive to the strongest negative loading.
+    Factors keep the fit's order. Each feature belongs to the factor that explains most of it, sure edges
+    first; within a factor features go from the strongest positive to the strongest negative loading.
     """
 
     def __init__(self, idata: Any, fdr: float) -> None:
         from .._arviz import get_group
         from ..graphs.selection import UNRESOLVED_GAP, bayesian_fdr
 
-        group = get_group(idata, "edge_posterior").transpose("chain", "feature", "factor", missing_dims="ignore")
+        group = get_group(idata, "edge_posterior").transpose(
+            "chain", "feature", "factor", missing_dims="ignore"
+        )
         self.features = [str(name) for name in group["feature"].to_numpy()]
         self.factors = [str(name) for name in group["factor"].to_numpy()]
         self.probability: NDArray = group["probability"].to_numpy()

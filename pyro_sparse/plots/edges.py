@@ -1,7 +1,7 @@
 """The graph as a table of tiles (`plot_edges`), and its surest edges one by one (`plot_forest`).
 
-A tile has two messages, so it has two channels: its *area* is the probability (or score) of the edge, its *colour* the
-signed strength. A small strong tile is a strong edge that may not be there.
+A tile has two messages, so it has two channels: its *area* is the probability (or score) of the edge, its
+*colour* the signed strength. A small strong tile is a strong edge that may not be there.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["plot_edges", "plot_forest"]
 def plot_edges(
     idata: Any, *, fdr: float = 0.1, max_features: int = 60, colorbar: bool = True, ax: Axes | None = None
 ) -> Axes:
-    """Features by factors, ordered by factor: tile area is the edge's probability, colour its signed strength.
+    """Features by factors, ordered by factor: tile area is the edge's probability, colour its strength.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
         From `fit.edge_posterior()`.
     fdr : float
-        Edges selected at this Bayesian false-discovery rate are framed; a "?" marks unresolved ones (between-restart
-        gap above .25).
+        Edges selected at this Bayesian false-discovery rate are framed; a "?" marks unresolved ones
+        (between-restart gap above .25).
     max_features : int
         Beyond it only the features with the surest edges are drawn, and the title says so.
     colorbar : bool
@@ -41,7 +41,8 @@ def plot_edges(
     Returns
     -------
     matplotlib Axes
-        Strength is sign(weight) times the root of the share of variance due to the factor: it reads like a loading.
+        Strength is sign(weight) times the root of the share of variance due to the factor: it reads like a
+        loading.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import Normalize
@@ -72,7 +73,9 @@ def plot_edges(
         if home[row] != home[row - 1] or linked[row] != linked[row - 1]:
             ax.axhline(row - 0.5, color=c["line"], linewidth=0.8, zorder=0)
     ax.set(xlim=(-0.6, k - 0.3), ylim=(n - 0.4, -0.6))
-    ax.set_xticks(range(k), shorten(edges.factors, 18), rotation=0 if k <= 6 else 45, ha="center" if k <= 6 else "left")
+    ax.set_xticks(
+        range(k), shorten(edges.factors, 18), rotation=0 if k <= 6 else 45, ha="center" if k <= 6 else "left"
+    )
     ax.xaxis.tick_top()
     ax.set_yticks(range(n), shorten([edges.features[j] for j in rows]))
     ax.tick_params(length=0)
@@ -116,8 +119,8 @@ def plot_forest(
     Returns
     -------
     matplotlib Axes
-        Edges are grouped by factor; small marks are the other kept restarts; the number at the right is the edge's
-        probability (or score).
+        Edges are grouped by factor; small marks are the other kept restarts; the number at the right is the
+        edge's probability (or score).
     """
     if top < 1:
         raise ValueError(f"top: want at least 1 edge, got {top}")
@@ -153,12 +156,22 @@ def plot_forest(
             color=c["alert"] if flag else None,
             annotation_clip=False,
         )
-    ax.annotate(word, (1.0, -1), xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points",
-                va="center", fontsize=9, color=c["muted"], annotation_clip=False)  # fmt: skip
-    for row in np.flatnonzero(shown["factor"].to_numpy()[1:] != shown["factor"].to_numpy()[:-1]):
-        ax.axhline(row + 0.5, color=c["line"], linewidth=0.8, zorder=0)
-    labels = zip(shorten(shown["feature"], 26), shorten(shown["factor"], 14), strict=True)
-    ax.set_yticks(y, [f"{feature}  ·  {factor}" for feature, factor in labels])
+    ax.annotate(
+        word,
+        (1.0, -1),
+        xycoords=("axes fraction", "data"),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
+        color=c["muted"],
+        annotation_clip=False,
+    )
+    factor = shown["factor"].to_numpy()
+    for below in np.flatnonzero(factor[1:] != factor[:-1]):
+        ax.axhline(below + 0.5, color=c["line"], linewidth=0.8, zorder=0)
+    labels = zip(shorten(list(shown["feature"]), 26), shorten(list(factor), 14), strict=True)
+    ax.set_yticks(y, [f"{left}  ·  {right}" for left, right in labels])
     ax.set_ylim(len(shown) - 0.4, -1.4)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)

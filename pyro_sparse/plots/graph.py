@@ -1,4 +1,4 @@
-"""The selected edges as a drawing: factors on the left, features on the right, lines as wide as the edge is probable."""
+"""The selected edges as a drawing: factors left, features right, lines as wide as the edge is probable."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes
     from matplotlib.path import Path
 
     edges, c = Edges(idata, fdr), colours()
-    linked = edges.selected.any(axis=1)
+    linked = np.asarray(edges.selected.any(axis=1))
     rows = edges.shown(max_features, linked)
     ax = new_axes(ax, 6.2, max(2.2, 1.4 + 0.235 * len(rows)))
     ax.set_axis_off()
@@ -59,13 +59,17 @@ def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes
         title += f" ({len(rows)} of {linked.sum()} features with an edge)"
     ax.set_title(title)
     if not len(rows):
-        ax.text(0.5, 0.5, "no edge is selected at this rate", ha="center", va="center", transform=ax.transAxes)
+        ax.text(
+            0.5, 0.5, "no edge is selected at this rate", ha="center", va="center", transform=ax.transAxes
+        )
         return ax
     height = np.arange(len(rows), dtype=float)
     columns = np.flatnonzero(edges.selected[rows].any(axis=0))
     # A factor stands level with the features it explains best, and only then with the others it reaches.
     at_home = edges.home[rows][:, None] == np.arange(len(edges.factors))
-    mass = np.where(edges.selected[rows], np.abs(edges.loading[rows]) + 1e-9, 0.0) * np.where(at_home, 1.0, 1e-6)
+    mass = np.where(edges.selected[rows], np.abs(edges.loading[rows]) + 1e-9, 0.0) * np.where(
+        at_home, 1.0, 1e-6
+    )
     mass = mass[:, columns]
     centre = _spread(mass.T @ height / mass.sum(axis=0), gap=min(1.6, len(rows) / len(columns)))
     for i, j in enumerate(rows):
@@ -96,6 +100,14 @@ def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes
         Line2D([], [], color=c["negative"], linewidth=3, label="falls"),
     ]
     if edges.unresolved[rows].any():
-        keys.append(Line2D([], [], color=c["muted"], linewidth=3, linestyle=(0, (2, 1.2)), label="unresolved"))
-    ax.legend(handles=keys, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=len(keys), title=f"width = {edges.word}")
+        keys.append(
+            Line2D([], [], color=c["muted"], linewidth=3, linestyle=(0, (2, 1.2)), label="unresolved")
+        )
+    ax.legend(
+        handles=keys,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncols=len(keys),
+        title=f"width = {edges.word}",
+    )
     return ax

@@ -1,7 +1,7 @@
 """Posterior predictive check: does data simulated from the fit look like the data it was fitted to?
 
-One panel compares all correlations between features, which is what factors are there to explain; the others compare
-the distributions of single features, the worst reproduced first.
+One panel compares all correlations between features, which is what factors are there to explain; the others
+compare the distributions of single features, the worst reproduced first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def plot_predictive(
     X : array_like of shape (sample, feature)
         The data, in original units; NaN is missing.
     features : sequence of str, optional
-        Which features to show. Default: those whose distributions differ most (largest Kolmogorov-Smirnov distance).
+        Which features to show. Default: those whose distributions differ most (largest Kolmogorov-Smirnov
+        distance).
     max_panels : int
         Number of panels, the one of correlations included.
     seed : int
@@ -86,7 +87,13 @@ def plot_predictive(
         _draw_feature(ax, data[:, j], simulated[:, j], shorten([names[j]], 24)[0])
     for ax in axes[panels:]:
         ax.set_axis_off()
-    fig.suptitle("Data (filled) and rows simulated from the fit (line)", fontsize=11, fontweight="bold", ha="left", x=0.01)
+    fig.suptitle(
+        "Data (filled) and rows simulated from the fit (line)",
+        fontsize=11,
+        fontweight="bold",
+        ha="left",
+        x=0.01,
+    )
     return fig
 
 
@@ -130,5 +137,6 @@ def _draw_feature(ax: Axes, data: NDArray, simulated: NDArray, name: str) -> Non
         bins = np.arange(np.floor(low) - 0.5, np.ceil(high) + 1)
     else:
         bins = np.linspace(low, high if high > low else low + 1, int(np.clip(np.sqrt(len(data)), 10, 30)))
-    ax.hist(data, bins, density=True, color=c["muted"], alpha=0.45, linewidth=0)
-    ax.hist(simulated, bins, density=True, histtype="step", color=c["positive"], linewidth=1.6)
+    edges = list(bins)
+    ax.hist(data, edges, density=True, color=c["muted"], alpha=0.45, linewidth=0)
+    ax.hist(simulated, edges, density=True, histtype="step", color=c["positive"], linewidth=1.6)

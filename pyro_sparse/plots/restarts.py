@@ -1,4 +1,4 @@
-"""Did the restarts find the same answer? Their ELBO over time (`plot_elbo`) and their likeness (`plot_agreement`)."""
+"""Did the restarts find the same answer? Their ELBO over time, and how alike their loadings are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def plot_elbo(fit: Fit, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     fit : Fit
-        Its `history` has columns `step`, `restart`, `elbo`, `heldout_elbo` and, if stages are to be marked, `stage`.
+        Its `history` has columns `step`, `restart`, `elbo`, `heldout_elbo` and, if stages are to be marked,
+        `stage`.
     ax : Axes, optional
 
     Returns
@@ -88,13 +89,18 @@ def plot_agreement(idata: Any, *, ax: Axes | None = None) -> Axes:
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    weights = get_group(idata, "posterior")["weight"].mean("draw").transpose("chain", "feature", "factor").to_numpy()
+    weights = (
+        get_group(idata, "posterior")["weight"]
+        .mean("draw")
+        .transpose("chain", "feature", "factor")
+        .to_numpy()
+    )
     stats = get_group(idata, "sample_stats")
     elbo, best = stats["heldout_elbo"].to_numpy(), stats["best"].to_numpy()
     order = np.lexsort((-np.nan_to_num(elbo, nan=-np.inf), ~best))
     table = agreement_matrix(weights)[np.ix_(order, order)]
     n, c = len(table), colours()
-    ax = new_axes(ax, 2.4 + 0.42 * min(n, 14), 1.8 + 0.42 * min(n, 14))
+    ax = new_axes(ax, 2.0 + 0.36 * min(n, 16), 1.6 + 0.36 * min(n, 16))
     ramp = LinearSegmentedColormap.from_list("agreement", [c["zero"], c["negative"]])
     image = ax.imshow(table, vmin=0, vmax=1, cmap=ramp)
     if n <= 12:
@@ -112,5 +118,5 @@ def plot_agreement(idata: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("restart, best (*) first")
     ax.set_title("Agreement between restarts")
     if n > 12:
-        ax.figure.colorbar(image, ax=ax, shrink=0.8).outline.set_visible(False)  # type: ignore[operator]
+        ax.figure.colorbar(image, ax=ax, shrink=0.8).outline.set_visible(False)
     return ax

@@ -1,7 +1,8 @@
 """From a fit to edge probabilities: one method per file, one door.
 
-Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.to_arviz`. So far there is one, `score`: the
-spike-and-slab-lasso weight p* of the best restart. It ranks edges; it is not calibrated, and says so.
+Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.to_arviz`. So far there is one,
+`score`: the spike-and-slab-lasso weight p* of the best restart. It ranks edges; it is not calibrated, and
+says so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ __all__ = ["METHODS", "edge_posterior", "score_edges"]
 METHODS: dict[str, Callable[..., Any]] = {"score": score_edges}
 
 
-def edge_posterior(fit: Fit, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any) -> Any:
+def edge_posterior(
+    fit: Fit, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
+) -> Any:
     """Draws of 0/1 edges and one number per edge, as an ArviZ object.
 
     Parameters
@@ -46,5 +49,5 @@ def edge_posterior(fit: Fit, method: str = "auto", num_draws: int = 500, seed: i
     """
     name = "score" if method == "auto" else method
     if name not in METHODS:
-        raise ValueError(f'method: want one of {["auto", *METHODS]}, got {method!r}')
+        raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
     return METHODS[name](fit, num_draws=num_draws, seed=seed, **options)

@@ -1,8 +1,8 @@
 r"""Edges by their score: the spike-and-slab-lasso weight p* at the fitted loading.
 
-:math:`p^*_{jk} = P(\gamma_{jk} = 1 \mid w_{jk} = \hat w_{jk}, \hat\eta_k)` treats the fitted loading as if it were
-known without error. It is therefore too sure, in both directions: a useful ranking, not a probability to bet on.
-Draws are Bernoulli(p*), one chain per aligned restart.
+:math:`p^*_{jk} = P(\gamma_{jk} = 1 \mid w_{jk} = \hat w_{jk}, \hat\eta_k)` treats the fitted loading as if it
+were known without error. It is therefore too sure, in both directions: a useful ranking, not a probability to
+bet on. Draws are Bernoulli(p*), one chain per aligned restart.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["SCORE_NOTE", "score_edges"]
 
 SCORE_NOTE = (
-    "These numbers are scores, not calibrated probabilities: each treats the fitted loading as if it were known "
-    "exactly, so it ranks the edges but is too sure of them."
+    "These numbers are scores, not calibrated probabilities: each treats the fitted loading as if it were "
+    "known exactly, so it ranks the edges but is too sure of them."
 )
 
 
@@ -45,7 +45,8 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
     -------
     arviz.InferenceData or xarray.DataTree
         `posterior`: `edge` (0/1), `weight` and `eta`, the last two constant over the draws of a restart.
-        `edge_posterior.probability`: p* of the best restart. Attributes `edge_method="score"`, `is_score` (1), `note`.
+        `edge_posterior.probability`: p* of the best restart. Attributes `edge_method="score"`, `is_score`
+        (1), `note`.
 
     Raises
     ------
@@ -65,8 +66,8 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
     p = np.asarray(fit.edge_score, dtype=float)
     if not np.isfinite(p).all():
         raise ValueError(
-            "fit: edge_score holds NaN, so there is nothing to draw edges from; the prior must give edge_log_odds "
-            '(SpikeSlabLasso does), or choose another method than "score"'
+            "fit: edge_score holds NaN, so there is nothing to draw edges from; the prior must give "
+            'edge_log_odds (SpikeSlabLasso does), or choose another method than "score"'
         )
     n_restarts = len(p)
     edge = np.empty((n_restarts, n_draws, *p.shape[1:]), dtype=np.int8)

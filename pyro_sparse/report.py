@@ -1,0 +1,334 @@
+"""One self-contained HTML page about a fit, for people who read graphs, not code.
+
+`gather` turns a fit into plain facts (which edges, in which words, how far the restarts agree); the template
+`templates/report.html.j2` sets them as a page. Pictures are inlined, once for light and once for dark
+screens; names from the user's table are escaped by the template.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import platform
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ._arviz import get_group
+from .graphs.alignment import agreement_matrix
+from .posterior import summary
+
+if TYPE_CHECKING:
+    from .inference.result import Fit
+
+__all__ = ["report"]
+
+_LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-learn", "arviz", "matplotlib")
+# Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
+_SWEEP = np.linspace(-2, 2, 17)
+_ALIKE = 0.9
+_THEMES: Mapping[str, Mapping[str, str]] = {
+    "light": {"text": "#1f2328", "background": "#ffffff"},
+    "dark": {"text": "#e6e8eb", "background": "#1b1f26"},
+}
+
+
+def report(fit: Fit, path: str | Path, X: Any = None, fdr: float = 0.1, *, idata: Any = None) -> Path:
+    """Write a fit as one HTML file that needs nothing else, and return its path.
+
+    Parameters
+    ----------
+    fit : Fit
+    path : str or Path
+        File to write; its folder must exist.
+    X : array_like of shape (sample, feature), optional
+        The data, for the posterior predictive check; left out without it.
+    fdr : float
+        Bayesian false-discovery rate at which edges are selected, in [0, 1].
+    idata : InferenceData or DataTree, optional
+        Result of `fit.edge_posterior(...)`. Default: `fit.edge_posterior()`.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ImportError
+        If matplotlib or jinja2 is missing; both come with `pyro-sparse[plots,cli]`.
+    FileNotFoundError
+        If the folder does not exist.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path: the folder {str(path.parent)!r} does not exist; make it first")
+    try:
+        import jinja2
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f'the report needs {error.name}, not installed here; run: pip install "pyro-sparse[plots,cli]"'
+        ) from error
+    idata = fit.edge_posterior() if idata is None else idata
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pyro_sparse"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = percent
+    page = environment.get_template("report.html.j2").render(
+        **gather(fit, idata, fdr), pictures=_pictures(fit, idata, X, fdr)
+    )
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def percent(share: float) -> str:
+    """A share as whole per cent; small ones keep a digit, so that little is not nothing."""
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
+
+
+def gather(fit: Fit, idata: Any, fdr: float) -> dict[str, Any]:
+    """Everything the page says, as plain facts."""
+    table = summary(idata, fdr)
+    word = "score" if table.attrs["is_score"] else "probability"
+    chosen = table[table["selected"]]
+    sweeps = _sweeps(fit)
+    effects = np.asarray(fit.effects)[int(fit.best)]
+    names, features = list(fit.factor_names), list(fit.feature_names)
+    factors = []
+    for k, name in enumerate(names):
+        edges = chosen[chosen["factor"] == name].sort_values("effect", ascending=False)
+        if len(edges):
+            rows = [
+                _edge_row(edge, sweeps[:, j, k], float(np.ptp(sweeps[:, j], axis=0).max()), word)
+                for j, (_, edge) in zip(edges["feature"].map(features.index), edges.iterrows(), strict=True)
+            ]
+            share = float(effects[:, k].mean())
+            factors.append({"name": name, "share": share, "edges": rows, "groups": _in_words(rows)})
+    linked = set(chosen["feature"])
+    near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(12)
+    stats = get_group(idata, "sample_stats")
+    verdict = _verdict(idata, chosen, fdr, word)
+    used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
+    correlation = _correlation(np.asarray(fit.factor_cov))
+    return {
+        "word": word,
+        "note": table.attrs["note"],
+        "method": table.attrs["edge_method"],
+        "fdr": fdr,
+        "interval": f"{100 * table.attrs['interval_prob']:g} % {table.attrs['interval_kind'].upper()}",
+        "verdict": verdict,
+        "warnings": list(fit.warnings),
+        "n_samples": len(fit.sample_names),
+        "n_features": len(features),
+        "n_factors": len(names),
+        "n_edges": len(chosen),
+        "n_linked": len(linked),
+        "n_unresolved": int(chosen["unresolved"].sum()),
+        "explained": float(np.clip(effects.sum(axis=1), 0, 1).mean()),
+        "factors": factors,
+        "idle": [name for k, name in enumerate(names) if k not in used],
+        "alone": [name for name in features if name not in linked],
+        "near": [
+            {"feature": e["feature"], "factor": e["factor"], "value": e[word], "effect": e["effect"],
+             "gap": e["gap"], "unresolved": e["unresolved"]}
+            for _, e in near.iterrows()
+        ],
+        "correlated": [
+            {"name": names[k], "values": [float(correlation[k, m]) for m in used]} for k in used
+        ],
+        "correlated_names": [names[k] for k in used],
+        "restarts": [
+            {"number": r, "elbo": float(stats["elbo"][r]), "heldout": float(stats["heldout_elbo"][r]),
+             "best": bool(stats["best"][r]), "kept": bool(stats["kept"][r]), "alike": verdict["alike"][r]}
+            for r in range(fit.n_restarts)
+        ],
+        "settings": [
+            (key, value if isinstance(value, str) else json.dumps(value, default=str))
+            for key, value in dict(fit.settings).items()
+        ],
+        "versions": [("Python", platform.python_version()), *_versions()],
+        "created": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        "csv": base64.b64encode(chosen.to_csv(index=False).encode()).decode(),
+    }  # fmt: skip
+
+
+def _sweeps(fit: Fit) -> NDArray:
+    """Expected features while one factor moves and the others rest at 0: (step, feature, factor)."""
+    n_factors = len(fit.factor_names)
+    spread = np.sqrt(np.clip(np.diag(np.asarray(fit.factor_cov)), 0, None))
+    z = np.einsum("s,k,kl->skl", _SWEEP, spread, np.eye(n_factors)).reshape(-1, n_factors)
+    answer = np.asarray(fit.inverse_transform(z), dtype=float)
+    return answer.reshape(len(_SWEEP), n_factors, -1).transpose(0, 2, 1)
+
+
+def shape_of(curve: NDArray) -> str:
+    """What a feature does while the factor goes up: "rises", "falls", "dips", "peaks", or "flat".
+
+    "dips" and "peaks" when it turns by more than a quarter of its range in between.
+    """
+    steps = np.diff(curve)
+    up, down = steps[steps > 0].sum(), -steps[steps < 0].sum()
+    if not np.isfinite(curve).all() or up + down <= 1e-12 * (1 + np.abs(curve).max()):
+        return "flat"
+    if min(up, down) <= 0.25 * max(up, down):
+        return "rises" if up > down else "falls"
+    ends = (curve[0] + curve[-1]) / 2
+    return "dips" if curve[len(curve) // 2] < ends else "peaks"
+
+
+def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[str, Any]:
+    """One table row; `span` is the feature's largest answer to any factor, so that weak edges look weak."""
+    height = (
+        0.5 + (curve - (np.min(curve) + np.max(curve)) / 2) / span if span > 0 else np.full(len(curve), 0.5)
+    )
+    # In a box of 64 by 18 with a margin of 2, y downwards.
+    points = zip(np.linspace(2, 62, len(curve)), 16 - 14 * height, strict=True)
+    return {
+        "feature": edge["feature"],
+        "shape": shape_of(curve),
+        "points": " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
+        "effect": float(edge["effect"]),
+        "value": float(edge[word]),
+        "q_value": float(edge["q_value"]),
+        "gap": float(edge["gap"]),
+        "unresolved": bool(edge["unresolved"]),
+    }
+
+
+def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
+    """(verb, the strongest features, how many more) for each kind of answer that occurs."""
+    verbs = {
+        "rises": "higher",
+        "falls": "lower",
+        "dips": "high at both ends of the factor, low in the middle",
+        "peaks": "high in the middle of the factor, low at both ends",
+    }
+    groups = []
+    for shape, verb in verbs.items():
+        names = [row["feature"] for row in rows if row["shape"] == shape]
+        if names:
+            groups.append((verb, names[:6], max(len(names) - 6, 0)))
+    return groups
+
+
+def _verdict(idata: Any, chosen: pd.DataFrame, fdr: float, word: str) -> dict[str, Any]:
+    """How far the restarts agree, in one word and a few sentences."""
+    stats = get_group(idata, "sample_stats")
+    best = int(np.flatnonzero(stats["best"].to_numpy())[0])
+    weights = (
+        get_group(idata, "posterior")["weight"]
+        .mean("draw")
+        .transpose("chain", "feature", "factor")
+        .to_numpy()
+    )
+    alike = agreement_matrix(weights)[best]
+    others = np.delete(alike, best)
+    n_alike = int((others >= _ALIKE).sum())
+    unresolved = float(chosen["unresolved"].mean()) if len(chosen) else 0.0
+    n = len(others) + 1
+    if len(chosen) == 0:
+        level, title = "poor", "No edge stands out"
+        advice = (
+            f"At a false-discovery rate of {fdr:g} no edge can be named. Check the warnings below; then try "
+            "fewer factors, more rows, or a weaker prior."
+        )
+    elif n == 1:
+        level, title = "unknown", "One restart only, so nothing to compare it with"
+        advice = "Another start may find another graph. Fit with several restarts before reading single edges."
+    elif n_alike + 1 >= max(2, n / 2) and unresolved <= 0.1:
+        level, title = "good", "The restarts found the same graph"
+        advice = "What they share is a property of the data and the model, not of one lucky start."
+    elif n_alike == 0 or unresolved > 0.3:
+        level, title = "poor", "The restarts found different graphs"
+        advice = (
+            "Do not rely on single edges. More restarts, fewer factors, more rows, or anchors (features known "
+            "to belong to one factor) usually settle it."
+        )
+    else:
+        level, title = "mixed", "The restarts found much the same graph, with differences"
+        advice = "Rely on what is not marked unresolved; treat the rest as open."
+    return {
+        "level": level,
+        "title": title,
+        "advice": advice,
+        "n": n,
+        "n_alike": n_alike + 1,
+        "alike": [float(value) for value in alike],
+        "threshold": _ALIKE,
+    }
+
+
+def _correlation(covariance: NDArray) -> NDArray:
+    sd = np.sqrt(np.clip(np.diag(covariance), 1e-300, None))
+    return covariance / np.outer(sd, sd)
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for library in _LIBRARIES:
+        try:
+            found.append((library, metadata.version(library)))
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _pictures(fit: Fit, idata: Any, X: Any, fdr: float) -> dict[str, dict[str, str]]:
+    """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
+    from . import plots
+
+    drawings: dict[str, Callable[[], Any]] = {
+        "edges": lambda: plots.plot_edges(idata, fdr=fdr),
+        "graph": lambda: plots.plot_graph(idata, fdr=fdr),
+        "forest": lambda: plots.plot_forest(idata, fdr=fdr, top=30),
+        "elbo": lambda: plots.plot_elbo(fit),
+    }
+    if fit.n_restarts > 1:
+        drawings["agreement"] = lambda: plots.plot_agreement(idata)
+    if X is not None:
+        drawings["predictive"] = lambda: plots.plot_predictive(fit, X)
+    return {
+        name: {theme: _svg(draw, **colour) for theme, colour in _THEMES.items()}
+        for name, draw in drawings.items()
+    }
+
+
+def _svg(draw: Callable[[], Any], text: str, background: str) -> str:
+    import matplotlib
+
+    from .plots._style import offscreen
+
+    settings = {
+        **{
+            key: text
+            for key in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+        },
+        "axes.titlecolor": text,
+        "figure.facecolor": background,
+        "axes.facecolor": background,
+        "savefig.transparent": True,
+        "svg.hashsalt": "pyro_sparse",
+    }
+    buffer = io.BytesIO()
+    with warnings.catch_warnings(), matplotlib.rc_context(), offscreen():
+        # A name in a script that the font lacks shows boxes; that is no reason to fail.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(settings)
+        drawn = draw()
+        figure = drawn if hasattr(drawn, "savefig") else drawn.figure
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
