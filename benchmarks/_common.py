@@ -8,6 +8,7 @@ its neighbours.
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import os
 import platform
@@ -133,11 +134,17 @@ def plain(value: Any) -> Any:
 
 
 def sparse_fit(x: np.ndarray, n_factors: int, seed: int, **settings: Any) -> Any:
-    """`ps.fit` of a SparseDecoder with every default, as a user would call it, but for `settings`."""
+    """`ps.fit` of a SparseDecoder with every default, as a user would call it, but for `settings`.
+
+    A setting goes to `SparseDecoder` if it has an argument of that name, else to `ps.fit`.
+    """
     import pyro_sparse as ps
 
-    model = ps.models.SparseDecoder(n_features=x.shape[1], n_factors=n_factors)
-    return ps.fit(model, x, seed=seed, progress=False, **settings)
+    own = inspect.signature(ps.models.SparseDecoder).parameters
+    of_model = {name: value for name, value in settings.items() if name in own}
+    of_fit = {name: value for name, value in settings.items() if name not in own}
+    model = ps.models.SparseDecoder(n_features=x.shape[1], n_factors=n_factors, **of_model)
+    return ps.fit(model, x, seed=seed, progress=False, **of_fit)
 
 
 def selected_edges(fit: Any, fdr: float = FDR) -> np.ndarray:

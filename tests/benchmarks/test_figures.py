@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks import anchored60, bfi, sim1
+from benchmarks import ablation, anchored60, baselines, bfi, sim1
+from benchmarks._common import report_seeds, tuning_seeds
 
 
 def test_items_correct_counts_at_the_best_matching():
@@ -124,3 +125,42 @@ def test_anchored_figures(known):
     result = anchored60.collect(rows, None)
     assert len(result["mcc"]) == len(result["f1"]) == 2 and result["g200_k10"]["f1"] == [1.0]
     assert result["passed"] == 2
+
+
+def options(**values):
+    return SimpleNamespace(
+        **{"seeds": 2, "quick": False, "path": None, "variant": None, "scale": True, **values}
+    )
+
+
+@pytest.mark.parametrize("module", [sim1, anchored60, bfi, baselines])
+def test_quoted_figures_use_report_seeds(module):
+    assert {task["seed"] for task in module.tasks(options())} == set(report_seeds(2))
+
+
+def test_ablation_uses_tuning_seeds_and_every_variant():
+    tasks = ablation.tasks(options())
+    assert {task["seed"] for task in tasks} == set(tuning_seeds(2))
+    assert len(tasks) == 2 * len(ablation.VARIANTS) * len(ablation.CELLS)
+    assert len(ablation.tasks(options(quick=True, seeds=1))) == 2
+
+
+def test_ablation_and_baseline_tables_average_over_seeds():
+    one = {"cell": "k5_rho0", "variant": "defaults", "mcc": 0.9, "f1": 1.0, "mse": 0.3, "cpu_s": 1.0}
+    rows = [
+        {**one, "seed": 0, "success": True, "exact": False},
+        {**one, "seed": 1, "success": True, "exact": True},
+    ]
+    line = ablation.collect(rows, None)["k5_rho0"]["defaults"]
+    assert (line["n"], line["success"], line["exact"], line["mcc"]) == (2, 1.0, 0.5, pytest.approx(0.9))
+    rows = [
+        {"data": "sim1", "method": "PCA", "seed": s, "path": None, "wall_s": 1, "mcc": m}
+        for s, m in ((0, 0.4), (1, 0.6))
+    ]
+    assert baselines.collect(rows, None) == {"sim1": {"PCA": {"n": 2, "mcc": pytest.approx(0.5)}}}
+
+
+def test_classical_baseline_on_sim1():
+    row = baselines.run("sim1", "PCA", 0, None)
+    assert 0.3 < row["mcc"] < 1 and row["mcc"] <= row["r"] + 0.05 and np.isnan(row["f1"])
+    assert np.isfinite(baselines.run("sim1", "NMF", 0, None)["mse"])
