@@ -1,0 +1,105 @@
+"""Every shipped prior passes the battery that users inherit."""
+
+from __future__ import annotations
+
+import pytest
+from scipy import stats
+
+from pyro_sparse import priors
+from pyro_sparse.testing import PriorTestCase
+
+
+class _Lasso(PriorTestCase):
+    def components(self, prior):
+        slab, spike = float(prior.lambda1), float(prior.lambda0)
+        return prior.eta.numpy(), stats.laplace(scale=1 / slab), stats.laplace(scale=1 / spike)
+
+
+class TestSpikeSlabLasso(_Lasso):
+    def make(self):
+        return priors.SpikeSlabLasso()
+
+
+class TestSpikeSlabLassoStart(_Lasso):
+    def make(self):
+        return priors.SpikeSlabLasso(lambda1=0.5, lambda0=40.0, a=2.0, expected_size=3, ladder_start=5.0)
+
+
+class TestSpikeSlabLassoGlobal(_Lasso):
+    def make(self):
+        return priors.SpikeSlabLasso(lambda0=1e4, eta="global", a=1.5, b=3.0, ladder="linear")
+
+
+class TestSpikeSlabLassoIBP(_Lasso):
+    def make(self):
+        return priors.SpikeSlabLasso(column="ibp")
+
+
+class TestSpikeSlabLassoIBPConcentrated(_Lasso):
+    def make(self):
+        return priors.SpikeSlabLasso(column="ibp", alpha=1.5, ladder=None)
+
+
+class TestSpikeSlabNormal(PriorTestCase):
+    def make(self):
+        return priors.SpikeSlabNormal()
+
+    def components(self, prior):
+        return prior.eta.numpy(), stats.norm(scale=1.0), stats.norm(scale=float(prior.spike_scale))
+
+
+class TestSpikeSlabNormalGlobal(TestSpikeSlabNormal):
+    def make(self):
+        return priors.SpikeSlabNormal(spike_scale=0.01, eta="global", ladder=None)
+
+
+class TestLaplace(PriorTestCase):
+    def make(self):
+        return priors.Laplace(rate=3.0)
+
+
+class TestLaplaceLearned(PriorTestCase):
+    def make(self):
+        return priors.Laplace(learn=True, a=2.0, b=0.5)
+
+
+class TestARDNormal(PriorTestCase):
+    def make(self):
+        return priors.ARDNormal()
+
+
+class TestHorseshoe(PriorTestCase):
+    def make(self):
+        return priors.Horseshoe()
+
+
+class TestHorseshoeFixed(PriorTestCase):
+    def make(self):
+        return priors.Horseshoe(tau=0.05)
+
+
+class TestRegularisedHorseshoe(PriorTestCase):
+    def make(self):
+        return priors.RegularisedHorseshoe()
+
+
+def test_each_prior_is_tested():
+    made = {type(case().make()) for name, case in globals().items() if name.startswith("Test")}
+    assert made == set(priors._PRIORS.values())
+
+
+@pytest.mark.parametrize("name", priors._PRIORS)
+def test_by_name(name):
+    prior = priors.get_prior(name.replace("_", "-").title())
+    assert type(prior) is priors._PRIORS[name]
+    assert priors.get_prior(prior) is prior
+
+
+def test_by_name_refuses():
+    with pytest.raises(ValueError, match=r"prior is 'ridge'; it must be one of \['ard_normal'"):
+        priors.get_prior("ridge")
+    with pytest.raises(TypeError, match="prior is 3"):
+        priors.get_prior(3)
+    with pytest.raises(ValueError, match="'rate'.* with a prior instance"):
+        priors.get_prior(priors.Laplace(), rate=2.0)
+    assert priors.get_prior("laplace", rate=2.0).start == 2.0

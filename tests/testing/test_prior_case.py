@@ -1,0 +1,187 @@
+"""The battery fails what it should: one deliberate fault at a time, each caught by the check meant for it."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import stats
+
+from pyro_sparse import priors
+from pyro_sparse.distributions import SpikeSlabLasso as SpikeSlabLassoDensity
+from pyro_sparse.priors import em
+from pyro_sparse.testing import PriorTestCase
+
+
+def battery(prior_class, **settings):
+    class Case(PriorTestCase):
+        def make(self):
+            return prior_class(**settings)
+
+        def components(self, prior):
+            slab, spike = float(prior.lambda1), float(prior.lambda0)
+            return prior.eta.numpy(), stats.laplace(scale=1 / slab), stats.laplace(scale=1 / spike)
+
+    return Case()
+
+
+class DroppedNormalisers(priors.SpikeSlabLasso):
+    """The E-step as widely published: without lambda1 and lambda0 before the exponentials."""
+
+    def edge_log_odds(self, weights):
+        return torch.logit(self.eta) + (self.lambda0 - self.lambda1) * weights.abs()
+
+
+class ForgottenBeta(priors.SpikeSlabLasso):
+    """An M-step that forgets the Beta prior."""
+
+    def update(self, weights, prob=None):
+        self.eta.copy_(self.edge_log_odds(weights).sigmoid().mean(1, keepdim=True))
+
+
+class ForgottenMask(priors.SpikeSlabLasso):
+    """An M-step that counts forbidden edges."""
+
+    def update(self, weights, prob=None):
+        prob = em.edge_probability(weights, self.eta, self.lambda1, self.lambda0)
+        self.eta.copy_(em.eta_step(prob, self.a, self.b))
+
+
+class LocalProx(priors.SpikeSlabLasso):
+    """The common shortcut: soft threshold at the current slope, a local step and not the minimiser."""
+
+    def prox(self, weights, step):
+        return em.soft_threshold(
+            weights, step * em.penalty_rate(weights, self.eta, self.lambda1, self.lambda0)
+        )
+
+
+class StuckLadder(priors.SpikeSlabLasso):
+    """A ladder that stops half-way."""
+
+    def anneal(self, progress):
+        super().anneal(progress / 2)
+
+
+class Unnormalised(priors.Laplace):
+    class Density(dist.Laplace):
+        def log_prob(self, value):
+            return super().log_prob(value) + 0.01
+
+    def distribution(self):
+        return self.Density(torch.zeros_like(self.rate), 1 / self.rate)
+
+
+class BadSampler(priors.Laplace):
+    class Density(dist.Laplace):
+        def rsample(self, sample_shape=()):
+            return 1.1 * super().rsample(sample_shape)
+
+    def distribution(self):
+        return self.Density(torch.zeros_like(self.rate), 1 / self.rate)
+
+
+class NaNGradient(priors.Laplace):
+    """|w| written as a square root has no derivative at zero."""
+
+    class Density(dist.Laplace):
+        def log_prob(self, value):
+            return -((value**2).sqrt()) / self.scale - (2 * self.scale).log()
+
+    def distribution(self):
+        return self.Density(torch.zeros_like(self.rate), 1 / self.rate)
+
+
+class WrongGradient(priors.Laplace):
+    class Density(dist.Laplace):
+        def log_prob(self, value):
+            return (
+                super().log_prob(value.detach())
+                - 1.01 * (value - value.detach()).sum() * value.detach().sign()
+            )
+
+    def distribution(self):
+        return self.Density(torch.zeros_like(self.rate), 1 / self.rate)
+
+
+class Forgetful(priors.Laplace):
+    """State kept outside the buffers."""
+
+    scale = 1.0
+
+    def update(self, weights, prob=None):
+        self.scale = float(weights.abs().mean())
+
+    def distribution(self):
+        return dist.Laplace(torch.zeros_like(self.rate), torch.full_like(self.rate, self.scale))
+
+
+class BadProgram(priors.Laplace):
+    """A program that charges for forbidden edges."""
+
+    def forward(self):
+        return pyro.sample(self.site, self.distribution().expand(self.shape).to_event(2))
+
+
+class SinglePrecision(priors.Laplace):
+    def distribution(self):
+        return dist.Laplace(torch.zeros_like(self.rate).float(), (1 / self.rate).float())
+
+
+class NoChecks(priors.Laplace):
+    def setup(self, n_features, n_factors, n_restarts=1, n_samples=None, allowed=None):
+        self.n_features, self.n_factors, self.n_restarts = n_features, n_factors, n_restarts
+
+
+@pytest.mark.parametrize(
+    "prior_class, check, message",
+    [
+        (DroppedNormalisers, "edge_odds_are_bayes", r"P\(edge"),
+        (DroppedNormalisers, "update_climbs_to_the_maximum", "lowered|is higher at"),
+        (ForgottenBeta, "update_climbs_to_the_maximum", "lowered|is higher at"),
+        (ForgottenMask, "update_climbs_to_the_maximum", "lowered|is higher at"),
+        (LocalProx, "prox_minimises", "is not the minimiser"),
+        (StuckLadder, "ladder_ends_at_the_prior", "Not equal to tolerance"),
+        (Unnormalised, "density_integrates_to_one", "mass of the density"),
+        (BadSampler, "samples_follow_density", "do not follow"),
+        (NaNGradient, "gradient", "at 0, 1e3 and -1e3 is"),
+        (WrongGradient, "gradient", "w times the gradient"),
+        (Forgetful, "state_dict_round_trip", "log_density changed"),
+        (BadProgram, "program_scores_the_density", "not close"),
+        (SinglePrecision, "dtype_and_device", "dtype.* do not match"),
+        (NoChecks, "setup_refuses_bad_sizes", "was accepted"),
+    ],
+)
+def test_a_fault_is_caught(prior_class, check, message):
+    with pytest.raises(AssertionError, match=message):
+        getattr(battery(prior_class), f"test_{check}")()
+
+
+def test_the_same_prior_without_the_fault_passes():
+    case = battery(priors.SpikeSlabLasso)
+    for name in [n for n in dir(case) if n.startswith("test_")]:
+        getattr(case, name)()
+
+
+def test_missing_pieces_are_named():
+    with pytest.raises(NotImplementedError, match=r"must define make\(\)"):
+        PriorTestCase().test_gradient()
+
+    class NoComponents(PriorTestCase):
+        def make(self):
+            return priors.SpikeSlabLasso()
+
+    with pytest.raises(NotImplementedError, match=r"must define components\(\)"):
+        NoComponents().test_edge_odds_are_bayes()
+
+
+def test_density_written_apart_from_the_prior():
+    """A distribution whose slab and spike are swapped must show against the components."""
+
+    class Swapped(priors.SpikeSlabLasso):
+        def distribution(self):
+            return SpikeSlabLassoDensity(1 - self.eta, self.lambda0, self.lambda1)
+
+    with pytest.raises(AssertionError):
+        battery(Swapped).test_edge_odds_are_bayes()
