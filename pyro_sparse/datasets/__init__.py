@@ -1,6 +1,6 @@
 """Data to try the models on: generators with a known graph, and loaders of public tables.
 
-Generators return a `Simulated` (table, factors, true support, splits); loaders return a `Table`
+Generators return a `Simulated` (table, factors, true support, splits); loaders return a `Loaded`
 (values, per-feature facts, per-row facts). Generators need numpy only; loaders download nothing
 unless asked to, check every download against a checksum, and take a local path instead.
 """
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeisel, quantile_normalise
 from pyro_sparse.datasets.simulated import Simulated, anchored, anchored60, sim1
-from pyro_sparse.datasets.tables import Table, load_bfi, load_embedded
+from pyro_sparse.datasets.tables import Loaded, load_bfi, load_embedded
 from pyro_sparse.datasets.topics import CORRELATION, topic_counts
 
 __all__ = [
     "CORRELATION",
     "Simulated",
-    "Table",
+    "Loaded",
     "anchored",
     "anchored60",
     "load_bfi",

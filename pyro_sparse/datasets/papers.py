@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import optimize, sparse, stats
 
 from pyro_sparse.datasets._fetch import locate
-from pyro_sparse.datasets.tables import Table
+from pyro_sparse.datasets.tables import Loaded
 
 __all__ = ["load_movielens", "load_peerread", "load_zeisel", "quantile_normalise"]
 
@@ -44,7 +44,7 @@ def load_movielens(
     url: str = MOVIELENS_URL,
     known_hash: str | None = None,
     cache: PathLike | None = None,
-) -> Table:
+) -> Loaded:
     """Which of the most-liked films each user liked (0/1), from MovieLens-25M.
 
     Ratings of at least `min_rating` count as 1; users with at least `min_liked` such ratings stay; then the
@@ -65,7 +65,7 @@ def load_movielens(
 
     Returns
     -------
-    Table
+    Loaded
         ``x`` is a float32 sparse CSR array; ``features`` (title, genres) is indexed by film; ``rows`` has
         ``userId``.
 
@@ -95,7 +95,7 @@ def load_movielens(
     x = sparse.csr_array((np.ones(len(liked), dtype=np.float32), index), shape=(len(users), len(top)))
     facts = movies.set_index("movieId").reindex(top)
     facts = facts.reset_index().set_index(pd.Index(_unique(facts["title"].astype(str)), name="film"))
-    return Table("movielens", x, facts, pd.DataFrame({"userId": users}), source=str(path or url))
+    return Loaded("movielens", x, facts, pd.DataFrame({"userId": users}), source=str(path or url))
 
 
 def load_peerread(
@@ -106,7 +106,7 @@ def load_peerread(
     max_df: float = 0.9,
     min_df: float = 0.0007,
     tokenizer: Callable[[str], list[str]] | None = None,
-) -> Table:
+) -> Loaded:
     """Word counts of paper abstracts (PeerRead), the `n_words` most frequent words.
 
     Words in more than `max_df` or fewer than `min_df` of the abstracts and English stop words are left out,
@@ -130,7 +130,7 @@ def load_peerread(
 
     Returns
     -------
-    Table
+    Loaded
         ``x`` is a float32 sparse CSR array of counts; ``rows`` has the document's number in the source.
 
     Raises
@@ -170,7 +170,7 @@ def load_peerread(
     features = pd.DataFrame(
         {"total": np.asarray(counts.sum(axis=0)).ravel()}, index=pd.Index(vocabulary, name="word")
     )
-    return Table("peerread", counts[kept], features, pd.DataFrame({"document": kept}), source=str(source))
+    return Loaded("peerread", counts[kept], features, pd.DataFrame({"document": kept}), source=str(source))
 
 
 def load_zeisel(
@@ -185,7 +185,7 @@ def load_zeisel(
     url: str = ZEISEL_URL,
     known_hash: str | None = None,
     cache: PathLike | None = None,
-) -> Table:
+) -> Loaded:
     r"""Molecule counts of 3,005 mouse-cortex cells (Zeisel et al. 2015), filtered and quantile-normalised.
 
     In order: genes with at least `min_molecules` molecules; genes correlated above `neighbour_correlation`
@@ -207,7 +207,7 @@ def load_zeisel(
 
     Returns
     -------
-    Table
+    Loaded
         ``x`` is a DataFrame of cells by genes; ``rows`` the cells' annotations (``level1class`` ...).
 
     Raises
@@ -240,7 +240,7 @@ def load_zeisel(
         chosen[:, top] if normalise else values[:, variable[top]], index=counts.index, columns=columns
     )
     features = pd.DataFrame({"molecules": counts[columns].sum()}, index=pd.Index(columns, name="gene"))
-    return Table("zeisel", x, features, cells, source=str(file))
+    return Loaded("zeisel", x, features, cells, source=str(file))
 
 
 def quantile_normalise(x: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from pyro_sparse.datasets._fetch import locate
 
-__all__ = ["Table", "load_bfi", "load_embedded"]
+__all__ = ["Loaded", "load_bfi", "load_embedded"]
 
 BFI_URL = (
     "https://raw.githubusercontent.com/vincentarelbundock/Rdatasets/"
@@ -33,7 +33,7 @@ EMBEDDED = ("breast_cancer", "wine", "iris", "digits")
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Loaded:
     """A real table and what is known about its rows and columns.
 
     Parameters
@@ -68,7 +68,7 @@ def load_bfi(
     url: str = BFI_URL,
     known_hash: str | None = None,
     cache: str | os.PathLike[str] | None = None,
-) -> Table:
+) -> Loaded:
     """Answers of 2,800 people to 25 personality items (1 to 6, some missing), five items per scale.
 
     Parameters
@@ -83,7 +83,7 @@ def load_bfi(
 
     Returns
     -------
-    Table
+    Loaded
         ``features`` has columns ``scale`` and ``sign`` (-1: reverse-keyed); ``rows`` the remaining columns
         (gender, education, age).
 
@@ -113,10 +113,10 @@ def load_bfi(
         },
         index=pd.Index(items, name="item"),
     )
-    return Table("bfi", frame[items].astype(float), features, frame.drop(columns=items), source=str(file))
+    return Loaded("bfi", frame[items].astype(float), features, frame.drop(columns=items), source=str(file))
 
 
-def load_embedded(name: str = "breast_cancer") -> Table:
+def load_embedded(name: str = "breast_cancer") -> Loaded:
     """A table that comes with scikit-learn: no network, no file.
 
     Parameters
@@ -127,7 +127,7 @@ def load_embedded(name: str = "breast_cancer") -> Table:
 
     Returns
     -------
-    Table
+    Loaded
         ``features`` has a column ``group`` (the measured quantity, for breast_cancer; else the name);
         ``rows`` a column ``target`` with the class name.
 
@@ -146,7 +146,7 @@ def load_embedded(name: str = "breast_cancer") -> Table:
     group = [_quantity(column) for column in x] if name == "breast_cancer" else [str(c) for c in x]
     features = pd.DataFrame({"group": group}, index=pd.Index([str(c) for c in x], name="feature"))
     labels = [str(bunch.target_names[t]) for t in bunch.target]
-    return Table(name, x, features, pd.DataFrame({"target": labels}, index=x.index), source="scikit-learn")
+    return Loaded(name, x, features, pd.DataFrame({"target": labels}, index=x.index), source="scikit-learn")
 
 
 def _quantity(column: str) -> str:

@@ -20,8 +20,14 @@ __all__ = ["DCI", "MCC", "dci", "mcc", "r_score"]
 class MCC(NamedTuple):
     """Mean correlation coefficient and the matching behind it.
 
-    ``permutation[i]`` is the estimated factor matched to true factor i (-1: none left); ``correlation[i]``
-    their absolute correlation.
+    Parameters
+    ----------
+    value : float
+        The coefficient, in [0, 1].
+    permutation : ndarray of int, shape (K,)
+        The estimated factor matched to each true one; -1 where none was left.
+    correlation : ndarray of shape (K,)
+        Absolute correlation of each matched pair.
     """
 
     value: float
@@ -30,7 +36,17 @@ class MCC(NamedTuple):
 
 
 class DCI(NamedTuple):
-    """Disentanglement, completeness, informativeness (cross-validated R squared), importances (L, K)."""
+    """Disentanglement, completeness and informativeness of a code.
+
+    Parameters
+    ----------
+    disentanglement, completeness : float
+        In [0, 1].
+    informativeness : float
+        Mean cross-validated R squared of the factors, in [0, 1].
+    importance : ndarray of shape (L, K)
+        Of each code for each factor.
+    """
 
     disentanglement: float
     completeness: float

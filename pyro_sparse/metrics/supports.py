@@ -17,7 +17,17 @@ __all__ = ["SupportScores", "fdp", "shd", "support_scores"]
 
 
 class SupportScores(NamedTuple):
-    """Agreement of two 0/1 supports after matching columns; `hamming` is the number of cells that differ."""
+    """Agreement of two 0/1 supports after matching columns.
+
+    Parameters
+    ----------
+    f1, precision, recall : float
+        Of the edges, in [0, 1].
+    hamming : int
+        Number of cells that differ.
+    permutation : ndarray of int, shape (K,)
+        The estimated column matched to each true one; -1 where none was left.
+    """
 
     f1: float
     precision: float
