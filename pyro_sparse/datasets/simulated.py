@@ -69,7 +69,7 @@ class Simulated:
         Returns
         -------
         x, z : ndarray of shape (n, G) and (n, K)
-            Loaded and factors of those rows.
+            Table and factors of those rows.
 
         Raises
         ------
@@ -106,7 +106,7 @@ def sim1(n: int = 1000, rho: float = 0.0, noise: float = 0.5, seed: int = 0) -> 
     Returns
     -------
     Simulated
-        Loaded of shape (n, 7) with two factors.
+        Table of shape (n, 7) with two factors.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def anchored(
     Returns
     -------
     Simulated
-        Loaded of shape (n + n_test, n_features), not standardised.
+        Table of shape (n + n_test, n_features), not standardised.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def anchored60(
     Returns
     -------
     Simulated
-        Loaded of shape (n + n_test, 60).
+        Table of shape (n + n_test, 60).
     """
     return anchored(n, 60, 6, n_test=n_test, rho=rho, noise=noise, seed=seed)
 
