@@ -7,6 +7,7 @@ group. Interval kind and probability have different defaults in the two, so they
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -14,15 +15,24 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-with warnings.catch_warnings():
-    # ArviZ 0.23 announces 1.0 on import; users of this package need not act on it.
-    warnings.simplefilter("ignore", FutureWarning)
-    import arviz as az
-
-__all__ = ["IntervalKind", "from_dict", "get_group", "group_names", "interval"]
+__all__ = ["IntervalKind", "arviz", "from_dict", "get_group", "group_names", "interval", "is_modern"]
 
 IntervalKind = Literal["hdi", "eti"]
-_MODERN = int(az.__version__.split(".")[0]) >= 1
+
+
+@functools.cache
+def arviz() -> Any:
+    """The ArviZ package, imported on first use: it takes seconds and brings matplotlib with it."""
+    with warnings.catch_warnings():
+        # ArviZ 0.23 announces 1.0 on import; users of this package need not act on it.
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz as az
+    return az
+
+
+def is_modern() -> bool:
+    """Whether ArviZ is 1.0 or later."""
+    return int(arviz().__version__.split(".")[0]) >= 1
 
 
 def from_dict(
@@ -60,14 +70,14 @@ def from_dict(
             if dim in sizes:
                 labels.setdefault(dim, np.arange(sizes[dim]))
         datasets[group] = xr.Dataset(dict(variables), coords=labels, attrs=attrs)
-    if _MODERN:
+    if is_modern():
         tree = xr.DataTree.from_dict(datasets)
         tree.attrs.update(attrs)
         return tree
     with warnings.catch_warnings():
         # Groups outside ArviZ's own scheme (edge_posterior, alignment) are the point of the object.
         warnings.filterwarnings("ignore", message=".*not defined in the InferenceData scheme")
-        return az.InferenceData(**datasets, attrs=attrs)
+        return arviz().InferenceData(**datasets, attrs=attrs)
 
 
 def group_names(idata: Any) -> list[str]:
@@ -127,8 +137,8 @@ def interval(
     if kind == "eti":
         ends = draws.quantile([(1 - prob) / 2, (1 + prob) / 2], dim=("chain", "draw"))
         return ends.isel(quantile=0, drop=True), ends.isel(quantile=1, drop=True)
-    if _MODERN:
-        ends = az.hdi(draws, prob=prob, dim=["chain", "draw"])
+    if is_modern():
+        ends = arviz().hdi(draws, prob=prob, dim=["chain", "draw"])
         return ends.isel(ci_bound=0, drop=True), ends.isel(ci_bound=1, drop=True)
-    ends = az.hdi(draws.rename("x").to_dataset(), hdi_prob=prob)["x"]
+    ends = arviz().hdi(draws.rename("x").to_dataset(), hdi_prob=prob)["x"]
     return ends.isel(hdi=0, drop=True), ends.isel(hdi=1, drop=True)

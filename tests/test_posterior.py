@@ -113,11 +113,11 @@ def test_edge_prob_is_a_table_of_features_by_factors(fit, idata):
 
 def test_arviz_itself_reads_the_object(idata):
     assert float(_arviz.get_group(idata, "posterior")["edge"].mean()) > 0
-    hdi = _arviz.az.hdi(_arviz.get_group(idata, "posterior")[["weight"]], **{_PROB: 0.9})
+    hdi = _arviz.arviz().hdi(
+        _arviz.get_group(idata, "posterior")[["weight"]],
+        **{"prob" if _arviz.is_modern() else "hdi_prob": 0.9},
+    )
     assert hdi["weight"].sizes["feature"] == 12
-
-
-_PROB = "prob" if _arviz._MODERN else "hdi_prob"
 
 
 @pytest.mark.parametrize(

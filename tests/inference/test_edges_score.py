@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse._arviz import az, get_group, group_names
+from pyro_sparse._arviz import arviz, get_group, group_names
 from pyro_sparse.inference.edges import edge_posterior, score_edges
 from tests._fake_fit import fake_fit
 
@@ -95,7 +95,7 @@ def test_round_trip_through_netcdf(tmp_path):
     fit = fake_fit()
     idata = edge_posterior(fit, num_draws=5)
     idata.to_netcdf(str(tmp_path / "edges.nc"))
-    back = az.from_netcdf(str(tmp_path / "edges.nc"))
+    back = arviz().from_netcdf(str(tmp_path / "edges.nc"))
     for group in group_names(idata):
         assert get_group(back, group).equals(get_group(idata, group))
     assert back.attrs["is_score"] == 1

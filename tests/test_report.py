@@ -1,0 +1,232 @@
+"""The page: it says what the fit says, needs nothing from outside, and takes no orders from feature names."""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pyro_sparse.report import gather, percent, report, shape_of
+from tests._fake_fit import fake_fit
+
+pytest.importorskip("jinja2")
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+VOID = {"meta", "link", "br", "img", "source", "hr", "input", "polyline"}
+
+
+class Page(HTMLParser):
+    """Tags, their attributes, and the text; complains about tags closed out of order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], ""
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += data
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """For pages of which only the words matter: drawing is what takes time."""
+    monkeypatch.setattr("pyro_sparse.report._pictures", lambda *args: {})
+
+
+def write(fit, tmp_path, **options):
+    path = report(fit, tmp_path / "report.html", **options)
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    page.text = re.sub(r"\s+", " ", page.text)
+    return text, page
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return fake_fit(warnings=["one restart <failed>"])
+
+
+@pytest.fixture(scope="module")
+def written(fit, tmp_path_factory):
+    return write(fit, tmp_path_factory.mktemp("report"), X=fit.sample(100))
+
+
+def test_the_page_is_complete_in_itself(written):
+    text, page = written
+    assert "://" not in re.sub(r"data:[^\"]*", "", text)
+    addresses = [a[key] for _, a in page.tags for key in ("src", "srcset", "href") if key in a]
+    assert all(address.startswith(("data:", "#")) for address in addresses)
+    assert not [tag for tag, _ in page.tags if tag in ("script", "link", "iframe")]
+    anchors = {address[1:] for address in addresses if address.startswith("#")}
+    assert anchors <= {a["id"] for _, a in page.tags if "id" in a}
+
+
+def test_pictures_are_inlined_for_light_and_dark_and_have_words(written):
+    _, page = written
+    pictures = [a for tag, a in page.tags if tag == "img"]
+    assert len(pictures) == 6
+    assert all(a["alt"] for a in pictures)
+    sources = [a for tag, a in page.tags if tag == "source"]
+    assert {a["media"] for a in sources} == {"(prefers-color-scheme: dark)"}
+    for light, dark in zip(pictures, sources, strict=True):
+        svgs = [base64.b64decode(a.split(",")[1]).decode() for a in (light["src"], dark["srcset"])]
+        assert all("<svg" in svg for svg in svgs)
+        assert svgs[0] != svgs[1]
+
+
+def test_it_says_what_the_fit_says(written):
+    _, page = written
+    assert "14 edges between 12 features and 3 factors" in page.text
+    assert "12 of 12 features depend on at least one of 3 factors" in page.text
+    assert "5 of 6 restarts, the best one included" in page.text
+    assert "1 of the 14 named edges is unresolved" in page.text
+    assert "Factors left unused: factor 4" in page.text
+    assert "one restart <failed>" in page.text  # escaped, hence back as text
+    assert "scores, not calibrated probabilities" in page.text
+    assert "SpikeSlabLasso" in page.text
+    assert f"numpy{np.__version__}" in page.text.replace(" ", "")
+
+
+def test_the_table_is_the_fit(fit, written):
+    _, page = written
+    (link,) = [a["href"] for tag, a in page.tags if tag == "a" and a.get("download")]
+    table = pd.read_csv(pd.io.common.BytesIO(base64.b64decode(link.split(",")[1])))
+    assert len(table) == 14
+    for _, row in table.iterrows():
+        j, k = fit.feature_names.index(row["feature"]), fit.factor_names.index(row["factor"])
+        assert row["score"] == pytest.approx(fit.edge_score[0, j, k])
+        assert row["weight"] == pytest.approx(fit.weights[0, j, k])
+
+
+def test_names_are_escaped(tmp_path):
+    fit = fake_fit()
+    bad = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "$\\x{$", "</title>"]
+    fit.feature_names[:5] = bad
+    fit.factor_names[0] = "<b>factor</b>"
+    fit.settings["note"] = "</style><script>"
+    text, page = write(fit, tmp_path, X=fit.sample(50))
+    assert not [tag for tag, _ in page.tags if tag == "script"]
+    assert not [a for _, a in page.tags if "onerror" in a]
+    assert "49" not in re.findall(r"<th scope=\"row\">(.*?)</th>", text)
+    for name in [*bad, "<b>factor</b>"]:
+        assert name in page.text
+
+
+def test_names_in_a_script_the_font_lacks(tmp_path):
+    fit = fake_fit(n_restarts=2)
+    fit.feature_names[0] = "測定 \U0001f9ec"
+    _, page = write(fit, tmp_path)
+    assert "測定 \U0001f9ec" in page.text
+
+
+def test_verdicts(tmp_path, no_pictures):
+    def verdict(fit):
+        return gather(fit, fit.edge_posterior(num_draws=2), 0.1)["verdict"]
+
+    assert verdict(fake_fit())["level"] == "good"
+    assert verdict(fake_fit(n_restarts=1))["level"] == "unknown"
+    none = fake_fit()
+    none.edge_score = np.full_like(none.edge_score, 0.2)
+    assert (verdict(none)["level"], verdict(none)["title"]) == ("poor", "No edge stands out")
+    differ = fake_fit()
+    rng = np.random.default_rng(0)
+    differ.weights = np.where(
+        np.arange(6)[:, None, None] == 0, differ.weights, rng.normal(size=differ.weights.shape)
+    )
+    assert verdict(differ)["level"] == "poor"
+    some = fake_fit()
+    some.edge_score[2, :3] = 0.0  # three edges disputed by a good restart
+    assert verdict(some)["level"] == "mixed"
+    _, page = write(none, tmp_path)
+    assert "0 edges between 12 features and 0 factors" in page.text
+    assert "No factor has an edge at this rate" in page.text
+
+
+def test_words_follow_the_shape_of_the_answer(fit):
+    facts = gather(fit, fit.edge_posterior(num_draws=2), 0.1)
+    (first,) = [factor for factor in facts["factors"] if factor["name"] == "factor 1"]
+    for edge in first["edges"]:
+        j = fit.feature_names.index(edge["feature"])
+        assert edge["shape"] == ("rises" if fit.weights[0, j, 0] > 0 else "falls")
+    x = np.linspace(-2, 2, 17)
+    shapes = {
+        "rises": x**3,
+        "falls": -np.tanh(x),
+        "dips": x**2,
+        "peaks": 1 - x**2 + 0.3 * x,
+        "flat": 0 * x + 3,
+    }
+    assert {name: shape_of(curve) for name, curve in shapes.items()} == {name: name for name in shapes}
+    assert shape_of(x + 0.1 * x**2) == "rises"  # a little bent is not turned
+
+
+def test_a_bent_answer_is_told(tmp_path, no_pictures):
+    fit = fake_fit(n_features=10, n_factors=2, n_active=2)
+    fit.edge_score[:, -1, 0] = 0.99
+    fit.weights[:, -1, 0] = 0.01
+    _, page = write(fit, tmp_path)
+    assert "item 10 is high at both ends of the factor, low in the middle" in page.text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0 %"),
+        (0.0004, "<0.1 %"),
+        (0.0312, "3.1 %"),
+        (0.099, "9.9 %"),
+        (0.1, "10 %"),
+        (0.996, "100 %"),
+        (1, "100 %"),
+    ],
+)
+def test_percent(share, text):
+    assert percent(share) == text
+
+
+def test_without_data_the_check_is_left_out_and_said(fit, tmp_path, no_pictures):
+    _, page = write(fit, tmp_path)
+    assert "the data was not passed to the report" in page.text
+
+
+def test_one_restart_and_long_lists(tmp_path, no_pictures):
+    _, page = write(fake_fit(n_restarts=1, n_features=70, n_factors=2, n_active=2), tmp_path)
+    assert "One restart only" in page.text
+    assert "weaker edges" in page.text
+
+
+def test_it_leaves_no_figure_behind(fit, tmp_path):
+    import matplotlib.pyplot as plt
+
+    before, settings = plt.get_fignums(), dict(matplotlib.rcParams)
+    _, page = write(fit, tmp_path)
+    assert len([tag for tag, _ in page.tags if tag == "img"]) == 5
+    assert plt.get_fignums() == before
+    assert dict(matplotlib.rcParams) == settings
+
+
+def test_messages(fit, tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="path: the folder .*nowhere.* does not exist"):
+        report(fit, tmp_path / "nowhere" / "report.html")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r'the report needs jinja2.*pip install "pyro-sparse\[plots,cli\]"'):
+        report(fit, tmp_path / "report.html")
