@@ -32,7 +32,7 @@ class MissingFactorAnalysis:
         Mean log-likelihood of a row, step by step; it never falls.
     """
 
-    def __init__(self, n_factors: int, tolerance: float = 1e-6, max_steps: int = 5000):
+    def __init__(self, n_factors: int, tolerance: float = 1e-8, max_steps: int = 5000):
         self.n_factors, self.tolerance, self.max_steps = n_factors, tolerance, max_steps
 
     def fit(self, x: np.ndarray) -> MissingFactorAnalysis:
