@@ -1,0 +1,13 @@
+"""What a sparse decoder is measured against, behind the same front: fit a table, transform, predict, effects.
+
+`VAE` (with ``beta`` a β-VAE) and `VSC` are Pyro programs for `pyro_sparse.fit`, like `SparseDecoder`;
+`sparse_factor_analysis` is its linear case; `Classical` is scikit-learn's FA with varimax, PCA, NMF and LDA.
+"""
+
+from __future__ import annotations
+
+from .classical import Classical, ClassicalFit
+from .vae import VAE, sparse_factor_analysis
+from .vsc import VSC
+
+__all__ = ["VAE", "VSC", "Classical", "ClassicalFit", "sparse_factor_analysis"]

@@ -1,0 +1,122 @@
+r"""The two nearest relatives of the sparse decoder: the same program without sparsity, and without the
+network.
+
+A `VAE` lets every feature see every factor; ``beta`` weighs the divergence of its guide, *summed* over
+factors, so that ``beta=1`` is the evidence lower bound and nothing else.  `sparse_factor_analysis` keeps
+the sparse weights and drops the network.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...nets import DenseDecoder
+from ..base import FactorModel
+from ..likelihoods import Likelihood
+from ..sparse_decoder import SparseDecoder
+
+__all__ = ["VAE", "sparse_factor_analysis"]
+
+
+class VAE(FactorModel):
+    r"""Variational autoencoder, and β-VAE: every feature depends on every factor.
+
+    .. math:: z_i \sim N(0, I), \quad x_{ij} \sim \mathrm{likelihood}(f_\theta(z_i)_j), \qquad
+              \mathcal L = \sum_i E_q \log p(x_i \mid z_i) - \beta \sum_i \sum_k KL(q(z_{ik} \mid x_i)
+              \,\|\, N(0, 1))
+
+    Parameters
+    ----------
+    n_features, n_factors : int
+        G and K.
+    likelihood : str or Likelihood
+        As in `SparseDecoder`.
+    hidden, encoder_hidden : int
+        Widths of the decoder's and the encoder's two hidden layers.
+    beta : float
+        Weight of the divergence, positive; 1 is the VAE of Kingma & Welling (2014), larger the β-VAE of
+        Higgins et al. (2017).  In nats per nat: divided by neither K nor the batch.
+    factor_cov : bool
+        Learn the correlation of the factors.
+    data_start : bool
+        Begin at the same data-driven guess as `SparseDecoder`, so that a comparison is about sparsity;
+        False begins at random, as published VAEs do.
+
+    Raises
+    ------
+    ValueError
+        ``beta <= 0``, or impossible sizes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = VAE(n_features=7, n_factors=2)
+    >>> model.setup(n_restarts=3)
+    >>> model.decode(torch.zeros(3, 10, 2), None).shape
+    torch.Size([3, 10, 7])
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_factors: int,
+        likelihood: str | Likelihood = "normal",
+        hidden: int = 50,
+        encoder_hidden: int = 64,
+        beta: float = 1.0,
+        factor_cov: bool = False,
+        data_start: bool = True,
+    ) -> None:
+        super().__init__(n_features, n_factors, likelihood, encoder_hidden, factor_cov)
+        if not beta > 0:
+            raise ValueError(f"beta: got {beta}, wanted a positive number (1 is the plain VAE)")
+        self.beta, self.hidden, self.data_start = float(beta), hidden, data_start
+
+    def build(self, feature_names: list[str] | None) -> None:
+        self.decoder = DenseDecoder(self.n_restarts, self.n_features, self.n_factors, self.hidden)
+
+    def start(
+        self, scores: Tensor, maps: Tensor, loadings: Tensor, intercept: Tensor, residual_sd: Tensor
+    ) -> None:
+        guess = [scores, maps, loadings, intercept, residual_sd]
+        if not self.data_start:
+            guess = [torch.zeros_like(g) if g is not intercept else g for g in guess]
+        super().start(*guess)
+        with torch.no_grad():
+            self.decoder.skip.copy_(guess[2].mT)
+
+
+def sparse_factor_analysis(n_features: int, n_factors: int, **options: Any) -> SparseDecoder:
+    r"""Factor analysis with spike-and-slab-lasso loadings, :math:`x_i = c + W z_i + \varepsilon_i`.
+
+    Parameters
+    ----------
+    n_features, n_factors : int
+        G and K.
+    **options
+        Passed on to `SparseDecoder`; `decoder` is fixed to "linear".
+
+    Returns
+    -------
+    SparseDecoder
+
+    Raises
+    ------
+    TypeError
+        If `decoder` is given.
+
+    References
+    ----------
+    Ročková & George (2016), Fast Bayesian factor analysis via automatic rotations to sparsity, JASA 111.
+
+    Examples
+    --------
+    >>> sparse_factor_analysis(7, 2).decoder_kind
+    'linear'
+    """
+    if "decoder" in options:
+        raise TypeError("sparse_factor_analysis: the decoder is linear; use SparseDecoder for another one")
+    return SparseDecoder(n_features, n_factors, decoder="linear", **options)
