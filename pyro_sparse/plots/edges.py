@@ -50,7 +50,7 @@ def plot_edges(
     edges, c = Edges(idata, fdr), colours()
     rows = edges.shown(max_features)
     n, k = len(rows), len(edges.factors)
-    ax = new_axes(ax, 2.6 + 0.62 * k + 0.9 * colorbar, 1.5 + 0.235 * n)
+    ax = new_axes(ax, 2.6 + min(0.62 * k, 3.0 + 0.26 * k) + 0.9 * colorbar, 1.5 + 0.235 * n)
     y, x = np.indices((n, k))
     half = 0.46 * np.sqrt(edges.probability[rows]) * (edges.probability[rows] > 0.02)
     corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
