@@ -121,9 +121,7 @@ scale = X.std().to_numpy()
 error = ((fit.predict(shown) - X.to_numpy()) / scale)[hide]
 guess = ((X.mean() - X) / scale).to_numpy()[hide]
 errors = {"model": (error**2).mean(), "column mean": (guess**2).mean()}
-print(
-    "squared error of hidden cells, in variances:", {name: round(float(v), 2) for name, v in errors.items()}
-)
+print("squared error of hidden cells:", {name: round(float(v), 2) for name, v in errors.items()})
 
 # %% [markdown]
 # These rows were part of the fit, so this flatters the model a little; `python -m benchmarks bfi` hides
