@@ -1,6 +1,6 @@
-"""Is a prior sound? A test class to inherit: say how to make the prior, and each piece is checked numerically.
+"""Is a prior sound? A test class to inherit: say how to make the prior, and every piece of it is checked.
 
-Each check computes the same thing another way: the density is integrated, its gradient differenced, the E-step
+Each check computes the same thing another way: the density is integrated, its slope differenced, the E-step
 redone by Bayes' rule, the M-step by a numerical maximiser, the proximal map by search, and draws are compared
 with the density.
 """
