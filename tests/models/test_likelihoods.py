@@ -1,9 +1,8 @@
-"""Every shipped likelihood passes the battery; broken ones fail it; the rest is checked against scipy."""
+"""Every shipped likelihood passes the battery; the rest is checked against scipy."""
 
 from __future__ import annotations
 
 import numpy as np
-import pyro.distributions as dist
 import pytest
 import torch
 from scipy import stats
@@ -72,72 +71,6 @@ class TestCategorical(LikelihoodTestCase):
         return torch.ones(n_rows or self.n_rows, 1, dtype=torch.float64)
 
 
-# ---- the battery notices ---------------------------------------------------------------------------------
-class WrongMean(Poisson):
-    def mean(self, f, exposure=None):
-        return 1.1 * super().mean(f, exposure)
-
-
-class DeafToMasks(Bernoulli):
-    def observation(self, f, mask=None, exposure=None):
-        return super().observation(f, None, exposure)
-
-
-class KeepsMissingInSoftmax(Multinomial):
-    def observation(self, f, mask=None, exposure=None):
-        return self(f, exposure)
-
-
-class MixesRestarts(Normal):
-    def forward(self, f, exposure=None):
-        return dist.Normal(f.mean(0, keepdim=True).expand_as(f), self.noise_sd())
-
-
-class NoGradient(Bernoulli):
-    def forward(self, f, exposure=None):
-        return dist.Bernoulli(logits=f.detach() + 0 * f)
-
-
-class Overflows(Poisson):
-    def forward(self, f, exposure=None):
-        return dist.Poisson(f.exp(), validate_args=False)
-
-
-class AcceptsAnything(Poisson):
-    def check(self, x, feature_names=None):
-        pass
-
-
-class HalfDensity(Bernoulli):
-    def log_prob(self, f, x, mask=None, exposure=None):
-        return 0.5 * super().log_prob(f, x, mask, exposure)
-
-
-@pytest.mark.parametrize(
-    ("broken", "check"),
-    [
-        (HalfDensity, "test_density_sums_to_one"),
-        (WrongMean, "test_mean_is_the_expectation"),
-        (DeafToMasks, "test_masking_is_dropping"),
-        (DeafToMasks, "test_masked_cells_pass_no_gradient"),
-        (KeepsMissingInSoftmax, "test_masking_is_dropping"),
-        (MixesRestarts, "test_restarts_do_not_mix"),
-        (NoGradient, "test_gradient"),
-        (Overflows, "test_extreme_predictors_stay_finite"),
-        (AcceptsAnything, "test_check"),
-    ],
-)
-def test_broken_likelihoods_fail(broken, check):
-    class Case(LikelihoodTestCase):
-        bad_values = COUNTS
-
-        def make(self):
-            return broken()
-
-    with pytest.raises(AssertionError):
-        getattr(Case(), check)()
-
-
 # ---- against scipy ---------------------------------------------------------------------------------------
 def test_normal_log_prob_is_scipys():
     likelihood = Normal()
@@ -161,6 +94,16 @@ def test_normal_noise_starts_small_is_floored_and_recovers():
     with torch.no_grad():
         likelihood.log_sigma.fill_(1.0)
     np.testing.assert_allclose(likelihood.noise_sd().detach(), np.exp(1.0), rtol=5e-3)
+
+
+def test_normal_starts_below_a_rough_fits_residual():
+    likelihood = Normal(init=0.1)
+    likelihood.setup(3, 2)
+    rough = torch.tensor([[[0.05, 0.6, 1.0]], [[0.9, 0.15, 0.3]]])
+    likelihood.start_noise(rough)
+    noise = likelihood.noise_sd()
+    assert (noise >= 0.0999).all() and (noise <= rough.clamp(min=0.1001)).all()
+    assert noise.grad_fn is not None and noise[0, 0, 1] > noise[0, 0, 0]
 
 
 def test_normal_prior_is_the_documented_penalty():

@@ -7,7 +7,6 @@ given the seen cells.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,9 +32,10 @@ class Classical:
         K.
     seed : int
         Passed on as ``random_state``.
-    max_fill, tolerance : int, float
-        At most this many rounds of filling missing cells; stop when no cell moves by more than `tolerance`
-        column standard deviations.
+    max_fill : int
+        At most this many rounds of filling missing cells (20 times as many for new rows).
+    tolerance : float
+        Stop filling when no cell moves by more than this many column standard deviations.
     **options
         Passed on to the scikit-learn class; `rotation` of factor analysis defaults to "varimax".
 
@@ -107,7 +107,7 @@ class Classical:
         x = np.where(seen, x, mean)
         for _ in range(self.max_fill if not seen.all() else 1):
             estimator = self._estimator().fit(x)
-            fit = ClassicalFit(self.method, estimator, table, spread, mean, self.max_fill, self.tolerance)
+            fit = ClassicalFit(self, estimator, table, mean, spread)
             if seen.all():
                 break
             filled = np.where(seen, x, fit._decode(estimator.transform(x), x))
@@ -119,33 +119,40 @@ class Classical:
         return fit
 
 
-@dataclass
 class ClassicalFit:
-    """What `Classical.fit` returns; arrays have the names and shapes of a `Fit`, with one restart.
+    """What `Classical.fit` returns; arrays have the names and shapes of a `Fit` with one restart.
+
+    Parameters
+    ----------
+    settings : Classical
+        What was asked for.
+    estimator : object
+        The fitted scikit-learn estimator (of z-scored columns for factor analysis and PCA).
+    table : Table
+        The training rows.
+    mean, spread : ndarray (feature,)
+        Of the seen cells of each column, in the method's units.
 
     Attributes
     ----------
-    method : str
-    estimator : object
-        The fitted scikit-learn estimator (of z-scored columns for factor analysis and PCA).
+    best, n_restarts : int
+        0 and 1.
     """
 
-    method: str
-    estimator: Any
-    table: Table
-    _spread: np.ndarray
-    _mean: np.ndarray
-    _max_fill: int
-    _tolerance: float
-    best: int = 0
-    n_restarts: int = 1
+    best = 0
+    n_restarts = 1
 
-    def __post_init__(self) -> None:
-        components = self.estimator.components_
+    def __init__(
+        self, settings: Classical, estimator: Any, table: Table, mean: np.ndarray, spread: np.ndarray
+    ) -> None:
+        self.settings, self.estimator, self.table = settings, estimator, table
+        self.method = settings.method
+        self._mean, self._spread = mean, spread
+        components = estimator.components_
         self._components = (
             components / components.sum(1, keepdims=True) if self.method == "lda" else components
         )
-        self._offset = getattr(self.estimator, "mean_", np.zeros(components.shape[1]))
+        self._offset = getattr(estimator, "mean_", np.zeros(components.shape[1]))
         self._scores = np.ones((2, len(components)))
 
     @property
@@ -196,11 +203,11 @@ class ClassicalFit:
         if table.mask is None:
             return table.x, np.ones(table.x.shape, bool)
         x = np.where(table.mask, table.x, self._mean)
-        for _ in range(20 * self._max_fill):
+        for _ in range(20 * self.settings.max_fill):
             filled = np.where(table.mask, x, self._decode(self.estimator.transform(x), x))
             moved = (np.abs(filled - x) / self._spread).max()
             x = filled
-            if moved < 0.1 * self._tolerance:
+            if moved < 0.1 * self.settings.tolerance:
                 break
         return x, table.mask
 

@@ -47,6 +47,8 @@ class ZeroOrNormal(TorchDistribution):
         logit γ, μ, σ; broadcast together.
     slope : float
         Steepness of the indicator's surrogate gradient.
+    validate_args : bool, optional
+        As in `torch.distributions.Distribution`.
 
     Notes
     -----
@@ -121,10 +123,14 @@ class PseudoInputPrior(TorchDistribution):
         Batch shape (R, U, K).
     log_weight : Tensor of shape (R, U)
         log w; the weights may sum to less than one, the rest is the price of the sparsity target (see `VSC`).
+    batch_shape : torch.Size, optional
+        (R, B); default (R, 1).
+    validate_args : bool, optional
+        As in `torch.distributions.Distribution`.
 
     Notes
     -----
-    Batch shape (R, 1), event shape (K,).
+    Event shape (K,).
     """
 
     arg_constraints = {"log_weight": constraints.real}
@@ -224,12 +230,14 @@ class VSC(VAE):
 
     Parameters
     ----------
-    n_features, n_factors, likelihood, hidden, encoder_hidden, data_start
+    n_features, n_factors, likelihood, hidden, encoder_hidden
         As in `VAE`.
     alpha : float
         Share of the factors a row is expected to use, in (0, 1).
     n_pseudo : int
         Number of pseudo-inputs U.
+    data_start : bool
+        As in `VAE`.
 
     Raises
     ------

@@ -16,7 +16,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Likelihood", "column_mean", "in_kind", "observed", "refuse_where", "standardise"]
+__all__ = ["Likelihood"]
 
 
 class Likelihood(nn.Module):
@@ -41,6 +41,9 @@ class Likelihood(nn.Module):
     name: str = ""
     standardise: bool = False
     uses_exposure: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def setup(self, n_features: int, n_restarts: int = 1) -> None:
         """Allocate the parameters, each (R, 1, G), at their starting values; called once before a fit."""
@@ -67,6 +70,9 @@ class Likelihood(nn.Module):
 
     def calibrate(self, x: Any, mask: Any = None) -> None:
         """Remember what later tables must be measured by (counts: typical row total); default nothing."""
+
+    def start_noise(self, residual_sd: Tensor) -> None:
+        """Begin at a noise level guessed from a rough fit, (R, 1, G), on the model's scale; default nothing."""
 
     def default_exposure(self, x: Any, mask: Any = None) -> Any:
         """Exposure (N, 1) of each row when the caller gives none; None where there is no such thing."""
@@ -179,6 +185,7 @@ def observed(x: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
 
 
 def column_mean(x: Tensor, seen: Tensor) -> Tensor:
+    """Mean (G,) of the seen cells of each column; 0 where none was."""
     return (x * seen).sum(0) / seen.sum(0).clamp(min=1)
 
 
@@ -228,6 +235,7 @@ def _numbers(x: Any, feature_names: Sequence[str] | None) -> np.ndarray:
 def refuse_where(
     bad: np.ndarray, x: np.ndarray, feature_names: Sequence[str] | None, want: str, mend: str
 ) -> None:
+    """ValueError for the first cell marked bad: what it holds, what is wanted, the mend."""
     if bad.any():
         j = int(bad.any(0).argmax())
         i = int(bad[:, j].argmax())

@@ -263,6 +263,8 @@ class MultinomialCounts(TorchDistribution):
     logits : Tensor of shape (..., G)
     total_count : Tensor broadcastable to (...), optional
         Totals for `sample` and `mean`, rounded to whole numbers; default 1.
+    validate_args : bool, optional
+        As in `torch.distributions.Distribution`.
     """
 
     arg_constraints = {"logits": constraints.real_vector}

@@ -63,6 +63,12 @@ class Normal(Likelihood):
         )  # inverse of _soft_floor: noise_sd() starts at init
         self.log_sigma = nn.Parameter(torch.full((n_restarts, 1, n_features), start))
 
+    @torch.no_grad()
+    def start_noise(self, residual_sd: Tensor) -> None:
+        """Start at half the residual of a rough fit, not below `init`: small, so data outweigh penalties."""
+        above = (0.5 * residual_sd).clamp(min=self.init).div(self.floor).log()
+        self.log_sigma.copy_(math.log(self.floor) + above - 0.01 / above)
+
     def noise_sd(self) -> Tensor:
         return self.floor * torch.exp(_soft_floor(self.log_sigma - math.log(self.floor)))
 
