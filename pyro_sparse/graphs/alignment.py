@@ -34,7 +34,7 @@ class Alignment(NamedTuple):
 
     `aligned[r][:, k] = sign[r, k] * original[r][:, permutation[r, k]]`.
 
-    Attributes
+    Parameters
     ----------
     permutation : ndarray of int, shape (restart, factor)
         Which original column stands at place `k`.
