@@ -72,7 +72,7 @@ class Likelihood(nn.Module):
         """Remember what later tables must be measured by (counts: typical row total); default nothing."""
 
     def start_noise(self, residual_sd: Tensor) -> None:
-        """Begin at a noise level guessed from a rough fit, (R, 1, G), on the model's scale; default nothing."""
+        """Begin at noise (R, 1, G) guessed from a rough fit, on the model's scale; default nothing."""
 
     def default_exposure(self, x: Any, mask: Any = None) -> Any:
         """Exposure (N, 1) of each row when the caller gives none; None where there is no such thing."""
