@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "UNRESOLVED_GAP",
     "bayesian_fdr",
     "edge_gap",
     "expected_fdr",
@@ -93,7 +94,19 @@ def bayesian_fdr(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -
 
 
 def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:
-    """Expected share of false edges in a given set: the mean of 1 - p over it (0 for the empty set)."""
+    """Expected share of false edges in a given set: the mean of 1 - p over it.
+
+    Parameters
+    ----------
+    probability : array_like of any shape
+        Edge probabilities in [0, 1].
+    selected : array_like of bool, same shape
+
+    Returns
+    -------
+    float
+        0 for the empty set.
+    """
     p, chosen = _probabilities(probability), np.asarray(selected, dtype=bool)
     if p.shape != chosen.shape:
         raise ValueError(f"selected: want the shape of probability, {p.shape}, got {chosen.shape}")
@@ -102,6 +115,15 @@ def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:
 
 def median_probability_graph(probability: ArrayLike) -> NDArray[np.bool_]:
     """Edges that are at least as likely present as absent, p >= 1/2.
+
+    Parameters
+    ----------
+    probability : array_like of any shape
+        Edge probabilities in [0, 1].
+
+    Returns
+    -------
+    ndarray of bool, same shape
 
     References
     ----------

@@ -112,7 +112,9 @@ def plot_forest(
         How many edges, by probability and then by effect.
     fdr : float
         Edges not selected at this rate are drawn hollow.
-    prob, kind
+    prob : float
+        Probability inside the interval.
+    kind : {"hdi", "eti"}
         Interval, as in `pyro_sparse.summary`.
     ax : Axes, optional
 
