@@ -8,14 +8,26 @@ group. Interval kind and probability have different defaults in the two, so they
 from __future__ import annotations
 
 import functools
+import importlib.util
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
-__all__ = ["IntervalKind", "arviz", "from_dict", "get_group", "group_names", "interval", "is_modern"]
+__all__ = [
+    "IntervalKind",
+    "arviz",
+    "from_dict",
+    "from_netcdf",
+    "get_group",
+    "group_names",
+    "interval",
+    "is_modern",
+    "to_netcdf",
+]
 
 IntervalKind = Literal["hdi", "eti"]
 
@@ -142,3 +154,32 @@ def interval(
         return ends.isel(ci_bound=0, drop=True), ends.isel(ci_bound=1, drop=True)
     ends = arviz().hdi(draws.rename("x").to_dataset(), hdi_prob=prob)["x"]
     return ends.isel(hdi=0, drop=True), ends.isel(hdi=1, drop=True)
+
+
+def to_netcdf(idata: Any, path: str | Path) -> Path:
+    """Write an ArviZ object to one NetCDF file and return its path."""
+    _need_netcdf()
+    path = Path(path)
+    idata.to_netcdf(str(path), engine="h5netcdf")
+    return path
+
+
+def from_netcdf(path: str | Path) -> Any:
+    """Read an ArviZ object that `to_netcdf` wrote, whole, so that the file can be replaced afterwards."""
+    _need_netcdf()
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"path: no file {str(path)!r}; want a NetCDF file that to_netcdf wrote")
+    if is_modern():
+        with xr.open_datatree(path, engine="h5netcdf") as tree:
+            return tree.load()
+    idata = arviz().from_netcdf(str(path), engine="h5netcdf")
+    idata.load()
+    idata.close()
+    return idata
+
+
+def _need_netcdf() -> None:
+    missing = [name for name in ("h5netcdf", "h5py") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"NetCDF files need {' and '.join(missing)}; run: pip install h5netcdf h5py")

@@ -115,7 +115,7 @@ def plot_forest(
     prob : float
         Probability inside the interval.
     kind : {"hdi", "eti"}
-        Interval, as in `pyro_sparse.summary`.
+        Shortest interval, or equal tails.
     ax : Axes, optional
 
     Returns
