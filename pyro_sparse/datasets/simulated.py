@@ -90,8 +90,8 @@ def sim1(n: int = 1000, rho: float = 0.0, noise: float = 0.5, seed: int = 0) -> 
         z \sim N\!\left(0, \begin{pmatrix}1 & \rho \\ \rho & 1\end{pmatrix}\right), \qquad
         x = (z_1, 2z_1, 3z_1^2, 4z_2, 5z_2, 6\sin z_2, 7z_1z_2) + \mathrm{noise}\cdot N(0, I_7).
 
-    Eight edges. The true factors reconstruct x with mean squared error ``noise**2``; with more than two factors
-    a dense model can go below that, by copying the noise.
+    Eight edges. The true factors reconstruct x with mean squared error ``noise**2``; a dense model with more
+    than two factors can go below that, by copying the noise.
 
     Parameters
     ----------
