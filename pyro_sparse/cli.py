@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import re
@@ -22,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 try:
     import typer
-    from rich.console import Console
-    from rich.table import Table
+
+    from ._printing import jsonable, print_doctor, print_edges, print_json, records, say
 except ModuleNotFoundError as error:  # pragma: no cover
     raise SystemExit(f"pyro-sparse needs {error.name}; mend: pip install 'pyro-sparse[cli]'") from None
 
@@ -181,9 +180,9 @@ def summary(
 
     edges = ps.summary(from_netcdf(_inside(folder, "idata.nc")), fdr=fdr, selected_only=not every)
     if as_json:
-        _print_json({"fdr": fdr, **_jsonable(edges.attrs), "edges": _records(edges)})
+        print_json({"fdr": fdr, **jsonable(edges.attrs), "edges": records(edges)})
     else:
-        _print_edges(edges, limit=None)
+        print_edges(edges, limit=None)
 
 
 @app.command()
@@ -192,6 +191,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write; by default FOLDER/report.html.")
     ] = None,
+    fdr: Fdr = 0.1,
     as_json: Json = False,
 ) -> None:
     """Write the HTML report of a fit again, for instance after an upgrade.
@@ -202,13 +202,17 @@ def report(
     """
     import pyro_sparse as ps
 
-    result = ps.load(_inside(folder, "model.pt"))
+    from . import _arviz
+
+    result, idata = ps.load(_inside(folder, "model.pt")), _arviz.from_netcdf(_inside(folder, "idata.nc"))
+    kept = "observed_data" in _arviz.group_names(idata)  # large tables are not
+    data = _arviz.get_group(idata, "observed_data")["x"].to_numpy() if kept else None
     path = folder / "report.html" if out is None else out
-    ps.report(result, path)
+    ps.report(result, path, X=data, fdr=fdr, idata=idata)
     if as_json:
-        _print_json({"report": str(path)})
+        print_json({"report": str(path)})
     else:
-        _say(f"wrote {path}")
+        say(f"wrote {path}")
 
 
 @app.command()
@@ -244,9 +248,9 @@ def simulate(
     pd.DataFrame(drawn.support, index=drawn.feature_names, columns=drawn.factor_names).to_csv(truth)
     if as_json:
         size = {"rows": x.shape[0], "features": x.shape[1], "factors": len(drawn.factor_names)}
-        _print_json({"table": str(out), "truth": str(truth), **size, "edges": int(drawn.support.sum())})
+        print_json({"table": str(out), "truth": str(truth), **size, "edges": int(drawn.support.sum())})
     else:
-        _say(f"wrote {out} ({x.shape[0]} rows, {x.shape[1]} features) and the true graph {truth}")
+        say(f"wrote {out} ({x.shape[0]} rows, {x.shape[1]} features) and the true graph {truth}")
 
 
 @app.command()
@@ -286,9 +290,9 @@ def doctor(as_json: Json = False) -> None:
         "ok": not absent,
     }
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
-        _print_doctor(found)
+        print_doctor(found)
     if absent:
         raise typer.Exit(1)
 
@@ -301,8 +305,8 @@ def main() -> NoReturn:
         if os.environ.get("PYRO_SPARSE_TRACEBACK"):
             raise
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        _say(f"pyro-sparse: {text or type(error).__name__}")
-        _say("(PYRO_SPARSE_TRACEBACK=1 shows where this was found; --help shows an example)")
+        say(f"pyro-sparse: {text or type(error).__name__}")
+        say("(PYRO_SPARSE_TRACEBACK=1 shows where this was found; --help shows an example)")
         sys.exit(BAD_INPUT)
     sys.exit(0)
 
@@ -321,7 +325,7 @@ def _fit(
 
     model = ps.models.SparseDecoder(n_features=frame.shape[1], n_factors=factors, **settings)
     if not quiet:
-        _say(
+        say(
             f"{frame.shape[0]} rows, {frame.shape[1]} features, {int(frame.isna().sum().sum())} missing cells"
         )
     begun = time.perf_counter()
@@ -359,13 +363,13 @@ def _finish(result: Fit, frame: pd.DataFrame, out: Path, fdr: float, seconds: fl
     )
     absent = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
     if absent:
-        _say(f"no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")
+        say(f"no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")
     else:
         files["report"] = out / "report.html"
-        ps.report(result, files["report"])
+        ps.report(result, files["report"], X=frame, fdr=fdr, idata=idata)
     kept = edges[edges["selected"]]
     if as_json:
-        _print_json(
+        print_json(
             {
                 "rows": frame.shape[0],
                 "features": frame.shape[1],
@@ -376,8 +380,8 @@ def _finish(result: Fit, frame: pd.DataFrame, out: Path, fdr: float, seconds: fl
                 "edge_method": edges.attrs["edge_method"],
                 "is_score": edges.attrs["is_score"],
                 "best_restart": int(result.best),
-                "elbo": _jsonable(result.elbo),
-                "heldout_elbo": _jsonable(result.heldout_elbo),
+                "elbo": jsonable(result.elbo),
+                "heldout_elbo": jsonable(result.heldout_elbo),
                 "seconds": round(seconds, 2),
                 "warnings": list(result.warnings),
                 "interrupted": _interrupted(result),
@@ -385,10 +389,10 @@ def _finish(result: Fit, frame: pd.DataFrame, out: Path, fdr: float, seconds: fl
             }
         )
     else:
-        _print_edges(kept, limit=40)
-        _say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
+        print_edges(kept, limit=40)
+        say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     for warning in result.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     if _interrupted(result):
         raise typer.Exit(INTERRUPTED)
     if result.warnings:
@@ -421,76 +425,6 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _say(text: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    typer.echo(json.dumps(_jsonable(value), allow_nan=False))
-
-
-def _jsonable(value: Any) -> Any:
-    """Plain Python, NaN and infinity as null."""
-    if isinstance(value, dict):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _jsonable(value.tolist())
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return _jsonable(frame.to_dict(orient="records"))
-
-
-def _print_edges(edges: pd.DataFrame, limit: int | None) -> None:
-    """Edges by factor, the strongest first."""
-    number = "score" if edges.attrs["is_score"] else "probability"
-    ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
-    table = Table(title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}")
-    table.add_column("factor")
-    table.add_column("feature", overflow="fold")
-    for name in (number, "weight", "share of variance", "gap between restarts"):
-        table.add_column(name, justify="right")
-    before = None
-    for row in ordered.head(limit or len(ordered)).itertuples():
-        if before not in (None, row.factor):
-            table.add_section()
-        numbers = (getattr(row, number), row.weight, row.effect, row.gap)
-        label = row.factor if row.factor != before else ""
-        table.add_row(label, row.feature, *("" if v != v else f"{v:.2f}" for v in numbers))
-        before = row.factor
-    Console().print(table)
-    if limit is not None and len(ordered) > limit:
-        _say(f"... and {len(ordered) - limit} more in edges.csv")
-    if edges.attrs["is_score"]:
-        _say(edges.attrs["note"])
-
-
-def _natural(column: pd.Series) -> pd.Series:
-    """Sort key under which "factor 10" follows "factor 9"."""
-    if column.name != "factor":
-        return column
-    return column.map(lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(6), str(name)))
-
-
-def _print_doctor(found: dict[str, Any]) -> None:
-    table = Table(show_header=False, box=None)
-    table.add_row("pyro_sparse", found["pyro_sparse"] or "not installed")
-    table.add_row("python", f"{found['python']} on {found['platform']}")
-    for name, version in found["versions"].items():
-        table.add_row(name, version or "[red]absent[/red]")
-    table.add_row("threads", f"{found['threads']} of {found['cores']} cores (OMP_NUM_THREADS sets them)")
-    table.add_row("devices", ", ".join(found["devices"]))
-    for name, missing in found["missing"].items():
-        mend = f"absent: {', '.join(missing)}; pip install 'pyro-sparse\\[{name}]'"
-        table.add_row(f"extra {name}", mend if missing else "ready")
-    Console(soft_wrap=True).print(table)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,88 @@
+"""What the command line prints: text for people, tables of edges, one JSON object for machines.
+
+Standard output carries the result; everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["jsonable", "print_doctor", "print_edges", "print_json", "records", "say"]
+
+
+def say(text: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    typer.echo(json.dumps(jsonable(value), allow_nan=False))
+
+
+def jsonable(value: Any) -> Any:
+    """Plain Python, NaN and infinity as null."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return jsonable(frame.to_dict(orient="records"))
+
+
+def print_edges(edges: pd.DataFrame, limit: int | None) -> None:
+    """Edges by factor, the strongest first."""
+    number = "score" if edges.attrs["is_score"] else "probability"
+    ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
+    table = Table(title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}")
+    table.add_column("factor")
+    table.add_column("feature", overflow="fold")
+    for name in (number, "weight", "share of variance", "gap between restarts"):
+        table.add_column(name, justify="right")
+    before = None
+    for row in ordered.head(limit or len(ordered)).itertuples():
+        if before not in (None, row.factor):
+            table.add_section()
+        numbers = (getattr(row, number), row.weight, row.effect, row.gap)
+        label = row.factor if row.factor != before else ""
+        table.add_row(label, row.feature, *("" if v != v else f"{v:.2f}" for v in numbers))
+        before = row.factor
+    Console().print(table)
+    if limit is not None and len(ordered) > limit:
+        say(f"... and {len(ordered) - limit} more in edges.csv")
+    if edges.attrs["is_score"]:
+        say(edges.attrs["note"])
+
+
+def _natural(column: pd.Series) -> pd.Series:
+    """Sort key under which "factor 10" follows "factor 9"."""
+    if column.name != "factor":
+        return column
+    return column.map(lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(6), str(name)))
+
+
+def print_doctor(found: dict[str, Any]) -> None:
+    table = Table(show_header=False, box=None)
+    table.add_row("pyro_sparse", found["pyro_sparse"] or "not installed")
+    table.add_row("python", f"{found['python']} on {found['platform']}")
+    for name, version in found["versions"].items():
+        table.add_row(name, version or "[red]absent[/red]")
+    table.add_row("threads", f"{found['threads']} of {found['cores']} cores (OMP_NUM_THREADS sets them)")
+    table.add_row("devices", ", ".join(found["devices"]))
+    for name, missing in found["missing"].items():
+        mend = f"absent: {', '.join(missing)}; pip install 'pyro-sparse\\[{name}]'"
+        table.add_row(f"extra {name}", mend if missing else "ready")
+    Console(soft_wrap=True).print(table)
