@@ -19,11 +19,13 @@ __all__ = ["jsonable", "print_doctor", "print_edges", "print_json", "records", "
 
 
 def say(text: str) -> None:
+    """A line on standard error."""
     Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 def print_json(value: dict[str, Any]) -> None:
-    typer.echo(json.dumps(jsonable(value), allow_nan=False))
+    """One object on one line of standard output."""
+    print(json.dumps(jsonable(value), allow_nan=False))
 
 
 def jsonable(value: Any) -> Any:
@@ -40,6 +42,7 @@ def jsonable(value: Any) -> Any:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as JSON objects."""
     return jsonable(frame.to_dict(orient="records"))
 
 
@@ -75,6 +78,7 @@ def _natural(column: pd.Series) -> pd.Series:
 
 
 def print_doctor(found: dict[str, Any]) -> None:
+    """What `pyro-sparse doctor` found, for people."""
     table = Table(show_header=False, box=None)
     table.add_row("pyro_sparse", found["pyro_sparse"] or "not installed")
     table.add_row("python", f"{found['python']} on {found['platform']}")

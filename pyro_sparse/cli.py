@@ -263,9 +263,9 @@ def doctor(as_json: Json = False) -> None:
     """
     import torch
 
-    wanted = importlib.metadata.requires("pyro-sparse") or []
+    wanted = importlib.metadata.requires("pyro-sparse") if _version("pyro-sparse") else None
     extras: dict[str, dict[str, str | None]] = {"": {}}
-    for line in wanted:
+    for line in wanted or []:
         match = re.match(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?", line)
         if match and match[1] != "pyro-sparse":
             extras.setdefault(match[2] or "", {})[match[1]] = _version(match[1])
@@ -276,7 +276,9 @@ def doctor(as_json: Json = False) -> None:
     ]
     if torch.backends.mps.is_available():
         devices.append("mps")
-    absent = [name for name, version in core.items() if version is None]
+    absent = [
+        name for name, version in {"pyro-sparse": _version("pyro-sparse"), **core}.items() if version is None
+    ]
     found = {
         "pyro_sparse": _version("pyro-sparse"),
         "python": platform.python_version(),
