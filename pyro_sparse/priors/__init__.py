@@ -7,6 +7,7 @@ from .ard_normal import ARDNormal
 from .base import Prior
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .laplace import Laplace
+from .regression import SSLRegression, ssl_regression
 from .spike_slab import SpikeSlabPrior
 from .spike_slab_lasso import SpikeSlabLasso
 from .spike_slab_normal import SpikeSlabNormal
@@ -17,11 +18,13 @@ __all__ = [
     "Laplace",
     "Prior",
     "RegularisedHorseshoe",
+    "SSLRegression",
     "SpikeSlabLasso",
     "SpikeSlabNormal",
     "SpikeSlabPrior",
     "em",
     "get_prior",
+    "ssl_regression",
 ]
 
 _PRIORS: dict[str, type[Prior]] = {
