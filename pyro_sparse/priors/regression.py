@@ -4,8 +4,8 @@ r"""Linear regression under the spike-and-slab lasso, by exact coordinate descen
           - \sum_j \log[\eta\psi_1(\beta_j) + (1-\eta)\psi_0(\beta_j)] - \log \mathrm{Beta}(\eta; a, b)
 
 Given the others, one coefficient is the proximal map of the penalty with step
-:math:`\sigma^2 / \lVert x_j \rVert^2`, solved globally; eta has its M-step after every sweep. Each spike of the
-ladder starts from the last one's mode.
+:math:`\sigma^2 / \lVert x_j \rVert^2`, solved globally; eta has its M-step after every sweep. Each spike of
+the ladder starts from the last one's mode.
 """
 
 from __future__ import annotations
