@@ -14,10 +14,12 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
+from pyro_sparse._recorded import Recorded
+
 __all__ = ["Prior"]
 
 
-class Prior(nn.Module):
+class Prior(Recorded, nn.Module):
     r"""A prior over the weights W of shape (restart, feature, factor).
 
     Only :meth:`distribution` must be written. Hyper-parameters that change during a fit are buffers whose

@@ -81,7 +81,8 @@ def ssl_regression(
     max_sweeps : int
         Limit per level of the ladder.
     tol : float
-        A level ends when a sweep moves no coefficient by more than this times the largest (at least one).
+        A level ends when a sweep moves no coefficient by more than this times the largest (at least one);
+        never below 8 machine epsilons.
 
     Returns
     -------
@@ -125,7 +126,7 @@ def ssl_regression(
     coef = torch.zeros_like(moment) if start is None else start.to(moment).expand_as(moment).clone()
     share = moment.new_full((*moment.shape[:-1], 1), eta)
     step = sigma**2 / square
-    sweeps, converged = 0, False
+    sweeps, converged, tol = 0, False, max(tol, 8 * torch.finfo(moment.dtype).eps)
     for lambda0 in ladder:
         for _ in range(max_sweeps):
             before = coef.clone()

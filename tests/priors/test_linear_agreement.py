@@ -1,8 +1,8 @@
 """Linear regression: the solver against a coordinate descent written from the paper, on 20 random problems.
 
-The reference works on residuals, one problem and one coefficient at a time, in plain numpy. It decides on zero
-by the threshold Delta = inf_t [x'x t / 2 + pen(t) / t] and then iterates the fixed point of Rockova and George
-(2018). The solver compares the two branches of the proximal map, found by Newton's method, for all at once.
+The reference works on residuals, one problem and one coefficient at a time, in plain numpy. It decides on
+zero by the threshold Delta = inf_t [x'x t / 2 + pen(t) / t] and then iterates the fixed point of Rockova and
+George (2018). The solver compares the two branches of the proximal map, found by Newton's method.
 """
 
 from __future__ import annotations
