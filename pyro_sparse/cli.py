@@ -1,8 +1,8 @@
 """The command line: a table in, a folder with the fit, its edges and a report out.
 
 Every command prints for people, or with `--json` one JSON object on standard output; all else goes to
-standard error. Exit codes: 0 done, 2 bad input (the message says how to mend it), 3 done but the fit has
-warnings, 130 interrupted (what there is has been saved).
+standard error. Exit codes: 0 done, 2 bad input (the message says how to mend it), 3 done but not one edge was
+kept, 130 interrupted (what there is has been saved).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-WARNED, BAD_INPUT, INTERRUPTED = 3, 2, 130
+NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -397,12 +397,12 @@ def _finish(result: Fit, frame: pd.DataFrame, out: Path, fdr: float, seconds: fl
         say(f"warning: {warning}")
     if _interrupted(result):
         raise typer.Exit(INTERRUPTED)
-    if result.warnings:
-        raise typer.Exit(WARNED)
+    if kept.empty:
+        raise typer.Exit(NOTHING_FOUND)
 
 
 def _interrupted(result: Fit) -> bool:
-    return bool(result.settings.get("interrupted"))
+    return any(warning.startswith("interrupted") for warning in result.warnings)
 
 
 def _split(values: list[str] | None) -> list[str] | None:

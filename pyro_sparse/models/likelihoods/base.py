@@ -16,10 +16,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
+from ..._recorded import Recorded
+
 __all__ = ["Likelihood"]
 
 
-class Likelihood(nn.Module):
+class Likelihood(Recorded, nn.Module):
     r"""Base class: what the models, the fit and the results ask of a likelihood.
 
     Attributes
@@ -70,6 +72,13 @@ class Likelihood(nn.Module):
 
     def calibrate(self, x: Any, mask: Any = None) -> None:
         """Remember what later tables must be measured by (counts: typical row total); default nothing."""
+
+    def calibrate(self, x: Any, mask: Any = None) -> None:
+        """Remember of the training table what later tables are measured by; default nothing."""
+
+    def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
+        """What the encoder reads of data (N, G) with NaN for missing cells, before z-scoring; default the data."""
+        return x
 
     def start_noise(self, residual_sd: Tensor) -> None:
         """Begin at noise (R, 1, G) guessed from a rough fit, on the model's scale; default nothing."""

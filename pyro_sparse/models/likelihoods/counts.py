@@ -97,6 +97,11 @@ class _Counts(Likelihood):
         at_risk = seen.sum(0) if exposure is None else (seen * torch.as_tensor(exposure)).sum(0)
         return in_kind(torch.log((cells.sum(0) + 0.5) / (at_risk + 1.0)), x)
 
+    def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
+        """``log1p`` of the counts divided by the row's size factor."""
+        size = _Counts.default_exposure(self, x) if exposure is None else exposure
+        return torch.log1p(x / size)
+
     def gaussianise(self, x: Any, mask: Any = None, exposure: Any = None) -> Any:
         """``log1p`` of the counts divided by the row's size factor, z-scored; missing cells 0."""
         exposure = self.default_exposure(x, mask) if exposure is None else exposure
@@ -210,6 +215,9 @@ class Multinomial(_Counts):
     def start(self, x: Any, mask: Any = None) -> Any:
         start = super().start(x, mask)
         return start - start.mean()  # softmax does not see a common shift
+
+    def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
+        return super().encoder_view(x)
 
     def gaussianise(self, x: Any, mask: Any = None, exposure: Any = None) -> Any:
         return super().gaussianise(x, mask, _Counts.default_exposure(self, x, mask))

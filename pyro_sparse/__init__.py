@@ -1,0 +1,34 @@
+"""pyro_sparse: sparse, identifiable latent-variable models on Pyro, and how sure one may be of each edge."""
+
+from __future__ import annotations
+
+from . import datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
+from .inference import Fit, Schedule, fit, load
+from .plots import plot_agreement, plot_edges, plot_elbo, plot_forest, plot_graph, plot_predictive
+from .posterior import edge_prob, summary
+from .report import report
+
+__all__ = [
+    "Fit",
+    "Schedule",
+    "datasets",
+    "distributions",
+    "edge_prob",
+    "fit",
+    "graphs",
+    "inference",
+    "load",
+    "metrics",
+    "models",
+    "nets",
+    "plot_agreement",
+    "plot_edges",
+    "plot_elbo",
+    "plot_forest",
+    "plot_graph",
+    "plot_predictive",
+    "priors",
+    "report",
+    "summary",
+    "testing",
+]

@@ -1,0 +1,86 @@
+"""Objects that remember how they were made, so that a saved fit can make them again from plain JSON."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+__all__ = ["Recorded", "describe", "rebuild"]
+
+
+class Recorded:
+    """Base class whose subclasses record the arguments of their outermost constructor in ``_arguments``."""
+
+    _arguments: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" not in cls.__dict__:
+            return
+        original = cls.__init__
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **options: Any) -> None:
+            outermost = "_arguments" not in self.__dict__
+            if outermost:
+                bound = signature.bind(self, *args, **options).arguments
+                flat = {k: v for k, v in bound.items() if k != "self"}
+                for name, parameter in signature.parameters.items():
+                    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                        flat.update(flat.pop(name, {}))
+                self.__dict__["_arguments"] = flat
+            original(self, *args, **options)
+
+        cls.__init__ = init  # type: ignore[method-assign]
+
+
+def describe(thing: Any) -> Any:
+    """Plain JSON for a recorded object and the recorded objects among its arguments.
+
+    Raises
+    ------
+    TypeError
+        An argument is neither plain nor recorded.
+    """
+    if isinstance(thing, Recorded):
+        name = f"{type(thing).__module__}:{type(thing).__qualname__}"
+        return {"made": name, "with": {k: describe(v) for k, v in getattr(thing, "_arguments", {}).items()}}
+    if isinstance(thing, dict):
+        return {"items": [[describe(k), describe(v)] for k, v in thing.items()]}
+    if isinstance(thing, (list, tuple, set)):
+        return [describe(v) for v in thing]
+    if thing is None or isinstance(thing, (bool, int, float, str)):
+        return thing
+    if hasattr(thing, "item"):
+        return thing.item()
+    raise TypeError(f"cannot describe a {type(thing).__name__} in JSON; pass the model to load() instead")
+
+
+def rebuild(text: Any) -> Any:
+    """Make again what `describe` described; only classes of this package.
+
+    Raises
+    ------
+    ValueError
+        The class belongs to another package: pass the object itself instead.
+    """
+    if isinstance(text, list):
+        return [rebuild(v) for v in text]
+    if not isinstance(text, dict):
+        return text
+    if "items" in text:
+        return {(tuple(k) if isinstance(k := rebuild(a), list) else k): rebuild(b) for a, b in text["items"]}
+    module, _, name = text["made"].partition(":")
+    if not module.startswith("pyro_sparse."):
+        raise ValueError(
+            f"load: the file was made with {name} of {module!r}, which is not part of pyro_sparse; "
+            "pass model=, a model made the same way"
+        )
+    import importlib
+
+    found = getattr(importlib.import_module(module), name)
+    if not (isinstance(found, type) and issubclass(found, Recorded)):
+        raise ValueError(f"load: {text['made']!r} is not a model, prior or likelihood")
+    return found(**{k: rebuild(v) for k, v in text["with"].items()})

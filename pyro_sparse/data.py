@@ -1,0 +1,314 @@
+"""From what a caller has (array, DataFrame, scipy.sparse, AnnData) to what the loop reads: `Table` and `Batch`.
+
+A `Table` knows its names, which cells are missing, and how it was standardised, and can undo it.
+Every complaint about input data that does not depend on the likelihood is made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+__all__ = ["Batch", "Table", "as_table", "read_array"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of a table on the device.
+
+    Attributes
+    ----------
+    x : Tensor (row, feature)
+        Values, missing cells 0.
+    inputs : Tensor (row, feature)
+        What the encoder reads: `x`, or for counts their standardised logarithm.
+    mask : Tensor (row, feature) of bool, or None
+        True where the cell was seen; None when all were.
+    exposure : Tensor (row, 1) or None
+        Size factor or total count of each row.
+    total : int
+        Number of rows in the full data: the plate scales the minibatch by ``total / len(x)``.
+    """
+
+    x: Tensor
+    inputs: Tensor
+    mask: Tensor | None
+    exposure: Tensor | None
+    total: int
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def rows(self, index: Tensor) -> Batch:
+        """The minibatch with these rows, still scaled to `total`."""
+        return replace(
+            self,
+            x=self.x[index],
+            inputs=self.inputs[index],
+            mask=None if self.mask is None else self.mask[index],
+            exposure=None if self.exposure is None else self.exposure[index],
+        )
+
+    def whole(self) -> Batch:
+        """The same rows seen as a data set of their own (no scaling up)."""
+        return replace(self, total=len(self))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A numeric table in model units, with the way back to the caller's units.
+
+    Attributes
+    ----------
+    x, inputs : ndarray (row, feature), missing cells 0
+        Values, and what the encoder reads of them (z-scored, for counts their logarithm).
+    mask : ndarray of bool (row, feature) or None
+    exposure : ndarray (row, 1) or None
+    centre, scale : ndarray (feature,)
+        ``x = (original - centre) / scale``.
+    input_centre, input_scale : ndarray (feature,)
+        The same for `inputs`.
+    feature_names, sample_names : list of str
+    """
+
+    x: np.ndarray
+    inputs: np.ndarray
+    mask: np.ndarray | None
+    exposure: np.ndarray | None
+    centre: np.ndarray
+    scale: np.ndarray
+    input_centre: np.ndarray
+    input_scale: np.ndarray
+    feature_names: list[str]
+    sample_names: list[str]
+
+    def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
+        """All rows as tensors."""
+        return Batch(
+            x=torch.as_tensor(self.x, dtype=dtype, device=device),
+            inputs=torch.as_tensor(self.inputs, dtype=dtype, device=device),
+            mask=None if self.mask is None else torch.as_tensor(self.mask, device=device),
+            exposure=None
+            if self.exposure is None
+            else torch.as_tensor(self.exposure, dtype=dtype, device=device),
+            total=len(self.x),
+        )
+
+    def rows(self, index: np.ndarray) -> Table:
+        """The table with these rows only."""
+        return replace(
+            self,
+            x=self.x[index],
+            inputs=self.inputs[index],
+            mask=None if self.mask is None else self.mask[index],
+            exposure=None if self.exposure is None else self.exposure[index],
+            sample_names=[self.sample_names[i] for i in index],
+        )
+
+
+def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None, list[str] | None]:
+    """Any supported container as a float64 array (row, feature), its feature names and its row names (or None).
+
+    Raises
+    ------
+    TypeError
+        Text, dates or ragged rows.
+    ValueError
+        Not two-dimensional.
+    """
+    features: list[str] | None = None
+    samples: list[str] | None = None
+    if hasattr(data, "var_names") and hasattr(data, "obs_names") and hasattr(data, "X"):  # AnnData
+        features, samples, data = [str(v) for v in data.var_names], [str(v) for v in data.obs_names], data.X
+    elif isinstance(data, pd.DataFrame):
+        features, samples = [str(c) for c in data.columns], [str(i) for i in data.index]
+        text = [str(c) for c, kind in zip(data.columns, data.dtypes, strict=True) if not _is_number(kind)]
+        if text:
+            raise TypeError(
+                f"{name}: column {text[0]!r} holds {data[data.columns[features.index(text[0])]].dtype}, wanted numbers "
+                f"({len(text)} such column(s)); drop or encode them first"
+            )
+        data = data.to_numpy(dtype=float, na_value=np.nan)
+    if sp.issparse(data):
+        data = data.toarray()
+    if isinstance(data, Tensor):
+        data = data.detach().cpu().numpy()
+    try:
+        array = np.asarray(data, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name}: cannot be read as numbers ({error}); wanted a numeric table of rows and features"
+        ) from error
+    if array.ndim != 2:
+        raise ValueError(f"{name}: has {array.ndim} dimension(s), shape {array.shape}; wanted (row, feature)")
+    return array, features, samples
+
+
+def as_table(
+    data: Any,
+    *,
+    likelihood: Any,
+    standardise: bool = True,
+    mask: Any = None,
+    exposure: Any = None,
+    feature_names: list[str] | None = None,
+    like: Table | None = None,
+) -> Table:
+    """Check a caller's data and bring it to model units.
+
+    Parameters
+    ----------
+    data : array_like (row, feature), DataFrame, scipy.sparse matrix or AnnData
+        NaN marks a missing cell.
+    likelihood : Likelihood
+        Its `check` has the last word on values; its `standardise` says whether columns are z-scored.
+    standardise : bool
+        False leaves columns as they are, whatever the likelihood.
+    mask : array_like of bool (row, feature), optional
+        True where a cell was seen (in addition to NaN).
+    exposure : array_like (row,), optional
+        Size factors of counts.
+    feature_names : list of str, optional
+        Names for an array without any.
+    like : Table, optional
+        Use this table's centre, scale and features (new rows for a fitted model).
+
+    Raises
+    ------
+    ValueError, TypeError
+        Names the argument, what was seen, what is wanted and the mend.
+    """
+    x, names, samples = read_array(data)
+    n_rows, n_features = x.shape
+    if like is not None:
+        names = _match_features(n_features, names, like)
+        if data is not None and isinstance(data, pd.DataFrame) and names != like.feature_names:
+            x = x[:, [names.index(f) for f in like.feature_names]]
+        names = like.feature_names
+    else:
+        names = (
+            list(feature_names)
+            if feature_names is not None
+            else names or [f"x{j + 1}" for j in range(n_features)]
+        )
+    if n_rows == 0:
+        raise ValueError(f"X: has no rows, shape {x.shape}; wanted at least {1 if like is not None else 10}")
+    if len(names) != n_features:
+        raise ValueError(
+            f"feature_names: has {len(names)} names, X has {n_features} columns; give one per column"
+        )
+    repeated = sorted({n for n in names if names.count(n) > 1})
+    if repeated:
+        raise ValueError(
+            f"feature_names: {repeated[0]!r} occurs {names.count(repeated[0])} times; rename columns to be unique"
+        )
+    infinite = np.isinf(x)
+    if infinite.any():
+        i, j = np.argwhere(infinite)[0]
+        raise ValueError(
+            f"X: column {names[j]!r} has {x[i, j]} in row {i}; wanted finite numbers (use NaN for a missing cell)"
+        )
+    seen = ~np.isnan(x)
+    if mask is not None:
+        extra = np.asarray(mask, dtype=bool)
+        if extra.shape != x.shape:
+            raise ValueError(
+                f"mask: has shape {extra.shape}, X has {x.shape}; give one entry per cell, True where seen"
+            )
+        seen &= extra
+    if like is None:
+        _check_columns(x, seen, names, n_rows)
+    likelihood.check(np.where(seen, x, np.nan), names)
+    observed = np.where(seen, x, np.nan)
+    if like is None:
+        likelihood.calibrate(torch.as_tensor(observed))
+    size = None
+    if exposure is not None:
+        size = np.asarray(exposure, dtype=float).reshape(-1, 1)
+        if len(size) != n_rows or not (np.isfinite(size).all() and (size > 0).all()):
+            raise ValueError(
+                f"exposure: has shape {np.shape(exposure)} for {n_rows} rows, wanted one positive number per row"
+            )
+    elif likelihood.uses_exposure:
+        found = likelihood.default_exposure(torch.as_tensor(observed))
+        size = None if found is None else found.numpy()
+    raw = likelihood.encoder_view(
+        torch.as_tensor(observed), None if size is None else torch.as_tensor(size)
+    ).numpy()
+    if like is not None:
+        centre, scale, input_centre, input_scale = (
+            like.centre,
+            like.scale,
+            like.input_centre,
+            like.input_scale,
+        )
+    else:
+        centre, scale = np.zeros(n_features), np.ones(n_features)
+        if standardise and likelihood.standardise:
+            centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
+        input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
+        if likelihood.standardise:
+            input_centre, input_scale = centre, scale
+    return Table(
+        x=np.where(seen, (x - centre) / scale, 0.0),
+        inputs=np.where(seen, (raw - input_centre) / input_scale, 0.0),
+        mask=None if seen.all() else seen,
+        exposure=size,
+        centre=centre,
+        scale=scale,
+        input_centre=input_centre,
+        input_scale=input_scale,
+        feature_names=names,
+        sample_names=samples or [str(i) for i in range(n_rows)],
+    )
+
+
+def _is_number(kind: Any) -> bool:
+    return pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind)
+
+
+def _match_features(n_features: int, names: list[str] | None, like: Table) -> list[str]:
+    wanted = like.feature_names
+    if n_features != len(wanted):
+        raise ValueError(
+            f"X: has {n_features} feature(s), the model was fitted to {len(wanted)} ({wanted[0]!r} … {wanted[-1]!r}); "
+            "give the same columns"
+        )
+    if names is not None and set(names) != set(wanted):
+        missing = [f for f in wanted if f not in names]
+        if any(f in names for f in wanted):
+            raise ValueError(
+                f"X: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of the fit"
+            )
+        return wanted
+    return names or wanted
+
+
+def _check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int) -> None:
+    if x.shape[1] < 2:
+        raise ValueError(
+            f"X: has {x.shape[1]} column(s); wanted at least 2 features to find a factor they share"
+        )
+    if n_rows < 10:
+        raise ValueError(f"X: has {n_rows} row(s), wanted at least 10 to learn from")
+    empty = ~seen.any(0)
+    if empty.any():
+        raise ValueError(f"X: column {names[int(empty.argmax())]!r} has no observed value; drop it")
+    observed = np.where(seen, x, np.nan)
+    constant = np.nanmax(observed, 0) == np.nanmin(observed, 0)
+    if constant.any():
+        j = int(constant.argmax())
+        raise ValueError(
+            f"X: column {names[j]!r} is constant at {np.nanmax(observed[:, j]):g}; it says nothing of the factors, drop it"
+        )
+    hollow = ~seen.any(1)
+    if hollow.any():
+        raise ValueError(
+            f"X: row {int(hollow.argmax())} has no observed value ({int(hollow.sum())} such row(s)); drop it"
+        )

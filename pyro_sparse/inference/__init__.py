@@ -1,0 +1,9 @@
+"""Inference: the training loop, data-driven starts, restarts, checkpoints, and what turns a fit into edges."""
+
+from __future__ import annotations
+
+from .fit import fit
+from .result import Fit, load
+from .schedule import Schedule
+
+__all__ = ["Fit", "Schedule", "fit", "load"]

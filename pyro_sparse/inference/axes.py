@@ -1,0 +1,105 @@
+r"""Sparse axes of a space: the linear map of the latent in which a loading matrix has the most zeros.
+
+A dense fit finds the right space and leaves the axes free; sparsity finds them. `varimax` is the simplest case
+(an orthogonal map, fourth moments). `oblique` allows correlated factors and counts zeros directly,
+
+.. math:: \min_T \sum_{jk} \frac{\lambda_{jk}^2}{\lambda_{jk}^2 + \epsilon}, \qquad
+          \Lambda = A (T^{-1})^\top, \quad \mathrm{diag}(T^\top T) = 1,
+
+with :math:`\epsilon` falling to a small value and all random starts in one batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+__all__ = ["oblique", "varimax"]
+
+
+def varimax(loadings: np.ndarray, max_iter: int = 500, tol: float = 1e-8) -> np.ndarray:
+    r"""Orthogonal rotation that maximises the variance of squared loadings (Kaiser 1958).
+
+    Parameters
+    ----------
+    loadings : ndarray (feature, factor)
+
+    Returns
+    -------
+    ndarray (factor, factor)
+        Rotation T; the rotated loadings are ``loadings @ T``.
+    """
+    rotation = np.eye(loadings.shape[1])
+    previous = 0.0
+    for _ in range(max_iter):
+        rotated = loadings @ rotation
+        u, s, vt = np.linalg.svd(loadings.T @ (rotated**3 - rotated * (rotated**2).mean(0)))
+        rotation = u @ vt
+        if s.sum() < previous * (1 + tol):
+            break
+        previous = float(s.sum())
+    return rotation
+
+
+def oblique(
+    loadings: np.ndarray,
+    n_starts: int = 8,
+    steps: int = 300,
+    epsilon: tuple[float, float] = (0.3, 0.1),
+    max_correlation: float = 0.95,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Oblique rotation with the fewest sizeable loadings.
+
+    Parameters
+    ----------
+    loadings : ndarray (feature, factor)
+        Of orthogonal, unit-variance factors.
+    n_starts : int
+        Varimax, and random rotations of it, optimised in one batch.
+    epsilon : (float, float)
+        First and last value of the smoothing constant.
+    max_correlation : float
+        Solutions with two factors more correlated than this are discarded (they are one factor twice).
+
+    Returns
+    -------
+    loadings : ndarray (feature, factor)
+    correlation : ndarray (factor, factor)
+        Of the rotated factors, unit diagonal.
+    """
+    n_factors = loadings.shape[1]
+    start = varimax(loadings)
+    if n_factors == 1:
+        return loadings.copy(), np.eye(1)
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(n_starts, n_factors, n_factors, generator=generator, dtype=torch.float64)
+    spread = torch.linspace(0, 1.0, n_starts, dtype=torch.float64).reshape(-1, 1, 1)
+    turn = (torch.as_tensor(start) + spread * noise).requires_grad_()
+    a = torch.as_tensor(loadings, dtype=torch.float64)
+    optimiser = torch.optim.Adam([turn], lr=0.05)
+
+    def rotated() -> tuple[torch.Tensor, torch.Tensor]:
+        unit = turn / turn.norm(dim=1, keepdim=True)
+        return torch.linalg.solve(unit, a.mT.expand(n_starts, -1, -1)).mT, unit
+
+    for step in range(steps):
+        small = epsilon[0] * (epsilon[1] / epsilon[0]) ** (step / (steps - 1))
+        for group in optimiser.param_groups:
+            group["lr"] = 0.05 * (1 - step / steps) + 1e-3
+        found, unit = rotated()
+        cost = (found**2 / (found**2 + small)).sum((1, 2))
+        barrier = -torch.logdet(unit.mT @ unit + 1e-9 * torch.eye(n_factors, dtype=torch.float64))
+        optimiser.zero_grad()
+        (cost + 0.1 * barrier).sum().backward()
+        optimiser.step()
+    with torch.no_grad():
+        found, unit = rotated()
+        cost = (found**2 / (found**2 + epsilon[1])).sum((1, 2))
+        correlation = unit.mT @ unit
+        worst = (correlation - torch.eye(n_factors, dtype=torch.float64)).abs().amax((1, 2))
+        cost = torch.where(worst < max_correlation, cost, torch.full_like(cost, torch.inf))
+        best = int(cost.argmin())
+        if not torch.isfinite(cost[best]):
+            return loadings @ start, np.eye(n_factors)
+        return found[best].numpy(), correlation[best].numpy()

@@ -1,0 +1,72 @@
+"""Checkpoints and saved fits: tensors and one JSON text in a file that loads with ``weights_only=True``.
+
+Nothing is unpickled that was not written here as a tensor, a number or a string. A file states its format, the
+package's version and a fingerprint of the model, so that a stale or foreign one is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["fingerprint", "read", "write"]
+
+FORMAT = 1
+
+
+def fingerprint(model: Any, settings: dict[str, Any]) -> str:
+    """JSON text of what must agree for a checkpoint to fit a model."""
+    shape = {
+        "model": type(model).__name__,
+        "n_features": model.n_features,
+        "n_factors": model.n_factors,
+        "likelihood": model.likelihood.name,
+        "prior": type(getattr(model, "prior", None)).__name__,
+        "decoder": getattr(model, "decoder_kind", ""),
+        "hidden": getattr(model, "hidden", 0),
+        "encoder_hidden": model.encoder_hidden,
+    }
+    return json.dumps({**shape, **settings}, sort_keys=True)
+
+
+def write(path: str | os.PathLike[str], kind: str, meta: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Write atomically: a cut-off run leaves the previous file whole."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    text = json.dumps({"format": FORMAT, "kind": kind, **meta})
+    torch.save({"meta": text, "tensors": tensors}, temporary)
+    os.replace(temporary, path)
+
+
+def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Metadata and tensors of a file written by `write`.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        Absent, not one of ours, of another kind, or of another format.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"checkpoint: no file at {str(path)!r}")
+    try:
+        content = torch.load(path, weights_only=True, map_location="cpu")
+        meta = json.loads(content["meta"])
+        tensors = content["tensors"]
+    except Exception as error:
+        raise ValueError(
+            f"checkpoint: {str(path)!r} is not a pyro_sparse file ({type(error).__name__}); give one written by this package"
+        ) from error
+    if meta.get("format") != FORMAT:
+        raise ValueError(
+            f"checkpoint: {str(path)!r} has format {meta.get('format')}, this version reads {FORMAT}; "
+            "fit again, or use the version that wrote it"
+        )
+    if meta.get("kind") != kind:
+        raise ValueError(f"checkpoint: {str(path)!r} holds a {meta.get('kind')!r}, wanted a {kind!r}")
+    return meta, tensors

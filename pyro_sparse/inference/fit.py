@@ -1,0 +1,374 @@
+"""`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
+
+Check the table, keep some rows aside, set every restart up from its own seed and a data-driven start, train them
+(`loop.py`), choose (`restarts.py`), and hand over to `result.py`. Ctrl-C at any time returns the fit so far.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import warnings as python_warnings
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from ..data import Table, as_table
+from . import checkpoint as files
+from .elbo import rowwise_elbo
+from .loop import Run
+from .restarts import best_restart, child_seeds, group_sizes, join
+from .result import Fit
+from .schedule import Schedule
+from .start import cap_grid, find_start
+
+__all__ = ["fit"]
+
+_BUSY = threading.Lock()
+
+
+def fit(
+    model: Any,
+    X: Any,
+    *,
+    restarts: int = 8,
+    seed: int = 0,
+    schedule: Schedule | None = None,
+    holdout: float = 0.1,
+    mask: Any = None,
+    exposure: Any = None,
+    feature_names: Sequence[str] | None = None,
+    standardise: bool = True,
+    caps: Sequence[int] | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 250,
+    device: str = "cpu",
+    dtype: str | torch.dtype = "float32",
+    **settings: Any,
+) -> Fit:
+    r"""Fit a model to a table: several restarts in one pass, the best chosen on rows kept aside.
+
+    .. math:: \max_{\theta, \phi, W}\; \sum_i \big( E_q[\log p(x_i|z_i,W)] - KL(q(z_i|x_i) \| p(z_i)) \big)
+              + \log p(W)
+
+    One nat is one nat: the minibatch is scaled to all rows, the prior to none.
+
+    Parameters
+    ----------
+    model : FactorModel
+        For instance `SparseDecoder(n_features, n_factors)`; its parameters are made anew.
+    X : array_like (row, feature), DataFrame, scipy.sparse matrix or AnnData
+        NaN marks a missing cell.
+    restarts : int
+        Starts. Each begins with its own number of factors, from K down to 1 and again.
+    seed : int
+        All randomness follows from it; the same seed gives the same bits on the same machine.
+    schedule : Schedule, optional
+        Settings of the loop; single ones can be given by name in `settings`.
+    holdout : float
+        Share of rows kept aside for choosing a restart, in [0, 1).
+    mask : array_like of bool (row, feature), optional
+        True where a cell was seen, beside NaN.
+    exposure : array_like (row,), optional
+        Size factors of counts.
+    feature_names : sequence of str, optional
+        Names for an array.
+    standardise : bool
+        z-score the columns (normal likelihood only); results come back in the caller's units.
+    caps : sequence of int, optional
+        Number of factors each restart begins with; default a neutral grid.
+    progress : bool
+        Show a progress bar with the ELBO and the number of edges.
+    checkpoint : path, optional
+        Written every `checkpoint_every` steps; if the file exists the fit resumes from it, bit for bit.
+    device, dtype : str
+        Where and in which precision to compute.
+    **settings
+        Any field of `Schedule`: ``steps=3000``, ``batch_size=200``, ``learning_rate=…``.
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    ValueError, TypeError
+        Bad data or settings; the message names the argument, what was seen, what is wanted and the mend.
+    RuntimeError
+        Another fit is running in a thread of this process (Pyro's handlers are not thread-safe).
+
+    Examples
+    --------
+    >>> import pyro_sparse as ps
+    >>> data = ps.datasets.sim1(n=200, seed=1)
+    >>> result = ps.fit(ps.models.SparseDecoder(7, 2), data.x, restarts=2, steps=60, progress=False)
+    >>> result.weights.shape
+    (2, 7, 2)
+    """
+    schedule = _schedule(schedule, settings)
+    _check_arguments(model, restarts, holdout, caps)
+    if not _BUSY.acquire(blocking=False):
+        raise RuntimeError(
+            "fit: another fit is running in this process; Pyro is not thread-safe, so run fits one after the other, "
+            "or in processes (joblib with loky)"
+        )
+    try:
+        with _quiet_randomness():
+            names = None if feature_names is None else [str(n) for n in feature_names]
+            table = as_table(
+                X,
+                likelihood=model.likelihood,
+                standardise=standardise,
+                mask=mask,
+                exposure=exposure,
+                feature_names=names,
+            )
+            if table.x.shape[1] != model.n_features:
+                raise ValueError(
+                    f"X: has {table.x.shape[1]} column(s), the model was made for n_features={model.n_features}; "
+                    "make the model for this table"
+                )
+            return _fit(
+                model, table, restarts, int(seed), schedule, holdout, caps, progress, checkpoint, checkpoint_every,
+                device, getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+            )  # fmt: skip
+    finally:
+        _BUSY.release()
+
+
+def _fit(
+    model: Any,
+    table: Table,
+    n_restarts: int,
+    seed: int,
+    schedule: Schedule,
+    holdout: float,
+    caps: Sequence[int] | None,
+    progress: bool,
+    checkpoint: str | os.PathLike[str] | None,
+    checkpoint_every: int,
+    device: str,
+    dtype: torch.dtype,
+) -> Fit:
+    n_rows = len(table.x)
+    aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[: int(round(holdout * n_rows))])
+    kept = np.setdiff1d(np.arange(n_rows), aside)
+    train = table.rows(kept).batch(device, dtype)
+    heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
+    grid = np.asarray(caps if caps is not None else cap_grid(model.n_factors, n_restarts))
+    seeds = child_seeds(seed, n_restarts)
+    sizes = group_sizes(model, n_restarts, schedule.batch_size)
+    setup = {
+        "n_samples": train.total,
+        "missing": table.mask is not None,
+        "feature_names": table.feature_names,
+    }
+    starts: dict[int, Any] = {}
+    seen = None if table.mask is None else table.mask[kept]
+    for cap in sorted(set(grid.tolist())):
+        starts[cap] = find_start(table.inputs[kept], seen, cap)
+
+    print_ = files.fingerprint(
+        model, {"seed": seed, "restarts": n_restarts, **schedule.as_dict(), "rows": n_rows}
+    )
+    finished, resumed = _read_checkpoint(checkpoint, print_)
+    notes: list[str] = []
+    parts, history, at, interrupted = [], [], 0, False
+    bar = tqdm(total=schedule.steps * len(sizes), disable=not progress, unit="step", mininterval=0.5)
+    for number, size in enumerate(sizes):
+        part = copy.deepcopy(model)
+        torch.manual_seed(seeds[at])
+        part.setup(size, **setup)
+        part.to(device=device, dtype=dtype)
+        _start(part, [starts[int(c)] for c in grid[at : at + size]], table, kept, device, dtype)
+        run = Run(part, train, heldout, schedule, first_restart=at)
+        if number < len(finished):
+            run.load(finished[number])
+        elif resumed is not None and number == len(finished):
+            run.load(resumed)
+        bar.update(run.step)
+        if number >= len(finished):
+            report = _reporter(bar, checkpoint, checkpoint_every, print_, finished)
+            try:
+                run.finish(report)
+            except KeyboardInterrupt:
+                interrupted = True
+                done = at + size
+                notes.append(
+                    f"interrupted at step {run.step} of {schedule.steps} (restarts {at} to {done - 1}); this is the fit so far"
+                )
+        parts.append(part)
+        history.extend(run.history)
+        at += size
+        if checkpoint is not None:
+            finished.append(copy.deepcopy(run.state()))
+            _write_checkpoint(checkpoint, print_, finished, None)
+        if interrupted:
+            break
+    bar.close()
+    n_restarts = at
+    whole = model
+    torch.manual_seed(seeds[0])
+    whole.setup(n_restarts, **setup)
+    whole.to(device=device, dtype=dtype)
+    join(parts, whole)
+    whole.kl_weight = 1.0
+    whole.eval()
+    torch.manual_seed(seeds[0])
+    train_rows = rowwise_elbo(whole, train, n_draws=4).cpu().numpy()
+    held_rows = rowwise_elbo(whole, heldout, n_draws=8).cpu().numpy() if heldout is not None else None
+    edges, active = _sizes(whole)
+    best = best_restart(train_rows if held_rows is None else held_rows, active, edges)
+    notes.extend(_warnings(whole, best, active, train_rows if held_rows is None else held_rows, train.total))
+    frame = pd.DataFrame(history, columns=["step", "restart", "elbo", "heldout_elbo", "edges", "stage"])
+    record = {
+        "model": type(model).__name__,
+        "likelihood": model.likelihood.name,
+        "prior": type(getattr(model, "prior", None)).__name__,
+        "n_factors": model.n_factors,
+        "restarts": n_restarts,
+        "caps": [int(c) for c in grid[:n_restarts]],
+        "seed": seed,
+        "holdout": holdout,
+        "rows": n_rows,
+        "device": device,
+        "dtype": str(dtype).removeprefix("torch."),
+        **schedule.as_dict(),
+    }
+    return Fit.build(
+        whole,
+        table,
+        train=train,
+        best=best,
+        elbo=train_rows.mean(1),
+        heldout_elbo=np.full(n_restarts, np.nan) if held_rows is None else held_rows.mean(1),
+        history=frame,
+        settings=record,
+        notes=notes,
+    )
+
+
+def _schedule(schedule: Schedule | None, settings: dict[str, Any]) -> Schedule:
+    unknown = sorted(set(settings) - set(Schedule.names()))
+    if unknown:
+        raise TypeError(
+            f"fit: unknown setting {unknown[0]!r}; wanted an argument of fit or one of {Schedule.names()}"
+        )
+    return replace(schedule or Schedule(), **settings)
+
+
+def _check_arguments(model: Any, restarts: int, holdout: float, caps: Sequence[int] | None) -> None:
+    for method in ("setup", "model", "guide", "encode", "decode"):
+        if not hasattr(model, method):
+            raise TypeError(
+                f"model: {type(model).__name__} has no {method!r}; wanted a FactorModel such as SparseDecoder"
+            )
+    if int(restarts) != restarts or restarts < 1:
+        raise ValueError(f"restarts: got {restarts!r}, wanted a whole number of at least 1")
+    if not 0 <= holdout < 1:
+        raise ValueError(f"holdout: got {holdout!r}, wanted a share of rows in [0, 1)")
+    if caps is not None and (len(caps) != restarts or min(caps) < 1 or max(caps) > model.n_factors):
+        raise ValueError(
+            f"caps: got {list(caps)}, wanted one number per restart ({restarts}), each from 1 to n_factors={model.n_factors}"
+        )
+
+
+@contextmanager
+def _quiet_randomness():
+    """Leave the caller's random state and Pyro's settings as they were."""
+    with torch.random.fork_rng(devices=[]), python_warnings.catch_warnings():
+        yield
+
+
+def _start(
+    part: Any, starts: list[Any], table: Table, kept: np.ndarray, device: str, dtype: torch.dtype
+) -> None:
+    """Write the guesses, widened to K factors, into a group of restarts."""
+
+    def stack(name: str) -> torch.Tensor:
+        arrays = [getattr(s, name) for s in starts]
+        wide = [a if a.ndim == 1 else np.pad(a, ((0, 0), (0, part.n_factors - a.shape[1]))) for a in arrays]
+        return torch.as_tensor(np.stack(wide), dtype=dtype, device=device)
+
+    observed = table.x[kept] if table.mask is None else np.where(table.mask[kept], table.x[kept], np.nan)
+    intercept = torch.as_tensor(part.likelihood.start(torch.as_tensor(observed)), dtype=dtype, device=device)
+    part.start(
+        scores=stack("scores"),
+        maps=stack("maps"),
+        loadings=stack("loadings"),
+        intercept=intercept,
+        residual_sd=stack("residual_sd").unsqueeze(1),
+    )
+
+
+def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Edges and active factors of each restart."""
+    weights = getattr(model, "weights", None)
+    if weights is None:
+        full = np.full(model.n_restarts, model.n_factors)
+        return full * model.n_features, full
+    present = (weights != 0).cpu().numpy()
+    return present.sum((1, 2)), present.any(1).sum(1)
+
+
+def _warnings(model: Any, best: int, active: np.ndarray, rows: np.ndarray, n_train: int) -> list[str]:
+    notes = []
+    if active[best] == 0:
+        notes.append(
+            "the best restart has no edge: the data support no shared factor, or the prior is too strong"
+        )
+    elif (
+        active[best] == model.n_factors
+        and model.n_factors > 1
+        and getattr(model, "weights", None) is not None
+    ):
+        notes.append(f"all {model.n_factors} factors are in use; more may be hidden, try a larger n_factors")
+    if len(rows) == 1:
+        notes.append("one restart only: nothing here says whether another start would agree")
+    if n_train < 5 * model.n_features:
+        notes.append(
+            f"{n_train} rows for {model.n_features} features: few rows for so many features, expect missed edges"
+        )
+    return notes
+
+
+def _reporter(
+    bar: tqdm, checkpoint: Any, every: int, print_: str, finished: list[dict[str, Any]]
+) -> Callable[[Run], None]:
+    def report(run: Run) -> None:
+        bar.update(1)
+        if run.step % run.schedule.evaluate_every == 0 and run.history:
+            rows = run.history[-run.model.n_restarts :]
+            top = max(rows, key=lambda row: row["elbo"])
+            bar.set_postfix_str(f"ELBO {top['elbo']:.3f} nats/row, {top['edges']} edges", refresh=False)
+        if checkpoint is not None and run.step % every == 0 and not run.done:
+            _write_checkpoint(checkpoint, print_, finished, run.state())
+
+    return report
+
+
+def _write_checkpoint(
+    path: Any, print_: str, finished: list[dict[str, Any]], under_way: dict[str, Any] | None
+) -> None:
+    files.write(path, "checkpoint", {"fingerprint": print_}, {"finished": finished, "under_way": under_way})
+
+
+def _read_checkpoint(path: Any, print_: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    if path is None or not Path(path).exists():
+        return [], None
+    meta, tensors = files.read(path, "checkpoint")
+    if meta["fingerprint"] != print_:
+        raise ValueError(
+            f"checkpoint: {str(path)!r} belongs to another fit (it says {meta['fingerprint']}, this fit is {print_}); "
+            "remove the file or give another path"
+        )
+    return list(tensors["finished"]), tensors["under_way"]

@@ -1,0 +1,426 @@
+"""`Fit`: what a fit found, in the caller's units and names, with all restarts in one frame.
+
+Arrays are numpy, aligned to the best restart: factors in its order (largest first, unused last), signs turned so that
+they agree. `weights` are standardised loadings, signed, exactly zero where there is no edge; `effects` say how much of
+a feature's variance goes when a factor is shuffled, which is the better answer to "how strong" when the decoder bends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from .._recorded import describe, rebuild
+from ..data import Batch, Table, as_table
+from ..graphs.alignment import align, apply_alignment, orient
+from . import checkpoint as files
+from .elbo import rowwise_elbo
+from .refine import refine
+
+__all__ = ["Fit", "load"]
+
+
+def package_version() -> str:
+    """Installed version, or "0" from a bare checkout."""
+    try:
+        return version("pyro-sparse")
+    except PackageNotFoundError:
+        return "0"
+
+
+@dataclass
+class Fit:
+    """Result of `pyro_sparse.fit`.
+
+    Attributes
+    ----------
+    model : FactorModel
+        Trained, with all restarts along its parameters' leading dimension (in the order they were trained).
+    best : int
+        Number of the chosen restart.
+    feature_names, factor_names, sample_names : list of str
+    weights : ndarray (restart, feature, factor)
+        Signed standardised loadings: sign of the mean slope times the square root of `effects`.
+    effects : ndarray (restart, feature, factor)
+        Share of the feature's variance lost when the factor is shuffled (total effect), in [0, 1].
+    edge_score : ndarray (restart, feature, factor)
+        Spike-and-slab posterior odds at the fitted weight as a number in [0, 1] (p*): a score, not a probability. NaN
+        where the prior has no such odds.
+    eta : ndarray (restart, factor)
+        Inclusion probability of each factor.
+    elbo, heldout_elbo : ndarray (restart,)
+        Nats per row, on the rows trained on and on those kept aside.
+    history : DataFrame
+        step, restart, elbo, heldout_elbo, edges, stage.
+    alignment : dict
+        "permutation" (restart, factor), "sign" (restart, factor), "congruence" (restart, factor).
+    factor_cov : ndarray (factor, factor)
+        Correlation of the best restart's factors.
+    noise_sd : ndarray (feature,) or None
+        In the caller's units.
+    settings : dict
+        JSON-able record of how the fit was made.
+    warnings : list of str
+        What a reader should know before believing it.
+    """
+
+    model: Any
+    table: Table
+    best: int
+    weights: np.ndarray
+    effects: np.ndarray
+    edge_score: np.ndarray
+    eta: np.ndarray
+    elbo: np.ndarray
+    heldout_elbo: np.ndarray
+    history: pd.DataFrame
+    alignment: dict[str, np.ndarray]
+    factor_cov: np.ndarray
+    noise_sd: np.ndarray | None
+    settings: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+
+    # ---- names -------------------------------------------------------------------------------------------------
+    @property
+    def n_restarts(self) -> int:
+        """Number of restarts."""
+        return len(self.weights)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns."""
+        return self.table.feature_names
+
+    @property
+    def sample_names(self) -> list[str]:
+        """Names of the rows."""
+        return self.table.sample_names
+
+    @property
+    def factor_names(self) -> list[str]:
+        """ "factor 1", "factor 2", … with the active factors of the best restart first."""
+        return [f"factor {k + 1}" for k in range(self.weights.shape[-1])]
+
+    # ---- making one --------------------------------------------------------------------------------------------
+    @classmethod
+    def build(
+        cls,
+        model: Any,
+        table: Table,
+        *,
+        train: Batch,
+        best: int,
+        elbo: np.ndarray,
+        heldout_elbo: np.ndarray,
+        history: pd.DataFrame,
+        settings: dict[str, Any],
+        notes: list[str],
+    ) -> Fit:
+        """Summarise a trained model: effects, signs, order, alignment."""
+        effects, slopes = _effects(model, train)
+        present = np.ones_like(effects, dtype=bool)
+        if getattr(model, "weights", None) is not None:
+            present = (model.weights.detach() != 0).cpu().numpy()
+        effects = np.where(present, effects, 0.0)
+        loadings = np.where(present, np.sign(slopes) * np.sqrt(effects), 0.0)
+        score, eta = _scores(model)
+        order = np.argsort(-effects[best].sum(0), kind="stable")
+        pivot = loadings[best][:, order] * orient(loadings[best][:, order])
+        found = align(loadings, pivot=pivot)
+        noise = model.likelihood.noise_sd()
+        cov = model.factor_cov[best].detach().cpu().double().numpy()
+        turn, sign = found.permutation[best], found.sign[best]
+        return cls(
+            model=model,
+            table=table,
+            best=best,
+            weights=apply_alignment(loadings, found) + 0.0,
+            effects=apply_alignment(effects, found, signed=False),
+            edge_score=apply_alignment(score, found, signed=False),
+            eta=apply_alignment(eta, found, signed=False),
+            elbo=elbo,
+            heldout_elbo=heldout_elbo,
+            history=history,
+            alignment={"permutation": found.permutation, "sign": found.sign, "congruence": found.congruence},
+            factor_cov=cov[np.ix_(turn, turn)] * np.outer(sign, sign),
+            noise_sd=None if noise is None else noise[best, 0].detach().cpu().double().numpy() * table.scale,
+            settings={**settings, "version": package_version()},
+            warnings=notes,
+        )
+
+    # ---- using it ----------------------------------------------------------------------------------------------
+    def transform(self, X: Any, refine: bool = True) -> np.ndarray:
+        """Factors of rows: posterior location of the best restart, (row, factor), in the order of `factor_names`.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            NaN marks a missing cell; columns of a DataFrame are found by name.
+        refine : bool
+            Climb each row's ELBO from the encoder's guess.
+        """
+        location, _ = self._posterior(self._batch(X), refine)
+        return self._to_frame(location)
+
+    def predict(self, X: Any, refine: bool = True, n_draws: int = 32, average: bool = True) -> np.ndarray:
+        """Posterior expectation of every cell in the caller's units, (row, feature): missing cells are filled in.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+        refine : bool
+            As in `transform`.
+        n_draws : int
+            Draws of each row's posterior.
+        average : bool
+            Average over the restarts that the held-out rows cannot tell from the best one (by one standard error of
+            the ELBO they would have been chosen alike); False uses the best one only.
+        """
+        batch = self._batch(X)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            location, sd = self._all_posteriors(batch, refine)
+            total = torch.zeros_like(location[..., :1]).expand(-1, -1, self.model.n_features).clone()
+            with torch.no_grad():
+                half = torch.randn(
+                    (max(1, n_draws // 2), *location.shape), dtype=location.dtype, device=location.device
+                )
+                for noise in torch.cat([half, -half]):
+                    f = self.model.decode(location + sd * noise, getattr(self.model, "weights", None))
+                    total += self.model.likelihood.mean(f, batch.exposure) / (2 * len(half))
+        use = self.equals if average else [self.best]
+        mean = total[use].mean(0).cpu().double().numpy()
+        return mean * self.table.scale + self.table.centre
+
+    @property
+    def equals(self) -> list[int]:
+        """Restarts within one nat per hundred rows of the best one's held-out (or training) ELBO, the best included."""
+        score = np.where(np.isfinite(self.heldout_elbo), self.heldout_elbo, self.elbo)
+        return [r for r in range(self.n_restarts) if r == self.best or score[r] >= score[self.best] - 0.05]
+
+    def inverse_transform(self, Z: Any) -> np.ndarray:
+        """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""
+        z = np.asarray(Z, dtype=float)
+        k = self.weights.shape[-1]
+        if z.ndim != 2 or z.shape[1] != k:
+            raise ValueError(f"Z: has shape {z.shape}, wanted (row, {k}), one column per factor")
+        turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
+        own = np.zeros_like(z)
+        own[:, turn] = z * sign
+        like = self.model.factor_cov
+        full = torch.as_tensor(own, dtype=like.dtype, device=like.device).expand(self.n_restarts, *own.shape)
+        with torch.no_grad():
+            mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
+        return mean[self.best].cpu().double().numpy() * self.table.scale + self.table.centre
+
+    def log_likelihood(self, X: Any, n_draws: int = 16) -> np.ndarray:
+        """ELBO of each row under the best restart, (row,), in nats of the caller's units: a lower bound of log p(x)."""
+        batch = self._batch(X)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            rows = rowwise_elbo(self.model, batch, n_draws=n_draws)[self.best].cpu().double().numpy()
+        seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
+        return rows - (seen * np.log(self.table.scale)).sum(1)
+
+    def score(self, X: Any) -> float:
+        """Mean of `log_likelihood`."""
+        return float(self.log_likelihood(X).mean())
+
+    def sample(self, n: int, seed: int = 0) -> np.ndarray:
+        """Simulated rows (n, feature) of the best restart, in the caller's units."""
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            prior = self.model.factor_prior()
+            z = prior.expand((*prior.batch_shape[:-1], n)).sample()
+            exposure = None
+            if self.table.exposure is not None:
+                pick = np.random.default_rng(seed).integers(len(self.table.exposure), size=n)
+                exposure = torch.as_tensor(self.table.exposure[pick], dtype=z.dtype, device=z.device)
+            f = self.model.decode(z, getattr(self.model, "weights", None))
+            x = self.model.likelihood.observation(f, None, exposure).sample()[self.best]
+        return x.cpu().double().numpy() * self.table.scale + self.table.centre
+
+    def edge_posterior(
+        self, method: str = "score", num_draws: int = 500, seed: int = 0, **options: Any
+    ) -> Any:
+        """Edges as an ArviZ object; see `pyro_sparse.inference.edges.edge_posterior`."""
+        from .edges import edge_posterior
+
+        return edge_posterior(self, method=method, num_draws=num_draws, seed=seed, **options)
+
+    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
+        """Table of edges; see `pyro_sparse.summary`."""
+        from ..posterior import summary
+
+        return summary(self.edge_posterior(num_draws=100), fdr=fdr, **options)
+
+    def report(self, path: str | os.PathLike[str], **options: Any) -> Any:
+        """Write an HTML report; see `pyro_sparse.report`."""
+        from ..report import report
+
+        return report(self, path, **options)
+
+    # ---- files -------------------------------------------------------------------------------------------------
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the data to one file that loads with ``weights_only=True``."""
+        arrays = {
+            name: torch.as_tensor(getattr(self, name))
+            for name in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov")
+        }
+        arrays |= {f"alignment.{name}": torch.as_tensor(value) for name, value in self.alignment.items()}
+        for name in ("centre", "scale", "input_centre", "input_scale"):
+            arrays[f"table.{name}"] = torch.as_tensor(getattr(self.table, name))
+        if self.table.exposure is not None:
+            arrays["table.exposure"] = torch.as_tensor(self.table.exposure)
+        if self.noise_sd is not None:
+            arrays["noise_sd"] = torch.as_tensor(self.noise_sd)
+        try:
+            made = describe(self.model)
+        except TypeError:
+            made = None
+        meta = {
+            "version": package_version(),
+            "made": made,
+            "fingerprint": files.fingerprint(self.model, {}),
+            "best": self.best,
+            "n_restarts": self.model.n_restarts,
+            "n_samples": self.model.n_samples,
+            "missing": self.model.missing,
+            "dtype": str(self.model.factor_cov.dtype).removeprefix("torch."),
+            "feature_names": self.feature_names,
+            "sample_names": self.sample_names,
+            "settings": self.settings,
+            "warnings": self.warnings,
+            "history": self.history.to_dict("list"),
+        }
+        files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
+
+    # ---- inside ------------------------------------------------------------------------------------------------
+    def _batch(self, X: Any) -> Batch:
+        table = as_table(X, likelihood=self.model.likelihood, like=self.table)
+        like = self.model.factor_cov
+        return table.batch(like.device, like.dtype)
+
+    def _all_posteriors(self, batch: Batch, climb: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        return refine(self.model, batch, steps=60 if climb else 0)
+
+    def _posterior(self, batch: Batch, climb: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            location, sd = self._all_posteriors(batch, climb)
+        return location[self.best], sd[self.best]
+
+    def _to_frame(self, z: torch.Tensor) -> np.ndarray:
+        turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
+        return z.cpu().double().numpy()[:, turn] * sign
+
+
+def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
+    """Read a fit written by `Fit.save`.
+
+    Parameters
+    ----------
+    path : path
+    model : FactorModel, optional
+        Needed when the model, its prior or its likelihood is a class of your own: made as it was for the fit.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        No such file, not a fit, or of another model or format.
+    """
+    meta, tensors = files.read(path, "fit")
+    if model is None:
+        if meta["made"] is None:
+            raise ValueError(
+                f"load: {str(path)!r} was made with a model of your own; pass model=, made the same way"
+            )
+        model = rebuild(meta["made"])
+    if files.fingerprint(model, {}) != meta["fingerprint"]:
+        raise ValueError(
+            f"load: {str(path)!r} is a fit of {json.loads(meta['fingerprint'])}, model= is "
+            f"{json.loads(files.fingerprint(model, {}))}; pass a model made the same way"
+        )
+    names = meta["feature_names"]
+    with torch.random.fork_rng(devices=[]):
+        model.setup(meta["n_restarts"], meta["n_samples"], meta["missing"], names)
+    model.to(getattr(torch, meta["dtype"]))
+    model.load_state_dict(tensors["model"])
+    model.eval()
+    arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
+    exposure = arrays.get("table.exposure")
+    empty = np.zeros((0, len(names)))
+    table = Table(
+        x=empty,
+        inputs=empty,
+        mask=None,
+        exposure=exposure,
+        centre=arrays["table.centre"],
+        scale=arrays["table.scale"],
+        input_centre=arrays["table.input_centre"],
+        input_scale=arrays["table.input_scale"],
+        feature_names=names,
+        sample_names=meta["sample_names"],
+    )
+    return Fit(
+        model=model,
+        table=table,
+        best=meta["best"],
+        **{
+            n: arrays[n]
+            for n in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov")
+        },
+        history=pd.DataFrame(meta["history"]),
+        alignment={n: arrays[f"alignment.{n}"] for n in ("permutation", "sign", "congruence")},
+        noise_sd=arrays.get("noise_sd"),
+        settings=meta["settings"],
+        warnings=meta["warnings"],
+    )
+
+
+@torch.no_grad()
+def _effects(model: Any, train: Batch, max_rows: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    r"""Total effect of each factor on each feature's linear predictor, and its mean slope.
+
+    .. math:: \tfrac12 E[(f_j(z) - f_j(z_{-k}, z_k'))^2] \,/\, \mathrm{Var}(x_j)
+
+    with ``z`` from the guide and ``z_k'`` another row's value; the variance is that of the predictor plus the noise
+    (1 for likelihoods without a noise standard deviation).
+    """
+    batch = train.rows(torch.arange(min(len(train), max_rows), device=train.x.device)).whole()
+    location, sd = model.encode(batch)
+    z = location + sd * torch.randn_like(sd)
+    weights = getattr(model, "weights", None)
+    f = model.decode(z, weights)
+    noise = model.likelihood.noise_sd()
+    variance = f.var(1) + (1.0 if noise is None else noise[:, 0] ** 2)
+    effects, slopes = [], []
+    for k in range(z.shape[-1]):
+        other = z.clone()
+        other[..., k] = z[:, torch.randperm(z.shape[1], device=z.device), k]
+        change = f - model.decode(other, weights)
+        effects.append((0.5 * (change**2).mean(1) / variance).clamp(0, 1))
+        slopes.append((change * (z - other)[..., k : k + 1]).mean(1))
+    return torch.stack(effects, -1).cpu().double().numpy(), torch.stack(slopes, -1).cpu().double().numpy()
+
+
+@torch.no_grad()
+def _scores(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """p* of every edge and eta of every factor; NaN where the prior has none."""
+    prior = getattr(model, "prior", None)
+    shape = (model.n_restarts, model.n_features, model.n_factors)
+    odds = None if prior is None else prior.edge_log_odds(model.weights)
+    score = np.full(shape, np.nan)
+    if odds is not None:
+        score = (torch.sigmoid(odds) * model.permitted).cpu().double().numpy()
+    eta = getattr(prior, "eta", None)
+    if eta is None:
+        return score, np.full((shape[0], shape[2]), np.nan)
+    return score, eta.expand(shape[0], 1, shape[2])[:, 0].cpu().double().numpy().copy()

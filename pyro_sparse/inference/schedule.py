@@ -1,0 +1,112 @@
+"""When each part of the objective acts: one frozen record of every number that steers a fit.
+
+Times are fractions of `steps`. The defaults were chosen on tuning seeds; ``python -m benchmarks ablation`` takes them
+away one at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["Schedule"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Settings of the training loop.
+
+    Attributes
+    ----------
+    steps, batch_size : int
+        Number of minibatch steps, rows in each.
+    learning_rate : float
+        Adam's step size; reached after `warm_up` steps, constant until `decay_from`, then linear to `decay_to` of it.
+    kl_start, kl_until : float
+        Weight of the divergence at the start, and when it reaches 1.
+    hold_encoder : float
+        Until then the encoder stays at the data-driven start, while the decoder learns what that start means.
+    screen, screen_from, screen_until : float
+        A plain lasso of `screen` nats per row and unit of weight, which turns the axes towards sparse ones.
+    prune_at : tuple of float
+        When `support.prune` deletes edges and factors that cost more than they explain.
+    em_every : int
+        Steps between closed-form updates of the prior.
+    weight_decay : float
+        Decoupled decay of the decoder's trunk and heads: the Gaussian prior of theta.
+    evaluate_every : int
+        Steps between entries of the history.
+    patience : int or None
+        Stop when no restart's held-out ELBO has improved for so many entries, after the last deletion.
+    """
+
+    steps: int = 1500
+    batch_size: int = 100
+    learning_rate: float = 5e-3
+    warm_up: int = 50
+    decay_from: float = 0.6
+    decay_to: float = 0.02
+    kl_start: float = 0.1
+    kl_until: float = 0.3
+    hold_encoder: float = 0.1
+    screen: float = 0.02
+    screen_from: float = 0.3
+    screen_until: float = 0.75
+    prune_at: tuple[float, ...] = (0.6, 0.75, 0.85)
+    em_every: int = 10
+    weight_decay: float = 0.2
+    evaluate_every: int = 50
+    patience: int | None = 6
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "em_every", "evaluate_every"):
+            if int(getattr(self, name)) != getattr(self, name) or getattr(self, name) < 1:
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a whole number of at least 1")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate: got {self.learning_rate!r}, wanted a positive number")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of all settings."""
+        return [f.name for f in fields(cls)]
+
+    def rate(self, step: int) -> float:
+        """Adam's step size at `step`."""
+        rise = min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0
+        done = step / self.steps
+        fall = 1.0 if done <= self.decay_from else max(self.decay_to, (1 - done) / (1 - self.decay_from))
+        return self.learning_rate * rise * fall
+
+    def kl_weight(self, step: int) -> float:
+        """Weight of the divergence at `step`."""
+        if self.kl_until <= 0:
+            return 1.0
+        return self.kl_start + (1 - self.kl_start) * min(1.0, step / self.steps / self.kl_until)
+
+    def stage(self, step: int) -> str:
+        """ "start", "dense", "screen" or "sparse"."""
+        done = step / self.steps
+        if done < self.hold_encoder:
+            return "start"
+        if done < self.screen_from:
+            return "dense"
+        return "screen" if done < self.screen_until else "sparse"
+
+    def ladder(self, step: int) -> float:
+        """Progress of the prior's ladder at `step`: it is climbed while the lasso screens, and stays at the top."""
+        done = step / self.steps
+        return min(1.0, max(0.0, (done - self.screen_from) / max(self.screen_until - self.screen_from, 1e-9)))
+
+    def prunes(self, step: int) -> bool:
+        """Whether deletions are made after `step`."""
+        return step in {int(at * self.steps) for at in self.prune_at}
+
+    @property
+    def settled(self) -> int:
+        """First step after which nothing but the learning rate changes."""
+        last = max((self.screen_until, self.kl_until, *self.prune_at))
+        return int(last * self.steps) + 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able copy."""
+        return {name: list(v) if isinstance(v := getattr(self, name), tuple) else v for name in self.names()}

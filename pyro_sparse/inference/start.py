@@ -1,0 +1,183 @@
+r"""Data-driven starts: the space by principal or factor analysis, the axes by rotation, the choice by what they explain.
+
+One start costs milliseconds. Candidates come from two extractions (principal axes above the Marchenko–Pastur edge;
+maximum-likelihood factors, which see a small direction if little noise hides it) and two rotations (varimax; oblique,
+for correlated factors), each with up to twice as many factors as wanted. Of the candidates those are kept whose
+quadratic polynomial leaves the least residual log-variance: a feature such as ``z1 * z2`` makes a linear direction of
+its own that is not a factor. Every restart begins with its own number of factors (a *cap*); the grid is neutral.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .axes import oblique, varimax
+
+__all__ = ["Start", "cap_grid", "factor_analysis", "find_start", "noise_edge"]
+
+
+@dataclass(frozen=True)
+class Start:
+    """A guess: scores (row, factor), the map that made them (feature, factor), loadings (feature, factor), and the
+    standard deviation (feature,) of what a quadratic polynomial of the scores leaves unexplained."""
+
+    scores: np.ndarray
+    maps: np.ndarray
+    loadings: np.ndarray
+    residual_sd: np.ndarray
+
+
+def noise_edge(n_rows: int, n_features: int) -> float:
+    r"""Largest eigenvalue that pure noise gives a correlation matrix, :math:`(1 + \sqrt{G/N})^2` (Marchenko–Pastur)."""
+    return float((1.0 + np.sqrt(n_features / n_rows)) ** 2)
+
+
+def cap_grid(n_factors: int, n_restarts: int) -> np.ndarray:
+    """Number of factors each restart begins with: K, then evenly down to 1, then again (a grid that knows nothing).
+
+    >>> cap_grid(5, 8).tolist()
+    [5, 4, 3, 2, 1, 5, 4, 3]
+    >>> cap_grid(20, 4).tolist()
+    [20, 15, 10, 5]
+    """
+    grid = np.unique(np.ceil(np.linspace(0, n_factors, min(n_factors, n_restarts) + 1)[1:]).astype(int))[::-1]
+    return np.resize(grid, n_restarts)
+
+
+def factor_analysis(
+    correlation: np.ndarray, n_factors: int, max_iter: int = 300, floor: float = 0.02
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Maximum-likelihood factor analysis of a correlation matrix by EM (Rubin & Thayer 1982).
+
+    .. math:: R \approx \Lambda\Lambda^\top + \mathrm{diag}(\psi)
+
+    Parameters
+    ----------
+    correlation : ndarray (feature, feature)
+        May come from pairs of cells seen together (missing data).
+    n_factors : int
+    floor : float
+        Least unique variance (a Heywood case ends there).
+
+    Returns
+    -------
+    loadings : ndarray (feature, factor)
+    unique : ndarray (feature,)
+    """
+    values, vectors = np.linalg.eigh(correlation)
+    values, vectors = values[::-1][:n_factors], vectors[:, ::-1][:, :n_factors]
+    loadings = vectors * np.sqrt(np.maximum(values - 0.5, 0.05))
+    unique = np.maximum(np.diag(correlation) - (loadings**2).sum(1), 0.2)
+    for _ in range(max_iter):
+        weighted = loadings / unique[:, None]
+        posterior = np.linalg.inv(np.eye(n_factors) + loadings.T @ weighted)
+        gain = posterior @ weighted.T
+        cross = correlation @ gain.T
+        new = cross @ np.linalg.inv(posterior + gain @ cross)
+        change = np.abs(new - loadings).max()
+        loadings = new
+        unique = np.maximum(np.diag(correlation) - (new * cross).sum(1), floor)
+        if change < 1e-5:
+            break
+    return loadings, unique
+
+
+def find_start(
+    x: np.ndarray, mask: np.ndarray | None, n_factors: int, rng: np.random.Generator | None = None
+) -> Start:
+    """Guess `n_factors` factors of a roughly Gaussian, z-scored table.
+
+    Parameters
+    ----------
+    x : ndarray (row, feature)
+        Missing cells 0.
+    mask : ndarray of bool (row, feature), optional
+        True where seen.
+    n_factors : int
+        How many to guess; columns beyond what the data support are left at zero.
+    rng : numpy Generator, optional
+        When given, the axes are a random rotation of the principal ones: a different start.
+
+    Returns
+    -------
+    Start
+    """
+    n_rows, n_features = x.shape
+    seen = np.ones_like(x) if mask is None else mask.astype(float)
+    correlation = (x.T @ x) / np.maximum(seen.T @ seen, 1.0)
+    scale = np.sqrt(np.diag(correlation))
+    correlation = correlation / np.outer(scale, scale)
+    best: tuple[float, Start] | None = None
+    for loadings, maps in _candidates(correlation, n_rows, n_factors, rng):
+        maps = maps / (x @ maps).std(0)
+        keep, residual = _choose(x, x @ maps, min(n_factors, maps.shape[1]))
+        cost = float(np.log(residual).sum())
+        if best is None or cost < best[0]:
+            best = cost, Start(x @ maps[:, keep], maps[:, keep], loadings[:, keep], np.sqrt(residual))
+    assert best is not None
+    start = best[1]
+
+    def widen(a: np.ndarray) -> np.ndarray:
+        return np.pad(a, ((0, 0), (0, n_factors - a.shape[1])))
+
+    return Start(
+        scores=widen(start.scores),
+        maps=widen(start.maps),
+        loadings=widen(start.loadings),
+        residual_sd=start.residual_sd,
+    )
+
+
+def _candidates(
+    correlation: np.ndarray, n_rows: int, n_factors: int, rng: np.random.Generator | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Loadings and score maps (both feature x candidate) of every extraction, width and rotation."""
+    n_features = len(correlation)
+    values, vectors = np.linalg.eigh(correlation)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    n_signal = max(1, int((values > noise_edge(n_rows, n_features)).sum()))
+    ridge = np.linalg.inv(correlation + 0.1 * np.eye(n_features))
+    widths = {min(n_factors, n_signal), min(2 * n_factors, n_signal, max(1, n_features // 2))}
+    for width in sorted(widths):
+        loadings = vectors[:, :width] * np.sqrt(np.maximum(values[:width], 0.0))
+        if rng is not None:
+            loadings = loadings @ np.linalg.qr(rng.standard_normal((width, width)))[0]
+            yield loadings, ridge @ loadings
+            continue
+        loadings = loadings @ varimax(loadings)
+        yield loadings, ridge @ loadings
+    if rng is not None:
+        return
+    # Beyond Ledermann's bound a factor model has more parameters than the correlation matrix has entries.
+    bound = int(n_features + 0.5 - np.sqrt(2 * n_features + 0.25))
+    widths = {min(n_factors, bound), min(2 * n_factors, n_signal + 1, bound)}
+    for width in sorted(w for w in widths if w >= 1):
+        loadings, unique = factor_analysis(correlation, width)
+        rotated, factor_correlation = oblique(loadings)
+        implied = rotated @ factor_correlation @ rotated.T + np.diag(unique)
+        yield rotated, np.linalg.solve(implied, rotated @ factor_correlation)
+
+
+def _choose(x: np.ndarray, z: np.ndarray, n_keep: int) -> tuple[list[int], np.ndarray]:
+    """Drop one candidate at a time, each time the one whose quadratic polynomial is missed least.
+
+    Returns the columns kept and the residual variance of each feature.
+    """
+    n_rows, n_candidates = z.shape
+    pairs = [(i, j) for i in range(n_candidates) for j in range(i, n_candidates)]
+    terms = np.column_stack([np.ones(n_rows), z, *(z[:, i] * z[:, j] for i, j in pairs)])
+    members = [(), *((i,) for i in range(n_candidates)), *pairs]
+    gram, cross, total = terms.T @ terms + 1e-3 * n_rows * np.eye(terms.shape[1]), terms.T @ x, (x**2).sum(0)
+
+    def residual(kept: set[int]) -> np.ndarray:
+        use = [t for t, who in enumerate(members) if set(who) <= kept]
+        fit = np.linalg.solve(gram[np.ix_(use, use)], cross[use])
+        return np.maximum((total - (cross[use] * fit).sum(0)) / n_rows, 0.02)
+
+    kept = set(range(n_candidates))
+    while len(kept) > n_keep:
+        kept.remove(min(kept, key=lambda k: float(np.log(residual(kept - {k})).sum())))
+    return sorted(kept), residual(kept)

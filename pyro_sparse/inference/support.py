@@ -1,0 +1,104 @@
+r"""Which edges earn their place: deletions that raise the objective, made on all the data at once.
+
+Gradient steps on a spike-and-slab objective cannot jump: a spurious weight that sits in the slab stays there. The
+jump itself is cheap to evaluate. For every edge (j, k) compare the log-likelihood of feature j with and without
+factor k (noise refitted) and the log-prior of ``w_jk`` against that of zero:
+
+.. math:: \Delta_{jk} = \ell_j(W) - \ell_j(W_{jk} = 0) + \log p(w_{jk}) - \log p(0)
+
+An edge with :math:`\Delta_{jk} < 0` is set to zero. A factor is dropped when everything it explains is worth less
+than the divergence :math:`\sum_i KL(q(z_{ik}) \| p)` that it costs, plus its prior.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import kl_divergence
+
+from ..data import Batch
+from ..distributions import CorrelatedNormal
+
+__all__ = ["edge_gains", "factor_costs", "prune"]
+
+
+@torch.no_grad()
+def edge_gains(
+    model: Any, batch: Batch, *, n_draws: int = 2, max_rows: int = 2000, chunk: int = 500
+) -> Tensor:
+    """Log-likelihood each edge is worth, in nats over all rows: shape (restart, feature, factor).
+
+    Parameters
+    ----------
+    model : SparseDecoder
+    batch : Batch
+        The training rows; at most `max_rows` of them are used, scaled up.
+    n_draws : int
+        Draws of z from the guide per row.
+    """
+    likelihood, weights = model.likelihood, model.weights
+    used = [k for k in range(weights.shape[-1]) if weights[..., k].any()]
+    part = batch.rows(torch.arange(min(len(batch), max_rows), device=batch.x.device))
+    full: Any = 0.0
+    reduced: dict[int, Any] = dict.fromkeys(used, 0.0)
+    for index in torch.arange(len(part), device=batch.x.device).split(chunk):
+        rows = part.rows(index)
+        cells = rows.x, rows.mask, rows.exposure
+        location, sd = model.encode(rows)
+        for _ in range(n_draws):
+            z = location + sd * torch.randn_like(sd)
+            f = model.decode(z, weights)
+            full = full + likelihood.feature_statistic(f, f, *cells) / n_draws
+            for k in used:
+                without = weights.clone()
+                without[..., k] = 0.0
+                reduced[k] = (
+                    reduced[k] + likelihood.feature_statistic(model.decode(z, without), f, *cells) / n_draws
+                )
+    gains = torch.zeros_like(weights)
+    for k in used:
+        gains[..., k] = likelihood.feature_gain(full, reduced[k])
+    return gains * (batch.total / len(part))
+
+
+@torch.no_grad()
+def factor_costs(model: Any, batch: Batch, *, max_rows: int = 2000) -> Tensor:
+    """Divergence each factor costs given the others, in nats over all rows: (restart, factor)."""
+    part = batch.rows(torch.arange(len(batch), device=batch.x.device)[:max_rows])
+    location, sd = model.encode(part)
+    guide = dist.Normal(location, sd).to_event(1)
+    total = kl_divergence(guide, model.factor_prior()).sum(-1)
+    costs = []
+    for k in range(location.shape[-1]):
+        keep = [i for i in range(location.shape[-1]) if i != k]
+        if not keep:
+            return total.unsqueeze(-1) * (batch.total / len(part))
+        rest = dist.Normal(location[..., keep], sd[..., keep]).to_event(1)
+        prior = CorrelatedNormal(model.factor_cov[:, keep][:, :, keep].unsqueeze(1))
+        costs.append(total - kl_divergence(rest, prior).sum(-1))
+    return torch.stack(costs, -1) * (batch.total / len(part))
+
+
+@torch.no_grad()
+def prune(model: Any, batch: Batch, *, min_features: int = 2) -> int:
+    """Delete every edge and factor that lowers the objective; return how many edges went.
+
+    Edges the caller requires stay. A factor left with fewer than `min_features` features explains nothing that the
+    feature's own noise would not, and goes too, unless an edge of it is required.
+    """
+    prior = model.prior
+    at_zero = prior.distribution().expand(torch.Size(prior.shape)).log_prob(torch.zeros_like(model.weights))
+    here = prior.distribution().expand(torch.Size(prior.shape)).log_prob(model.weights)
+    cost = at_zero - here
+    gains = edge_gains(model, batch)
+    before = int((model.weights != 0).sum())
+    keep = (gains > cost) | model.must
+    worth = torch.where(keep, gains - cost, torch.zeros_like(gains)).sum(1) - factor_costs(model, batch)
+    used = (worth > 0) & ((keep & (model.weights != 0)).sum(1) >= min_features)
+    keep &= used.unsqueeze(1) | model.must
+    model.allowed &= keep
+    model.project()
+    return before - int((model.weights != 0).sum())

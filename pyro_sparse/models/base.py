@@ -1,0 +1,201 @@
+"""What every factor model here is: an encoder, a decoder, a likelihood, and two readable Pyro programs.
+
+A subclass builds its nets in `build` and says how `z` becomes a linear predictor in `decode`; `model` and `guide`
+below are the whole probabilistic program of an ordinary VAE, and `SparseDecoder` adds its weights to them.
+Parameters are attributes; the global parameter store is never touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from torch import Tensor, nn
+
+from .._recorded import Recorded
+from ..data import Batch
+from ..distributions import CorrelatedNormal
+from ..nets import Encoder
+from .likelihoods import Likelihood, get_likelihood
+
+__all__ = ["EdgeSet", "FactorModel"]
+
+
+@dataclass(frozen=True)
+class EdgeSet:
+    """A graph a model carries: its name, the dimensions of its matrix and the Pyro site it lives on."""
+
+    name: str
+    dims: tuple[str, str]
+    site: str
+
+
+class FactorModel(Recorded, nn.Module):
+    r"""Latent factors :math:`z_i \sim N(0, C)`, an amortised Gaussian guide, and any likelihood.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features G (columns of the table).
+    n_factors : int
+        Number of factors K, at least 1 and fewer than `n_features`.
+    likelihood : str or Likelihood
+        Distribution of a cell given its linear predictor.
+    encoder_hidden : int
+        Width of the encoder's two hidden layers.
+    factor_cov : bool
+        Learn the correlation of the factors (unit diagonal) instead of fixing C = I.
+
+    Raises
+    ------
+    ValueError
+        ``n_factors < 1`` or ``n_factors >= n_features``.
+    """
+
+    edges: tuple[EdgeSet, ...] = ()
+    kl_weight: float = 1.0
+    beta: float = 1.0
+    n_restarts: int = 0
+    factor_cov_rate = 0.02
+
+    def __init__(
+        self,
+        n_features: int,
+        n_factors: int,
+        likelihood: str | Likelihood = "normal",
+        encoder_hidden: int = 64,
+        factor_cov: bool = True,
+    ):
+        super().__init__()
+        if not 1 <= n_factors < n_features:
+            raise ValueError(
+                f"n_factors: got {n_factors} for n_features={n_features}; wanted 1 <= n_factors < n_features "
+                "(a factor must be shared by features; lower n_factors)"
+            )
+        self.n_features, self.n_factors = int(n_features), int(n_factors)
+        self.encoder_hidden, self.learn_factor_cov = encoder_hidden, factor_cov
+        self.likelihood = get_likelihood(likelihood)
+
+    # ---- building -------------------------------------------------------------------------------------------
+    def setup(
+        self,
+        n_restarts: int = 1,
+        n_samples: int = 1000,
+        missing: bool = False,
+        feature_names: list[str] | None = None,
+    ) -> None:
+        """Allocate fresh parameters for `n_restarts` restarts (draws from torch's current random state).
+
+        Parameters
+        ----------
+        n_restarts : int
+            Leading dimension of every parameter.
+        n_samples : int
+            Rows of the data (some priors scale with it).
+        missing : bool
+            Whether the encoder reads a mask.
+        feature_names : list of str, optional
+            Lets edge constraints be given by name.
+        """
+        self.n_restarts, self.n_samples, self.missing = n_restarts, n_samples, missing
+        self.likelihood.setup(self.n_features, n_restarts)
+        self.encoder = Encoder(n_restarts, self.n_features, self.n_factors, self.encoder_hidden, missing)
+        self.register_buffer("factor_cov", torch.eye(self.n_factors).repeat(n_restarts, 1, 1))
+        self.build(feature_names)
+
+    def build(self, feature_names: list[str] | None) -> None:
+        """Make the decoder and whatever else the subclass needs."""
+        raise NotImplementedError
+
+    def start(
+        self, scores: Tensor, maps: Tensor, loadings: Tensor, intercept: Tensor, residual_sd: Tensor
+    ) -> None:
+        """Begin at a data-driven guess.
+
+        Parameters
+        ----------
+        scores : Tensor (restart, row, factor)
+            Guessed factors, unit variance; zero columns where there are fewer.
+        maps : Tensor (restart, feature, factor)
+            ``scores = x @ maps``: written into the encoder's linear part.
+        loadings : Tensor (restart, feature, factor)
+            Correlation of features and guessed factors.
+        intercept : Tensor (feature,)
+            Linear predictor of a typical row.
+        residual_sd : Tensor (restart, 1, feature)
+            What the guessed factors leave unexplained.
+        """
+        with torch.no_grad():
+            self.encoder.skip[:, : self.n_features] = maps
+            self.decoder.intercept.copy_(intercept.expand_as(self.decoder.intercept))
+            self.likelihood.start_noise(residual_sd)
+            if self.learn_factor_cov:
+                found = scores.mT @ scores / scores.shape[1]
+                off = ~torch.eye(self.n_factors, dtype=torch.bool, device=found.device)
+                self.factor_cov.add_(torch.where(off, 0.9 * found, torch.zeros_like(found)))
+
+    # ---- the programs ---------------------------------------------------------------------------------------
+    def model(self, batch: Batch) -> None:
+        """The generative program: global sites (restart,), then factors and cells for every restart and row."""
+        with pyro.plate("restart", self.n_restarts, dim=-1):
+            weights = self.global_sites()
+        with pyro.plate("run", self.n_restarts, dim=-2), self.rows(batch):
+            with poutine.scale(scale=self.kl_weight * self.beta):
+                z = pyro.sample("z", self.factor_prior())
+            f = self.decode(z, weights)
+            pyro.sample("x", self.likelihood.observation(f, batch.mask, batch.exposure), obs=batch.x)
+
+    def guide(self, batch: Batch) -> None:
+        """The variational program: point masses at the global parameters, Gaussian factors from the encoder."""
+        with pyro.plate("restart", self.n_restarts, dim=-1):
+            self.global_guide()
+        with pyro.plate("run", self.n_restarts, dim=-2), self.rows(batch):
+            location, sd = self.encode(batch)
+            with poutine.scale(scale=self.kl_weight * self.beta):
+                pyro.sample("z", dist.Normal(location, sd).to_event(1))
+
+    def global_sites(self) -> Tensor | None:
+        """Sample what all rows share; return the weights (restart, feature, factor), if the model has any."""
+        for name, prior in self.likelihood.priors().items():
+            pyro.sample(name, prior)
+        return None
+
+    def global_guide(self) -> None:
+        """Point masses for `global_sites`."""
+        for name, value in self.likelihood.values().items():
+            pyro.sample(name, dist.Delta(value).to_event(1))
+
+    def decode(self, z: Tensor, weights: Tensor | None) -> Tensor:
+        """Linear predictor (restart, row, feature) of factors (restart, row, factor)."""
+        return self.decoder(z, weights)
+
+    def factor_prior(self) -> dist.Distribution:
+        """N(0, C), event (factor,), batch (restart, 1)."""
+        return CorrelatedNormal(self.factor_cov.unsqueeze(1))
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Location and standard deviation of the guide's factors, both (restart, row, factor)."""
+        return self.encoder(batch.inputs, batch.mask)
+
+    @staticmethod
+    def rows(batch: Batch) -> Any:
+        """The data plate with its minibatch scale."""
+        return pyro.plate(
+            "data", batch.total, subsample=torch.arange(len(batch), device=batch.x.device), dim=-1
+        )
+
+    # ---- between steps --------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def after_step(self, batch: Batch, progress: float) -> None:
+        """Project constrained parameters and follow the factors' correlation (a running posterior moment)."""
+        self.decoder.project()
+        if self.learn_factor_cov and progress > 0.1:
+            location, sd = self.encode(batch)
+            moment = location.mT @ location / len(batch) + torch.diag_embed((sd**2).mean(1))
+            root = moment.diagonal(dim1=1, dim2=2).sqrt()
+            moment = moment / root.unsqueeze(1) / root.unsqueeze(2)
+            self.factor_cov.mul_(1 - self.factor_cov_rate).add_(self.factor_cov_rate * moment)

@@ -1,0 +1,186 @@
+r"""The Sparse VAE (Moran, Sridhar, Wang, Blei 2022): which feature depends on which factor.
+
+.. math:: z_i \sim N(0, C), \quad w_{jk} \sim \mathrm{prior}, \quad
+          x_{ij} \sim \mathrm{likelihood}\big(f_\theta(w_j \odot z_i)_j\big)
+
+The program is `FactorModel`'s with one more site: the weights W, drawn from a `Prior` and held as a point mass.
+An edge is a weight that is not zero. Anchors, required and forbidden edges are constraints on W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor, nn
+
+from ..data import Batch
+from ..nets import LinearDecoder, MaskedDecoder
+from ..priors import Prior, SpikeSlabLasso
+from .base import EdgeSet, FactorModel
+from .likelihoods import Likelihood
+
+__all__ = ["SparseDecoder"]
+
+Feature = int | str
+Edge = tuple[Feature, int]
+
+
+class SparseDecoder(FactorModel):
+    r"""Masked decoder with a sparse prior on which factor each feature sees.
+
+    .. math:: E[x_{ij}] = g\big(f_\theta(w_j \odot z_i)_j\big), \qquad f_\theta \text{ an MLP shared by all features}
+
+    Parameters
+    ----------
+    n_features, n_factors : int
+        G and K.
+    prior : Prior, optional
+        Prior of the weights; default `SpikeSlabLasso()`.
+    likelihood : str or Likelihood
+        "normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical" or an instance.
+    decoder : {"mlp", "linear"}
+        "linear" is sparse factor analysis.
+    hidden, encoder_hidden : int
+        Widths of the decoder's and the encoder's two hidden layers.
+    factor_cov : bool
+        Learn the correlation C of the factors.
+    anchors : mapping feature -> factor, optional
+        Features that depend on that factor only (an anchor feature of the paper, known in advance).
+    required, forbidden : iterable of (feature, factor), optional
+        Edges that must, or must not, be there. Features by position or by name, factors by position from 0.
+
+    Attributes
+    ----------
+    weights : Parameter (restart, feature, factor)
+        W. With the MLP decoder each row is scaled to a largest absolute value of 1 during a fit, the head takes the
+        scale up (otherwise the two could trade it); with the linear decoder W is the loading matrix.
+    allowed : buffer (restart, feature, factor) of bool
+        Edges that may be there: the caller's constraints, and the support found so far during a fit.
+
+    Raises
+    ------
+    ValueError
+        Impossible sizes, unknown decoder, an edge outside the table, an edge both required and forbidden.
+
+    Examples
+    --------
+    >>> model = SparseDecoder(n_features=7, n_factors=2, anchors={0: 0, 3: 1})
+    >>> model.setup(n_restarts=3)
+    >>> model.weights.shape
+    torch.Size([3, 7, 2])
+    """
+
+    edges = (EdgeSet("edge", ("feature", "factor"), "W"),)
+
+    def __init__(
+        self,
+        n_features: int,
+        n_factors: int,
+        prior: Prior | None = None,
+        likelihood: str | Likelihood = "normal",
+        decoder: str = "mlp",
+        hidden: int = 50,
+        encoder_hidden: int = 64,
+        factor_cov: bool = True,
+        anchors: Mapping[Feature, int] | None = None,
+        required: Iterable[Edge] | None = None,
+        forbidden: Iterable[Edge] | None = None,
+    ):
+        super().__init__(n_features, n_factors, likelihood, encoder_hidden, factor_cov)
+        if decoder not in ("mlp", "linear"):
+            raise ValueError(f"decoder: got {decoder!r}, wanted 'mlp' or 'linear'")
+        self.prior = SpikeSlabLasso() if prior is None else prior
+        self.decoder_kind, self.hidden = decoder, hidden
+        self.anchors, self.required, self.forbidden = (
+            dict(anchors or {}),
+            list(required or []),
+            list(forbidden or []),
+        )
+
+    def build(self, feature_names: list[str] | None) -> None:
+        shape = (self.n_restarts, self.n_features, self.n_factors)
+        kind = MaskedDecoder if self.decoder_kind == "mlp" else LinearDecoder
+        self.decoder = kind(*shape, self.hidden)
+        self.weights = nn.Parameter(torch.full(shape, 0.5))
+        allowed, required = self._constraints(feature_names)
+        self.register_buffer("allowed", allowed.expand(shape).clone())
+        self.register_buffer("permitted", allowed)
+        self.register_buffer("must", required)
+        self.prior.setup(self.n_features, self.n_factors, self.n_restarts, self.n_samples, allowed=allowed)
+
+    def start(
+        self, scores: Tensor, maps: Tensor, loadings: Tensor, intercept: Tensor, residual_sd: Tensor
+    ) -> None:
+        super().start(scores, maps, loadings, intercept, residual_sd)
+        with torch.no_grad():
+            used = (scores != 0).any(1, keepdim=True)
+            self.allowed &= used | self.must
+            start = loadings if self.decoder_kind == "linear" else loadings.abs().clamp(0.1, 1.0)
+            self.weights.copy_(start)
+            if self.decoder_kind == "mlp":
+                self.decoder.slope.copy_(loadings / start)
+            self.project()
+
+    def global_sites(self) -> Tensor:
+        super().global_sites()
+        return self.prior()
+
+    def global_guide(self) -> None:
+        super().global_guide()
+        pyro.sample(self.prior.site, dist.Delta(self.weights).to_event(2))
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Return to the constraint set: allowed edges only, unit-norm first layer, rows of W scaled to a maximum of 1."""
+        self.weights.mul_(self.allowed)
+        self.decoder.project()
+        if self.decoder_kind == "mlp":
+            scale = self.weights.abs().amax(-1)
+            scale = torch.where(scale > 1e-6, scale, torch.ones_like(scale))
+            self.weights.div_(scale.unsqueeze(-1))
+            self.decoder.rescale(scale)
+
+    @torch.no_grad()
+    def after_step(self, batch: Batch, progress: float) -> None:
+        super().after_step(batch, progress)
+        self.project()
+
+    def _constraints(self, names: list[str] | None) -> tuple[Tensor, Tensor]:
+        allowed = torch.ones(self.n_features, self.n_factors, dtype=torch.bool)
+        required = torch.zeros_like(allowed)
+        for feature, factor in self.forbidden:
+            allowed[self._edge("forbidden", feature, factor, names)] = False
+        for feature, factor in self.required:
+            required[self._edge("required", feature, factor, names)] = True
+        for feature, factor in self.anchors.items():
+            j, k = self._edge("anchors", feature, factor, names)
+            keep = allowed[j, k].clone()
+            allowed[j] = False
+            allowed[j, k] = keep
+            required[j, k] = True
+        clash = (required & ~allowed).nonzero()
+        if len(clash):
+            j, k = clash[0].tolist()
+            label = names[j] if names else j
+            raise ValueError(
+                f"required: edge ({label!r}, {k}) is also forbidden or excluded by an anchor; remove one of the two constraints"
+            )
+        return allowed, required
+
+    def _edge(self, argument: str, feature: Feature, factor: int, names: list[str] | None) -> tuple[int, int]:
+        if isinstance(feature, str):
+            if not names or feature not in names:
+                raise ValueError(
+                    f"{argument}: no feature is called {feature!r}; wanted one of the table's columns, or a position"
+                )
+            j = names.index(feature)
+        else:
+            j = int(feature)
+        if not (0 <= j < self.n_features and 0 <= factor < self.n_factors):
+            raise ValueError(
+                f"{argument}: edge ({feature!r}, {factor}) lies outside {self.n_features} features x {self.n_factors} factors "
+                "(both count from 0)"
+            )
+        return j, int(factor)
