@@ -323,8 +323,19 @@ def _fit(
     device: str,
     quiet: bool,
 ) -> tuple[Fit, float]:
+    import torch
+
     import pyro_sparse as ps
 
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device: {device!r} is not there ({reason}); `pyro-sparse doctor` lists devices"
+        ) from error
+    if frame.shape[1] < 2:
+        raise ValueError(f"TABLE: has {frame.shape[1]} column(s); want at least 2 that may share a factor")
     model = ps.models.SparseDecoder(n_features=frame.shape[1], n_factors=factors, **settings)
     if not quiet:
         say(
