@@ -168,6 +168,13 @@ class Prior(Recorded, nn.Module):
     def anneal(self, progress: float) -> None:
         """Move along the prior's ladder, ``progress`` from 0 (start) to 1 (as specified). Default: none."""
 
+    def screening_rate(self) -> float:
+        """Rate of a plain lasso that turns the axes to sparse ones before the prior itself acts; 0 (default): none.
+
+        The training loop uses a stated fraction of it (``Schedule.screen``).
+        """
+        return 0.0
+
     def active_factors(self, weights: Tensor) -> Tensor:
         """Which factors have an edge: an allowed one more probable than not, or non-zero where odds are None.
 

@@ -10,6 +10,7 @@ two move apart on the ladder; the indicators stay summed out.
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -26,13 +27,26 @@ __all__ = ["SpikeSlabPrior", "check_positive"]
 def check_positive(**values: Any) -> None:
     """Raise ValueError, naming the argument, unless each value is None or a positive finite number."""
     for name, value in values.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, Real) and not isinstance(value, bool)
         if value is not None and not (number and 0 < value < math.inf):
             raise ValueError(f"{name} is {value!r}; it must be a positive finite number.")
 
 
 class SpikeSlabPrior(Prior):
-    """Base of the spike-and-slab priors; it owns eta. Parameters as in :class:`SpikeSlabLasso`."""
+    """Base of the spike-and-slab priors; it owns eta. A subclass defines :meth:`distribution`.
+
+    Parameters
+    ----------
+    a, b, expected_size, eta, column, alpha
+        As in :class:`SpikeSlabLasso`.
+
+    Attributes
+    ----------
+    eta : Tensor
+        Inclusion probabilities, shape (R, 1, K), also when they are all equal.
+    b : Tensor
+        Second Beta parameter, shape (1, K), worked out by :meth:`setup`.
+    """
 
     eta: Tensor
     b: Tensor

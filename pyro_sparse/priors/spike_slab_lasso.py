@@ -133,6 +133,10 @@ class SpikeSlabLasso(SpikeSlabPrior):
         new = em.ssl_prox(weights, step, self.eta, self.lambda1, self.lambda0)
         return new.masked_fill(~self.allowed, 0.0)
 
+    def screening_rate(self) -> float:
+        """The spike's rate at the top of the ladder: what is screened is what the spike would hold."""
+        return float(self.spike_rate)
+
     def anneal(self, progress: float) -> None:
         r"""Move spike and slab from their common start s to their final rates, u = ``progress``.
 

@@ -25,10 +25,12 @@ class SpikeSlabNormal(SpikeSlabPrior):
     ----------
     slab_scale, spike_scale : float
         Standard deviations, ``spike_scale < slab_scale``, in units of a weight.
-    a, b, expected_size, eta, column, alpha
+    a, b, expected_size, eta
         Prior of the inclusion probabilities, as in :class:`SpikeSlabLasso`.
     ladder : {"geometric"} or None
         "geometric": :meth:`anneal` narrows the spike from the slab's scale; None: it stays as it is.
+    column, alpha
+        As in :class:`SpikeSlabLasso`.
 
     Raises
     ------

@@ -193,6 +193,12 @@ def test_bad_settings(make, message):
         make()
 
 
+def test_numpy_numbers_are_numbers():
+    prior = SpikeSlabLasso(np.float32(2.0), lambda0=np.int64(40))
+    prior.setup(np.int64(10), np.int64(3))
+    assert prior.lambda1 == 2 and prior.lambda0 == 40 and prior.shape == (1, 10, 3)
+
+
 def test_a_prior_needs_a_distribution():
     with pytest.raises(NotImplementedError, match=r"Prior does not define distribution\(\)"):
         ready(Prior()).distribution()
