@@ -24,8 +24,14 @@ __all__ = ["SpikeSlab"]
 class SpikeSlab(TorchDistribution):
     """Base of the two-component densities; parameters are the keys of ``arg_constraints``, "eta" among them.
 
-    Subclasses define :meth:`posterior_log_odds`, :meth:`slab_log_prob`, :meth:`cdf`, ``variance`` and
-    :meth:`sample`.
+    Subclasses define :meth:`posterior_log_odds`, :meth:`slab_log_prob`, ``cdf``, ``variance`` and ``sample``.
+
+    Parameters
+    ----------
+    batch_shape, event_shape : torch.Size
+        As in :class:`torch.distributions.Distribution`; the event shape is ().
+    validate_args : bool, optional
+        As in :class:`torch.distributions.Distribution`.
     """
 
     support = constraints.real

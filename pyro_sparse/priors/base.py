@@ -112,12 +112,19 @@ class Prior(Recorded, nn.Module):
         """The Pyro program: draw W of shape (R, G, K) at ``self.site``, inside the caller's restart plate.
 
         The caller opens ``pyro.plate("restart", R, dim=-1)``; the log density of the site then has shape
-        (R,).
+        (R,). A program may draw hyper-parameters first; :meth:`guide` then says what is believed of them.
         """
         weight = self.distribution().expand(torch.Size(self.shape))
         if not bool(self.allowed.all()):
             weight = weight.mask(self.allowed)
         return pyro.sample(self.site, weight.to_event(2))
+
+    def guide(self) -> None:
+        """Variational program of the prior's own sites: one distribution for every site that :meth:`forward` draws
+        besides W, with batch shape (R,). Default: there are none.
+
+        The weights themselves are a point mass that the model samples at ``self.site``.
+        """
 
     def log_density(self, weights: Tensor) -> Tensor:
         """Log prior density of the allowed weights (R, G, K), summed to shape (R,)."""
@@ -169,7 +176,7 @@ class Prior(Recorded, nn.Module):
         """Move along the prior's ladder, ``progress`` from 0 (start) to 1 (as specified). Default: none."""
 
     def screening_rate(self) -> float:
-        """Rate of a plain lasso that turns the axes to sparse ones before the prior itself acts; 0 (default): none.
+        """Rate of a plain lasso that finds sparse axes before the prior itself acts; 0 (default): none.
 
         The training loop uses a stated fraction of it (``Schedule.screen``).
         """
