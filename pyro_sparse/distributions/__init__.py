@@ -1,4 +1,4 @@
-"""Distributions of weights and factors that torch and Pyro do not ship; nothing here knows a prior or a fit."""
+"""Distributions of weights and factors that torch and Pyro lack; they know nothing of priors or fits."""
 
 from __future__ import annotations
 

@@ -32,6 +32,12 @@ def test_auto_spike_grows_with_the_sample():
     assert ready(SpikeSlabLasso(lambda1=500.0)).lambda0 == 500
 
 
+def test_screening_follows_the_spike():
+    assert ready(SpikeSlabLasso(lambda0=70.0)).screening_rate() == 70
+    assert ready(SpikeSlabLasso(), n=3000).screening_rate() == 3000
+    assert ready(Laplace()).screening_rate() == 0
+
+
 def test_beta_prior_of_eta():
     allowed = torch.ones(10, 3, dtype=torch.bool)
     allowed[:6, 1] = False
