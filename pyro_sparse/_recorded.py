@@ -53,8 +53,8 @@ def describe(thing: Any) -> Any:
         return [describe(v) for v in thing]
     if thing is None or isinstance(thing, (bool, int, float, str)):
         return thing
-    if hasattr(thing, "item"):
-        return thing.item()
+    if hasattr(thing, "tolist"):  # numpy numbers and arrays, tensors
+        return thing.tolist()
     raise TypeError(f"cannot describe a {type(thing).__name__} in JSON; pass the model to load() instead")
 
 

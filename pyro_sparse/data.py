@@ -128,17 +128,17 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
         features, samples, data = [str(v) for v in data.var_names], [str(v) for v in data.obs_names], data.X
     elif isinstance(data, pd.DataFrame):
         features, samples = [str(c) for c in data.columns], [str(i) for i in data.index]
-        text = [str(c) for c, kind in zip(data.columns, data.dtypes, strict=True) if not _is_number(kind)]
+        text = [(c, kind) for c, kind in zip(features, data.dtypes, strict=True) if not _is_number(kind)]
         if text:
             raise TypeError(
-                f"{name}: column {text[0]!r} holds {data[data.columns[features.index(text[0])]].dtype}, wanted numbers "
+                f"{name}: column {text[0][0]!r} holds {text[0][1]}, wanted numbers "
                 f"({len(text)} such column(s)); drop or encode them first"
             )
         data = data.to_numpy(dtype=float, na_value=np.nan)
     if sp.issparse(data):
         data = data.toarray()
     if isinstance(data, Tensor):
-        data = data.detach().cpu().numpy()
+        data = data.detach().cpu().double().numpy()
     try:
         array = np.asarray(data, dtype=float)
     except (TypeError, ValueError) as error:
@@ -186,11 +186,10 @@ def as_table(
     """
     x, names, samples = read_array(data)
     n_rows, n_features = x.shape
+    order = list(range(n_features))
     if like is not None:
-        names = _match_features(n_features, names, like)
-        if data is not None and isinstance(data, pd.DataFrame) and names != like.feature_names:
-            x = x[:, [names.index(f) for f in like.feature_names]]
-        names = like.feature_names
+        order = _match_features(n_features, names, like)
+        x, names = x[:, order], like.feature_names
     else:
         names = (
             list(feature_names)
@@ -221,7 +220,7 @@ def as_table(
             raise ValueError(
                 f"mask: has shape {extra.shape}, X has {x.shape}; give one entry per cell, True where seen"
             )
-        seen &= extra
+        seen &= extra[:, order]
     if like is None:
         _check_columns(x, seen, names, n_rows)
     likelihood.check(np.where(seen, x, np.nan), names)
@@ -253,6 +252,7 @@ def as_table(
         if standardise and likelihood.standardise:
             centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
         input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
+        input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
         if likelihood.standardise:
             input_centre, input_scale = centre, scale
     return Table(
@@ -273,21 +273,21 @@ def _is_number(kind: Any) -> bool:
     return pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind)
 
 
-def _match_features(n_features: int, names: list[str] | None, like: Table) -> list[str]:
+def _match_features(n_features: int, names: list[str] | None, like: Table) -> list[int]:
+    """Where each of the fit's features stands in new data: by name if the data have those names, else by position."""
     wanted = like.feature_names
+    known = set(names or []) & set(wanted)
+    missing = [f for f in wanted if f not in known]
+    if known and missing:
+        raise ValueError(
+            f"X: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of the fit"
+        )
     if n_features != len(wanted):
         raise ValueError(
             f"X: has {n_features} feature(s), the model was fitted to {len(wanted)} ({wanted[0]!r} … {wanted[-1]!r}); "
             "give the same columns"
         )
-    if names is not None and set(names) != set(wanted):
-        missing = [f for f in wanted if f not in names]
-        if any(f in names for f in wanted):
-            raise ValueError(
-                f"X: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of the fit"
-            )
-        return wanted
-    return names or wanted
+    return [names.index(f) for f in wanted] if names and known else list(range(n_features))
 
 
 def _check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int) -> None:

@@ -49,7 +49,7 @@ def elbo_by_restart(
     FloatingPointError
         A log-density is not finite; names the site and the restarts.
     ValueError
-        The model has no sample site.
+        The model has no sample site, or a site is in the model but not in the guide, or the other way round.
     """
     terms = _terms(model, guide, batch, skip)
     if not terms:
@@ -97,9 +97,10 @@ def _terms(model: Callable, guide: Callable, batch: Batch, skip: tuple[str, ...]
     """Contribution of every site to the ELBO, scaled and masked, with its batch shape."""
     guide_trace = poutine.trace(guide).get_trace(batch)
     model_trace = poutine.trace(poutine.replay(model, trace=guide_trace)).get_trace(batch)
+    _check_sites(model_trace, guide_trace)
     terms = {}
     for name, site in model_trace.nodes.items():
-        if site["type"] != "sample" or type(site["fn"]).__name__ == "_Subsample" or name in skip:
+        if not _is_random(site) or name in skip:
             continue
         if site["is_observed"]:
             term = site["fn"].log_prob(site["value"])
@@ -107,6 +108,24 @@ def _terms(model: Callable, guide: Callable, batch: Batch, skip: tuple[str, ...]
             term = _negative_divergence(guide_trace.nodes[name]["fn"], site["fn"], site["value"])
         terms[name] = scale_and_mask(term, site["scale"], site["mask"])
     return terms
+
+
+def _is_random(site: Any) -> bool:
+    return site["type"] == "sample" and type(site["fn"]).__name__ != "_Subsample"
+
+
+def _check_sites(model_trace: Any, guide_trace: Any) -> None:
+    hidden = {n for n, site in model_trace.nodes.items() if _is_random(site) and not site["is_observed"]}
+    guided = {n for n, site in guide_trace.nodes.items() if _is_random(site)}
+    for name in sorted(hidden - guided):
+        raise ValueError(
+            f"guide: it has no site {name!r}, the model has; give every unobserved site a distribution in the guide "
+            "(a prior with sites of its own does so in Prior.guide)"
+        )
+    for name in sorted(guided - hidden):
+        raise ValueError(
+            f"guide: its site {name!r} is not an unobserved site of the model; remove or rename it"
+        )
 
 
 def _negative_divergence(guide: Any, prior: Any, value: Tensor) -> Tensor:
