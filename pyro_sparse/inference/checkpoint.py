@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-__all__ = ["fingerprint", "read", "write"]
+__all__ = ["differences", "fingerprint", "read", "write"]
 
 FORMAT = 1
 
 
 def fingerprint(model: Any, settings: dict[str, Any]) -> str:
-    """JSON text of what must agree for a checkpoint to fit a model."""
+    """JSON text of what must agree for a file to fit a model: its kind and sizes, and `settings`."""
     shape = {
         "model": type(model).__name__,
         "n_features": model.n_features,
@@ -33,8 +33,18 @@ def fingerprint(model: Any, settings: dict[str, Any]) -> str:
     return json.dumps({**shape, **settings}, sort_keys=True)
 
 
+def differences(theirs: str, ours: str) -> str:
+    """What two fingerprints disagree about, in words; empty when they agree."""
+    a, b = json.loads(theirs), json.loads(ours)
+    return ", ".join(
+        f"{name}: {a.get(name)!r} there, {b.get(name)!r} here"
+        for name in sorted(a.keys() | b.keys())
+        if a.get(name) != b.get(name)
+    )
+
+
 def write(path: str | os.PathLike[str], kind: str, meta: dict[str, Any], tensors: dict[str, Any]) -> None:
-    """Write atomically: a cut-off run leaves the previous file whole."""
+    """Write atomically: a run cut off while writing leaves the previous file whole."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".part")

@@ -7,10 +7,12 @@ Check the table, keep some rows aside, set every restart up from its own seed an
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
+import signal
 import threading
 import warnings as python_warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +23,13 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
+from .._recorded import describe
 from ..data import Table, as_table
 from . import checkpoint as files
 from .elbo import rowwise_elbo
 from .loop import Run
 from .restarts import best_restart, child_seeds, group_sizes, join
-from .result import Fit
+from .result import Fit, package_version
 from .schedule import Schedule
 from .start import cap_grid, find_start
 
@@ -115,7 +118,7 @@ def fit(
     (2, 7, 2)
     """
     schedule = _schedule(schedule, settings)
-    _check_arguments(model, restarts, holdout, caps)
+    _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
             "fit: another fit is running in this process; Pyro is not thread-safe, so run fits one after the other, "
@@ -162,6 +165,10 @@ def _fit(
     n_rows = len(table.x)
     aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[: int(round(holdout * n_rows))])
     kept = np.setdiff1d(np.arange(n_rows), aside)
+    if len(kept) < 5:
+        raise ValueError(
+            f"holdout: {holdout!r} of {n_rows} rows leaves {len(kept)} to learn from, wanted at least 5; lower it"
+        )
     train = table.rows(kept).batch(device, dtype)
     heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
     grid = np.asarray(caps if caps is not None else cap_grid(model.n_factors, n_restarts))
@@ -178,11 +185,25 @@ def _fit(
         starts[cap] = find_start(table.inputs[kept], seen, cap)
 
     print_ = files.fingerprint(
-        model, {"seed": seed, "restarts": n_restarts, **schedule.as_dict(), "rows": n_rows}
+        model,
+        {
+            "seed": seed,
+            "restarts": n_restarts,
+            "caps": grid.tolist(),
+            "groups": sizes,
+            "holdout": holdout,
+            "dtype": str(dtype),
+            "rows": n_rows,
+            "data": _digest(table),
+            "made": _describe(model),
+            "version": package_version(),
+            **schedule.as_dict(),
+        },
     )
     finished, resumed = _read_checkpoint(checkpoint, print_)
+    n_resumed = len(finished)
     notes: list[str] = []
-    parts, history, at, interrupted = [], [], 0, False
+    parts, history, at, interrupted, whole_step = [], [], 0, False, False
     bar = tqdm(total=schedule.steps * len(sizes), disable=not progress, unit="step", mininterval=0.5)
     for number, size in enumerate(sizes):
         part = copy.deepcopy(model)
@@ -191,29 +212,32 @@ def _fit(
         part.to(device=device, dtype=dtype)
         _start(part, [starts[int(c)] for c in grid[at : at + size]], table, kept, device, dtype)
         run = Run(part, train, heldout, schedule, first_restart=at)
-        if number < len(finished):
+        if number < n_resumed:
             run.load(finished[number])
-        elif resumed is not None and number == len(finished):
+        elif resumed is not None and number == n_resumed:
             run.load(resumed)
         bar.update(run.step)
-        if number >= len(finished):
+        if number >= n_resumed:
             report = _reporter(bar, checkpoint, checkpoint_every, print_, finished)
             try:
-                run.finish(report)
-            except KeyboardInterrupt:
-                interrupted = True
-                done = at + size
+                with _stopped_between_steps(report) as between:
+                    run.finish(between)
+            except KeyboardInterrupt as reason:
+                interrupted, whole_step = True, isinstance(reason, _Stopped)
                 notes.append(
-                    f"interrupted at step {run.step} of {schedule.steps} (restarts {at} to {done - 1}); this is the fit so far"
+                    f"interrupted at step {run.step} of {schedule.steps} (restarts {at} to {at + size - 1}); "
+                    "this is the fit so far"
                 )
         parts.append(part)
         history.extend(run.history)
         at += size
-        if checkpoint is not None:
+        if interrupted:
+            if checkpoint is not None and whole_step:  # else the last one written still resumes
+                _write_checkpoint(checkpoint, print_, finished, run.state())
+            break
+        if checkpoint is not None and number >= n_resumed:
             finished.append(copy.deepcopy(run.state()))
             _write_checkpoint(checkpoint, print_, finished, None)
-        if interrupted:
-            break
     bar.close()
     n_restarts = at
     whole = model
@@ -266,7 +290,14 @@ def _schedule(schedule: Schedule | None, settings: dict[str, Any]) -> Schedule:
     return replace(schedule or Schedule(), **settings)
 
 
-def _check_arguments(model: Any, restarts: int, holdout: float, caps: Sequence[int] | None) -> None:
+def _check_arguments(
+    model: Any,
+    restarts: int,
+    holdout: float,
+    caps: Sequence[int] | None,
+    dtype: str | torch.dtype,
+    checkpoint_every: int,
+) -> None:
     for method in ("setup", "model", "guide", "encode", "decode"):
         if not hasattr(model, method):
             raise TypeError(
@@ -276,10 +307,65 @@ def _check_arguments(model: Any, restarts: int, holdout: float, caps: Sequence[i
         raise ValueError(f"restarts: got {restarts!r}, wanted a whole number of at least 1")
     if not 0 <= holdout < 1:
         raise ValueError(f"holdout: got {holdout!r}, wanted a share of rows in [0, 1)")
+    if str(dtype).removeprefix("torch.") not in ("float32", "float64"):
+        raise ValueError(f"dtype: got {dtype!r}, wanted 'float32' or 'float64'")
+    if checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every: got {checkpoint_every!r}, wanted at least 1 step")
     if caps is not None and (len(caps) != restarts or min(caps) < 1 or max(caps) > model.n_factors):
         raise ValueError(
             f"caps: got {list(caps)}, wanted one number per restart ({restarts}), each from 1 to n_factors={model.n_factors}"
         )
+
+
+class _Stopped(KeyboardInterrupt):
+    """Interrupted between two steps: the run's state is whole."""
+
+
+@contextmanager
+def _stopped_between_steps(report: Callable[[Run], None]) -> Iterator[Callable[[Run], None]]:
+    """Hold Ctrl-C back until the step under way is done, so that what is left can be resumed bit for bit.
+
+    Yields what to call between steps. A second Ctrl-C does not wait. Other threads than the main one get no signal.
+    """
+    asked = False
+    main = threading.current_thread() is threading.main_thread()
+    previous = (signal.getsignal(signal.SIGINT) if main else None) or signal.default_int_handler
+
+    def ask(*_: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, previous)
+
+    def between(run: Run) -> None:
+        try:
+            report(run)
+        except KeyboardInterrupt as error:
+            raise _Stopped from error
+        if asked:
+            raise _Stopped
+
+    if main:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield between
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, previous)
+
+
+def _describe(model: Any) -> Any:
+    try:
+        return describe(model)
+    except TypeError:  # an argument of the caller's own making
+        return type(model).__name__
+
+
+def _digest(table: Table) -> str:
+    """A short hash of the cells, so that a checkpoint is not resumed on other data."""
+    digest = hashlib.sha256(np.ascontiguousarray(table.x).tobytes())
+    for part in (table.mask, table.exposure):
+        digest.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager
@@ -366,9 +452,9 @@ def _read_checkpoint(path: Any, print_: str) -> tuple[list[dict[str, Any]], dict
     if path is None or not Path(path).exists():
         return [], None
     meta, tensors = files.read(path, "checkpoint")
-    if meta["fingerprint"] != print_:
+    differs = files.differences(meta["fingerprint"], print_)
+    if differs:
         raise ValueError(
-            f"checkpoint: {str(path)!r} belongs to another fit (it says {meta['fingerprint']}, this fit is {print_}); "
-            "remove the file or give another path"
+            f"checkpoint: {str(path)!r} belongs to another fit ({differs}); remove the file or give another path"
         )
     return list(tensors["finished"]), tensors["under_way"]
