@@ -1,13 +1,13 @@
 """`Fit`: what a fit found, in the caller's units and names, with all restarts in one frame.
 
-Arrays are numpy, aligned to the best restart: factors in its order (largest first, unused last), signs turned so that
-they agree. `weights` are standardised loadings, signed, exactly zero where there is no edge; `effects` say how much of
-a feature's variance goes when a factor is shuffled, which is the better answer to "how strong" when the decoder bends.
+Arrays are numpy, aligned to the best restart: factors in its order (largest first, unused last; factors that
+constraints tell apart keep their numbers), signs turned so that they agree. `weights` are standardised loadings,
+signed, exactly zero where there is no edge; `effects` say how much of a feature's variance goes when a factor is
+shuffled, which is the better answer to "how strong" when the decoder bends.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +19,7 @@ import torch
 
 from .._recorded import describe, rebuild
 from ..data import Batch, Table, as_table
-from ..graphs.alignment import align, apply_alignment, orient
+from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from . import checkpoint as files
 from .elbo import rowwise_elbo
 from .refine import refine
@@ -131,9 +131,7 @@ class Fit:
         effects = np.where(present, effects, 0.0)
         loadings = np.where(present, np.sign(slopes) * np.sqrt(effects), 0.0)
         score, eta = _scores(model)
-        order = np.argsort(-effects[best].sum(0), kind="stable")
-        pivot = loadings[best][:, order] * orient(loadings[best][:, order])
-        found = align(loadings, pivot=pivot)
+        found = _align(loadings, effects[best], best, _alike(model))
         noise = model.likelihood.noise_sd()
         cov = model.factor_cov[best].detach().cpu().double().numpy()
         turn, sign = found.permutation[best], found.sign[best]
@@ -180,8 +178,7 @@ class Fit:
         n_draws : int
             Draws of each row's posterior.
         average : bool
-            Average over the restarts that the held-out rows cannot tell from the best one (by one standard error of
-            the ELBO they would have been chosen alike); False uses the best one only.
+            Average over the restarts in `equals`; False uses the best one only.
         """
         batch = self._batch(X)
         with torch.random.fork_rng(devices=[]):
@@ -201,7 +198,7 @@ class Fit:
 
     @property
     def equals(self) -> list[int]:
-        """Restarts within one nat per hundred rows of the best one's held-out (or training) ELBO, the best included."""
+        """Restarts whose held-out (or training) ELBO is within 0.05 nats per row of the best one's, which is included."""
         score = np.where(np.isfinite(self.heldout_elbo), self.heldout_elbo, self.elbo)
         return [r for r in range(self.n_restarts) if r == self.best or score[r] >= score[self.best] - 0.05]
 
@@ -343,10 +340,10 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
                 f"load: {str(path)!r} was made with a model of your own; pass model=, made the same way"
             )
         model = rebuild(meta["made"])
-    if files.fingerprint(model, {}) != meta["fingerprint"]:
+    differs = files.differences(meta["fingerprint"], files.fingerprint(model, {}))
+    if differs:
         raise ValueError(
-            f"load: {str(path)!r} is a fit of {json.loads(meta['fingerprint'])}, model= is "
-            f"{json.loads(files.fingerprint(model, {}))}; pass a model made the same way"
+            f"load: {str(path)!r} is a fit of another model ({differs}); pass a model made the same way"
         )
     names = meta["feature_names"]
     with torch.random.fork_rng(devices=[]):
@@ -383,6 +380,30 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
         settings=meta["settings"],
         warnings=meta["warnings"],
     )
+
+
+def _alike(model: Any) -> list[np.ndarray]:
+    """Sets of factors that can change places: those with the same constraints (one set where there are none)."""
+    k = model.n_factors
+    if getattr(model, "weights", None) is None:
+        return [np.arange(k)]
+    columns = torch.cat([model.permitted, model.must]).cpu().numpy()
+    kind = np.unique(columns, axis=1, return_inverse=True)[1].reshape(k)
+    return [np.flatnonzero(kind == which) for which in np.unique(kind)]
+
+
+def _align(loadings: np.ndarray, effects: np.ndarray, best: int, alike: list[np.ndarray]) -> Alignment:
+    """All restarts in the best one's frame, largest factor first; a factor that constraints tell from the others
+    keeps its number."""
+    r, _, k = loadings.shape
+    permutation, sign, congruence = np.zeros((r, k), dtype=np.intp), np.ones((r, k)), np.zeros((r, k))
+    for members in alike:
+        order = members[np.argsort(-effects[:, members].sum(0), kind="stable")]
+        pivot = loadings[best][:, order] * orient(loadings[best][:, order])
+        found = align(loadings[:, :, members], pivot=pivot)
+        permutation[:, members] = members[found.permutation]
+        sign[:, members], congruence[:, members] = found.sign, found.congruence
+    return Alignment(permutation, sign, congruence)
 
 
 @torch.no_grad()

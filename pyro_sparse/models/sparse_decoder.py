@@ -10,9 +10,11 @@ An edge is a weight that is not zero. Anchors, required and forbidden edges are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+
 import pyro
 import pyro.distributions as dist
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from ..data import Batch
@@ -113,6 +115,7 @@ class SparseDecoder(FactorModel):
     def start(
         self, scores: Tensor, maps: Tensor, loadings: Tensor, intercept: Tensor, residual_sd: Tensor
     ) -> None:
+        scores, maps, loadings = self._seated(scores, maps, loadings)
         super().start(scores, maps, loadings, intercept, residual_sd)
         with torch.no_grad():
             used = (scores != 0).any(1, keepdim=True)
@@ -129,6 +132,7 @@ class SparseDecoder(FactorModel):
 
     def global_guide(self) -> None:
         super().global_guide()
+        self.prior.guide()
         pyro.sample(self.prior.site, dist.Delta(self.weights).to_event(2))
 
     @torch.no_grad()
@@ -146,6 +150,18 @@ class SparseDecoder(FactorModel):
     def after_step(self, batch: Batch, progress: float) -> None:
         super().after_step(batch, progress)
         self.project()
+
+    def _seated(self, scores: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """The guessed factors in the order that suits the constraints, which name factors by number, best."""
+        if self.permitted.all() and not self.must.any():
+            return scores, *others
+        permitted, must = self.permitted.to(scores), self.must.to(scores)
+        turned: list[list[Tensor]] = []
+        for r, share in enumerate(others[-1] ** 2):
+            agreement = share.mT @ (permitted + must)  # (guess, seat)
+            seat = linear_sum_assignment(-agreement.cpu().numpy())[1].argsort()
+            turned.append([part[r][:, seat.tolist()] for part in (scores, *others)])
+        return tuple(torch.stack(parts) for parts in zip(*turned, strict=True))
 
     def _constraints(self, names: list[str] | None) -> tuple[Tensor, Tensor]:
         allowed = torch.ones(self.n_features, self.n_factors, dtype=torch.bool)
