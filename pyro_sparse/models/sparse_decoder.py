@@ -96,9 +96,9 @@ class SparseDecoder(FactorModel):
         self.prior = SpikeSlabLasso() if prior is None else prior
         self.decoder_kind, self.hidden = decoder, hidden
         self.anchors, self.required, self.forbidden = (
-            dict(anchors or {}),
-            list(required or []),
-            list(forbidden or []),
+            {} if anchors is None else dict(anchors),
+            [] if required is None else list(required),
+            [] if forbidden is None else list(forbidden),
         )
 
     def build(self, feature_names: list[str] | None) -> None:
