@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pyro.distributions import Independent, TorchDistribution
+from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import Normal, constraints, register_kl
+from torch.distributions import Independent, Normal, constraints, register_kl
 
 __all__ = ["CorrelatedNormal"]
 

@@ -36,7 +36,7 @@ def refine(
     rate : float
         Adam's step size, in units of a factor's standard deviation.
     n_draws : int
-        Antithetic draws that stand for the expectation, the same in every step.
+        Antithetic draws of unit second moment that stand for the expectation, the same in every step.
     chunk : int
         Rows at a time.
 
@@ -60,7 +60,8 @@ def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int
     for parameter in frozen:
         parameter.requires_grad_(False)
     try:
-        half = torch.randn((n_draws // 2, *location.shape), dtype=location.dtype, device=location.device)
+        half = torch.randn((max(1, n_draws // 2), *location.shape), dtype=location.dtype, device=location.device)
+        half = half / half.square().mean(0).sqrt()  # few draws with unit variance: no row's s runs away
         noise = torch.cat([half, -half])
         weights, prior = getattr(model, "weights", None), model.factor_prior()
         m = location.clone().requires_grad_(True)

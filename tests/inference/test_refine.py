@@ -1,0 +1,71 @@
+"""Refined rows against the exact posterior of a linear-Gaussian model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_sparse.data import Batch
+from pyro_sparse.inference.elbo import rowwise_elbo
+from pyro_sparse.inference.refine import refine
+from pyro_sparse.models import SparseDecoder
+
+R, N, G, K = 2, 12, 6, 2
+
+
+@pytest.fixture
+def linear():
+    torch.manual_seed(0)
+    model = SparseDecoder(G, K, decoder="linear", encoder_hidden=6)
+    model.setup(R, N, missing=True)
+    model.double()
+    with torch.no_grad():
+        model.weights.normal_()
+        model.factor_cov[:, 0, 1] = model.factor_cov[:, 1, 0] = 0.3
+        model.likelihood.start_noise(torch.full((R, 1, G), 1.0, dtype=torch.float64))
+    x = torch.randn(N, G, dtype=torch.float64)
+    mask = torch.rand(N, G) > 0.3
+    return model, Batch(x=x * mask, inputs=x * mask, mask=mask, exposure=None, total=N)
+
+
+def test_refine_reaches_the_exact_posterior_mean(linear):
+    model, batch = linear
+    torch.manual_seed(0)
+    location, sd = refine(model, batch, steps=120, rate=0.1, n_draws=16)
+    w, cov = model.weights.detach().numpy(), model.factor_cov.numpy()
+    noise = model.likelihood.noise_sd().detach().numpy()[:, 0]
+    ratio = []
+    for r in range(R):
+        for i in range(N):
+            seen = batch.mask[i].numpy()
+            a = w[r][seen] / noise[r][seen, None]
+            precision = np.linalg.inv(cov[r]) + a.T @ a
+            mean = np.linalg.solve(precision, a.T @ (batch.x[i].numpy()[seen] / noise[r][seen]))
+            np.testing.assert_allclose(location[r, i].detach().numpy(), mean, atol=0.02)
+            ratio.append(sd[r, i].detach().numpy() * np.diag(precision) ** 0.5)
+    # the best diagonal Gaussian has the precision's diagonal
+    assert abs(np.log(ratio)).mean() < 0.2 and abs(np.log(ratio).mean()) < 0.05
+
+
+def test_refine_raises_the_elbo_and_leaves_the_model_alone(linear):
+    model, batch = linear
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(0)
+    location, sd = refine(model, batch)
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    rough = rowwise_elbo(model, batch, n_draws=50)
+    model.encode = lambda rows: (location, sd)
+    better = rowwise_elbo(model, batch, n_draws=100)
+    assert (better > rough - 0.3).all()
+    assert (better.mean(1) > rough.mean(1) + 1).all()
+
+
+def test_no_steps_is_the_encoder(linear):
+    model, batch = linear
+    location, sd = refine(model, batch, steps=0)
+    expected = model.encode(batch)
+    torch.testing.assert_close(location, expected[0])
+    torch.testing.assert_close(sd, expected[1])
