@@ -1,0 +1,94 @@
+"""Rotations against scikit-learn and structures that are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group, special_ortho_group
+from sklearn.decomposition._factor_analysis import _ortho_rotation
+
+from pyro_sparse.graphs.alignment import align, match_columns, similarity
+from pyro_sparse.inference.axes import oblique, varimax
+
+
+def structure(rng, g=24, k=3, cross=4):
+    loadings = np.zeros((g, k))
+    for j in range(g):
+        loadings[j, j % k] = rng.uniform(0.5, 0.9)
+    for j in rng.choice(g, cross, replace=False):
+        loadings[j, (j + 1) % k] = rng.uniform(0.3, 0.5)
+    return loadings
+
+
+def congruence(found, truth):
+    return np.nan_to_num(align(found[None], pivot=truth).congruence[0])
+
+
+def variance(loadings):
+    return ((loadings**2).var(0)).sum()
+
+
+def test_varimax_agrees_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    loadings = structure(rng) @ special_ortho_group.rvs(3, random_state=1) + 0.02 * rng.normal(size=(24, 3))
+    ours = loadings @ varimax(loadings)
+    theirs = _ortho_rotation(loadings, method="varimax", tol=1e-10, max_iter=1000)
+    theirs = theirs if theirs.shape == ours.shape else theirs.T
+    np.testing.assert_allclose(variance(ours), variance(theirs), rtol=1e-6)
+    assert congruence(ours, theirs).min() > 1 - 1e-6
+
+
+def test_varimax_is_a_rotation_that_finds_simple_structure_and_a_local_maximum():
+    rng = np.random.default_rng(1)
+    truth = structure(rng, cross=0)
+    mixed = truth @ ortho_group.rvs(3, random_state=2)
+    turn = varimax(mixed)
+    np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-10)
+    found = mixed @ turn
+    assert congruence(found, truth).min() > 1 - 1e-6
+    for seed in range(20):
+        skew = np.random.default_rng(seed).normal(size=(3, 3)) * 0.05
+        nearby = np.linalg.qr(np.eye(3) + skew - skew.T)[0]
+        assert variance(found @ nearby) <= variance(found) + 1e-9
+
+
+def test_one_factor_is_left_alone():
+    loadings = np.array([[0.5], [0.2], [-0.3]])
+    np.testing.assert_allclose(np.abs(loadings @ varimax(loadings)), np.abs(loadings))
+    found, correlation = oblique(loadings)
+    np.testing.assert_array_equal(found, loadings)
+    np.testing.assert_array_equal(correlation, [[1.0]])
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.4, 0.7])
+def test_oblique_finds_correlated_simple_structure(rho):
+    truth = structure(np.random.default_rng(2))
+    cov = np.full((3, 3), rho) + (1 - rho) * np.eye(3)
+    mixed = truth @ np.linalg.cholesky(cov) @ ortho_group.rvs(3, random_state=3)
+    found, correlation = oblique(mixed)
+    assert congruence(found, truth).min() > 0.99
+    # the rotated pair describes the same covariance
+    np.testing.assert_allclose(found @ correlation @ found.T, mixed @ mixed.T, atol=1e-6)
+    np.testing.assert_allclose(np.diag(correlation), 1.0)
+    order, sign = match_columns(similarity(truth, found))
+    aligned = correlation[np.ix_(order, order)] * np.outer(sign, sign)
+    assert np.abs(aligned - cov).max() < 0.08
+    if rho == 0.7:  # an orthogonal rotation cannot
+        assert congruence(mixed @ varimax(mixed), truth).min() < 0.98
+
+
+def test_oblique_is_deterministic_and_leaves_the_random_state():
+    import torch
+
+    mixed = structure(np.random.default_rng(2)) @ ortho_group.rvs(3, random_state=3)
+    state = torch.get_rng_state()
+    one, two = oblique(mixed, steps=20), oblique(mixed, steps=20)
+    assert torch.equal(state, torch.get_rng_state())
+    np.testing.assert_array_equal(one[0], two[0])
+
+
+def test_oblique_falls_back_to_varimax_when_all_solutions_are_degenerate():
+    mixed = structure(np.random.default_rng(2)) @ ortho_group.rvs(3, random_state=3)
+    found, correlation = oblique(mixed, steps=5, max_correlation=-1.0)
+    np.testing.assert_allclose(found, mixed @ varimax(mixed))
+    np.testing.assert_array_equal(correlation, np.eye(3))

@@ -1,0 +1,74 @@
+"""Files that load with weights_only, and refusals by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from pyro_sparse.inference import checkpoint as files
+from pyro_sparse.models import SparseDecoder
+
+
+def test_round_trip_and_no_leftovers(tmp_path):
+    path = tmp_path / "deep" / "file.pt"
+    tensors = {"a": torch.arange(3), "nested": [{"b": torch.ones(2), "n": 3, "t": None}]}
+    files.write(path, "checkpoint", {"note": "ä"}, tensors)
+    meta, found = files.read(path, "checkpoint")
+    assert meta["note"] == "ä" and torch.equal(found["a"], tensors["a"])
+    assert torch.equal(found["nested"][0]["b"], torch.ones(2)) and found["nested"][0]["n"] == 3
+    assert [p.name for p in path.parent.iterdir()] == ["file.pt"]
+
+
+def test_a_write_that_is_cut_off_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file.pt"
+    files.write(path, "checkpoint", {"step": 1}, {})
+
+    def cut(content, where):
+        where.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", cut)
+    with pytest.raises(KeyboardInterrupt):
+        files.write(path, "checkpoint", {"step": 2}, {})
+    assert files.read(path, "checkpoint")[0]["step"] == 1
+
+
+def test_refusals(tmp_path, monkeypatch):
+    path = tmp_path / "file.pt"
+    with pytest.raises(FileNotFoundError, match="no file at .*file.pt"):
+        files.read(path, "fit")
+    path.write_text("not ours")
+    with pytest.raises(ValueError, match="is not a pyro_sparse file"):
+        files.read(path, "fit")
+    torch.save({"weights": torch.ones(2)}, path)
+    with pytest.raises(ValueError, match=r"is not a pyro_sparse file \(KeyError\)"):
+        files.read(path, "fit")
+    files.write(path, "checkpoint", {}, {})
+    with pytest.raises(ValueError, match="holds a 'checkpoint', wanted a 'fit'"):
+        files.read(path, "fit")
+    monkeypatch.setattr(files, "FORMAT", 2)
+    with pytest.raises(ValueError, match="has format 1, this version reads 2; fit again"):
+        files.read(path, "checkpoint")
+
+
+def test_code_in_a_file_is_not_run(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return exec, ("raise SystemExit",)
+
+    torch.save({"meta": "{}", "tensors": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(ValueError, match=r"is not a pyro_sparse file \(UnpicklingError\)"):
+        files.read(tmp_path / "evil.pt", "fit")
+
+
+def test_fingerprints_differ_by_name():
+    one = files.fingerprint(SparseDecoder(6, 2), {"seed": 0})
+    two = files.fingerprint(SparseDecoder(6, 3, decoder="linear"), {"seed": 1})
+    assert files.differences(one, one) == ""
+    assert files.differences(one, two) == (
+        "decoder: 'mlp' there, 'linear' here, n_factors: 2 there, 3 here, seed: 0 there, 1 here"
+    )
+    assert json.loads(one)["likelihood"] == "normal"
+    assert files.differences(one, files.fingerprint(SparseDecoder(6, 2), {})) == "seed: 0 there, None here"

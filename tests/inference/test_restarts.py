@@ -1,0 +1,70 @@
+"""Seeds, groups, joining and choosing restarts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_sparse.inference import restarts
+from pyro_sparse.inference.restarts import best_restart, child_seeds, group_sizes, join
+from pyro_sparse.models import SparseDecoder
+from pyro_sparse.models.baselines import VSC
+
+
+def test_seeds_are_keyed_by_number():
+    assert child_seeds(3, 2) == child_seeds(3, 6)[:2]
+    assert len(set(child_seeds(3, 100) + child_seeds(4, 100))) == 200
+    torch.manual_seed(max(child_seeds(0, 100)))  # within torch's range
+
+
+def test_groups_fit_in_memory(monkeypatch):
+    model = SparseDecoder(10, 2)
+    assert group_sizes(model, 8, 100) == [8]
+    each = 4 * 4 * 100 * 10 * 50
+    monkeypatch.setattr(restarts, "GROUP_BYTES", 3 * each)
+    assert group_sizes(model, 8, 100) == [3, 3, 2]
+    monkeypatch.setattr(restarts, "GROUP_BYTES", each / 2)
+    assert group_sizes(model, 3, 100) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("sizes", [[2, 1], [1, 1, 1], [3]])
+@pytest.mark.parametrize(
+    "make", [lambda: SparseDecoder(6, 2, likelihood="poisson", forbidden=[(0, 0)]), lambda: VSC(6, 2)]
+)
+def test_join_puts_every_restart_in_its_place(make, sizes):
+    parts = []
+    for i, size in enumerate(sizes):
+        torch.manual_seed(i)
+        part = make()
+        part.setup(size)
+        parts.append(part)
+    whole = make()
+    whole.setup(3)
+    assert join(parts, whole) is whole
+    for name, value in whole.state_dict().items():
+        pieces = [part.state_dict()[name] for part in parts]
+        if value.shape[:1] == (3,) and pieces[0].shape[:1] == (sizes[0],):
+            assert torch.equal(value, torch.cat(pieces)), name
+        else:
+            assert torch.equal(value, pieces[0]), name
+
+
+def test_best_is_the_simplest_that_cannot_be_told_apart():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=200)
+    noise = rng.normal(size=200)
+    rows = np.stack([base, base - 0.001 + 0.1 * (noise - noise.mean()), base - 1.0])
+    factors, edges = np.array([3, 2, 1]), np.array([9, 9, 9])
+    assert best_restart(rows, factors, edges) == 1  # alike, fewer factors
+    assert best_restart(rows, np.array([2, 2, 2]), np.array([8, 9, 1])) == 0  # then fewer edges
+    assert best_restart(rows[[0, 2]], factors[[0, 2]], edges[[0, 2]]) == 0  # a worse one is never chosen
+
+
+def test_a_restart_that_is_not_finite_is_never_best():
+    rows = np.array([[np.nan, 5.0], [0.0, 1.0], [np.inf, 2.0]])
+    assert best_restart(rows, np.array([1, 2, 1]), np.array([1, 2, 1])) == 1
+
+
+def test_a_single_row_gives_no_error_estimate():
+    assert best_restart(np.array([[1.0], [0.9]]), np.array([2, 1]), np.array([2, 1])) == 0

@@ -1,0 +1,59 @@
+"""The schedule's curves at the points where they bend."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pyro_sparse import Schedule
+
+S = Schedule(
+    steps=1000, learning_rate=0.01, warm_up=10, decay_from=0.5, decay_to=0.1, kl_start=0.2, kl_until=0.4,
+    hold_encoder=0.1, screen_from=0.3, screen_until=0.7, prune_at=(0.6, 0.8),
+)  # fmt: skip
+
+
+def test_learning_rate_rises_holds_and_falls():
+    assert S.rate(0) == pytest.approx(0.001)
+    assert S.rate(9) == S.rate(500) == pytest.approx(0.01)
+    assert S.rate(750) == pytest.approx(0.005)
+    assert S.rate(999) == pytest.approx(0.001)  # not below decay_to
+    assert Schedule(warm_up=0, learning_rate=0.3).rate(0) == pytest.approx(0.3)
+
+
+def test_kl_weight_rises_to_one_and_stays():
+    assert [S.kl_weight(s) for s in (0, 200, 400, 900)] == pytest.approx([0.2, 0.6, 1.0, 1.0])
+    assert Schedule(kl_until=0).kl_weight(0) == 1.0
+
+
+def test_stages_and_ladder():
+    assert [S.stage(s) for s in (0, 99, 100, 299, 300, 699, 700, 999)] == [
+        "start", "start", "dense", "dense", "screen", "screen", "sparse", "sparse",
+    ]  # fmt: skip
+    assert [S.ladder(s) for s in (0, 300, 500, 700, 999)] == pytest.approx([0, 0, 0.5, 1, 1])
+
+
+def test_deletions_and_when_all_is_settled():
+    assert [s for s in range(1000) if S.prunes(s)] == [600, 800]
+    assert S.settled == 801
+
+
+def test_as_dict_is_json_and_complete():
+    said = json.loads(json.dumps(S.as_dict()))
+    assert set(said) == set(Schedule.names())
+    assert said["prune_at"] == [0.6, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("steps", 0), ("steps", 1.5), ("batch_size", 0), ("em_every", 0), ("evaluate_every", -1)],
+)
+def test_whole_numbers(setting, value):
+    with pytest.raises(ValueError, match=f"{setting}: got {value}, wanted a whole number of at least 1"):
+        Schedule(**{setting: value})
+
+
+def test_learning_rate_must_be_positive():
+    with pytest.raises(ValueError, match="learning_rate: got 0, wanted a positive number"):
+        Schedule(learning_rate=0)

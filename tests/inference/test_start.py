@@ -1,0 +1,126 @@
+"""Data-driven starts against scikit-learn, simulation and known factors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.decomposition import FactorAnalysis
+
+from pyro_sparse.datasets import sim1
+from pyro_sparse.inference.start import cap_grid, factor_analysis, find_start, noise_edge
+
+
+def z_score(x):
+    return (x - np.nanmean(x, 0)) / np.nanstd(x, 0)
+
+
+def linear_table(n=400, g=8, k=2, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, k)) @ rng.normal(size=(k, g)) + rng.normal(size=(n, g)) * rng.uniform(0.3, 1.2, g)
+    return z_score(x)
+
+
+def test_factor_analysis_is_as_likely_as_scikit_learns():
+    x = linear_table()
+    loadings, unique = factor_analysis(np.cov(x.T, bias=True), 2, max_iter=3000, floor=1e-6)
+    reference = FactorAnalysis(2, tol=1e-8, max_iter=5000, svd_method="lapack").fit(x)
+    implied = loadings @ loadings.T + np.diag(unique)
+    ours = multivariate_normal(np.zeros(8), implied).logpdf(x).mean()
+    assert ours == pytest.approx(reference.score(x), abs=1e-3)
+    np.testing.assert_allclose(implied, reference.get_covariance(), atol=0.02)
+
+
+def test_factor_analysis_floors_a_heywood_case():
+    x = linear_table()
+    x[:, 0] = x[:, 1]
+    _, unique = factor_analysis(np.corrcoef(x.T), 2, floor=0.05)
+    assert unique.min() == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("n", "g"), [(200, 40), (1000, 50), (120, 120)])
+def test_noise_edge_bounds_the_eigenvalues_of_noise(n, g):
+    rng = np.random.default_rng(0)
+    top = np.mean([np.linalg.eigvalsh(np.corrcoef(rng.normal(size=(n, g)).T))[-1] for _ in range(5)])
+    assert top == pytest.approx(noise_edge(n, g), rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("k", "restarts", "grid"),
+    [
+        (5, 8, [5, 4, 3, 2, 1, 5, 4, 3]),
+        (20, 4, [20, 15, 10, 5]),
+        (1, 3, [1, 1, 1]),
+        (3, 1, [3]),
+        (5, 3, [5, 4, 2]),
+    ],
+)
+def test_cap_grid(k, restarts, grid):
+    assert cap_grid(k, restarts).tolist() == grid
+
+
+def correlations(scores, z):
+    k = z.shape[1]
+    return np.abs(np.corrcoef(scores[:, :k].T, z.T)[:k, k:])
+
+
+@pytest.mark.parametrize(("rho", "least"), [(0.0, 0.95), (0.8, 0.85)])
+def test_find_start_on_the_papers_simulation(rho, least):
+    worst = []
+    for seed in (2001, 2002):
+        data = sim1(1000, rho=rho, seed=seed)
+        start = find_start(z_score(data.x), None, 2)
+        table = correlations(start.scores, data.z)
+        worst.append(max(min(table[0, 0], table[1, 1]), min(table[0, 1], table[1, 0])))
+    assert min(worst) > least
+
+
+def test_find_start_with_missing_cells():
+    data = sim1(1000, seed=2001)
+    x = data.x.copy()
+    mask = np.random.default_rng(0).random(x.shape) > 0.15
+    x[~mask] = np.nan
+    start = find_start(np.nan_to_num(z_score(x)), mask, 2)
+    table = correlations(start.scores, data.z)
+    assert max(min(table[0, 0], table[1, 1]), min(table[0, 1], table[1, 0])) > 0.85
+
+
+def test_start_says_what_it_means():
+    x = z_score(sim1(500, seed=2001).x)
+    start = find_start(x, None, 4)
+    assert start.scores.shape == (500, 4) and start.loadings.shape == start.maps.shape == (7, 4)
+    np.testing.assert_allclose(start.scores, x @ start.maps, atol=1e-10)
+    used = (start.scores != 0).any(0)
+    np.testing.assert_allclose(start.scores[:, used].std(0), 1.0)
+    assert used.sum() >= 2 and (start.loadings[:, ~used] == 0).all()
+    assert start.residual_sd.shape == (7,) and (0 < start.residual_sd).all() and (start.residual_sd < 1.01).all()
+    again = find_start(x, None, 4)
+    np.testing.assert_array_equal(start.scores, again.scores)
+
+
+def test_a_quadratic_residual_is_that_of_a_regression():
+    x = z_score(sim1(500, seed=2001).x)
+    start = find_start(x, None, 2)
+    z1, z2 = start.scores.T
+    terms = np.column_stack([np.ones(500), z1, z2, z1**2, z1 * z2, z2**2])
+    residual = x - terms @ np.linalg.lstsq(terms, x, rcond=None)[0]
+    np.testing.assert_allclose(start.residual_sd**2, np.maximum((residual**2).mean(0), 0.02), rtol=0.05, atol=2e-3)
+
+
+def test_a_generator_gives_another_start():
+    x = z_score(sim1(500, seed=2001).x)
+    one, two = (find_start(x, None, 2, np.random.default_rng(s)) for s in (1, 2))
+    assert not np.allclose(one.scores, two.scores)
+
+
+def test_one_strong_factor_and_wide_tables():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=100)
+    x = z_score(z[:, None] * rng.uniform(0.5, 1, 60) + rng.normal(size=(100, 60)))
+    start = find_start(x, None, 1)
+    assert abs(np.corrcoef(start.scores[:, 0], z)[0, 1]) > 0.97
+
+
+def test_pure_noise_gives_a_start_too():
+    start = find_start(z_score(np.random.default_rng(0).normal(size=(60, 5))), None, 3)
+    assert np.isfinite(start.scores).all() and start.scores.shape == (60, 3)
