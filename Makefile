@@ -17,7 +17,7 @@ help:  ## list the targets
 	touch $@
 
 demo: .venv/.stamp  ## fit the breast-cancer measurements; writes demo/report.html and demo/edges.csv
-	OMP_NUM_THREADS=2 $(BIN)/pyro-sparse demo --out demo
+	$(BIN)/pyro-sparse demo --out demo
 
 test: .venv/.stamp  ## the quick tests and the doctests
 	$(BIN)/python -m pytest -q -n $(JOBS)

@@ -46,26 +46,28 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return jsonable(frame.to_dict(orient="records"))
 
 
-def print_edges(edges: pd.DataFrame, limit: int | None) -> None:
-    """Edges by factor, the strongest first."""
+def print_edges(edges: pd.DataFrame, per_factor: int | None = None) -> None:
+    """Edges by factor, the strongest first; of each factor at most `per_factor`."""
     number = "score" if edges.attrs["is_score"] else "probability"
     ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
-    table = Table(title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}")
-    table.add_column("factor")
+    table = Table(
+        title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}",
+        caption="variance: share of the feature's variance due to the factor; gap: between restarts",
+        caption_justify="left",
+    )
+    table.add_column("factor", no_wrap=True)
     table.add_column("feature", overflow="fold")
-    for name in (number, "weight", "share of variance", "gap between restarts"):
+    for name in (number, "weight", "variance", "gap"):
         table.add_column(name, justify="right")
-    before = None
-    for row in ordered.head(limit or len(ordered)).itertuples():
-        if before not in (None, row.factor):
-            table.add_section()
-        numbers = (getattr(row, number), row.weight, row.effect, row.gap)
-        label = row.factor if row.factor != before else ""
-        table.add_row(label, row.feature, *("" if v != v else f"{v:.2f}" for v in numbers))
-        before = row.factor
+    for factor, group in ordered.groupby("factor", sort=False):
+        shown = group.head(per_factor or len(group))
+        for first, row in zip([factor, *[""] * len(shown)], shown.itertuples(), strict=False):
+            numbers = (getattr(row, number), row.weight, row.effect, row.gap)
+            table.add_row(first, row.feature, *("" if v != v else f"{v:.2f}" for v in numbers))
+        if len(group) > len(shown):
+            table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
+        table.add_section()
     Console().print(table)
-    if limit is not None and len(ordered) > limit:
-        say(f"... and {len(ordered) - limit} more in edges.csv")
     if edges.attrs["is_score"]:
         say(edges.attrs["note"])
 

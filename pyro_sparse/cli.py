@@ -75,6 +75,7 @@ Restarts = Annotated[
     int, typer.Option(min=1, help="Starts trained together; the best is kept, all are compared.")
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Gradient steps; by default the library's choice.")]
+Threads = Annotated[int, typer.Option(min=1, help="Processor threads; more make small models slower.")]
 Factors = Annotated[
     int, typer.Option("--factors", "-k", help="Most factors there may be; surplus ones end empty.")
 ]
@@ -109,6 +110,7 @@ def fit(
     steps: Steps = None,
     seed: Seed = 0,
     fdr: Fdr = 0.1,
+    threads: Threads = 1,
     device: Annotated[
         str, typer.Option(help="Where to compute; `pyro-sparse doctor` lists what there is.")
     ] = "cpu",
@@ -131,7 +133,7 @@ def fit(
 
     frame = read_table(table, columns=_split(columns), drop=_split(drop), index=index)
     settings: dict[str, Any] = {"likelihood": likelihood, "decoder": str(decoder)}
-    result, seconds = _fit(frame, factors, settings, restarts, steps, seed, device, as_json)
+    result, seconds = _fit(frame, factors, settings, restarts, steps, seed, threads, device, as_json)
     _finish(result, frame, out, fdr, seconds, as_json)
 
 
@@ -141,6 +143,7 @@ def demo(
     restarts: Restarts = 4,
     steps: Steps = None,
     seed: Seed = 0,
+    threads: Threads = 1,
     fdr: Fdr = 0.1,
     out: Out = Path("demo"),
     as_json: Json = False,
@@ -157,7 +160,7 @@ def demo(
     from .datasets import load_embedded
 
     frame = load_embedded("breast_cancer").x
-    result, seconds = _fit(frame, factors, {}, restarts, steps, seed, "cpu", as_json)
+    result, seconds = _fit(frame, factors, {}, restarts, steps, seed, threads, "cpu", as_json)
     _finish(result, frame, out, fdr, seconds, as_json)
 
 
@@ -182,7 +185,7 @@ def summary(
     if as_json:
         print_json({"fdr": fdr, **jsonable(edges.attrs), "edges": records(edges)})
     else:
-        print_edges(edges, limit=None)
+        print_edges(edges)
 
 
 @app.command()
@@ -320,6 +323,7 @@ def _fit(
     restarts: int,
     steps: int | None,
     seed: int,
+    threads: int,
     device: str,
     quiet: bool,
 ) -> tuple[Fit, float]:
@@ -327,6 +331,7 @@ def _fit(
 
     import pyro_sparse as ps
 
+    torch.set_num_threads(threads)
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -402,7 +407,7 @@ def _finish(result: Fit, frame: pd.DataFrame, out: Path, fdr: float, seconds: fl
             }
         )
     else:
-        print_edges(kept, limit=40)
+        print_edges(kept, per_factor=8)
         say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     for warning in result.warnings:
         say(f"warning: {warning}")
