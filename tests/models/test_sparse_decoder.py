@@ -1,0 +1,265 @@
+"""The sparse decoder's programs, constraints and starts."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+
+import pyro_sparse as ps
+from pyro_sparse.data import Batch
+from pyro_sparse.models import SparseDecoder
+
+R, N, G, K = 2, 15, 6, 3
+NAMES = list("abcdef")
+
+
+def made(**options):
+    torch.manual_seed(0)
+    model = SparseDecoder(G, K, hidden=5, encoder_hidden=4, **options)
+    model.setup(R, N, feature_names=NAMES)
+    return model
+
+
+def batch_of(total=None):
+    x = torch.randn(N, G, generator=torch.Generator().manual_seed(1))
+    return Batch(x, x, None, None, total or N)
+
+
+def test_sites_and_shapes():
+    model, batch = made(), batch_of()
+    trace = poutine.trace(model.model).get_trace(batch)
+    trace.compute_log_prob()
+    shapes = {n: s["log_prob"].shape for n, s in trace.nodes.items() if s["type"] == "sample" and "log_prob" in s}
+    assert shapes["W"] == shapes["sigma2"] == (R,)
+    assert shapes["z"] == shapes["x"] == (R, N)
+    assert trace.nodes["W"]["value"].shape == (R, G, K) and trace.nodes["z"]["value"].shape == (R, N, K)
+    guide = poutine.trace(model.guide).get_trace(batch)
+    assert torch.equal(guide.nodes["W"]["value"], model.weights)
+    assert set(guide.stochastic_nodes) >= {"W", "z", "sigma2"}
+    assert model.edges[0].site == "W" and model.edges[0].dims == ("feature", "factor")
+
+
+def test_the_program_is_the_formula():
+    """Replayed at the guide's draws, the joint density is the sum of its parts, each computed by torch."""
+    model, batch = made(decoder="linear"), batch_of()
+    guide = poutine.trace(model.guide).get_trace(batch)
+    found = poutine.trace(poutine.replay(model.model, trace=guide)).get_trace(batch)
+    z, w = guide.nodes["z"]["value"], model.weights
+    f = torch.einsum("rnk,rgk->rng", z, w) + model.decoder.intercept
+    sd = model.likelihood.noise_sd()
+    expected = torch.distributions.Normal(f, sd).log_prob(batch.x).sum()
+    expected = expected + torch.distributions.Normal(0.0, 1.0).log_prob(z).sum()
+    expected = expected + model.prior.log_density(w).sum()
+    expected = expected + model.likelihood.priors()["sigma2"].log_prob(model.likelihood.values()["sigma2"]).sum()
+    torch.testing.assert_close(found.log_prob_sum(), expected)
+
+
+def test_minibatch_scale():
+    model = made()
+    trace = poutine.trace(model.model).get_trace(batch_of(total=60))
+    assert trace.nodes["x"]["scale"] == trace.nodes["z"]["scale"] == 4.0
+    assert trace.nodes["W"]["scale"] == 1.0
+
+
+def test_the_parameter_store_is_never_touched():
+    pyro.get_param_store().clear()
+    pyro.param("mine", torch.ones(1))
+    one, two = made(), made(decoder="linear")
+    for model in (one, two):
+        model.guide(batch_of())
+        model.model(batch_of())
+    assert list(pyro.get_param_store().keys()) == ["mine"]
+    pyro.get_param_store().clear()
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_constraints_become_masks(by_name):
+    def name(j):
+        return NAMES[j] if by_name else j
+
+    model = made(
+        anchors={name(0): 1, name(5): 2}, required=[(name(1), 0)], forbidden=[(name(2), 2), (name(2), 1)]
+    )
+    allowed = torch.ones(G, K, dtype=torch.bool)
+    allowed[0] = torch.tensor([False, True, False])
+    allowed[5] = torch.tensor([False, False, True])
+    allowed[2] = torch.tensor([True, False, False])
+    assert torch.equal(model.permitted, allowed) and torch.equal(model.allowed, allowed.expand(R, G, K))
+    must = torch.zeros(G, K, dtype=torch.bool)
+    must[0, 1] = must[5, 2] = must[1, 0] = True
+    assert torch.equal(model.must, must)
+    assert torch.equal(model.prior.allowed, allowed)
+    model.project()
+    assert (model.weights[:, ~allowed] == 0).all() and (model.weights[:, allowed] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"required": [(0, 1)], "forbidden": [(0, 1)]}, r"required: edge \('a', 1\) is also forbidden"),
+        ({"anchors": {"a": 0}, "required": [("a", 1)]}, r"edge \('a', 1\) is also forbidden or excluded by an anchor"),
+        ({"anchors": {"a": 0}, "forbidden": [("a", 0)]}, r"edge \('a', 0\) is also forbidden"),
+        ({"forbidden": [("zz", 0)]}, "forbidden: no feature is called 'zz'"),
+        ({"required": [(6, 0)]}, r"required: edge \(6, 0\) lies outside 6 features x 3 factors"),
+        ({"anchors": {0: 3}}, r"anchors: edge \(0, 3\) lies outside"),
+        ({"anchors": {-1: 0}}, r"anchors: edge \(-1, 0\) lies outside"),
+    ],
+)
+def test_impossible_constraints(options, message):
+    with pytest.raises(ValueError, match=message):
+        made(**options)
+
+
+def test_names_need_names():
+    model = SparseDecoder(G, K, anchors={"a": 0})
+    with pytest.raises(ValueError, match="anchors: no feature is called 'a'"):
+        model.setup(R)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_factors": 0}, "n_factors: got 0 for n_features=6; wanted 1 <= n_factors < n_features"),
+        ({"n_factors": 6}, "n_factors: got 6 for n_features=6"),
+        ({"n_factors": 2, "decoder": "tree"}, "decoder: got 'tree', wanted 'mlp' or 'linear'"),
+        ({"n_factors": 2, "likelihood": "gamma"}, "likelihood='gamma' is not known. Use one of 'normal'"),
+    ],
+)
+def test_impossible_models(options, message):
+    with pytest.raises(ValueError, match=message):
+        SparseDecoder(G, **options)
+
+
+def start_of(model, seed=0, k=K):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(R, N, K, generator=generator)
+    maps = torch.randn(R, G, K, generator=generator)
+    loadings = torch.randn(R, G, K, generator=generator).clamp(-0.9, 0.9)
+    for part in (scores, maps, loadings):
+        part[..., k:] = 0
+    model.start(scores, maps, loadings, torch.arange(G, dtype=torch.float), torch.full((R, 1, G), 0.5))
+    return scores, maps, loadings
+
+
+def test_project_keeps_rows_at_a_maximum_of_one():
+    model = made()
+    with torch.no_grad():
+        model.weights.normal_()
+        model.weights[:, 3] = 0
+    model.project()
+    largest = model.weights.abs().amax(-1)
+    assert torch.allclose(largest[:, [0, 1, 2, 4, 5]], torch.ones(R, 5))
+    assert (largest[:, 3] == 0).all()
+    linear = made(decoder="linear")
+    with torch.no_grad():
+        linear.weights.normal_()
+    before = linear.weights.clone()
+    linear.project()
+    assert torch.equal(linear.weights, before)
+
+
+@pytest.mark.parametrize("decoder", ["mlp", "linear"])
+def test_start_writes_the_guess(decoder):
+    model = made(decoder=decoder)
+    _, maps, loadings = start_of(model)
+    torch.testing.assert_close(model.encoder.skip.detach(), maps)
+    torch.testing.assert_close(model.decoder.intercept[0, 0].detach(), torch.arange(G, dtype=torch.float))
+    if decoder == "linear":
+        torch.testing.assert_close(model.weights.detach(), loadings)
+
+
+def test_start_with_fewer_factors_closes_the_others():
+    model = made()
+    start_of(model, k=2)
+    assert (model.weights[..., 2] == 0).all() and not model.allowed[..., 2].any()
+    assert model.allowed[..., :2].all()
+    model = made(required=[(0, 0), (0, 1), (0, 2)])  # a required edge stays, even to a factor without a guess
+    start_of(model, k=2)
+    assert (model.allowed.sum(1).sort(1).values == torch.tensor([1, G, G])).all()
+    assert (model.weights[:, 0] != 0).all()
+
+
+def test_start_seats_guesses_where_the_constraints_want_them():
+    model = made(decoder="linear", anchors={0: 2, 1: 2, 3: 0, 4: 0})
+    loadings = torch.zeros(R, G, K)
+    loadings[0, [0, 1], 0] = loadings[0, [3, 4], 1] = loadings[0, [2, 5], 2] = 0.9
+    loadings[1, [0, 1], 1] = loadings[1, [3, 4], 2] = loadings[1, [2, 5], 0] = -0.9
+    scores = torch.arange(1.0, K + 1).expand(R, N, K)
+    model.start(scores, loadings.clone(), loadings, torch.zeros(G), torch.full((R, 1, G), 0.5))
+    expected = torch.zeros(G, K)
+    expected[[0, 1], 2] = expected[[3, 4], 0] = expected[[2, 5], 1] = 0.9
+    torch.testing.assert_close(model.weights.detach(), torch.stack([expected, -expected]))
+    torch.testing.assert_close(model.encoder.skip.detach(), torch.stack([expected, -expected]))
+
+
+def test_factor_correlation_follows_the_posterior_moments():
+    model, batch = made(), batch_of()
+    model.factor_cov_rate = 1.0
+    model.after_step(batch, progress=0.05)
+    assert torch.equal(model.factor_cov, torch.eye(K).expand(R, K, K))  # not at first
+    model.after_step(batch, progress=0.5)
+    location, sd = (part.detach() for part in model.encode(batch))
+    for r in range(R):
+        moment = location[r].T @ location[r] / N + torch.diag((sd[r] ** 2).mean(0))
+        root = moment.diagonal().sqrt()
+        torch.testing.assert_close(model.factor_cov[r], moment / torch.outer(root, root))
+    fixed = made(factor_cov=False)
+    fixed.after_step(batch, progress=0.5)
+    assert torch.equal(fixed.factor_cov, torch.eye(K).expand(R, K, K))
+
+
+def test_state_dict_round_trip():
+    one = made(likelihood="negative_binomial", anchors={0: 1})
+    with torch.no_grad():
+        one.weights.normal_()
+        one.prior.eta.fill_(0.1)
+    two = made(likelihood="negative_binomial", anchors={0: 1})
+    two.load_state_dict(one.state_dict())
+    for (name, a), (_, b) in zip(one.state_dict().items(), two.state_dict().items(), strict=True):
+        assert torch.equal(a, b), name
+
+
+class Scaled(ps.priors.Prior):
+    """Laplace weights whose scale is a site of its own: a hierarchical prior as a plain Pyro program."""
+
+    def setup(self, n_features, n_factors, n_restarts=1, n_samples=None, allowed=None):
+        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+        self.log_scale = torch.nn.Parameter(torch.zeros(n_restarts))
+
+    def distribution(self):
+        scale = self.log_scale.exp().reshape(-1, 1, 1)
+        return dist.Laplace(torch.zeros_like(scale), scale)
+
+    def forward(self):
+        tau = pyro.sample("tau", dist.HalfCauchy(torch.ones_like(self.log_scale)))
+        scale = tau.reshape(-1, 1, 1).expand(self.shape)
+        return pyro.sample(self.site, dist.Laplace(0.0, scale).to_event(2))
+
+    def guide(self):
+        pyro.sample("tau", dist.LogNormal(self.log_scale, 0.1 * torch.ones_like(self.log_scale)))
+
+
+def test_a_prior_with_sites_of_its_own():
+    model, batch = made(prior=Scaled()), batch_of()
+    elbo = ps.inference.elbo.elbo_by_restart(model.model, model.guide, batch, R)
+    assert elbo.shape == (R,)
+    elbo.sum().backward()
+    assert (model.prior.log_scale.grad != 0).all()
+    data = ps.datasets.sim1(n=100, seed=1)
+    model = SparseDecoder(7, 2, prior=Scaled(), hidden=5, encoder_hidden=4)
+    fit = ps.fit(model, data.x, restarts=2, caps=[2, 2], steps=30, progress=False)
+    assert (fit.model.prior.log_scale != 0).all() and fit.model.prior.log_scale.shape == (2,)
+    assert fit.weights.shape == (2, 7, 2)
+
+
+def test_a_prior_that_forgets_its_guide_is_told():
+    class Forgetful(Scaled):
+        def guide(self):
+            return None
+
+    model = made(prior=Forgetful())
+    with pytest.raises(ValueError, match="guide: it has no site 'tau'.*does so in Prior.guide"):
+        ps.inference.elbo.elbo_by_restart(model.model, model.guide, batch_of(), R)

@@ -1,0 +1,249 @@
+"""Every container and every complaint of `as_table`."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+
+from pyro_sparse.data import as_table, read_array
+from pyro_sparse.models.likelihoods import Bernoulli, Multinomial, Normal, Poisson
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(20, 3)) * [1, 10, 100] + [0, 5, -7]
+COUNTS = RNG.poisson(3.0, size=(20, 4)).astype(float)
+
+
+def table(x, likelihood=None, **options):
+    return as_table(x, likelihood=likelihood or Normal(), **options)
+
+
+def anndata(x, var, obs=None):
+    return SimpleNamespace(X=x, var_names=pd.Index(list(var)), obs_names=pd.Index(obs or range(x.shape[0])))
+
+
+# ---- containers
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        X.tolist(),
+        pd.DataFrame(X),
+        sp.csr_matrix(X),
+        sp.coo_array(X),
+        torch.as_tensor(X),
+        torch.as_tensor(X).requires_grad_(),
+        anndata(X, "abc"),
+        anndata(sp.csc_matrix(X), "abc"),
+    ],
+    ids=["list", "frame", "csr", "coo", "tensor", "grad", "anndata", "sparse anndata"],
+)
+def test_containers_hold_the_same_numbers(made):
+    np.testing.assert_allclose(read_array(made)[0], X)
+
+
+def test_half_precision_tensor():
+    np.testing.assert_allclose(read_array(torch.ones(2, 2, dtype=torch.bfloat16))[0], 1.0)
+
+
+def test_names_come_from_the_container():
+    frame = pd.DataFrame(X, columns=["a", "b", 3], index=[f"row {i}" for i in range(20)])
+    found = table(frame)
+    assert found.feature_names == ["a", "b", "3"] and found.sample_names[:2] == ["row 0", "row 1"]
+    assert table(X).feature_names == ["x1", "x2", "x3"] and table(X).sample_names[1] == "1"
+    assert table(X, feature_names=["u", "v", "w"]).feature_names == ["u", "v", "w"]
+    assert table(anndata(X, "abc", [f"cell{i}" for i in range(20)])).sample_names[3] == "cell3"
+
+
+def test_real_anndata():
+    library = pytest.importorskip("anndata")
+    made = library.AnnData(X, var=pd.DataFrame(index=list("abc")))
+    assert table(made).feature_names == ["a", "b", "c"]
+
+
+def test_nullable_integers_booleans_and_missing():
+    frame = pd.DataFrame(
+        {
+            "i": pd.array([1, None, 3, 4] * 3, dtype="Int64"),
+            "b": pd.array([True, False, None, True] * 3, dtype="boolean"),
+            "plain": [True, False, True, True] * 3,
+            "f": pd.array([0.5, None, 2.0, 1.0] * 3, dtype="Float32"),
+        }
+    )
+    found = table(frame, standardise=False)
+    np.testing.assert_array_equal(found.mask[:3], [[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 1]])
+    np.testing.assert_array_equal(found.x[:2], [[1, 1, 1, 0.5], [0, 0, 0, 0]])
+
+
+# ---- standardising
+
+
+def test_columns_are_z_scored_over_what_was_seen():
+    holes = X.copy()
+    holes[0, 1] = holes[5, 2] = np.nan
+    found = table(holes)
+    np.testing.assert_allclose(found.centre, np.nanmean(holes, 0))
+    np.testing.assert_allclose(found.scale, np.nanstd(holes, 0))
+    seen = ~np.isnan(holes)
+    np.testing.assert_allclose((found.x * found.scale + found.centre)[seen], holes[seen])
+    assert (found.x[~seen] == 0).all() and (found.inputs[~seen] == 0).all()
+    np.testing.assert_array_equal(found.mask, seen)
+    assert table(X).mask is None
+    np.testing.assert_allclose(table(X, standardise=False).x, X)
+
+
+def test_new_rows_use_the_fits_scale():
+    old = table(X)
+    new = table(X[:2] * 3, like=old)
+    np.testing.assert_allclose(new.x, (X[:2] * 3 - X.mean(0)) / X.std(0))
+
+
+def test_a_mask_hides_cells_beside_nan():
+    mask = np.ones_like(X, dtype=bool)
+    mask[2, 0] = False
+    holes = X.copy()
+    holes[3, 1] = np.nan
+    found = table(holes, mask=mask)
+    assert not found.mask[2, 0] and not found.mask[3, 1] and found.mask.sum() == X.size - 2
+    changed = holes.copy()
+    changed[2, 0] = 1e6  # what stands in a hidden cell does not matter
+    np.testing.assert_array_equal(table(changed, mask=mask).x, found.x)
+
+
+def test_counts_keep_their_values_and_the_encoder_reads_logarithms():
+    found = table(COUNTS, Poisson())
+    np.testing.assert_array_equal(found.x, COUNTS)
+    assert (found.centre == 0).all() and (found.scale == 1).all()
+    size = COUNTS.sum(1, keepdims=True) / np.median(COUNTS.sum(1))
+    logs = np.log1p(COUNTS / found.exposure)
+    np.testing.assert_allclose(found.inputs, (logs - logs.mean(0)) / logs.std(0), rtol=1e-5, atol=1e-6)
+    assert np.corrcoef(found.exposure[:, 0], size[:, 0])[0, 1] > 0.999
+    given = table(COUNTS, Poisson(), exposure=np.arange(1, 21))
+    np.testing.assert_array_equal(given.exposure[:, 0], np.arange(1, 21))
+
+
+def test_a_constant_share_is_no_division_by_zero():
+    totals = np.arange(1, 21)
+    counts = np.column_stack([5 * totals, 2 * totals, 3 * totals]).astype(float)
+    assert np.isfinite(table(counts, Poisson()).inputs).all()
+
+
+# ---- matching features of new rows
+
+
+@pytest.mark.parametrize("kind", ["frame", "anndata"])
+def test_reordered_columns_are_found_by_name(kind):
+    old = table(pd.DataFrame(X, columns=list("abc")))
+    turned = X[:4, [2, 0, 1]]
+    new = pd.DataFrame(turned, columns=list("cab")) if kind == "frame" else anndata(turned, "cab")
+    np.testing.assert_allclose(table(new, like=old).x, old.x[:4])
+    mask = np.ones((4, 3), dtype=bool)
+    mask[:, 0] = False  # column c, as the data stand
+    np.testing.assert_array_equal(table(new, like=old, mask=mask).mask, [[True, True, False]] * 4)
+
+
+def test_foreign_names_go_by_position():
+    old = table(X)
+    np.testing.assert_allclose(table(pd.DataFrame(X[:3], columns=list("abc")), like=old).x, old.x[:3])
+
+
+def test_absent_columns_are_named():
+    old = table(pd.DataFrame(X, columns=list("abc")))
+    for columns in ("abz", "ab", "abxyz"):
+        frame = pd.DataFrame(RNG.normal(size=(3, len(columns))), columns=list(columns))
+        with pytest.raises(ValueError, match=r"X: column 'c' is absent \(1 in all\); give the columns of the fit"):
+            table(frame, like=old)
+    with pytest.raises(ValueError, match=r"X: has 2 feature\(s\), the model was fitted to 3 \('a' … 'c'\)"):
+        table(X[:, :2], like=old)
+    with pytest.raises(ValueError, match=r"X: has 4 feature\(s\), the model was fitted to 3"):
+        table(pd.DataFrame(np.c_[X, X[:, 0]], columns=list("abca")), like=old)
+
+
+# ---- complaints
+
+DATES = pd.DataFrame({"a": range(12), "when": pd.date_range("2020", periods=12)})
+TEXT = pd.DataFrame({"a": range(12), "b": ["x"] * 12})
+TWINS = pd.DataFrame([["x", "y", 1]] * 12, columns=["t", "t", "n"])
+
+
+def changed(value, at=(3, 1)):
+    x = X.copy()
+    x[at] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (np.empty((0, 3)), ValueError, "X: has no rows, shape (0, 3); wanted at least 10"),
+        (X[:5], ValueError, "X: has 5 row(s), wanted at least 10"),
+        (X[:, :1], ValueError, "X: has 1 column(s); wanted at least 2 features"),
+        (X[:, 0], ValueError, "X: has 1 dimension(s), shape (20,); wanted (row, feature)"),
+        (X[None], ValueError, "X: has 3 dimension(s), shape (1, 20, 3)"),
+        (changed(2.0, np.s_[:, 1]), ValueError, "X: column 'x2' is constant at 2"),
+        (changed(np.nan, np.s_[1:, 1]), ValueError, "X: column 'x2' is constant"),
+        (changed(np.nan, np.s_[:, 1]), ValueError, "X: column 'x2' has no observed value; drop it"),
+        (changed(np.nan, np.s_[4]), ValueError, "X: row 4 has no observed value (1 such row(s)); drop it"),
+        (changed(np.inf), ValueError, "X: column 'x2' has inf in row 3; wanted finite numbers (use NaN"),
+        (changed(-np.inf), ValueError, "X: column 'x2' has -inf in row 3"),
+        (TEXT, TypeError, "X: column 'b' holds"),
+        (TWINS, TypeError, "X: column 't' holds"),
+        (DATES, TypeError, "X: column 'when' holds datetime64"),
+        ([["a", "b"]] * 12, TypeError, "X: cannot be read as numbers"),
+        ([[1, 2], [3]], TypeError, "X: cannot be read as numbers"),
+        (pd.DataFrame(X, columns=list("aba")), ValueError, "feature_names: 'a' occurs 2 times; rename"),
+    ],
+)
+def test_bad_tables_are_refused(x, error, message):
+    with pytest.raises(error, match="^" + re.escape(message)):
+        table(x)
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="feature_names: has 2 names, X has 3 columns; give one per column"):
+        table(X, feature_names=["a", "b"])
+    with pytest.raises(ValueError, match=r"mask: has shape \(3, 20\), X has \(20, 3\)"):
+        table(X, mask=np.ones((3, 20)))
+    for bad in (np.ones(3), np.zeros(20), np.full(20, np.nan), -np.ones(20)):
+        with pytest.raises(ValueError, match="exposure: has shape .* for 20 rows, wanted one positive number per row"):
+            table(COUNTS, Poisson(), exposure=bad)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "value", "message"),
+    [
+        (Poisson(), -1, "column 'x2' holds -1 .*whole numbers >= 0"),
+        (Poisson(), 1.5, "column 'x2' holds 1.5"),
+        (Multinomial(), 0.3, "column 'x2' holds 0.3"),
+        (Bernoulli(), 2, 'likelihood="bernoulli" wants 0, 1 or NaN'),
+    ],
+)
+def test_the_likelihood_has_the_last_word(likelihood, value, message):
+    x = (COUNTS > 2).astype(float)
+    x[3, 1] = value
+    with pytest.raises(ValueError, match=message):
+        table(x, likelihood)
+
+
+# ---- batches
+
+
+def test_batches_and_rows():
+    holes = changed(np.nan)
+    found = table(holes)
+    part = found.rows(np.array([3, 5]))
+    assert part.sample_names == ["3", "5"] and part.mask.shape == (2, 3) and part.x.shape == (2, 3)
+    batch = found.batch(dtype=torch.float64)
+    small = batch.rows(torch.tensor([3, 0]))
+    assert len(small) == 2 and small.total == 20 and small.whole().total == 2
+    assert batch.x.dtype == torch.float64 and not small.mask[0, 1]
+    np.testing.assert_array_equal(small.x.numpy(), found.x[[3, 0]])
+    counts = table(COUNTS, Poisson())
+    assert counts.batch().rows(torch.tensor([1])).exposure.shape == (1, 1)
+    assert counts.rows(np.array([1, 2])).exposure.shape == (2, 1)
