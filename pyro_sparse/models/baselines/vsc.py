@@ -277,6 +277,8 @@ class VSC(VAE):
             raise ValueError(f"n_pseudo: got {n_pseudo}, wanted at least 1")
         self.alpha, self.n_pseudo = float(alpha), int(n_pseudo)
 
+    gaussian_guide = False
+
     def build(self, feature_names: list[str] | None) -> None:
         super().build(feature_names)
         shape = (self.n_restarts, self.n_features, self.n_factors)
