@@ -54,7 +54,7 @@ def refine(
 def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         location, sd = model.encode(batch)
-    if steps == 0:
+    if steps == 0 or not model.gaussian_guide:
         return location, sd
     frozen = [p for p in model.parameters() if p.requires_grad]
     for parameter in frozen:
