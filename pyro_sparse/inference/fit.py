@@ -164,6 +164,9 @@ def _fit(
 ) -> Fit:
     n_rows = len(table.x)
     aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[: int(round(holdout * n_rows))])
+    if table.mask is not None:  # a column whose every cell lies in the rows aside could not be learned
+        lost = ~np.delete(table.mask, aside, 0).any(0)
+        aside = aside[~table.mask[aside][:, lost].any(1)]
     kept = np.setdiff1d(np.arange(n_rows), aside)
     if len(kept) < 5:
         raise ValueError(
