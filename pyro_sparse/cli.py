@@ -347,7 +347,7 @@ def _fit(
             f"{frame.shape[0]} rows, {frame.shape[1]} features, {int(frame.isna().sum().sum())} missing cells"
         )
     begun = time.perf_counter()
-    optional = {} if steps is None else {"steps": steps}
+    optional: dict[str, Any] = {} if steps is None else {"steps": steps}
     result = ps.fit(
         model,
         frame,

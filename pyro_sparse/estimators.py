@@ -146,7 +146,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             likelihood=copy.deepcopy(self.likelihood),
             decoder=self.decoder,
         )
-        optional = {"steps": self.steps, "batch_size": self.batch_size}
+        optional: dict[str, Any] = {"steps": self.steps, "batch_size": self.batch_size}
         self.fit_ = fit_model(
             model,
             X,

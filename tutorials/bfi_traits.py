@@ -48,23 +48,26 @@ X.iloc[:5, :8]
 # ## Fit
 #
 # Missing answers stay missing: they are left out of the likelihood, and no row is dropped. Five factors
-# are the most there may be; surplus ones would end without edges. All restarts are trained together, then
-# matched in order and sign.
+# are the most there may be; surplus ones would end without edges. All restarts are trained together, each
+# from its own number of factors (five, four, ...), then matched in order and sign.
 
 # %%
 model = ps.models.SparseDecoder(n_features=X.shape[1], n_factors=5, prior=ps.priors.SpikeSlabLasso())
 fit = ps.fit(model, X, restarts=4, seed=0, progress=False)
 for warning in fit.warnings:
     print("warning:", warning)
-pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}).rename_axis("restart").round(2)
+pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}).rename_axis("restart").astype(
+    float
+).round(2)
 
 # %% [markdown]
 # ## Which edges are there?
 #
 # One row per edge that is kept at a false-discovery rate of .1. `effect` is the share of the question's
-# variance that is due to the trait; `gap` is the largest difference between restarts. The number in
-# `score` ranks edges; it is **not** a calibrated probability, so the false-discovery rate is a threshold
-# on a ranking, not a guarantee.
+# variance that is due to the trait. `gap` is the largest difference between restarts that explain the
+# answers comparably well, or the best two: it is 1 where one of them has no such edge, perhaps because it
+# began with fewer factors. The number in `score` ranks edges; it is **not** a calibrated probability, so the
+# false-discovery rate is a threshold on a ranking, not a guarantee.
 
 # %%
 idata = fit.edge_posterior()
@@ -132,5 +135,4 @@ print("squared error of hidden cells:", {name: round(float(v), 2) for name, v in
 # One file holds the pictures, the tables, the settings and the warnings.
 
 # %%
-os.makedirs("build", exist_ok=True)
-ps.report(fit, "build/traits.html")
+ps.report(fit, "traits.html", X=X).name
