@@ -157,7 +157,9 @@ def test_absent_columns_are_named():
     old = table(pd.DataFrame(X, columns=list("abc")))
     for columns in ("abz", "ab", "abxyz"):
         frame = pd.DataFrame(RNG.normal(size=(3, len(columns))), columns=list(columns))
-        with pytest.raises(ValueError, match=r"X: column 'c' is absent \(1 in all\); give the columns of the fit"):
+        with pytest.raises(
+            ValueError, match=r"X: column 'c' is absent \(1 in all\); give the columns of the fit"
+        ):
             table(frame, like=old)
     with pytest.raises(ValueError, match=r"X: has 2 feature\(s\), the model was fitted to 3 \('a' … 'c'\)"):
         table(X[:, :2], like=old)
@@ -211,7 +213,9 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match=r"mask: has shape \(3, 20\), X has \(20, 3\)"):
         table(X, mask=np.ones((3, 20)))
     for bad in (np.ones(3), np.zeros(20), np.full(20, np.nan), -np.ones(20)):
-        with pytest.raises(ValueError, match="exposure: has shape .* for 20 rows, wanted one positive number per row"):
+        with pytest.raises(
+            ValueError, match="exposure: has shape .* for 20 rows, wanted one positive number per row"
+        ):
             table(COUNTS, Poisson(), exposure=bad)
 
 

@@ -53,14 +53,20 @@ class Linear:
         self.location = self.x @ self.w @ self.covariance / self.sd**2  # (R, N, K)
 
     def model(self, batch):
-        with pyro.plate("run", R, dim=-2), pyro.plate("data", batch.total, subsample=torch.arange(len(batch))):
+        with (
+            pyro.plate("run", R, dim=-2),
+            pyro.plate("data", batch.total, subsample=torch.arange(len(batch))),
+        ):
             eye = torch.eye(K, dtype=torch.float64)
             z = pyro.sample("z", dist.MultivariateNormal(torch.zeros(K, dtype=torch.float64), eye))
             pyro.sample("x", dist.Normal(z @ self.w.mT, self.sd).to_event(1), obs=batch.x)
 
     def guide(self, batch):
         location = batch.x @ self.w @ self.covariance / self.sd**2
-        with pyro.plate("run", R, dim=-2), pyro.plate("data", batch.total, subsample=torch.arange(len(batch))):
+        with (
+            pyro.plate("run", R, dim=-2),
+            pyro.plate("data", batch.total, subsample=torch.arange(len(batch))),
+        ):
             pyro.sample("z", dist.MultivariateNormal(location, self.covariance.unsqueeze(1)))
 
     def log_evidence(self):
@@ -73,9 +79,7 @@ def test_exact_posterior_gives_the_log_evidence():
     problem = Linear(batch.x)
     torch.manual_seed(0)
     with torch.no_grad():
-        draws = torch.stack(
-            [elbo_by_restart(problem.model, problem.guide, batch, R) for _ in range(1000)]
-        )
+        draws = torch.stack([elbo_by_restart(problem.model, problem.guide, batch, R) for _ in range(1000)])
     expected = np.array(problem.log_evidence()).sum(1)
     error = draws.std(0) / math.sqrt(len(draws))
     assert ((draws.mean(0) - torch.as_tensor(expected)).abs() < 4 * error).all()
@@ -202,7 +206,9 @@ def test_a_bad_restart_is_named():
     model, batch = model_of(missing=False), batch_of(missing=False)
     with torch.no_grad():
         model.decoder.intercept[1] = torch.inf
-    with pytest.raises(FloatingPointError, match=r"site 'x' has a non-finite log-density in restart\(s\) \[1\]"):
+    with pytest.raises(
+        FloatingPointError, match=r"site 'x' has a non-finite log-density in restart\(s\) \[1\]"
+    ):
         elbo_by_restart(model.model, model.guide, batch, R)
 
 

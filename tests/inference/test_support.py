@@ -18,7 +18,7 @@ SUPPORT = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0]])
 
 @pytest.fixture
 def problem():
-    """A linear model at the truth, whose encoder knows the factors; factor 2 is pure noise with small weights."""
+    """A linear model at the truth whose encoder knows the factors; factor 2 is noise with small weights."""
     rng = np.random.default_rng(0)
     z = rng.normal(size=(N, K))
     w = SUPPORT * rng.uniform(0.8, 1.5, SUPPORT.shape)
@@ -129,7 +129,10 @@ def test_factor_costs_are_differences_of_divergence():
 def test_prune_keeps_the_true_edges_and_drops_the_noise_factor(problem):
     model, batch, *_ = problem
     location = model.encode(batch)[0]
-    model.encode = lambda rows: (location[:, : len(rows)], torch.full((R, len(rows), K), 0.3, dtype=torch.float64))
+    model.encode = lambda rows: (
+        location[:, : len(rows)],
+        torch.full((R, len(rows), K), 0.3, dtype=torch.float64),
+    )
     gone = prune(model, batch)
     assert ((model.weights != 0)[0].numpy() == SUPPORT).all()
     assert gone == (SUPPORT == 0).sum()
@@ -142,7 +145,10 @@ def test_prune_keeps_the_true_edges_and_drops_the_noise_factor(problem):
 def test_prune_keeps_what_is_required(problem):
     model, batch, *_ = problem
     location = model.encode(batch)[0]
-    model.encode = lambda rows: (location[:, : len(rows)], torch.full((R, len(rows), K), 0.3, dtype=torch.float64))
+    model.encode = lambda rows: (
+        location[:, : len(rows)],
+        torch.full((R, len(rows), K), 0.3, dtype=torch.float64),
+    )
     model.must[3, 2] = True
     prune(model, batch)
     expected = SUPPORT.copy()

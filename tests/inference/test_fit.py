@@ -1,0 +1,444 @@
+"""`ps.fit`: determinism, resuming, interruption, refusals, every likelihood and prior, one known graph."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import signal
+import threading
+
+import numpy as np
+import pandas as pd
+import pyro
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.inference import restarts as restarts_module
+from pyro_sparse.inference import start as start_module
+from pyro_sparse.inference.axes import oblique
+from pyro_sparse.models import SparseDecoder
+from pyro_sparse.models.baselines import VAE, VSC
+
+fit_module = importlib.import_module("pyro_sparse.inference.fit")  # `inference.fit` is the function
+
+DATA = ps.datasets.sim1(n=120, seed=1).x
+
+QUICK = {"restarts": 3, "steps": 20, "batch_size": 20, "evaluate_every": 5, "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def short_rotations(monkeypatch):
+    """A rough start will do here, and finding a good one is what takes most of a tiny fit's time."""
+    monkeypatch.setattr(start_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
+
+
+def small(k=2, g=7, **options):
+    return SparseDecoder(g, k, hidden=5, encoder_hidden=4, **options)
+
+
+def quick(model=None, x=DATA, **options):
+    return ps.fit(model or small(), x, **{**QUICK, **options})
+
+
+def same(one, two):
+    for (name, a), (_, b) in zip(one.model.state_dict().items(), two.model.state_dict().items(), strict=True):
+        assert torch.equal(a, b), name
+    for name in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
+    pd.testing.assert_frame_equal(one.history, two.history)
+    assert one.best == two.best
+
+
+class Cut:
+    """A progress bar that is interrupted after so many steps."""
+
+    def __init__(self, monkeypatch, after):
+        self.left = after
+        real = fit_module.tqdm
+
+        def bar(*args, **kwargs):
+            made = real(*args, **kwargs)
+            update = made.update
+
+            def counted(n=1):
+                self.left -= n
+                if self.left < 0 and n:
+                    raise KeyboardInterrupt
+                return update(n)
+
+            made.update = counted
+            return made
+
+        monkeypatch.setattr(fit_module, "tqdm", bar)
+
+
+# ---- determinism
+
+
+def test_same_seed_same_bits_and_another_seed_others():
+    one, two = quick(seed=5), quick(seed=5)
+    same(one, two)
+    assert not np.array_equal(one.elbo, quick(seed=6).elbo)
+
+
+def test_the_callers_state_is_left_alone():
+    torch.manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    pyro.get_param_store().clear()
+    pyro.param("mine", torch.ones(1))
+    handler = signal.getsignal(signal.SIGINT)
+    found = quick()
+    found.predict(DATA[:3])
+    found.transform(DATA[:3])
+    found.sample(3)
+    found.score(DATA[:3])
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+    assert list(pyro.get_param_store().keys()) == ["mine"]
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert torch.get_default_dtype() == torch.float32
+    pyro.get_param_store().clear()
+
+
+def test_two_models_in_one_process_do_not_meet():
+    alone = quick(seed=1)
+    other = quick(small(3, decoder="linear"), seed=2)
+    elbo = alone.log_likelihood(DATA)
+    same(alone, quick(seed=1))
+    np.testing.assert_array_equal(alone.log_likelihood(DATA), elbo)
+    assert other.weights.shape == (3, 7, 3)
+
+
+# ---- checkpoints
+
+
+@pytest.mark.parametrize(("groups", "after"), [(1, 3), (1, 13), (3, 13), (3, 33)])
+def test_a_cut_fit_resumes_to_the_bit(tmp_path, monkeypatch, groups, after):
+    if groups == 3:
+        monkeypatch.setattr(restarts_module, "GROUP_BYTES", 1)
+    whole = quick()
+    path = tmp_path / "run.pt"
+    with monkeypatch.context() as patch:
+        Cut(patch, after)
+        part = quick(checkpoint=path, checkpoint_every=6)
+    assert (
+        len(part.elbo) == (3 if groups == 1 else after // 20 + 1)
+        and "interrupted at step" in part.warnings[0]
+    )
+    resumed = quick(checkpoint=path, checkpoint_every=6)
+    same(resumed, whole)
+    assert not any("interrupted" in note for note in resumed.warnings)
+    same(quick(checkpoint=path), whole)  # a finished one is not trained again
+
+
+def test_a_killed_fit_resumes_from_its_last_checkpoint(tmp_path, monkeypatch):
+    """No goodbye: the process dies in the middle of a step."""
+    path = tmp_path / "run.pt"
+    monkeypatch.setattr(restarts_module, "GROUP_BYTES", 1)
+    whole = quick()
+    advance, steps = fit_module.Run.advance, []
+
+    def dying(run):
+        steps.append(1)
+        if len(steps) == 36:
+            raise MemoryError
+        advance(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module.Run, "advance", dying)
+        with pytest.raises(MemoryError):
+            quick(checkpoint=path, checkpoint_every=6)
+    same(quick(checkpoint=path), whole)
+
+
+def test_ctrl_c_waits_for_the_step_and_returns_a_usable_fit(monkeypatch, tmp_path):
+    advance = fit_module.Run.advance
+
+    def pressed(run):
+        if run.step == 8:
+            signal.raise_signal(signal.SIGINT)
+        advance(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_module.Run, "advance", pressed)
+        found = quick(checkpoint=tmp_path / "run.pt")
+    assert "interrupted at step 9 of 20 (restarts 0 to 2); this is the fit so far" in found.warnings
+    assert found.predict(DATA[:4]).shape == (4, 7) and np.isfinite(found.elbo).all()
+    found.save(tmp_path / "fit.pt")
+    assert ps.load(tmp_path / "fit.pt").warnings == found.warnings
+    same(quick(checkpoint=tmp_path / "run.pt"), quick())
+
+
+def test_interrupted_before_the_first_entry_of_the_history(monkeypatch):
+    Cut(monkeypatch, 1)
+    found = quick()
+    assert len(found.history) == 0 and found.weights.shape == (3, 7, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seed": 1}, "seed: 0 there, 1 here"),
+        ({"model": lambda: small(3), "caps": [2, 2, 1]}, "n_factors: 2 there, 3 here"),
+        ({"model": lambda: small(decoder="linear")}, "decoder: 'mlp' there, 'linear' here"),
+        ({"model": lambda: small(prior=ps.priors.SpikeSlabLasso(lambda0=9.0))}, "made: "),
+        ({"steps": 30}, "steps: 20 there, 30 here"),
+        ({"x": DATA + 1e-3 * np.arange(120)[:, None]}, "data: '"),
+        ({"holdout": 0.2}, "holdout: 0.1 there, 0.2 here"),
+        ({"dtype": "float64"}, "dtype: 'torch.float32' there"),
+        ({"version": "99"}, "version: "),
+    ],
+)
+def test_a_foreign_checkpoint_says_what_differs(tmp_path_factory, monkeypatch, change, says):
+    path = tmp_path_factory.getbasetemp() / "of-the-module.pt"
+    if not path.exists():
+        quick(checkpoint=path, steps=20)
+    change = dict(change)
+    if "version" in change:
+        other = change.pop("version")
+        monkeypatch.setattr(fit_module, "package_version", lambda: other)
+    made = change.pop("model", small)()
+    with pytest.raises(
+        ValueError, match="belongs to another fit .*" + re.escape(says) + ".*remove the file or"
+    ):
+        quick(made, checkpoint=path, **change)
+
+
+# ---- refusals
+
+
+def test_fits_in_two_threads_are_refused(monkeypatch):
+    inside, leave = threading.Event(), threading.Event()
+    advance = fit_module.Run.advance
+
+    def waiting(run):
+        inside.set()
+        leave.wait(30)
+        advance(run)
+
+    monkeypatch.setattr(fit_module.Run, "advance", waiting)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(quick()))
+    thread.start()
+    try:
+        assert inside.wait(30)
+        with pytest.raises(
+            RuntimeError, match="another fit is running in this process; Pyro is not thread-safe"
+        ):
+            quick()
+    finally:
+        leave.set()
+        thread.join(60)
+    assert len(results) == 1  # the first was not harmed, in a thread that gets no signals
+    quick()  # and the lock is free again
+
+
+def test_a_failed_fit_frees_the_lock():
+    with pytest.raises(ValueError, match="has no rows"):
+        quick(x=np.empty((0, 7)))
+    quick()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"stepz": 3}, TypeError, "fit: unknown setting 'stepz'; wanted an argument of fit or one of"),
+        ({"restarts": 0}, ValueError, "restarts: got 0, wanted a whole number of at least 1"),
+        ({"restarts": 1.5}, ValueError, "restarts: got 1.5"),
+        ({"holdout": 1.0}, ValueError, "holdout: got 1.0, wanted a share of rows in [0, 1)"),
+        ({"holdout": 0.99}, ValueError, "holdout: 0.99 of 120 rows leaves 1 to learn from"),
+        ({"caps": [1, 2]}, ValueError, "caps: got [1, 2], wanted one number per restart (3), each from 1 to"),
+        ({"caps": [1, 2, 3]}, ValueError, "caps: got [1, 2, 3], wanted"),
+        ({"caps": [0, 1, 2]}, ValueError, "caps: got [0, 1, 2], wanted"),
+        ({"dtype": "float16"}, ValueError, "dtype: got 'float16', wanted 'float32' or 'float64'"),
+        ({"checkpoint_every": 0}, ValueError, "checkpoint_every: got 0, wanted at least 1 step"),
+        ({"steps": 0}, ValueError, "steps: got 0"),
+        ({"x": DATA[:, :6]}, ValueError, "X: has 6 column(s), the model was made for n_features=7"),
+        ({"model": torch.nn.Linear(2, 2)}, TypeError, "model: Linear has no 'setup'; wanted a FactorModel"),
+    ],
+)
+def test_bad_arguments(options, error, message):
+    with pytest.raises(error, match="^" + re.escape(message)):
+        quick(**options)
+
+
+# ---- options
+
+
+def test_holdout_zero_one_restart_and_double_precision():
+    found = quick(holdout=0, restarts=1, dtype="float64")
+    assert np.isnan(found.heldout_elbo).all() and np.isfinite(found.elbo).all() and found.best == 0
+    assert found.model.weights.dtype == torch.float64
+    assert any("one restart only" in note for note in found.warnings)
+    assert np.isfinite(found.predict(DATA)).all() and found.settings["dtype"] == "float64"
+
+
+def test_caps_and_settings_are_recorded():
+    found = quick(small(3), caps=[3, 1, 2], schedule=ps.Schedule(em_every=3), learning_rate=1e-3)
+    assert found.settings["caps"] == [3, 1, 2] and found.settings["em_every"] == 3
+    assert found.settings["learning_rate"] == 1e-3 and found.settings["steps"] == 20
+    assert ((found.weights != 0).any(1).sum(1) <= [3, 1, 2]).all()
+
+
+def test_progress_goes_to_stderr_with_elbo_and_edges(capsys):
+    quick(progress=True)
+    said = capsys.readouterr()
+    assert said.out == "" and "nats/row" in said.err and "edges" in said.err
+
+
+def test_few_rows_for_many_features_is_said():
+    x = np.random.default_rng(0).normal(size=(40, 12))
+    found = quick(small(2, 12), x, caps=[1, 1, 1])
+    assert any("36 rows for 12 features" in note for note in found.warnings)
+
+
+@pytest.mark.xfail(
+    raises=np.linalg.LinAlgError, reason="factor_analysis of an indefinite matrix of pairwise correlations"
+)
+def test_a_column_seen_only_in_rows_kept_aside():
+    x = DATA.copy()
+    aside = np.random.default_rng(0).permutation(len(x))[:12]
+    x[np.setdiff1d(np.arange(len(x)), aside), 4] = np.nan
+    found = quick(x=x)
+    assert np.isfinite(found.elbo).all()
+
+
+# ---- every likelihood, prior and baseline
+
+COUNTS = np.random.default_rng(3).poisson(np.exp(0.4 * ps.datasets.sim1(n=80, seed=3).z @ np.ones((2, 6))))
+TABLES = {
+    "normal": ps.datasets.sim1(n=80, seed=3).x[:, :6],
+    "bernoulli": (COUNTS > 1).astype(float),
+    "poisson": COUNTS.astype(float),
+    "negative_binomial": COUNTS.astype(float),
+    "multinomial": COUNTS.astype(float),
+    "categorical": (COUNTS > 1).astype(float),
+}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("likelihood", sorted(TABLES))
+def test_every_likelihood_from_table_to_file(likelihood, missing, tmp_path):
+    x = TABLES[likelihood].copy()
+    x = x[x.sum(1) != 0]
+    if missing:
+        x[np.random.default_rng(0).random(x.shape) < 0.15] = np.nan
+        x = x[(~np.isnan(x)).sum(1) > 2]
+    found = quick(small(2, 6, likelihood=likelihood), x, steps=40, restarts=2, caps=[2, 2])
+    n = len(x)
+    assert np.isfinite(found.elbo).all() and np.isfinite(found.heldout_elbo).all()
+    z, mean = found.transform(x), found.predict(x)
+    assert z.shape == (n, 2) and mean.shape == (n, 6) and np.isfinite(mean).all()
+    back = found.inverse_transform(z)
+    assert back.shape == (n, 6) and np.isfinite(back).all()
+    assert found.score(x) == pytest.approx(found.log_likelihood(x).mean())
+    draws = found.sample(5, seed=1)
+    assert draws.shape == (5, 6) and np.isfinite(draws).all()
+    np.testing.assert_array_equal(draws, found.sample(5, seed=1))
+    if likelihood != "normal":
+        assert (mean >= 0).all() and (draws == np.round(draws)).all() and (draws >= 0).all()
+        found.model.likelihood.check(draws) if likelihood != "categorical" else None
+    found.save(tmp_path / "fit.pt")
+    again = ps.load(tmp_path / "fit.pt")
+    same(found, again)
+    np.testing.assert_array_equal(again.predict(x), mean)
+    np.testing.assert_array_equal(again.transform(x), z)
+    np.testing.assert_array_equal(again.sample(5, seed=1), draws)
+    assert again.score(x) == found.score(x) and again.settings == found.settings
+    assert (again.feature_names, again.sample_names) == (found.feature_names, found.sample_names)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        ps.priors.SpikeSlabLasso(eta="global"),
+        ps.priors.SpikeSlabLasso(column="ibp"),
+        ps.priors.SpikeSlabLasso(expected_size=3, ladder="linear"),
+        ps.priors.SpikeSlabNormal(),
+        ps.priors.Laplace(learn=True),
+        ps.priors.Horseshoe(),
+        ps.priors.RegularisedHorseshoe(),
+        ps.priors.ARDNormal(),
+    ],
+    ids=lambda p: type(p).__name__,
+)
+def test_every_prior(prior):
+    before = {name: value.clone() for name, value in prior.named_buffers()}
+    found = quick(small(3, prior=prior), restarts=2, caps=[3, 3], steps=60)
+    assert np.isfinite(found.elbo).all() and np.isfinite(found.predict(DATA)).all()
+    scored = isinstance(prior, ps.priors.SpikeSlabPrior)
+    assert np.isfinite(found.edge_score).all() == scored and np.isfinite(found.eta).all() == scored
+    after = dict(found.model.prior.named_buffers())
+    moved = [
+        n
+        for n, v in after.items()
+        if n not in before or v.shape != before[n].shape or not torch.equal(v, before[n])
+    ]
+    if type(prior) is not ps.priors.RegularisedHorseshoe:
+        assert set(moved) & {"eta", "rate", "tau", "precision"}, moved
+        learned = next(after[n] for n in ("eta", "rate", "tau", "precision") if n in after)
+        assert learned.unique().numel() > 1  # updated, each restart its own
+
+
+@pytest.mark.parametrize("make", [VAE, VSC])
+@pytest.mark.parametrize("missing", [False, True])
+def test_models_without_weights_give_a_fit(make, missing, tmp_path):
+    x = DATA.copy()
+    if missing:
+        x[::7, 2] = np.nan
+    found = quick(make(7, 2, hidden=5, encoder_hidden=4), x)
+    assert np.isnan(found.edge_score).all() and (found.weights != 0).any() and found.effects.max() <= 1
+    assert np.isfinite(found.predict(x)).all() and found.sample(3).shape == (3, 7)
+    found.save(tmp_path / "fit.pt")
+    same(found, ps.load(tmp_path / "fit.pt"))
+
+
+# ---- constraints
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("decoder", ["mlp", "linear"])
+def test_constraints_hold_in_the_result_by_the_callers_numbers(by_name, decoder):
+    names = [f"q{j}" for j in range(7)]
+
+    def name(j):
+        return names[j] if by_name else j
+
+    model = small(
+        3,
+        decoder=decoder,
+        anchors={name(0): 2, name(3): 0},
+        required=[(name(6), 1)],
+        forbidden=[(name(1), 0), (name(4), 2)],
+    )
+    found = quick(model, pd.DataFrame(DATA, columns=names), restarts=2, caps=[3, 3], steps=40)
+    for weights, score in zip(found.weights, found.edge_score, strict=True):
+        for j, k in [(1, 0), (4, 2), (0, 0), (0, 1), (3, 1), (3, 2)]:
+            assert weights[j, k] == 0 and score[j, k] == 0
+        assert weights[0, 2] != 0 and weights[3, 0] != 0
+    assert (found.model.weights[:, 6, 1] != 0).all() and (found.effects[:, 6, 1] >= 0).all()
+
+
+def test_an_anchor_names_the_factor_that_moves_it():
+    """Feature 3 is 4 z2: whatever order the start finds, its factor gets the number the caller gave."""
+    for k in (0, 1):
+        found = quick(small(2, decoder="linear", anchors={3: k}), steps=60, restarts=1, caps=[2])
+        z = found.transform(DATA)
+        truth = ps.datasets.sim1(n=120, seed=1).z[:, 1]
+        assert abs(np.corrcoef(z[:, k], truth)[0, 1]) > 0.9
+
+
+# ---- the known graph
+
+
+@pytest.mark.slow
+def test_the_papers_simulation():
+    data = ps.datasets.sim1(1000, seed=1001)
+    found = ps.fit(SparseDecoder(7, 5), data.x, restarts=5, seed=0, progress=False)
+    edges = found.weights[found.best] != 0
+    assert edges.any(0).sum() == 2
+    best = edges[:, edges.any(0)].astype(int)
+    assert (best == data.support).all() or (best[:, ::-1] == data.support).all()

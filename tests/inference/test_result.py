@@ -1,0 +1,226 @@
+"""What a `Fit` says: alignment, units, effects against closed forms, files, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import multivariate_normal
+
+import pyro_sparse as ps
+from pyro_sparse.models import SparseDecoder
+from pyro_sparse.priors import SpikeSlabLasso
+
+NAMES = list("abcdef")
+QUICK = {"restarts": 2, "caps": [2, 2], "steps": 40, "batch_size": 40, "progress": False}
+
+
+def table(n=150, seed=0):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 2))
+    w = np.array([[1, 0], [0.8, 0], [-1, 0], [0, 1], [0, 0.9], [0.5, 0.5]])
+    return pd.DataFrame(z @ w.T + 0.4 * rng.normal(size=(n, 6)) + 3, columns=NAMES)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return ps.fit(SparseDecoder(6, 2, hidden=5, encoder_hidden=5), table(), **QUICK)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    """A fit of the linear model at known parameters, so that every figure has a closed form."""
+    model = SparseDecoder(6, 2, decoder="linear", encoder_hidden=5)
+    found = ps.fit(model, table(), **{**QUICK, "steps": 3}, dtype="float64")
+    return found
+
+
+def test_names_and_shapes(found):
+    assert found.feature_names == NAMES and found.factor_names == ["factor 1", "factor 2"]
+    assert found.n_restarts == 2 and len(found.sample_names) == 150
+    assert found.weights.shape == found.effects.shape == found.edge_score.shape == (2, 6, 2)
+    assert found.eta.shape == (2, 2) and found.factor_cov.shape == (2, 2) and found.noise_sd.shape == (6,)
+    assert (0 <= found.effects).all() and (found.effects <= 1).all()
+    assert ((0 <= found.edge_score) & (found.edge_score <= 1)).all()
+    np.testing.assert_allclose(np.diag(found.factor_cov), 1, rtol=1e-5)
+    np.testing.assert_allclose(found.weights**2, found.effects, rtol=1e-6, atol=1e-9)
+
+
+def test_the_best_restart_leads_and_its_largest_factor_is_first(found):
+    best = found.best
+    total = found.effects[best].sum(0)
+    assert (np.diff(total) <= 1e-12).all()
+    assert (found.alignment["congruence"][best][total > 0] > 1 - 1e-9).all()
+    assert ((found.weights[best] ** 3).sum(0) >= 0).all()  # signs: mostly positive
+    turn, sign = found.alignment["permutation"][best], found.alignment["sign"][best]
+    own = found.model.factor_cov[best].double().numpy()
+    np.testing.assert_allclose(found.factor_cov, own[np.ix_(turn, turn)] * np.outer(sign, sign), rtol=1e-6)
+    present = (found.model.weights[best].detach().numpy() != 0)[:, turn]
+    np.testing.assert_array_equal(found.weights[best] != 0, present)
+
+
+def test_transform_is_in_the_frame_of_the_weights(found):
+    z = found.transform(table())
+    x = table().to_numpy()
+    for k in range(2):
+        strong = np.abs(found.weights[found.best][:, k]).argmax()
+        slope = np.corrcoef(z[:, k], x[:, strong])[0, 1]
+        assert slope * found.weights[found.best][strong, k] > 0.5
+
+
+def test_columns_of_a_frame_are_found_by_name(found):
+    new = table(5, seed=1)
+    np.testing.assert_array_equal(found.predict(new[NAMES[::-1]]), found.predict(new))
+    np.testing.assert_array_equal(found.transform(new.to_numpy()), found.transform(new))
+    with pytest.raises(ValueError, match="X: column 'f' is absent"):
+        found.transform(new.drop(columns="f"))
+    with pytest.raises(ValueError, match=r"X: has 5 feature\(s\), the model was fitted to 6 \('a' … 'f'\)"):
+        found.predict(new.to_numpy()[:, :5])
+    with pytest.raises(ValueError, match="X: has no rows"):
+        found.transform(new.to_numpy()[:0])
+
+
+def test_one_row_is_enough_and_rows_do_not_mix(found):
+    new = table(40, seed=1).to_numpy()
+    alone = found.transform(new[3:4], refine=False)
+    np.testing.assert_allclose(alone, found.transform(new, refine=False)[3:4], rtol=1e-5, atol=1e-6)
+
+
+def test_missing_cells_in_new_rows_of_a_fit_that_had_none(found):
+    """The encoder sees the mean there; the refined posterior does not use the cell at all."""
+    new = table(30, seed=1).to_numpy()
+    holes = new.copy()
+    holes[:, 0] = np.nan
+    at_mean = new.copy()
+    at_mean[:, 0] = found.table.centre[0]
+    np.testing.assert_allclose(
+        found.transform(holes, refine=False), found.transform(at_mean, refine=False), rtol=1e-4, atol=1e-5
+    )
+    filled = found.predict(holes)
+    assert np.isfinite(filled).all()
+    assert ((filled[:, 0] - new[:, 0]) ** 2).mean() < 0.7 * new[:, 0].var()
+    assert (found.log_likelihood(holes) > found.log_likelihood(np.where(np.isnan(holes), 30.0, holes))).all()
+
+
+def test_units_are_undone():
+    """Scaling and shifting a column changes the answer by exactly that."""
+    one, many = table(), table()
+    many["b"] = many["b"] * 1000 - 5
+    model = SparseDecoder(6, 2, hidden=5, encoder_hidden=5)
+    first = ps.fit(model, one, **QUICK, dtype="float64")
+    mean, noise, z = first.predict(one), first.noise_sd, first.transform(one)
+    score, draws = first.log_likelihood(one), first.sample(4)
+    second = ps.fit(SparseDecoder(6, 2, hidden=5, encoder_hidden=5), many, **QUICK, dtype="float64")
+    scale, shift = np.array([1, 1000, 1, 1, 1, 1.0]), np.array([0, -5, 0, 0, 0, 0.0])
+    np.testing.assert_allclose(second.predict(many), mean * scale + shift, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(second.sample(4), draws * scale + shift, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(second.noise_sd, noise * scale, rtol=1e-4)
+    np.testing.assert_allclose(
+        second.inverse_transform(z), first.inverse_transform(z) * scale + shift, rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(second.log_likelihood(many), score - np.log(1000), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(second.weights, first.weights, rtol=1e-4, atol=1e-6)
+
+
+def implied(fit):
+    """Mean and covariance of a row under the best restart of a linear fit, in the caller's units."""
+    r = fit.best
+    w, noise = fit.model.weights[r].detach().numpy(), fit.model.likelihood.noise_sd()[r, 0].detach().numpy()
+    covariance = w @ fit.model.factor_cov[r].numpy() @ w.T + np.diag(noise**2)
+    mean = fit.table.centre + fit.table.scale * fit.model.decoder.intercept[r, 0].detach().numpy()
+    return mean, covariance * np.outer(fit.table.scale, fit.table.scale)
+
+
+def test_samples_have_the_models_moments(linear):
+    mean, covariance = implied(linear)
+    draws = linear.sample(40_000, seed=3)
+    np.testing.assert_allclose(draws.mean(0), mean, atol=0.03)
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.05)
+
+
+def test_log_likelihood_is_a_lower_bound(linear):
+    mean, covariance = implied(linear)
+    exact = multivariate_normal(mean, covariance).logpdf(table().to_numpy())
+    bound = linear.log_likelihood(table(), n_draws=200)
+    assert (bound < exact + 0.05).all()
+
+
+def test_inverse_transform_is_the_decoder(linear):
+    z = np.random.default_rng(0).normal(size=(9, 2))
+    r = linear.best
+    turn, sign = linear.alignment["permutation"][r], linear.alignment["sign"][r]
+    w = linear.model.weights[r].detach().numpy()[:, turn] * sign
+    mean = implied(linear)[0]
+    np.testing.assert_allclose(linear.inverse_transform(z), z @ w.T * linear.table.scale + mean, rtol=1e-9)
+    with pytest.raises(ValueError, match=r"Z: has shape \(9, 3\), wanted \(row, 2\)"):
+        linear.inverse_transform(np.ones((9, 3)))
+
+
+def test_predict_is_the_posterior_mean(linear):
+    """Of one restart, at the refined location (the decoder is linear)."""
+    new = table(20, seed=2)
+    expected = linear.inverse_transform(linear.transform(new))
+    np.testing.assert_allclose(linear.predict(new, average=False), expected, atol=0.02)
+
+
+def test_effects_of_a_linear_model():
+    """The variance lost when factor k is shuffled: w_jk^2 var(z_k) over the total."""
+    torch.manual_seed(0)
+    from pyro_sparse.inference.result import _effects
+
+    model = SparseDecoder(6, 2, decoder="linear", encoder_hidden=5)
+    model.setup(1, 4000)
+    with torch.no_grad():
+        model.weights.normal_()
+    z = torch.randn(1, 4000, 2) * torch.tensor([1.0, 0.5])
+    model.encode = lambda batch: (z, torch.full_like(z, 1e-6))
+    batch = ps.data.Batch(torch.zeros(4000, 6), torch.zeros(4000, 6), None, None, 4000)
+    effects, slopes = _effects(model, batch, max_rows=4000)
+    w = model.weights[0].detach().numpy()
+    share = w**2 * [1.0, 0.25]
+    noise = model.likelihood.noise_sd()[0, 0].detach().numpy() ** 2
+    np.testing.assert_allclose(effects[0], share / (share.sum(1, keepdims=True) + noise[:, None]), atol=0.04)
+    np.testing.assert_array_equal(np.sign(slopes[0]), np.sign(w))
+
+
+def test_edge_score_is_p_star(found):
+    prior = found.model.prior
+    with torch.no_grad():
+        odds = prior.edge_log_odds(found.model.weights)[found.best]
+    turn = found.alignment["permutation"][found.best]
+    np.testing.assert_allclose(found.edge_score[found.best], torch.sigmoid(odds).numpy()[:, turn], rtol=1e-5)
+    np.testing.assert_allclose(found.eta[found.best], prior.eta[found.best, 0].numpy()[turn])
+
+
+def test_files_are_checked(found, tmp_path):
+    path = tmp_path / "fit.pt"
+    found.save(path)
+    with pytest.raises(ValueError, match="n_factors: 2 there, 3 here.*; pass a model made the same way"):
+        ps.load(path, model=SparseDecoder(6, 3, hidden=5, encoder_hidden=5))
+    again = ps.load(path, model=SparseDecoder(6, 2, hidden=5, encoder_hidden=5))
+    np.testing.assert_array_equal(again.predict(table(3)), found.predict(table(3)))
+    with pytest.raises(FileNotFoundError, match="no file at"):
+        ps.load(tmp_path / "nothing.pt")
+
+
+class Own(SpikeSlabLasso):
+    pass
+
+
+def test_a_prior_of_ones_own_needs_its_model_again(tmp_path):
+    def make():
+        return SparseDecoder(6, 2, prior=Own(lambda0=30.0), hidden=5, encoder_hidden=5)
+
+    fit = ps.fit(make(), table(), **{**QUICK, "steps": 5})
+    fit.save(tmp_path / "fit.pt")
+    with pytest.raises(ValueError, match="Own of .*not part of pyro_sparse; pass model="):
+        ps.load(tmp_path / "fit.pt")
+    again = ps.load(tmp_path / "fit.pt", model=make())
+    np.testing.assert_array_equal(again.edge_score, fit.edge_score)
+
+
+def test_one_frame_for_summary_and_edges(found):
+    frame = found.summary(fdr=0.1)
+    assert len(frame) <= 12
+    assert found.edge_posterior(num_draws=20) is not None
