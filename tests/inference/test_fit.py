@@ -29,8 +29,10 @@ QUICK = {"restarts": 3, "steps": 20, "batch_size": 20, "evaluate_every": 5, "pro
 
 
 @pytest.fixture(autouse=True)
-def short_rotations(monkeypatch):
+def short_rotations(monkeypatch, request):
     """A rough start will do here, and finding a good one is what takes most of a tiny fit's time."""
+    if request.node.get_closest_marker("slow"):
+        return
     monkeypatch.setattr(start_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
 
 
