@@ -56,9 +56,8 @@ model = ps.models.SparseDecoder(n_features=X.shape[1], n_factors=5, prior=ps.pri
 fit = ps.fit(model, X, restarts=4, seed=0, progress=False)
 for warning in fit.warnings:
     print("warning:", warning)
-pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}).rename_axis("restart").astype(
-    float
-).round(2)
+elbo = pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}, dtype=float)
+elbo.rename_axis("restart").round(2)
 
 # %% [markdown]
 # ## Which edges are there?
