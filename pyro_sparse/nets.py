@@ -101,10 +101,11 @@ class Encoder(nn.Module):
 class MaskedDecoder(nn.Module):
     r"""The Sparse VAE decoder: one trunk shared by all features, fed with that feature's own masked factors.
 
-    .. math:: f_j(z) = c_j + u_j^\top (w_j \odot z) + v_j^\top \mathrm{relu}(b + B\, \mathrm{relu}(A (w_j \odot z)))
+    .. math:: f_j(z) = c_j + u_j\, w_j^\top z + v_j^\top \mathrm{relu}(b + B\, \mathrm{relu}(A (w_j \odot z)))
 
-    The head of a feature reads its masked factors directly (`slope` u) and through the trunk (`head` v), so that a
-    linear start is represented exactly and curvature is learned where the data ask for it. The first layer `A` has no bias (an empty row gives a constant) and unit-norm columns
+    The head of a feature reads its masked factors directly (`slope` u, one number, so that no edge can trade its weight
+    for a slope of its own) and through the trunk (`head` v): a linear start is represented exactly and curvature is
+    learned where the data ask for it. The first layer `A` has no bias (an empty row gives a constant) and unit-norm columns
     (:math:`\|A_{\cdot k}\| = 1`, restored by `project`), otherwise a column of W could shrink while A grew and a
     penalty on W would mean nothing (Moran et al. 2022, Section 3, leaves this scale free).
 
@@ -126,8 +127,8 @@ class MaskedDecoder(nn.Module):
         self.first = nn.Parameter(torch.randn(n_restarts, n_factors, hidden))
         self.trunk = BatchLinear(n_restarts, hidden, hidden)
         nn.init.normal_(self.trunk.bias, std=0.3)
-        self.slope = nn.Parameter(torch.zeros(n_restarts, n_features, n_factors))
-        self.head = nn.Parameter(torch.randn(n_restarts, n_features, hidden) * (0.1 / math.sqrt(hidden)))
+        self.slope = nn.Parameter(torch.zeros(n_restarts, n_features, 1))
+        self.head = nn.Parameter(torch.randn(n_restarts, n_features, hidden) * (0.5 / math.sqrt(hidden)))
         self.intercept = nn.Parameter(torch.zeros(n_restarts, 1, n_features))
         self.project()
 
@@ -135,6 +136,13 @@ class MaskedDecoder(nn.Module):
     def project(self) -> None:
         """Restore the unit norm of the first layer's columns."""
         self.first.div_(self.first.norm(dim=-1, keepdim=True).clamp_min(1e-12))
+
+    @torch.no_grad()
+    def start(self, slope: Tensor, bent: Tensor) -> None:
+        """Begin as straight lines of these slopes, (restart, feature, 1), or where `bent` (restart,) as random curves."""
+        bent = bent.view(-1, 1, 1)
+        self.slope.copy_(torch.where(bent, 0.0, slope))
+        self.head.mul_(torch.where(bent, 1.0, 0.2))
 
     @torch.no_grad()
     def rescale(self, scale: Tensor) -> None:

@@ -247,7 +247,9 @@ def _verdict(idata: Any, chosen: pd.DataFrame, fdr: float, word: str) -> dict[st
         )
     elif n == 1:
         level, title = "unknown", "One restart only, so nothing to compare it with"
-        advice = "Another start may find another graph. Fit with several restarts before reading single edges."
+        advice = (
+            "Another start may find another graph. Fit with several restarts before reading single edges."
+        )
     elif n_alike + 1 >= max(2, n / 2) and unresolved <= 0.1:
         level, title = "good", "The restarts found the same graph"
         advice = "What they share is a property of the data and the model, not of one lucky start."

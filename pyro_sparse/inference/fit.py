@@ -28,7 +28,7 @@ from ..data import Table, as_table
 from . import checkpoint as files
 from .elbo import rowwise_elbo
 from .loop import Run
-from .restarts import best_restart, child_seeds, group_sizes, join
+from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join
 from .result import Fit, package_version
 from .schedule import Schedule
 from .start import cap_grid, find_start
@@ -175,6 +175,7 @@ def _fit(
     train = table.rows(kept).batch(device, dtype)
     heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
     grid = np.asarray(caps if caps is not None else cap_grid(model.n_factors, n_restarts))
+    bent = bent_starts(grid)
     seeds = child_seeds(seed, n_restarts)
     sizes = group_sizes(model, n_restarts, schedule.batch_size)
     setup = {
@@ -182,10 +183,9 @@ def _fit(
         "missing": table.mask is not None,
         "feature_names": table.feature_names,
     }
-    starts: dict[int, Any] = {}
     seen = None if table.mask is None else table.mask[kept]
-    for cap in sorted(set(grid.tolist())):
-        starts[cap] = find_start(table.inputs[kept], seen, cap)
+    wanted = [(int(cap), "principal" if curve else "oblique") for cap, curve in zip(grid, bent, strict=True)]
+    starts = {which: find_start(table.inputs[kept], seen, *which) for which in sorted(set(wanted))}
 
     print_ = files.fingerprint(
         model,
@@ -213,7 +213,8 @@ def _fit(
         torch.manual_seed(seeds[at])
         part.setup(size, **setup)
         part.to(device=device, dtype=dtype)
-        _start(part, [starts[int(c)] for c in grid[at : at + size]], table, kept, device, dtype)
+        mine = slice(at, at + size)
+        _start(part, [starts[which] for which in wanted[mine]], bent[mine], table, kept, device, dtype)
         run = Run(part, train, heldout, schedule, first_restart=at)
         if number < n_resumed:
             run.load(finished[number])
@@ -264,6 +265,7 @@ def _fit(
         "n_factors": model.n_factors,
         "restarts": n_restarts,
         "caps": [int(c) for c in grid[:n_restarts]],
+        "bent": [bool(b) for b in bent[:n_restarts]],
         "seed": seed,
         "holdout": holdout,
         "rows": n_rows,
@@ -379,7 +381,13 @@ def _quiet_randomness():
 
 
 def _start(
-    part: Any, starts: list[Any], table: Table, kept: np.ndarray, device: str, dtype: torch.dtype
+    part: Any,
+    starts: list[Any],
+    bent: np.ndarray,
+    table: Table,
+    kept: np.ndarray,
+    device: str,
+    dtype: torch.dtype,
 ) -> None:
     """Write the guesses, widened to K factors, into a group of restarts."""
 
@@ -396,6 +404,7 @@ def _start(
         loadings=stack("loadings"),
         intercept=intercept,
         residual_sd=stack("residual_sd").unsqueeze(1),
+        bent=torch.as_tensor(bent, device=device),
     )
 
 

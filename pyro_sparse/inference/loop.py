@@ -129,8 +129,9 @@ class Run:
         if getattr(model, "prior", None) is not None:
             stage = self._stage()
             model.prior.anneal(self.schedule.ladder(step))
-            if stage == "screen" and schedule.screen > 0:
-                shrink = self._preconditioner(rate) * schedule.screen
+            lasso = schedule.screen * model.prior.screening_rate() / self.train.total
+            if stage == "screen" and lasso > 0:
+                shrink = self._preconditioner(rate) * lasso
                 model.weights.copy_(
                     torch.where(model.must, model.weights, soft_threshold(model.weights, shrink))
                 )

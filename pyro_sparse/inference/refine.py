@@ -60,7 +60,9 @@ def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int
     for parameter in frozen:
         parameter.requires_grad_(False)
     try:
-        half = torch.randn((max(1, n_draws // 2), *location.shape), dtype=location.dtype, device=location.device)
+        half = torch.randn(
+            (max(1, n_draws // 2), *location.shape), dtype=location.dtype, device=location.device
+        )
         half = half / half.square().mean(0).sqrt()  # few draws with unit variance: no row's s runs away
         noise = torch.cat([half, -half])
         weights, prior = getattr(model, "weights", None), model.factor_prior()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["best_restart", "child_seeds", "group_sizes", "join"]
+__all__ = ["best_restart", "bent_starts", "child_seeds", "group_sizes", "join"]
 
 GROUP_BYTES = 400e6
 
@@ -26,6 +26,19 @@ def child_seeds(seed: int, n_restarts: int) -> list[int]:
     """
     children = np.random.SeedSequence(seed).spawn(n_restarts)
     return [int(child.generate_state(1, np.uint64)[0] >> 1) for child in children]
+
+
+def bent_starts(caps: np.ndarray) -> np.ndarray:
+    """Which restarts begin as random curves: of those with the same number of factors every second one, and, so that
+    one pass over the grid has both kinds, alternately along it.
+
+    >>> bent_starts(np.array([3, 2, 1, 3, 2, 1])).tolist()
+    [False, True, False, True, False, True]
+    """
+    caps = np.asarray(caps)
+    turn = [int((caps[:r] == c).sum()) for r, c in enumerate(caps)]
+    place = {c: i for i, c in enumerate(dict.fromkeys(caps.tolist()))}
+    return np.array([(place[c] + t) % 2 == 1 for c, t in zip(caps.tolist(), turn, strict=True)])
 
 
 def group_sizes(model: Any, n_restarts: int, batch_size: int) -> list[int]:

@@ -27,7 +27,7 @@ class Schedule:
     hold_encoder : float
         Until then the encoder stays at the data-driven start, while the decoder learns what that start means.
     screen, screen_from, screen_until : float
-        A plain lasso of `screen` nats per row and unit of weight, which turns the axes towards sparse ones.
+        A plain lasso at the share `screen` of the prior's screening rate, which turns the axes towards sparse ones.
     prune_at : tuple of float
         When `support.prune` deletes edges and factors that cost more than they explain.
     em_every : int
@@ -49,7 +49,7 @@ class Schedule:
     kl_start: float = 0.1
     kl_until: float = 0.3
     hold_encoder: float = 0.1
-    screen: float = 0.02
+    screen: float = 0.1
     screen_from: float = 0.3
     screen_until: float = 0.75
     prune_at: tuple[float, ...] = (0.6, 0.75, 0.85)

@@ -1,8 +1,9 @@
 r"""Data-driven starts: the space by principal or factor analysis, the axes by rotation, the choice by what they explain.
 
-One start costs milliseconds. Candidates come from two extractions (principal axes above the Marchenko–Pastur edge;
-maximum-likelihood factors, which see a small direction if little noise hides it) and two rotations (varimax; oblique,
-for correlated factors), each with up to twice as many factors as wanted. Of the candidates those are kept whose
+One start costs milliseconds. There are two kinds, and restarts take turns: "principal" (principal axes above the
+Marchenko–Pastur edge, varimax), from which a curved decoder finds curved features, and "oblique" (maximum-likelihood
+factors, which see a small direction if little noise hides it, and correlated axes), right for nearly linear tables.
+Candidates have up to twice as many factors as wanted. Of the candidates those are kept whose
 quadratic polynomial leaves the least residual log-variance: a feature such as ``z1 * z2`` makes a linear direction of
 its own that is not a factor. Every restart begins with its own number of factors (a *cap*); the grid is neutral.
 """
@@ -85,9 +86,7 @@ def factor_analysis(
     return loadings, unique
 
 
-def find_start(
-    x: np.ndarray, mask: np.ndarray | None, n_factors: int, rng: np.random.Generator | None = None
-) -> Start:
+def find_start(x: np.ndarray, mask: np.ndarray | None, n_factors: int, kind: str = "oblique") -> Start:
     """Guess `n_factors` factors of a roughly Gaussian, z-scored table.
 
     Parameters
@@ -98,8 +97,8 @@ def find_start(
         True where seen.
     n_factors : int
         How many to guess; columns beyond what the data support are left at zero.
-    rng : numpy Generator, optional
-        When given, the axes are a random rotation of the principal ones: a different start.
+    kind : {"principal", "oblique"}
+        How space and axes are guessed; see the head of this file.
 
     Returns
     -------
@@ -111,7 +110,7 @@ def find_start(
     scale = np.sqrt(np.diag(correlation))
     correlation = correlation / np.outer(scale, scale)
     best: tuple[float, Start] | None = None
-    for loadings, maps in _candidates(correlation, n_rows, n_factors, rng):
+    for loadings, maps in _candidates(correlation, n_rows, n_factors, kind):
         maps = maps / (x @ maps).std(0)
         keep, residual = _choose(x, x @ maps, min(n_factors, maps.shape[1]))
         cost = float(np.log(residual).sum())
@@ -132,29 +131,25 @@ def find_start(
 
 
 def _candidates(
-    correlation: np.ndarray, n_rows: int, n_factors: int, rng: np.random.Generator | None
+    correlation: np.ndarray, n_rows: int, n_factors: int, kind: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Loadings and score maps (both feature x candidate) of every extraction, width and rotation."""
+    """Loadings and score maps (both feature x candidate) of every width."""
     n_features = len(correlation)
     values, vectors = np.linalg.eigh(correlation)
     values, vectors = values[::-1], vectors[:, ::-1]
     n_signal = max(1, int((values > noise_edge(n_rows, n_features)).sum()))
-    ridge = np.linalg.inv(correlation + 0.1 * np.eye(n_features))
-    widths = {min(n_factors, n_signal), min(2 * n_factors, n_signal, max(1, n_features // 2))}
-    for width in sorted(widths):
-        loadings = vectors[:, :width] * np.sqrt(np.maximum(values[:width], 0.0))
-        if rng is not None:
-            loadings = loadings @ np.linalg.qr(rng.standard_normal((width, width)))[0]
+    if kind == "principal":
+        ridge = np.linalg.inv(correlation + 0.1 * np.eye(n_features))
+        for width in sorted(
+            {min(n_factors, n_signal), min(2 * n_factors, n_signal, max(1, n_features // 2))}
+        ):
+            loadings = vectors[:, :width] * np.sqrt(np.maximum(values[:width], 0.0))
+            loadings = loadings @ varimax(loadings)
             yield loadings, ridge @ loadings
-            continue
-        loadings = loadings @ varimax(loadings)
-        yield loadings, ridge @ loadings
-    if rng is not None:
         return
     # Beyond Ledermann's bound a factor model has more parameters than the correlation matrix has entries.
-    bound = int(n_features + 0.5 - np.sqrt(2 * n_features + 0.25))
-    widths = {min(n_factors, bound), min(2 * n_factors, n_signal + 1, bound)}
-    for width in sorted(w for w in widths if w >= 1):
+    bound = max(1, int(n_features + 0.5 - np.sqrt(2 * n_features + 0.25)))
+    for width in sorted({min(n_factors, bound), min(2 * n_factors, n_signal + 1, bound)}):
         loadings, unique = factor_analysis(correlation, width)
         rotated, factor_correlation = oblique(loadings)
         implied = rotated @ factor_correlation @ rotated.T + np.diag(unique)

@@ -113,7 +113,13 @@ class FactorModel(Recorded, nn.Module):
         raise NotImplementedError
 
     def start(
-        self, scores: Tensor, maps: Tensor, loadings: Tensor, intercept: Tensor, residual_sd: Tensor
+        self,
+        scores: Tensor,
+        maps: Tensor,
+        loadings: Tensor,
+        intercept: Tensor,
+        residual_sd: Tensor,
+        bent: Tensor,
     ) -> None:
         """Begin at a data-driven guess.
 
@@ -129,15 +135,20 @@ class FactorModel(Recorded, nn.Module):
             Linear predictor of a typical row.
         residual_sd : Tensor (restart, 1, feature)
             What the guessed factors leave unexplained.
+        bent : Tensor of bool (restart,)
+            True where the decoder begins as a random curve with little noise, False where as the straight lines of
+            `loadings`. A table of curves is found from the first, a table of nearly straight lines from the second.
         """
         with torch.no_grad():
             self.encoder.skip[:, : self.n_features] = maps
             self.decoder.intercept.copy_(intercept.expand_as(self.decoder.intercept))
-            self.likelihood.start_noise(residual_sd)
+            self.likelihood.start_noise(torch.where(bent.view(-1, 1, 1), 0.0, residual_sd))
             if self.learn_factor_cov:
                 found = scores.mT @ scores / scores.shape[1]
                 off = ~torch.eye(self.n_factors, dtype=torch.bool, device=found.device)
-                self.factor_cov.add_(torch.where(off, 0.9 * found, torch.zeros_like(found)))
+                self.factor_cov.add_(
+                    torch.where(off, 0.9 * found, torch.zeros_like(found)) * ~bent.view(-1, 1, 1)
+                )
 
     # ---- the programs ---------------------------------------------------------------------------------------
     def model(self, batch: Batch) -> None:

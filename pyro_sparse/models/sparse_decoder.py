@@ -113,17 +113,25 @@ class SparseDecoder(FactorModel):
         self.prior.setup(self.n_features, self.n_factors, self.n_restarts, self.n_samples, allowed=allowed)
 
     def start(
-        self, scores: Tensor, maps: Tensor, loadings: Tensor, intercept: Tensor, residual_sd: Tensor
+        self,
+        scores: Tensor,
+        maps: Tensor,
+        loadings: Tensor,
+        intercept: Tensor,
+        residual_sd: Tensor,
+        bent: Tensor,
     ) -> None:
         scores, maps, loadings = self._seated(scores, maps, loadings)
-        super().start(scores, maps, loadings, intercept, residual_sd)
+        super().start(scores, maps, loadings, intercept, residual_sd, bent)
         with torch.no_grad():
             used = (scores != 0).any(1, keepdim=True)
             self.allowed &= used | self.must
-            start = loadings if self.decoder_kind == "linear" else loadings.abs().clamp(0.1, 1.0)
-            self.weights.copy_(start)
-            if self.decoder_kind == "mlp":
-                self.decoder.slope.copy_(loadings / start)
+            if self.decoder_kind == "mlp":  # rows of W at a maximum of 1, the head carries their scale
+                scale = loadings.abs().amax(-1, keepdim=True).clamp_min(1e-3)
+                self.decoder.start(scale, bent)
+                straight = loadings / scale
+                loadings = torch.where(bent.view(-1, 1, 1), loadings.abs().clamp(0.1, 1.0), straight)
+            self.weights.copy_(loadings)
             self.project()
 
     def global_sites(self) -> Tensor:

@@ -79,9 +79,15 @@ class VAE(FactorModel):
         self.decoder = DenseDecoder(self.n_restarts, self.n_features, self.n_factors, self.hidden)
 
     def start(
-        self, scores: Tensor, maps: Tensor, loadings: Tensor, intercept: Tensor, residual_sd: Tensor
+        self,
+        scores: Tensor,
+        maps: Tensor,
+        loadings: Tensor,
+        intercept: Tensor,
+        residual_sd: Tensor,
+        bent: Tensor,
     ) -> None:
-        guess = [scores, maps, loadings, intercept, residual_sd]
+        guess = [scores, maps, loadings, intercept, residual_sd, bent]
         if not self.data_start:
             guess = [torch.zeros_like(g) if g is not intercept else g for g in guess]
         super().start(*guess)

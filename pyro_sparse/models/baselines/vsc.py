@@ -286,10 +286,16 @@ class VSC(VAE):
         self.pseudo_inputs = nn.Parameter(torch.randn(self.n_restarts, self.n_pseudo, self.n_features))
 
     def start(
-        self, scores: Tensor, maps: Tensor, loadings: Tensor, intercept: Tensor, residual_sd: Tensor
+        self,
+        scores: Tensor,
+        maps: Tensor,
+        loadings: Tensor,
+        intercept: Tensor,
+        residual_sd: Tensor,
+        bent: Tensor,
     ) -> None:
         maps = torch.cat([maps, torch.zeros_like(maps)], -1)  # nothing is known of the log odds
-        super().start(scores, maps, loadings, intercept, residual_sd)
+        super().start(scores, maps, loadings, intercept, residual_sd, bent)
 
     def posterior(self, x: Tensor, mask: Tensor | None = None) -> ZeroOrNormal:
         """q(z | x) of each factor, batch shape (restart, row, factor)."""
