@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 import zipfile
@@ -171,3 +172,25 @@ def test_wheel_carries_the_package_only(tmp_path):
     }
     assert tracked <= set(names)
     assert "pyro_sparse/py.typed" in names
+
+
+def code_blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_prior_of_the_contributors_page_passes_its_battery():
+    scope = {}
+    for block in code_blocks("CONTRIBUTING.md"):
+        exec(block, scope)
+    battery = scope["TestMyLaplace"]()
+    battery.test_density_integrates_to_one()
+    assert battery.make().rate == 2.0
+
+
+@pytest.mark.slow
+def test_the_example_of_the_front_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (block,) = code_blocks("README.md")
+    exec(block, {})
+    assert "mean radius" in capsys.readouterr().out
+    assert (tmp_path / "report.html").is_file()
