@@ -28,6 +28,7 @@ from ..data import Table, as_table
 from . import checkpoint as files
 from .elbo import rowwise_elbo
 from .loop import Run
+from .refine import refined_elbo
 from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join
 from .result import Fit, package_version
 from .schedule import Schedule
@@ -253,7 +254,7 @@ def _fit(
     whole.eval()
     torch.manual_seed(seeds[0])
     train_rows = rowwise_elbo(whole, train, n_draws=4).cpu().numpy()
-    held_rows = rowwise_elbo(whole, heldout, n_draws=8).cpu().numpy() if heldout is not None else None
+    held_rows = refined_elbo(whole, heldout).cpu().numpy() if heldout is not None else None
     edges, active = _sizes(whole)
     best = best_restart(train_rows if held_rows is None else held_rows, active, edges)
     notes.extend(_warnings(whole, best, active, train_rows if held_rows is None else held_rows, train.total))

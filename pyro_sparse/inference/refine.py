@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from ..data import Batch
+from .elbo import rowwise_elbo
 
-__all__ = ["refine"]
+__all__ = ["refine", "refined_elbo"]
 
 
 def refine(
@@ -84,3 +85,28 @@ def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int
     finally:
         for parameter in frozen:
             parameter.requires_grad_(True)
+
+
+@torch.no_grad()
+def refined_elbo(model: Any, batch: Batch, n_draws: int = 16, steps: int = 60) -> Tensor:
+    """ELBO of each row under its own refined guide, (restart, row): compares decoders, not encoders.
+
+    Parameters
+    ----------
+    model : FactorModel
+    batch : Batch
+    n_draws : int
+        Draws of the guide.
+    steps : int
+        As in `refine`.
+    """
+    if not model.gaussian_guide:
+        return rowwise_elbo(model, batch, n_draws)
+    with torch.enable_grad():
+        location, sd = refine(model, batch, steps=steps)
+    weights = getattr(model, "weights", None)
+    fit = torch.zeros_like(location[..., 0])
+    for _ in range(n_draws):
+        f = model.decode(location + sd * torch.randn_like(sd), weights)
+        fit += model.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure) / n_draws
+    return fit - kl_divergence(dist.Normal(location, sd).to_event(1), model.factor_prior())

@@ -40,7 +40,7 @@ class Schedule:
         Stop when no restart's held-out ELBO has improved for so many entries, after the last deletion.
     """
 
-    steps: int = 1500
+    steps: int = 2500
     batch_size: int = 100
     learning_rate: float = 5e-3
     warm_up: int = 50
@@ -49,7 +49,7 @@ class Schedule:
     kl_start: float = 0.1
     kl_until: float = 0.3
     hold_encoder: float = 0.1
-    screen: float = 0.1
+    screen: float = 0.5
     screen_from: float = 0.3
     screen_until: float = 0.75
     prune_at: tuple[float, ...] = (0.6, 0.75, 0.85)

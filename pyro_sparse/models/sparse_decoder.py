@@ -127,10 +127,11 @@ class SparseDecoder(FactorModel):
             used = (scores != 0).any(1, keepdim=True)
             self.allowed &= used | self.must
             if self.decoder_kind == "mlp":  # rows of W at a maximum of 1, the head carries their scale
-                scale = loadings.abs().amax(-1, keepdim=True).clamp_min(1e-3)
+                signs = torch.where(bent.view(-1, 1, 1) | (loadings >= 0), 1.0, -1.0)
+                loadings = signs * loadings.abs().clamp(0.1, 1.0)  # a feature that nothing explains yet sees all
+                scale = loadings.abs().amax(-1, keepdim=True)
                 self.decoder.start(scale, bent)
-                straight = loadings / scale
-                loadings = torch.where(bent.view(-1, 1, 1), loadings.abs().clamp(0.1, 1.0), straight)
+                loadings = loadings / scale
             self.weights.copy_(loadings)
             self.project()
 
