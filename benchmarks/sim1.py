@@ -20,8 +20,7 @@ MSE, CORRELATION = 0.4, 0.97
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
-    cells = list(CELLS)
-    return [{"cell": cell, "seed": seed} for cell in cells for seed in report_seeds(options.seeds)]
+    return [{"cell": cell, "seed": seed} for seed in report_seeds(options.seeds) for cell in CELLS]
 
 
 def run(cell: str, seed: int, settings: Row | None = None) -> Row:
