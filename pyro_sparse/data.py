@@ -1,4 +1,4 @@
-"""From what a caller has (array, DataFrame, scipy.sparse, AnnData) to what the loop reads: `Table` and `Batch`.
+"""From a caller's data (array, DataFrame, scipy.sparse, AnnData) to what the loop reads: `Table`, `Batch`.
 
 A `Table` knows its names, which cells are missing, and how it was standardised, and can undo it.
 Every complaint about input data that does not depend on the likelihood is made here.
@@ -113,7 +113,20 @@ class Table:
 
 
 def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None, list[str] | None]:
-    """Any supported container as a float64 array (row, feature), its feature names and its row names (or None).
+    """Any supported container as a float64 array, with its feature names and its row names.
+
+    Parameters
+    ----------
+    data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or Tensor
+        NaN marks a missing cell.
+    name : str
+        What messages call it.
+
+    Returns
+    -------
+    array : ndarray (row, feature)
+    features, samples : list of str or None
+        None where the container has no names.
 
     Raises
     ------
@@ -205,13 +218,15 @@ def as_table(
     repeated = sorted({n for n in names if names.count(n) > 1})
     if repeated:
         raise ValueError(
-            f"feature_names: {repeated[0]!r} occurs {names.count(repeated[0])} times; rename columns to be unique"
+            f"feature_names: {repeated[0]!r} occurs {names.count(repeated[0])} times; "
+            "rename columns to be unique"
         )
     infinite = np.isinf(x)
     if infinite.any():
         i, j = np.argwhere(infinite)[0]
         raise ValueError(
-            f"X: column {names[j]!r} has {x[i, j]} in row {i}; wanted finite numbers (use NaN for a missing cell)"
+            f"X: column {names[j]!r} has {x[i, j]} in row {i}; "
+            "wanted finite numbers (use NaN for a missing cell)"
         )
     seen = ~np.isnan(x)
     if mask is not None:
@@ -232,7 +247,8 @@ def as_table(
         size = np.asarray(exposure, dtype=float).reshape(-1, 1)
         if len(size) != n_rows or not (np.isfinite(size).all() and (size > 0).all()):
             raise ValueError(
-                f"exposure: has shape {np.shape(exposure)} for {n_rows} rows, wanted one positive number per row"
+                f"exposure: has shape {np.shape(exposure)} for {n_rows} rows, "
+                "wanted one positive number per row"
             )
     elif likelihood.uses_exposure:
         found = likelihood.default_exposure(torch.as_tensor(observed))
@@ -274,7 +290,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def _match_features(n_features: int, names: list[str] | None, like: Table) -> list[int]:
-    """Where each of the fit's features stands in new data: by name if the data have those names, else by position."""
+    """Column of new data for each of the fit's features: by name if the data have them, else by position."""
     wanted = like.feature_names
     known = set(names or []) & set(wanted)
     missing = [f for f in wanted if f not in known]
@@ -284,8 +300,8 @@ def _match_features(n_features: int, names: list[str] | None, like: Table) -> li
         )
     if n_features != len(wanted):
         raise ValueError(
-            f"X: has {n_features} feature(s), the model was fitted to {len(wanted)} ({wanted[0]!r} … {wanted[-1]!r}); "
-            "give the same columns"
+            f"X: has {n_features} feature(s), the model was fitted to {len(wanted)} "
+            f"({wanted[0]!r} … {wanted[-1]!r}); give the same columns"
         )
     return [names.index(f) for f in wanted] if names and known else list(range(n_features))
 
@@ -305,7 +321,8 @@ def _check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: in
     if constant.any():
         j = int(constant.argmax())
         raise ValueError(
-            f"X: column {names[j]!r} is constant at {np.nanmax(observed[:, j]):g}; it says nothing of the factors, drop it"
+            f"X: column {names[j]!r} is constant at {np.nanmax(observed[:, j]):g}; "
+            "it says nothing of the factors, drop it"
         )
     hollow = ~seen.any(1)
     if hollow.any():

@@ -47,9 +47,9 @@ class BatchLinear(nn.Module):
 class Encoder(nn.Module):
     r"""Amortised :math:`q(z|x) = N(\mu(x), \mathrm{diag}\, s^2(x))` that accepts missing cells.
 
-    :math:`\mu(x) = x A + \mathrm{MLP}(x)`: the linear part `skip` is where a data-driven start is written, the
-    network starts at nearly zero and learns the rest.  A table with missing cells enters as ``[x * mask, mask - 1]``,
-    so that "not answered" differs from "answered at the mean".
+    :math:`\mu(x) = x A + \mathrm{MLP}(x)`: the linear part `skip` is where a data-driven start is written,
+    the network starts at nearly zero and learns the rest. A table with missing cells enters as
+    ``[x * mask, mask - 1]``, so that "not answered" differs from "answered at the mean".
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ class Encoder(nn.Module):
 
     Notes
     -----
-    Input ``x`` and ``mask`` (row, feature) or (restart, row, feature); output two tensors (restart, row, factor).
+    Input ``x`` and ``mask`` (row, feature) or (restart, row, feature); output two tensors (restart, row,
+    factor).
     """
 
     log_sd_range = (-4.5, 1.5)
@@ -103,11 +104,12 @@ class MaskedDecoder(nn.Module):
 
     .. math:: f_j(z) = c_j + u_j\, w_j^\top z + v_j^\top \mathrm{relu}(b + B\, \mathrm{relu}(A (w_j \odot z)))
 
-    The head of a feature reads its masked factors directly (`slope` u, one number, so that no edge can trade its weight
-    for a slope of its own) and through the trunk (`head` v): a linear start is represented exactly and curvature is
-    learned where the data ask for it. The first layer `A` has no bias (an empty row gives a constant) and unit-norm columns
-    (:math:`\|A_{\cdot k}\| = 1`, restored by `project`), otherwise a column of W could shrink while A grew and a
-    penalty on W would mean nothing (Moran et al. 2022, Section 3, leaves this scale free).
+    The head of a feature reads its masked factors directly (`slope` u, one number, so that no edge can trade
+    its weight for a slope of its own) and through the trunk (`head` v): a linear start is represented exactly
+    and curvature is learned where the data ask for it. The first layer `A` has no bias (an empty row gives a
+    constant) and unit-norm columns (:math:`\|A_{\cdot k}\| = 1`, restored by `project`), otherwise a column
+    of W could shrink while A grew and a penalty on W would mean nothing (Moran et al. 2022, Section 3, leaves
+    this scale free).
 
     Parameters
     ----------
@@ -118,8 +120,8 @@ class MaskedDecoder(nn.Module):
 
     Notes
     -----
-    `forward` takes ``z`` (restart, row, factor) and ``weights`` (restart, feature, factor) and returns the linear
-    predictor (restart, row, feature).
+    `forward` takes ``z`` (restart, row, factor) and ``weights`` (restart, feature, factor) and returns the
+    linear predictor (restart, row, feature).
     """
 
     def __init__(self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 50):
@@ -139,14 +141,14 @@ class MaskedDecoder(nn.Module):
 
     @torch.no_grad()
     def start(self, slope: Tensor, bent: Tensor) -> None:
-        """Begin as straight lines of these slopes, (restart, feature, 1), or where `bent` (restart,) as random curves."""
+        """Begin as lines of slope (restart, feature, 1), or where `bent` (restart,) as random curves."""
         bent = bent.view(-1, 1, 1)
         self.slope.copy_(torch.where(bent, 0.0, slope))
         self.head.mul_(torch.where(bent, 1.0, 0.2))
 
     @torch.no_grad()
     def rescale(self, scale: Tensor) -> None:
-        """Absorb a row scale of W, shape (restart, feature): the caller divides ``W_j`` by it, the head takes it up."""
+        """Absorb a row scale (restart, feature) of W: the caller divides ``W_j`` by it."""
         self.head.mul_(scale.unsqueeze(-1))
         self.slope.mul_(scale.unsqueeze(-1))
 
@@ -162,7 +164,17 @@ class MaskedDecoder(nn.Module):
 
 
 class LinearDecoder(nn.Module):
-    r"""Sparse factor analysis: :math:`f_j(z) = c_j + w_j^\top z`, the linear case of the masked decoder."""
+    r"""Sparse factor analysis, the linear case of the masked decoder.
+
+    .. math:: f_j(z) = c_j + w_j^\top z
+
+    Parameters
+    ----------
+    n_restarts, n_features, n_factors : int
+        Sizes.
+    hidden : int
+        Ignored: there is no hidden layer.
+    """
 
     def __init__(self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 0):
         super().__init__()
@@ -177,7 +189,17 @@ class LinearDecoder(nn.Module):
 
 
 class DenseDecoder(nn.Module):
-    r"""The decoder of an ordinary VAE: every feature sees every factor, :math:`f(z) = c + V\,\mathrm{MLP}(z)`."""
+    r"""The decoder of an ordinary VAE: every feature sees every factor.
+
+    .. math:: f(z) = c + S z + V\,\mathrm{MLP}(z)
+
+    Parameters
+    ----------
+    n_restarts, n_features, n_factors : int
+        Sizes.
+    hidden : int
+        Width of the two hidden layers.
+    """
 
     def __init__(self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 50):
         super().__init__()

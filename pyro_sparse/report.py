@@ -256,8 +256,8 @@ def _verdict(idata: Any, chosen: pd.DataFrame, fdr: float, word: str) -> dict[st
     elif n_alike == 0 or unresolved > 0.3:
         level, title = "poor", "The restarts found different graphs"
         advice = (
-            "Do not rely on single edges. More restarts, fewer factors, more rows, or anchors (features known "
-            "to belong to one factor) usually settle it."
+            "Do not rely on single edges. More restarts, fewer factors, more rows, or anchors (features "
+            "known to belong to one factor) usually settle it."
         )
     else:
         level, title = "mixed", "The restarts found much the same graph, with differences"

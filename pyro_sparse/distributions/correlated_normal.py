@@ -1,9 +1,11 @@
-r"""Zero-mean Gaussian factors whose covariance is shared by all rows, with the closed-form divergence of a guide.
+r"""Zero-mean Gaussian factors that share one covariance, with the closed-form divergence of a guide.
 
-.. math:: z \sim N(0, C), \qquad KL(N(m, \mathrm{diag}\, s^2) \,\|\, N(0, C)) = \tfrac12 \big[ m^\top C^{-1} m +
-          \mathrm{tr}(C^{-1} \mathrm{diag}\, s^2) - K - \textstyle\sum_k \log s_k^2 + \log|C| \big]
+.. math:: z \sim N(0, C), \qquad
+          KL(N(m, \mathrm{diag}\, s^2) \,\|\, N(0, C)) = \tfrac12 \big[ m^\top C^{-1} m
+          + \mathrm{tr}(C^{-1} \mathrm{diag}\, s^2) - K - \textstyle\sum_k \log s_k^2 + \log|C| \big]
 
-A ``MultivariateNormal`` inside a plate copies its covariance for every row; this one factorises it once per restart.
+A ``MultivariateNormal`` inside a plate copies its covariance for every row; this one factorises it once for
+each restart.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ class CorrelatedNormal(TorchDistribution):
     ----------
     covariance : Tensor (..., 1, factor, factor)
         Positive definite; the axis of length 1 is the row axis.
+    validate_args : bool, optional
+        Check the covariance and values; default Pyro's setting.
 
     Notes
     -----
@@ -67,10 +71,12 @@ class CorrelatedNormal(TorchDistribution):
         """log|C|, shape (..., 1)."""
         return 2 * self.root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Draws, shape ``sample_shape + batch_shape + (factor,)``."""
         noise = torch.randn(
-            self._extended_shape(sample_shape), dtype=self.covariance.dtype, device=self.covariance.device
+            self._extended_shape(torch.Size(sample_shape)),
+            dtype=self.covariance.dtype,
+            device=self.covariance.device,
         )
         return (self.root @ noise.unsqueeze(-1)).squeeze(-1)
 

@@ -1,4 +1,4 @@
-"""Inference: the training loop, data-driven starts, restarts, checkpoints, and what turns a fit into edges."""
+"""Inference: training loop, data-driven starts, restarts, checkpoints, and what turns a fit into edges."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 r"""Sparse axes of a space: the linear map of the latent in which a loading matrix has the most zeros.
 
-A dense fit finds the right space and leaves the axes free; sparsity finds them. `varimax` is the simplest case
-(an orthogonal map, fourth moments). `oblique` allows correlated factors and counts zeros directly,
+A dense fit finds the right space and leaves the axes free; sparsity finds them. `varimax` is the simplest
+case (an orthogonal map, fourth moments). `oblique` allows correlated factors and counts zeros directly,
 
 .. math:: \min_T \sum_{jk} \frac{\lambda_{jk}^2}{\lambda_{jk}^2 + \epsilon}, \qquad
           \Lambda = A (T^{-1})^\top, \quad \mathrm{diag}(T^\top T) = 1,

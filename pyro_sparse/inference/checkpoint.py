@@ -1,7 +1,7 @@
 """Checkpoints and saved fits: tensors and one JSON text in a file that loads with ``weights_only=True``.
 
-Nothing is unpickled that was not written here as a tensor, a number or a string. A file states its format, the
-package's version and a fingerprint of the model, so that a stale or foreign one is refused by name.
+Nothing is unpickled that was not written here as a tensor, a number or a string. A file states its format,
+the package's version and a fingerprint of the model, so that a stale or foreign one is refused by name.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
         tensors = content["tensors"]
     except Exception as error:
         raise ValueError(
-            f"checkpoint: {str(path)!r} is not a pyro_sparse file ({type(error).__name__}); give one written by this package"
+            f"checkpoint: {str(path)!r} is not a pyro_sparse file ({type(error).__name__}); "
+            "give one written by this package"
         ) from error
     if meta.get("format") != FORMAT:
         raise ValueError(

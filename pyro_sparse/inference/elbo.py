@@ -1,7 +1,7 @@
 r"""The evidence lower bound of a model and guide, one figure per restart, one nat per nat.
 
-Pyro's ``Trace_ELBO`` sums over everything; restarts that train side by side need their own figure each, and the
-Kullback–Leibler term of a Gaussian latent is known in closed form.  This is the whole objective of the package:
+Pyro's ``Trace_ELBO`` sums over everything; restarts that train side by side need their own figure each, and
+the Kullback–Leibler term of a Gaussian latent is known in closed form. This is the package's whole objective:
 
 .. math:: \mathrm{ELBO}_r = \sum_i E_q[\log p(x_i|z_i,W)] - KL(q(z_i)\|p(z_i)) + \log p(W, \ldots)
 """
@@ -119,8 +119,8 @@ def _check_sites(model_trace: Any, guide_trace: Any) -> None:
     guided = {n for n, site in guide_trace.nodes.items() if _is_random(site)}
     for name in sorted(hidden - guided):
         raise ValueError(
-            f"guide: it has no site {name!r}, the model has; give every unobserved site a distribution in the guide "
-            "(a prior with sites of its own does so in Prior.guide)"
+            f"guide: it has no site {name!r}, the model has; give every unobserved site a distribution "
+            "in the guide (a prior with sites of its own does so in Prior.guide)"
         )
     for name in sorted(guided - hidden):
         raise ValueError(

@@ -1,7 +1,7 @@
 """When each part of the objective acts: one frozen record of every number that steers a fit.
 
-Times are fractions of `steps`. The defaults were chosen on tuning seeds; ``python -m benchmarks ablation`` takes them
-away one at a time.
+Times are fractions of `steps`. The defaults were chosen on tuning seeds; ``python -m benchmarks ablation``
+takes them away one at a time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ class Schedule:
     steps, batch_size : int
         Number of minibatch steps, rows in each.
     learning_rate : float
-        Adam's step size; reached after `warm_up` steps, constant until `decay_from`, then linear to `decay_to` of it.
+        Adam's step size: reached after `warm_up` steps, constant until `decay_from`, then falling linearly
+        to the share `decay_to` of it.
     kl_start, kl_until : float
         Weight of the divergence at the start, and when it reaches 1.
     hold_encoder : float
         Until then the encoder stays at the data-driven start, while the decoder learns what that start means.
     screen, screen_from, screen_until : float
-        A plain lasso at the share `screen` of the prior's screening rate, which turns the axes towards sparse ones.
+        A plain lasso at the share `screen` of the prior's screening rate; it turns the axes to sparse ones.
     prune_at : tuple of float
         When `support.prune` deletes edges and factors that cost more than they explain.
     em_every : int
@@ -93,7 +94,7 @@ class Schedule:
         return "screen" if done < self.screen_until else "sparse"
 
     def ladder(self, step: int) -> float:
-        """Progress of the prior's ladder at `step`: it is climbed while the lasso screens, and stays at the top."""
+        """Progress on the prior's ladder at `step`: climbed while the lasso screens, then it stays at 1."""
         done = step / self.steps
         return min(1.0, max(0.0, (done - self.screen_from) / max(self.screen_until - self.screen_from, 1e-9)))
 

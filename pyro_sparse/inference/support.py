@@ -1,13 +1,13 @@
 r"""Which edges earn their place: deletions that raise the objective, made on all the data at once.
 
-Gradient steps on a spike-and-slab objective cannot jump: a spurious weight that sits in the slab stays there. The
-jump itself is cheap to evaluate. For every edge (j, k) compare the log-likelihood of feature j with and without
-factor k (noise refitted) and the log-prior of ``w_jk`` against that of zero:
+Gradient steps on a spike-and-slab objective cannot jump: a spurious weight that sits in the slab stays there.
+The jump itself is cheap to evaluate. For every edge (j, k) compare the log-likelihood of feature j with and
+without factor k (noise refitted) and the log-prior of ``w_jk`` against that of zero:
 
 .. math:: \Delta_{jk} = \ell_j(W) - \ell_j(W_{jk} = 0) + \log p(w_{jk}) - \log p(0)
 
-An edge with :math:`\Delta_{jk} < 0` is set to zero. A factor is dropped when everything it explains is worth less
-than the divergence :math:`\sum_i KL(q(z_{ik}) \| p)` that it costs, plus its prior.
+An edge with :math:`\Delta_{jk} < 0` is set to zero. A factor is dropped when everything it explains is worth
+less than the divergence :math:`\sum_i KL(q(z_{ik}) \| p)` that it costs, plus its prior.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def factor_costs(model: Any, batch: Batch, *, max_rows: int = 2000) -> Tensor:
 def prune(model: Any, batch: Batch, *, min_features: int = 2) -> int:
     """Delete every edge and factor that lowers the objective; return how many edges went.
 
-    Edges the caller requires stay. A factor left with fewer than `min_features` features explains nothing that the
-    feature's own noise would not, and goes too, unless an edge of it is required.
+    Edges the caller requires stay. A factor left with fewer than `min_features` features explains nothing
+    that the feature's own noise would not, and goes too, unless an edge of it is required.
     """
     prior = model.prior
     at_zero = prior.distribution().expand(torch.Size(prior.shape)).log_prob(torch.zeros_like(model.weights))

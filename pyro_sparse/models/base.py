@@ -1,8 +1,8 @@
 """What every factor model here is: an encoder, a decoder, a likelihood, and two readable Pyro programs.
 
-A subclass builds its nets in `build` and says how `z` becomes a linear predictor in `decode`; `model` and `guide`
-below are the whole probabilistic program of an ordinary VAE, and `SparseDecoder` adds its weights to them.
-Parameters are attributes; the global parameter store is never touched.
+A subclass builds its nets in `build` and says how `z` becomes a linear predictor in `decode`; `model` and
+`guide` below are the whole probabilistic program of an ordinary VAE, and `SparseDecoder` adds its weights to
+them. Parameters are attributes; the global parameter store is never touched.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FactorModel(Recorded, nn.Module):
         self.encoder_hidden, self.learn_factor_cov = encoder_hidden, factor_cov
         self.likelihood = get_likelihood(likelihood)
 
-    # ---- building -------------------------------------------------------------------------------------------
+    # ---- building ------------------------------------------------------------------------------------------
     def setup(
         self,
         n_restarts: int = 1,
@@ -103,6 +103,7 @@ class FactorModel(Recorded, nn.Module):
             Lets edge constraints be given by name.
         """
         self.n_restarts, self.n_samples, self.missing = n_restarts, n_samples, missing
+        self.feature_names = feature_names
         self.likelihood.setup(self.n_features, n_restarts)
         self.encoder = Encoder(n_restarts, self.n_features, self.n_factors, self.encoder_hidden, missing)
         self.register_buffer("factor_cov", torch.eye(self.n_factors).repeat(n_restarts, 1, 1))
@@ -136,8 +137,9 @@ class FactorModel(Recorded, nn.Module):
         residual_sd : Tensor (restart, 1, feature)
             What the guessed factors leave unexplained.
         bent : Tensor of bool (restart,)
-            True where the decoder begins as a random curve with little noise, False where as the straight lines of
-            `loadings`. A table of curves is found from the first, a table of nearly straight lines from the second.
+            True where the decoder begins as a random curve with little noise, False where as the straight
+            lines of `loadings`. A table of curves is found from the first, a table of nearly straight lines
+            from the second.
         """
         with torch.no_grad():
             self.encoder.skip[:, : self.n_features] = maps
@@ -150,9 +152,9 @@ class FactorModel(Recorded, nn.Module):
                     torch.where(off, 0.9 * found, torch.zeros_like(found)) * ~bent.view(-1, 1, 1)
                 )
 
-    # ---- the programs ---------------------------------------------------------------------------------------
+    # ---- the programs --------------------------------------------------------------------------------------
     def model(self, batch: Batch) -> None:
-        """The generative program: global sites (restart,), then factors and cells for every restart and row."""
+        """The generative program: global sites (restart,), then the factors and cells of each row."""
         with pyro.plate("restart", self.n_restarts, dim=-1):
             weights = self.global_sites()
         with pyro.plate("run", self.n_restarts, dim=-2), self.rows(batch):
@@ -162,7 +164,7 @@ class FactorModel(Recorded, nn.Module):
             pyro.sample("x", self.likelihood.observation(f, batch.mask, batch.exposure), obs=batch.x)
 
     def guide(self, batch: Batch) -> None:
-        """The variational program: point masses at the global parameters, Gaussian factors from the encoder."""
+        """The variational program: point masses at global parameters, Gaussian factors from the encoder."""
         with pyro.plate("restart", self.n_restarts, dim=-1):
             self.global_guide()
         with pyro.plate("run", self.n_restarts, dim=-2), self.rows(batch):
@@ -200,7 +202,7 @@ class FactorModel(Recorded, nn.Module):
             "data", batch.total, subsample=torch.arange(len(batch), device=batch.x.device), dim=-1
         )
 
-    # ---- between steps --------------------------------------------------------------------------------------
+    # ---- between steps -------------------------------------------------------------------------------------
     @torch.no_grad()
     def after_step(self, batch: Batch, progress: float) -> None:
         """Project constrained parameters and follow the factors' correlation (a running posterior moment)."""

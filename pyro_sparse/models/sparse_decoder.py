@@ -3,8 +3,8 @@ r"""The Sparse VAE (Moran, Sridhar, Wang, Blei 2022): which feature depends on w
 .. math:: z_i \sim N(0, C), \quad w_{jk} \sim \mathrm{prior}, \quad
           x_{ij} \sim \mathrm{likelihood}\big(f_\theta(w_j \odot z_i)_j\big)
 
-The program is `FactorModel`'s with one more site: the weights W, drawn from a `Prior` and held as a point mass.
-An edge is a weight that is not zero. Anchors, required and forbidden edges are constraints on W.
+The program is `FactorModel`'s with one more site: the weights W, drawn from a `Prior` and held as a point
+mass. An edge is a weight that is not zero. Anchors, required and forbidden edges are constraints on W.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ Edge = tuple[Feature, int]
 class SparseDecoder(FactorModel):
     r"""Masked decoder with a sparse prior on which factor each feature sees.
 
-    .. math:: E[x_{ij}] = g\big(f_\theta(w_j \odot z_i)_j\big), \qquad f_\theta \text{ an MLP shared by all features}
+    .. math:: E[x_{ij}] = g\big(f_\theta(w_j \odot z_i)_j\big),
+              \qquad f_\theta \text{ an MLP shared by all features}
 
     Parameters
     ----------
@@ -56,8 +57,9 @@ class SparseDecoder(FactorModel):
     Attributes
     ----------
     weights : Parameter (restart, feature, factor)
-        W. With the MLP decoder each row is scaled to a largest absolute value of 1 during a fit, the head takes the
-        scale up (otherwise the two could trade it); with the linear decoder W is the loading matrix.
+        W. With the MLP decoder each row is scaled to a largest absolute value of 1 during a fit, the head
+        takes the scale up (otherwise the two could trade it); with the linear decoder W is the loading
+        matrix.
     allowed : buffer (restart, feature, factor) of bool
         Edges that may be there: the caller's constraints, and the support found so far during a fit.
 
@@ -128,7 +130,8 @@ class SparseDecoder(FactorModel):
             self.allowed &= used | self.must
             if self.decoder_kind == "mlp":  # rows of W at a maximum of 1, the head carries their scale
                 signs = torch.where(bent.view(-1, 1, 1) | (loadings >= 0), 1.0, -1.0)
-                loadings = signs * loadings.abs().clamp(0.1, 1.0)  # a feature that nothing explains yet sees all
+                # a feature that nothing explains yet sees every factor
+                loadings = signs * loadings.abs().clamp(0.1, 1.0)
                 scale = loadings.abs().amax(-1, keepdim=True)
                 self.decoder.start(scale, bent)
                 loadings = loadings / scale
@@ -146,7 +149,7 @@ class SparseDecoder(FactorModel):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Return to the constraint set: allowed edges only, unit-norm first layer, rows of W scaled to a maximum of 1."""
+        """Return to the constraints: allowed edges, unit-norm first layer, rows of W with maximum 1."""
         self.weights.mul_(self.allowed)
         self.decoder.project()
         if self.decoder_kind == "mlp":
@@ -190,7 +193,8 @@ class SparseDecoder(FactorModel):
             j, k = clash[0].tolist()
             label = names[j] if names else j
             raise ValueError(
-                f"required: edge ({label!r}, {k}) is also forbidden or excluded by an anchor; remove one of the two constraints"
+                f"required: edge ({label!r}, {k}) is also forbidden or excluded by an anchor; "
+                "remove one of the two constraints"
             )
         return allowed, required
 
@@ -198,14 +202,15 @@ class SparseDecoder(FactorModel):
         if isinstance(feature, str):
             if not names or feature not in names:
                 raise ValueError(
-                    f"{argument}: no feature is called {feature!r}; wanted one of the table's columns, or a position"
+                    f"{argument}: no feature is called {feature!r}; "
+                    "wanted one of the table's columns, or a position"
                 )
             j = names.index(feature)
         else:
             j = int(feature)
         if not (0 <= j < self.n_features and 0 <= factor < self.n_factors):
             raise ValueError(
-                f"{argument}: edge ({feature!r}, {factor}) lies outside {self.n_features} features x {self.n_factors} factors "
-                "(both count from 0)"
+                f"{argument}: edge ({feature!r}, {factor}) lies outside {self.n_features} features x "
+                f"{self.n_factors} factors (both count from 0)"
             )
         return j, int(factor)

@@ -120,9 +120,9 @@ class Prior(Recorded, nn.Module):
         return pyro.sample(self.site, weight.to_event(2))
 
     def guide(self) -> None:
-        """Variational program of the prior's own sites: one distribution for every site that :meth:`forward` draws
-        besides W, with batch shape (R,). Default: there are none.
+        """Variational program of the prior's own sites; default: there are none.
 
+        One distribution of batch shape (R,) for every site that :meth:`forward` draws besides W.
         The weights themselves are a point mass that the model samples at ``self.site``.
         """
 

@@ -71,13 +71,10 @@ class Likelihood(Recorded, nn.Module):
         """The checks beyond "finite numbers"; default none."""
 
     def calibrate(self, x: Any, mask: Any = None) -> None:
-        """Remember what later tables must be measured by (counts: typical row total); default nothing."""
-
-    def calibrate(self, x: Any, mask: Any = None) -> None:
-        """Remember of the training table what later tables are measured by; default nothing."""
+        """Remember what later tables are measured by (counts: the typical row total); default nothing."""
 
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
-        """What the encoder reads of data (N, G) with NaN for missing cells, before z-scoring; default the data."""
+        """What the encoder reads of data (N, G), NaN where missing, before z-scoring; default the data."""
         return x
 
     def start_noise(self, residual_sd: Tensor) -> None:

@@ -65,10 +65,10 @@ class Normal(Likelihood):
 
     @torch.no_grad()
     def start_noise(self, residual_sd: Tensor) -> None:
-        """Start at half of what a rough fit leaves over, but not below `init`: small, so that data outweigh penalties.
+        """Start at half of what a rough fit leaves, at least `init`: small, so that data outweigh penalties.
 
-        A feature of which it explains less than a tenth is noise or sharply curved; it starts at `init`, so that the
-        network looks at it hard.
+        A feature of which it explains less than a tenth is noise or sharply curved; it starts at `init`, so
+        that the network looks at it hard.
         """
         guess = torch.where(residual_sd**2 > 0.9, torch.zeros_like(residual_sd), 0.5 * residual_sd)
         above = guess.clamp(min=self.init).div(self.floor).log()
