@@ -1,8 +1,9 @@
 r"""The one training loop: minibatch steps on the ELBO of all restarts at once, with work between the steps.
 
-A step is one differentiable ELBO (`elbo.py`), one Adam update and, where the prior has one, the exact proximal map of W
-with Adam's own preconditioned step. Between steps come the model's updates, the prior's closed-form EM and ladder, and
-the deletions of `support.py`. The state of a run is a `Run`; a run stopped anywhere and resumed gives the same bits.
+A step is one differentiable ELBO (`elbo.py`), one Adam update and, where the prior has one, the exact
+proximal map of W with Adam's own preconditioned step. Between steps come the model's updates, the prior's
+closed-form EM and ladder, and the deletions of `support.py`. The state of a run is a `Run`; a run stopped
+anywhere and resumed gives the same bits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..data import Batch
+from ..priors import Prior
 from ..priors.em import soft_threshold
 from .elbo import elbo_by_restart, rowwise_elbo
 from .schedule import Schedule
@@ -52,6 +54,8 @@ class Run:
         self.best_heldout = -np.inf
         self.stale = 0
         self.encoder_parameters = list(model.encoder.parameters())
+        prior = getattr(model, "prior", None)
+        self.proximal = prior is not None and type(prior).prox is not Prior.prox
         self.optimiser = self._optimiser()
 
     def _optimiser(self) -> torch.optim.Optimizer:
@@ -65,7 +69,7 @@ class Run:
             groups.append({"params": [weights], "weight_decay": 0.0})
         return torch.optim.AdamW(groups, lr=self.schedule.learning_rate, fused=True)
 
-    # ---- one step ----------------------------------------------------------------------------------------------
+    # ---- one step ------------------------------------------------------------------------------------------
     def advance(self) -> None:
         """One minibatch step and the work after it.
 
@@ -111,17 +115,14 @@ class Run:
         return self.train.rows(index.to(self.train.x.device))
 
     def _skipped(self) -> tuple[str, ...]:
-        """Sites whose density the gradient step leaves out: W where it has a proximal map, or before its turn."""
+        """Sites whose density the gradient leaves out: W where it has a proximal map, or before its turn."""
         prior = getattr(self.model, "prior", None)
         if prior is None:
             return ()
-        return (prior.site,) if self._proximal() or self._stage() in ("start", "dense", "screen") else ()
+        return (prior.site,) if self.proximal or self._stage() in ("start", "dense", "screen") else ()
 
     def _stage(self) -> str:
         return self.schedule.stage(self.step)
-
-    def _proximal(self) -> bool:
-        return self.model.prior.prox(self.model.weights[:1, :1, :1].detach(), 0.0) is not None
 
     @torch.no_grad()
     def _after_step(self, batch: Batch, rate: float) -> None:
@@ -135,7 +136,7 @@ class Run:
                 model.weights.copy_(
                     torch.where(model.must, model.weights, soft_threshold(model.weights, shrink))
                 )
-            elif stage == "sparse" and self._proximal():
+            elif stage == "sparse" and self.proximal:
                 shrunk = model.prior.prox(model.weights, self._preconditioner(rate) / self.train.total)
                 model.weights.copy_(torch.where(model.must, model.weights, shrunk))
             if stage in ("screen", "sparse") and step % schedule.em_every == 0:
@@ -149,7 +150,7 @@ class Run:
         state = self.optimiser.state[self.model.weights]
         return rate / ((state["exp_avg_sq"] / (1 - 0.999 ** state["step"])).sqrt() + 1e-8)
 
-    # ---- record ------------------------------------------------------------------------------------------------
+    # ---- record --------------------------------------------------------------------------------------------
     def _record(self) -> None:
         model = self.model
         heldout = np.full(model.n_restarts, np.nan)
@@ -189,7 +190,7 @@ class Run:
             if report is not None:
                 report(self)
 
-    # ---- state -------------------------------------------------------------------------------------------------
+    # ---- state ---------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
         """Everything a resumed run needs, as tensors and plain values."""
         return {
