@@ -61,9 +61,9 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None) -> None:
         table.add_column(name, justify="right")
     for factor, group in ordered.groupby("factor", sort=False):
         shown = group.head(per_factor or len(group))
-        for first, row in zip([factor, *[""] * len(shown)], shown.itertuples(), strict=False):
-            numbers = (getattr(row, number), row.weight, row.effect, row.gap)
-            table.add_row(first, row.feature, *("" if v != v else f"{v:.2f}" for v in numbers))
+        for first, row in zip([factor, *[""] * len(shown)], shown.to_dict("records"), strict=False):
+            numbers = [float(row[name]) for name in (number, "weight", "effect", "gap")]
+            table.add_row(str(first), str(row["feature"]), *("" if v != v else f"{v:.2f}" for v in numbers))
         if len(group) > len(shown):
             table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
         table.add_section()

@@ -149,7 +149,8 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
             )
         data = data.to_numpy(dtype=float, na_value=np.nan)
     if sp.issparse(data):
-        data = data.toarray()
+        matrix: Any = data
+        data = matrix.toarray()
     if isinstance(data, Tensor):
         data = data.detach().cpu().double().numpy()
     try:

@@ -128,6 +128,7 @@ class MaskedDecoder(nn.Module):
         super().__init__()
         self.first = nn.Parameter(torch.randn(n_restarts, n_factors, hidden))
         self.trunk = BatchLinear(n_restarts, hidden, hidden)
+        assert self.trunk.bias is not None
         nn.init.normal_(self.trunk.bias, std=0.3)
         self.slope = nn.Parameter(torch.zeros(n_restarts, n_features, 1))
         self.head = nn.Parameter(torch.randn(n_restarts, n_features, hidden) * (0.5 / math.sqrt(hidden)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import platform
 import warnings
 from collections.abc import Callable, Mapping
@@ -41,13 +42,15 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def report(fit: Fit, path: str | Path, X: Any = None, fdr: float = 0.1, *, idata: Any = None) -> Path:
+def report(
+    fit: Fit, path: str | os.PathLike[str], X: Any = None, fdr: float = 0.1, *, idata: Any = None
+) -> Path:
     """Write a fit as one HTML file that needs nothing else, and return its path.
 
     Parameters
     ----------
     fit : Fit
-    path : str or Path
+    path : path
         File to write; its folder must exist.
     X : array_like of shape (sample, feature), optional
         The data, for the posterior predictive check; left out without it.

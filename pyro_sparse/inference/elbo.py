@@ -54,7 +54,7 @@ def elbo_by_restart(
     terms = _terms(model, guide, batch, skip)
     if not terms:
         raise ValueError("model: it has no sample site; got an empty trace, wanted at least one pyro.sample")
-    total = 0.0
+    total = torch.zeros(())
     for name, term in terms.items():
         by_restart = term.reshape(n_restarts, -1).sum(-1)
         if not torch.isfinite(by_restart.detach()).all():
@@ -83,7 +83,7 @@ def rowwise_elbo(model: Any, batch: Batch, n_draws: int = 1, chunk: int = 1000) 
         parts = []
         for index in torch.arange(len(batch), device=batch.x.device).split(chunk):
             rows = batch.rows(index).whole()
-            draws = 0.0
+            draws = torch.zeros(())
             for _ in range(n_draws):
                 terms = _terms(model.model, model.guide, rows, ())
                 draws = draws + sum(t for t in terms.values() if t.dim() == 2) / n_draws

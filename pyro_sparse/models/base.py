@@ -61,6 +61,9 @@ class FactorModel(Recorded, nn.Module):
     beta: float = 1.0
     n_restarts: int = 0
     factor_cov_rate = 0.02
+    encoder: Encoder
+    decoder: Any  # callable (z, weights) -> linear predictor, with an `intercept` and a `project`
+    factor_cov: Tensor
     gaussian_guide = True  # False: rows keep the encoder's answer, refining it would need another family
 
     def __init__(

@@ -77,6 +77,9 @@ class SparseDecoder(FactorModel):
     """
 
     edges = (EdgeSet("edge", ("feature", "factor"), "W"),)
+    allowed: Tensor
+    permitted: Tensor
+    must: Tensor
 
     def __init__(
         self,
