@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from . import datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
+from ._version import __version__
+from .estimators import SparseFactorModel
 from .inference import Fit, Schedule, fit, load
 from .plots import plot_agreement, plot_edges, plot_elbo, plot_forest, plot_graph, plot_predictive
 from .posterior import edge_prob, summary
@@ -11,6 +13,8 @@ from .report import report
 __all__ = [
     "Fit",
     "Schedule",
+    "SparseFactorModel",
+    "__version__",
     "datasets",
     "distributions",
     "edge_prob",

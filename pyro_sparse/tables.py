@@ -208,14 +208,11 @@ def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     text = [n for n, kind in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(kind)]
     if text and len(frame):
         seen = ", ".join(repr(str(v)) for v in frame[text[0]].dropna().unique()[:3])
-        more = (
-            f" (and {len(text) - 1} more columns do: {', '.join(map(str, text[1:6]))})"
-            if len(text) > 1
-            else ""
-        )
+        others = ", ".join(str(name) for name in text[1:6])
+        more = f" (and {len(text) - 1} more columns do: {others})" if len(text) > 1 else ""
         raise ValueError(
             f"columns: {text[0]!r} of {path.name!r} holds text ({seen}){more}, wanted numbers; drop it "
-            f"(drop={text[:6]}, on the command line --drop {','.join(map(str, text[:6]))}) or, if it names the rows, "
-            f"make it the index (index={text[0]!r}, --index {text[0]})"
+            f"(drop={text[:6]}, on the command line --drop {','.join(map(str, text[:6]))}) or, if it names "
+            f"the rows, make it the index (index={text[0]!r}, --index {text[0]})"
         )
     return frame.astype(float)

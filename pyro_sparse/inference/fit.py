@@ -1,7 +1,7 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
-Check the table, keep some rows aside, set every restart up from its own seed and a data-driven start, train them
-(`loop.py`), choose (`restarts.py`), and hand over to `result.py`. Ctrl-C at any time returns the fit so far.
+Check the table, keep some rows aside, set every restart up from its own seed and a data-driven start, train
+them (`loop.py`), choose (`restarts.py`), hand over to `result.py`. Ctrl-C at any time returns the fit so far.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import os
 import signal
 import threading
-import warnings as python_warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,13 +23,15 @@ import torch
 from tqdm import tqdm
 
 from .._recorded import describe
+from .._torch import undisturbed
+from .._version import __version__
 from ..data import Table, as_table
 from . import checkpoint as files
 from .elbo import rowwise_elbo
 from .loop import Run
 from .refine import refined_elbo
 from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join
-from .result import Fit, package_version
+from .result import Fit
 from .schedule import Schedule
 from .start import cap_grid, find_start
 
@@ -57,6 +58,7 @@ def fit(
     checkpoint_every: int = 250,
     device: str = "cpu",
     dtype: str | torch.dtype = "float32",
+    threads: int | None = 1,
     **settings: Any,
 ) -> Fit:
     r"""Fit a model to a table: several restarts in one pass, the best chosen on rows kept aside.
@@ -93,9 +95,13 @@ def fit(
     progress : bool
         Show a progress bar with the ELBO and the number of edges.
     checkpoint : path, optional
-        Written every `checkpoint_every` steps; if the file exists the fit resumes from it, bit for bit.
+        File to write the run to; if it exists the fit resumes from it, bit for bit.
+    checkpoint_every : int
+        Steps between two writes.
     device, dtype : str
         Where and in which precision to compute.
+    threads : int or None
+        torch threads during the fit; one is fastest for all but very wide models. None leaves them alone.
     **settings
         Any field of `Schedule`: ``steps=3000``, ``batch_size=200``, ``learning_rate=…``.
 
@@ -122,11 +128,11 @@ def fit(
     _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
-            "fit: another fit is running in this process; Pyro is not thread-safe, so run fits one after the other, "
-            "or in processes (joblib with loky)"
+            "fit: another fit is running in this process; Pyro is not thread-safe, "
+            "so run fits one after the other, or in processes (joblib with loky)"
         )
     try:
-        with _quiet_randomness():
+        with undisturbed(threads=threads):
             names = None if feature_names is None else [str(n) for n in feature_names]
             table = as_table(
                 X,
@@ -138,11 +144,12 @@ def fit(
             )
             if table.x.shape[1] != model.n_features:
                 raise ValueError(
-                    f"X: has {table.x.shape[1]} column(s), the model was made for n_features={model.n_features}; "
-                    "make the model for this table"
+                    f"X: has {table.x.shape[1]} column(s), the model was made for "
+                    f"n_features={model.n_features}; make the model for this table"
                 )
             return _fit(
-                model, table, restarts, int(seed), schedule, holdout, caps, progress, checkpoint, checkpoint_every,
+                model, table, restarts, int(seed), schedule, holdout, caps, progress,
+                checkpoint, checkpoint_every,
                 device, getattr(torch, dtype) if isinstance(dtype, str) else dtype,
             )  # fmt: skip
     finally:
@@ -171,7 +178,8 @@ def _fit(
     kept = np.setdiff1d(np.arange(n_rows), aside)
     if len(kept) < 5:
         raise ValueError(
-            f"holdout: {holdout!r} of {n_rows} rows leaves {len(kept)} to learn from, wanted at least 5; lower it"
+            f"holdout: {holdout!r} of {n_rows} rows leaves {len(kept)} to learn from, wanted at least 5; "
+            "lower it"
         )
     train = table.rows(kept).batch(device, dtype)
     heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
@@ -200,7 +208,7 @@ def _fit(
             "rows": n_rows,
             "data": _digest(table),
             "made": _describe(model),
-            "version": package_version(),
+            "version": __version__,
             **schedule.as_dict(),
         },
     )
@@ -319,7 +327,8 @@ def _check_arguments(
         raise ValueError(f"checkpoint_every: got {checkpoint_every!r}, wanted at least 1 step")
     if caps is not None and (len(caps) != restarts or min(caps) < 1 or max(caps) > model.n_factors):
         raise ValueError(
-            f"caps: got {list(caps)}, wanted one number per restart ({restarts}), each from 1 to n_factors={model.n_factors}"
+            f"caps: got {list(caps)}, wanted one number per restart ({restarts}), "
+            f"each from 1 to n_factors={model.n_factors}"
         )
 
 
@@ -331,7 +340,7 @@ class _Stopped(KeyboardInterrupt):
 def _stopped_between_steps(report: Callable[[Run], None]) -> Iterator[Callable[[Run], None]]:
     """Hold Ctrl-C back until the step under way is done, so that what is left can be resumed bit for bit.
 
-    Yields what to call between steps. A second Ctrl-C does not wait. Other threads than the main one get no signal.
+    Yields what to call between steps. A second Ctrl-C does not wait. Only the main thread gets the signal.
     """
     asked = False
     main = threading.current_thread() is threading.main_thread()
@@ -372,13 +381,6 @@ def _digest(table: Table) -> str:
     for part in (table.mask, table.exposure):
         digest.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()[:16]
-
-
-@contextmanager
-def _quiet_randomness():
-    """Leave the caller's random state and Pyro's settings as they were."""
-    with torch.random.fork_rng(devices=[]), python_warnings.catch_warnings():
-        yield
 
 
 def _start(
@@ -435,7 +437,8 @@ def _warnings(model: Any, best: int, active: np.ndarray, rows: np.ndarray, n_tra
         notes.append("one restart only: nothing here says whether another start would agree")
     if n_train < 5 * model.n_features:
         notes.append(
-            f"{n_train} rows for {model.n_features} features: few rows for so many features, expect missed edges"
+            f"{n_train} rows for {model.n_features} features: few rows for so many features, "
+            "expect missed edges"
         )
     return notes
 
@@ -468,6 +471,7 @@ def _read_checkpoint(path: Any, print_: str) -> tuple[list[dict[str, Any]], dict
     differs = files.differences(meta["fingerprint"], print_)
     if differs:
         raise ValueError(
-            f"checkpoint: {str(path)!r} belongs to another fit ({differs}); remove the file or give another path"
+            f"checkpoint: {str(path)!r} belongs to another fit ({differs}); "
+            "remove the file or give another path"
         )
     return list(tensors["finished"]), tensors["under_way"]

@@ -19,7 +19,7 @@ from torch.distributions import kl_divergence
 from ..data import Batch
 from .elbo import rowwise_elbo
 
-__all__ = ["refine", "refined_elbo"]
+__all__ = ["expected_cells", "refine", "refined_elbo"]
 
 
 def refine(
@@ -110,3 +110,52 @@ def refined_elbo(model: Any, batch: Batch, n_draws: int = 16, steps: int = 60) -
         f = model.decode(location + sd * torch.randn_like(sd), weights)
         fit += model.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure) / n_draws
     return fit - kl_divergence(dist.Normal(location, sd).to_event(1), model.factor_prior())
+
+
+@torch.no_grad()
+def expected_cells(
+    model: Any, batch: Batch, steps: int = 60, n_draws: int = 200, widen: float = 1.2
+) -> Tensor:
+    r"""Posterior expectation of every cell, (restart, row, feature), by importance sampling from the refined guide.
+
+    .. math:: E[x_{ij} | x_i] \approx \sum_s \omega_s\, E[x_{ij} | z_s], \qquad
+              \omega_s \propto \min\Big( \frac{p(x_i | z_s)\, p(z_s)}{q_i(z_s)},\ \sqrt{S}\ \text{times their mean} \Big)
+
+    A curved decoder's posterior is not the Gaussian of the guide; the weights put that right. They are truncated
+    (Ionides 2008), so that no single draw decides.
+
+    Parameters
+    ----------
+    model : FactorModel
+    batch : Batch
+        Cells without a mask count as seen.
+    steps : int
+        As in `refine`.
+    n_draws : int
+        S.
+    widen : float
+        Draws come from the guide with its standard deviation times this.
+    """
+    weights = getattr(model, "weights", None)
+    parts = []
+    for index in torch.arange(len(batch), device=batch.x.device).split(1000):
+        rows = batch.rows(index).whole()
+        with torch.enable_grad():
+            location, sd = refine(model, rows, steps=steps)
+        guide, prior = dist.Normal(location, widen * sd).to_event(1), model.factor_prior()
+        log_ratios, total = [], 0.0
+        state = torch.get_rng_state()
+        for _ in range(n_draws):
+            z = guide.sample()
+            given = model.likelihood.log_prob(model.decode(z, weights), rows.x, rows.mask, rows.exposure)
+            log_ratios.append(given + prior.log_prob(z) - guide.log_prob(z))
+        ratios = torch.stack(log_ratios)
+        ratios = (ratios - ratios.amax(0)).exp()
+        ratios = torch.minimum(ratios, n_draws**0.5 * ratios.mean(0))
+        ratios = ratios / ratios.sum(0)
+        torch.set_rng_state(state)  # the same draws again: keeping them would cost draws x rows x features
+        for share in ratios:
+            mean = model.likelihood.mean(model.decode(guide.sample(), weights), rows.exposure)
+            total = total + share.unsqueeze(-1) * mean
+        parts.append(total)
+    return torch.cat(parts, 1)

@@ -1,8 +1,9 @@
 """Restarts: their seeds, how many share a pass, how their parameters are joined, and which one is best.
 
-Seeds are children of one seed, keyed by the restart's number. Small models train all restarts in one pass (a leading
-dimension of every parameter); large ones in groups that fit in memory. Selection is by held-out ELBO, and within its
-error by simplicity: of restarts that cannot be told apart, the one with the fewest factors, then the fewest edges.
+Seeds are children of one seed, keyed by the restart's number. Small models train all restarts in one pass (a
+leading dimension of every parameter); large ones in groups that fit in memory. Selection is by held-out ELBO,
+and within its error by simplicity: of restarts that cannot be told apart, the one with the fewest factors,
+then the fewest edges.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["best_restart", "bent_starts", "child_seeds", "group_sizes", "join"]
+from .._torch import undisturbed
+
+__all__ = ["best_restart", "bent_starts", "child_seeds", "group_sizes", "join", "pick"]
 
 GROUP_BYTES = 400e6
 
@@ -29,9 +32,22 @@ def child_seeds(seed: int, n_restarts: int) -> list[int]:
 
 
 def bent_starts(caps: np.ndarray) -> np.ndarray:
-    """Which restarts begin as random curves: of those with the same number of factors every second one, and, so that
-    one pass over the grid has both kinds, alternately along it.
+    """Which restarts begin as random curves: every second one.
 
+    They alternate among restarts with the same number of factors, and along the grid of numbers too, so that
+    one pass over it has both kinds.
+
+    Parameters
+    ----------
+    caps : ndarray of int (restart,)
+        Number of factors each restart begins with.
+
+    Returns
+    -------
+    ndarray of bool (restart,)
+
+    Examples
+    --------
     >>> bent_starts(np.array([3, 2, 1, 3, 2, 1])).tolist()
     [False, True, False, True, False, True]
     """
@@ -59,17 +75,44 @@ def join(parts: list[Any], whole: Any) -> Any:
     whole : FactorModel
         Set up with as many restarts as all parts have together; returned.
     """
-    if len(parts) == 1 and parts[0].n_restarts == whole.n_restarts:
-        whole.load_state_dict(parts[0].state_dict())
-        return whole
+    batched = _batched(whole)
     states = [part.state_dict() for part in parts]
-    joined = {}
-    for name, target in whole.state_dict().items():
-        pieces = [state[name] for state in states]
-        same = all(piece.shape == target.shape for piece in pieces)
-        joined[name] = copy.deepcopy(pieces[0]) if same else torch.cat(pieces, 0)
+    joined = {
+        name: torch.cat([s[name] for s in states], 0) if name in batched else states[0][name]
+        for name in states[0]
+    }
     whole.load_state_dict(joined)
     return whole
+
+
+def pick(model: Any, restarts: list[int]) -> Any:
+    """A copy of the model with these restarts only: what is asked of one restart need not be computed for all.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Trained.
+    restarts : list of int
+        Which of its restarts, in the order wanted.
+    """
+    batched = _batched(model)
+    few = _resized(model, len(restarts))
+    states = model.state_dict().items()
+    few.load_state_dict({name: value[restarts] if name in batched else value for name, value in states})
+    return few.eval()
+
+
+def _batched(model: Any) -> set[str]:
+    """Names of the tensors with a restart dimension: those that change shape with the number of restarts."""
+    larger = _resized(model, model.n_restarts + 1).state_dict()
+    return {name for name, value in model.state_dict().items() if value.shape != larger[name].shape}
+
+
+def _resized(model: Any, n_restarts: int) -> Any:
+    other = copy.deepcopy(model)
+    with undisturbed():
+        other.setup(n_restarts, model.n_samples, model.missing, model.feature_names)
+    return other.to(model.factor_cov)
 
 
 def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int:
@@ -85,8 +128,8 @@ def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int
     Returns
     -------
     int
-        Among restarts whose paired difference to the best is within one standard error, the one with the fewest
-        factors, then edges, then the highest ELBO.
+        Among restarts whose paired difference to the best is within one standard error, the one with the
+        fewest factors, then edges, then the highest ELBO.
     """
     mean = np.where(np.isfinite(rows).all(1), rows.mean(1), -np.inf)
     top = int(mean.argmax())

@@ -1,16 +1,15 @@
 """`Fit`: what a fit found, in the caller's units and names, with all restarts in one frame.
 
 Arrays are numpy, aligned to the best restart: factors in its order (largest first, unused last; factors that
-constraints tell apart keep their numbers), signs turned so that they agree. `weights` are standardised loadings,
-signed, exactly zero where there is no edge; `effects` say how much of a feature's variance goes when a factor is
-shuffled, which is the better answer to "how strong" when the decoder bends.
+constraints tell apart keep their numbers), signs turned so that they agree. `weights` are standardised
+loadings, signed, exactly zero where there is no edge; `effects` say how much of a feature's variance goes
+when a factor is shuffled, which is the better answer to "how strong" when the decoder bends.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -18,21 +17,16 @@ import pandas as pd
 import torch
 
 from .._recorded import describe, rebuild
+from .._torch import undisturbed
+from .._version import __version__
 from ..data import Batch, Table, as_table
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from . import checkpoint as files
 from .elbo import rowwise_elbo
-from .refine import refine
+from .refine import expected_cells, refine
+from .restarts import pick
 
 __all__ = ["Fit", "load"]
-
-
-def package_version() -> str:
-    """Installed version, or "0" from a bare checkout."""
-    try:
-        return version("pyro-sparse")
-    except PackageNotFoundError:
-        return "0"
 
 
 @dataclass
@@ -51,8 +45,8 @@ class Fit:
     effects : ndarray (restart, feature, factor)
         Share of the feature's variance lost when the factor is shuffled (total effect), in [0, 1].
     edge_score : ndarray (restart, feature, factor)
-        Spike-and-slab posterior odds at the fitted weight as a number in [0, 1] (p*): a score, not a probability. NaN
-        where the prior has no such odds.
+        Spike-and-slab posterior odds at the fitted weight as a number in [0, 1] (p*): a score, not a
+        probability. NaN where the prior has no such odds.
     eta : ndarray (restart, factor)
         Inclusion probability of each factor.
     elbo, heldout_elbo : ndarray (restart,)
@@ -87,7 +81,7 @@ class Fit:
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
 
-    # ---- names -------------------------------------------------------------------------------------------------
+    # ---- names ---------------------------------------------------------------------------------------------
     @property
     def n_restarts(self) -> int:
         """Number of restarts."""
@@ -108,7 +102,7 @@ class Fit:
         """ "factor 1", "factor 2", … with the active factors of the best restart first."""
         return [f"factor {k + 1}" for k in range(self.weights.shape[-1])]
 
-    # ---- making one --------------------------------------------------------------------------------------------
+    # ---- making one ----------------------------------------------------------------------------------------
     @classmethod
     def build(
         cls,
@@ -149,13 +143,13 @@ class Fit:
             alignment={"permutation": found.permutation, "sign": found.sign, "congruence": found.congruence},
             factor_cov=cov[np.ix_(turn, turn)] * np.outer(sign, sign),
             noise_sd=None if noise is None else noise[best, 0].detach().cpu().double().numpy() * table.scale,
-            settings={**settings, "version": package_version()},
+            settings={**settings, "version": __version__},
             warnings=notes,
         )
 
-    # ---- using it ----------------------------------------------------------------------------------------------
+    # ---- using it ------------------------------------------------------------------------------------------
     def transform(self, X: Any, refine: bool = True) -> np.ndarray:
-        """Factors of rows: posterior location of the best restart, (row, factor), in the order of `factor_names`.
+        """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
         Parameters
         ----------
@@ -167,38 +161,25 @@ class Fit:
         location, _ = self._posterior(self._batch(X), refine)
         return self._to_frame(location)
 
-    def predict(self, X: Any, refine: bool = True, n_draws: int = 32, average: bool = True) -> np.ndarray:
-        """Posterior expectation of every cell in the caller's units, (row, feature): missing cells are filled in.
+    def predict(self, X: Any, n_draws: int = 200, average: bool = True) -> np.ndarray:
+        """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
         Parameters
         ----------
         X : array_like (row, feature) or DataFrame
-        refine : bool
-            As in `transform`.
         n_draws : int
-            Draws of each row's posterior.
+            Draws of each row's posterior, importance-weighted; see `refine.expected_cells`.
         average : bool
             Average over the restarts in `equals`; False uses the best one only.
         """
-        batch = self._batch(X)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            location, sd = self._all_posteriors(batch, refine)
-            total = torch.zeros_like(location[..., :1]).expand(-1, -1, self.model.n_features).clone()
-            with torch.no_grad():
-                half = torch.randn(
-                    (max(1, n_draws // 2), *location.shape), dtype=location.dtype, device=location.device
-                )
-                for noise in torch.cat([half, -half]):
-                    f = self.model.decode(location + sd * noise, getattr(self.model, "weights", None))
-                    total += self.model.likelihood.mean(f, batch.exposure) / (2 * len(half))
-        use = self.equals if average else [self.best]
-        mean = total[use].mean(0).cpu().double().numpy()
-        return mean * self.table.scale + self.table.centre
+        with undisturbed(seed=0):
+            few = pick(self.model, self.equals if average else [self.best])
+            mean = expected_cells(few, self._batch(X), n_draws=n_draws).mean(0)
+        return mean.cpu().double().numpy() * self.table.scale + self.table.centre
 
     @property
     def equals(self) -> list[int]:
-        """Restarts whose held-out (or training) ELBO is within 0.05 nats per row of the best one's, which is included."""
+        """The best restart and all whose held-out (or training) ELBO is within 0.05 nats per row of its."""
         score = np.where(np.isfinite(self.heldout_elbo), self.heldout_elbo, self.elbo)
         return [r for r in range(self.n_restarts) if r == self.best or score[r] >= score[self.best] - 0.05]
 
@@ -218,11 +199,12 @@ class Fit:
         return mean[self.best].cpu().double().numpy() * self.table.scale + self.table.centre
 
     def log_likelihood(self, X: Any, n_draws: int = 16) -> np.ndarray:
-        """ELBO of each row under the best restart, (row,), in nats of the caller's units: a lower bound of log p(x)."""
+        """ELBO of each row, (row,), under the best restart: a lower bound of log p(x) in the caller's units."""
         batch = self._batch(X)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            rows = rowwise_elbo(self.model, batch, n_draws=n_draws)[self.best].cpu().double().numpy()
+        with undisturbed(seed=0):
+            rows = (
+                rowwise_elbo(pick(self.model, [self.best]), batch, n_draws=n_draws)[0].cpu().double().numpy()
+            )
         seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
         return rows - (seen * np.log(self.table.scale)).sum(1)
 
@@ -232,8 +214,7 @@ class Fit:
 
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Simulated rows (n, feature) of the best restart, in the caller's units."""
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
+        with undisturbed(seed), torch.no_grad():
             prior = self.model.factor_prior()
             z = prior.expand((*prior.batch_shape[:-1], n)).sample()
             exposure = None
@@ -264,7 +245,7 @@ class Fit:
 
         return report(self, path, **options)
 
-    # ---- files -------------------------------------------------------------------------------------------------
+    # ---- files ---------------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""
         arrays = {
@@ -283,7 +264,7 @@ class Fit:
         except TypeError:
             made = None
         meta = {
-            "version": package_version(),
+            "version": __version__,
             "made": made,
             "fingerprint": files.fingerprint(self.model, {}),
             "best": self.best,
@@ -299,20 +280,16 @@ class Fit:
         }
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
-    # ---- inside ------------------------------------------------------------------------------------------------
+    # ---- inside --------------------------------------------------------------------------------------------
     def _batch(self, X: Any) -> Batch:
         table = as_table(X, likelihood=self.model.likelihood, like=self.table)
         like = self.model.factor_cov
         return table.batch(like.device, like.dtype)
 
-    def _all_posteriors(self, batch: Batch, climb: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        return refine(self.model, batch, steps=60 if climb else 0)
-
     def _posterior(self, batch: Batch, climb: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            location, sd = self._all_posteriors(batch, climb)
-        return location[self.best], sd[self.best]
+        with undisturbed(seed=0):
+            location, sd = refine(pick(self.model, [self.best]), batch, steps=60 if climb else 0)
+        return location[0], sd[0]
 
     def _to_frame(self, z: torch.Tensor) -> np.ndarray:
         turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
@@ -346,7 +323,7 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
             f"load: {str(path)!r} is a fit of another model ({differs}); pass a model made the same way"
         )
     names = meta["feature_names"]
-    with torch.random.fork_rng(devices=[]):
+    with undisturbed():
         model.setup(meta["n_restarts"], meta["n_samples"], meta["missing"], names)
     model.to(getattr(torch, meta["dtype"]))
     model.load_state_dict(tensors["model"])
@@ -383,7 +360,7 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
 
 
 def _alike(model: Any) -> list[np.ndarray]:
-    """Sets of factors that can change places: those with the same constraints (one set where there are none)."""
+    """Sets of factors that can change places: those with the same constraints (one set if there are none)."""
     k = model.n_factors
     if getattr(model, "weights", None) is None:
         return [np.arange(k)]
@@ -393,8 +370,10 @@ def _alike(model: Any) -> list[np.ndarray]:
 
 
 def _align(loadings: np.ndarray, effects: np.ndarray, best: int, alike: list[np.ndarray]) -> Alignment:
-    """All restarts in the best one's frame, largest factor first; a factor that constraints tell from the others
-    keeps its number."""
+    """All restarts in the best one's frame, largest factor first.
+
+    A factor that constraints tell from the others keeps its number.
+    """
     r, _, k = loadings.shape
     permutation, sign, congruence = np.zeros((r, k), dtype=np.intp), np.ones((r, k)), np.zeros((r, k))
     for members in alike:
@@ -412,8 +391,8 @@ def _effects(model: Any, train: Batch, max_rows: int = 2000) -> tuple[np.ndarray
 
     .. math:: \tfrac12 E[(f_j(z) - f_j(z_{-k}, z_k'))^2] \,/\, \mathrm{Var}(x_j)
 
-    with ``z`` from the guide and ``z_k'`` another row's value; the variance is that of the predictor plus the noise
-    (1 for likelihoods without a noise standard deviation).
+    with ``z`` from the guide and ``z_k'`` another row's value; the variance is that of the predictor plus the
+    noise (1 for likelihoods without a noise standard deviation).
     """
     batch = train.rows(torch.arange(min(len(train), max_rows), device=train.x.device)).whole()
     location, sd = model.encode(batch)

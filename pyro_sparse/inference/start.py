@@ -1,11 +1,12 @@
-r"""Data-driven starts: the space by principal or factor analysis, the axes by rotation, the choice by what they explain.
+r"""Data-driven starts: space by principal or factor analysis, axes by rotation, choice by what is explained.
 
-One start costs milliseconds. There are two kinds, and restarts take turns: "principal" (principal axes above the
-Marchenko–Pastur edge, varimax), from which a curved decoder finds curved features, and "oblique" (maximum-likelihood
-factors, which see a small direction if little noise hides it, and correlated axes), right for nearly linear tables.
-Candidates have up to twice as many factors as wanted. Of the candidates those are kept whose
-quadratic polynomial leaves the least residual log-variance: a feature such as ``z1 * z2`` makes a linear direction of
-its own that is not a factor. Every restart begins with its own number of factors (a *cap*); the grid is neutral.
+One start costs milliseconds. There are two kinds, and restarts take turns: "principal" (principal axes above
+the Marchenko–Pastur edge, varimax), from which a curved decoder finds curved features, and "oblique"
+(maximum-likelihood factors, which see a small direction if little noise hides it, and correlated axes), right
+for nearly linear tables. Candidates have up to twice as many factors as wanted. Of the candidates those are
+kept whose quadratic polynomial leaves the least residual log-variance: a feature such as ``z1 * z2`` makes a
+linear direction of its own that is not a factor. Every restart begins with its own number of factors (a
+*cap*); the grid is neutral.
 """
 
 from __future__ import annotations
@@ -22,8 +23,18 @@ __all__ = ["Start", "cap_grid", "factor_analysis", "find_start", "noise_edge"]
 
 @dataclass(frozen=True)
 class Start:
-    """A guess: scores (row, factor), the map that made them (feature, factor), loadings (feature, factor), and the
-    standard deviation (feature,) of what a quadratic polynomial of the scores leaves unexplained."""
+    """A guess at the factors of a table.
+
+    Attributes
+    ----------
+    scores : ndarray (row, factor)
+        Unit variance; zero columns where the data support fewer factors.
+    maps : ndarray (feature, factor)
+        ``scores = x @ maps``.
+    loadings : ndarray (feature, factor)
+    residual_sd : ndarray (feature,)
+        Standard deviation of what a quadratic polynomial of the scores leaves unexplained.
+    """
 
     scores: np.ndarray
     maps: np.ndarray
@@ -32,12 +43,15 @@ class Start:
 
 
 def noise_edge(n_rows: int, n_features: int) -> float:
-    r"""Largest eigenvalue that pure noise gives a correlation matrix, :math:`(1 + \sqrt{G/N})^2` (Marchenko–Pastur)."""
+    r"""Largest eigenvalue of a correlation matrix of pure noise (Marchenko–Pastur).
+
+    .. math:: (1 + \sqrt{G/N})^2
+    """
     return float((1.0 + np.sqrt(n_features / n_rows)) ** 2)
 
 
 def cap_grid(n_factors: int, n_restarts: int) -> np.ndarray:
-    """Number of factors each restart begins with: K, then evenly down to 1, then again (a grid that knows nothing).
+    """Number of factors each restart begins with: K, evenly down to 1, and again (a grid that knows nothing).
 
     >>> cap_grid(5, 8).tolist()
     [5, 4, 3, 2, 1, 5, 4, 3]
@@ -107,8 +121,7 @@ def find_start(x: np.ndarray, mask: np.ndarray | None, n_factors: int, kind: str
     n_rows, n_features = x.shape
     seen = np.ones_like(x) if mask is None else mask.astype(float)
     correlation = (x.T @ x) / np.maximum(seen.T @ seen, 1.0)
-    scale = np.sqrt(np.diag(correlation))
-    correlation = correlation / np.outer(scale, scale)
+    correlation = _proper(correlation)
     best: tuple[float, Start] | None = None
     for loadings, maps in _candidates(correlation, n_rows, n_factors, kind):
         maps = maps / (x @ maps).std(0)
@@ -128,6 +141,15 @@ def find_start(x: np.ndarray, mask: np.ndarray | None, n_factors: int, kind: str
         loadings=widen(start.loadings),
         residual_sd=start.residual_sd,
     )
+
+
+def _proper(covariance: np.ndarray, least: float = 0.01) -> np.ndarray:
+    """Correlation matrix with eigenvalues of at least `least`: pairs of cells seen together need not give one."""
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] < least:
+        covariance = (vectors * np.maximum(values, least)) @ vectors.T
+    scale = np.sqrt(np.diag(covariance))
+    return covariance / np.outer(scale, scale)
 
 
 def _candidates(
