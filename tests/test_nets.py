@@ -94,6 +94,14 @@ def test_rescale_takes_up_a_row_scale(bias):
     assert torch.allclose(before, after) == (bias == 0.0)
 
 
+def test_a_masked_decoder_starts_straight_or_as_a_curve():
+    decoder = randomise(MaskedDecoder(R, G, K, H))
+    head, slope = decoder.head.detach().clone(), draw(R, G, 1)
+    decoder.start(slope, torch.tensor([False, True]))
+    torch.testing.assert_close(decoder.slope.detach(), torch.stack([slope[0], torch.zeros_like(slope[1])]))
+    torch.testing.assert_close(decoder.head.detach(), torch.stack([0.2 * head[0], head[1]]))
+
+
 def test_linear_decoder_is_z_times_w_transposed():
     decoder = randomise(LinearDecoder(R, G, K))
     z, w = draw(R, N, K), draw(R, G, K)

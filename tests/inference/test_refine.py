@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import multivariate_normal
 
 from pyro_sparse.data import Batch
 from pyro_sparse.inference.elbo import rowwise_elbo
-from pyro_sparse.inference.refine import refine
+from pyro_sparse.inference.refine import refine, refined_elbo
 from pyro_sparse.models import SparseDecoder
 
 R, N, G, K = 2, 12, 6, 2
@@ -23,7 +24,7 @@ def linear():
     with torch.no_grad():
         model.weights.normal_()
         model.factor_cov[:, 0, 1] = model.factor_cov[:, 1, 0] = 0.3
-        model.likelihood.start_noise(torch.full((R, 1, G), 1.0, dtype=torch.float64))
+        model.likelihood.start_noise(torch.full((R, 1, G), 0.9, dtype=torch.float64))
     x = torch.randn(N, G, dtype=torch.float64)
     mask = torch.rand(N, G) > 0.3
     return model, Batch(x=x * mask, inputs=x * mask, mask=mask, exposure=None, total=N)
@@ -61,6 +62,44 @@ def test_refine_raises_the_elbo_and_leaves_the_model_alone(linear):
     better = rowwise_elbo(model, batch, n_draws=100)
     assert (better > rough - 0.3).all()
     assert (better.mean(1) > rough.mean(1) + 1).all()
+
+
+def log_evidence(model, batch):
+    """log p(x) of each restart and row: the observed cells of x ~ N(0, W C W' + noise)."""
+    w, cov = model.weights.detach().numpy(), model.factor_cov.numpy()
+    noise = model.likelihood.noise_sd().detach().numpy()[:, 0]
+    out = np.zeros((R, len(batch)))
+    for r in range(R):
+        implied = w[r] @ cov[r] @ w[r].T + np.diag(noise[r] ** 2)
+        for i in range(len(batch)):
+            seen = batch.mask[i].numpy()
+            if seen.any():
+                cell = implied[np.ix_(seen, seen)]
+                out[r, i] = multivariate_normal(cov=cell).logpdf(batch.x[i].numpy()[seen])
+    return out
+
+
+def test_refined_elbo_is_just_below_the_evidence(linear):
+    model, batch = linear
+    exact = log_evidence(model, batch)
+    torch.manual_seed(0)
+    found = refined_elbo(model, batch, n_draws=2000).numpy()
+    rough = rowwise_elbo(model, batch, n_draws=200).numpy()
+    assert found.shape == (R, N)
+    assert (found <= exact + 0.1).all()  # 2000 draws
+    assert (found.mean(1) <= exact.mean(1)).all()
+    assert (found.mean(1) >= exact.mean(1) - 0.3).all()
+    assert (found >= rough - 0.3).all()
+    assert (found.mean(1) >= rough.mean(1) + 1).all()
+
+
+def test_refined_elbo_of_a_model_whose_guide_is_not_gaussian_is_the_encoders(linear):
+    model, batch = linear
+    model.gaussian_guide = False
+    torch.manual_seed(0)
+    found = refined_elbo(model, batch, n_draws=3)
+    torch.manual_seed(0)
+    torch.testing.assert_close(found, rowwise_elbo(model, batch, n_draws=3))
 
 
 def test_no_steps_is_the_encoder(linear):

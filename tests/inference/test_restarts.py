@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from pyro_sparse.inference import restarts
-from pyro_sparse.inference.restarts import best_restart, child_seeds, group_sizes, join
+from pyro_sparse.inference.restarts import bent_starts, best_restart, child_seeds, group_sizes, join
+from pyro_sparse.inference.start import cap_grid
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VSC
 
@@ -16,6 +17,17 @@ def test_seeds_are_keyed_by_number():
     assert child_seeds(3, 2) == child_seeds(3, 6)[:2]
     assert len(set(child_seeds(3, 100) + child_seeds(4, 100))) == 200
     torch.manual_seed(max(child_seeds(0, 100)))  # within torch's range
+
+
+@pytest.mark.parametrize(("k", "n"), [(5, 8), (5, 10), (2, 8), (1, 4), (20, 8), (3, 1)])
+def test_half_of_the_restarts_bend(k, n):
+    caps = cap_grid(k, n)
+    bent = bent_starts(caps)
+    assert bent.dtype == bool and bent.shape == (n,) and not bent[0]
+    assert abs(int(bent.sum()) - n / 2) <= 1
+    for cap in set(caps.tolist()):
+        kinds = bent[caps == cap]
+        assert (kinds[1:] != kinds[:-1]).all()  # restarts with the same number of factors take turns
 
 
 def test_groups_fit_in_memory(monkeypatch):

@@ -64,12 +64,14 @@ def correlations(scores, z):
     return np.abs(np.corrcoef(scores[:, :k].T, z.T)[:k, k:])
 
 
-@pytest.mark.parametrize(("rho", "least"), [(0.0, 0.95), (0.8, 0.85)])
-def test_find_start_on_the_papers_simulation(rho, least):
+@pytest.mark.parametrize(
+    ("rho", "least", "kind"), [(0.0, 0.95, "oblique"), (0.8, 0.85, "oblique"), (0.0, 0.95, "principal")]
+)
+def test_find_start_on_the_papers_simulation(rho, least, kind):
     worst = []
     for seed in (2001, 2002):
         data = sim1(1000, rho=rho, seed=seed)
-        start = find_start(z_score(data.x), None, 2)
+        start = find_start(z_score(data.x), None, 2, kind)
         table = correlations(start.scores, data.z)
         worst.append(max(min(table[0, 0], table[1, 1]), min(table[0, 1], table[1, 0])))
     assert min(worst) > least
@@ -85,9 +87,10 @@ def test_find_start_with_missing_cells():
     assert max(min(table[0, 0], table[1, 1]), min(table[0, 1], table[1, 0])) > 0.85
 
 
-def test_start_says_what_it_means():
+@pytest.mark.parametrize("kind", ["oblique", "principal"])
+def test_start_says_what_it_means(kind):
     x = z_score(sim1(500, seed=2001).x)
-    start = find_start(x, None, 4)
+    start = find_start(x, None, 4, kind)
     assert start.scores.shape == (500, 4) and start.loadings.shape == start.maps.shape == (7, 4)
     np.testing.assert_allclose(start.scores, x @ start.maps, atol=1e-10)
     used = (start.scores != 0).any(0)
@@ -96,7 +99,7 @@ def test_start_says_what_it_means():
     assert (
         start.residual_sd.shape == (7,) and (0 < start.residual_sd).all() and (start.residual_sd < 1.01).all()
     )
-    again = find_start(x, None, 4)
+    again = find_start(x, None, 4, kind)
     np.testing.assert_array_equal(start.scores, again.scores)
 
 

@@ -136,12 +136,15 @@ def test_start_is_data_driven_or_random(cls, data_start):
     model = cls(6, 2, data_start=data_start)
     model.setup(3)
     scores, maps, loadings = torch.randn(3, 50, 2), torch.randn(3, 6, 2), torch.randn(3, 6, 2)
-    model.start(scores, maps, loadings, torch.arange(6.0), torch.full((3, 1, 6), 0.6))
+    bent = torch.tensor([False, True, False])
+    model.start(scores, maps, loadings, torch.arange(6.0), torch.full((3, 1, 6), 0.6), bent)
     np.testing.assert_allclose(model.encoder.skip[:, :6, :2].detach(), maps if data_start else 0 * maps)
     np.testing.assert_allclose(model.decoder.skip.detach(), (loadings if data_start else 0 * loadings).mT)
     np.testing.assert_allclose(model.decoder.intercept[1, 0].detach(), np.arange(6.0))
     noise = model.likelihood.noise_sd().detach()
-    assert (noise > 0.2).all() if data_start else torch.allclose(noise, torch.tensor(model.likelihood.init))
+    small = bent if data_start else torch.ones(3, dtype=torch.bool)
+    torch.testing.assert_close(noise[small], torch.full_like(noise[small], model.likelihood.init))
+    assert (noise[~small] > 0.2).all()
 
 
 # ---- VSC: the distribution --------------------------------------------------------------------------

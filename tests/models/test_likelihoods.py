@@ -106,6 +106,14 @@ def test_normal_starts_below_a_rough_fits_residual():
     assert noise.grad_fn is not None and noise[0, 0, 1] > noise[0, 0, 0]
 
 
+def test_normal_starts_at_half_the_residual_unless_nothing_is_explained():
+    likelihood = Normal(init=0.1)
+    likelihood.setup(4)
+    likelihood.start_noise(torch.tensor([[[0.05, 0.5, 0.9, 0.96]]]))
+    noise = likelihood.noise_sd().detach().flatten()
+    np.testing.assert_allclose(noise, [0.1, 0.25, 0.45, 0.1], rtol=0.01)  # .96 squared is over .9
+
+
 def test_normal_prior_is_the_documented_penalty():
     likelihood = Normal()
     likelihood.setup(3, 2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
-
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -142,21 +140,18 @@ def test_impossible_models(options, message):
         SparseDecoder(G, **options)
 
 
-def begin(model, scores, maps, loadings, intercept):
-    straight = (
-        {"bent": torch.zeros(R, dtype=torch.bool)} if "bent" in signature(model.start).parameters else {}
-    )
-    model.start(scores, maps, loadings, intercept, torch.full((R, 1, G), 0.5), **straight)
+def begin(model, scores, maps, loadings, intercept, bent=(False,) * R):
+    model.start(scores, maps, loadings, intercept, torch.full((R, 1, G), 0.5), torch.tensor(bent))
 
 
-def start_of(model, seed=0, k=K):
+def start_of(model, seed=0, k=K, bent=(False,) * R):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(R, N, K, generator=generator)
     maps = torch.randn(R, G, K, generator=generator)
     loadings = torch.randn(R, G, K, generator=generator).clamp(-0.9, 0.9)
     for part in (scores, maps, loadings):
         part[..., k:] = 0
-    begin(model, scores, maps, loadings, torch.arange(G, dtype=torch.float))
+    begin(model, scores, maps, loadings, torch.arange(G, dtype=torch.float), bent)
     return scores, maps, loadings
 
 
@@ -185,6 +180,26 @@ def test_start_writes_the_guess(decoder):
     torch.testing.assert_close(model.decoder.intercept[0, 0].detach(), torch.arange(G, dtype=torch.float))
     if decoder == "linear":
         torch.testing.assert_close(model.weights.detach(), loadings)
+
+
+def test_a_start_is_straight_or_bent():
+    """Straight: slope times weight is the loading, half the residual is noise, factors correlate."""
+    model = made()
+    scores, _, loadings = start_of(model, bent=(False, True))
+    effective = (model.weights * model.decoder.slope).detach()
+    guess = torch.where(loadings < 0, -1.0, 1.0) * loadings.abs().clamp(min=0.1)
+    torch.testing.assert_close(effective[0], guess[0])
+    assert (model.decoder.slope[1] == 0).all()
+    assert (model.weights[1] > 0).all() and (model.weights.amax(-1)[1] == 1).all()
+    torch.testing.assert_close(
+        model.weights[1].detach(), guess[1].abs() / guess[1].abs().amax(-1, keepdim=True)
+    )
+    noise = model.likelihood.noise_sd().detach()
+    torch.testing.assert_close(noise[0], torch.full((1, G), 0.25), rtol=0.02, atol=0.0)
+    torch.testing.assert_close(noise[1], torch.full((1, G), model.likelihood.init))
+    moment = 0.9 * scores[0].T @ scores[0] / N
+    torch.testing.assert_close(model.factor_cov[0], moment - torch.diag(moment.diagonal()) + torch.eye(K))
+    assert torch.equal(model.factor_cov[1], torch.eye(K))
 
 
 def test_start_with_fewer_factors_closes_the_others():
