@@ -1,7 +1,7 @@
 """The state of torch that a call must not leave changed: its random stream and its number of threads.
 
-The models are small: their products are too short to share among threads, and on a busy machine two threads can be ten
-times slower than one. Speed comes from restarts in one pass and from processes.
+The models are small: their products are too short to share among threads, and on a busy machine two threads
+can be ten times slower than one. Speed comes from restarts in one pass and from processes.
 """
 
 from __future__ import annotations

@@ -116,13 +116,14 @@ def refined_elbo(model: Any, batch: Batch, n_draws: int = 16, steps: int = 60) -
 def expected_cells(
     model: Any, batch: Batch, steps: int = 60, n_draws: int = 200, widen: float = 1.2
 ) -> Tensor:
-    r"""Posterior expectation of every cell, (restart, row, feature), by importance sampling from the refined guide.
+    r"""Posterior expectation of every cell, by importance sampling from the refined guide.
 
     .. math:: E[x_{ij} | x_i] \approx \sum_s \omega_s\, E[x_{ij} | z_s], \qquad
-              \omega_s \propto \min\Big( \frac{p(x_i | z_s)\, p(z_s)}{q_i(z_s)},\ \sqrt{S}\ \text{times their mean} \Big)
+              \omega_s \propto \min\Big( \frac{p(x_i | z_s)\, p(z_s)}{q_i(z_s)},\
+              \sqrt{S}\ \text{times their mean} \Big)
 
-    A curved decoder's posterior is not the Gaussian of the guide; the weights put that right. They are truncated
-    (Ionides 2008), so that no single draw decides.
+    A curved decoder's posterior is not the Gaussian of the guide; the weights put that right. They are
+    truncated (Ionides 2008), so that no single draw decides.
 
     Parameters
     ----------
@@ -135,6 +136,10 @@ def expected_cells(
         S.
     widen : float
         Draws come from the guide with its standard deviation times this.
+
+    Returns
+    -------
+    Tensor (restart, row, feature)
     """
     weights = getattr(model, "weights", None)
     parts = []
@@ -143,7 +148,7 @@ def expected_cells(
         with torch.enable_grad():
             location, sd = refine(model, rows, steps=steps)
         guide, prior = dist.Normal(location, widen * sd).to_event(1), model.factor_prior()
-        log_ratios, total = [], 0.0
+        log_ratios, total = [], torch.zeros(())
         state = torch.get_rng_state()
         for _ in range(n_draws):
             z = guide.sample()

@@ -86,7 +86,7 @@ def join(parts: list[Any], whole: Any) -> Any:
 
 
 def pick(model: Any, restarts: list[int]) -> Any:
-    """A copy of the model with these restarts only: what is asked of one restart need not be computed for all.
+    """A copy of the model with these restarts only: what is asked of one need not be computed for all.
 
     Parameters
     ----------

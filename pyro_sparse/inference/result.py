@@ -199,7 +199,7 @@ class Fit:
         return mean[self.best].cpu().double().numpy() * self.table.scale + self.table.centre
 
     def log_likelihood(self, X: Any, n_draws: int = 16) -> np.ndarray:
-        """ELBO of each row, (row,), under the best restart: a lower bound of log p(x) in the caller's units."""
+        """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units."""
         batch = self._batch(X)
         with undisturbed(seed=0):
             rows = (

@@ -144,7 +144,7 @@ def find_start(x: np.ndarray, mask: np.ndarray | None, n_factors: int, kind: str
 
 
 def _proper(covariance: np.ndarray, least: float = 0.01) -> np.ndarray:
-    """Correlation matrix with eigenvalues of at least `least`: pairs of cells seen together need not give one."""
+    """Correlation matrix with eigenvalues of at least `least`, which pairs of cells need not give."""
     values, vectors = np.linalg.eigh(covariance)
     if values[0] < least:
         covariance = (vectors * np.maximum(values, least)) @ vectors.T
