@@ -161,14 +161,14 @@ class Fit:
         location, _ = self._posterior(self._batch(X), refine)
         return self._to_frame(location)
 
-    def predict(self, X: Any, n_draws: int = 200, average: bool = True) -> np.ndarray:
+    def predict(self, X: Any, n_draws: int = 32, average: bool = True) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
         Parameters
         ----------
         X : array_like (row, feature) or DataFrame
         n_draws : int
-            Draws of each row's posterior, importance-weighted; see `refine.expected_cells`.
+            Draws of each row's refined guide.
         average : bool
             Average over the restarts in `equals`; False uses the best one only.
         """
