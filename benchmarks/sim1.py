@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks._common import Row, report_seeds, selected_edges, sparse_fit
 
 SEEDS, QUICK_SEEDS = 25, 1
+RESTARTS = 4
 CELLS = {"k2_rho0": (2, 0.0), "k5_rho0": (5, 0.0), "k5_rho8": (5, 0.8)}
 MSE, CORRELATION = 0.4, 0.97
 
@@ -28,7 +29,7 @@ def run(cell: str, seed: int, settings: Row | None = None) -> Row:
 
     n_factors, rho = CELLS[cell]
     data = sim1(n=1000, rho=rho, seed=seed)
-    fit = sparse_fit(data.part("train")[0], n_factors, seed, **(settings or {}))
+    fit = sparse_fit(data.part("train")[0], n_factors, seed, **{"restarts": RESTARTS, **(settings or {})})
     return score(fit, data)
 
 

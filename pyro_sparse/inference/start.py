@@ -194,7 +194,37 @@ def _choose(x: np.ndarray, z: np.ndarray, n_keep: int) -> tuple[list[int], np.nd
         fit = np.linalg.solve(gram[np.ix_(use, use)], cross[use])
         return np.maximum((total - (cross[use] * fit).sum(0)) / n_rows, 0.02)
 
-    kept = set(range(n_candidates))
+    kept = set(range(n_candidates)) - _curves(z)
     while len(kept) > n_keep:
         kept.remove(min(kept, key=lambda k: float(np.log(residual(kept - {k})).sum())))
     return sorted(kept), residual(kept)
+
+
+def _curves(z: np.ndarray, share: float = 0.5) -> set[int]:
+    """Candidates that are a quadratic of the others, the clearest first: a curve of factors is not a factor.
+
+    A candidate goes when squares and products of the others explain `share` of its variance more than a linear
+    function of them does; being correlated with them is no ground.
+    """
+    kept = set(range(z.shape[1]))
+    gone: set[int] = set()
+    while len(kept) > 1:
+        bend = {}
+        for k in kept:
+            others = z[:, sorted(kept - {k})]
+            lines = np.column_stack([np.ones(len(z)), others])
+            i, j = np.triu_indices(others.shape[1])
+            curves = np.column_stack([lines, others[:, i] * others[:, j]])
+            if curves.shape[1] > len(z) // 5:  # too many terms for so few rows to say anything
+                return gone
+            left = [
+                ((z[:, k] - t @ np.linalg.lstsq(t, z[:, k], rcond=None)[0]) ** 2).mean()
+                for t in (lines, curves)
+            ]
+            bend[k] = (left[0] - left[1]) / z[:, k].var()
+        worst = max(bend, key=lambda k: bend[k])
+        if bend[worst] < share:
+            break
+        kept.remove(worst)
+        gone.add(worst)
+    return gone
