@@ -203,8 +203,8 @@ def _choose(x: np.ndarray, z: np.ndarray, n_keep: int) -> tuple[list[int], np.nd
 def _curves(z: np.ndarray, share: float = 0.5) -> set[int]:
     """Candidates that are a quadratic of the others, the clearest first: a curve of factors is not a factor.
 
-    A candidate goes when squares and products of the others explain `share` of its variance more than a linear
-    function of them does; being correlated with them is no ground.
+    A candidate goes when squares and products of the others explain `share` of its variance more than a
+    linear function of them does; being correlated with them is no ground.
     """
     kept = set(range(z.shape[1]))
     gone: set[int] = set()
