@@ -9,6 +9,7 @@ from sklearn.decomposition import FactorAnalysis
 
 from pyro_sparse.datasets import sim1
 from pyro_sparse.inference.start import cap_grid, factor_analysis, find_start, noise_edge
+from pyro_sparse.metrics import mcc
 
 
 def z_score(x):
@@ -125,3 +126,13 @@ def test_one_strong_factor_and_wide_tables():
 def test_pure_noise_gives_a_start_too():
     start = find_start(z_score(np.random.default_rng(0).normal(size=(60, 5))), None, 3)
     assert np.isfinite(start.scores).all() and start.scores.shape == (60, 3)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.8])
+def test_a_curve_of_the_factors_is_not_taken_for_a_factor(rho):
+    data = sim1(rho=rho, seed=1000)  # features 3 and 7 share a direction of their own, a quadratic
+    x, z = data.part("train")
+    start = find_start((x - x.mean(0)) / x.std(0), None, 5, "oblique")
+    used = (start.scores != 0).any(0)
+    assert used.sum() == 2
+    assert mcc(z, start.scores[:, used], "spearman").value > 0.95

@@ -1,0 +1,52 @@
+"""A few restarts of a model, and the expectation of cells under their refined guides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.data import Batch
+from pyro_sparse.inference.refine import expected_cells
+from pyro_sparse.inference.restarts import pick
+
+
+def linear_model(n_restarts: int, n_features: int, n_factors: int):
+    torch.manual_seed(0)
+    model = ps.models.SparseDecoder(n_features, n_factors, decoder="linear", factor_cov=False)
+    model.setup(n_restarts, n_samples=50, missing=True)
+    with torch.no_grad():
+        model.weights.copy_(torch.randn_like(model.weights))
+        model.decoder.intercept.copy_(torch.randn_like(model.decoder.intercept))
+    return model.double()
+
+
+@pytest.mark.parametrize("restarts", [[1], [2, 0], [0, 1, 2], [2, 1, 0]])
+def test_picked_restarts_answer_as_in_the_whole_model(restarts):
+    model = linear_model(3, 3, 2)  # as many features as restarts: shapes alone do not tell the two apart
+    few = pick(model, restarts)
+    z = torch.randn(3, 4, 2, dtype=torch.double)
+    whole = model.decode(z, model.weights)[restarts]
+    assert torch.equal(few.decode(z[restarts], few.weights), whole)
+    assert few.n_restarts == len(restarts)
+    assert torch.equal(few.permitted, model.permitted)
+
+
+def test_expected_cells_of_a_linear_model_are_the_gaussian_conditional_mean():
+    model = linear_model(2, 6, 2)
+    rng = np.random.default_rng(0)
+    x = torch.as_tensor(rng.standard_normal((8, 6)))
+    mask = torch.as_tensor(rng.random((8, 6)) < 0.8)
+    mask[:, 0] = True
+    x = torch.where(mask, x, torch.zeros_like(x))
+    found = expected_cells(model, Batch(x, x, mask, None, 8), steps=600, n_draws=64)
+    for r in range(2):
+        w = model.weights[r].detach().numpy()
+        c = model.decoder.intercept[r, 0].detach().numpy()
+        noise = model.likelihood.noise_sd()[r, 0].detach().numpy() ** 2
+        for i in range(8):
+            seen = mask[i].numpy()
+            covariance = w[seen] @ w[seen].T + np.diag(noise[seen])
+            z = w[seen].T @ np.linalg.solve(covariance, x[i].numpy()[seen] - c[seen])
+            np.testing.assert_allclose(found[r, i].numpy(), c + w @ z, atol=0.02)
