@@ -2,8 +2,8 @@
 
 500 training and 500 test rows of seven features (Sparse VAE paper). A fit succeeds when the held-out error,
 with refined z, is below .4 (the noise floor is .25) and the Spearman MCC of the refined test factors is at
-least .97. Edges are those named at FDR .1. Four restarts, the neutral grid from K factors down. Published code:
-6 of 15 at K=5, 0 of 3 at K=2, median MCC .85 at rho = .8.
+least .97. Edges are those named at FDR .1. Four restarts, the neutral grid from K factors down. Published
+code: 6 of 15 at K=5, 0 of 3 at K=2, median MCC .85 at rho = .8.
 """
 
 from __future__ import annotations
