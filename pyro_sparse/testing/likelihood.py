@@ -270,15 +270,15 @@ class LikelihoodTestCase:
                 assert there <= here, f"intercept {j} is better by {there - here:.3g} nats at {side:+}"
             _close(likelihood.start(x.numpy()), start, 1e-12, "start of a numpy array")
 
-    def test_gaussianise(self):
-        """Columns come back with mean 0 and standard deviation 1 over seen cells, 0 elsewhere."""
+    def test_encoder_view(self):
+        """What the encoder reads is finite where a cell was seen, NaN where not, and tells rows apart."""
         x = self.data(200)
         x[3, 1] = np.nan
-        z = self.ready().gaussianise(x)
-        assert z.shape == x.shape and z[3, 1] == 0, f"a missing cell became {z[3, 1]}"
-        seen = np.where(np.isnan(x.numpy()), np.nan, z.numpy())
-        _close(np.nanmean(seen, 0), np.zeros(self.n_features), 1e-9, "means")
-        _close(np.nanstd(seen, 0), np.ones(self.n_features), 1e-9, "standard deviations")
+        likelihood = self.ready()
+        view = likelihood.encoder_view(x, likelihood.default_exposure(x))
+        assert view.shape == x.shape, f"encoder_view has shape {view.shape}, the data {x.shape}"
+        assert torch.equal(torch.isfinite(view), torch.isfinite(x)), "finite where seen, NaN where missing"
+        assert (np.nanstd(view.numpy(), 0) > 0).all(), "a column became constant"
 
     def test_check(self):
         """Valid data pass, NaN included; bad values are refused with the column's name and the value."""

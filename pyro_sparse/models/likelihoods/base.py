@@ -36,7 +36,7 @@ class Likelihood(Recorded, nn.Module):
     Notes
     -----
     Everywhere, ``mask`` has the shape of ``x`` and is true where a cell was seen (None: where x is no NaN),
-    and ``exposure`` has shape (B, 1), broadcastable to f.  `start`, `gaussianise` and `default_exposure` take
+    and ``exposure`` has shape (B, 1), broadcastable to f.  `start` and `default_exposure` take
     numpy arrays or tensors and answer in kind.
     """
 
@@ -87,10 +87,6 @@ class Likelihood(Recorded, nn.Module):
     def start(self, x: Any, mask: Any = None) -> Any:
         """Intercepts (G,) on the scale of the linear predictor, from data (N, G); default column means."""
         return in_kind(column_mean(*observed(x, mask)), x)
-
-    def gaussianise(self, x: Any, mask: Any = None, exposure: Any = None) -> Any:
-        """Roughly Gaussian version (N, G) of the data for a start: columns z-scored, missing cells 0."""
-        return in_kind(standardise(*observed(x, mask)), x)
 
     def priors(self) -> dict[str, dist.Distribution]:
         """Prior of each own quantity in `values`: batch shape (R,), event shape (G,); default none."""
@@ -193,13 +189,6 @@ def observed(x: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
 def column_mean(x: Tensor, seen: Tensor) -> Tensor:
     """Mean (G,) of the seen cells of each column; 0 where none was."""
     return (x * seen).sum(0) / seen.sum(0).clamp(min=1)
-
-
-def standardise(x: Tensor, seen: Tensor) -> Tensor:
-    """Columns to mean 0, standard deviation 1 over observed cells; missing cells and constant columns 0."""
-    centred = (x - column_mean(x, seen)) * seen
-    scale = column_mean(centred**2, seen).sqrt()
-    return centred / torch.where(scale > 0, scale, torch.ones_like(scale))
 
 
 def _column(feature_names: Sequence[str] | None, j: int) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 from torch.nn import functional as F
 
-from .base import Likelihood, column_mean, in_kind, observed, refuse_where, standardise
+from .base import Likelihood, column_mean, in_kind, observed, refuse_where
 from .bernoulli import Bernoulli
 
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
@@ -101,13 +101,6 @@ class _Counts(Likelihood):
         """``log1p`` of the counts divided by the row's size factor."""
         size = _Counts.default_exposure(self, x) if exposure is None else exposure
         return torch.log1p(x / size)
-
-    def gaussianise(self, x: Any, mask: Any = None, exposure: Any = None) -> Any:
-        """``log1p`` of the counts divided by the row's size factor, z-scored; missing cells 0."""
-        exposure = self.default_exposure(x, mask) if exposure is None else exposure
-        cells, seen = observed(x, mask)
-        scaled = cells if exposure is None else cells / torch.as_tensor(exposure)
-        return in_kind(standardise(torch.log1p(scaled), seen), x)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return self._log_rate(f, exposure).exp()
@@ -218,9 +211,6 @@ class Multinomial(_Counts):
 
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
         return super().encoder_view(x)
-
-    def gaussianise(self, x: Any, mask: Any = None, exposure: Any = None) -> Any:
-        return super().gaussianise(x, mask, _Counts.default_exposure(self, x, mask))
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         """Distribution of whole rows: batch (R, B), event (G,)."""
