@@ -99,7 +99,7 @@ def load_bfi(
     if known_hash is None and url == BFI_URL:
         known_hash = BFI_HASH
     file = locate("bfi", path, url=url, known_hash=known_hash, cache=cache)
-    frame = pd.read_csv(file)  # type: ignore[arg-type]
+    frame = pd.read_csv(file)
     if "rownames" in frame:
         frame = frame.set_index("rownames")
     items = [f"{scale}{i}" for scale in BFI_SCALES for i in range(1, 6)]
