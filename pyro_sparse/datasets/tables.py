@@ -99,6 +99,7 @@ def load_bfi(
     if known_hash is None and url == BFI_URL:
         known_hash = BFI_HASH
     file = locate("bfi", path, url=url, known_hash=known_hash, cache=cache)
+    assert not isinstance(file, list)  # one table, one file
     frame = pd.read_csv(file)
     if "rownames" in frame:
         frame = frame.set_index("rownames")
