@@ -2,7 +2,7 @@
 
 A factor model is the same model after its factors are permuted and their signs flipped, so two restarts that
 found the same answer rarely look alike. Each one is matched to a *pivot*: compare every column with every
-column of the pivot (|cosine| of loadings, or |correlation| of factor values), take the one-to-one match with
+column of the pivot (``|cosine|`` of loadings, or ``|correlation|`` of factor values), take the one-to-one match with
 the largest sum (Hungarian algorithm), and flip signs so that matched columns point the same way. With
 `repivot` the pivot is then replaced by the mean of the aligned set, until nothing moves.
 """
@@ -41,7 +41,7 @@ class Alignment(NamedTuple):
     sign : ndarray of float, shape (restart, factor)
         +1 or -1.
     congruence : ndarray of float, shape (restart, factor)
-        |similarity| of the aligned column with the pivot's, in [0, 1]; 0 where one of the two is empty,
+        ``|similarity|`` of the aligned column with the pivot's, in [0, 1]; 0 where one of the two is empty,
         NaN where both are (there is nothing to compare).
     """
 
@@ -104,7 +104,7 @@ def similarity(a: ArrayLike, b: ArrayLike, kind: Kind = "loadings") -> NDArray[n
 
 
 def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """One-to-one match of rows to columns with the largest sum of |similarity|.
+    """One-to-one match of rows to columns with the largest sum of ``|similarity|``.
 
     Pairs with nothing in common (similarity 0, such as empty columns) are matched in increasing order, so
     that the answer does not depend on how the solver breaks ties.
@@ -149,7 +149,7 @@ def align(
     pivot : int or array_like of shape (row, factor)
         Member of the stack, or a matrix, that sets the order and the signs.
     kind : {"loadings", "factors"}
-        Compare columns by |cosine| or by |correlation|.
+        Compare columns by ``|cosine|`` or by ``|correlation|``.
     repivot : bool
         Afterwards align again to the mean of the aligned (unit-norm) columns, until nothing changes. Use it
         for posterior draws, where no draw is special; for restarts the best one is the natural pivot.
@@ -249,7 +249,7 @@ def orient(weights: ArrayLike) -> NDArray[np.float64]:
 def agreement_matrix(stack: ArrayLike, kind: Kind = "loadings") -> NDArray[np.float64]:
     """How alike every two restarts are, whatever their order and signs.
 
-    Entry (r, s) is the sum of |similarity| over the best one-to-one match of their columns, divided by the
+    Entry (r, s) is the sum of ``|similarity|`` over the best one-to-one match of their columns, divided by the
     larger of the two counts of non-empty columns: 1 when the answers are the same, lower when columns differ
     *or* one restart uses factors that the other does not.
 
