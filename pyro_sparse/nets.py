@@ -1,7 +1,7 @@
 """Neural networks whose every parameter carries a leading restart dimension.
 
 Restarts of a small model are nearly free when they share one pass, so each layer here is ``n_restarts``
-independent layers evaluated by one batched product.  Plain ``nn.Module`` classes: no sample sites, no likelihood.
+independent layers evaluated by one batched product. Plain modules: no sample sites, no likelihood.
 The masked decoder is the network of the Sparse VAE; `Encoder` reads a table with missing cells.
 """
 

@@ -2,7 +2,7 @@
 
 A factor model is the same model after its factors are permuted and their signs flipped, so two restarts that
 found the same answer rarely look alike. Each one is matched to a *pivot*: compare every column with every
-column of the pivot (``|cosine|`` of loadings, or ``|correlation|`` of factor values), take the one-to-one match with
+column of the pivot (cosine of loadings, or correlation of factor values), take the one-to-one match with
 the largest sum (Hungarian algorithm), and flip signs so that matched columns point the same way. With
 `repivot` the pivot is then replaced by the mean of the aligned set, until nothing moves.
 """
@@ -249,7 +249,7 @@ def orient(weights: ArrayLike) -> NDArray[np.float64]:
 def agreement_matrix(stack: ArrayLike, kind: Kind = "loadings") -> NDArray[np.float64]:
     """How alike every two restarts are, whatever their order and signs.
 
-    Entry (r, s) is the sum of ``|similarity|`` over the best one-to-one match of their columns, divided by the
+    Entry (r, s) is the sum of absolute similarity over the best one-to-one match of columns, divided by the
     larger of the two counts of non-empty columns: 1 when the answers are the same, lower when columns differ
     *or* one restart uses factors that the other does not.
 
