@@ -87,9 +87,12 @@ def prune(model: Any, batch: Batch, *, min_features: int = 2) -> int:
     """Delete every edge and factor that lowers the objective; return how many edges went.
 
     Edges the caller requires stay. A factor left with fewer than `min_features` features explains nothing
-    that the feature's own noise would not, and goes too, unless an edge of it is required.
+    that the feature's own noise would not, and goes too, unless an edge of it is required. A prior without
+    edge odds has no "absent" to compare with (the horseshoe's density at zero is a pole): nothing is deleted.
     """
     prior = model.prior
+    if prior.edge_log_odds(model.weights) is None:
+        return 0
     at_zero = prior.distribution().expand(torch.Size(prior.shape)).log_prob(torch.zeros_like(model.weights))
     here = prior.distribution().expand(torch.Size(prior.shape)).log_prob(model.weights)
     cost = at_zero - here

@@ -10,7 +10,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from pyro_sparse.data import Batch
 from pyro_sparse.inference.support import edge_gains, factor_costs, prune
 from pyro_sparse.models import SparseDecoder
-from pyro_sparse.priors import SpikeSlabLasso
+from pyro_sparse.priors import SpikeSlabLasso, get_prior
 
 R, N, G, K = 1, 400, 5, 3
 SUPPORT = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0]])
@@ -154,3 +154,14 @@ def test_prune_keeps_what_is_required(problem):
     expected = SUPPORT.copy()
     expected[3, 2] = 1
     assert ((model.weights != 0)[0].numpy() == expected).all()
+
+
+@pytest.mark.parametrize("prior", ["horseshoe", "laplace"])
+def test_a_prior_without_edge_odds_deletes_nothing(prior):
+    torch.manual_seed(0)
+    model = SparseDecoder(6, 2, decoder="linear", prior=get_prior(prior), encoder_hidden=4)
+    model.setup(2, n_samples=40)
+    x = torch.randn(40, 6)
+    before = model.weights.detach().clone()
+    assert prune(model, Batch(x, x, None, None, 40)) == 0
+    assert torch.equal(model.weights, before)
