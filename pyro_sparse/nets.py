@@ -149,8 +149,10 @@ class MaskedDecoder(nn.Module):
 
     @torch.no_grad()
     def rescale(self, scale: Tensor) -> None:
-        """Absorb a row scale (restart, feature) of W: the caller divides ``W_j`` by it."""
-        self.head.mul_(scale.unsqueeze(-1))
+        """Keep the slope's lines when the caller divides ``W_j`` by `scale` (restart, feature).
+
+        The head is not touched: a lasso then acts on the ratios within a row of W and not on its curve.
+        """
         self.slope.mul_(scale.unsqueeze(-1))
 
     def forward(self, z: Tensor, weights: Tensor) -> Tensor:

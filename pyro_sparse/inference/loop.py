@@ -2,8 +2,8 @@ r"""The one training loop: minibatch steps on the ELBO of all restarts at once, 
 
 A step is one differentiable ELBO (`elbo.py`), one Adam update and, where the prior has one, the exact
 proximal map of W with Adam's own preconditioned step. Between steps come the model's updates, the prior's
-closed-form EM and ladder, and the deletions of `support.py`. The state of a run is a `Run`; a run stopped
-anywhere and resumed gives the same bits.
+closed-form EM and ladder, the late arrivals of `directions.py` and the deletions of `support.py`. The state
+of a run is a `Run`; a run stopped anywhere and resumed gives the same bits.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from ..data import Batch
 from ..priors import Prior
 from ..priors.em import soft_threshold
+from .directions import admit, release
 from .elbo import elbo_by_restart, rowwise_elbo
 from .schedule import Schedule
 from .support import prune
@@ -142,8 +143,13 @@ class Run:
             if stage in ("screen", "sparse") and step % schedule.em_every == 0:
                 model.prior.update(model.weights)
         model.after_step(batch, step / schedule.steps)
-        if getattr(model, "prior", None) is not None and schedule.prunes(step):
-            prune(model, self.train)
+        if getattr(model, "prior", None) is not None:
+            if schedule.admits(step):
+                admit(model, self.train)
+            if schedule.releases(step):
+                release(model)
+            if schedule.prunes(step):
+                prune(model, self.train)
 
     def _preconditioner(self, rate: float) -> Tensor:
         """Adam's step for each weight, so that gradient and proximal map move in the same metric."""

@@ -27,6 +27,8 @@ class Schedule:
         Weight of the divergence at the start, and when it reaches 1.
     hold_encoder : float
         Until then the encoder stays at the data-driven start, while the decoder learns what that start means.
+    admit_at : float
+        When features that nothing explained at the start are let in, by `directions.admit`.
     screen, screen_from, screen_until : float
         A plain lasso at the share `screen` of the prior's screening rate; it turns the axes to sparse ones.
     prune_at : tuple of float
@@ -50,6 +52,7 @@ class Schedule:
     kl_start: float = 0.1
     kl_until: float = 0.3
     hold_encoder: float = 0.1
+    admit_at: float = 0.25
     screen: float = 0.5
     screen_from: float = 0.3
     screen_until: float = 0.75
@@ -97,6 +100,14 @@ class Schedule:
         """Progress on the prior's ladder at `step`: climbed while the lasso screens, then it stays at 1."""
         done = step / self.steps
         return min(1.0, max(0.0, (done - self.screen_from) / max(self.screen_until - self.screen_from, 1e-9)))
+
+    def admits(self, step: int) -> bool:
+        """Whether waiting features are let in after `step`."""
+        return step == int(self.admit_at * self.steps)
+
+    def releases(self, step: int) -> bool:
+        """Whether rows held along a direction are let go after `step`: when the screen ends."""
+        return step == int(self.screen_until * self.steps)
 
     def prunes(self, step: int) -> bool:
         """Whether deletions are made after `step`."""

@@ -57,11 +57,14 @@ class SparseDecoder(FactorModel):
     Attributes
     ----------
     weights : Parameter (restart, feature, factor)
-        W. With the MLP decoder each row is scaled to a largest absolute value of 1 during a fit, the head
-        takes the scale up (otherwise the two could trade it); with the linear decoder W is the loading
-        matrix.
+        W. With the MLP decoder each row is scaled to a largest absolute value of 1 during a fit, for scale
+        could be traded with the curve (so an edge's strength is its `Fit.effects`); with the linear decoder W
+        is the loading matrix.
     allowed : buffer (restart, feature, factor) of bool
         Edges that may be there: the caller's constraints, and the support found so far during a fit.
+    held : buffer (restart, feature) of bool
+        Features whose row of W stays at `held_weights` for the time being: at zero while nothing explains
+        them, then along a direction found by a search (`inference/directions.py`).
 
     Raises
     ------
@@ -80,6 +83,8 @@ class SparseDecoder(FactorModel):
     allowed: Tensor
     permitted: Tensor
     must: Tensor
+    held: Tensor
+    held_weights: Tensor
 
     def __init__(
         self,
@@ -115,6 +120,8 @@ class SparseDecoder(FactorModel):
         self.register_buffer("allowed", allowed.expand(shape).clone())
         self.register_buffer("permitted", allowed)
         self.register_buffer("must", required)
+        self.register_buffer("held", torch.zeros(shape[:2], dtype=torch.bool))
+        self.register_buffer("held_weights", torch.zeros(shape))
         self.prior.setup(self.n_features, self.n_factors, self.n_restarts, self.n_samples, allowed=allowed)
 
     def start(
@@ -133,7 +140,8 @@ class SparseDecoder(FactorModel):
             self.allowed &= used | self.must
             if self.decoder_kind == "mlp":  # rows of W at a maximum of 1, the head carries their scale
                 signs = torch.where(bent.view(-1, 1, 1) | (loadings >= 0), 1.0, -1.0)
-                # a feature that nothing explains yet sees every factor
+                if self.likelihood.noise_sd() is not None:
+                    self.held.copy_((residual_sd[:, 0] ** 2 > 0.9) & ~self.must.any(-1))
                 loadings = signs * loadings.abs().clamp(0.1, 1.0)
                 scale = loadings.abs().amax(-1, keepdim=True)
                 self.decoder.start(scale, bent)
@@ -152,8 +160,9 @@ class SparseDecoder(FactorModel):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Return to the constraints: allowed edges, unit-norm first layer, rows of W with maximum 1."""
-        self.weights.mul_(self.allowed)
+        """Return to the constraints: held rows, allowed edges, unit-norm first layer, rows of W at most 1."""
+        held = self.held.unsqueeze(-1)
+        self.weights.copy_(torch.where(held, self.held_weights, self.weights) * self.allowed)
         self.decoder.project()
         if self.decoder_kind == "mlp":
             scale = self.weights.abs().amax(-1)

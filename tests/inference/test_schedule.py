@@ -34,8 +34,10 @@ def test_stages_and_ladder():
     assert [S.ladder(s) for s in (0, 300, 500, 700, 999)] == pytest.approx([0, 0, 0.5, 1, 1])
 
 
-def test_deletions_and_when_all_is_settled():
+def test_arrivals_deletions_and_when_all_is_settled():
     assert [s for s in range(1000) if S.prunes(s)] == [600, 800]
+    assert [s for s in range(1000) if S.admits(s)] == [250]
+    assert [s for s in range(1000) if S.releases(s)] == [700]
     assert S.settled == 801
 
 

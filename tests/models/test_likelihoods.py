@@ -106,12 +106,13 @@ def test_normal_starts_below_a_rough_fits_residual():
     assert noise.grad_fn is not None and noise[0, 0, 1] > noise[0, 0, 0]
 
 
-def test_normal_starts_at_half_the_residual_unless_nothing_is_explained():
+def test_normal_starts_at_half_the_residual_where_asked():
     likelihood = Normal(init=0.1)
     likelihood.setup(4)
-    likelihood.start_noise(torch.tensor([[[0.05, 0.5, 0.9, 0.96]]]))
-    noise = likelihood.noise_sd().detach().flatten()
-    np.testing.assert_allclose(noise, [0.1, 0.25, 0.45, 0.1], rtol=0.01)  # .96 squared is over .9
+    likelihood.start_noise(torch.tensor([[[0.05, 0.5, 0.9, 1.0]]]))
+    np.testing.assert_allclose(likelihood.noise_sd().detach()[0, 0], [0.1, 0.25, 0.45, 0.5], rtol=0.01)
+    likelihood.start_noise(torch.full((1, 1, 4), 0.6), torch.tensor([[[False, True, False, True]]]))
+    np.testing.assert_allclose(likelihood.noise_sd().detach()[0, 0], [0.1, 0.3, 0.45, 0.3], rtol=0.01)
 
 
 def test_normal_prior_is_the_documented_penalty():

@@ -77,8 +77,8 @@ class Likelihood(Recorded, nn.Module):
         """What the encoder reads of data (N, G), NaN where missing, before z-scoring; default the data."""
         return x
 
-    def start_noise(self, residual_sd: Tensor) -> None:
-        """Begin at noise (R, 1, G) guessed from a rough fit, on the model's scale; default nothing."""
+    def start_noise(self, residual_sd: Tensor, where: Tensor | None = None) -> None:
+        """Begin, where asked, at noise (R, 1, G) guessed from a rough fit, model's scale; default nothing."""
 
     def default_exposure(self, x: Any, mask: Any = None) -> Any:
         """Exposure (N, 1) of each row when the caller gives none; None where there is no such thing."""

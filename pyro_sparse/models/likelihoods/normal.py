@@ -64,15 +64,11 @@ class Normal(Likelihood):
         self.log_sigma = nn.Parameter(torch.full((n_restarts, 1, n_features), start))
 
     @torch.no_grad()
-    def start_noise(self, residual_sd: Tensor) -> None:
-        """Start at half of what a rough fit leaves, at least `init`: small, so that data outweigh penalties.
-
-        A feature of which it explains less than a tenth is noise or sharply curved; it starts at `init`, so
-        that the network looks at it hard.
-        """
-        guess = torch.where(residual_sd**2 > 0.9, torch.zeros_like(residual_sd), 0.5 * residual_sd)
-        above = guess.clamp(min=self.init).div(self.floor).log()
-        self.log_sigma.copy_(math.log(self.floor) + above - 0.01 / above)
+    def start_noise(self, residual_sd: Tensor, where: Tensor | None = None) -> None:
+        """Start at half of what a rough fit leaves, at least `init`: small, so that data outweigh penalty."""
+        above = (0.5 * residual_sd).clamp(min=self.init).div(self.floor).log()
+        start = math.log(self.floor) + above - 0.01 / above
+        self.log_sigma.copy_(start if where is None else torch.where(where, start, self.log_sigma))
 
     def noise_sd(self) -> Tensor:
         return self.floor * torch.exp(_soft_floor(self.log_sigma - math.log(self.floor)))
