@@ -6,7 +6,8 @@ case (an orthogonal map, fourth moments). `oblique` allows correlated factors an
 .. math:: \min_T \sum_{jk} \frac{\lambda_{jk}^2}{\lambda_{jk}^2 + \epsilon}, \qquad
           \Lambda = A (T^{-1})^\top, \quad \mathrm{diag}(T^\top T) = 1,
 
-with :math:`\epsilon` falling to a small value and all random starts in one batch.
+with :math:`\epsilon` falling to a small value and all random starts in one batch. `simple` chooses: an oblique
+map has :math:`K(K-1)/2` more free numbers, the correlations, and must save as many loadings.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-__all__ = ["oblique", "varimax"]
+__all__ = ["n_sizeable", "oblique", "simple", "varimax"]
 
 
 def varimax(loadings: np.ndarray, max_iter: int = 500, tol: float = 1e-8) -> np.ndarray:
@@ -103,3 +104,37 @@ def oblique(
         if not torch.isfinite(cost[best]):
             return loadings @ start, np.eye(n_factors)
         return found[best].numpy(), correlation[best].numpy()
+
+
+def n_sizeable(loadings: np.ndarray, size: float = 0.1) -> float:
+    r"""Smooth number of loadings larger than `size`, of which one as large as it counts half.
+
+    .. math:: \sum_{jk} \lambda_{jk}^2 / (\lambda_{jk}^2 + s^2)
+
+    Parameters
+    ----------
+    loadings : ndarray (feature, factor)
+    size : float
+    """
+    return float((loadings**2 / (loadings**2 + size**2)).sum())
+
+
+def simple(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Oblique axes if they save more sizeable loadings than they have correlations, else orthogonal ones.
+
+    Parameters
+    ----------
+    loadings : ndarray (feature, factor)
+        Of orthogonal, unit-variance factors.
+
+    Returns
+    -------
+    loadings : ndarray (feature, factor)
+    correlation : ndarray (factor, factor)
+    """
+    k = loadings.shape[1]
+    straight = loadings @ varimax(loadings)
+    slanted, correlation = oblique(loadings)
+    if n_sizeable(straight) - n_sizeable(slanted) > k * (k - 1) / 2:
+        return slanted, correlation
+    return straight, np.eye(k)

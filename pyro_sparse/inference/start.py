@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .axes import oblique, varimax
+from .axes import simple, varimax
 
 __all__ = ["Start", "cap_grid", "factor_analysis", "find_start", "noise_edge"]
 
@@ -173,7 +173,7 @@ def _candidates(
     bound = max(1, int(n_features + 0.5 - np.sqrt(2 * n_features + 0.25)))
     for width in sorted({min(n_factors, bound), min(2 * n_factors, n_signal + 1, bound)}):
         loadings, unique = factor_analysis(correlation, width)
-        rotated, factor_correlation = oblique(loadings)
+        rotated, factor_correlation = simple(loadings)
         implied = rotated @ factor_correlation @ rotated.T + np.diag(unique)
         yield rotated, np.linalg.solve(implied, rotated @ factor_correlation)
 
