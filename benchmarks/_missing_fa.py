@@ -66,6 +66,16 @@ class MissingFactorAnalysis:
         """Expectation of every cell given the row's observed ones."""
         return self.mean + self._posterior(x)[0] @ self.loadings.T
 
+    def impute(self, x: np.ndarray) -> np.ndarray:
+        """`predict` with the same help from residuals that `Fit.impute` gives: learned from x itself."""
+        from pyro_sparse.inference.impute import add_residuals, excess_covariance
+
+        seen = ~np.isnan(x)
+        filled = np.where(seen, x, 0.0)
+        implied = self.loadings @ self.loadings.T + np.diag(self.noise)
+        excess = excess_covariance(filled, seen, self.mean, implied)
+        return add_residuals(self.predict(x), filled, seen, self.mean, implied, excess)
+
     def _posterior(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Mean (N, K) and covariance (N, K, K) of z, and the mean log-likelihood of a row."""
         seen = ~np.isnan(x)

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import argparse
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from benchmarks import anchored60, sim1
 from benchmarks._common import Row, tuning_seeds
 
-SEEDS, QUICK_SEEDS = 5, 1
+SEEDS, QUICK_SEEDS = 3, 1
 VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "one restart": {"restarts": 1},
+    "no z-scores": {"standardise": False},
+    "random start": {"patch": ("fit.find_start", "random_start")},
+    "oblique axes always": {"patch": ("start.simple", "oblique_axes")},
+    "features do not wait": {"admit_at": 0.0, "patch": ("directions.find_directions", "no_directions")},
     "no KL warm-up": {"kl_start": 1.0},
     "encoder not held": {"hold_encoder": 0.0},
     "penalty from the start": {"screen_from": 0.0},
+    "no screen": {"screen": 0.0},
     "no deletions": {"prune_at": ()},
     "uncorrelated factors": {"factor_cov": False},
     "linear decoder": {"decoder": "linear"},
@@ -42,9 +48,38 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 
 def run(cell: str, variant: str, seed: int) -> Row:
-    if cell in sim1.CELLS:
-        return sim1.run(cell, seed, VARIANTS[variant])
-    return anchored60.run(cell, seed, VARIANTS[variant])
+    settings = dict(VARIANTS[variant])
+    module, name = sim1 if cell in sim1.CELLS else anchored60, cell
+    if "patch" not in settings:
+        return module.run(name, seed, settings)
+    target, substitute = settings.pop("patch")
+    with patch(f"pyro_sparse.inference.{target}", globals()[substitute]):
+        return module.run(name, seed, settings)
+
+
+def random_start(x: np.ndarray, mask: Any, n_factors: int, kind: str) -> Any:
+    """Instead of a guess: random directions of the table, and nothing explained."""
+    from pyro_sparse.inference.start import Start
+
+    maps = np.random.default_rng(0).standard_normal((x.shape[1], n_factors))
+    maps /= (x @ maps).std(0)
+    residual_sd = np.full(x.shape[1], 0.9)
+    return Start(scores=x @ maps, maps=maps, loadings=x.T @ (x @ maps) / len(x), residual_sd=residual_sd)
+
+
+def oblique_axes(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Instead of the simpler of two rotations."""
+    from pyro_sparse.inference.axes import oblique
+
+    return oblique(loadings)
+
+
+def no_directions(z: Any, x: Any, mask: Any = None) -> Any:
+    """Instead of a search: nothing found, so a waiting feature is opened to every factor."""
+    from pyro_sparse.inference.directions import Directions
+
+    zero = x.new_zeros(x.shape[1])
+    return Directions(x.new_zeros(x.shape[1], z.shape[1]), zero, zero.bool())
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:

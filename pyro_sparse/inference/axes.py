@@ -6,8 +6,8 @@ case (an orthogonal map, fourth moments). `oblique` allows correlated factors an
 .. math:: \min_T \sum_{jk} \frac{\lambda_{jk}^2}{\lambda_{jk}^2 + \epsilon}, \qquad
           \Lambda = A (T^{-1})^\top, \quad \mathrm{diag}(T^\top T) = 1,
 
-with :math:`\epsilon` falling to a small value and all random starts in one batch. `simple` chooses: an oblique
-map has :math:`K(K-1)/2` more free numbers, the correlations, and must save as many loadings.
+with :math:`\epsilon` falling to a small value and all random starts in one batch. `simple` chooses: an
+oblique map has :math:`K(K-1)/2` more free numbers, the correlations, and must save as many loadings.
 """
 
 from __future__ import annotations

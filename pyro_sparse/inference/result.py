@@ -23,6 +23,7 @@ from ..data import Batch, Table, as_table
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from . import checkpoint as files
 from .elbo import rowwise_elbo
+from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
 from .restarts import pick
 
@@ -80,6 +81,7 @@ class Fit:
     noise_sd: np.ndarray | None
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+    _excess: np.ndarray | None = field(default=None, repr=False)
 
     # ---- names ---------------------------------------------------------------------------------------------
     @property
@@ -177,6 +179,46 @@ class Fit:
             mean = expected_cells(few, self._batch(X), n_draws=n_draws).mean(0)
         return mean.cpu().double().numpy() * self.table.scale + self.table.centre
 
+    def impute(self, X: Any, n_draws: int = 32) -> np.ndarray:
+        r"""`X` with its missing cells filled in, (row, feature), in the caller's units.
+
+        A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
+        other residuals add through `excess_cov`: a sparse graph leaves correlations that are no factor and
+        predict nevertheless.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            NaN marks a missing cell; columns of a DataFrame are found by name.
+        n_draws : int
+            As in `predict`.
+        """
+        predicted = (self.predict(X, n_draws=n_draws) - self.table.centre) / self.table.scale
+        own = as_table(X, likelihood=self.model.likelihood, like=self.table)
+        if own.mask is None:
+            return own.x * self.table.scale + self.table.centre
+        excess = self.excess_cov
+        if excess is not None:
+            predicted = add_residuals(predicted, own.x, own.mask, *self._implied(), excess)
+        return np.where(own.mask, own.x, predicted) * self.table.scale + self.table.centre
+
+    @property
+    def excess_cov(self) -> np.ndarray | None:
+        """Covariance (feature, feature) of the table beyond the model's, features in standard deviations.
+
+        Shrunk to zero as far as the rows cannot tell it from noise (`inference/impute.py`). None where the
+        likelihood is not normal, or the table has more than 2,000 features.
+        """
+        if self.model.likelihood.noise_sd() is None or self.model.n_features > 2000:
+            return None
+        if self._excess is None and len(self.table.x):
+            self._excess = excess_covariance(self.table.x, self.table.mask, *self._implied())
+        return self._excess
+
+    def _implied(self) -> tuple[np.ndarray, np.ndarray]:
+        with undisturbed(seed=0):
+            return implied_moments(pick(self.model, [self.best]))
+
     @property
     def equals(self) -> list[int]:
         """The best restart and all whose held-out (or training) ELBO is within 0.05 nats per row of its."""
@@ -257,6 +299,8 @@ class Fit:
             arrays[f"table.{name}"] = torch.as_tensor(getattr(self.table, name))
         if self.table.exposure is not None:
             arrays["table.exposure"] = torch.as_tensor(self.table.exposure)
+        if self.excess_cov is not None:
+            arrays["excess_cov"] = torch.as_tensor(self.excess_cov)
         if self.noise_sd is not None:
             arrays["noise_sd"] = torch.as_tensor(self.noise_sd)
         try:
@@ -354,6 +398,7 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
         history=pd.DataFrame(meta["history"]),
         alignment={n: arrays[f"alignment.{n}"] for n in ("permutation", "sign", "congruence")},
         noise_sd=arrays.get("noise_sd"),
+        _excess=arrays.get("excess_cov"),
         settings=meta["settings"],
         warnings=meta["warnings"],
     )

@@ -8,7 +8,7 @@ from scipy.stats import ortho_group, special_ortho_group
 from sklearn.decomposition._factor_analysis import _ortho_rotation
 
 from pyro_sparse.graphs.alignment import align, match_columns, similarity
-from pyro_sparse.inference.axes import oblique, varimax
+from pyro_sparse.inference.axes import n_sizeable, oblique, simple, varimax
 
 
 def structure(rng, g=24, k=3, cross=4):
@@ -92,3 +92,23 @@ def test_oblique_falls_back_to_varimax_when_all_solutions_are_degenerate():
     found, correlation = oblique(mixed, steps=5, max_correlation=-1.0)
     np.testing.assert_allclose(found, mixed @ varimax(mixed))
     np.testing.assert_array_equal(correlation, np.eye(3))
+
+
+def test_sizeable_loadings_are_counted():
+    loadings = np.array([[5.0, 0.0], [0.1, -0.1], [0.0, 1e-4]])
+    assert n_sizeable(loadings) == pytest.approx(2, abs=1e-3)
+    assert n_sizeable(loadings, size=5.0) == pytest.approx(0.5, abs=1e-2)
+
+
+@pytest.mark.parametrize(("rho", "slanted"), [(0.0, False), (0.6, True)])
+def test_oblique_axes_only_where_they_pay(rho, slanted):
+    rng = np.random.default_rng(1)
+    truth = np.kron(np.eye(3), np.ones((6, 1))) * rng.uniform(0.5, 0.9, (18, 1))
+    correlation = rho + (1 - rho) * np.eye(3)
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    dense = truth @ np.linalg.cholesky(correlation) @ turn + 0.02 * rng.normal(size=(18, 3))
+    found, factor_correlation = simple(dense)
+    np.testing.assert_allclose(found @ factor_correlation @ found.T, dense @ dense.T, atol=1e-6)
+    off = np.abs(factor_correlation - np.eye(3)).max()
+    assert (off > 0.4) if slanted else (off == 0)
+    assert n_sizeable(found) < 20
