@@ -3,10 +3,10 @@ r"""Data-driven starts: space by principal or factor analysis, axes by rotation,
 One start costs milliseconds. There are two kinds, and restarts take turns: "principal" (principal axes above
 the Marchenko–Pastur edge, varimax), from which a curved decoder finds curved features, and "oblique"
 (maximum-likelihood factors, which see a small direction if little noise hides it, and correlated axes where
-they pay), right for nearly linear tables. Candidates have up to twice as many factors as wanted. Of the candidates those are
-kept whose quadratic polynomial leaves the least residual log-variance: a feature such as ``z1 * z2`` makes a
-linear direction of its own that is not a factor. Every restart begins with its own number of factors (a
-*cap*); the grid is neutral.
+they pay), right for nearly linear tables. Candidates have up to twice as many factors as wanted. Of the
+candidates those are kept whose quadratic polynomial leaves the least residual log-variance: a feature such as
+``z1 * z2`` makes a linear direction of its own that is not a factor. Every restart begins with its own number
+of factors (a *cap*); the grid is neutral.
 """
 
 from __future__ import annotations
