@@ -39,7 +39,7 @@ torch.set_num_threads(1)  # small models do not gain from more
 # %% [markdown]
 # ## The prior
 #
-# * `setup` is called once, when the sizes are known: R restarts, G features, K factors. What changes
+# * `allocate` is called once, when the sizes are known: R restarts, G features, K factors. What changes
 #   during a fit is a *buffer* with the restart in front, so that it is saved, resumed and moved to a GPU
 #   with the model.
 # * `distribution` is the only method that a prior must have. It returns a Pyro distribution of one
@@ -55,9 +55,8 @@ class StudentSpikeSlab(Prior):
         self.slab_scale, self.spike_scale, self.b = slab_scale, spike_scale, b
         self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
 
-    def setup(self, n_features, n_factors, n_restarts=1, n_samples=None, allowed=None):
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
-        self.eta = self.eta.new_full((n_restarts, 1, n_factors), 0.5)
+    def allocate(self):
+        self.eta = self.eta.new_full((self.n_restarts, 1, self.n_factors), 0.5)
 
     def components(self):
         scale = self.eta.new_tensor([self.slab_scale, self.spike_scale])

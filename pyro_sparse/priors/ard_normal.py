@@ -62,16 +62,9 @@ class ARDNormal(Prior):
         self.a, self.b = float(a), float(b)
         self.register_buffer("precision", torch.ones(1, 1, 1))
 
-    def setup(
-        self,
-        n_features: int,
-        n_factors: int,
-        n_restarts: int = 1,
-        n_samples: int | None = None,
-        allowed: Tensor | None = None,
-    ) -> None:
-        """Allocate the precisions at one. See :meth:`Prior.setup`."""
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+    def allocate(self) -> None:
+        """Allocate the precisions at one."""
+        super().allocate()
         self.precision = self.precision.new_ones(self.n_restarts, 1, self.n_factors)
 
     def distribution(self) -> dist.Normal:

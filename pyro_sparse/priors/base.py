@@ -1,10 +1,11 @@
 """The contract every weight prior keeps: a Pyro program for W, and whatever closed forms it happens to have.
 
 A statistician adds a prior by subclassing :class:`Prior` and writing :meth:`Prior.distribution`, the marginal
-density of one weight. Everything else has a default. A prior with more structure also says how its
-hyper-parameters are updated (:meth:`Prior.update`), how a weight is shrunk (:meth:`Prior.prox`), and how
-probable an edge is (:meth:`Prior.edge_log_odds`). Shapes: R restarts, G features, K factors; weights are (R,
-G, K). :class:`pyro_sparse.testing.PriorTestCase` checks that the pieces agree with each other.
+density of one weight. Everything else has a default. A prior with more structure also says what it keeps
+(:meth:`Prior.allocate`), how its hyper-parameters are updated (:meth:`Prior.update`), how a weight is shrunk
+(:meth:`Prior.prox`), and how probable an edge is (:meth:`Prior.edge_log_odds`). Shapes: R restarts, G
+features, K factors; weights are (R, G, K). :class:`pyro_sparse.testing.PriorTestCase` checks that the pieces
+agree with each other.
 """
 
 from __future__ import annotations
@@ -60,8 +61,7 @@ class Prior(Recorded, nn.Module):
         n_samples: int | None = None,
         allowed: Tensor | None = None,
     ) -> None:
-        """Learn the sizes and allocate buffers; called once before a fit. Subclasses call
-        ``super().setup(...)`` first.
+        """Learn the sizes, then `allocate`; called once before a fit.
 
         Parameters
         ----------
@@ -94,6 +94,10 @@ class Prior(Recorded, nn.Module):
                 f"{(self.n_features, self.n_factors)}, True where an edge may exist."
             )
         self.allowed = allowed.to(device=self.allowed.device, dtype=torch.bool)
+        self.allocate()
+
+    def allocate(self) -> None:
+        """Make what depends on the sizes, which are attributes by now; default nothing."""
 
     def distribution(self) -> TorchDistribution:
         """Marginal density of one weight at the current hyper-parameters.

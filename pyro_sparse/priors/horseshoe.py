@@ -57,16 +57,9 @@ class Horseshoe(Prior):
         self.start = self.scale if tau == "factor" else float(tau)
         self.register_buffer("tau", torch.full((1, 1, 1), self.start))
 
-    def setup(
-        self,
-        n_features: int,
-        n_factors: int,
-        n_restarts: int = 1,
-        n_samples: int | None = None,
-        allowed: Tensor | None = None,
-    ) -> None:
-        """Allocate the global scales. See :meth:`Prior.setup`."""
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+    def allocate(self) -> None:
+        """Allocate the global scales."""
+        super().allocate()
         self.tau = self.tau.new_full((self.n_restarts, 1, self.n_factors), self.start)
 
     def distribution(self) -> dist.Horseshoe:
@@ -148,23 +141,17 @@ class RegularisedHorseshoe(Prior):
         self.n_nodes = n_nodes
         self.register_buffer("tau", torch.tensor(1.0 if fixed is None else float(fixed)))
 
-    def setup(
-        self,
-        n_features: int,
-        n_factors: int,
-        n_restarts: int = 1,
-        n_samples: int | None = None,
-        allowed: Tensor | None = None,
-    ) -> None:
-        """Set the global scale. See :meth:`Prior.setup`."""
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+    def allocate(self) -> None:
+        """Set the global scale."""
+        super().allocate()
         if self._tau is None:
-            size = n_features / 4 if self.expected_size is None else self.expected_size
-            if size >= n_features:
+            size = self.n_features / 4 if self.expected_size is None else self.expected_size
+            if size >= self.n_features:
                 raise ValueError(
-                    f"expected_size is {size} with n_features={n_features}; it must be smaller than that."
+                    f"expected_size is {size} with n_features={self.n_features}; "
+                    "it must be smaller than that."
                 )
-            self.tau.fill_(size / (n_features - size) / (n_samples or 1) ** 0.5)
+            self.tau.fill_(size / (self.n_features - size) / (self.n_samples or 1) ** 0.5)
 
     def distribution(self) -> dist.RegularisedHorseshoe:
         """Marginal density of one weight, batch shape ()."""

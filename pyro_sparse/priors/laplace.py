@@ -60,16 +60,9 @@ class Laplace(Prior):
         self.start, self.learn, self.a, self.b = float(rate), bool(learn), float(a), float(b)
         self.register_buffer("rate", torch.full((1, 1, 1), self.start))
 
-    def setup(
-        self,
-        n_features: int,
-        n_factors: int,
-        n_restarts: int = 1,
-        n_samples: int | None = None,
-        allowed: Tensor | None = None,
-    ) -> None:
-        """Allocate the rates. See :meth:`Prior.setup`."""
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+    def allocate(self) -> None:
+        """Allocate the rates."""
+        super().allocate()
         self.rate = self.rate.new_full((self.n_restarts, 1, self.n_factors), self.start)
 
     def distribution(self) -> dist.Laplace:

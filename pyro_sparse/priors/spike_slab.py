@@ -82,16 +82,9 @@ class SpikeSlabPrior(Prior):
         self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
         self.register_buffer("b", torch.ones(1, 1))
 
-    def setup(
-        self,
-        n_features: int,
-        n_factors: int,
-        n_restarts: int = 1,
-        n_samples: int | None = None,
-        allowed: Tensor | None = None,
-    ) -> None:
-        """Allocate eta = 1/2 and work out b. See :meth:`Prior.setup`."""
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+    def allocate(self) -> None:
+        """Allocate eta = 1/2 and work out b."""
+        super().allocate()
         self.eta = self.eta.new_full((self.n_restarts, 1, self.n_factors), 0.5)
         free = self.allowed.to(self.b.dtype).sum(-2, keepdim=True)
         if self.expected_size is not None:

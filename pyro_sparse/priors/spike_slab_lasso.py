@@ -111,16 +111,9 @@ class SpikeSlabLasso(SpikeSlabPrior):
             return max(200.0, float(self.n_samples or 0), self.slab_rate)
         return float(self._spike_rate)
 
-    def setup(
-        self,
-        n_features: int,
-        n_factors: int,
-        n_restarts: int = 1,
-        n_samples: int | None = None,
-        allowed: Tensor | None = None,
-    ) -> None:
-        """Allocate eta = 1/2 and put the rates at the top of the ladder. See :meth:`Prior.setup`."""
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+    def allocate(self) -> None:
+        """Allocate eta = 1/2 and put the rates at the top of the ladder."""
+        super().allocate()
         self.lambda1.fill_(self.slab_rate)
         self.lambda0.fill_(self.spike_rate)
 

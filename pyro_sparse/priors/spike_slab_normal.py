@@ -76,16 +76,9 @@ class SpikeSlabNormal(SpikeSlabPrior):
         self.slab_scale, self.final_spike_scale, self.ladder = float(slab_scale), float(spike_scale), ladder
         self.register_buffer("spike_scale", torch.tensor(self.final_spike_scale))
 
-    def setup(
-        self,
-        n_features: int,
-        n_factors: int,
-        n_restarts: int = 1,
-        n_samples: int | None = None,
-        allowed: Tensor | None = None,
-    ) -> None:
-        """Allocate eta = 1/2 and put the spike at its final scale. See :meth:`Prior.setup`."""
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
+    def allocate(self) -> None:
+        """Allocate eta = 1/2 and put the spike at its final scale."""
+        super().allocate()
         self.spike_scale.fill_(self.final_spike_scale)
 
     def distribution(self) -> dist.SpikeSlabNormal:

@@ -256,9 +256,8 @@ def test_state_dict_round_trip():
 class Scaled(ps.priors.Prior):
     """Laplace weights whose scale is a site of its own: a hierarchical prior as a plain Pyro program."""
 
-    def setup(self, n_features, n_factors, n_restarts=1, n_samples=None, allowed=None):
-        super().setup(n_features, n_factors, n_restarts, n_samples, allowed)
-        self.log_scale = torch.nn.Parameter(torch.zeros(n_restarts))
+    def allocate(self):
+        self.log_scale = torch.nn.Parameter(torch.zeros(self.n_restarts))
 
     def distribution(self):
         scale = self.log_scale.exp().reshape(-1, 1, 1)
