@@ -126,6 +126,8 @@ def find_start(x: np.ndarray, mask: np.ndarray | None, n_factors: int, kind: str
     for loadings, maps in _candidates(correlation, n_rows, n_factors, kind):
         maps = maps / (x @ maps).std(0)
         keep, residual = _choose(x, x @ maps, min(n_factors, maps.shape[1]))
+        terms = 1 + len(keep) * (len(keep) + 3) // 2
+        residual = np.minimum(residual / max(1 - terms / n_rows, 0.1), 1.0)  # what so many terms fit to noise
         cost = float(np.log(residual).sum())
         if best is None or cost < best[0]:
             best = cost, Start(x @ maps[:, keep], maps[:, keep], loadings[:, keep], np.sqrt(residual))
