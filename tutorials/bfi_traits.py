@@ -50,10 +50,18 @@ X.iloc[:5, :8]
 # Missing answers stay missing: they are left out of the likelihood, and no row is dropped. Five factors
 # are the most there may be; surplus ones would end without edges. All restarts are trained together, each
 # from its own number of factors (five, four, ...), then matched in order and sign.
+#
+# Two settings say what kind of table this is. With so many answers even a tenth of a loading is
+# significant, and the question is which loadings *matter*: `lambda0=10` gives the prior's spike a width, so
+# that small weights may stay without being called edges (the lasso that screens the rows is tied to it,
+# hence `screen`). And an answer from 1 to 6 is all but straight in the trait: a larger `weight_decay` holds
+# the decoder's curves back.
 
 # %%
-model = ps.models.SparseDecoder(n_features=X.shape[1], n_factors=5, prior=ps.priors.SpikeSlabLasso())
-fit = ps.fit(model, X, restarts=4, seed=0, progress=False)
+model = ps.models.SparseDecoder(
+    n_features=X.shape[1], n_factors=5, prior=ps.priors.SpikeSlabLasso(lambda0=10.0)
+)
+fit = ps.fit(model, X, restarts=3, seed=0, weight_decay=5.0, screen=5.0, progress=False)
 for warning in fit.warnings:
     print("warning:", warning)
 elbo = pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}, dtype=float)
@@ -112,23 +120,34 @@ second.sort_values("effect", ascending=False)[["feature", "beside", "also", "wei
 # %% [markdown]
 # ## Filling in what was left out
 #
-# `fit.predict` gives the expected value of every cell, answered or not, in the units of the table. To see
-# what that is worth we compare with the column's mean, on answered cells that the model is not shown now.
+# `fit.predict` says what the factors make of every cell, answered or not; `fit.impute` fills in the missing
+# ones and adds what the row's other residuals say (two questions with much the same wording share something
+# that is no trait). To see what that is worth we hide answers and compare with the column's mean.
 
 # %%
 rng = torch.Generator().manual_seed(0)
 hide = (torch.rand(X.shape, generator=rng) < 0.1).numpy() & X.notna().to_numpy()
 shown = X.mask(hide)
 scale = X.std().to_numpy()
-error = ((fit.predict(shown) - X.to_numpy()) / scale)[hide]
-guess = ((X.mean() - X) / scale).to_numpy()[hide]
-errors = {"model": (error**2).mean(), "column mean": (guess**2).mean()}
-print("squared error of hidden cells:", {name: round(float(v), 2) for name, v in errors.items()})
+guesses = {
+    "column mean": X.mean().to_numpy(),
+    "factors": fit.predict(shown),
+    "factors and residuals": fit.impute(shown),
+}
+squares = {name: (((guess - X.to_numpy()) / scale) ** 2)[hide].mean() for name, guess in guesses.items()}
+pd.Series(squares, name="squared error of hidden cells").round(3)
 
 # %% [markdown]
 # These rows were part of the fit, so this flatters the model a little; `python -m benchmarks bfi` hides
-# the cells before fitting.
-#
+# the cells before fitting. Which questions share something beside the traits?
+
+# %%
+excess = pd.DataFrame(fit.excess_cov, X.columns, X.columns).stack()
+excess.index.names = ["question", "and"]
+excess = excess[excess.index.get_level_values(0) < excess.index.get_level_values(1)]
+excess.sort_values(key=abs, ascending=False).head(5).round(2)
+
+# %% [markdown]
 # ## Keep it
 #
 # One file holds the pictures, the tables, the settings and the warnings.

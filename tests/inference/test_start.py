@@ -136,3 +136,13 @@ def test_a_curve_of_the_factors_is_not_taken_for_a_factor(rho):
     used = (start.scores != 0).any(0)
     assert used.sum() == 2
     assert mcc(z, start.scores[:, used], "spearman").value > 0.95
+
+
+def test_noise_stays_unexplained_however_many_terms_a_quadratic_has():
+    """231 terms fit a quarter of 900 rows of noise; counted with their degrees of freedom they fit none."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(900, 20)) @ rng.normal(size=(20, 60)) / 4 + 0.3 * rng.normal(size=(900, 60))
+    x = z_score(np.hstack([x, rng.normal(size=(900, 30))]))
+    start = find_start(x, None, 20)
+    assert (start.scores != 0).any(0).all()
+    assert np.mean(start.residual_sd[60:] ** 2) > 0.95 and np.mean(start.residual_sd[:60] ** 2) < 0.3
