@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["undisturbed"]
+__all__ = ["load_random_state", "random_state", "undisturbed"]
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def undisturbed(seed: int | None = None, threads: int | None = 1) -> Iterator[No
         None leaves the number of threads alone.
     """
     before = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=_accelerators()):
         if seed is not None:
             torch.manual_seed(seed)
         if threads is not None and threads != before:
@@ -36,3 +36,19 @@ def undisturbed(seed: int | None = None, threads: int | None = 1) -> Iterator[No
         finally:
             if torch.get_num_threads() != before:
                 torch.set_num_threads(before)
+
+
+def random_state() -> list[torch.Tensor]:
+    """State of the random streams: the processor's first, then each accelerator's that is in use."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(i) for i in _accelerators())]
+
+
+def load_random_state(state: list[torch.Tensor]) -> None:
+    """Continue the streams of `random_state`; those of accelerators that are not here are left out."""
+    torch.set_rng_state(state[0])
+    for device, own in zip(_accelerators(), state[1:], strict=False):
+        torch.cuda.set_rng_state(own, device)
+
+
+def _accelerators() -> list[int]:
+    return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []

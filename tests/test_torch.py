@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pyro_sparse._torch import undisturbed
+from pyro_sparse._torch import load_random_state, random_state, undisturbed
 
 
 def test_stream_and_threads_are_restored_even_after_an_error():
@@ -28,3 +28,23 @@ def test_seed_decides_and_none_continues():
     expected = float(torch.rand(()))
     torch.manual_seed(5)
     assert draw(None) == expected
+
+
+def test_a_random_state_continues_the_stream():
+    state = random_state()
+    first = torch.randn(5)
+    load_random_state(state)
+    assert torch.equal(torch.randn(5), first)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+def test_the_accelerators_stream_is_restored_too():
+    torch.randn(1, device="cuda")
+    state = random_state()
+    first = torch.randn(5, device="cuda")
+    with undisturbed(seed=0):
+        torch.randn(5, device="cuda")
+    second = torch.randn(5, device="cuda")
+    load_random_state(state)
+    assert torch.equal(torch.randn(5, device="cuda"), first)
+    assert torch.equal(torch.randn(5, device="cuda"), second)

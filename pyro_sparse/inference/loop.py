@@ -16,6 +16,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from .._torch import load_random_state, random_state, undisturbed
 from ..data import Batch
 from ..priors import Prior
 from ..priors.em import soft_threshold
@@ -161,8 +162,7 @@ class Run:
         model = self.model
         heldout = np.full(model.n_restarts, np.nan)
         if self.heldout is not None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
+            with undisturbed(seed=0, threads=None):
                 heldout = rowwise_elbo(model, self.heldout, n_draws=4).mean(-1).cpu().numpy()
             if np.nanmax(heldout) > self.best_heldout + 1e-3:
                 self.best_heldout, self.stale = float(np.nanmax(heldout)), 0
@@ -209,7 +209,7 @@ class Run:
             "best_heldout": float(self.best_heldout),
             "stale": self.stale,
             "history": self.history,
-            "random": torch.get_rng_state(),
+            "random": random_state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -219,4 +219,4 @@ class Run:
         self.order, self.position, self.step = state["order"], state["position"], state["step"]
         self.smooth, self.history = state["smooth"], list(state["history"])
         self.best_heldout, self.stale = state["best_heldout"], state["stale"]
-        torch.set_rng_state(state["random"])
+        load_random_state(state["random"])
