@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import pyro_sparse as ps
+from pyro_sparse.inference import axes as axes_module
 from pyro_sparse.inference import restarts as restarts_module
-from pyro_sparse.inference import start as start_module
 from pyro_sparse.inference.axes import oblique
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC
@@ -33,7 +33,7 @@ def short_rotations(monkeypatch, request):
     """A rough start will do here, and finding a good one is what takes most of a tiny fit's time."""
     if request.node.get_closest_marker("slow"):
         return
-    monkeypatch.setattr(start_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
+    monkeypatch.setattr(axes_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
 
 
 def small(k=2, g=7, **options):
