@@ -1,4 +1,4 @@
-"""Pure numpy functions on graphs: putting restarts in one frame, and choosing edges from probabilities.
+"""Pure numpy functions on graphs: putting restarts in one frame, choosing edges, and what graphs identify.
 
 Nothing here knows a model or a fit; every function takes arrays and returns arrays.
 """
@@ -14,6 +14,16 @@ from .alignment import (
     orient,
     similarity,
 )
+from .identifiability import (
+    Blocks,
+    IdentifiabilityProbability,
+    SufficientInfluence,
+    blocks,
+    completely_disentangled,
+    consistency,
+    identifiability_probability,
+    sufficient_influence,
+)
 from .selection import (
     bayesian_fdr,
     edge_gap,
@@ -25,16 +35,24 @@ from .selection import (
 
 __all__ = [
     "Alignment",
+    "Blocks",
+    "IdentifiabilityProbability",
+    "SufficientInfluence",
     "agreement_matrix",
     "align",
     "apply_alignment",
     "bayesian_fdr",
+    "blocks",
+    "completely_disentangled",
+    "consistency",
     "edge_gap",
     "expected_fdr",
+    "identifiability_probability",
     "kept_restarts",
     "match_columns",
     "median_probability_graph",
     "orient",
     "q_values",
     "similarity",
+    "sufficient_influence",
 ]

@@ -1,11 +1,13 @@
 """How close a fit came to the truth: factors, graph, predictions, rankings.
 
-Pure NumPy functions, no model in sight. `factors`: MCC, R, DCI. `supports`: F1, Hamming, SHD, false
-discoveries. `predictions`: held-out error and log-likelihood, recall and NDCG.
+Pure NumPy functions, no model in sight. `factors`: MCC, R, DCI. `consistency`: R_con, SHD of action and time
+graphs. `supports`: F1, Hamming, SHD, false discoveries. `predictions`: held-out error and log-likelihood,
+recall and NDCG.
 """
 
 from __future__ import annotations
 
+from pyro_sparse.metrics.consistency import MechanismSHD, mechanism_shd, r_con
 from pyro_sparse.metrics.factors import DCI, MCC, dci, mcc, r_score
 from pyro_sparse.metrics.predictions import (
     gaussian_log_likelihood,
@@ -21,14 +23,17 @@ from pyro_sparse.metrics.supports import SupportScores, fdp, shd, support_scores
 __all__ = [
     "DCI",
     "MCC",
+    "MechanismSHD",
     "SupportScores",
     "dci",
     "fdp",
     "gaussian_log_likelihood",
     "heldout_mse",
     "mcc",
+    "mechanism_shd",
     "multinomial_log_loss",
     "ndcg_at_k",
+    "r_con",
     "r_score",
     "recall_at_k",
     "reconstruction_ndcg_at_k",

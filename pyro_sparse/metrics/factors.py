@@ -138,12 +138,7 @@ def r_score(
     test_true, test_hat = true, hat
     if z_true_test is not None and z_hat_test is not None:
         test_true, test_hat = same_rows(z_true_test, z_hat_test, "z_true_test", "z_hat_test")
-    centre = hat.mean(0)
-    coefficient = np.linalg.lstsq(hat - centre, true - true.mean(0), rcond=None)[0]
-    error = test_true - true.mean(0) - (test_hat - centre) @ coefficient
-    spread = ((test_true - test_true.mean(0)) ** 2).sum(0)
-    r2 = 1 - (error**2).sum(0) / np.where(spread > 0, spread, np.inf)
-    return float(np.sqrt(np.clip(np.where(spread > 0, r2, 0.0), 0, 1)).mean())
+    return float(root_r2(true, hat, test_true, test_hat).mean())
 
 
 def dci(z_true: ArrayLike, z_hat: ArrayLike, method: str = "boosting", folds: int = 5, seed: int = 0) -> DCI:
@@ -210,6 +205,16 @@ def dci(z_true: ArrayLike, z_hat: ArrayLike, method: str = "boosting", folds: in
     return DCI(
         _concentration(importance), _concentration(importance.T), float(np.clip(r2, 0, 1).mean()), importance
     )
+
+
+def root_r2(true: np.ndarray, hat: np.ndarray, test_true: np.ndarray, test_hat: np.ndarray) -> np.ndarray:
+    """Root of R squared (at least 0) of each column: fitted on the first pair, scored on the second."""
+    centre = hat.mean(0)
+    coefficient = np.linalg.lstsq(hat - centre, true - true.mean(0), rcond=None)[0]
+    error = test_true - true.mean(0) - (test_hat - centre) @ coefficient
+    spread = ((test_true - test_true.mean(0)) ** 2).sum(0)
+    r2 = 1 - (error**2).sum(0) / np.where(spread > 0, spread, np.inf)
+    return np.sqrt(np.clip(np.where(spread > 0, r2, 0.0), 0, 1))
 
 
 def _standardise(z: np.ndarray) -> np.ndarray:
