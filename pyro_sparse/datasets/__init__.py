@@ -1,8 +1,9 @@
 """Data to try the models on: generators with a known graph, and loaders of public tables.
 
-Generators return a `Simulated` (table, factors, true support, splits); loaders return a `Loaded`
-(values, per-feature facts, per-row facts). Generators need numpy only; loaders download nothing
-unless asked to, check every download against a checksum, and take a local path instead.
+Generators return a `Simulated` (table, factors, true support, splits) or `Transitions` (sequences, actions,
+latents, true graphs, splits); loaders return a `Loaded` (values, per-feature facts, per-row facts).
+Generators need numpy only; loaders download nothing unless asked to, check every download against a checksum,
+and take a local path instead.
 """
 
 from __future__ import annotations
@@ -11,11 +12,24 @@ from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeis
 from pyro_sparse.datasets.simulated import Simulated, anchored, anchored60, sim1
 from pyro_sparse.datasets.tables import Loaded, load_bfi, load_embedded
 from pyro_sparse.datasets.topics import CORRELATION, topic_counts
+from pyro_sparse.datasets.transition_graphs import TRANSITION_GRAPHS, ActionTime, transition_graph
+from pyro_sparse.datasets.transitions import (
+    Pairs,
+    Transitions,
+    transition_jacobian,
+    transition_mean,
+    transition_mixing,
+    transitions,
+)
 
 __all__ = [
     "CORRELATION",
-    "Simulated",
+    "TRANSITION_GRAPHS",
+    "ActionTime",
     "Loaded",
+    "Pairs",
+    "Simulated",
+    "Transitions",
     "anchored",
     "anchored60",
     "load_bfi",
@@ -26,4 +40,9 @@ __all__ = [
     "quantile_normalise",
     "sim1",
     "topic_counts",
+    "transition_graph",
+    "transition_jacobian",
+    "transition_mean",
+    "transition_mixing",
+    "transitions",
 ]
