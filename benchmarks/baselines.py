@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import anchored60, bfi, sim1
 from benchmarks._common import Row, report_seeds, selected_edges
 
-SEEDS, QUICK_SEEDS = 3, 1
+SEEDS, QUICK_SEEDS = 2, 1
 NETWORKS = ("sparse decoder", "sparse factor analysis", "VAE", "beta-VAE 2", "VSC")
 CLASSICAL = {"factor analysis + varimax": "factor_analysis", "PCA": "pca", "NMF": "nmf", "LDA": "lda"}
 DATA = ("sim1", "anchored60", "bfi")
