@@ -304,6 +304,8 @@ def _draw(settings: Mapping[str, Any], graphs: ActionTime) -> Transitions:
         x = mix(weights, z)
         if not xs or settings["published_splits"]:
             mean, deviation = x.mean((0, 1)), x.std((0, 1))
+        if not deviation.all():
+            raise ValueError(f"noise={settings['noise']}: no latent of {settings['name']} moves; raise it")
         x = (x - mean) / deviation
         xs.append(x + settings["observation_noise"] * rng[split].standard_normal(x.shape))
         zs.append(z)

@@ -249,6 +249,15 @@ def test_jacobian_is_that_of_the_mean_and_has_the_support_of_the_graph(name, how
         assert (jacobian.std(0)[graph == 1].max() < 1e-12) == ("sufficient" in how)
 
 
+def test_influence_of_time_non_diag_is_nearly_singular():
+    """Singular values of the derivatives along the 55 edges: from 3.5 down to about .005."""
+    data = transitions("TimeNonDiag", n=4000)
+    edges = transition_jacobian(data, data.pairs().z_before).time[:, data.graph_z == 1]
+    singular = np.linalg.svd(edges, compute_uv=False) / np.sqrt(len(edges))
+    assert len(singular) == 55
+    assert singular[0] == pytest.approx(3.5, rel=0.1) and 0.003 < singular[-1] < 0.01
+
+
 @pytest.mark.parametrize("mechanism", ["leaky_relu", "gp"])
 def test_other_mechanisms_move_as_much_as_the_sines(mechanism):
     graph = np.tril(np.ones((12, 12), int))
@@ -471,6 +480,7 @@ def test_part_and_pairs():
         ({"shrink": 0}, "shrink=0: want a number above 0"),
         ({"name": "ActionDiag", "shrink": 0.5}, "a set with Time in its name, got ActionDiag"),
         ({"T": 200, "shrink": 3.0}, "z passes 1e6 at frame .*lower shrink=3.0"),
+        ({"name": "ActionRandom(0)", "noise": 0}, r"noise=0: no latent of ActionRandom\(0\) moves"),
         ({"seed": -3}, "seed=-3: want a whole number"),
         ({"decoder_seed": 1.5}, "seed=1.5: want a whole number"),
     ],
