@@ -1,0 +1,449 @@
+r"""Sparse axes of a transition: the linear map of the latent in which its Jacobian has the fewest nonzeros.
+
+A dense fit finds the latent space and leaves its axes free. Which latent drives which is read off the root
+mean square of the transition's Jacobian, and that is sparse in the true axes only:
+
+.. math:: \min_B \sum_{ij} \frac{r_{ij}^2}{r_{ij}^2 + \epsilon^2}, \qquad
+          r_{ij}^2 = E[(B J B^{-1})_{ij}^2] = \sum_{acbd} B_{ia} B_{ic} B_{jb} B_{jd}\, E[J_{ab} J_{cd}],
+
+over orthogonal B (whitened latents); actions need :math:`E[(B J)_{ij}^2]` and allow a general B. Only second
+moments enter, so a restart is cheap: all run in one batch, each with its own learning rate, then the best
+are disturbed in pairs of axes until nothing improves. The widest gap in the sorted r says which are edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["EdgeGap", "JacobianAxes", "edge_gap", "jacobian_axes"]
+
+# Measured on random instances: slow restarts end in poor optima, fast ones jump out of the good ones; which
+# rate is right depends on how exact the moments are, so the restarts share the range.
+_RATES = (0.05, 0.3)
+_SAME = 0.05  # objectives (a number of edges) closer than this are the same optimum
+_SLACK = 0.3  # gaps closer than this are equally clear: fewer edges win
+_BARRIER = 0.5
+_PARENTS = 4
+
+
+class EdgeGap(NamedTuple):
+    """Where the sorted strengths break into edges and zeros.
+
+    Parameters
+    ----------
+    n_edges : int
+        Strengths above the gap.
+    threshold : float
+        Middle of the gap, on a log scale.
+    gap : float
+        Log ratio of the weakest edge to the strongest zero. Below about 0.7 (a factor of two) the graph is
+        a guess.
+    """
+
+    n_edges: int
+    threshold: float
+    gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class JacobianAxes:
+    """Sparse axes of a latent transition, and the graphs they show.
+
+    Parameters
+    ----------
+    map : ndarray of shape (d, d)
+        ``latent_new = map @ latent_old``, for column vectors; its rows are the new axes. Order and signs are
+        arbitrary. Orthogonal if there is a time graph; with actions alone the rows are scaled so that each
+        row of `strength_a` has length 1.
+    strength_z : ndarray of shape (target, source), or None
+        Root mean square of the Jacobian ``map @ J @ inv(map)``.
+    strength_a : ndarray of shape (target, action), or None
+        Root mean square of the Jacobian ``map @ J``.
+    graph_z, graph_a : ndarray of int, or None
+        1 where the strength lies above its gap.
+    objective : float
+        Smooth number of edges at `epsilon`.
+    epsilon : float
+        Smoothing constant of the chosen solution, relative to a strength of 1.
+    gap : float
+        Confidence in the graph: the log ratio of its weakest edge to its strongest zero, the smaller one if
+        there are two graphs.
+    agreement, n_starts : int
+        How many of the random restarts ended within 0.05 edges of the best objective. A solution found once
+        out of many may not be the best there is; one found never came from disturbing another.
+    """
+
+    map: NDArray[np.float64]
+    strength_z: NDArray[np.float64] | None
+    strength_a: NDArray[np.float64] | None
+    graph_z: NDArray[np.int64] | None
+    graph_a: NDArray[np.int64] | None
+    objective: float
+    epsilon: float
+    gap: float
+    agreement: int
+    n_starts: int
+
+
+def edge_gap(strength: ArrayLike, at_least: int = 1, floor: float = 0.05) -> EdgeGap:
+    r"""Split strengths into edges and zeros at the largest ratio of consecutive sorted values.
+
+    .. math:: k = \arg\max_{k \ge k_0} \log(r_{(k)} / r_{(k+1)}), \qquad r_{(1)} \ge r_{(2)} \ge \dots
+
+    with all r raised to the floor: ratios among zeros say nothing. After the last comes four times the floor,
+    so that a graph without any zero, which noise may imitate, must be the clearer for it.
+
+    Parameters
+    ----------
+    strength : array_like
+        Non-negative strengths, of any shape.
+    at_least : int
+        Smallest number of edges, for example one per latent.
+    floor : float
+        Strengths below it are zero.
+
+    Returns
+    -------
+    EdgeGap
+        Number of edges, threshold and gap.
+
+    Raises
+    ------
+    ValueError
+        If fewer than `at_least` strengths lie above `floor`.
+
+    Examples
+    --------
+    >>> edge_gap([[1.0, 0.8], [0.1, 0.9]]).n_edges
+    3
+    """
+    r = np.sort(np.asarray(strength, dtype=float).ravel())[::-1]
+    present = int((r > floor).sum())
+    if present < max(at_least, 1):
+        raise ValueError(
+            f"strength: no edge; {present} of {r.size} values exceed floor={floor}, need {max(at_least, 1)}: "
+            "lower floor, or fit the transition better"
+        )
+    r = np.append(np.maximum(r, floor), 4 * floor)
+    ratios = np.log(r[:-1] / r[1:])[max(at_least, 1) - 1 :]
+    n_edges = int(ratios.argmax()) + max(at_least, 1)
+    return EdgeGap(n_edges, float(np.sqrt(r[n_edges - 1] * r[n_edges])), max(float(ratios.max()), 0.0))
+
+
+def jacobian_axes(
+    time: ArrayLike | None = None,
+    actions: ArrayLike | None = None,
+    *,
+    n_starts: int = 96,
+    steps: int = 200,
+    epsilon: tuple[float, ...] = (0.2, 0.1, 0.05),
+    max_hops: int = 10,
+    floor: float = 0.05,
+    seed: int = 0,
+) -> JacobianAxes:
+    r"""Axes in which the transition depends on the fewest latents and actions.
+
+    The objective is :math:`\sum r^2/(r^2+\epsilon^2)` over the time graph, the action graph, or both, after a
+    start on :math:`\frac12\sum\log(r^2+\epsilon^2)`. With actions alone the map is general: S is whitened by
+    :math:`\sum_j S_j`, rows have unit length, and :math:`-\frac12\log|\det B|` keeps them apart. Each
+    :math:`\epsilon` gives a candidate; of those with a gap within 0.3 of the widest, that with the fewest
+    edges is returned.
+
+    Parameters
+    ----------
+    time : array_like of shape (d * d, d * d), optional
+        :math:`E[\mathrm{vec} J\, (\mathrm{vec} J)^\top]` of the Jacobian of the next latent mean by
+        the present latent, vec being ``J.reshape(-1)``, latents whitened (present latent of unit covariance).
+    actions : array_like of shape (n_actions, d, d), optional
+        :math:`S_j = E[J_{:j} J_{:j}^\top]` of the Jacobian of the latent mean by the actions, in the same
+        latents as `time`; actions in comparable units, for instance of unit variance.
+    n_starts : int
+        Random restarts, optimised in one batch.
+    steps : int
+        Adam steps on the logarithm; then half as many for each epsilon.
+    epsilon : tuple of float
+        Smoothing constants, falling; strengths are relative to 1. The start uses their geometric mean.
+    max_hops : int
+        Most rounds of disturbing pairs of axes, for each epsilon.
+    floor : float
+        Strengths below it are zero, see `edge_gap`.
+    seed : int
+        Seed of the restarts. The same seed gives the same answer.
+
+    Returns
+    -------
+    JacobianAxes
+        Map, strengths, graphs and how far to trust them.
+
+    Raises
+    ------
+    ValueError
+        If a moment has the wrong shape, is not finite, symmetric and positive semidefinite, if actions alone
+        leave a direction of the latent unmoved, or if there is no edge.
+
+    References
+    ----------
+    Lachapelle et al. (2024), arXiv 2401.04890: the sparsest mechanisms identify the axes.
+
+    Examples
+    --------
+    Two latents, each driven by itself, seen after a rotation by half a radian:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> J = np.eye(2) * (1 + 0.5 * np.cos(rng.normal(size=(500, 2))))[:, :, None]
+    >>> turn = np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
+    >>> vec = (turn @ J @ turn.T).reshape(500, -1)
+    >>> found = jacobian_axes(vec.T @ vec / 500, n_starts=8)
+    >>> int(found.graph_z.sum()), bool(np.allclose(np.abs(found.map @ turn).max(0), 1, atol=1e-3))
+    (2, True)
+    """
+    if n_starts < 1 or steps < 2 or not epsilon or min(epsilon) <= 0:
+        raise ValueError(
+            f"n_starts={n_starts}, steps={steps}, epsilon={epsilon}: want at least 1, 2, and positive"
+        )
+    moment, stack, d = _check(time, actions)
+    general = moment is None
+    whiten = np.eye(d)
+    unit = 1.0
+    if stack is not None:
+        total = stack.sum(0)
+        if general:
+            whiten = _whitening(total)
+            stack = whiten @ stack @ whiten.T
+        else:
+            unit = float(np.sqrt(np.trace(total) / d)) or 1.0
+            stack = stack / unit**2
+    problem = _Contraction(d, moment, stack)
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.randn(n_starts, d, d, generator=generator, dtype=torch.float64)
+    low, high = np.log10(_RATES)
+    rate = torch.logspace(low, high, n_starts, dtype=torch.float64)[:, None, None]
+    middle = float(np.exp(np.log(epsilon).mean()))
+    maps = _descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate)
+
+    candidates = []
+    for small in sorted(epsilon, reverse=True):
+        maps = _descend(problem, maps, "count", small, steps // 2, rate, general)
+        best, lowest = _hop(problem, maps, small, steps // 2, rate, max_hops, general, generator)
+        agreement = int((problem.cost(maps, small, general) < lowest + _SAME).sum())
+        strength = problem.squared(best[None])[0].sqrt().numpy()
+        objective = float((strength**2 / (strength**2 + small**2)).sum())
+        parts = np.split(strength, [d if moment is not None else 0], axis=1)
+        gaps = [
+            edge_gap(part, at_least, floor) if part.size else None
+            for part, at_least in zip(parts, (d, d if general else 1), strict=True)
+        ]
+        candidates.append((gaps, parts, best.numpy() @ whiten, objective, small, agreement))
+
+    def clarity(candidate) -> float:
+        return min(gap.gap for gap in candidate[0] if gap is not None)
+
+    widest = max(clarity(c) for c in candidates)
+    clear = [c for c in candidates if clarity(c) >= widest - _SLACK]
+    chosen = min(clear, key=lambda c: (sum(g.n_edges for g in c[0] if g is not None), -clarity(c)))
+    (gap_z, gap_a), (strength_z, strength_a), found, objective, small, agreement = chosen
+    return JacobianAxes(
+        map=found,
+        strength_z=None if gap_z is None else strength_z,
+        strength_a=None if gap_a is None else strength_a * unit,
+        graph_z=None if gap_z is None else (strength_z > gap_z.threshold).astype(int),
+        graph_a=None if gap_a is None else (strength_a > gap_a.threshold).astype(int),
+        objective=objective,
+        epsilon=small,
+        gap=clarity(chosen),
+        agreement=agreement,
+        n_starts=n_starts,
+    )
+
+
+class _Contraction:
+    """Squared strengths of a batch of maps: quadratic (time), linear (actions) in the products of their rows.
+
+    With p_i = (B_ia B_ic : a <= c), r_ij^2 = p_i M p_j for time and p_i N_j for actions: one matrix product
+    for all restarts, of d (d + 1) / 2 instead of d^2 columns.
+    """
+
+    def __init__(self, d: int, time: np.ndarray | None, actions: np.ndarray | None) -> None:
+        self.d = d
+        a, c = self.first, self.second = torch.triu_indices(d, d)
+        self.pair = torch.zeros(d, d, dtype=torch.long)
+        self.pair[a, c] = self.pair[c, a] = torch.arange(len(a))
+        twice = torch.where(a == c, 1.0, 2.0).double()[:, None]
+        self.time = self.actions = None
+        if time is not None:
+            full = torch.as_tensor(time).reshape(d, d, d, d).permute(0, 2, 1, 3)
+            full = (full + full.mT) / 2
+            self.time = (full[a, c][:, a, c] * twice * twice.T).contiguous()
+        if actions is not None:
+            self.actions = torch.as_tensor(actions)[:, a, c].T * twice
+
+    def squared(self, maps: torch.Tensor) -> torch.Tensor:
+        """r^2 of shape (restart, target, source and then action)."""
+        products = maps[..., self.first] * maps[..., self.second]
+        parts = [] if self.time is None else [products @ (products @ self.time.T).mT]
+        parts += [] if self.actions is None else [products @ self.actions]
+        return torch.cat(parts, dim=-1).clamp_min(0)
+
+    def cost(self, maps: torch.Tensor, epsilon: float, general: bool = False) -> torch.Tensor:
+        """Smooth number of edges of each map, with the barrier if the map is general."""
+        squared = self.squared(maps)
+        count = (squared / (squared + epsilon**2)).sum((1, 2))
+        return count - _BARRIER * torch.linalg.slogdet(maps)[1] if general else count
+
+    def gradient(self, maps: torch.Tensor, kind: str, epsilon: float, general: bool = False) -> torch.Tensor:
+        """Gradient of the cost by the map ("count"), or of sum log(r^2 + epsilon^2) / 2 ("log")."""
+        products = maps[..., self.first] * maps[..., self.second]
+        by_product = torch.zeros_like(products)
+        if self.time is not None:
+            half = products @ self.time.T
+            slope = _slope(products @ half.mT, kind, epsilon)
+            by_product = slope @ half + slope.mT @ (products @ self.time)
+        if self.actions is not None:
+            by_product = by_product + _slope(products @ self.actions, kind, epsilon) @ self.actions.T
+        hessian = by_product[..., self.pair] * (1 + torch.eye(self.d, dtype=maps.dtype))
+        gradient = (hessian @ maps[..., None]).squeeze(-1)
+        return gradient - _BARRIER * torch.linalg.inv(maps).mT if general else gradient
+
+
+def _slope(squared: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
+    """Derivative of the penalty by r^2."""
+    inverse = 1 / (squared.clamp_min(0) + epsilon**2)
+    return 0.5 * inverse if kind == "log" else epsilon**2 * inverse**2
+
+
+def _descend(
+    problem: _Contraction,
+    maps: torch.Tensor,
+    kind: str,
+    epsilon: float,
+    steps: int,
+    rate: torch.Tensor | float,
+    general: bool = False,
+) -> torch.Tensor:
+    """Adam on the group of rotations (tangent = skew matrices), or on maps with unit rows."""
+    mean = torch.zeros_like(maps)
+    square = torch.zeros_like(maps)
+    for step in range(steps):
+        slope = problem.gradient(maps, kind, epsilon, general)
+        if general:
+            slope = slope - (slope * maps).sum(-1, keepdim=True) * maps
+        else:
+            slope = slope @ maps.mT
+            slope = slope - slope.mT
+        mean = 0.9 * mean + 0.1 * slope
+        square = 0.999 * square + 0.001 * slope**2
+        size = (square / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8
+        move = -rate * (1 - step / steps) * (mean / (1 - 0.9 ** (step + 1))) / size
+        maps = (
+            torch.nn.functional.normalize(maps + move, dim=-1)
+            if general
+            else torch.linalg.matrix_exp(move) @ maps
+        )
+    return maps
+
+
+def _hop(
+    problem: _Contraction,
+    maps: torch.Tensor,
+    epsilon: float,
+    steps: int,
+    rate: torch.Tensor,
+    max_hops: int,
+    general: bool,
+    generator: torch.Generator,
+) -> tuple[torch.Tensor, float]:
+    """Turn random pairs of axes of the best few maps, descend again, until the best stays."""
+    n, d = len(rate), problem.d
+    rows = torch.arange(n)
+    cost = problem.cost(maps, epsilon, general)
+    for _ in range(max_hops if d > 1 else 0):
+        maps, cost = _distinct(maps, cost)
+        parent = maps[torch.randint(len(maps), (n,), generator=generator)]
+        i = torch.randint(d, (n,), generator=generator)
+        j = (i + torch.randint(1, d, (n,), generator=generator)) % d
+        angle = torch.pi * (0.125 + 0.25 * torch.rand(n, generator=generator, dtype=maps.dtype))
+        turn = torch.eye(d, dtype=maps.dtype).repeat(n, 1, 1)
+        turn[rows, i, i] = turn[rows, j, j] = angle.cos()
+        turn[rows, i, j], turn[rows, j, i] = -angle.sin(), angle.sin()
+        trial = torch.nn.functional.normalize(turn @ parent, dim=-1)
+        trial = _descend(problem, trial, "count", epsilon, steps, rate, general)
+        before = cost.min()
+        maps = torch.cat([maps, trial])
+        cost = torch.cat([cost, problem.cost(trial, epsilon, general)])
+        if cost.min() > before - _SAME:
+            break
+    return maps[cost.argmin()], float(cost.min())
+
+
+def _distinct(maps: torch.Tensor, cost: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best few maps with different costs."""
+    order = cost.argsort()
+    new = torch.ones(len(order), dtype=torch.bool)
+    new[1:] = cost[order].diff() > _SAME
+    order = order[new][:_PARENTS]
+    return maps[order], cost[order]
+
+
+def _check(
+    time: ArrayLike | None, actions: ArrayLike | None
+) -> tuple[np.ndarray | None, np.ndarray | None, int]:
+    """The moments as arrays of float, and the number of latents."""
+    if time is None and actions is None:
+        raise ValueError("time and actions are both missing: give the second moment of at least one Jacobian")
+    moment = stack = None
+    if time is not None:
+        moment = np.array(time, dtype=float)
+        d = round(np.sqrt(len(moment))) if moment.ndim else 0
+        if d < 1 or moment.shape != (d * d, d * d):
+            raise ValueError(
+                f"time: want shape (d * d, d * d), got {moment.shape}; average products of J.reshape(-1)"
+            )
+        _check_moment(moment, "time")
+    if actions is not None:
+        stack = np.array(actions, dtype=float)
+        if stack.ndim != 3 or 0 in stack.shape or stack.shape[1] != stack.shape[2]:
+            raise ValueError(
+                f"actions: want shape (n_actions, d, d), got {stack.shape}; entry j is E[J[:, j] J[:, j].T]"
+            )
+        if moment is not None and stack.shape[1] != d:
+            raise ValueError(
+                f"actions: want d={d} latents as time has, got {stack.shape[1]}; use one map for both"
+            )
+        d = stack.shape[1]
+        for j, one in enumerate(stack):
+            _check_moment(one, f"actions[{j}]")
+    return moment, stack, d
+
+
+def _check_moment(moment: np.ndarray, name: str) -> None:
+    if not np.isfinite(moment).all():
+        raise ValueError(f"{name}: want finite numbers, got NaN or infinity; did the fit diverge?")
+    slack = 1e-5 * np.abs(moment).max()
+    if np.abs(moment - moment.T).max() > slack:
+        raise ValueError(
+            f"{name}: want a symmetric second moment, got an asymmetric matrix; average outer products"
+        )
+    lowest = np.linalg.eigvalsh(moment)[0]
+    if lowest < -slack:
+        raise ValueError(
+            f"{name}: want a positive semidefinite second moment, got the eigenvalue {lowest:.3g}; "
+            "average outer products"
+        )
+
+
+def _whitening(total: np.ndarray) -> np.ndarray:
+    """W with W total W.T = 1."""
+    values, vectors = np.linalg.eigh(total)
+    moved = int((values > 1e-8 * values[-1]).sum())
+    if moved < len(total):
+        raise ValueError(
+            f"actions: they move {moved} of {len(total)} directions of the latent, so the rest has no axes; "
+            "add time, more actions, or drop latents"
+        )
+    return (vectors / np.sqrt(values)).T
