@@ -16,10 +16,10 @@ from pyro_sparse.datasets.transition_graphs import TRANSITION_GRAPHS, ActionTime
 from pyro_sparse.datasets.transitions import (
     Pairs,
     Transitions,
+    transition_data,
     transition_jacobian,
     transition_mean,
     transition_mixing,
-    transitions,
 )
 
 __all__ = [
@@ -40,9 +40,9 @@ __all__ = [
     "quantile_normalise",
     "sim1",
     "topic_counts",
+    "transition_data",
     "transition_graph",
     "transition_jacobian",
     "transition_mean",
     "transition_mixing",
-    "transitions",
 ]

@@ -23,7 +23,7 @@ _SHAPES = {
 TRANSITION_GRAPHS = {
     f"{side}{shape}": said for side in ("Action", "Time", "ActionTime") for shape, said in _SHAPES.items()
 }
-"""Names that `transitions` knows, and how far each graph identifies the latents."""
+"""Names that `transition_data` knows, and how far each graph identifies the latents."""
 TRANSITION_GRAPHS["ActionTimeCross"] = (
     "actions pair (0,1), (2,3) ..., time pairs (1,2), (3,4) ...: only together do they identify everything"
 )

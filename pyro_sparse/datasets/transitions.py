@@ -1,8 +1,8 @@
 r"""Sequences whose latents drive each other, or are driven by actions, through a known sparse graph.
 
 z_t ~ N(mu(z_{t-1}, a_t), sd^2) with mu_i a function of the parents of latent i only, and x_t a one-to-one
-nonlinear mixing of z_t. `transitions` draws every synthetic set of the mechanism-sparsity paper by name, and
-further ones (both graphs at once, longer sequences, other mechanisms); `transition_graph` gives the graphs,
+nonlinear mixing of z_t. `transition_data` draws every synthetic set of the mechanism-sparsity paper by name,
+and further ones (both graphs at once, longer sequences, other mechanisms); `transition_graph` gives the graphs,
 `transition_mean` and `transition_jacobian` the exact conditional mean and its derivatives.
 """
 
@@ -21,10 +21,10 @@ from pyro_sparse.datasets.transition_graphs import ActionTime, streams, transiti
 __all__ = [
     "Pairs",
     "Transitions",
+    "transition_data",
     "transition_jacobian",
     "transition_mean",
     "transition_mixing",
-    "transitions",
 ]
 
 _SPLITS = ("train", "validation", "test")
@@ -136,7 +136,7 @@ class Transitions:
         return Pairs(rows(x[:, :-1]), rows(x[:, 1:]), rows(z[:, :-1]), rows(z[:, 1:]), a)
 
 
-def transitions(
+def transition_data(
     name: str,
     n: int = 10_000,
     *,
@@ -223,7 +223,7 @@ def transitions(
 
     Examples
     --------
-    >>> data = transitions("ActionTimeNonDiag", n=100, d_z=4, d_x=8, T=5)
+    >>> data = transition_data("ActionTimeNonDiag", n=100, d_z=4, d_x=8, T=5)
     >>> data.x.shape, data.actions.shape, int(data.graph_a.sum()), int(data.graph_z.sum())
     ((140, 5, 8), (140, 5, 4), 8, 10)
     """
@@ -338,7 +338,7 @@ def _settings(data: Transitions | Mapping[str, Any]) -> Mapping[str, Any]:
     settings = data.settings if isinstance(data, Transitions) else data
     if not isinstance(settings, Mapping) or "observation_noise" not in settings:
         raise ValueError(
-            f"data: want what transitions() returned, or its settings, got {type(data).__name__}"
+            f"data: want what transition_data() returned, or its settings, got {type(data).__name__}"
         )
     return settings
 
@@ -387,7 +387,7 @@ def transition_mean(
 
     Examples
     --------
-    >>> data = transitions("TimeDiag", n=10, d_z=2, d_x=2)
+    >>> data = transition_data("TimeDiag", n=10, d_z=2, d_x=2)
     >>> transition_mean(data, z=[0.0, np.pi / 2])
     array([0.  , 2.07])
     """

@@ -10,11 +10,11 @@ import pytest
 
 from pyro_sparse.datasets import (
     TRANSITION_GRAPHS,
+    transition_data,
     transition_graph,
     transition_jacobian,
     transition_mean,
     transition_mixing,
-    transitions,
 )
 from pyro_sparse.datasets._transition_laws import Mechanism, draw_mechanism, growth
 
@@ -134,7 +134,7 @@ def test_random_graphs_have_the_density_and_the_seed():
     assert (action != transition_graph("ActionRandom(0.3)", 60, seed=2).action).any()
     assert transition_graph("ActionRandom(0)").action.sum() == 0
     assert transition_graph("TimeRandom(1)").time.all()
-    data = transitions("TimeRandom(0.3)", seed=5, **SMALL)
+    data = transition_data("TimeRandom(0.3)", seed=5, **SMALL)
     np.testing.assert_array_equal(data.graph_z, transition_graph("TimeRandom(0.3)", 6, seed=5).time)
 
 
@@ -171,7 +171,7 @@ def test_graph_errors(arguments, message):
     "name", ["ActionNonDiag", "ActionBlockNonDiag", "TimeNonDiag", "ActionTimeBlockDiag"]
 )
 def test_mean_and_variance_are_the_published_formula(name):
-    data = transitions(name, k=2, seed=2, **(SMALL | {"n": 3000}))
+    data = transition_data(name, k=2, seed=2, **(SMALL | {"n": 3000}))
     z, a, after = steps(data)
     mean, variance = np.zeros((5, 6)), np.zeros((5, 6))
     given = [(u, g) for u, g in ((a, data.graph_a), (z, data.graph_z)) if g is not None]
@@ -203,14 +203,14 @@ def test_mean_and_variance_are_the_published_formula(name):
     ("name", "formula"), [("ActionDiag", np.sin), ("TimeDiag", lambda u: u + np.sin(u) / 2)]
 )
 def test_diagonal_sets_are_plain_sines(name, formula):
-    data = transitions(name, **SMALL)
+    data = transition_data(name, **SMALL)
     u = np.random.default_rng(1).normal(size=(3, 4, 6))  # any leading shape
     np.testing.assert_allclose(transition_mean(data, u, u), formula(u), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_transition_noise_is_white_and_of_the_stated_size(name):
-    data = transitions(name, seed=1, **(SMALL | {"n": 2000}))
+    data = transition_data(name, seed=1, **(SMALL | {"n": 2000}))
     z, a, after = steps(data)
     residual = (after - transition_mean(data, z, a)) / 0.01
     np.testing.assert_allclose(residual.mean(0), 0, atol=0.08)
@@ -234,7 +234,7 @@ def test_transition_noise_is_white_and_of_the_stated_size(name):
 )
 @pytest.mark.parametrize("name", EVERY)
 def test_jacobian_is_that_of_the_mean_and_has_the_support_of_the_graph(name, how):
-    data = transitions(name, seed=3, **SMALL, **how)
+    data = transition_data(name, seed=3, **SMALL, **how)
     z, a = inputs(data)
     exact = transition_jacobian(data, z, a)
     for of, jacobian, graph in (("a", exact.action, data.graph_a), ("z", exact.time, data.graph_z)):
@@ -251,7 +251,7 @@ def test_jacobian_is_that_of_the_mean_and_has_the_support_of_the_graph(name, how
 
 def test_influence_of_time_non_diag_is_nearly_singular():
     """Singular values of the derivatives along the 55 edges: from 3.5 down to about .005."""
-    data = transitions("TimeNonDiag", n=4000)
+    data = transition_data("TimeNonDiag", n=4000)
     edges = transition_jacobian(data, data.pairs().z_before).time[:, data.graph_z == 1]
     singular = np.linalg.svd(edges, compute_uv=False) / np.sqrt(len(edges))
     assert len(singular) == 55
@@ -272,7 +272,7 @@ def test_other_mechanisms_move_as_much_as_the_sines(mechanism):
 
 @pytest.mark.parametrize("mechanism", ["sine", "leaky_relu", "gp"])
 def test_the_variance_of_k2_keeps_the_graph_under_every_mechanism(mechanism):
-    data = transitions("TimeNonDiag", k=2, mechanism=mechanism, **(SMALL | {"n": 4000}))
+    data = transition_data("TimeNonDiag", k=2, mechanism=mechanism, **(SMALL | {"n": 4000}))
     z, _, after = steps(data)
     w, shift = (np.arange(6) + 3) / np.pi, np.arange(6)
     last = np.cos(w[0] * z[:, 0] + shift[0])  # the only parent of latent 0
@@ -288,7 +288,7 @@ def test_the_variance_of_k2_keeps_the_graph_under_every_mechanism(mechanism):
 )
 @pytest.mark.parametrize("name", ["TimeDiag", "TimeRandom(0.9)", "ActionTimeNonDiag"])
 def test_long_sequences_stay_bounded_and_follow_the_law(name, how):
-    data = transitions(name, T=40, seed=6, **SMALL, **how)
+    data = transition_data(name, T=40, seed=6, **SMALL, **how)
     assert data.x.shape == (56, 40, 8) and data.z.shape == (56, 40, 6)
     spread = data.z[:, 20:].std((0, 1))
     assert 0.1 < spread.min() and spread.max() < 5
@@ -300,15 +300,15 @@ def test_long_sequences_stay_bounded_and_follow_the_law(name, how):
 
 
 def test_short_sequences_are_as_published_and_frames_of_actions_are_independent():
-    assert transitions("TimeDiag", **SMALL).settings["shrink"] == 1
-    assert transitions("TimeDiag", T=3, **SMALL).settings["shrink"] == pytest.approx(0.6)
-    data = transitions("ActionNonDiag", T=4, **(SMALL | {"n": 1000}))
+    assert transition_data("TimeDiag", **SMALL).settings["shrink"] == 1
+    assert transition_data("TimeDiag", T=3, **SMALL).settings["shrink"] == pytest.approx(0.6)
+    data = transition_data("ActionNonDiag", T=4, **(SMALL | {"n": 1000}))
     assert data.settings["noise"] == 0.01 and data.settings["shrink"] is None
     after, before = data.z[:, 1:].reshape(-1, 6), data.z[:, :-1].reshape(-1, 6)
     assert np.abs(np.corrcoef(after.T, before.T)[:6, 6:]).max() < 0.08
     assert (
-        transitions("ActionDiag", **SMALL).x.shape[1] == 1
-        and transitions("TimeDiag", **SMALL).x.shape[1] == 2
+        transition_data("ActionDiag", **SMALL).x.shape[1] == 1
+        and transition_data("TimeDiag", **SMALL).x.shape[1] == 2
     )
 
 
@@ -334,7 +334,7 @@ def test_growth_is_the_spectral_radius_of_a_linear_map():
 
 
 def test_the_caller_may_set_shrink_and_noise():
-    data = transitions("TimeDiag", T=5, shrink=0.5, noise=0.2, **(SMALL | {"n": 500}))
+    data = transition_data("TimeDiag", T=5, shrink=0.5, noise=0.2, **(SMALL | {"n": 500}))
     z, _, after = steps(data)
     np.testing.assert_allclose(transition_mean(data, z), 0.5 * (z + np.sin(z) / 2), atol=1e-12)
     np.testing.assert_allclose((after - transition_mean(data, z)).std(0), 0.2, rtol=0.05)
@@ -345,7 +345,7 @@ def test_the_caller_may_set_shrink_and_noise():
 
 @pytest.mark.parametrize("d_x", [6, 8, 20])
 def test_mixing_is_one_to_one(d_x):
-    data = transitions("TimeDiag", n=40, d_z=6, d_x=d_x)
+    data = transition_data("TimeDiag", n=40, d_z=6, d_x=d_x)
     z = np.random.default_rng(0).normal(size=(100, 6))
     step = 1e-6 * np.eye(6)
     jacobian = (
@@ -360,7 +360,7 @@ def test_mixing_is_one_to_one(d_x):
 
 
 def test_observation_is_the_standardised_mixing_plus_noise():
-    data = transitions("TimeNonDiag", **(SMALL | {"n": 2000}))
+    data = transition_data("TimeNonDiag", **(SMALL | {"n": 2000}))
     clean = transition_mixing(data, data.z)
     train = clean[data.splits["train"]]
     residual = data.x - (clean - train.mean((0, 1))) / train.std((0, 1))
@@ -374,7 +374,7 @@ def test_observation_is_the_standardised_mixing_plus_noise():
 @pytest.mark.parametrize("name", ["ActionNonDiag", "TimeNonDiag"])
 def test_one_standardisation_by_default_and_one_per_split_as_published(name):
     for published in (False, True):
-        data = transitions(name, observation_noise=0, published_splits=published, **SMALL)
+        data = transition_data(name, observation_noise=0, published_splits=published, **SMALL)
         clean = transition_mixing(data, data.z)
         for split, rows in data.splits.items():
             by = clean[rows] if published else clean[data.splits["train"]]
@@ -386,7 +386,7 @@ def test_one_standardisation_by_default_and_one_per_split_as_published(name):
 @pytest.mark.parametrize("name", ["ActionNonDiag", "ActionTimeDiag"])
 def test_published_splits_repeat_the_actions_of_train(name):
     for published in (False, True):
-        data = transitions(name, n_validation=10, n_test=12, published_splits=published, **SMALL)
+        data = transition_data(name, n_validation=10, n_test=12, published_splits=published, **SMALL)
         train, validation, test = (data.part(split)[2] for split in ("train", "validation", "test"))
         assert np.array_equal(validation, train[:10]) == np.array_equal(test, train[:12]) == published
         shared = np.isin(np.concatenate([validation, test]), train)
@@ -396,7 +396,7 @@ def test_published_splits_repeat_the_actions_of_train(name):
 
 
 def test_splits_cover_the_sequences():
-    data = transitions("TimeDiag", n_test=7, **SMALL)
+    data = transition_data("TimeDiag", n_test=7, **SMALL)
     assert {split: len(rows) for split, rows in data.splits.items()} == {
         "train": 40,
         "validation": 8,
@@ -408,40 +408,40 @@ def test_splits_cover_the_sequences():
 def test_seed_decides_every_number():
     make = {"name": "ActionTimeRandom(0.5)", "mechanism": "gp", **SMALL}
     first, again, other = (
-        transitions(seed=1, **make),
-        transitions(seed=1, **make),
-        transitions(seed=2, **make),
+        transition_data(seed=1, **make),
+        transition_data(seed=1, **make),
+        transition_data(seed=2, **make),
     )
     for what in ("x", "z", "actions", "graph_z", "graph_a"):
         np.testing.assert_array_equal(getattr(first, what), getattr(again, what))
         assert not np.array_equal(getattr(first, what), getattr(other, what)), what
-    longer = transitions(seed=1, n_test=30, **make)
+    longer = transition_data(seed=1, n_test=30, **make)
     for mine, same in zip(first.part("train"), longer.part("train"), strict=True):
         np.testing.assert_array_equal(mine, same)
 
 
 def test_decoder_is_redrawn_with_the_seed_or_fixed():
     z = np.random.default_rng(0).normal(size=(5, 6))
-    redrawn = [transition_mixing(transitions("TimeDiag", seed=s, **SMALL), z) for s in (1, 2)]
+    redrawn = [transition_mixing(transition_data("TimeDiag", seed=s, **SMALL), z) for s in (1, 2)]
     assert not np.allclose(*redrawn)
-    sets = [transitions("TimeDiag", seed=s, decoder_seed=7, **SMALL) for s in (1, 2)]
+    sets = [transition_data("TimeDiag", seed=s, decoder_seed=7, **SMALL) for s in (1, 2)]
     np.testing.assert_array_equal(*[transition_mixing(data, z) for data in sets])
-    np.testing.assert_array_equal(sets[0].z, transitions("TimeDiag", seed=1, **SMALL).z)
-    own = transitions("TimeDiag", seed=7, **SMALL)
+    np.testing.assert_array_equal(sets[0].z, transition_data("TimeDiag", seed=1, **SMALL).z)
+    own = transition_data("TimeDiag", seed=7, **SMALL)
     np.testing.assert_array_equal(transition_mixing(own, z), transition_mixing(sets[0], z))
 
 
 def test_settings_rebuild_the_truth():
-    data = transitions("ActionTimeRandom(0.5)", mechanism="leaky_relu", T=4, seed=3, **SMALL)
+    data = transition_data("ActionTimeRandom(0.5)", mechanism="leaky_relu", T=4, seed=3, **SMALL)
     z, a = inputs(data)
     stored = json.loads(json.dumps(data.settings))
     np.testing.assert_array_equal(transition_mean(stored, z, a), transition_mean(data, z, a))
     np.testing.assert_array_equal(transition_mixing(stored, z), transition_mixing(data, z))
-    np.testing.assert_array_equal(transitions(**stored).x, data.x)
+    np.testing.assert_array_equal(transition_data(**stored).x, data.x)
 
 
 def test_part_and_pairs():
-    data = transitions("ActionTimeDiag", T=4, **SMALL)
+    data = transition_data("ActionTimeDiag", T=4, **SMALL)
     x, z, actions = data.part("test")
     np.testing.assert_array_equal(z, data.z[data.splits["test"]])
     pairs = data.pairs("test")
@@ -449,11 +449,11 @@ def test_part_and_pairs():
     row = 3 * 5 + 1  # sequence 5, from frame 1 to frame 2
     for mine, of, t in zip(pairs, (x, x, z, z, actions), (1, 2, 1, 2, 2), strict=True):
         np.testing.assert_array_equal(mine[row], of[5, t])
-    assert transitions("TimeDiag", **SMALL).pairs().actions is None
+    assert transition_data("TimeDiag", **SMALL).pairs().actions is None
     with pytest.raises(KeyError, match="split='valid' is not one of"):
         data.part("valid")
     with pytest.raises(ValueError, match="T=1: a single frame has no pairs"):
-        transitions("ActionDiag", **SMALL).pairs()
+        transition_data("ActionDiag", **SMALL).pairs()
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -487,11 +487,11 @@ def test_part_and_pairs():
 )
 def test_argument_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
-        transitions(**({"name": "TimeDiag"} | SMALL | arguments))
+        transition_data(**({"name": "TimeDiag"} | SMALL | arguments))
 
 
 def test_truth_errors():
-    data = transitions("ActionTimeBlockDiag", **SMALL)
+    data = transition_data("ActionTimeBlockDiag", **SMALL)
     z, a = inputs(data)
     for truth in (transition_mean, transition_jacobian):
         with pytest.raises(ValueError, match=r"z: this set depends on it; want shape \(..., 6\), got None"):
@@ -502,7 +502,7 @@ def test_truth_errors():
             truth(data, z, a[1:])
         with pytest.raises(ValueError, match=r"z: .* got shape \(50, 5\)"):
             truth(data, z[:, :5], a)
-        with pytest.raises(ValueError, match="data: want what transitions.* got dict"):
+        with pytest.raises(ValueError, match="data: want what transition_data.* got dict"):
             truth({"name": "TimeDiag"}, z, a)
     with pytest.raises(ValueError, match=r"z: want shape \(..., 6\), got \(50, 3\)"):
         transition_mixing(data, a)
