@@ -2,7 +2,7 @@ r"""Sequences whose latents drive each other, or are driven by actions, through 
 
 z_t ~ N(mu(z_{t-1}, a_t), sd^2) with mu_i a function of the parents of latent i only, and x_t a one-to-one
 nonlinear mixing of z_t. `transition_data` draws every synthetic set of the mechanism-sparsity paper by name,
-and further ones (both graphs at once, longer sequences, other mechanisms); `transition_graph` gives the graphs,
+and others (both graphs at once, longer sequences, other mechanisms); `transition_graph` gives the graphs,
 `transition_mean` and `transition_jacobian` the exact conditional mean and its derivatives.
 """
 
