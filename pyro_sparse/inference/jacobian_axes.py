@@ -24,10 +24,11 @@ __all__ = ["EdgeGap", "JacobianAxes", "edge_gap", "jacobian_axes"]
 
 # Measured on random instances: slow restarts end in poor optima, fast ones jump out of the good ones; which
 # rate is right depends on how exact the moments are, so the restarts share the range.
-_RATES = (0.05, 0.3)
+_RATES = (0.08, 0.2)
 _SAME = 0.05  # objectives (a number of edges) closer than this are the same optimum
 _SLACK = 0.3  # gaps closer than this are equally clear: fewer edges win
-_BARRIER = 0.5
+_BARRIER = 3.0
+_INDEPENDENT = 0.4  # length left of a unit row off the span of the others, for it to be an axis of its own
 _PARENTS = 4
 
 
@@ -150,7 +151,8 @@ def jacobian_axes(
 
     The objective is :math:`\sum r^2/(r^2+\epsilon^2)` over the time graph, the action graph, or both, after a
     start on :math:`\frac12\sum\log(r^2+\epsilon^2)`. With actions alone the map is general: S is whitened by
-    :math:`\sum_j S_j`, rows have unit length, and :math:`-\frac12\log|\det B|` keeps them apart. Each
+    :math:`\sum_j S_j`, rows have unit length, :math:`-3\log|\det B|` keeps them apart and is then lifted, and
+    the cheapest independent rows of all restarts make the map. Each
     :math:`\epsilon` gives a candidate; of those with a gap within 0.3 of the widest, that with the fewest
     edges is returned.
 
@@ -209,57 +211,69 @@ def jacobian_axes(
         )
     moment, stack, d = _check(time, actions)
     general = moment is None
-    whiten = np.eye(d)
-    unit = 1.0
+    scale = np.eye(d)  # of the latents
+    unit = 1.0  # of the actions
     if stack is not None:
         total = stack.sum(0)
         if general:
-            whiten = _whitening(total)
-            stack = whiten @ stack @ whiten.T
+            scale = _whitening(total)
+            stack = scale @ stack @ scale.T
         else:
             unit = float(np.sqrt(np.trace(total) / d)) or 1.0
             stack = stack / unit**2
     problem = _Contraction(d, moment, stack)
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(n_starts, d, d, generator=generator, dtype=torch.float64)
-    low, high = np.log10(_RATES)
-    rate = torch.logspace(low, high, n_starts, dtype=torch.float64)[:, None, None]
+    rate = torch.as_tensor(np.geomspace(*_RATES, n_starts))[:, None, None]
     middle = float(np.exp(np.log(epsilon).mean()))
     maps = _descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate)
 
     candidates = []
     for small in sorted(epsilon, reverse=True):
-        maps = _descend(problem, maps, "count", small, steps // 2, rate, general)
-        best, lowest = _hop(problem, maps, small, steps // 2, rate, max_hops, general, generator)
-        agreement = int((problem.cost(maps, small, general) < lowest + _SAME).sum())
-        strength = problem.squared(best[None])[0].sqrt().numpy()
-        objective = float((strength**2 / (strength**2 + small**2)).sum())
-        parts = np.split(strength, [d if moment is not None else 0], axis=1)
-        gaps = [
-            edge_gap(part, at_least, floor) if part.size else None
-            for part, at_least in zip(parts, (d, d if general else 1), strict=True)
-        ]
-        candidates.append((gaps, parts, best.numpy() @ whiten, objective, small, agreement))
+        ends = maps = _descend(problem, maps, "count", small, steps // 2, rate, _BARRIER if general else None)
+        if general:
+            ends = _descend(problem, maps, "count", small, steps // 2, 0.02, barrier=0.0)
+            best = _assemble(problem, ends, small)
+        else:
+            best = _hop(problem, maps, small, steps // 2, rate, max_hops, generator)
+        objective = float(problem.cost(best, small).sum())
+        same = problem.cost(ends, small).sum(-1) < objective + _SAME
+        strength = problem.squared(best).sqrt().numpy()
+        split = 0 if moment is None else d
+        strength_z, graph_z, gap_z = _graph(strength[:, :split], d, floor)
+        strength_a, graph_a, gap_a = _graph(strength[:, split:], d if general else 1, floor)
+        candidates.append(
+            JacobianAxes(
+                map=best.numpy() @ scale,
+                strength_z=strength_z,
+                strength_a=None if strength_a is None else unit * strength_a,
+                graph_z=graph_z,
+                graph_a=graph_a,
+                objective=objective,
+                epsilon=small,
+                gap=min(gap_z, gap_a),
+                agreement=int((same & _independent(ends)).sum()),
+                n_starts=n_starts,
+            )
+        )
+    return _clearest(candidates)
 
-    def clarity(candidate) -> float:
-        return min(gap.gap for gap in candidate[0] if gap is not None)
 
-    widest = max(clarity(c) for c in candidates)
-    clear = [c for c in candidates if clarity(c) >= widest - _SLACK]
-    chosen = min(clear, key=lambda c: (sum(g.n_edges for g in c[0] if g is not None), -clarity(c)))
-    (gap_z, gap_a), (strength_z, strength_a), found, objective, small, agreement = chosen
-    return JacobianAxes(
-        map=found,
-        strength_z=None if gap_z is None else strength_z,
-        strength_a=None if gap_a is None else strength_a * unit,
-        graph_z=None if gap_z is None else (strength_z > gap_z.threshold).astype(int),
-        graph_a=None if gap_a is None else (strength_a > gap_a.threshold).astype(int),
-        objective=objective,
-        epsilon=small,
-        gap=clarity(chosen),
-        agreement=agreement,
-        n_starts=n_starts,
-    )
+def _graph(
+    strength: np.ndarray, at_least: int, floor: float
+) -> tuple[np.ndarray | None, np.ndarray | None, float]:
+    """Strengths, graph and gap; of a graph that is not asked for (no columns) there is none."""
+    if not strength.size:
+        return None, None, np.inf
+    _, threshold, gap = edge_gap(strength, at_least, floor)
+    return strength, (strength > threshold).astype(int), gap
+
+
+def _clearest(candidates: list[JacobianAxes]) -> JacobianAxes:
+    """The candidate with the fewest edges among those whose gap is nearly the widest."""
+    widest = max(c.gap for c in candidates)
+    clear = [c for c in candidates if c.gap >= widest - _SLACK]
+    return min(clear, key=lambda c: (sum(g.sum() for g in (c.graph_z, c.graph_a) if g is not None), -c.gap))
 
 
 class _Contraction:
@@ -290,13 +304,12 @@ class _Contraction:
         parts += [] if self.actions is None else [products @ self.actions]
         return torch.cat(parts, dim=-1).clamp_min(0)
 
-    def cost(self, maps: torch.Tensor, epsilon: float, general: bool = False) -> torch.Tensor:
-        """Smooth number of edges of each map, with the barrier if the map is general."""
+    def cost(self, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
+        """Smooth number of edges into each axis of each map."""
         squared = self.squared(maps)
-        count = (squared / (squared + epsilon**2)).sum((1, 2))
-        return count - _BARRIER * torch.linalg.slogdet(maps)[1] if general else count
+        return (squared / (squared + epsilon**2)).sum(-1)
 
-    def gradient(self, maps: torch.Tensor, kind: str, epsilon: float, general: bool = False) -> torch.Tensor:
+    def gradient(self, maps: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
         """Gradient of the cost by the map ("count"), or of sum log(r^2 + epsilon^2) / 2 ("log")."""
         products = maps[..., self.first] * maps[..., self.second]
         by_product = torch.zeros_like(products)
@@ -307,8 +320,7 @@ class _Contraction:
         if self.actions is not None:
             by_product = by_product + _slope(products @ self.actions, kind, epsilon) @ self.actions.T
         hessian = by_product[..., self.pair] * (1 + torch.eye(self.d, dtype=maps.dtype))
-        gradient = (hessian @ maps[..., None]).squeeze(-1)
-        return gradient - _BARRIER * torch.linalg.inv(maps).mT if general else gradient
+        return (hessian @ maps[..., None]).squeeze(-1)
 
 
 def _slope(squared: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
@@ -324,14 +336,16 @@ def _descend(
     epsilon: float,
     steps: int,
     rate: torch.Tensor | float,
-    general: bool = False,
+    barrier: float | None = None,
 ) -> torch.Tensor:
-    """Adam on the group of rotations (tangent = skew matrices), or on maps with unit rows."""
+    """Adam on rotations (tangents are skew matrices) or, with a barrier, on maps with unit rows."""
     mean = torch.zeros_like(maps)
     square = torch.zeros_like(maps)
     for step in range(steps):
-        slope = problem.gradient(maps, kind, epsilon, general)
-        if general:
+        slope = problem.gradient(maps, kind, epsilon)
+        if barrier is not None:
+            if barrier:
+                slope = slope - barrier * torch.linalg.inv(maps).mT
             slope = slope - (slope * maps).sum(-1, keepdim=True) * maps
         else:
             slope = slope @ maps.mT
@@ -342,7 +356,7 @@ def _descend(
         move = -rate * (1 - step / steps) * (mean / (1 - 0.9 ** (step + 1))) / size
         maps = (
             torch.nn.functional.normalize(maps + move, dim=-1)
-            if general
+            if barrier is not None
             else torch.linalg.matrix_exp(move) @ maps
         )
     return maps
@@ -355,13 +369,12 @@ def _hop(
     steps: int,
     rate: torch.Tensor,
     max_hops: int,
-    general: bool,
     generator: torch.Generator,
-) -> tuple[torch.Tensor, float]:
+) -> torch.Tensor:
     """Turn random pairs of axes of the best few maps, descend again, until the best stays."""
     n, d = len(rate), problem.d
     rows = torch.arange(n)
-    cost = problem.cost(maps, epsilon, general)
+    cost = problem.cost(maps, epsilon).sum(-1)
     for _ in range(max_hops if d > 1 else 0):
         maps, cost = _distinct(maps, cost)
         parent = maps[torch.randint(len(maps), (n,), generator=generator)]
@@ -371,14 +384,36 @@ def _hop(
         turn = torch.eye(d, dtype=maps.dtype).repeat(n, 1, 1)
         turn[rows, i, i] = turn[rows, j, j] = angle.cos()
         turn[rows, i, j], turn[rows, j, i] = -angle.sin(), angle.sin()
-        trial = torch.nn.functional.normalize(turn @ parent, dim=-1)
-        trial = _descend(problem, trial, "count", epsilon, steps, rate, general)
+        trial = _descend(problem, turn @ parent, "count", epsilon, steps, rate)
         before = cost.min()
         maps = torch.cat([maps, trial])
-        cost = torch.cat([cost, problem.cost(trial, epsilon, general)])
+        cost = torch.cat([cost, problem.cost(trial, epsilon).sum(-1)])
         if cost.min() > before - _SAME:
             break
-    return maps[cost.argmin()], float(cost.min())
+    return maps[cost.argmin()]
+
+
+def _assemble(problem: _Contraction, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """The cheapest axes of all general maps, each independent of the cheaper ones.
+
+    Without orthogonality the cost is a sum over rows, so the best basis is found greedily. A whole map seldom
+    is best: it saves edges where it keeps a sparse axis twice, almost, and forgets a dense one.
+    """
+    rows = left = maps.reshape(-1, problem.d)
+    cost = problem.cost(maps, epsilon).reshape(-1)
+    taken = []
+    for _ in range(problem.d):
+        length = left.norm(dim=-1)
+        free = length > min(_INDEPENDENT, float(length.max()) / 2)
+        taken.append(int(torch.where(free, cost, torch.inf).argmin()))
+        unit = left[taken[-1]] / length[taken[-1]]
+        left = left - (left @ unit)[:, None] * unit
+    return rows[taken]
+
+
+def _independent(maps: torch.Tensor) -> torch.Tensor:
+    """Whether every row of a map with unit rows stands off the span of the others."""
+    return torch.linalg.inv(maps).norm(dim=-2).amax(-1) < 1 / _INDEPENDENT
 
 
 def _distinct(maps: torch.Tensor, cost: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,17 @@ from scipy.linalg import block_diag
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import ortho_group
 
-from pyro_sparse.inference.jacobian_axes import _Contraction, _descend, _hop, edge_gap, jacobian_axes
+from pyro_sparse.inference.jacobian_axes import (
+    JacobianAxes,
+    _assemble,
+    _clearest,
+    _Contraction,
+    _descend,
+    _hop,
+    _independent,
+    edge_gap,
+    jacobian_axes,
+)
 
 
 def time_jacobians(graph, rng, n=2000):
@@ -91,6 +103,11 @@ def test_time_graphs_are_found(name):
 
 def test_action_graphs_are_found_behind_any_map():
     check_actions(cycle(5), seed=1, n_starts=24, steps=100)
+
+
+def test_latents_under_few_and_under_many_actions():
+    graph = np.array([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 0, 1, 1], [0, 0, 1, 1, 1]])
+    check_actions(graph, seed=1, n_starts=24, steps=100)
 
 
 @pytest.mark.slow
@@ -175,16 +192,46 @@ def test_strengths_and_gradient_agree_with_plain_loops():
             ends = [objective(maps[m] + sign * step, kind, 0.3) for sign in (1, -1)]
             assert slope[m, i, j] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-7)
     counts = [objective(one, "count", 0.3) for one in maps]
-    np.testing.assert_allclose(problem.cost(torch.tensor(maps), 0.3), counts)
+    np.testing.assert_allclose(problem.cost(torch.tensor(maps), 0.3).sum(-1), counts)
 
 
-def test_the_barrier_is_the_log_determinant():
-    problem = _Contraction(2, None, np.zeros((1, 2, 2)))
-    one = torch.tensor([[[1.0, 0.2], [0.3, 2.0]]], dtype=torch.float64, requires_grad=True)
-    cost = -0.5 * torch.logdet(one).sum()
-    np.testing.assert_allclose(problem.cost(one.detach(), 0.1, general=True), cost.detach())
-    (slope,) = torch.autograd.grad(cost, one)
-    np.testing.assert_allclose(problem.gradient(one.detach(), "count", 0.1, general=True), slope)
+def test_the_best_basis_is_assembled_from_all_restarts():
+    """Against every choice of rows: the cheapest three that are independent."""
+    rng = np.random.default_rng(0)
+    actions = action_moments(rng.normal(size=(5, 3, 4)))
+    problem = _Contraction(3, None, actions)
+    rows = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [-1, 0, 0], [1, 1, 1], [1, -1, 0]]
+    rows += [[1, 1e-4, 0], [1e-4, 1, 0], [1, 1, 1 + 1e-4]]  # the same axes again, almost
+    maps = torch.nn.functional.normalize(torch.tensor(rows, dtype=torch.float64), dim=-1).reshape(3, 3, 3)
+    rows, cost = maps.reshape(9, 3).numpy(), problem.cost(maps, 0.3).reshape(9).numpy()
+    volumes = {k: abs(np.linalg.det(rows[list(k)])) for k in combinations(range(9), 3)}
+    assert not any(1e-2 < v < 0.4 for v in volumes.values())
+    lowest = min(cost[list(k)].sum() for k, v in volumes.items() if v >= 0.4)
+    best = _assemble(problem, maps, 0.3)
+    assert problem.cost(best, 0.3).sum().item() == pytest.approx(lowest)
+    angle = np.array([0.2, 0.5, 1.0])
+    pairs = np.stack([np.stack([np.ones(3), 0 * angle], 1), np.stack([np.cos(angle), np.sin(angle)], 1)], 1)
+    assert _independent(torch.tensor(pairs)).tolist() == [False, True, True]
+
+
+def test_the_barrier_keeps_axes_apart():
+    """With nothing to count, it alone makes them orthogonal; without it nothing moves."""
+    problem = _Contraction(3, None, np.zeros((1, 3, 3)))
+    maps = torch.nn.functional.normalize(torch.eye(3).double() + 0.5, dim=-1)[None]
+    apart = _descend(problem, maps, "count", 0.1, 300, 0.05, barrier=1.0)[0]
+    np.testing.assert_allclose(apart @ apart.mT, np.eye(3), atol=1e-3)
+    torch.testing.assert_close(_descend(problem, maps, "count", 0.1, 5, 0.05, barrier=0.0), maps)
+
+
+def test_of_clear_candidates_the_sparsest_is_chosen():
+    def candidate(gap, *edges):
+        graphs = [np.ones(k, dtype=int) for k in edges]
+        return JacobianAxes(np.eye(1), None, None, *graphs, 0.0, 0.1, gap, 1, 1)
+
+    vague, sparse, widest = candidate(0.9, 1, 1), candidate(1.8, 3, 2), candidate(2.0, 4, 2)
+    assert _clearest([vague, widest, sparse]) is sparse
+    assert _clearest([vague, widest]) is widest
+    assert _clearest([candidate(1.8, 4, 2), widest]) is widest
 
 
 def test_the_result_describes_its_map():
@@ -223,12 +270,12 @@ def test_turning_pairs_of_axes_leaves_a_poor_optimum():
     problem = _Contraction(8, time_moment(time_jacobians(graph, np.random.default_rng(0))), None)
     start = torch.linalg.qr(torch.randn(2, 8, 8, generator=torch.Generator().manual_seed(1)).double())[0]
     poor = _descend(problem, start, "count", 0.1, 100, 0.05)
-    cost = problem.cost(poor, 0.1)
+    cost = problem.cost(poor, 0.1).sum(-1)
     poor, worst = poor[cost.argmax()][None], float(cost.max())
     rate = torch.full((32, 1, 1), 0.1, dtype=torch.float64)
-    better, lowest = _hop(problem, poor, 0.1, 50, rate, 20, False, torch.Generator().manual_seed(0))
-    assert lowest < worst - 1
-    assert float(problem.cost(better[None], 0.1)) == pytest.approx(lowest)
+    better = _hop(problem, poor, 0.1, 50, rate, 20, torch.Generator().manual_seed(0))
+    assert float(problem.cost(better, 0.1).sum()) < worst - 1
+    np.testing.assert_allclose(better @ better.mT, np.eye(8), atol=1e-10)
 
 
 def test_the_seed_decides_and_the_global_random_state_stays():
