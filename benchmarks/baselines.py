@@ -5,7 +5,7 @@ and DCI disentanglement (lasso) of test factors; F1 of the edges named at FDR .1
 edges. bfi: items on their scale (25) and the error in hidden cells. NMF sees each column minus its training
 minimum; LDA wants counts, so it sees bfi only. Settings are the methods' own defaults; the networks get the
 restarts of the benchmark of that data set, the sparse decoder on bfi also its settings. On bfi every method
-fills in by its factors alone (`predict`).
+fills in by its factors alone (`predict`), LDA in three rounds only: each is a whole fit of its topics.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def fitted(method: str, x: np.ndarray, n_factors: int, seed: int, data: str) -> 
     from pyro_sparse.models import baselines
 
     if method in CLASSICAL:
-        return baselines.Classical(CLASSICAL[method], n_factors, seed=seed).fit(x)
+        rounds = {"max_fill": 3} if method == "LDA" else {}
+        return baselines.Classical(CLASSICAL[method], n_factors, seed=seed, **rounds).fit(x)
     if method == "sparse decoder" and data == "bfi":
         return bfi.decoder_fit(x, seed)
     shape = {"n_features": x.shape[1], "n_factors": n_factors}
