@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .correlated_normal import CorrelatedNormal
 from .horseshoe import Horseshoe, RegularisedHorseshoe
+from .relaxed_edges import RelaxedEdges, Temperature, bernoulli_kl
 from .spike_slab import SpikeSlab
 from .spike_slab_lasso import SpikeSlabLasso
 from .spike_slab_normal import SpikeSlabNormal
@@ -12,7 +13,10 @@ __all__ = [
     "CorrelatedNormal",
     "Horseshoe",
     "RegularisedHorseshoe",
+    "RelaxedEdges",
     "SpikeSlab",
     "SpikeSlabLasso",
     "SpikeSlabNormal",
+    "Temperature",
+    "bernoulli_kl",
 ]
