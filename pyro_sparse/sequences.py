@@ -1,0 +1,452 @@
+"""From a caller's sequences (arrays, lists, long DataFrame) to what a transition model reads.
+
+A `Sequences` knows its names, which cells are missing, which frames exist, which of them may be predicted
+from the frames before them (`linked`), and how features and actions were standardised. A `SequenceBatch` is
+its tensors.
+Every complaint about sequences that does not depend on the model is made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from pandas.api import types as kinds
+from torch import Tensor
+
+from ._long_table import Frames, read_long
+from ._sequence_arrays import read_arrays
+from .data import _match_features
+
+__all__ = ["SequenceBatch", "Sequences", "as_sequences"]
+
+_LEAST_STEPS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceBatch:
+    """Sequences on the device.
+
+    Attributes
+    ----------
+    x : Tensor (sequence, time, feature)
+        Values, missing cells and padding 0.
+    mask : Tensor of bool (sequence, time, feature) or None
+        True where a cell was seen; None when all were.
+    present : Tensor of bool (sequence, time) or None
+        False where the sequence has already ended; None when all have the same length.
+    linked : Tensor of bool (sequence, time) or None
+        True where the frame may be predicted from the frames before it and its action: not at padding, nor
+        where one of the last `lag` steps is a gap in time, nor where an action is missing. The first `lag`
+        frames are judged by what there is of their past (frame 0: its action only): what to do with them is
+        for the model to say. None when all are True.
+    actions : Tensor (sequence, time, action) or None
+        Standardised, 0 where missing; ``actions[:, t]`` leads to frame t.
+    total : int
+        Sequences in the full data: the plate scales the minibatch by ``total / len(x)``.
+    """
+
+    x: Tensor
+    mask: Tensor | None
+    present: Tensor | None
+    linked: Tensor | None
+    actions: Tensor | None
+    total: int
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def rows(self, index: Tensor) -> SequenceBatch:
+        """The minibatch with these sequences, still scaled to `total`."""
+        return replace(self, **_pick(self, index))
+
+    def whole(self) -> SequenceBatch:
+        """The same sequences seen as a data set of their own (no scaling up)."""
+        return replace(self, total=len(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences in model units, with the way back to the caller's units.
+
+    Attributes
+    ----------
+    x, mask, present, linked, actions : ndarray
+        As in `SequenceBatch`.
+    centre, scale : ndarray (feature,)
+        ``x = (original - centre) / scale``.
+    action_centre, action_scale : ndarray (action,)
+        The same for `actions`; empty where there are none.
+    feature_names, action_names, sequence_names : list of str
+        A categorical action has a name per level, ``"column=level"``.
+    action_levels : dict of str to list
+        Levels of each categorical action, in the order of their columns.
+    time : ndarray (sequence, time) or None
+        The caller's time stamps; NaN or NaT at padding.
+    step : number, Timedelta or None
+        The regular difference of time stamps; in months for stamps that are months apart.
+    """
+
+    x: np.ndarray
+    mask: np.ndarray | None
+    present: np.ndarray | None
+    linked: np.ndarray | None
+    actions: np.ndarray | None
+    centre: np.ndarray
+    scale: np.ndarray
+    action_centre: np.ndarray
+    action_scale: np.ndarray
+    feature_names: list[str]
+    action_names: list[str]
+    sequence_names: list[str]
+    action_levels: dict[str, list]
+    time: np.ndarray | None = None
+    step: Any = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Frames of each sequence."""
+        return np.full(len(self), self.x.shape[1]) if self.present is None else self.present.sum(1)
+
+    @property
+    def n_frames(self) -> int:
+        """Frames of all sequences together."""
+        return int(self.lengths.sum())
+
+    @property
+    def action_columns(self) -> list[str]:
+        """Names of the actions as the caller gave them: one for all levels of a categorical action."""
+        owner = {_level_name(column, v): column for column, vs in self.action_levels.items() for v in vs}
+        return list(dict.fromkeys(owner.get(name, name) for name in self.action_names))
+
+    def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> SequenceBatch:
+        """All sequences as tensors."""
+
+        def tensor(array: np.ndarray | None) -> Any:
+            kind = dtype if array is not None and array.dtype != bool else None
+            return None if array is None else torch.as_tensor(array, dtype=kind, device=device)
+
+        return SequenceBatch(
+            x=tensor(self.x),
+            mask=tensor(self.mask),
+            present=tensor(self.present),
+            linked=tensor(self.linked),
+            actions=tensor(self.actions),
+            total=len(self),
+        )
+
+    def rows(self, index: Any) -> Sequences:
+        """The sequences with these indices only."""
+        index = np.arange(len(self))[index]
+        names = [self.sequence_names[i] for i in index]
+        time = None if self.time is None else self.time[index]
+        return replace(self, sequence_names=names, time=time, **_pick(self, index))
+
+
+def as_sequences(
+    X: Any,
+    *,
+    actions: Any = None,
+    id: Any = None,
+    time: Any = None,
+    step: Any = None,
+    standardise: bool = True,
+    lag: int = 1,
+    feature_names: list[str] | None = None,
+    action_names: list[str] | None = None,
+    like: Sequences | None = None,
+) -> Sequences:
+    """Check a caller's sequences and bring them to model units.
+
+    Features and numeric actions are z-scored over the cells that were seen. An action of labels (category,
+    text, bool or object) becomes one column per level, z-scored too.
+
+    Parameters
+    ----------
+    X : array_like (sequence, time, feature) or (time, feature), list of (time, feature), or DataFrame
+        A list may hold sequences of different lengths. A DataFrame has one row per frame. NaN marks a missing
+        cell; a frame of nothing but NaN is a missing frame and keeps its place in time.
+    actions : array_like (sequence, time, action) or (sequence, time), list of such, or list of column names
+        ``actions[:, t]`` leads to frame t. NaN or None is a missing action. For a DataFrame: its columns.
+    id : label, optional
+        Column (or index level) of a DataFrame that says which sequence a row belongs to.
+    time : label, optional
+        Column (or index level) of a DataFrame to sort by: numbers, datetimes or periods.
+    step : number or time difference, optional
+        Time from one frame to the next, by default the most common difference. A larger difference is a gap;
+        one that is not a multiple of it is an error. Datetimes that all lie whole months apart are counted in
+        months.
+    standardise : bool
+        False leaves features and actions as they are.
+    lag : int
+        Frames of the past that a frame may depend on: a gap unlinks that many frames after it.
+    feature_names : list of str, optional
+        Names for an array; for a DataFrame the columns to use, by default all others.
+    action_names : list of str, optional
+        Names for an array of actions.
+    like : Sequences, optional
+        Use these sequences' features, levels, step, centres and scales (new sequences for a fitted model).
+        They may then be few and short.
+
+    Returns
+    -------
+    Sequences
+
+    Raises
+    ------
+    ValueError, TypeError
+        Names the argument, what was seen, what is wanted and the mend.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"day": [1, 2, 3, 6, 7], "do": list("aabbb"), "u": [1.0, 2, 3, 4, 5]})
+    >>> table = pd.concat([table.assign(who=who) for who in ("Ann", "Bo", "Cy")])
+    >>> data = as_sequences(table, id="who", time="day", actions=["do"])
+    >>> data.x.shape, data.action_names, data.linked[0]
+    ((3, 5, 1), ['do=a', 'do=b'], array([ True,  True,  True, False,  True]))
+    """
+    if not isinstance(lag, int | np.integer) or lag < 0:
+        raise ValueError(f"lag={lag!r}: wanted a whole number of frames, at least 0")
+    if actions is None and lag == 0:
+        raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
+    if like is not None and (actions is None) != (like.actions is None):
+        had = "without actions" if like.actions is None else f"with actions {like.action_columns}"
+        raise ValueError(f"actions: the model was fitted {had}; give new sequences likewise")
+    if isinstance(X, pd.DataFrame):
+        frames = _from_table(X, actions, id, time, step, feature_names, action_names, like)
+    else:
+        given = [n for n, v in {"id": id, "time": time, "step": step}.items() if v is not None]
+        if given:
+            raise ValueError(f"{given[0]}: is for a DataFrame, X is {type(X).__name__}; leave it out")
+        frames = read_arrays(X, actions, feature_names, action_names)
+        if like is not None and frames.actions is not None and action_names is None:
+            if len(frames.actions) == len(like.action_columns):  # an array has no names: by position
+                named = dict(zip(like.action_columns, frames.actions.values(), strict=True))
+                frames = frames._replace(actions=named)
+    x, names = _features(frames, like)
+    present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
+    encoded = None if frames.actions is None else _encode(frames, like)
+    linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)
+    if like is None:
+        _check_enough(frames, x, linked, lag)
+
+    centre, scale = _scales(x, names, "X: column", standardise) if like is None else (like.centre, like.scale)
+    action_centre, action_scale = np.zeros(0), np.zeros(0)
+    values, action_columns, levels = encoded or (None, [], {})
+    if like is not None:
+        action_centre, action_scale = like.action_centre, like.action_scale
+    elif values is not None:
+        action_centre, action_scale = _scales(values, action_columns, "actions: column", standardise)
+    seen = _fold(~np.isnan(x), present, False)
+    return Sequences(
+        x=_fold(np.nan_to_num((x - centre) / scale), present, 0.0),
+        mask=None if seen.all() else seen,
+        present=None if present.all() else present,
+        linked=None if linked.all() else linked,
+        actions=None
+        if values is None
+        else _fold(np.nan_to_num((values - action_centre) / action_scale), present, 0.0),
+        centre=centre,
+        scale=scale,
+        action_centre=action_centre,
+        action_scale=action_scale,
+        feature_names=names,
+        action_names=action_columns,
+        sequence_names=frames.sequence_names,
+        action_levels=levels,
+        time=None if frames.time is None else _fold_time(frames.time, present),
+        step=frames.step,
+    )
+
+
+def _pick(of: SequenceBatch | Sequences, index: Any) -> dict[str, Any]:
+    arrays = {name: getattr(of, name) for name in ("x", "mask", "present", "linked", "actions")}
+    return {name: None if array is None else array[index] for name, array in arrays.items()}
+
+
+def _fold(flat: np.ndarray, present: np.ndarray, fill: Any) -> np.ndarray:
+    """Frames one after the other as (sequence, time, ...), padded at the end."""
+    folded = np.full((*present.shape, *flat.shape[1:]), fill, dtype=flat.dtype)
+    folded[present] = flat
+    return folded
+
+
+def _fold_time(stamps: np.ndarray, present: np.ndarray) -> np.ndarray:
+    if stamps.dtype.kind in "iu":
+        stamps = stamps if present.all() else stamps.astype(float)
+        return _fold(stamps, present, 0 if present.all() else np.nan)
+    return _fold(
+        stamps, present, np.nan if stamps.dtype.kind == "f" else pd.NaT if stamps.dtype == object else "NaT"
+    )
+
+
+def _links(present: np.ndarray, broken: np.ndarray, actions: np.ndarray | None, lag: int) -> np.ndarray:
+    gap = _fold(broken, present, False)
+    linked = present.copy()
+    for later in range(min(lag, present.shape[1])):
+        linked[:, later:] &= ~gap[:, : present.shape[1] - later]
+    if actions is not None:
+        linked &= _fold(~np.isnan(actions).any(1), present, False)
+    return linked
+
+
+def _from_table(
+    X: Any,
+    actions: Any,
+    id: Any,
+    time: Any,
+    step: Any,
+    feature_names: list[str] | None,
+    action_names: list[str] | None,
+    like: Sequences | None,
+) -> Frames:
+    if isinstance(actions, str):
+        actions = [actions]
+    if actions is not None and (not isinstance(actions, list | tuple | pd.Index) or not len(actions)):
+        raise ValueError(
+            f"actions: is {type(actions).__name__} {np.shape(actions)}, X is a DataFrame; "
+            "give a list of its columns"
+        )
+    if action_names is not None:
+        raise ValueError("action_names: is for arrays, X is a DataFrame; rename its columns")
+    if like is not None:
+        feature_names = like.feature_names if feature_names is None else feature_names
+        step = like.step if step is None and time is not None else step
+    return read_long(X, id, time, step, None if actions is None else list(actions), feature_names)
+
+
+def _features(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str]]:
+    x, width = frames.x, frames.x.shape[1]
+    if like is not None:
+        known: Any = like
+        x, names = x[:, _match_features(width, frames.feature_names, known)], like.feature_names
+    else:
+        names = frames.feature_names or [f"x{j + 1}" for j in range(width)]
+    if len(names) != width:
+        raise ValueError(
+            f"feature_names: has {len(names)} names, X has {width} features; give one per feature"
+        )
+    _check_unique(names, "feature_names")
+    _check_finite(x, names, frames, "X")
+    return x, names
+
+
+def _encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str], dict[str, list]]:
+    """Actions as numbers, NaN where missing, the names of the columns, and the levels of those of labels."""
+    columns: dict[str, np.ndarray] = {}
+    levels: dict[str, list] = {}
+    given = frames.actions or {}
+    if like is not None and set(given) != set(like.action_columns):
+        raise ValueError(
+            f"actions: are {list(given)}, the model was fitted to {like.action_columns}; give the same"
+        )
+    for name, values in given.items():
+        kind = values.dtype
+        is_number = kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind)
+        if is_number if like is None else name not in like.action_levels:
+            if not is_number:
+                raise TypeError(f"actions: column {name!r} holds {kind}, the model was fitted to numbers")
+            columns[name] = values.to_numpy(dtype=float, na_value=np.nan)
+            continue
+        if kinds.is_datetime64_any_dtype(kind) or kinds.is_timedelta64_dtype(kind):
+            raise TypeError(f"actions: column {name!r} holds {kind}; wanted numbers or labels, so convert it")
+        if like is None:
+            found = pd.Categorical(values).remove_unused_categories()
+            if len(found.categories) < 2:
+                raise ValueError(
+                    f"actions: column {name!r} has {len(found.categories)} level(s) "
+                    f"{list(found.categories)}; wanted at least 2 to tell their effects apart, so drop it"
+                )
+            levels[name] = found.categories.tolist()
+        else:
+            levels[name] = like.action_levels[name]
+            new = values[values.notna() & ~values.isin(levels[name])]
+            if len(new):
+                raise ValueError(
+                    f"actions: column {name!r} has level {new.iloc[0]!r} ({new.nunique()} such level(s)), "
+                    f"which the model was not fitted to; it knows {levels[name][:8]}; "
+                    "leave those sequences out, or fit again with them"
+                )
+            found = pd.Categorical(values, categories=levels[name])
+        codes = np.asarray(found.codes)
+        for j, level in enumerate(levels[name]):
+            columns[_level_name(name, level)] = np.where(codes < 0, np.nan, codes == j)
+    names = list(columns) if like is None else like.action_names
+    _check_finite(np.stack(list(columns.values()), 1), list(columns), frames, "actions")
+    return np.stack([columns[name] for name in names], 1), names, levels
+
+
+def _level_name(column: str, level: Any) -> str:
+    return f"{column}={level}"
+
+
+def _scales(
+    values: np.ndarray, names: list[str], what: str, standardise: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    empty = np.isnan(values).all(0)
+    if empty.any():
+        raise ValueError(f"{what} {names[int(empty.argmax())]!r} has no observed value; drop it")
+    constant = np.nanmax(values, 0) == np.nanmin(values, 0)
+    if constant.any():
+        j = int(constant.argmax())
+        raise ValueError(
+            f"{what} {names[j]!r} is constant at {np.nanmax(values[:, j]):g}; "
+            "nothing can be learned of it, drop it"
+        )
+    if not standardise:
+        return np.zeros(values.shape[1]), np.ones(values.shape[1])
+    return np.nanmean(values, 0), np.nanstd(values, 0)
+
+
+def _check_unique(names: list[str], argument: str) -> None:
+    repeated = sorted({n for n in names if names.count(n) > 1})
+    if repeated:
+        raise ValueError(
+            f"{argument}: {repeated[0]!r} occurs {names.count(repeated[0])} times; give unique names"
+        )
+
+
+def _check_finite(values: np.ndarray, names: list[str], frames: Frames, argument: str) -> None:
+    infinite = np.isinf(values)
+    if infinite.any():
+        i, j = np.argwhere(infinite)[0]
+        ends = np.cumsum(frames.lengths)
+        s = int(np.searchsorted(ends, i, side="right"))
+        raise ValueError(
+            f"{argument}: column {names[j]!r} has {values[i, j]} in sequence {frames.sequence_names[s]!r}, "
+            f"frame {i - ends[s] + frames.lengths[s]}; wanted finite numbers (use NaN for what is missing)"
+        )
+
+
+def _check_enough(frames: Frames, x: np.ndarray, linked: np.ndarray, lag: int) -> None:
+    lengths, names = frames.lengths, frames.sequence_names
+    if frames.actions is None:
+        if lengths.max() == 1:
+            raise ValueError(
+                "X: T=1, every sequence has one frame, and there are no actions: nothing drives the latents; "
+                "give actions=, longer sequences, or fit a SparseDecoder"
+            )
+        if lengths.min() < lag + 1:
+            raise ValueError(
+                f"X: sequence {names[lengths.argmin()]!r} has {lengths.min()} frame(s) "
+                f"({int((lengths < lag + 1).sum())} such sequence(s)), wanted at least lag+1={lag + 1} "
+                "where only the past drives it; drop it, lower lag, or give actions="
+            )
+        linked = linked[:, lag:]
+    blank = np.add.reduceat(~np.isnan(x).all(1), np.cumsum(lengths) - lengths, dtype=int) == 0
+    if blank.any():
+        raise ValueError(
+            f"X: sequence {names[int(blank.argmax())]!r} has no observed value "
+            f"({int(blank.sum())} such sequence(s)); drop it"
+        )
+    if linked.sum() < _LEAST_STEPS:
+        raise ValueError(
+            f"X: has {int(linked.sum())} linked step(s) in {len(lengths)} sequence(s), wanted at least "
+            f"{_LEAST_STEPS} to learn from; give longer or more sequences, with fewer gaps or missing actions"
+        )

@@ -1,0 +1,629 @@
+"""Every container, unit and link rule of `as_sequences` on tables done by hand, and every complaint."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pyro_sparse.sequences import as_sequences
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(4, 5, 3)) * [1, 10, 100] + [0, 5, -7]
+A = RNG.uniform(-2, 2, size=(4, 5, 2))
+LABELS = np.array([list("uvwuv"), list("wwuvu"), list("uuuuv"), list("vvwuw")])
+NAN = np.nan
+
+
+def long(x=X, actions=None, labels=None, times=None):
+    """One row per frame, shuffled."""
+    rows = []
+    for s in range(len(x)):
+        for t in range(len(x[s])):
+            row = {"id": f"s{s}", "t": t if times is None else times[s][t]}
+            row |= {f"x{j + 1}": v for j, v in enumerate(x[s][t])}
+            row |= {} if actions is None else {f"a{j + 1}": v for j, v in enumerate(actions[s][t])}
+            row |= {} if labels is None else {"label": labels[s][t]}
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    mixed = table.iloc[RNG.permutation(len(table))]
+    return pd.concat(
+        [table.groupby("id").head(1), mixed[~mixed.index.isin(table.groupby("id").head(1).index)]]
+    )
+
+
+def timed(times, **options):
+    """Frames of one feature at these times (of one sequence, or of each id)."""
+    times = times if isinstance(times, dict) else {"a": times}
+    table = pd.concat([pd.DataFrame({"id": k, "t": v}) for k, v in times.items()], ignore_index=True)
+    table["x"] = np.arange(len(table)) % 7
+    return as_sequences(table, id="id", time="t", **options)
+
+
+def message(text):
+    return re.escape(text)
+
+
+# ---- containers
+
+
+def same(one, other):
+    for name in (
+        "x",
+        "mask",
+        "present",
+        "linked",
+        "actions",
+        "centre",
+        "scale",
+        "action_centre",
+        "action_scale",
+    ):
+        a, b = getattr(one, name), getattr(other, name)
+        assert (a is None) == (b is None), name
+        if a is not None:
+            np.testing.assert_allclose(a, b, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        X.tolist(),
+        list(X),
+        tuple(X),
+        torch.as_tensor(X).requires_grad_(),
+        list(torch.as_tensor(X)),
+        [pd.DataFrame(x) for x in X],
+    ],
+    ids=["nested list", "list", "tuple", "tensor", "list of tensors", "list of frames"],
+)
+def test_containers_hold_the_same_numbers(made):
+    same(as_sequences(made), as_sequences(X))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [A.tolist(), list(A), torch.as_tensor(A), [pd.DataFrame(a) for a in A]],
+    ids=["nested list", "list", "tensor", "list of frames"],
+)
+def test_containers_of_actions_hold_the_same_numbers(made):
+    same(as_sequences(X, actions=made), as_sequences(X, actions=A))
+
+
+def test_a_matrix_is_one_sequence():
+    x, a = X.reshape(20, 3), A.reshape(20, 2)
+    same(as_sequences(x, actions=a), as_sequences(x[None], actions=a[None]))
+    same(as_sequences(x, actions=a[:, 0]), as_sequences(x[None], actions=a[None, :, :1]))
+    same(as_sequences(x.tolist(), actions=a.tolist()), as_sequences([x], actions=[a]))
+    assert as_sequences(x).sequence_names == ["0"]
+
+
+def test_array_and_long_table_give_the_same_tensors():
+    x, a, labels = X.copy(), A.copy(), LABELS.astype(object)
+    x[1, 2], x[0, 0, 1], a[2, 3, 1], labels[3, 0] = NAN, NAN, NAN, None
+    short = [5, 3, 4, 5]
+    ragged = [v[:n] for v, n in zip(x, short, strict=True)]
+    for xs, n in ((x, [5] * 4), (ragged, short)):
+        both = [
+            pd.DataFrame({"a1": a[s, :m, 0], "a2": a[s, :m, 1], "label": labels[s, :m]})
+            for s, m in enumerate(n)
+        ]
+        ours = as_sequences(xs, actions=both, action_names=["a1", "a2", "label"])
+        table = long(xs, a, labels)
+        read = as_sequences(table, id="id", time="t", actions=["a1", "a2", "label"])
+        same(ours, read)
+        assert ours.feature_names == read.feature_names == ["x1", "x2", "x3"]
+        assert ours.action_names == read.action_names == ["a1", "a2", "label=u", "label=v", "label=w"]
+        assert read.sequence_names == ["s0", "s1", "s2", "s3"]
+        one, other = ours.batch(dtype=torch.float64), read.batch(dtype=torch.float64)
+        torch.testing.assert_close(one.x, other.x)
+        torch.testing.assert_close(one.actions, other.actions)
+        assert torch.equal(one.linked, other.linked) and torch.equal(one.mask, other.mask)
+        # and back: what the caller gave
+        back = np.where(ours.mask, ours.x * ours.scale + ours.centre, NAN)
+        for s, v in enumerate(xs):
+            np.testing.assert_allclose(back[s, : len(v)], v)
+
+
+def test_id_and_time_may_be_index_levels():
+    table = long(actions=A)
+    same(
+        as_sequences(table.set_index(["id", "t"]), id="id", time="t", actions=["a2"], feature_names=["x1"]),
+        as_sequences(table, id="id", time="t", actions="a2", feature_names=["x1"]),
+    )
+
+
+def test_columns_without_id_or_time():
+    table = pd.DataFrame(X.reshape(20, 3))
+    same(as_sequences(table), as_sequences(X.reshape(1, 20, 3)))
+    assert as_sequences(table).feature_names == ["0", "1", "2"]
+    table["who"] = np.tile([1, 0], 10)  # interleaved, in order of appearance
+    got = as_sequences(table, id="who")
+    same(got, as_sequences(np.stack([X.reshape(20, 3)[::2], X.reshape(20, 3)[1::2]])))
+    assert got.sequence_names == ["1", "0"] and got.time is None and got.step is None
+
+
+def test_nullable_and_boolean_features():
+    table = pd.DataFrame(
+        {"i": pd.array([1, None, 3, 4] * 3, dtype="Int64"), "b": [True, False, False, True] * 3}
+    )
+    got = as_sequences(table, standardise=False)
+    np.testing.assert_array_equal(got.x[0, :4], [[1, 1], [0, 0], [3, 0], [4, 1]])
+    np.testing.assert_array_equal(got.mask[0, :3], [[1, 1], [0, 1], [1, 1]])
+
+
+# ---- units
+
+
+def test_standardisation_by_hand():
+    """Two sequences, one ended early and one cell missing: seen cells are 1, 2, 3, 6 and 0, 2, 4, 4, 5."""
+    first, second = [[1.0, 0], [2, 2], [NAN, 4]], [[3.0, 4], [6, 5]]
+    got = as_sequences([first, second] * 5)
+    np.testing.assert_allclose(got.centre, [3, 3])
+    np.testing.assert_allclose(got.scale, [np.sqrt((4 + 1 + 0 + 9) / 4), np.sqrt((9 + 1 + 1 + 1 + 4) / 5)])
+    s = got.scale
+    np.testing.assert_allclose(got.x[0], [[-2 / s[0], -3 / s[1]], [-1 / s[0], -1 / s[1]], [0, 1 / s[1]]])
+    np.testing.assert_allclose(got.x[1], [[0, 1 / s[1]], [3 / s[0], 2 / s[1]], [0, 0]])
+    np.testing.assert_array_equal(got.mask[:2], [[[1, 1], [1, 1], [0, 1]], [[1, 1], [1, 1], [0, 0]]])
+    np.testing.assert_array_equal(got.present[:2], [[1, 1, 1], [1, 1, 0]])
+    np.testing.assert_array_equal(got.linked, got.present)
+    assert got.lengths.tolist() == [3, 2] * 5 and got.n_frames == 25 and len(got) == 10
+
+
+def test_actions_by_hand():
+    """Numbers 0, 2, 4 (one missing) have mean 2; labels b, a, b have shares 1/3 and 2/3."""
+    x = RNG.normal(size=(4, 4, 1))
+    number = np.tile([[0.0], [2], [NAN], [4]], (4, 1, 1))
+    got = as_sequences(x, actions=number, action_names=["dose"])
+    s = np.sqrt(8 / 3)
+    np.testing.assert_allclose(got.actions[0, :, 0], [-2 / s, 0, 0, 2 / s], atol=1e-12)
+    np.testing.assert_array_equal(got.linked, [[True, True, False, True]] * 4)
+    assert got.mask is None and got.present is None and got.action_names == ["dose"]
+    assert got.action_levels == {} and got.action_centre == [2]
+
+    label = np.array([["b", "a", None, "b"]] * 4, dtype=object)
+    got = as_sequences(x, actions=label, action_names=["do"])
+    assert got.action_names == ["do=a", "do=b"] and got.action_levels == {"do": ["a", "b"]}
+    np.testing.assert_allclose(got.action_centre, [1 / 3, 2 / 3])
+    np.testing.assert_allclose(got.action_scale, [np.sqrt(2) / 3] * 2)
+    r = np.sqrt(2)
+    np.testing.assert_allclose(got.actions[0], [[-1 / r, 1 / r], [r, -r], [0, 0], [-1 / r, 1 / r]])
+    np.testing.assert_array_equal(got.linked, [[True, True, False, True]] * 4)
+    assert as_sequences(x, actions=label, standardise=False).actions[0].tolist() == [
+        [0, 1],
+        [1, 0],
+        [0, 0],
+        [0, 1],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "levels"),
+    [
+        (pd.Categorical(list("cacb") * 3, categories=list("zcba")), ["c", "b", "a"]),
+        (pd.Categorical([3, 1, 3, None] * 3), [1, 3]),
+        ([True, False, False, True] * 3, [False, True]),
+        (pd.array([True, None, False, True] * 3, dtype="boolean"), [False, True]),
+        (pd.array(["q", None, "p", "p"] * 3, dtype="string"), ["p", "q"]),
+        (["None", None, "p", NAN] * 3, ["None", "p"]),
+    ],
+    ids=["category", "numbers as category", "bool", "nullable bool", "string", "object"],
+)
+def test_what_is_a_label(values, levels):
+    table = pd.DataFrame({"x": RNG.normal(size=12), "do": values})
+    table = pd.concat([table] * 2, ignore_index=True)
+    got = as_sequences(table, actions=["do"], standardise=False)
+    assert got.action_levels == {"do": levels} and got.action_columns == ["do"]
+    known = ~table["do"].isna().to_numpy()
+    assert (got.linked is None) == known.all()
+    for j, level in enumerate(levels):
+        want = [bool(k) and v == level for k, v in zip(known, table["do"], strict=True)]
+        np.testing.assert_array_equal(got.actions[0, :, j], want)
+
+
+def test_labels_of_an_array():
+    text = LABELS.astype("U3")
+    text[0, 0] = "nan"  # what numpy makes of NaN in an array of text
+    got = as_sequences(X, actions=text)
+    assert got.action_names == ["a1=u", "a1=v", "a1=w"]
+    np.testing.assert_array_equal(np.argwhere(~got.linked), [[0, 0]])
+    same(got, as_sequences(X, actions=[[[None if v == "nan" else str(v)] for v in row] for row in text]))
+    same(as_sequences(X, actions=[pd.Categorical(row) for row in LABELS]), as_sequences(X, actions=LABELS))
+    same(as_sequences(X, actions=[pd.Series(row) for row in LABELS]), as_sequences(X, actions=LABELS))
+
+
+# ---- links
+
+
+def rule(lengths, gaps, known, lag):
+    """Frame by frame what `linked` says, from the definition."""
+    want = np.zeros((len(lengths), max(lengths)), dtype=bool)
+    for s, n in enumerate(lengths):
+        for t in range(n):
+            last = range(max(1, t - lag + 1), t + 1)
+            want[s, t] = known[s][t] and not any((s, u) in gaps for u in last)
+    return want
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2, 3, 9])
+def test_links_follow_the_definition(lag):
+    times = [[0, 1, 2, 5, 6, 7, 8, 9, 10, 12], [3, 4, 5, 6, 7, 8], [1, 4, 5, 6, 7, 8, 9, 10, 11, 12]] * 2
+    gaps = {(s, t) for s, row in enumerate(times) for t in range(1, len(row)) if row[t] - row[t - 1] > 1}
+    x = [RNG.normal(size=(len(row), 2)) for row in times]
+    actions = [RNG.normal(size=(len(row), 1)) for row in times]
+    actions[1][2] = actions[0][0] = actions[2][9] = NAN
+    got = as_sequences(long(x, actions, times=times), id="id", time="t", actions=["a1"], lag=lag)
+    known = [~np.isnan(a[:, 0]) for a in actions]
+    np.testing.assert_array_equal(got.linked, rule([len(t) for t in times], gaps, known, lag))
+    assert got.step == 1 and isinstance(got.step, int)
+    np.testing.assert_array_equal(got.time[0], times[0])
+    np.testing.assert_array_equal(got.time[1], [*times[1], NAN, NAN, NAN, NAN])
+
+
+def test_links_by_hand():
+    got = timed({"a": [0, 1, 2, 4, 5, 6, 7, 8, 9, 10], "b": [5, 6, 7]})
+    np.testing.assert_array_equal(got.linked, [[1, 1, 1, 0, 1, 1, 1, 1, 1, 1], [1] * 3 + [0] * 7])
+    got = timed({"a": [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14], "b": [5, 6, 7]}, lag=2)
+    np.testing.assert_array_equal(got.linked, [[1, 1, 1, 0, 0] + [1] * 9, [1] * 3 + [0] * 11])
+
+
+def test_a_missing_frame_keeps_its_place():
+    x = X.copy()
+    x[0, 2] = NAN
+    got = as_sequences(x)
+    assert got.present is None and got.linked is None
+    assert not got.mask[0, 2].any() and got.mask.sum() == x.size - 3 and not got.x[0, 2].any()
+
+
+MONTHS = ["2020-01-31", "2020-02-29", "2020-03-31", "2020-06-30", "2020-07-31", "2020-08-31", "2020-09-30"]
+LATER = ["2020-10-31", "2020-11-30", "2020-12-31", "2021-01-31", "2021-02-28", "2021-03-31", "2021-04-30"]
+
+
+@pytest.mark.parametrize(
+    ("times", "gaps", "step"),
+    [
+        (np.r_[0:3, 5:15] * 0.1, [3], pytest.approx(0.1)),
+        (np.r_[0:3, 5:15] * 10, [3], 10),
+        (pd.array(np.r_[0:3, 5:15], dtype="Int64"), [3], 1),
+        (pd.to_datetime(MONTHS + LATER), [3], 1),
+        (pd.date_range("1990-01-01", periods=14, freq="QS").delete(4), [4], 3),
+        (pd.date_range("1990-01-15", periods=14, freq="MS") + pd.Timedelta("14D"), [], 1),
+        (pd.date_range("2001", periods=14, freq="YS").delete([3]), [3], 12),
+        (pd.date_range("2020-02-20", periods=16, freq="D").delete(9), [9], pd.Timedelta("1D")),
+        (pd.date_range("2020-03-27", periods=16, freq="D", tz="Europe/Paris"), [], pd.Timedelta("1D")),
+        (pd.date_range("2020-03-28 20:00", periods=16, freq="h", tz="Europe/Paris"), [], pd.Timedelta("1h")),
+        (pd.date_range("2020-10-24 20:00", periods=16, freq="h", tz="Europe/Paris"), [], pd.Timedelta("1h")),
+        (pd.period_range("1959Q1", periods=14, freq="Q").delete(5), [5], 1),
+        (pd.period_range("2020-01", periods=14, freq="M").astype(object), [], 1),
+        (pd.to_timedelta(np.r_[0:4, 6:14], unit="s"), [4], pd.Timedelta("1s")),
+    ],
+    ids=[
+        "floats", "integers", "nullable", "ends of months", "quarters", "mid-months", "years", "days",
+        "days across a clock change", "hours in spring", "hours in autumn", "periods", "objects",
+        "timedeltas",
+    ],
+)  # fmt: skip
+def test_time_stamps_of_every_kind(times, gaps, step):
+    got = timed(times)
+    linked = np.ones(len(times), dtype=bool)
+    linked[gaps] = False
+    np.testing.assert_array_equal(np.ones_like(linked) if got.linked is None else got.linked[0], linked)
+    assert got.step == step
+    assert list(got.time[0]) == list(times if times.dtype == object else pd.Series(times).to_numpy())
+
+
+def test_the_step_can_be_given():
+    """Steps of 2 are the most common; then come a step of 3 and ten of 1."""
+    times = np.r_[0:26:2, 27:38]
+    with pytest.raises(ValueError, match=message("from 24 to 27, 1.5 steps of 2 (11 such pair(s))")):
+        timed(times)
+    got = timed(times, step=1)
+    assert got.step == 1 and np.flatnonzero(got.linked[0]).tolist() == [0, *range(14, 24)]
+
+
+def test_given_steps_of_calendars():
+    quarters = pd.date_range("1990-01-01", periods=14, freq="QS")
+    assert timed(quarters, step=3).linked is None
+    days = pd.date_range("2020-01-01", periods=28, freq="D")
+    for step in ("1D", pd.Timedelta("24h"), np.timedelta64(1, "D")):
+        assert timed(days, step=step).linked is None and timed(days, step=step).step == pd.Timedelta("1D")
+    mondays = pd.date_range("2020-01-06", periods=14, freq="7D")
+    assert timed(mondays).linked is None and timed(mondays).step == pd.Timedelta("7D")
+
+
+def test_padding_of_time():
+    got = timed({"a": pd.date_range("2020-01-01", periods=12), "b": pd.date_range("2020-01-01", periods=2)})
+    assert pd.isna(got.time[1, 2:]).all() and got.time[1, 1] == np.datetime64("2020-01-02")
+    got = timed(
+        {
+            "a": pd.period_range("2020-01", periods=12, freq="M"),
+            "b": pd.period_range("2020-01", periods=2, freq="M"),
+        }
+    )
+    assert pd.isna(got.time[1, 2:]).all() and got.time[1, 1] == pd.Period("2020-02", "M")
+
+
+# ---- tensors and rows
+
+
+def test_tensors():
+    whole = as_sequences(X, actions=A).batch()
+    assert whole.x.dtype == whole.actions.dtype == torch.float32
+    assert whole.mask is None and whole.present is None and whole.linked is None
+    assert whole.total == len(whole) == 4
+    assert as_sequences(X).batch().actions is None
+    ragged = as_sequences([x[:n] for x, n in zip(X, [5, 2, 5, 4], strict=True)]).batch(dtype=torch.float64)
+    assert ragged.x.dtype == torch.float64
+    assert ragged.mask.dtype == ragged.present.dtype == ragged.linked.dtype == torch.bool
+    assert ragged.mask.shape == (4, 5, 3) and ragged.present.sum(1).tolist() == [5, 2, 5, 4]
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["ragged", "full"])
+def test_rows(full):
+    x, a = X.copy(), A.copy()
+    lengths = [5, 5, 5, 5] if full else [5, 2, 4, 5]
+    if not full:
+        x[0, 1, 2] = a[3, 2, 0] = NAN
+    times = [np.arange(5) + 10 * s for s in range(4)]
+    table = long([v[:n] for v, n in zip(x, lengths, strict=True)], a, times=times)
+    data = as_sequences(table, id="id", time="t", actions=["a1", "a2"])
+    batch = data.batch()
+    part, mini = data.rows([3, 1]), batch.rows(torch.tensor([3, 1]))
+    assert len(part) == len(mini) == 2 and mini.total == 4 and mini.whole().total == 2
+    assert part.sequence_names == ["s3", "s1"]
+    assert part.time[0, 0] == 30 and part.time[1, 1] == 11
+    for name in ("x", "mask", "present", "linked", "actions"):
+        everything, ours, tensor = getattr(data, name), getattr(part, name), getattr(mini, name)
+        if everything is None:
+            assert ours is None and tensor is None
+            continue
+        np.testing.assert_array_equal(ours, np.stack([everything[3], everything[1]]))
+        np.testing.assert_allclose(tensor, ours, rtol=1e-6)
+    same(data.rows(np.array([False, True, False, True])), data.rows([1, 3]))
+    assert part.lengths.tolist() == [lengths[3], lengths[1]]
+
+
+# ---- new data for a fit
+
+
+def test_like_keeps_units_levels_and_step():
+    fit = as_sequences(
+        long(X, A, LABELS), id="id", time="t", actions=["a1", "label"], feature_names=["x1", "x3"]
+    )
+    new = long(X[:1, :2] + 1, A[:1], LABELS[:1])[["label", "x3", "t", "a1", "x2", "x1"]]
+    got = as_sequences(new, time="t", actions=["label", "a1"], like=fit)
+    assert got.feature_names == ["x1", "x3"] and got.action_names == fit.action_names
+    assert got.action_levels == fit.action_levels and got.step == 1
+    np.testing.assert_allclose(got.x[0] * fit.scale + fit.centre, X[0, :2][:, [0, 2]] + 1)
+    np.testing.assert_allclose(got.actions[0], fit.actions[0, :2])
+
+
+def test_like_for_arrays_goes_by_position():
+    given = [pd.DataFrame({"n": a[:, 0], "w": w}) for a, w in zip(A, LABELS, strict=True)]
+    fit = as_sequences(X, actions=given, feature_names=["p", "q", "r"], action_names=["dose", "do"])
+    actions = [pd.DataFrame({"n": [0.5, NAN], "w": ["w", "u"]})]
+    got = as_sequences(X[:1, :2], actions=actions, like=fit)
+    assert got.feature_names == ["p", "q", "r"] and got.action_names == ["dose", "do=u", "do=v", "do=w"]
+    np.testing.assert_allclose(got.x, fit.x[:1, :2])
+    raw = got.actions[0] * fit.action_scale + fit.action_centre
+    np.testing.assert_allclose(raw[0], [0.5, 0, 0, 1], atol=1e-12)
+    np.testing.assert_allclose(raw[1, 1:], [1, 0, 0], atol=1e-12)
+    assert got.linked.tolist() == [[True, False]] and got.actions[0, 1, 0] == 0
+
+
+def test_like_uses_the_step_of_the_fit():
+    fit = timed(pd.date_range("2020-01-01", periods=12))
+    new = pd.DataFrame({"t": pd.to_datetime(["2021-05-01", "2021-05-03", "2021-05-05"]), "x": [1.0, 2, 3]})
+    assert as_sequences(new, time="t", like=fit).linked.tolist() == [[True, False, False]]
+    monthly = timed(pd.to_datetime(MONTHS + LATER))
+    new["t"] = pd.to_datetime(["2022-01-31", "2022-03-31", "2022-04-30"])
+    assert as_sequences(new, time="t", like=monthly).linked.tolist() == [[True, False, True]]
+
+
+def test_new_sequences_may_be_short():
+    fit = as_sequences(X)
+    assert as_sequences(X[:1, :1], like=fit).x.shape == (1, 1, 3)
+
+
+# ---- complaints
+
+
+def table(**columns):
+    base = {"who": ["a"] * 8 + ["b"] * 8, "t": [*range(8)] * 2, "x": np.arange(16.0), "do": list("ab") * 8}
+    return pd.DataFrame(base | columns)
+
+
+def at(values, i, value):
+    values = list(values)
+    values[i] = value
+    return values
+
+
+DAYS = pd.date_range("2020-01-01", periods=16)
+READ = {"id": "who", "time": "t", "actions": ["do"]}
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "kind", "text"),
+    [
+        (table(t=at(np.arange(16.0), 3, NAN)), READ, ValueError,
+         "time: column 't' is missing in row 3 (1 such row(s))"),
+        (table(t=at(DAYS, 5, pd.NaT)), READ, ValueError, "time: column 't' is missing in row 5"),
+        (table(t=at(np.arange(16.0), 2, np.inf)), READ, ValueError, "time: column 't' is inf in row 2"),
+        (table(t=at([*range(8)] * 2, 9, 5)), READ, ValueError,
+         "time: sequence 'b' has two rows at 5 (1 such pair(s))"),
+        (table(), {"time": "t", "feature_names": ["x"]}, ValueError,
+         "time: sequence '0' has two rows at 0 (8 such"),
+        (table(t=[str(d) for d in DAYS]), READ, TypeError,
+         "time: column 't' holds object; wanted numbers, datetimes"),
+        (table(t=[True, False] * 8), READ, TypeError, "time: column 't' holds bool"),
+        (table(t=at(np.arange(16.0), 3, 3.5)), READ, ValueError,
+         "time: sequence 'a' goes from 2.0 to 3.5, 1.5 steps of 1 (2 such pair(s)); wanted whole steps"),
+        (table(t=at(DAYS, 15, DAYS[15] + pd.Timedelta("6h"))), READ, ValueError,
+         "1.25 steps of 1 days 00:00:00"),
+        (table(t=pd.date_range("2020", periods=16, freq="MS")), READ | {"step": 2}, ValueError,
+         "0.5 steps of 2 month(s)"),
+        (table(t=DAYS), READ | {"step": 1}, ValueError, "step=1: a number counts months"),
+        (table(t=DAYS), READ | {"step": "fortnight"}, ValueError, "step='fortnight':"),
+        (table(), READ | {"step": "1D"}, ValueError,
+         "step='1 days 00:00:00': time holds int64; wanted a number"),
+        (table(), READ | {"step": 0}, ValueError, "step=0: wanted more than 0"),
+        (table(), READ | {"step": -1}, ValueError, "step=-1: wanted more than 0"),
+        (table(), {"actions": ["do"], "id": "who", "step": 1}, ValueError, "step=1: there is no time column"),
+        (table(who=at(["a"] * 16, 4, None)), READ, ValueError, "id: column 'who' is missing in row 4"),
+        (table(), READ | {"id": "name"}, ValueError,
+         "id: X has no column 'name'; give one of ['who', 't', 'x', 'do']"),
+        (table(), READ | {"time": "when"}, ValueError, "time: X has no column 'when'"),
+        (table(), READ | {"actions": ["do", "done"]}, ValueError, "actions: X has no column 'done'"),
+        (table(), READ | {"feature_names": ["y"]}, ValueError, "feature_names: X has no column 'y'"),
+        (table(), READ | {"feature_names": ["do"]}, ValueError,
+         "feature_names: column 'do' is already in actions; use"),
+        (table(), READ | {"actions": ["do", "do"]}, ValueError, "actions: column 'do' is already in actions"),
+        (table(), READ | {"actions": np.zeros((2, 8, 1))}, ValueError,
+         "actions: is ndarray (2, 8, 1), X is a DataFrame"),
+        (table(), READ | {"actions": []}, ValueError, "actions: is list (0,), X is a DataFrame"),
+        (table(), READ | {"action_names": ["a"]}, ValueError, "action_names: is for arrays"),
+        (table(), {"id": "who", "time": "t"}, TypeError,
+         "X: column 'do' holds object, wanted numbers (1 such column(s)); name it"),
+        (table(z=DAYS), READ, TypeError, "X: column 'z' holds datetime64[ns], wanted numbers"),
+        (table()[["who", "t", "do"]], READ, ValueError, "X: no column is left for features"),
+        (table()[:0].assign(do=0), READ, ValueError, "X: has no rows"),
+        (table().set_axis(["who", "t", "x", "x"], axis=1), {}, ValueError, "X: column 'x' occurs 2 times"),
+        (table(x=at(np.arange(16.0), 11, -np.inf)), READ, ValueError,
+         "X: column 'x' has -inf in sequence 'b', frame 3"),
+        (table(do=at(np.arange(16.0), 1, np.inf)), READ, ValueError,
+         "actions: column 'do' has inf in sequence 'a', frame 1"),
+        (table(do="a"), READ, ValueError, "actions: column 'do' has 1 level(s) ['a']; wanted at least 2"),
+        (table(do=at([None] * 16, 1, "a")), READ, ValueError, "actions: column 'do' has 1 level(s)"),
+        (table(do=3.0), READ, ValueError, "actions: column 'do' is constant at 3"),
+        (table(do=DAYS), READ, TypeError,
+         "actions: column 'do' holds datetime64[ns]; wanted numbers or labels"),
+        (table(x=2.5), READ, ValueError, "X: column 'x' is constant at 2.5"),
+        (table(z=NAN), READ, ValueError, "X: column 'z' has no observed value"),
+        (table(x=[NAN] * 8 + [*range(8)]), READ, ValueError, "X: sequence 'a' has no observed value (1 such"),
+        (table(do=["a", "b", *[None] * 14]), READ, ValueError,
+         "X: has 2 linked step(s) in 2 sequence(s), wanted at least 10"),
+        (table(t=np.r_[0:4, 10:18:2, 30:46:2]), READ | {"step": 1}, ValueError, "X: has 5 linked step(s)"),
+        (table(who=at(["a"] * 16, 6, "c")), {"id": "who", "feature_names": ["x"]}, ValueError,
+         "X: sequence 'c' has 1 frame(s) (1 such sequence(s)), wanted at least lag+1=2"),
+        (table(who=["a"] * 13 + ["c"] * 3), {"id": "who", "feature_names": ["x"], "lag": 3}, ValueError,
+         "X: sequence 'c' has 3 frame(s) (1 such sequence(s)), wanted at least lag+1=4"),
+        (table(who=np.arange(16)), {"id": "who", "feature_names": ["x"]}, ValueError,
+         "X: T=1, every sequence has one frame"),
+    ],
+)  # fmt: skip
+def test_complaints_about_tables(data, options, kind, text):
+    with pytest.raises(kind, match=message(text)):
+        as_sequences(data, **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "kind", "text"),
+    [
+        (X, {"lag": -1}, ValueError, "lag=-1: wanted a whole number"),
+        (X, {"lag": 1.5}, ValueError, "lag=1.5: wanted a whole number"),
+        (X, {"lag": 0}, ValueError, "lag=0: without actions nothing drives the latents"),
+        (X, {"id": "who"}, ValueError, "id: is for a DataFrame, X is ndarray; leave it out"),
+        (X, {"step": 1}, ValueError, "step: is for a DataFrame"),
+        (X[:, :1], {}, ValueError, "X: T=1, every sequence has one frame, and there are no actions"),
+        (X[0, 0], {}, ValueError, "X: ndarray has 1 dimension(s); wanted (sequence, time, feature)"),
+        (X[None], {}, ValueError, "X: ndarray has 4 dimension(s)"),
+        (3.0, {}, ValueError, "X: float has 0 dimension(s)"),
+        ([], {}, ValueError, "X: list has 1 dimension(s)"),
+        (X[:0], {}, ValueError, "X: no sequence"),
+        ([X[0], X[1, :0]], {}, ValueError, "X: sequence '1' has no frames; drop it"),
+        ([X[0], X[1, :, :2]], {}, ValueError, "X[1]: has 2 feature(s) , X[0] has 3"),
+        ([pd.DataFrame(X[0]), pd.DataFrame(X[1]).set_axis(list("abc"), axis=1)], {}, ValueError,
+         "X[1]: has 3 feature(s) ['a', 'b', 'c'], X[0] has 3 ['0', '1', '2']"),
+        ([X[0], [["a", "b", "c"]]], {}, TypeError, "X[1]: cannot be read as numbers"),
+        ([X[0], X[1, :2]], {"lag": 2}, ValueError, "X: sequence '1' has 2 frame(s)"),
+        (np.where(X == X[2, 3, 1], np.inf, X), {}, ValueError,
+         "X: column 'x2' has inf in sequence '2', frame 3"),
+        (np.where(X == X[2, 3, 1], NAN, X)[2:3, :3], {}, ValueError,
+         "X: has 2 linked step(s) in 1 sequence(s)"),
+        (X, {"feature_names": ["a"]}, ValueError, "feature_names: has 1 names, X has 3 features"),
+        (X, {"feature_names": list("aba")}, ValueError, "feature_names: 'a' occurs 2 times"),
+        (X, {"action_names": ["a"]}, ValueError, "action_names: are ['a'] for 0 action(s)"),
+        (X, {"actions": A, "action_names": ["a"]}, ValueError, "action_names: are ['a'] for 2 action(s)"),
+        (X, {"actions": A, "action_names": ["a", "a"]}, ValueError, "action_names: are ['a', 'a'] for 2"),
+        (X, {"actions": A[:3]}, ValueError, "actions: has 3 sequence(s), X has 4; give one per sequence"),
+        (X, {"actions": 3}, ValueError, "actions: has 0 sequence(s), X has 4"),
+        (X, {"actions": A[:, 1:]}, ValueError,
+         "actions: sequence '0' has 4 frame(s), X has 5; give one row per frame"),
+        (list(X), {"actions": [A[0], A[1], A[2, :3], A[3]]}, ValueError,
+         "actions: sequence '2' has 3 frame(s), X has 5"),
+        (list(X), {"actions": [A[0], A[1, :, :1], *A[2:]]}, ValueError,
+         "actions: sequence '1' has 1 action(s)"),
+        (X, {"actions": A[..., :0]}, ValueError, "actions: sequence '0' has 0 action(s)"),
+        (X, {"actions": A[..., None]}, ValueError, "actions: has 3 dimension(s) in one sequence"),
+        (X[0], {"actions": 1.0}, ValueError, "actions: has 0 dimension(s) in one sequence"),
+        (X, {"actions": np.where(A == A[1, 2, 0], np.inf, A)}, ValueError,
+         "actions: column 'a1' has inf in sequence '1', frame 2"),
+        (X, {"actions": A * [0, 1]}, ValueError, "actions: column 'a1' is constant at 0"),
+        (X * [1, 0, 1], {}, ValueError, "X: column 'x2' is constant at"),
+    ],
+)  # fmt: skip
+def test_complaints_about_arrays(data, options, kind, text):
+    with pytest.raises(kind, match=message(text)):
+        as_sequences(data, **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "kind", "text"),
+    [
+        (table(do=at(["a"] * 16, 3, "c"), dose=1.0), READ | {"actions": ["do", "dose"]}, ValueError,
+         "actions: column 'do' has level 'c' (1 such level(s)), which the model was not fitted to; it knows"),
+        (table(), {"id": "who", "time": "t"}, ValueError,
+         "actions: the model was fitted with actions ['do', 'dose']"),
+        (table(), READ, ValueError,
+         "actions: are ['do'], the model was fitted to ['do', 'dose']; give the same"),
+        (table(dose="high"), READ | {"actions": ["do", "dose"]}, TypeError,
+         "actions: column 'dose' holds object, the model was fitted to numbers"),
+        (table(dose=1.0).rename(columns={"x": "y"}), READ, ValueError, "feature_names: X has no column 'x'"),
+        (np.zeros((2, 3, 2)), {"actions": np.zeros((2, 3, 2))}, ValueError,
+         "X: has 2 feature(s), the model was fitted to 1"),
+        (np.zeros((2, 3, 1)), {"actions": LABELS[:2, :3]}, ValueError,
+         "actions: are ['a1'], the model was fitted to"),
+        (table(t=DAYS, dose=1.0), READ | {"actions": ["do", "dose"]}, ValueError,
+         "step=1: a number counts months"),
+    ],
+)  # fmt: skip
+def test_complaints_about_new_data(data, options, kind, text):
+    fit = as_sequences(table(dose=RNG.normal(size=16)), **(READ | {"actions": ["do", "dose"]}))
+    with pytest.raises(kind, match=message(text)):
+        as_sequences(data, like=fit, **options)
+
+
+def test_actions_for_a_fit_without():
+    with pytest.raises(ValueError, match="actions: the model was fitted without actions"):
+        as_sequences(X, actions=A, like=as_sequences(X))
+
+
+def test_actions_alone_can_be_learned_from():
+    """One frame each is enough where actions drive it, with or without a past to depend on."""
+    x, a = X.reshape(20, 1, 3), A.reshape(20, 1, 2)
+    for lag in (0, 1):
+        assert as_sequences(x, actions=a, lag=lag).x.shape == (20, 1, 3)
+    few = np.where(np.arange(20)[:, None, None] < 9, a, NAN)
+    with pytest.raises(ValueError, match="X: has 9 linked step"):
+        as_sequences(x, actions=few)
+
+
+def test_few_steps_are_counted_beyond_the_lag():
+    """Five sequences of four frames: 15 steps of lag 1, 10 of lag 2, 5 of lag 3."""
+    x = RNG.normal(size=(5, 4, 1))
+    assert as_sequences(x, lag=2).linked is None
+    with pytest.raises(ValueError, match="X: has 5 linked step"):
+        as_sequences(x, lag=3)
+
+
+def test_a_single_gap_in_a_regular_series_is_found_whatever_its_place():
+    for hole in range(1, 13):
+        steps = np.delete(np.arange(14), hole)
+        want = [a + 1 == b for a, b in pairwise(steps)]
+        got = timed(steps * 0.3)
+        assert got.linked[0, 0] and got.linked[0, 1:].tolist() == want
