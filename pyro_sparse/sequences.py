@@ -323,6 +323,8 @@ def _from_table(
 
 def _features(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str]]:
     x, width = frames.x, frames.x.shape[1]
+    if width == 0:
+        raise ValueError("X: has 0 features; wanted at least one")
     if like is not None:
         known: Any = like
         x, names = x[:, _match_features(width, frames.feature_names, known)], like.feature_names

@@ -535,6 +535,7 @@ def test_complaints_about_tables(data, options, kind, text):
         (3.0, {}, ValueError, "X: float has 0 dimension(s)"),
         ([], {}, ValueError, "X: list has 1 dimension(s)"),
         (X[:0], {}, ValueError, "X: no sequence"),
+        (X[..., :0], {}, ValueError, "X: has 0 features; wanted at least one"),
         ([X[0], X[1, :0]], {}, ValueError, "X: sequence '1' has no frames; drop it"),
         ([X[0], X[1, :, :2]], {}, ValueError, "X[1]: has 2 feature(s) , X[0] has 3"),
         ([pd.DataFrame(X[0]), pd.DataFrame(X[1]).set_axis(list("abc"), axis=1)], {}, ValueError,
