@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
 from ._version import __version__
 from .estimators import SparseFactorModel
-from .inference import Fit, Schedule, fit, load
+from .inference import Fit, Schedule, TransitionFit, TransitionSchedule, fit, load
 from .plots import plot_agreement, plot_edges, plot_elbo, plot_forest, plot_graph, plot_predictive
 from .posterior import edge_prob, summary
 from .report import report
@@ -14,6 +14,8 @@ __all__ = [
     "Fit",
     "Schedule",
     "SparseFactorModel",
+    "TransitionFit",
+    "TransitionSchedule",
     "__version__",
     "datasets",
     "distributions",

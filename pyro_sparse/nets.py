@@ -2,7 +2,8 @@
 
 Restarts of a small model are nearly free when they share one pass, so each layer here is ``n_restarts``
 independent layers evaluated by one batched product. Plain modules: no sample sites, no likelihood.
-The masked decoder is the network of the Sparse VAE; `Encoder` reads a table with missing cells.
+The masked decoder is the network of the Sparse VAE; `Encoder` reads a table with missing cells. The networks
+of a latent transition (frames in and out, sines in between) are in `transition_nets.py`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from .correlated_normal import CorrelatedNormal
+from .full_normal import FullNormal
 from .horseshoe import Horseshoe, RegularisedHorseshoe
+from .latent_chain import LatentChain
 from .relaxed_edges import RelaxedEdges, Temperature, bernoulli_kl
 from .spike_slab import SpikeSlab
 from .spike_slab_lasso import SpikeSlabLasso
@@ -11,7 +13,9 @@ from .spike_slab_normal import SpikeSlabNormal
 
 __all__ = [
     "CorrelatedNormal",
+    "FullNormal",
     "Horseshoe",
+    "LatentChain",
     "RegularisedHorseshoe",
     "RelaxedEdges",
     "SpikeSlab",

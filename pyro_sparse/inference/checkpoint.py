@@ -6,14 +6,18 @@ the package's version and a fingerprint of the model, so that a stale or foreign
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-__all__ = ["differences", "fingerprint", "read", "write"]
+from .._recorded import describe
+
+__all__ = ["differences", "digest", "fingerprint", "made", "read", "read_run", "write", "write_run"]
 
 FORMAT = 1
 
@@ -23,12 +27,12 @@ def fingerprint(model: Any, settings: dict[str, Any]) -> str:
     shape = {
         "model": type(model).__name__,
         "n_features": model.n_features,
-        "n_factors": model.n_factors,
+        "n_factors": getattr(model, "n_factors", None) or model.n_latents,
         "likelihood": model.likelihood.name,
         "prior": type(getattr(model, "prior", None)).__name__,
         "decoder": getattr(model, "decoder_kind", ""),
         "hidden": getattr(model, "hidden", 0),
-        "encoder_hidden": model.encoder_hidden,
+        "encoder_hidden": getattr(model, "encoder_hidden", 0),
     }
     return json.dumps({**shape, **settings}, sort_keys=True)
 
@@ -81,3 +85,46 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
     if meta.get("kind") != kind:
         raise ValueError(f"checkpoint: {str(path)!r} holds a {meta.get('kind')!r}, wanted a {kind!r}")
     return meta, tensors
+
+
+def made(model: Any) -> Any:
+    """How a model was made, as plain JSON; its name where an argument is of the caller's own making."""
+    try:
+        return describe(model)
+    except TypeError:
+        return type(model).__name__
+
+
+def digest(*arrays: np.ndarray | None) -> str:
+    """A short hash of the data, so that a checkpoint is not resumed on other data."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]
+
+
+def write_run(
+    path: Any, print_: str, finished: list[dict[str, Any]], under_way: dict[str, Any] | None
+) -> None:
+    """Write the states of the runs that are done and of the one under way."""
+    write(path, "checkpoint", {"fingerprint": print_}, {"finished": finished, "under_way": under_way})
+
+
+def read_run(path: Any, print_: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """What `write_run` wrote; nothing if there is no such file.
+
+    Raises
+    ------
+    ValueError
+        The file belongs to another fit.
+    """
+    if path is None or not Path(path).exists():
+        return [], None
+    meta, tensors = read(path, "checkpoint")
+    differs = differences(meta["fingerprint"], print_)
+    if differs:
+        raise ValueError(
+            f"checkpoint: {str(path)!r} belongs to another fit ({differs}); "
+            "remove the file or give another path"
+        )
+    return list(tensors["finished"]), tensors["under_way"]

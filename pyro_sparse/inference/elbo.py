@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from ..data import Batch
+from ..sequences import SequenceBatch
 
 __all__ = ["elbo_by_restart", "rowwise_elbo"]
 
@@ -65,17 +66,21 @@ def elbo_by_restart(
 
 
 @torch.no_grad()
-def rowwise_elbo(model: Any, batch: Batch, n_draws: int = 1, chunk: int = 1000) -> Tensor:
+def rowwise_elbo(model: Any, batch: Batch | SequenceBatch, n_draws: int = 1, chunk: int = 1000) -> Tensor:
     """ELBO of each row by itself, (restart, row): local sites only, divergence at full weight.
 
     Parameters
     ----------
     model : FactorModel
-    batch : Batch
+    batch : Batch or SequenceBatch
     n_draws : int
         Draws of the guide to average.
     chunk : int
         Rows at a time.
+
+    Notes
+    -----
+    A site with several terms for each row (the frames of a sequence) counts with their sum.
     """
     weight, beta = model.kl_weight, model.beta
     model.kl_weight, model.beta = 1.0, 1.0
@@ -86,14 +91,15 @@ def rowwise_elbo(model: Any, batch: Batch, n_draws: int = 1, chunk: int = 1000) 
             draws = torch.zeros(())
             for _ in range(n_draws):
                 terms = _terms(model.model, model.guide, rows, ())
-                draws = draws + sum(t for t in terms.values() if t.dim() == 2) / n_draws
+                local = [t.reshape(len(t), len(rows), -1).sum(-1) for t in terms.values() if t.dim() == 2]
+                draws = draws + sum(local) / n_draws
             parts.append(draws)
         return torch.cat(parts, -1)
     finally:
         model.kl_weight, model.beta = weight, beta
 
 
-def _terms(model: Callable, guide: Callable, batch: Batch, skip: tuple[str, ...]) -> dict[str, Tensor]:
+def _terms(model: Callable, guide: Callable, batch: Any, skip: tuple[str, ...]) -> dict[str, Tensor]:
     """Contribution of every site to the ELBO, scaled and masked, with its batch shape."""
     guide_trace = poutine.trace(guide).get_trace(batch)
     model_trace = poutine.trace(poutine.replay(model, trace=guide_trace)).get_trace(batch)
@@ -129,7 +135,7 @@ def _check_sites(model_trace: Any, guide_trace: Any) -> None:
 
 
 def _negative_divergence(guide: Any, prior: Any, value: Tensor) -> Tensor:
-    """E_q[log p - log q]: exact for a point mass and for Gaussians, else at the one draw of the trace."""
+    """E_q[log p - log q]: exact for a point mass and for Gaussians, else at the draw of the trace."""
     base = guide
     while hasattr(base, "base_dist"):
         base = base.base_dist
@@ -137,5 +143,9 @@ def _negative_divergence(guide: Any, prior: Any, value: Tensor) -> Tensor:
         return prior.log_prob(value)
     try:
         return -kl_divergence(guide, prior)
+    except NotImplementedError:
+        pass
+    try:
+        return prior.log_prob(value) + guide.entropy()
     except NotImplementedError:
         return prior.log_prob(value) - guide.log_prob(value)

@@ -7,14 +7,10 @@ them (`loop.py`), choose (`restarts.py`), hand over to `result.py`. Ctrl-C at an
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,18 +18,23 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from .._recorded import describe
 from .._torch import undisturbed
 from .._version import __version__
 from ..data import Table, as_table
+from ..models.latent_transition import LatentTransition
+from ..sequences import as_sequences
 from . import checkpoint as files
 from .elbo import rowwise_elbo
+from .fit_transition import fit_transition
+from .interrupt import Stopped, stopped_between_steps
 from .loop import Run
 from .refine import refined_elbo
 from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join
 from .result import Fit
 from .schedule import Schedule
+from .sparse_run import SparseRun
 from .start import cap_grid, find_start
+from .transition_schedule import TransitionSchedule
 
 __all__ = ["fit"]
 
@@ -44,9 +45,13 @@ def fit(
     model: Any,
     X: Any,
     *,
-    restarts: int = 8,
+    actions: Any = None,
+    id: str | None = None,
+    time: str | None = None,
+    sparsity: Any = None,
+    restarts: int | None = None,
     seed: int = 0,
-    schedule: Schedule | None = None,
+    schedule: Schedule | TransitionSchedule | None = None,
     holdout: float = 0.1,
     mask: Any = None,
     exposure: Any = None,
@@ -60,8 +65,8 @@ def fit(
     dtype: str | torch.dtype = "float32",
     threads: int | None = 1,
     **settings: Any,
-) -> Fit:
-    r"""Fit a model to a table: several restarts in one pass, the best chosen on rows kept aside.
+) -> Any:
+    r"""Fit a model to a table or to sequences: several restarts, the best chosen on rows kept aside.
 
     .. math:: \max_{\theta, \phi, W}\; \sum_i \big( E_q[\log p(x_i|z_i,W)] - KL(q(z_i|x_i) \| p(z_i)) \big)
               + \log p(W)
@@ -70,15 +75,24 @@ def fit(
 
     Parameters
     ----------
-    model : FactorModel
+    model : FactorModel or LatentTransition
         For instance `SparseDecoder(n_features, n_factors)`; its parameters are made anew.
     X : array_like (row, feature), DataFrame, scipy.sparse matrix or AnnData
-        NaN marks a missing cell.
-    restarts : int
-        Starts. Each begins with its own number of factors, from K down to 1 and again.
+        NaN marks a missing cell. For a `LatentTransition`: array (sequence, time, feature) or (time,
+        feature), list of arrays (time, feature), or a DataFrame with one row per frame.
+    actions : array_like (sequence, time, action), list of arrays, or list of column names, optional
+        For a `LatentTransition`: what was done before each frame; text is a categorical action.
+    id, time : str, optional
+        For a `LatentTransition` and a DataFrame: the columns that tell sequences and frames apart.
+    sparsity : None, "auto", int, float or SparsityControl, optional
+        For a `LatentTransition`: how many edges the relaxed graph may have (`constraint.get_control`). The
+        default leaves it to the Bernoulli prior.
+    restarts : int, optional
+        Starts, by default 8, or 2 for sequences. On a table each begins with its own number of factors, from
+        K down to 1 and again.
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
-    schedule : Schedule, optional
+    schedule : Schedule or TransitionSchedule, optional
         Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
         Share of rows kept aside for choosing a restart, in [0, 1).
@@ -103,11 +117,11 @@ def fit(
     threads : int or None
         torch threads during the fit; one is fastest for all but very wide models. None leaves them alone.
     **settings
-        Any field of `Schedule`: ``steps=3000``, ``batch_size=200``, ``learning_rate=…``.
+        Any field of the schedule: ``steps=3000``, ``batch_size=200``, ``learning_rate=…``.
 
     Returns
     -------
-    Fit
+    Fit or TransitionFit
 
     Raises
     ------
@@ -124,8 +138,15 @@ def fit(
     >>> result.weights.shape
     (2, 7, 2)
     """
-    schedule = _schedule(schedule, settings)
+    sequential = isinstance(model, LatentTransition)
+    kind: type = TransitionSchedule if sequential else Schedule
+    plan = _schedule(kind, schedule, settings)
+    restarts = (2 if sequential else 8) if restarts is None else restarts
     _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
+    given = {"actions": actions, "id": id, "time": time, "sparsity": sparsity}
+    if not sequential and any(value is not None for value in given.values()):
+        name = next(n for n, value in given.items() if value is not None)
+        raise TypeError(f"{name}: is for sequences, and {type(model).__name__} reads a table; leave it out")
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
             "fit: another fit is running in this process; Pyro is not thread-safe, "
@@ -134,6 +155,15 @@ def fit(
     try:
         with undisturbed(threads=threads):
             names = None if feature_names is None else [str(n) for n in feature_names]
+            precision = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+            if sequential:
+                columns = {"actions": actions, "id": id, "time": time, "feature_names": names}
+                sequences = as_sequences(X, lag=model.lags, standardise=standardise, **columns)
+                return fit_transition(
+                    model, sequences, restarts=restarts, seed=int(seed), schedule=plan, holdout=holdout,
+                    sparsity=sparsity, progress=progress, checkpoint=checkpoint,
+                    checkpoint_every=checkpoint_every, device=device, dtype=precision,
+                )  # fmt: skip
             table = as_table(
                 X,
                 likelihood=model.likelihood,
@@ -148,9 +178,9 @@ def fit(
                     f"n_features={model.n_features}; make the model for this table"
                 )
             return _fit(
-                model, table, restarts, int(seed), schedule, holdout, caps, progress,
+                model, table, restarts, int(seed), plan, holdout, caps, progress,
                 checkpoint, checkpoint_every,
-                device, getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+                device, precision,
             )  # fmt: skip
     finally:
         _BUSY.release()
@@ -206,13 +236,13 @@ def _fit(
             "holdout": holdout,
             "dtype": str(dtype),
             "rows": n_rows,
-            "data": _digest(table),
-            "made": _describe(model),
+            "data": files.digest(table.x, table.mask, table.exposure),
+            "made": files.made(model),
             "version": __version__,
             **schedule.as_dict(),
         },
     )
-    finished, resumed = _read_checkpoint(checkpoint, print_)
+    finished, resumed = files.read_run(checkpoint, print_)
     n_resumed = len(finished)
     notes: list[str] = []
     parts, history, at, interrupted, whole_step = [], [], 0, False, False
@@ -224,7 +254,7 @@ def _fit(
         part.to(device=device, dtype=dtype)
         mine = slice(at, at + size)
         _start(part, [starts[which] for which in wanted[mine]], bent[mine], table, kept, device, dtype)
-        run = Run(part, train, heldout, schedule, first_restart=at)
+        run = SparseRun(part, train, heldout, schedule, first_restart=at)
         if number < n_resumed:
             run.load(finished[number])
         elif resumed is not None and number == n_resumed:
@@ -233,10 +263,10 @@ def _fit(
         if number >= n_resumed:
             report = _reporter(bar, checkpoint, checkpoint_every, print_, finished)
             try:
-                with _stopped_between_steps(report) as between:
+                with stopped_between_steps(report) as between:
                     run.finish(between)
             except KeyboardInterrupt as reason:
-                interrupted, whole_step = True, isinstance(reason, _Stopped)
+                interrupted, whole_step = True, isinstance(reason, Stopped)
                 notes.append(
                     f"interrupted at step {run.step} of {schedule.steps} (restarts {at} to {at + size - 1}); "
                     "this is the fit so far"
@@ -246,11 +276,11 @@ def _fit(
         at += size
         if interrupted:
             if checkpoint is not None and whole_step:  # else the last one written still resumes
-                _write_checkpoint(checkpoint, print_, finished, run.state())
+                files.write_run(checkpoint, print_, finished, run.state())
             break
         if checkpoint is not None and number >= n_resumed:
             finished.append(copy.deepcopy(run.state()))
-            _write_checkpoint(checkpoint, print_, finished, None)
+            files.write_run(checkpoint, print_, finished, None)
     bar.close()
     n_restarts = at
     whole = model
@@ -295,13 +325,15 @@ def _fit(
     )
 
 
-def _schedule(schedule: Schedule | None, settings: dict[str, Any]) -> Schedule:
-    unknown = sorted(set(settings) - set(Schedule.names()))
+def _schedule(kind: Any, schedule: Any, settings: dict[str, Any]) -> Any:
+    unknown = sorted(set(settings) - set(kind.names()))
     if unknown:
         raise TypeError(
-            f"fit: unknown setting {unknown[0]!r}; wanted an argument of fit or one of {Schedule.names()}"
+            f"fit: unknown setting {unknown[0]!r}; wanted an argument of fit or one of {kind.names()}"
         )
-    return replace(schedule or Schedule(), **settings)
+    if schedule is not None and not isinstance(schedule, kind):
+        raise TypeError(f"schedule: got a {type(schedule).__name__}, this model wants a {kind.__name__}")
+    return replace(schedule or kind(), **settings)
 
 
 def _check_arguments(
@@ -312,7 +344,7 @@ def _check_arguments(
     dtype: str | torch.dtype,
     checkpoint_every: int,
 ) -> None:
-    for method in ("setup", "model", "guide", "encode", "decode"):
+    for method in ("setup", "model", "guide", "decode"):
         if not hasattr(model, method):
             raise TypeError(
                 f"model: {type(model).__name__} has no {method!r}; wanted a FactorModel such as SparseDecoder"
@@ -330,57 +362,6 @@ def _check_arguments(
             f"caps: got {list(caps)}, wanted one number per restart ({restarts}), "
             f"each from 1 to n_factors={model.n_factors}"
         )
-
-
-class _Stopped(KeyboardInterrupt):
-    """Interrupted between two steps: the run's state is whole."""
-
-
-@contextmanager
-def _stopped_between_steps(report: Callable[[Run], None]) -> Iterator[Callable[[Run], None]]:
-    """Hold Ctrl-C back until the step under way is done, so that what is left can be resumed bit for bit.
-
-    Yields what to call between steps. A second Ctrl-C does not wait. Only the main thread gets the signal.
-    """
-    asked = False
-    main = threading.current_thread() is threading.main_thread()
-    previous = (signal.getsignal(signal.SIGINT) if main else None) or signal.default_int_handler
-
-    def ask(*_: Any) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, previous)
-
-    def between(run: Run) -> None:
-        try:
-            report(run)
-        except KeyboardInterrupt as error:
-            raise _Stopped from error
-        if asked:
-            raise _Stopped
-
-    if main:
-        signal.signal(signal.SIGINT, ask)
-    try:
-        yield between
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, previous)
-
-
-def _describe(model: Any) -> Any:
-    try:
-        return describe(model)
-    except TypeError:  # an argument of the caller's own making
-        return type(model).__name__
-
-
-def _digest(table: Table) -> str:
-    """A short hash of the cells, so that a checkpoint is not resumed on other data."""
-    digest = hashlib.sha256(np.ascontiguousarray(table.x).tobytes())
-    for part in (table.mask, table.exposure):
-        digest.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _start(
@@ -453,25 +434,6 @@ def _reporter(
             top = max(rows, key=lambda row: row["elbo"])
             bar.set_postfix_str(f"ELBO {top['elbo']:.3f} nats/row, {top['edges']} edges", refresh=False)
         if checkpoint is not None and run.step % every == 0 and not run.done:
-            _write_checkpoint(checkpoint, print_, finished, run.state())
+            files.write_run(checkpoint, print_, finished, run.state())
 
     return report
-
-
-def _write_checkpoint(
-    path: Any, print_: str, finished: list[dict[str, Any]], under_way: dict[str, Any] | None
-) -> None:
-    files.write(path, "checkpoint", {"fingerprint": print_}, {"finished": finished, "under_way": under_way})
-
-
-def _read_checkpoint(path: Any, print_: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    if path is None or not Path(path).exists():
-        return [], None
-    meta, tensors = files.read(path, "checkpoint")
-    differs = files.differences(meta["fingerprint"], print_)
-    if differs:
-        raise ValueError(
-            f"checkpoint: {str(path)!r} belongs to another fit ({differs}); "
-            "remove the file or give another path"
-        )
-    return list(tensors["finished"]), tensors["under_way"]

@@ -112,7 +112,7 @@ def _resized(model: Any, n_restarts: int) -> Any:
     other = copy.deepcopy(model)
     with undisturbed():
         other.setup(n_restarts, model.n_samples, model.missing, model.feature_names)
-    return other.to(model.factor_cov)
+    return other.to(next(model.parameters()))
 
 
 def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int:

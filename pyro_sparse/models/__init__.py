@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .base import EdgeSet, FactorModel
+from .latent_transition import LatentTransition
 from .sparse_decoder import SparseDecoder
 
-__all__ = ["EdgeSet", "FactorModel", "SparseDecoder"]
+__all__ = ["EdgeSet", "FactorModel", "LatentTransition", "SparseDecoder"]

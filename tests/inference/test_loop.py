@@ -8,7 +8,7 @@ import torch
 
 from pyro_sparse import Schedule, priors
 from pyro_sparse.data import Batch
-from pyro_sparse.inference.loop import Run
+from pyro_sparse.inference.sparse_run import SparseRun
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC
 
@@ -29,7 +29,7 @@ def run_of(model=None, heldout=True, **settings):
     model = model or SparseDecoder(G, K, hidden=4, encoder_hidden=4)
     model.setup(R, N)
     schedule = Schedule(**{"steps": 20, "batch_size": 8, "evaluate_every": 5, **settings})
-    return Run(model, batch_of(), batch_of(10, 2) if heldout else None, schedule, first_restart=3)
+    return SparseRun(model, batch_of(), batch_of(10, 2) if heldout else None, schedule, first_restart=3)
 
 
 def test_every_row_is_seen_once_before_any_twice():

@@ -1,0 +1,650 @@
+r"""How many edges there may be: a budget, a price per edge, a prior on each, or a path that asks the data.
+
+With :math:`S = \sum_e p_e` the expected number of edges, each control adds to the negative ELBO one of
+
+.. math:: N \lambda\,(S - \text{budget}), \qquad \text{rate} \cdot S, \qquad
+          \sum_e \mathrm{KL}[\mathrm{Bernoulli}(p_e) \,\|\, \mathrm{Bernoulli}(\eta)]
+
+in nats of the whole data set, one number per restart. `decreasing_path` needs no level: it removes edges
+little by little, lets wrongly removed ones return, and stops where held-out rows object.
+
+cooper-optim 1.0.1 (PyPI, April 2025) offers dual ascent with a multiplier per constraint, which could be one
+per restart, and state dicts to checkpoint it. It is not used: its optimisers take over the training step, the
+dual restart that earlier versions had is gone, and the whole update is `dual_step` below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torch.distributions import Beta
+from torch.distributions.utils import clamp_probs
+
+from .._recorded import Recorded
+from ..distributions.relaxed_edges import bernoulli_kl
+from ..priors.em import eta_step
+
+__all__ = [
+    "BernoulliKL",
+    "Budget",
+    "Checkpoint",
+    "Path",
+    "Penalty",
+    "SparsityControl",
+    "decreasing_path",
+    "dual_step",
+    "get_control",
+    "one_standard_error",
+]
+
+
+# ---- controls ----------------------------------------------------------------------------------------------
+class SparsityControl(Recorded, nn.Module):
+    """What a control of the number of edges must offer; on its own, one that controls nothing.
+
+    `setup` once, then every step `loss`, added to the negative ELBO of the whole data set, and `after_step`.
+    What changes during a fit is a buffer, so that a ``state_dict`` resumes it bit for bit. Probabilities have
+    shape (restart, ...), any edge dimensions: 1 at required edges, 0 at forbidden ones, which may be absent.
+
+    Attributes
+    ----------
+    n_edges_possible, n_required, n_restarts, n_samples : int
+        As told to :meth:`setup`; `n_edges_possible` is 0 before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_edges_possible = self.n_required = 0
+        self.n_restarts = self.n_samples = 1
+
+    def setup(
+        self, n_edges_possible: int, n_required: int = 0, n_restarts: int = 1, n_samples: int = 1
+    ) -> None:
+        """Learn the sizes; called once before a fit.
+
+        Parameters
+        ----------
+        n_edges_possible : int
+            Edges that are not forbidden, the required ones included.
+        n_required : int
+            Edges that are there whatever the data say.
+        n_restarts, n_samples : int
+            R, and the rows (or sequences) of the whole data set.
+
+        Raises
+        ------
+        ValueError
+            If a count is impossible, or the control asks for fewer edges than are required.
+        """
+        counts = {"n_edges_possible": n_edges_possible, "n_restarts": n_restarts, "n_samples": n_samples}
+        for name, value in counts.items():
+            if int(value) != value or value < 1:
+                raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
+        if int(n_required) != n_required or not 0 <= n_required <= n_edges_possible:
+            raise ValueError(
+                f"n_required: got {n_required!r}, wanted a whole number from 0 to the "
+                f"n_edges_possible={n_edges_possible} that are not forbidden"
+            )
+        self.n_edges_possible, self.n_required = int(n_edges_possible), int(n_required)
+        self.n_restarts, self.n_samples = int(n_restarts), int(n_samples)
+        self.allocate()
+
+    def allocate(self) -> None:
+        """Make what depends on the sizes, which are attributes by now; default nothing."""
+
+    def loss(self, probabilities: Tensor) -> Tensor:
+        """What is added to the negative ELBO, in nats of the whole data set, shape (restart,)."""
+        return torch.zeros_like(self.expected_edges(probabilities))
+
+    def after_step(self, probabilities: Tensor, progress: float) -> None:
+        """Move the control's own state when the share `progress` of the fit is done; default nothing."""
+
+    def expected_edges(self, probabilities: Tensor) -> Tensor:
+        """Expected number of edges S, shape (restart,).
+
+        Raises
+        ------
+        ValueError
+            If the probabilities do not have the sizes told to :meth:`setup`.
+        """
+        shape = tuple(probabilities.shape)
+        if not self.n_edges_possible:
+            raise ValueError(f"{type(self).__name__}: sizes are not known yet; call setup first")
+        if len(shape) < 2 or shape[0] != self.n_restarts or math.prod(shape[1:]) < self.n_edges_possible:
+            raise ValueError(
+                f"probabilities: got shape {shape}, wanted (restart={self.n_restarts}, ...) with room for "
+                f"{self.n_edges_possible} edges; call setup again if the sizes have changed"
+            )
+        return probabilities.flatten(1).sum(1)
+
+
+def dual_step(multiplier: Tensor, violation: Tensor, rate: float, restart: bool = True) -> Tensor:
+    r"""One projected step of dual ascent for constraints violation <= 0.
+
+    .. math:: \lambda \leftarrow \max(0, \lambda + \text{rate} \cdot v), \qquad
+              \text{with restart: } \lambda \leftarrow 0 \text{ where } v \le 0
+
+    Parameters
+    ----------
+    multiplier, violation : Tensor
+        Of one shape, elementwise independent.
+    rate : float
+        Step size.
+    restart : bool
+        Forget the multiplier as soon as its constraint holds.
+
+    Returns
+    -------
+    Tensor
+        Of the same shape, at least 0.
+
+    References
+    ----------
+    Gallego-Posada et al. (2022), Controlled sparsity via constrained optimization, for the restart.
+
+    Examples
+    --------
+    >>> dual_step(torch.tensor([1.0, 1.0]), torch.tensor([2.0, -2.0]), rate=0.1)
+    tensor([1.2000, 0.0000])
+    """
+    ascended = (multiplier + rate * violation).clamp(min=0)
+    return ascended.masked_fill(violation <= 0, 0.0) if restart else ascended
+
+
+class Budget(SparsityControl):
+    r"""At most so many expected edges, by dual ascent.
+
+    .. math:: \min_\theta \max_{\lambda \ge 0}\ -\mathrm{ELBO}(\theta) + N \lambda\,(S - \text{level})
+
+    A fit under a restarting multiplier ends in gates that are open or shut, which stay so without a price.
+    Where gates settle in between, the restart lets go of them again and again: switch it off to reach the
+    saddle point, at the cost of overshooting the budget for as long as the multiplier takes to fall.
+
+    Parameters
+    ----------
+    edges : float, optional
+        The budget, at least the number of required edges. Default: all that are possible, until
+        :meth:`set_edges` is called, as a driver of `decreasing_path` does.
+    dual_rate : float
+        Step of the multiplier per excess edge, in nats per row and edge.
+    restart : bool
+        Dual restart: the multiplier returns to zero when the budget is kept.
+    anneal_until : float
+        The level falls linearly from all possible edges, to reach the budget at this share of the fit.
+
+    Attributes
+    ----------
+    multiplier : Tensor
+        :math:`\lambda` of each restart, shape (R,): the price of an edge in nats per row.
+    level, target : Tensor
+        Edges allowed now, and in the end; scalars.
+
+    References
+    ----------
+    Lachapelle et al. (2024), arXiv 2401.04890: rate 5e-4 on the ELBO per row, dual restart, the level falling
+    over the first half of the fit.
+
+    Examples
+    --------
+    >>> budget = Budget(2, dual_rate=0.5)
+    >>> budget.setup(n_edges_possible=4)
+    >>> budget.after_step(torch.full((1, 2, 2), 0.75), progress=0.1)
+    >>> budget.multiplier, budget.loss(torch.ones(1, 2, 2))
+    (tensor([0.5000]), tensor([1.]))
+    """
+
+    multiplier: Tensor
+    level: Tensor
+    target: Tensor
+
+    def __init__(
+        self,
+        edges: float | None = None,
+        dual_rate: float = 1e-3,
+        restart: bool = True,
+        anneal_until: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if edges is not None:
+            _check_number("edges", edges, 0.0)
+        _check_number("dual_rate", dual_rate, 0.0, strict=True)
+        if not 0 <= anneal_until <= 1:
+            raise ValueError(f"anneal_until: got {anneal_until!r}, wanted a share of the fit in [0, 1]")
+        self.edges, self.dual_rate = edges, float(dual_rate)
+        self.restart, self.anneal_until = bool(restart), float(anneal_until)
+        self.register_buffer("multiplier", torch.zeros(1))
+        self.register_buffer("level", torch.tensor(0.0))
+        self.register_buffer("target", torch.tensor(0.0))
+
+    def allocate(self) -> None:
+        """Start with free edges."""
+        self.multiplier = self.multiplier.new_zeros(self.n_restarts)
+        self.set_edges(self.n_edges_possible if self.edges is None else self.edges)
+        self._move(0.0)
+
+    def set_edges(self, edges: float) -> None:
+        """Change the budget.
+
+        Parameters
+        ----------
+        edges : float
+            From the number of required edges to that of possible ones.
+
+        Raises
+        ------
+        ValueError
+            If the budget lies outside that range.
+        """
+        if edges < self.n_required:
+            raise ValueError(
+                f"edges: the budget is {edges:g} and {self.n_required} edges are required; "
+                f"raise it to at least {self.n_required}, or require fewer"
+            )
+        if edges > self.n_edges_possible:
+            raise ValueError(
+                f"edges: the budget is {edges:g} and only {self.n_edges_possible} edges are possible; "
+                "lower it, forbid fewer, or pass None for no limit"
+            )
+        self.target.fill_(float(edges))
+        if self.anneal_until == 0:
+            self.level.copy_(self.target)
+
+    def loss(self, probabilities: Tensor) -> Tensor:
+        r""":math:`N \lambda\,(S - \text{level})`, shape (restart,)."""
+        return self.n_samples * self.multiplier * (self.expected_edges(probabilities) - self.level)
+
+    @torch.no_grad()
+    def after_step(self, probabilities: Tensor, progress: float) -> None:
+        """Move the level, then the multiplier."""
+        self._move(progress)
+        violation = (self.expected_edges(probabilities) - self.level).to(self.multiplier.dtype)
+        self.multiplier.copy_(dual_step(self.multiplier, violation, self.dual_rate, self.restart))
+
+    def _move(self, progress: float) -> None:
+        share = min(1.0, progress / self.anneal_until) if self.anneal_until > 0 else 1.0
+        self.level.copy_(self.n_edges_possible + share * (self.target - self.n_edges_possible))
+
+
+class Penalty(SparsityControl):
+    r"""A price for every expected edge, :math:`\text{rate} \cdot S`.
+
+    Parameters
+    ----------
+    rate : float
+        Nats of the whole data set for one edge, at least 0; :math:`\tfrac12 \log N` for each parameter that
+        an edge brings is the price of the Bayesian information criterion.
+
+    Examples
+    --------
+    >>> penalty = Penalty(3.0)
+    >>> penalty.setup(n_edges_possible=4)
+    >>> penalty.loss(torch.full((1, 2, 2), 0.5))
+    tensor([6.])
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        _check_number("rate", rate, 0.0)
+        self.rate = float(rate)
+
+    def loss(self, probabilities: Tensor) -> Tensor:
+        r""":math:`\text{rate} \cdot S`, shape (restart,)."""
+        return self.rate * self.expected_edges(probabilities)
+
+
+class BernoulliKL(SparsityControl):
+    r"""Independent Bernoulli(eta) edges a priori; eta is given, or learned under a Beta(a, b) prior.
+
+    .. math:: \sum_e \mathrm{KL}[\mathrm{Bernoulli}(p_e) \,\|\, \mathrm{Bernoulli}(\eta)] - \log
+              \mathrm{Beta}(\eta; a, b), \qquad \eta \leftarrow \frac{\sum_e p_e + a - 1}{E + a + b - 2}
+
+    over the E edges that are neither required nor forbidden. The second term is there when eta is learned;
+    its update then minimises the loss exactly.
+
+    Parameters
+    ----------
+    eta : float, optional
+        Prior probability of an edge, in (0, 1). Default: learned.
+    a, b : float
+        Of the Beta prior, positive; not used where eta is given.
+
+    Attributes
+    ----------
+    eta : Tensor
+        Shape (R,).
+
+    Examples
+    --------
+    >>> prior = BernoulliKL()
+    >>> prior.setup(n_edges_possible=4)
+    >>> probabilities = torch.tensor([[[1.0, 0.5], [0.0, 0.0]]])
+    >>> prior.after_step(probabilities, progress=0.5)
+    >>> prior.eta
+    tensor([0.3750])
+    """
+
+    eta: Tensor
+
+    def __init__(self, eta: float | None = None, a: float = 1.0, b: float = 1.0) -> None:
+        super().__init__()
+        if eta is not None and not 0 < eta < 1:
+            raise ValueError(f"eta: got {eta!r}, wanted a probability in (0, 1), or None to learn it")
+        _check_number("a", a, 0.0, strict=True)
+        _check_number("b", b, 0.0, strict=True)
+        self.learned, self.a, self.b = eta is None, float(a), float(b)
+        self._start = self.a / (self.a + self.b) if eta is None else float(eta)
+        self.register_buffer("eta", torch.tensor([self._start]))
+
+    def allocate(self) -> None:
+        """Start eta at its prior mean."""
+        self.eta = self.eta.new_full((self.n_restarts,), self._start)
+
+    def loss(self, probabilities: Tensor) -> Tensor:
+        """Divergence, and the negative log density of a learned eta, shape (restart,)."""
+        self.expected_edges(probabilities)
+        eta = self.eta.to(probabilities.dtype)
+        each = bernoulli_kl(torch.logit(clamp_probs(probabilities.flatten(1))), eta[:, None])
+        # Forced edges stand in the sum as -log(eta) and -log(1 - eta): they are no news, take them out.
+        total = each.sum(1) + self.n_required * eta.log() + self._n_forbidden(probabilities) * (-eta).log1p()
+        if self.learned:
+            total = total - Beta(torch.full_like(eta, self.a), torch.full_like(eta, self.b)).log_prob(eta)
+        return total
+
+    @torch.no_grad()
+    def after_step(self, probabilities: Tensor, progress: float) -> None:
+        """The closed-form update of a learned eta."""
+        self.expected_edges(probabilities)
+        if self.learned:
+            a, b = self.a - self.n_required, self.b - self._n_forbidden(probabilities)
+            self.eta.copy_(eta_step(probabilities.flatten(1)[..., None], a, b).flatten())
+
+    def _n_forbidden(self, probabilities: Tensor) -> int:
+        return math.prod(probabilities.shape[1:]) - self.n_edges_possible
+
+
+def get_control(control: Any) -> SparsityControl:
+    """The control meant by a setting.
+
+    Parameters
+    ----------
+    control : {"auto"}, None, int, float or SparsityControl
+        A whole number is a budget of so many edges, another number a price per edge in nats; None controls
+        nothing; "auto" is a budget without a level, for a driver of `decreasing_path` to lower.
+
+    Returns
+    -------
+    SparsityControl
+
+    Raises
+    ------
+    ValueError, TypeError
+        Negative numbers, other words, other things.
+
+    Examples
+    --------
+    >>> get_control(20).edges, get_control(2.5).rate
+    (20, 2.5)
+    """
+    if isinstance(control, SparsityControl):
+        return control
+    if control is None:
+        return SparsityControl()
+    if isinstance(control, str) and control == "auto":
+        return Budget()
+    if isinstance(control, Integral) and not isinstance(control, bool):
+        return Budget(int(control))
+    if isinstance(control, Real) and not isinstance(control, bool):
+        return Penalty(float(control))
+    kind = ValueError if isinstance(control, str) else TypeError
+    raise kind(
+        f'sparsity: got {control!r}, wanted "auto", None, a whole number of edges, a price per edge (float), '
+        "or a SparsityControl"
+    )
+
+
+def _check_number(name: str, value: Any, least: float, strict: bool = False) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or value < least or (strict and value == least):
+        wanted = f"above {least:g}" if strict else f"of at least {least:g}"
+        raise ValueError(f"{name}: got {value!r}, wanted a finite number {wanted}")
+
+
+# ---- a path without a level --------------------------------------------------------------------------------
+class Checkpoint(NamedTuple):
+    """One fit on a path.
+
+    Attributes
+    ----------
+    edges : ndarray of bool
+        The edges it may use.
+    state : Any
+        What the fit returned, for whoever made it.
+    scores : ndarray of shape (row,)
+        Held-out score of every row, larger is better.
+    strengths : ndarray of the shape of `edges`
+        Estimated loss without an edge that is there, gain with one that is not.
+    """
+
+    edges: NDArray[np.bool_]
+    state: Any
+    scores: NDArray[np.float64]
+    strengths: NDArray[np.float64]
+
+    @property
+    def level(self) -> int:
+        """Number of edges."""
+        return int(self.edges.sum())
+
+
+class Path(NamedTuple):
+    """A decreasing path of edges and where it should stop.
+
+    Attributes
+    ----------
+    checkpoints : tuple of Checkpoint
+        From the most edges to the fewest.
+    chosen : int
+        Index of the fewest edges within one standard error of the best.
+    loss, error : ndarray of shape (checkpoint,)
+        Mean held-out score lost against the best checkpoint, and its standard error over rows.
+    """
+
+    checkpoints: tuple[Checkpoint, ...]
+    chosen: int
+    loss: NDArray[np.float64]
+    error: NDArray[np.float64]
+
+
+def one_standard_error(scores: ArrayLike) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
+    r"""The simplest candidate that is worse than the best by at most one standard error.
+
+    .. math:: d_{cn} = s_{\mathrm{best}, n} - s_{cn}, \qquad \bar d_c \le \mathrm{sd}(d_c) / \sqrt N
+
+    The error is that of the difference, row by row: what makes all candidates good or bad at a row cancels.
+
+    Parameters
+    ----------
+    scores : array_like of shape (candidate, row)
+        Larger is better; candidates from the most complex to the simplest, rows independent of each other.
+
+    Returns
+    -------
+    chosen : int
+        Index of the candidate.
+    loss, error : ndarray of shape (candidate,)
+        Mean difference to the best, and its standard error.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two rows or a score is not finite.
+
+    References
+    ----------
+    Breiman et al. (1984), Classification and regression trees, section 3.4.3, with paired differences.
+
+    Examples
+    --------
+    >>> one_standard_error([[2.0, 5.0, 3.0], [2.1, 4.9, 3.0], [1.0, 4.0, 2.1]])[0]
+    1
+    """
+    s = np.asarray(scores, dtype=float)
+    if s.ndim != 2 or s.shape[1] < 2 or not np.isfinite(s).all():
+        raise ValueError(
+            f"scores: got shape {s.shape} with {int((~np.isfinite(s)).sum())} values not finite, wanted "
+            "finite numbers of shape (candidate, row) with at least 2 rows; hold out more rows"
+        )
+    difference = s[s.mean(1).argmax()] - s
+    loss, error = difference.mean(1), difference.std(1, ddof=1) / math.sqrt(s.shape[1])
+    return int(np.flatnonzero(loss <= error)[-1]), loss, error
+
+
+Train = Callable[[NDArray[np.bool_], Any], tuple[Any, ArrayLike, ArrayLike]]
+
+
+def decreasing_path(
+    train: Train,
+    allowed: ArrayLike,
+    required: ArrayLike | None = None,
+    levels: Sequence[int] | None = None,
+    swaps: int = 2,
+    patience: int = 3,
+) -> Path:
+    """Choose the number of edges, and which, from held-out rows: prune, let edges return, refine.
+
+    Every level keeps the strongest edges of the one before and trains again. *Regrowth*: while an edge left
+    out is estimated to gain more than the weakest edge kept, the two change places; the exchange stays if
+    held-out rows agree. The walk ends when `patience` levels in a row are more than one standard error worse
+    than the best; then the gap below the chosen level is halved until it is closed.
+
+    Parameters
+    ----------
+    train : callable
+        ``train(edges, state) -> (state, scores, strengths)``: fits with the edges where the boolean array is
+        True, from the state of the checkpoint before (None at first, never to be changed in place). `scores`
+        has shape (row,); `strengths` that of `edges`, one unit for loss and gain, NaN for an edge not to
+        return.
+    allowed, required : array_like of bool, any common shape
+        Edges that are not forbidden; edges that are always there.
+    levels : sequence of int, optional
+        Edge counts to visit after that of all allowed edges, decreasing. Default: each a fifth smaller than
+        the one before, down to the required edges, refined at the end.
+    swaps : int
+        Exchanges tried at each level; 0 is plain pruning.
+    patience : int
+        Levels without hope before the walk ends.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ValueError
+        If the masks or levels do not fit, or `train` returns another shape or a number that is not finite.
+
+    References
+    ----------
+    Lachapelle et al. (2024), arXiv 2401.04890, choose the level from a grid of separate runs instead.
+    """
+    free, must = _check_masks(allowed, required)
+    total, least = int(free.sum()), int(must.sum())
+    if levels is not None and list(levels) != sorted({n for n in levels if least <= n < total}, reverse=True):
+        raise ValueError(
+            f"levels: got {list(levels)}, wanted decreasing whole numbers below the {total} allowed edges "
+            f"and not below the {least} required ones"
+        )
+
+    def visit(edges: NDArray[np.bool_], state: Any) -> Checkpoint:
+        now = _train(train, edges, state)
+        for _ in range(swaps):
+            exchanged = _exchange(now, free, must)
+            if exchanged is None:
+                break
+            other = _train(train, exchanged, now.state)
+            if other.scores.mean() <= now.scores.mean():
+                break
+            now = other
+        return now
+
+    path = [visit(free, None)]
+    for level in _shrinking(total, least) if levels is None else levels:
+        path.append(visit(_strongest(path[-1], must, level), path[-1].state))
+        if len(path) - 1 - _judge(path)[0] >= patience:
+            break
+    while levels is None:
+        chosen = _judge(path)[0]
+        if chosen + 1 == len(path) or path[chosen].level - path[chosen + 1].level < 2:
+            break
+        middle = (path[chosen].level + path[chosen + 1].level) // 2
+        path.insert(chosen + 1, visit(_strongest(path[chosen], must, middle), path[chosen].state))
+    return Path(tuple(path), *_judge(path))
+
+
+def _check_masks(allowed: ArrayLike, required: ArrayLike | None) -> tuple[NDArray[np.bool_], ...]:
+    free = np.asarray(allowed)
+    must = np.zeros_like(free) if required is None else np.asarray(required)
+    if free.dtype != bool or must.dtype != bool or must.shape != free.shape or not free.any():
+        raise ValueError(
+            f"allowed, required: got {free.dtype} {free.shape} and {must.dtype} {must.shape}, "
+            "wanted boolean arrays of one shape that allow an edge"
+        )
+    if (must & ~free).any():
+        raise ValueError(f"required: {int((must & ~free).sum())} edges are not allowed; allow or drop them")
+    return free, must
+
+
+def _shrinking(total: int, least: int) -> list[int]:
+    levels, level = [], total
+    while level > least:
+        level = max(least, min(level - 1, int(0.8 * level)))
+        levels.append(level)
+    return levels
+
+
+def _judge(path: list[Checkpoint]) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
+    rows = sorted({len(checkpoint.scores) for checkpoint in path})
+    if len(rows) > 1:
+        raise ValueError(f"train: got scores of {rows} rows; score the same rows at every level")
+    return one_standard_error([checkpoint.scores for checkpoint in path])
+
+
+def _train(train: Train, edges: NDArray[np.bool_], state: Any) -> Checkpoint:
+    new_state, scores, strengths = train(edges.copy(), state)
+    s, found = np.asarray(scores, dtype=float), np.asarray(strengths, dtype=float)
+    if (
+        s.ndim != 1
+        or found.shape != edges.shape
+        or not (np.isfinite(found[edges]).all() and np.isfinite(s).all())
+    ):
+        raise ValueError(
+            f"train: at {int(edges.sum())} edges got scores of shape {s.shape} and strengths of shape "
+            f"{found.shape}, wanted (row,) and {edges.shape}, finite but for edges left out"
+        )
+    return Checkpoint(edges, new_state, s, np.where(np.isnan(found), -np.inf, found))
+
+
+def _strongest(now: Checkpoint, must: NDArray[np.bool_], level: int) -> NDArray[np.bool_]:
+    """The required edges and the strongest of the others that are there."""
+    rank = np.where(must, np.inf, np.where(now.edges, now.strengths, -np.inf)).ravel()
+    kept = np.zeros(rank.size, dtype=bool)
+    kept[np.argsort(-rank, kind="stable")[:level]] = True
+    return kept.reshape(must.shape)
+
+
+def _exchange(now: Checkpoint, free: NDArray[np.bool_], must: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    """The weakest edge out and the strongest of those left out in, if that one is stronger."""
+    outside = np.where(free & ~now.edges, now.strengths, -np.inf).ravel()
+    inside = np.where(now.edges & ~must, now.strengths, np.inf).ravel()
+    if outside.max() <= inside.min():
+        return None
+    edges = now.edges.ravel().copy()
+    edges[[inside.argmin(), outside.argmax()]] = [False, True]
+    return edges.reshape(now.edges.shape)

@@ -1,0 +1,136 @@
+r"""SOAP: Adam in the eigenbasis of Shampoo's preconditioner (Vyas et al. 2024), for batches of matrices.
+
+The covariances of a matrix's gradient along its rows and its columns, L = E[G Gᵀ] and R = E[Gᵀ G], have
+eigenbases in which the gradient's entries are nearly uncorrelated; Adam is run there. On the dense fit of a
+latent transition it needs a third of Adam's time to the same ELBO. torch has no such optimiser, and those on
+PyPI take a parameter of three dimensions for one tensor; here the leading dimensions count restarts, which
+must not see each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["SOAP"]
+
+
+class SOAP(torch.optim.Optimizer):
+    r"""Adam in a slowly turning basis, one for each matrix of a batch; plain Adam for vectors.
+
+    Parameters
+    ----------
+    params : iterable of Parameter
+        The last two dimensions are a matrix if both exceed 1, what is before them is a batch.
+    lr : float
+        Step size.
+    betas : (float, float)
+        Decay of the mean of the gradient, and of its square and covariances.
+    eps : float
+        Added to the root of the mean square.
+    every : int
+        Steps between two turns of the basis: one QR iteration each.
+    largest : int
+        Sides longer than this keep the coordinate basis.
+
+    References
+    ----------
+    Vyas et al. (2024), SOAP: Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321, algorithm 3.
+
+    Examples
+    --------
+    >>> w = torch.nn.Parameter(torch.ones(1, 3, 2))
+    >>> step = SOAP([w], lr=0.1)
+    >>> for _ in range(200):
+    ...     step.zero_grad()
+    ...     (w**2).sum().backward()
+    ...     step.step()
+    >>> bool(w.abs().max() < 1e-2)
+    True
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        betas: tuple[float, float] = (0.95, 0.95),
+        eps: float = 1e-8,
+        every: int = 10,
+        largest: int = 512,
+    ):
+        if not lr > 0 or every < 1:
+            raise ValueError(f"lr={lr}, every={every}: wanted a positive step size and at least 1 step")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "every": every, "largest": largest})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        gradient, state = parameter.grad, self.state[parameter]
+        assert gradient is not None
+        first, second = group["betas"]
+        if not state:
+            state["step"] = 0
+            state["mean"], state["square"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            if parameter.dim() >= 2 and min(parameter.shape[-2:]) > 1:
+                for side, size in (("left", parameter.shape[-2]), ("right", parameter.shape[-1])):
+                    if size <= group["largest"]:
+                        state[side] = parameter.new_zeros(*parameter.shape[:-2], size, size)
+        state["step"] += 1
+        step = state["step"]
+        if "left" in state:
+            state["left"].lerp_(gradient @ gradient.mT, 1 - second)
+        if "right" in state:
+            state["right"].lerp_(gradient.mT @ gradient, 1 - second)
+        if step == 1:  # as published, the first gradient only sets the bases
+            for side in ("left", "right"):
+                if side in state:
+                    small = 1e-12 * torch.eye(
+                        state[side].shape[-1], dtype=parameter.dtype, device=parameter.device
+                    )
+                    state[side + " basis"] = torch.linalg.eigh(state[side] + small)[1].flip(-1)
+            if "left" in state or "right" in state:
+                return
+        state["mean"].lerp_(gradient, 1 - first)
+        turned = _into(state, gradient)
+        state["square"].lerp_(turned * turned, 1 - second)
+        root = (state["square"] / (1 - second**step)).sqrt() + group["eps"]
+        move = _into(state, state["mean"]) / (1 - first**step) / root
+        parameter.add_(_back(state, move), alpha=-group["lr"])
+        if step % group["every"] == 0:
+            _turn(state)
+
+
+def _into(state: dict[str, Any], matrix: Tensor) -> Tensor:
+    """Coordinates in the bases."""
+    if "left basis" in state:
+        matrix = state["left basis"].mT @ matrix
+    return matrix @ state["right basis"] if "right basis" in state else matrix
+
+
+def _back(state: dict[str, Any], matrix: Tensor) -> Tensor:
+    """The inverse of `_into`."""
+    if "left basis" in state:
+        matrix = state["left basis"] @ matrix
+    return matrix @ state["right basis"].mT if "right basis" in state else matrix
+
+
+def _turn(state: dict[str, Any]) -> None:
+    """One orthogonal iteration of each basis, its directions sorted by size."""
+    for side, dim in (("left", -2), ("right", -1)):
+        if side not in state:
+            continue
+        basis = state[side + " basis"]
+        image = state[side] @ basis
+        order = (basis * image).sum(-2).argsort(dim=-1, descending=True)
+        index = order.unsqueeze(-1) if dim == -2 else order.unsqueeze(-2)
+        state["square"] = state["square"].gather(dim, index.expand_as(state["square"]))
+        state[side + " basis"] = torch.linalg.qr(image.gather(-1, order.unsqueeze(-2).expand_as(image)))[0]

@@ -1,0 +1,108 @@
+r"""The run of a decoder: AdamW, the exact proximal map of W, and what happens to its edges between the steps.
+
+After each step the weights are shrunk by a lasso (while the axes are sought) or by the prior's proximal map
+with Adam's own preconditioned step; then come the prior's closed-form EM and ladder, the late arrivals of
+`directions.py` and the deletions of `support.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data import Batch
+from ..priors import Prior
+from ..priors.em import soft_threshold
+from .directions import admit, release
+from .loop import Run
+from .schedule import Schedule
+from .support import prune
+
+__all__ = ["SparseRun"]
+
+DECAYED = ("decoder.trunk.weight", "decoder.head")
+
+
+class SparseRun(Run):
+    """A `Run` of a `FactorModel`, sparse or not.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Set up and started.
+    train, heldout : Batch
+        Rows to learn from, and rows kept aside (None: none).
+    schedule : Schedule
+    first_restart : int
+        Number of the group's first restart, for the history.
+    """
+
+    def __init__(
+        self, model: Any, train: Batch, heldout: Batch | None, schedule: Schedule, first_restart: int = 0
+    ):
+        prior = getattr(model, "prior", None)
+        self.encoder_parameters = list(model.encoder.parameters())
+        self.proximal = prior is not None and type(prior).prox is not Prior.prox
+        super().__init__(model, train, heldout, schedule, first_restart)
+
+    def _optimiser(self) -> torch.optim.Optimizer:
+        named = dict(self.model.named_parameters())
+        weights = named.pop("weights", None)
+        heavy = [named.pop(name) for name in DECAYED if name in named]
+        groups = [{"params": list(named.values()), "weight_decay": 0.0}]
+        if heavy:
+            groups.append({"params": heavy, "weight_decay": self.schedule.weight_decay})
+        if weights is not None:
+            groups.append({"params": [weights], "weight_decay": 0.0})
+        return torch.optim.AdamW(groups, lr=self.schedule.learning_rate, fused=True)
+
+    def _held(self) -> list[torch.nn.Parameter]:
+        holding = self.step < self.schedule.hold_encoder * self.schedule.steps
+        return self.encoder_parameters if holding else []
+
+    def _n_edges(self) -> list[int]:
+        weights = getattr(self.model, "weights", None)
+        return super()._n_edges() if weights is None else (weights != 0).sum((1, 2)).tolist()
+
+    def _skipped(self) -> tuple[str, ...]:
+        """Sites whose density the gradient leaves out: W where it has a proximal map, or before its turn."""
+        prior = getattr(self.model, "prior", None)
+        if prior is None:
+            return ()
+        return (prior.site,) if self.proximal or self._stage() in ("start", "dense", "screen") else ()
+
+    def _stage(self) -> str:
+        return self.schedule.stage(self.step)
+
+    @torch.no_grad()
+    def _after_step(self, batch: Batch, rate: float) -> None:
+        model, schedule, step = self.model, self.schedule, self.step
+        if getattr(model, "prior", None) is not None:
+            stage = self._stage()
+            model.prior.anneal(self.schedule.ladder(step))
+            lasso = schedule.screen * model.prior.screening_rate() / self.train.total
+            if stage == "screen" and lasso > 0:
+                shrink = self._preconditioner(rate) * lasso
+                model.weights.copy_(
+                    torch.where(model.must, model.weights, soft_threshold(model.weights, shrink))
+                )
+            elif stage == "sparse" and self.proximal:
+                shrunk = model.prior.prox(model.weights, self._preconditioner(rate) / self.train.total)
+                model.weights.copy_(torch.where(model.must, model.weights, shrunk))
+            if stage in ("screen", "sparse") and step % schedule.em_every == 0:
+                model.prior.update(model.weights)
+        model.after_step(batch, step / schedule.steps)
+        if getattr(model, "prior", None) is not None:
+            if schedule.admits(step):
+                admit(model, self.train)
+            if schedule.releases(step):
+                release(model)
+            if schedule.prunes(step):
+                prune(model, self.train)
+
+    def _preconditioner(self, rate: float) -> Tensor:
+        """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
+        state = self.optimiser.state[self.model.weights]
+        return rate / ((state["exp_avg_sq"] / (1 - 0.999 ** state["step"])).sqrt() + 1e-8)

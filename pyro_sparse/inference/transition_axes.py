@@ -1,0 +1,183 @@
+r"""From a dense fit of a latent transition to its axes: moments of the Jacobian, the search, the fold.
+
+With h the dense latents, C their covariance over frames that lead to others and J the Jacobian of the mean,
+the search (`jacobian_axes.py`) sees :math:`C^{-1/2} J C^{1/2}` (past) and :math:`C^{-1/2} J_a` (actions), and
+answers with axes B. New latents are :math:`B\,C^{-1/2} h`, scaled to unit variance.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from .._torch import undisturbed
+from ..sequences import SequenceBatch
+from .jacobian_axes import JacobianAxes, edge_gap, jacobian_axes
+
+__all__ = ["FoundAxes", "dense_moments", "find_axes", "latents"]
+
+MOST_STEPS = 20_000
+_EDGE_LOGIT = 3.0
+
+
+class FoundAxes(NamedTuple):
+    """Axes of one restart and the strengths of all edges along them.
+
+    Parameters
+    ----------
+    found : JacobianAxes
+        Answer of the search, in whitened latents.
+    map : ndarray (latent, latent)
+        ``latent_new = map @ latent_old``, new latents of unit variance.
+    strength : ndarray (latent, input)
+        Root mean square Jacobian of the new latents' means by the inputs (each lag's latents, then actions in
+        standard deviations).
+    graph : ndarray of int (latent, input)
+        1 above the gap.
+    """
+
+    found: JacobianAxes
+    map: np.ndarray
+    strength: np.ndarray
+    graph: np.ndarray
+
+
+@torch.no_grad()
+def latents(model: Any, batch: SequenceBatch, chunk: int = 5000) -> torch.Tensor:
+    """Posterior means (restart, sequence, time, latent) of the program at hand.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    batch : SequenceBatch
+    chunk : int
+        Sequences at a time.
+    """
+    parts = torch.arange(len(batch), device=batch.x.device).split(chunk)
+    return torch.cat([model.posterior(batch.rows(index)).loc for index in parts], 1)
+
+
+class _Moments(NamedTuple):
+    time: np.ndarray | None
+    actions: np.ndarray | None
+    jacobian: np.ndarray  # (step, latent, input) in dense latents
+    root: np.ndarray  # C^(1/2)
+    sd: np.ndarray
+
+
+@torch.no_grad()
+def dense_moments(model: Any, batch: SequenceBatch) -> list[_Moments]:
+    """Second moments of the dense transition's Jacobian, one for each restart.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit.
+    batch : SequenceBatch
+        Up to 20,000 steps of it are used.
+    """
+    per = max(1, batch.x.shape[1] - model.lags)
+    batch = batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
+    z = latents(model, batch)
+    chain = model.chain(batch, None)
+    inputs = chain._inputs(z, model.lags, z.shape[2])
+    use = chain.follows[0, :, model.lags :]
+    present = chain.present[0]
+    found = []
+    for r in range(model.n_restarts):
+        rows = inputs[r][use]
+        one = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
+        jacobian = model.transition.jacobian(one)[r].double().cpu().numpy()
+        frames = z[r][present].double().cpu().numpy()
+        past = rows[:, : model.n_latents].double().cpu().numpy() if model.lags else frames
+        cov = np.atleast_2d(np.cov(past, rowvar=False))
+        values, vectors = np.linalg.eigh(cov)
+        values = np.maximum(values, 1e-8 * values[-1])
+        root = (vectors * np.sqrt(values)) @ vectors.T
+        found.append(_moments(model, jacobian, root, frames.std(0)))
+    return found
+
+
+def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray, sd: np.ndarray) -> _Moments:
+    d, lags, n = model.n_latents, model.lags, len(jacobian)
+    inverse = np.linalg.inv(root)
+    time = actions = None
+    if lags:
+        time = np.zeros((d * d, d * d))
+        for lag in range(lags):
+            vec = (inverse @ jacobian[:, :, lag * d : (lag + 1) * d] @ root).reshape(n, -1)
+            time += vec.T @ vec / n
+    if model.n_actions:
+        own = jacobian[:, :, lags * d :]
+        own = inverse @ own if lags else own
+        actions = np.einsum("nij,nkj->jik", own, own) / n
+    return _Moments(time, actions, jacobian, root, sd)
+
+
+def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -> list[FoundAxes]:
+    """Sparse axes of each restart of a dense fit.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit.
+    batch : SequenceBatch
+        The sequences it was fitted to.
+    seed : int
+        Of the search.
+    **options
+        Passed to `jacobian_axes`.
+
+    Returns
+    -------
+    list of FoundAxes
+    """
+    answers = []
+    d = model.n_latents
+    for part in dense_moments(model, batch):
+        with undisturbed(threads=1):
+            found = jacobian_axes(part.time, part.actions, seed=seed, **options)
+        turn = found.map @ np.linalg.inv(part.root) if model.lags else found.map
+        turn = turn / np.sqrt(np.diag(turn @ part.root @ part.root @ turn.T))[:, None]
+        back = np.linalg.inv(turn)
+        blocks = [turn @ part.jacobian[:, :, i * d : (i + 1) * d] @ back for i in range(model.lags)]
+        if model.n_actions:
+            blocks.append(turn @ part.jacobian[:, :, model.lags * d :])
+        strength = np.sqrt((np.concatenate(blocks, -1) ** 2).mean(0))
+        answers.append(FoundAxes(found, turn, strength, _graph(model, found, strength)))
+    return answers
+
+
+def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> np.ndarray:
+    """The graphs of the search side by side; with several lags each lag by its own threshold."""
+    parts = []
+    d = model.n_latents
+    if model.lags == 1:
+        parts.append(found.graph_z)
+    elif model.lags:
+        past = strength[:, : model.lags * d]
+        parts.append((past > edge_gap(past, d).threshold).astype(int))
+    if model.n_actions:
+        parts.append(found.graph_a)
+    return np.concatenate([p for p in parts if p is not None], -1)
+
+
+@torch.no_grad()
+def fold(model: Any, answers: list[FoundAxes]) -> None:
+    """Turn a dense fit to its axes, edges beginning at the graph found.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    answers : list of FoundAxes
+        One for each restart.
+    """
+    like = model.axes
+
+    def tensor(arrays: list[np.ndarray]) -> torch.Tensor:
+        return torch.as_tensor(np.stack(arrays), dtype=like.dtype, device=like.device)
+
+    graph = tensor([a.graph for a in answers])
+    model.fold(tensor([a.map for a in answers]), (2 * graph - 1) * _EDGE_LOGIT)

@@ -1,0 +1,245 @@
+"""`TransitionFit`: what a fit of sequences found; all restarts in the frame of the best one.
+
+Latents have unit variance; their order and signs are those of the best restart, to which the others are
+aligned. A graph is read from the widest gap in the strengths of the edges; `gap` says how wide it is and
+`agreement` whether another restart found the same, which is what to look at before believing an edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.optimize import linear_sum_assignment
+
+from .._torch import undisturbed
+from .._version import __version__
+from ..sequences import SequenceBatch, Sequences, as_sequences
+from .transition_axes import FoundAxes, latents
+
+__all__ = ["TransitionFit"]
+
+GUESS = 0.7  # a gap below a factor of two
+SAME_LATENTS = 0.95
+
+
+@dataclass
+class TransitionFit:
+    """Result of `pyro_sparse.fit` on sequences.
+
+    Attributes
+    ----------
+    model : LatentTransition
+        Trained, with all restarts along its parameters' leading dimension (in the order they were trained).
+    sequences : Sequences
+        What it was fitted to.
+    best : int
+        Number of the chosen restart.
+    strength_time : ndarray (restart, lag, target, source) or None
+        Root mean square derivative of the next latent's mean by a past latent.
+    strength_action : ndarray (restart, target, action) or None
+        The same by an action, actions in standard deviations.
+    graph_time, graph_action : ndarray of int or None
+        1 where the strength lies above the gap; shapes as above.
+    relaxed_time, relaxed_action : ndarray or None
+        Relaxed Bernoulli edges of the gated program, in [0, 1]: a score, not a probability.
+    gap : ndarray (restart,)
+        Log ratio of the weakest edge to the strongest zero; below 0.7 the graph is a guess.
+    agreement : DataFrame
+        One row per restart: `similarity` (mean absolute correlation of its latents with the best restart's),
+        `edges_differing` from the best restart's graph, `gap`, `found` (share of the search's starts that
+        ended at its optimum), `elbo`.
+    elbo, heldout_elbo : ndarray (restart,)
+        Nats per sequence.
+    history : DataFrame
+        step, restart, elbo, heldout_elbo, edges, stage.
+    alignment : dict
+        "permutation" (restart, latent), "sign" (restart, latent).
+    settings : dict
+        JSON-able record of how the fit was made.
+    warnings : list of str
+        What a reader should know before believing it.
+    """
+
+    model: Any
+    sequences: Sequences
+    best: int
+    strength_time: np.ndarray | None
+    strength_action: np.ndarray | None
+    graph_time: np.ndarray | None
+    graph_action: np.ndarray | None
+    relaxed_time: np.ndarray | None
+    relaxed_action: np.ndarray | None
+    gap: np.ndarray
+    agreement: pd.DataFrame
+    elbo: np.ndarray
+    heldout_elbo: np.ndarray
+    history: pd.DataFrame
+    alignment: dict[str, np.ndarray]
+    settings: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def n_restarts(self) -> int:
+        """Number of restarts."""
+        return len(self.gap)
+
+    @property
+    def latent_names(self) -> list[str]:
+        """ "latent 1", "latent 2", …"""
+        return [f"latent {k + 1}" for k in range(self.model.n_latents)]
+
+    @property
+    def action_names(self) -> list[str]:
+        """Names of the actions' columns."""
+        return self.sequences.action_names
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features."""
+        return self.sequences.feature_names
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the graph is in doubt: a narrow gap, or no other restart that found the same."""
+        return bool(_doubts(self.agreement, self.best))
+
+    @classmethod
+    def build(
+        cls,
+        model: Any,
+        sequences: Sequences,
+        *,
+        data: SequenceBatch,
+        answers: list[FoundAxes],
+        rows: np.ndarray,
+        heldout: bool,
+        history: pd.DataFrame,
+        settings: dict[str, Any],
+        notes: list[str],
+    ) -> TransitionFit:
+        """Choose a restart and bring the others into its frame."""
+        gap = np.array([a.found.gap for a in answers])
+        best = _best(rows, gap)
+        few = data.rows(torch.arange(min(len(data), 2000), device=data.x.device))
+        frames = latents(model, few).double().cpu().numpy()
+        seen = np.ones(frames.shape[1:3], bool) if few.present is None else few.present.cpu().numpy()
+        permutation, sign, similarity = _align(frames[:, seen], best)
+        d, lags = model.n_latents, model.lags
+
+        def framed(inputs: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+            """(restart, latent, input) in its own frame to the graphs in that of the best."""
+            turned = np.stack([one[turn] for one, turn in zip(inputs, permutation, strict=True)])
+            past = turned[:, :, : lags * d].reshape(len(turned), d, lags, d).transpose(0, 2, 1, 3)
+            past = np.stack([one[:, :, turn] for one, turn in zip(past, permutation, strict=True)])
+            return (past if lags else None), (turned[:, :, lags * d :] if model.n_actions else None)
+
+        graphs = framed(np.stack([a.graph for a in answers]))
+        differing = sum(
+            (np.abs(g - g[best]).reshape(len(g), -1).sum(1) for g in graphs if g is not None),
+            np.zeros(len(answers), int),
+        )
+        found = np.array([a.found.agreement / a.found.n_starts for a in answers])
+        elbo = rows.mean(1)
+        agreement = pd.DataFrame(
+            {
+                "similarity": similarity,
+                "edges_differing": differing,
+                "gap": gap,
+                "found": found,
+                "elbo": elbo,
+            },
+            index=pd.RangeIndex(len(answers), name="restart"),
+        )
+        strengths = framed(np.stack([a.strength for a in answers]))
+        relaxed = framed(torch.sigmoid(model.logits.detach()).double().cpu().numpy())
+        return cls(
+            model=model,
+            sequences=sequences,
+            best=best,
+            strength_time=strengths[0],
+            strength_action=strengths[1],
+            graph_time=graphs[0],
+            graph_action=graphs[1],
+            relaxed_time=relaxed[0],
+            relaxed_action=relaxed[1],
+            gap=gap,
+            agreement=agreement,
+            elbo=np.full(len(answers), np.nan) if heldout else elbo,
+            heldout_elbo=elbo if heldout else np.full(len(answers), np.nan),
+            history=history,
+            alignment={"permutation": permutation, "sign": sign},
+            settings={**settings, "version": __version__},
+            warnings=[*notes, *_warnings(agreement, best)],
+        )
+
+    def transform(self, X: Any = None, **columns: Any) -> np.ndarray:
+        """Latents of every frame, (sequence, time, latent), NaN at padding: posterior means, best restart.
+
+        Parameters
+        ----------
+        X : sequences, optional
+            As in `fit`; default the sequences of the fit.
+        **columns
+            `actions`, `id`, `time` as in `fit`.
+        """
+        own = self.sequences if X is None else as_sequences(X, like=self.sequences, **columns)
+        like = self.model.axes
+        with undisturbed():
+            z = latents(self.model, own.batch(like.device, like.dtype))[self.best].double().cpu().numpy()
+        turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
+        z = z[..., turn] * sign
+        if own.present is not None:
+            z[~own.present] = np.nan
+        return z
+
+
+def _best(rows: np.ndarray, gap: np.ndarray) -> int:
+    """Of the restarts that the sequences cannot tell from the best one, that with the clearest graph."""
+    mean = rows.mean(1)
+    top = int(mean.argmax())
+    behind = rows[top] - rows
+    error = behind.std(1, ddof=1) / np.sqrt(rows.shape[1]) if rows.shape[1] > 1 else np.zeros(len(rows))
+    alike = [r for r in range(len(rows)) if r == top or mean[top] - mean[r] <= error[r]]
+    return max(alike, key=lambda r: (gap[r], mean[r]))
+
+
+def _align(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order and sign of each restart's latents that suit the best one's, and how similar they are."""
+    r, _, d = frames.shape
+    permutation, sign, similarity = np.zeros((r, d), int), np.ones((r, d)), np.zeros(r)
+    for i in range(r):
+        between = np.corrcoef(frames[best], frames[i], rowvar=False)[:d, d:].reshape(d, d)
+        between = np.nan_to_num(between)
+        permutation[i] = linear_sum_assignment(-np.abs(between))[1]
+        taken = between[np.arange(d), permutation[i]]
+        sign[i] = np.where(taken < 0, -1.0, 1.0)
+        similarity[i] = np.abs(taken).mean()
+    return permutation, sign, similarity
+
+
+def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
+    """Reasons to distrust the graph of the best restart."""
+    notes = []
+    if agreement["gap"][best] < GUESS:
+        notes.append(
+            f"the weakest edge is only {np.exp(agreement['gap'][best]):.1f} times the strongest zero: "
+            "the graph is a guess"
+        )
+    others = agreement.drop(index=best)
+    if len(others):
+        other = others.sort_values(["edges_differing", "similarity"], ascending=[True, False]).iloc[0]
+        if other["similarity"] < SAME_LATENTS or other["edges_differing"]:
+            notes.append(
+                f"no other restart agrees: the nearest has latents of similarity {other['similarity']:.2f} "
+                f"and {int(other['edges_differing'])} other edge(s)"
+            )
+    return notes
+
+
+def _warnings(agreement: pd.DataFrame, best: int) -> list[str]:
+    alone = "one restart only: nothing here says whether another start would agree"
+    return [*_doubts(agreement, best), *([alone] if len(agreement) == 1 else [])]

@@ -1,0 +1,91 @@
+"""The runs of a latent transition: the dense program, and then the edges with all else frozen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .constraint import SparsityControl
+from .loop import Run
+from .soap import SOAP
+from .transition_schedule import TransitionSchedule
+
+__all__ = ["EdgeRun", "TransitionRun"]
+
+
+class TransitionRun(Run):
+    """A `Run` of the dense program of a `LatentTransition`.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        Set up.
+    train, heldout : SequenceBatch
+        Sequences to learn from, and sequences kept aside (None: none).
+    schedule : TransitionSchedule
+    first_restart : int
+        Number of the group's first restart, for the history.
+    """
+
+    def _optimiser(self) -> torch.optim.Optimizer:
+        return SOAP(self.model.trained(), lr=self.schedule.learning_rate)
+
+
+class EdgeRun(Run):
+    """A `Run` of the gated program: the edges and their networks, in latents that no longer change.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        Folded to its axes.
+    train, heldout : SequenceBatch
+        As for `TransitionRun`.
+    schedule : TransitionSchedule
+        Its `of_edges`.
+    control : SparsityControl, optional
+        How many edges there may be, beside what the Bernoulli prior says.
+    first_restart : int
+        Number of the group's first restart, for the history.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        train: Any,
+        heldout: Any,
+        schedule: TransitionSchedule,
+        control: SparsityControl | None = None,
+        first_restart: int = 0,
+    ):
+        self.control = control
+        trained = {id(p) for p in model.trained()}
+        for parameter in model.parameters():
+            parameter.requires_grad_(id(parameter) in trained)
+        if control is not None:
+            free = model.allowed & ~model.must
+            control.setup(int(free.sum() + model.must.sum()), int(model.must.sum()), model.n_restarts)
+        super().__init__(model, train, heldout, schedule, first_restart)
+
+    def _optimiser(self) -> torch.optim.Optimizer:
+        networks = list(self.model.gated.parameters())
+        return torch.optim.Adam([*networks, self.model.logits], lr=self.schedule.learning_rate, fused=True)
+
+    def _skipped(self) -> tuple[str, ...]:
+        return ("x", *self.model.likelihood.priors())
+
+    def _extra_loss(self) -> Tensor | float:
+        if self.control is None:
+            return 0.0
+        return self.control.loss(torch.sigmoid(self.model.logits)).sum() / self.train.total
+
+    def _after_step(self, batch: Any, rate: float) -> None:
+        progress = self.step / self.schedule.steps
+        self.model.temperature = self.schedule.temperature(self.step)
+        self.model.after_step(batch, progress)
+        if self.control is not None:
+            self.control.after_step(torch.sigmoid(self.model.logits.detach()), progress)
+
+    def _n_edges(self) -> list[int]:
+        return (self.model.logits > 0).sum((1, 2)).tolist()

@@ -1,0 +1,103 @@
+"""When each part of a latent transition is fitted: one frozen record of the numbers that steer it.
+
+First the dense program for `steps` steps; then the axes are found and the edges' own networks are fitted for
+`edge_steps` steps, all else frozen. Times are fractions of the part at hand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+__all__ = ["TransitionSchedule"]
+
+
+@dataclass(frozen=True)
+class TransitionSchedule:
+    """Settings of the two parts of a fit.
+
+    Attributes
+    ----------
+    steps, batch_size : int
+        Minibatch steps of the dense program, sequences in each.
+    learning_rate : float
+        SOAP's step size: reached after `warm_up` steps, constant until `decay_from`, then a half cosine down
+        to 0.2 % of it.
+    warm_up : int
+        Steps.
+    decay_from : float
+        Fraction of the steps.
+    edge_steps, edge_rate : int, float
+        Steps of the gated program and their step size.
+    temperature_start, temperature_end : float
+        Temperature of the relaxed edges, falling exponentially.
+    evaluate_every : int
+        Steps between entries of the history.
+    patience : int or None
+        Stop when the held-out ELBO has not improved for so many entries.
+    """
+
+    steps: int = 5000
+    batch_size: int = 512
+    learning_rate: float = 1.2e-2
+    warm_up: int = 300
+    decay_from: float = 0.3
+    edge_steps: int = 1500
+    edge_rate: float = 1e-2
+    temperature_start: float = 1.0
+    temperature_end: float = 0.3
+    evaluate_every: int = 250
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "evaluate_every"):
+            if int(getattr(self, name)) != getattr(self, name) or getattr(self, name) < 1:
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a whole number of at least 1")
+        if self.edge_steps < 0 or int(self.edge_steps) != self.edge_steps:
+            raise ValueError(f"edge_steps: got {self.edge_steps!r}, wanted a whole number, 0 or more")
+        for name in ("learning_rate", "edge_rate", "temperature_start", "temperature_end"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive number")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of all settings."""
+        return [f.name for f in fields(cls)]
+
+    def rate(self, step: int) -> float:
+        """The optimiser's step size at `step`."""
+        rise = min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0
+        past = max(0.0, (step / self.steps - self.decay_from) / max(1 - self.decay_from, 1e-9))
+        return self.learning_rate * rise * (0.5 * (1 + math.cos(math.pi * min(1.0, past))) + 0.002)
+
+    def kl_weight(self, step: int) -> float:
+        """Always 1: the bound itself."""
+        return 1.0
+
+    def temperature(self, step: int) -> float:
+        """Temperature of the relaxed edges at `step`."""
+        return self.temperature_start * (self.temperature_end / self.temperature_start) ** (step / self.steps)
+
+    def stage(self, step: int) -> str:
+        """Name of the part at hand, for the history."""
+        return "dense"
+
+    @property
+    def settled(self) -> int:
+        """First step after which nothing but the learning rate changes."""
+        return int(self.decay_from * self.steps) + 1
+
+    def of_edges(self) -> TransitionSchedule:
+        """The same record for the second part, whose `steps` are `edge_steps`."""
+        return replace(
+            self,
+            steps=max(self.edge_steps, 1),
+            learning_rate=self.edge_rate,
+            warm_up=min(self.warm_up, 50),
+            patience=None,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able copy."""
+        return {name: getattr(self, name) for name in self.names()}

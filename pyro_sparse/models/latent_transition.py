@@ -1,0 +1,348 @@
+r"""Mechanism sparsity (Lachapelle et al. 2024): which latent, and which action, drives which latent.
+
+.. math:: G_{ij} \sim \mathrm{Bernoulli}(\eta), \quad
+          z_{t,i} \sim N\big(m_i(G^z_i \odot z_{t-1}, G^a_i \odot a_t), s_i^2\big), \quad
+          x_t \sim \mathrm{likelihood}(f(z_t))
+
+The same program is fitted twice. `dense`: no edges, one network m for all latents; that finds the space of
+the latents, but not their axes. `fold` then turns the latents to the axes in which m is sparse
+(`inference/jacobian_axes.py`), and from there the edges are random and each latent has a network of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor, nn
+
+from .._recorded import Recorded
+from ..distributions import FullNormal, LatentChain, RelaxedEdges
+from ..sequences import SequenceBatch
+from ..transition_nets import FrameDecoder, FrameEncoder, GatedTransition, SineTransition
+from .base import EdgeSet
+from .likelihoods import Likelihood, Normal, get_likelihood
+
+__all__ = ["LatentTransition"]
+
+Edge = tuple[int, int]
+
+
+class LatentTransition(Recorded, nn.Module):
+    r"""Sequences driven by their latents' past, by actions, or by both, through a sparse graph.
+
+    Parameters
+    ----------
+    n_features, n_latents : int
+        Features of a frame, latents behind it (at most as many).
+    n_actions : int
+        Actions, after categorical ones have become one column per level; 0: there are none.
+    lags : int
+        Frames back that drive a frame; 0: only actions do.
+    likelihood : str or Likelihood
+        Distribution of a cell given its linear predictor. The default is normal noise, one sd per feature.
+    hidden : int
+        Width of the three hidden layers of encoder and decoder.
+    units, gated_units : int
+        Sines of the dense transition, and of each latent's own.
+    heteroscedastic : bool
+        Let the edges act on the scale of the transition noise too.
+    required_time, forbidden_time : iterable of (target, source), optional
+        Latent edges that must, or must not, be there. Latents have no names before a fit, so these make sense
+        for whole patterns only: see `self_loops`.
+    self_loops : {"free", "required", "forbidden"}
+        The diagonal of the time graph.
+    concentration : tuple of float
+        Beta prior (a, b) of the inclusion probability η.
+
+    Attributes
+    ----------
+    axes : buffer (restart, latent, latent)
+        ``latent = axes @ latent of the dense fit``; the identity before `fold`.
+    temperature : float
+        Of the relaxed edges in the guide.
+    logits : Parameter (restart, latent, input)
+        Relaxed edges, inputs being the past latents (lag 1, 2, …) and then the actions; present after `fold`.
+    eta : buffer (restart,)
+        Inclusion probability of an edge.
+
+    Raises
+    ------
+    ValueError
+        Impossible sizes, nothing that could drive the latents, contradicting constraints.
+
+    References
+    ----------
+    Lachapelle et al. (2024), arXiv 2401.04890, section 7.
+
+    Examples
+    --------
+    >>> model = LatentTransition(n_features=8, n_latents=3, n_actions=2)
+    >>> model.setup(n_restarts=2)
+    >>> model.n_inputs, model.dense
+    (5, True)
+    """
+
+    edges: tuple[EdgeSet, ...]
+    kl_weight: float = 1.0
+    beta: float = 1.0
+    n_restarts: int = 0
+    dense: bool = True
+    temperature: float = 1.0
+    axes: Tensor
+    eta: Tensor
+    folded: Tensor
+    allowed: Tensor
+    must: Tensor
+
+    def __init__(
+        self,
+        n_features: int,
+        n_latents: int,
+        n_actions: int = 0,
+        lags: int = 1,
+        likelihood: str | Likelihood = "normal",
+        hidden: int = 128,
+        units: int = 128,
+        gated_units: int = 32,
+        heteroscedastic: bool = False,
+        required_time: Iterable[Edge] | None = None,
+        forbidden_time: Iterable[Edge] | None = None,
+        self_loops: str = "free",
+        concentration: tuple[float, float] = (1.0, 1.0),
+    ):
+        super().__init__()
+        if not 1 <= n_latents <= n_features:
+            raise ValueError(
+                f"n_latents: got {n_latents} for n_features={n_features}; "
+                "wanted 1 <= n_latents <= n_features (the mixing must be one-to-one; lower n_latents)"
+            )
+        if n_actions < 0 or lags < 0 or (n_actions == 0 and lags == 0):
+            raise ValueError(
+                f"n_actions={n_actions}, lags={lags}: wanted at least one action or one lag, "
+                "or nothing drives the latents"
+            )
+        if self_loops not in ("free", "required", "forbidden"):
+            raise ValueError(f"self_loops: got {self_loops!r}, wanted 'free', 'required' or 'forbidden'")
+        if not min(concentration) > 0:
+            raise ValueError(f"concentration: got {concentration}, wanted two positive numbers")
+        self.n_features, self.n_latents = int(n_features), int(n_latents)
+        self.n_actions, self.lags = int(n_actions), int(lags)
+        self.hidden, self.units, self.gated_units = hidden, units, gated_units
+        self.heteroscedastic, self.self_loops, self.concentration = heteroscedastic, self_loops, concentration
+        self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
+        self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
+        self.likelihood = Normal(floor=0.002) if likelihood == "normal" else get_likelihood(likelihood)
+        self.edges = (
+            *((EdgeSet("time", ("target", "source"), "G"),) if lags else ()),
+            *((EdgeSet("action", ("target", "action"), "G"),) if n_actions else ()),
+        )
+        self._constraints()
+
+    # ---- building ------------------------------------------------------------------------------------------
+    @property
+    def n_inputs(self) -> int:
+        """Inputs of the transition: lags times latents, and actions."""
+        return self.lags * self.n_latents + self.n_actions
+
+    def setup(
+        self,
+        n_restarts: int = 1,
+        n_samples: int = 1000,
+        missing: bool = False,
+        feature_names: list[str] | None = None,
+    ) -> None:
+        """Allocate fresh parameters of the dense program (draws from torch's current random state).
+
+        Parameters
+        ----------
+        n_restarts : int
+            Leading dimension of every parameter.
+        n_samples : int
+            Sequences of the data.
+        missing : bool
+            Whether the encoder reads a mask.
+        feature_names : list of str, optional
+            Kept; no constraint names a feature.
+        """
+        self.n_restarts, self.n_samples, self.missing = n_restarts, n_samples, missing
+        self.feature_names = feature_names
+        d = self.n_latents
+        self.likelihood.setup(self.n_features, n_restarts)
+        self.likelihood.start_noise(torch.full((n_restarts, 1, self.n_features), 0.45))
+        self.encoder = FrameEncoder(n_restarts, self.n_features, d, self.hidden, missing)
+        self.decoder = FrameDecoder(n_restarts, d, self.n_features, self.hidden)
+        self.transition = SineTransition(n_restarts, self.n_inputs, d, self.units)
+        self.log_sd = nn.Parameter(torch.full((n_restarts, 1, d), -1.0))
+        self.gated = GatedTransition(n_restarts, self.n_inputs, d, self.gated_units, self.heteroscedastic)
+        self.logits = nn.Parameter(torch.zeros(n_restarts, d, self.n_inputs))
+        self.register_buffer("axes", torch.eye(d).repeat(n_restarts, 1, 1))
+        self.register_buffer("folded", torch.zeros(n_restarts, dtype=torch.bool))
+        self.register_buffer("eta", torch.full((n_restarts,), 0.5))
+        self.dense = True
+
+    @torch.no_grad()
+    def fold(self, axes: Tensor, logits: Tensor) -> None:
+        """Turn the latents to new axes and give them edges; encoder, decoder and axes are frozen from here.
+
+        Parameters
+        ----------
+        axes : Tensor (restart, latent, latent)
+            ``latent_new = axes @ latent_old``, as `JacobianAxes.map`.
+        logits : Tensor (restart, latent, input)
+            Where the relaxed edges begin.
+        """
+        self.axes.copy_(axes)
+        self.folded.fill_(True)
+        self.logits.copy_(torch.where(self.allowed, logits, torch.full_like(logits, -20.0)))
+        self.logits.copy_(torch.where(self.must, torch.full_like(logits, 20.0), self.logits))
+        self.dense = False
+
+    # ---- the programs --------------------------------------------------------------------------------------
+    def model(self, batch: SequenceBatch) -> None:
+        """The generative program: edges, the latents of each sequence, the cells of each frame."""
+        with pyro.plate("restart", self.n_restarts, dim=-1):
+            gates = self.edge_sites(batch)
+            for name, prior in self.likelihood.priors().items():
+                pyro.sample(name, prior)
+        with pyro.plate("run", self.n_restarts, dim=-2):
+            with self.sequences(batch), pyro.poutine.scale(scale=self.kl_weight * self.beta):
+                z = pyro.sample("z", self.chain(batch, gates))
+            with self.frames(batch):
+                f = self.decode(z.flatten(1, 2))
+                seen = None if batch.mask is None else batch.mask.flatten(0, 1)
+                pyro.sample("x", self.likelihood.observation(f, seen), obs=batch.x.flatten(0, 1))
+
+    def guide(self, batch: SequenceBatch) -> None:
+        """The variational program: relaxed edges, and a Gaussian for each frame's latents."""
+        with pyro.plate("restart", self.n_restarts, dim=-1):
+            self.edge_guide(batch)
+            for name, value in self.likelihood.values().items():
+                pyro.sample(name, dist.Delta(value).to_event(1))
+        with pyro.plate("run", self.n_restarts, dim=-2):
+            with self.sequences(batch), pyro.poutine.scale(scale=self.kl_weight * self.beta):
+                pyro.sample("z", self.posterior(batch))
+
+    def edge_sites(self, batch: SequenceBatch) -> Tensor | None:
+        """Edges of every sequence, (restart, sequence, latent, input); None in the dense program.
+
+        There is one graph: its many draws count as one.
+        """
+        if self.dense:
+            return None
+        probability = self.eta.view(-1, 1, 1, 1).expand(-1, len(batch), *self.logits.shape[1:])
+        with pyro.poutine.scale(scale=1 / len(batch)):
+            return pyro.sample("G", dist.Bernoulli(probability).to_event(3))
+
+    def edge_guide(self, batch: SequenceBatch) -> None:
+        """The edges' posterior q(G), relaxed so that it has gradients."""
+        if not self.dense:
+            logits = self.logits.unsqueeze(1).expand(-1, len(batch), -1, -1)
+            q = RelaxedEdges(logits, self.temperature, required=self.must, forbidden=~self.allowed)
+            with pyro.poutine.scale(scale=1 / len(batch)):
+                pyro.sample("G", q.to_event(3))
+
+    def chain(self, batch: SequenceBatch, gates: Tensor | None) -> LatentChain:
+        """Distribution of the latents of each sequence given its edges."""
+        shape = (self.n_restarts, *batch.x.shape[:2])
+        everywhere = torch.ones(shape, dtype=torch.bool, device=batch.x.device)
+
+        def transition(inputs: Tensor) -> tuple[Tensor, Tensor]:
+            if gates is None:
+                return self.transition(inputs), self.log_sd.expand(*inputs.shape[:-1], -1)
+            own = gates
+            if own.dim() == 4 and inputs.shape[1] != own.shape[1]:  # every step of a sequence has its edges
+                own = own.repeat_interleave(inputs.shape[1] // own.shape[1], 1)
+            return self.gated(inputs, own)
+
+        return LatentChain(
+            transition,
+            self.n_latents,
+            self.lags,
+            linked=everywhere if batch.linked is None else batch.linked.expand(shape),
+            present=everywhere if batch.present is None else batch.present.expand(shape),
+            actions=None if batch.actions is None else batch.actions.unsqueeze(0),
+        )
+
+    def posterior(self, batch: SequenceBatch) -> FullNormal:
+        """q(z | x) of all frames, batch (restart, sequence), event (time, latent)."""
+        n, t = batch.x.shape[:2]
+        seen = None if batch.mask is None else batch.mask.flatten(0, 1)
+        loc, factor, log_det = self.encoder(batch.x.flatten(0, 1), seen)
+        if not self.dense:
+            loc = loc @ self.axes.mT
+            factor = self.axes.unsqueeze(1) @ factor
+            log_det = log_det + torch.linalg.slogdet(self.axes)[1].unsqueeze(1)
+        return FullNormal(
+            loc.unflatten(1, (n, t)), factor.unflatten(1, (n, t)), log_det.unflatten(1, (n, t)), event_dims=2
+        )
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Linear predictor (restart, frame, feature) of latents (restart, frame, latent)."""
+        if not self.dense:
+            z = z @ torch.linalg.inv(self.axes).mT
+        return self.decoder(z)
+
+    @staticmethod
+    def sequences(batch: SequenceBatch) -> Any:
+        """The plate of sequences with its minibatch scale."""
+        here = torch.arange(len(batch), device=batch.x.device)
+        return pyro.plate("data", batch.total, subsample=here, dim=-1)
+
+    @staticmethod
+    def frames(batch: SequenceBatch) -> Any:
+        """The plate of all frames with its minibatch scale."""
+        time = batch.x.shape[1]
+        here = torch.arange(len(batch) * time, device=batch.x.device)
+        return pyro.plate("frames", batch.total * time, subsample=here, dim=-1)
+
+    # ---- between steps -------------------------------------------------------------------------------------
+    def trained(self) -> list[nn.Parameter]:
+        """Parameters of the program at hand: all but the edges' first, then the edges' only."""
+        late = [*self.gated.parameters(), self.logits]
+        if not self.dense:
+            return late
+        frozen = {id(p) for p in late}
+        return [p for p in self.parameters() if id(p) not in frozen]
+
+    @torch.no_grad()
+    def after_step(self, batch: SequenceBatch, progress: float) -> None:
+        """Closed-form inclusion probability: the mode of its Beta posterior given the edges."""
+        if self.dense:
+            return
+        free = self.allowed & ~self.must
+        a, b = self.concentration
+        expected = (torch.sigmoid(self.logits) * free).sum((1, 2))
+        n = float(free.sum())
+        mode = (a + expected - 1) / max(a + b + n - 2, 1e-6)
+        self.eta.copy_(mode.clamp(1 / (n + 2), 1 - 1 / (n + 2)))
+
+    def _constraints(self) -> None:
+        d = self.n_latents
+        must = torch.zeros(d, self.n_inputs, dtype=torch.bool)
+        allowed = torch.ones(d, self.n_inputs, dtype=torch.bool)
+        for name, edges, target, value in (
+            ("required_time", self.required_time, must, True),
+            ("forbidden_time", self.forbidden_time, allowed, False),
+        ):
+            for i, j in edges:
+                if not (self.lags and 0 <= i < d and 0 <= j < d):
+                    raise ValueError(
+                        f"{name}: edge ({i}, {j}) lies outside a time graph of "
+                        f"{d if self.lags else 0} latents (both count from 0)"
+                    )
+                target[i, j] = value
+        if self.lags and self.self_loops != "free":
+            loop = torch.arange(d)
+            (must if self.self_loops == "required" else allowed)[loop, loop] = self.self_loops == "required"
+        clash = (must & ~allowed).nonzero()
+        if len(clash):
+            i, j = clash[0].tolist()
+            raise ValueError(
+                f"required_time: edge ({i}, {j}) is also forbidden; remove one of the two constraints"
+            )
+        self.register_buffer("must", must)
+        self.register_buffer("allowed", allowed)

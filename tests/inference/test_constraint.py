@@ -1,0 +1,466 @@
+"""Controls against optima known from elsewhere (SLSQP, enumeration), the path against all subsets."""
+
+from __future__ import annotations
+
+import io
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize, special, stats
+
+from pyro_sparse._recorded import describe, rebuild
+from pyro_sparse.inference.constraint import (
+    BernoulliKL,
+    Budget,
+    Penalty,
+    SparsityControl,
+    decreasing_path,
+    dual_step,
+    get_control,
+    one_standard_error,
+)
+
+# Three restarts of the toy problem: minimise sum of weight (p - wish)^2 over four edges.
+WEIGHT = torch.tensor([[1.0, 2.0, 1.0, 3.0], [1.0, 1.0, 1.0, 1.0], [2.0, 1.0, 0.5, 1.0]]).double()
+WISH = torch.tensor([[0.9, 0.8, 0.6, 0.7], [0.9, 0.8, 0.7, 0.6], [0.3, 0.4, 0.3, 0.4]]).double()
+
+
+def ready(control, possible, **sizes):
+    control.double().setup(possible, **sizes)
+    return control
+
+
+def descend(control, weight, wish, steps, state=None, lr=0.5, first=0, total=None):
+    """Simultaneous gradient descent on alpha and the control's own steps; resumes from (alpha, state dict)."""
+    alpha = torch.full_like(wish, 2.0) if state is None else state[0].clone()
+    if state is not None:
+        control.load_state_dict(state[1])
+    alpha.requires_grad_()
+    for step in range(first, first + steps):
+        p = alpha.sigmoid()
+        loss = (weight * (p - wish) ** 2).sum(1) + control.loss(p)
+        (slope,) = torch.autograd.grad(loss.sum(), alpha)
+        with torch.no_grad():
+            alpha -= lr * slope
+            control.after_step(alpha.sigmoid(), (step + 1) / (total or steps))
+    return alpha.detach()
+
+
+def constrained_optimum(weight, wish, budget):
+    """The same problem by SLSQP in p, and the price of an edge there from its stationarity."""
+    found = optimize.minimize(
+        lambda p: (weight * (p - wish) ** 2).sum(), np.full(len(wish), 0.2), bounds=[(0, 1)] * len(wish),
+        constraints={"type": "ineq", "fun": lambda p: budget - p.sum()}, method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )  # fmt: skip
+    assert found.success
+    return found.x, (2 * weight * (wish - found.x)).mean()
+
+
+@pytest.mark.parametrize("budget", [1.6, 2.2])
+def test_budget_reaches_the_constrained_optimum_and_its_price(budget):
+    control = ready(Budget(budget, dual_rate=0.1, restart=False), 4, n_restarts=3)
+    p = descend(control, WEIGHT, WISH, 700, lr=1.0).sigmoid()
+    for r in range(3):
+        wanted, price = constrained_optimum(WEIGHT[r].numpy(), WISH[r].numpy(), budget)
+        np.testing.assert_allclose(p[r].numpy(), wanted, atol=1e-4)
+        assert control.multiplier[r].item() == pytest.approx(price, abs=1e-4)
+    assert control.multiplier[2] == 0  # its wishes stay within the budget
+
+
+def test_price_is_per_row():
+    """The same problem as a sum over 50 rows: the same multiplier, a loss 50 times as large."""
+    one = ready(Budget(1.6, dual_rate=0.02), 4, n_restarts=3)
+    many = ready(Budget(1.6, dual_rate=0.02), 4, n_restarts=3, n_samples=50)
+    p = torch.full((3, 4), 0.7).double()
+    for control in (one, many):
+        control.after_step(p, 0.5)
+    np.testing.assert_allclose(one.multiplier, 0.02 * (2.8 - 1.6))
+    np.testing.assert_allclose(many.multiplier, one.multiplier)
+    np.testing.assert_allclose(one.loss(p), 0.02 * 1.2 * 1.2)
+    np.testing.assert_allclose(many.loss(p), 50 * one.loss(p))
+
+
+def test_budget_with_restart_keeps_the_most_useful_edges():
+    """Linear gains: the optimum is known to be the two largest, and gates end open or shut."""
+    gain = torch.tensor([[3.0, 1.0, 2.0, 0.5], [0.2, 0.4, 0.3, 0.5]]).double()
+    control = ready(Budget(2, dual_rate=0.05), 4, n_restarts=2)
+    alpha = torch.zeros(2, 4, dtype=torch.float64, requires_grad=True)
+    for _ in range(500):
+        p = alpha.sigmoid()
+        (slope,) = torch.autograd.grad((control.loss(p) - (gain * p).sum(1)).sum(), alpha)
+        with torch.no_grad():
+            alpha -= 0.5 * slope
+            control.after_step(alpha.sigmoid(), 1.0)
+    np.testing.assert_array_equal(
+        (alpha > 0).numpy(), [[True, False, True, False], [False, True, False, True]]
+    )
+    np.testing.assert_allclose(alpha.detach().sigmoid().sum(1), [2, 2], atol=0.25)
+
+
+def test_dual_steps_by_hand():
+    old, violation = torch.tensor([0.0, 1.0, 1.0, 0.1]), torch.tensor([2.0, 2.0, -3.0, -3.0])
+    np.testing.assert_allclose(dual_step(old, violation, 0.1, restart=False), [0.2, 1.2, 0.7, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(dual_step(old, violation, 0.1, restart=True), [0.2, 1.2, 0.0, 0.0], rtol=1e-6)
+    assert dual_step(torch.tensor(5.0), torch.tensor(0.0), 0.1) == 0  # kept exactly is kept
+
+
+def test_restart_forgets_a_price_that_was_needed():
+    p = torch.full((2, 4), 1.0).double()
+    controls = [ready(Budget(2, dual_rate=0.5, restart=r), 4, n_restarts=2) for r in (True, False)]
+    for control in controls:
+        for _ in range(3):
+            control.after_step(p, 1.0)
+        assert control.multiplier.tolist() == [3.0, 3.0]
+        control.after_step(torch.stack([0.4 * p[0], p[0]]), 1.0)
+    np.testing.assert_allclose(controls[0].multiplier, [0.0, 4.0])
+    np.testing.assert_allclose(controls[1].multiplier, [2.8, 4.0])
+
+
+def test_level_falls_linearly_from_all_edges():
+    control = ready(Budget(20, anneal_until=0.5), 100, n_required=5)
+    p = torch.zeros(1, 100).double()
+    levels = [control.level.item()]
+    for progress in (0.125, 0.25, 0.5, 1.0):
+        control.after_step(p, progress)
+        levels.append(control.level.item())
+    assert levels == [100, 80, 60, 20, 20]
+    assert ready(Budget(20), 100).level == 20
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Budget(1.7, dual_rate=0.02, anneal_until=0.6),
+        lambda: Budget(1.7, dual_rate=0.02, restart=False),
+        lambda: Penalty(0.3),
+        lambda: BernoulliKL(a=1.5, b=3.0),
+        lambda: BernoulliKL(0.2),
+        SparsityControl,
+    ],
+)
+class TestEveryControl:
+    def test_restarts_do_not_know_of_each_other(self, make):
+        together = descend(ready(make(), 4, n_restarts=3), WEIGHT, WISH, 25)
+        apart = [descend(ready(make(), 4), WEIGHT[r : r + 1], WISH[r : r + 1], 25) for r in range(3)]
+        torch.testing.assert_close(together, torch.cat(apart), rtol=1e-12, atol=1e-12)
+
+    def test_resume_is_bit_identical(self, make):
+        straight = ready(make(), 4, n_restarts=3)
+        wanted = descend(straight, WEIGHT, WISH, 40)
+        first = ready(make(), 4, n_restarts=3)
+        alpha = descend(first, WEIGHT, WISH, 15, total=40)
+        file = io.BytesIO()
+        torch.save((alpha, first.state_dict()), file)
+        file.seek(0)
+        again = ready(make(), 4, n_restarts=3)
+        found = descend(again, WEIGHT, WISH, 25, torch.load(file, weights_only=True), first=15, total=40)
+        assert torch.equal(found, wanted)
+        for name, value in straight.state_dict().items():
+            assert torch.equal(value, again.state_dict()[name])
+
+    def test_forbidden_edges_may_stay_out(self, make):
+        """Zeros at forbidden edges, and any arrangement of edges, change neither loss nor state."""
+        p = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)).double()
+        p[:, 0] = 1.0
+        wide = torch.cat([p, torch.zeros(3, 2)], 1).reshape(3, 2, 3)
+        found = []
+        for probabilities in (p, wide):
+            control = ready(make(), 4, n_required=1, n_restarts=3)
+            control.after_step(probabilities, 1.0)
+            found.append((control.loss(probabilities), *control.state_dict().values()))
+        for narrow, broad in zip(*found, strict=True):
+            torch.testing.assert_close(narrow, broad)
+            assert narrow.dtype == torch.float64
+
+    def test_made_again_from_plain_text(self, make):
+        control = make()
+        again = rebuild(describe(control))
+        p = torch.full((1, 4), 0.6)
+        for c in (control, again):
+            c.setup(4)
+            c.after_step(p, 0.3)
+        assert torch.equal(control.loss(p), again.loss(p))
+
+    def test_wrong_sizes(self, make):
+        with pytest.raises(ValueError, match="sizes are not known yet; call setup first"):
+            make().loss(torch.zeros(1, 4))
+        control = make()
+        control.setup(4, n_restarts=2)
+        for shape in [(2, 3), (3, 4), (4,)]:
+            with pytest.raises(
+                ValueError, match=r"probabilities: got shape .*, wanted \(restart=2, \.\.\.\)"
+            ):
+                control.loss(torch.zeros(shape))
+
+
+def test_penalty_is_the_price_of_the_expected_edges():
+    p = torch.rand(2, 3, 3)
+    np.testing.assert_allclose(
+        ready(Penalty(2.5), 9, n_restarts=2).loss(p.double()),
+        2.5 * p.double().numpy().sum((1, 2)),
+        rtol=1e-12,
+    )
+    np.testing.assert_array_equal(ready(SparsityControl(), 9, n_restarts=2).loss(p), [0, 0])
+
+
+def kl(p, eta):
+    """Over both values of every edge."""
+    return (special.rel_entr(p, eta) + special.rel_entr(1 - p, 1 - eta)).sum()
+
+
+def test_bernoulli_kl_is_the_divergence_of_the_free_edges():
+    free = np.array([0.1, 0.5, 0.97])
+    p = torch.tensor([[1.0, 1.0, *free, 0.0]]).double()
+    fixed = ready(BernoulliKL(0.2), 5, n_required=2)
+    assert fixed.loss(p).item() == pytest.approx(kl(free, 0.2), rel=1e-9)
+    fixed.after_step(p, 0.5)
+    assert fixed.eta.item() == 0.2
+    learned = ready(BernoulliKL(a=2.0, b=4.0), 5, n_required=2)
+    eta = 1 / 3
+    assert learned.loss(p).item() == pytest.approx(kl(free, eta) - stats.beta(2, 4).logpdf(eta), rel=1e-9)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (2.0, 6.0), (1.0, 30.0)])
+def test_eta_step_minimises_the_loss(a, b):
+    """Against a scalar search over eta in [0, 1]."""
+    free = np.array([[0.1, 0.5, 0.97, 0.3], [0.9, 0.8, 0.99, 0.6]])
+    p = torch.cat([torch.ones(2, 1), torch.as_tensor(free), torch.zeros(2, 2)], 1)
+    control = ready(BernoulliKL(a=a, b=b), 5, n_required=1, n_restarts=2)
+    control.after_step(p, 0.5)
+    for r in range(2):
+        best = optimize.minimize_scalar(
+            lambda eta, r=r: kl(free[r], eta) - stats.beta(a, b).logpdf(eta), bounds=(1e-6, 1 - 1e-6),
+            method="bounded", options={"xatol": 1e-10},
+        )  # fmt: skip
+        assert control.eta[r].item() == pytest.approx(best.x, abs=1e-6)
+        assert control.loss(p)[r].item() == pytest.approx(best.fun, abs=1e-9)
+
+
+def test_saturated_probabilities_have_finite_slopes():
+    alpha = torch.tensor([[-200.0, -20.0, 0.3, 20.0, 200.0]], requires_grad=True)
+    control = BernoulliKL(0.1)
+    control.setup(5)
+    value = control.loss(alpha.sigmoid())
+    (slope,) = torch.autograd.grad(value.sum(), alpha)
+    assert torch.isfinite(value).all() and torch.isfinite(slope).all() and slope[0, 2] != 0
+
+
+def test_resolver():
+    assert get_control(None)._buffers == {} and type(get_control(None)) is SparsityControl
+    assert get_control("auto").edges is None and isinstance(get_control("auto"), Budget)
+    assert isinstance(get_control(12), Budget) and get_control(np.int64(12)).edges == 12
+    assert isinstance(get_control(2.0), Penalty) and get_control(2.0).rate == 2.0
+    mine = BernoulliKL()
+    assert get_control(mine) is mine
+    for wrong, kind in [("automatic", ValueError), (True, TypeError), ([3], TypeError)]:
+        with pytest.raises(kind, match=r'sparsity: got .*, wanted "auto", None, a whole number of edges'):
+            get_control(wrong)
+    with pytest.raises(ValueError, match="edges: got -3, wanted a finite number of at least 0"):
+        get_control(-3)
+
+
+def test_a_budget_without_a_level_never_binds_until_told():
+    control = ready(Budget(), 6, n_required=2)
+    p = torch.ones(1, 6).double()
+    control.after_step(p, 0.5)
+    assert control.level == 6 and control.multiplier == 0
+    control.set_edges(4)
+    control.after_step(p, 0.6)
+    assert control.level == 4 and control.multiplier > 0
+
+
+def test_refused_settings():
+    with pytest.raises(
+        ValueError, match="the budget is 3 and 5 edges are required; raise it to at least 5, or"
+    ):
+        Budget(3).setup(20, n_required=5)
+    with pytest.raises(ValueError, match="the budget is 21 and only 20 edges are possible; lower it"):
+        Budget(21).setup(20)
+    budget = ready(Budget(10), 20, n_required=5)
+    with pytest.raises(ValueError, match="5 edges are required"):
+        budget.set_edges(4)
+    for wrong in (-1, float("nan"), float("inf"), True, "many"):
+        with pytest.raises(ValueError, match="edges: got .*, wanted a finite number of at least 0"):
+            Budget(wrong)
+    with pytest.raises(ValueError, match="dual_rate: got 0, wanted a finite number above 0"):
+        Budget(3, dual_rate=0)
+    with pytest.raises(ValueError, match=r"anneal_until: got 2, wanted a share of the fit in \[0, 1\]"):
+        Budget(3, anneal_until=2)
+    with pytest.raises(ValueError, match="rate: got -0.1, wanted a finite number of at least 0"):
+        Penalty(-0.1)
+    with pytest.raises(
+        ValueError, match=r"eta: got 1.0, wanted a probability in \(0, 1\), or None to learn it"
+    ):
+        BernoulliKL(1.0)
+    with pytest.raises(ValueError, match="b: got 0.0, wanted a finite number above 0"):
+        BernoulliKL(b=0.0)
+    for sizes in (
+        {"n_edges_possible": 0},
+        {"n_edges_possible": 2.5},
+        {"n_edges_possible": 4, "n_restarts": 0},
+    ):
+        with pytest.raises(ValueError, match="wanted a whole number of at least 1"):
+            SparsityControl().setup(**sizes)
+    with pytest.raises(
+        ValueError, match="n_required: got 5, wanted a whole number from 0 to the n_edges_poss"
+    ):
+        SparsityControl().setup(4, n_required=5)
+
+
+# ---- the path ----------------------------------------------------------------------------------------------
+class Regression:
+    """Sparse linear regression with known noise; an edge is a regressor. Strengths are exact, in nats."""
+
+    def __init__(self, seed, coefficients, copies=(), n=150, regrow=True):
+        rng = np.random.default_rng(seed)
+        self.coefficients, self.regrow = np.asarray(coefficients, dtype=float), regrow
+        x = rng.normal(size=(2, n, len(self.coefficients)))
+        for original, copy in copies:
+            x[..., copy] = x[..., original] + 0.02 * rng.normal(size=(2, n))
+        self.x, self.test_x = x
+        self.y, self.test_y = x @ self.coefficients + rng.normal(size=(2, n))
+        self.fits = []
+
+    def solve(self, edges):
+        w = np.zeros(len(edges))
+        w[edges] = np.linalg.lstsq(self.x[:, edges], self.y, rcond=None)[0]
+        return w
+
+    def half_rss(self, edges):
+        return 0.5 * ((self.y - self.x @ self.solve(edges)) ** 2).sum()
+
+    def __call__(self, edges, state):
+        self.fits.append((edges, state))
+        w = self.solve(edges)
+        strengths = np.empty(len(edges))
+        for e in range(len(edges)):
+            other = edges.copy()
+            other[e] = ~other[e]
+            strengths[e] = abs(self.half_rss(other) - self.half_rss(edges))
+        if not self.regrow:
+            strengths[~edges] = np.nan
+        return w, -0.5 * (self.test_y - self.test_x @ w) ** 2, strengths
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_path_finds_the_true_regressors(seed):
+    problem = Regression(seed, [1.0, -1.0, 0.8, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    path = decreasing_path(problem, np.ones(12, dtype=bool))
+    best = path.checkpoints[path.chosen]
+    np.testing.assert_array_equal(best.edges, problem.coefficients != 0)
+    np.testing.assert_allclose(best.state, problem.solve(best.edges))
+    assert len(problem.fits) < 20
+
+
+def test_every_level_holds_the_best_subset():
+    """Against all subsets of the size, on regressors that are not copies of each other."""
+    problem = Regression(7, [1.6, -1.1, 0.7, 0.4, 0, 0, 0, 0])
+    path = decreasing_path(problem, np.ones(8, dtype=bool), levels=[6, 4, 2, 1], patience=9)
+    assert [c.level for c in path.checkpoints] == [8, 6, 4, 2, 1]
+    for checkpoint in path.checkpoints:
+        subsets = [np.isin(np.arange(8), s) for s in combinations(range(8), checkpoint.level)]
+        np.testing.assert_array_equal(checkpoint.edges, min(subsets, key=problem.half_rss))
+
+
+def test_a_wrongly_removed_edge_returns():
+    """Of two near copies each seems worthless while the other is there: a large step removes both."""
+    truth = [1.0, 1.0, 1.0, 0, 0, 0, 0, 0]
+    everything = np.ones(8, dtype=bool)
+    kept = {}
+    for regrow in (False, True):
+        problem = Regression(3, truth, copies=[(0, 5)], regrow=regrow)
+        kept[regrow] = decreasing_path(problem, everything, levels=[3], swaps=2).checkpoints[1].edges
+    assert not kept[False][[0, 5]].any()
+    assert kept[True][[0, 5]].sum() == 1 and kept[True][[1, 2]].all() and kept[True].sum() == 3
+
+
+def test_an_exchange_that_held_out_rows_refuse_is_undone():
+    scores = {(0, 1, 2): 3.0, (0, 1): 1.0, (0, 2): 0.5}
+
+    def train(edges, state):
+        names = tuple(np.flatnonzero(edges).tolist())
+        return names, [scores[names], scores[names] + 0.1], np.where(edges, [9.0, 2.0, 1.0], [0, 5.0, 5.0])
+
+    path = decreasing_path(train, np.ones(3, dtype=bool), levels=[2])
+    assert path.checkpoints[1].state == (0, 1) and path.chosen == 0
+
+
+def test_masks_hold_and_states_are_handed_on():
+    problem = Regression(0, [1.0, 0, 0, 0.9, 0, 0, 0, 0])
+    allowed = np.array([1, 1, 1, 1, 1, 1, 1, 0], dtype=bool)
+    required = np.array([0, 0, 0, 0, 1, 0, 0, 0], dtype=bool)
+    path = decreasing_path(problem, allowed, required, patience=99)
+    assert all(edges[4] and not edges[7] for edges, _ in problem.fits)
+    assert problem.fits[0][1] is None and all(state is not None for _, state in problem.fits[1:])
+    assert path.checkpoints[-1].level == 1
+    np.testing.assert_array_equal(np.flatnonzero(path.checkpoints[path.chosen].edges), [0, 3, 4])
+    levels = [c.level for c in path.checkpoints]
+    assert levels == sorted(set(levels), reverse=True)
+
+
+def staircase(needed, seen, n=100):
+    """Noise shared by all levels, less a constant for every needed edge that is missing."""
+    noise = np.random.default_rng(0).normal(size=n)
+
+    def train(edges, state):
+        seen.append(int(edges.sum()))
+        missing = max(0, needed - edges.sum())
+        return None, noise - 0.5 * missing, np.arange(edges.size).reshape(edges.shape)
+
+    return train
+
+
+@pytest.mark.parametrize("needed", [1, 13, 37, 99])
+def test_the_walk_ends_and_the_gap_is_closed(needed):
+    seen = []
+    path = decreasing_path(staircase(needed, seen), np.ones((10, 10), dtype=bool), swaps=0)
+    assert path.checkpoints[path.chosen].level == needed
+    assert len(seen) == len(set(seen)) <= 24
+    assert path.checkpoints[path.chosen].edges.shape == (10, 10)
+
+
+def test_one_standard_error_by_hand():
+    rng = np.random.default_rng(1)
+    rows = 5 * rng.normal(size=200)  # shared by all candidates, and far larger than what tells them apart
+    own = 0.1 * np.sign(np.sin(np.arange(1, 5)[:, None] * (np.arange(200) + 0.5)))
+    scores = rows + own - own.mean(1, keepdims=True) + np.array([0.0, 0.05, 0.049, -0.1])[:, None]
+    chosen, loss, error = one_standard_error(scores)
+    best = max(range(4), key=lambda c: scores[c].mean())
+    for c in range(4):
+        d = [b - s for b, s in zip(scores[best], scores[c], strict=True)]
+        assert loss[c] == pytest.approx(sum(d) / 200)
+        assert error[c] == pytest.approx(stats.sem(d))
+    assert chosen == max(c for c in range(4) if loss[c] <= error[c]) == 2
+    assert stats.sem(scores[best]) > 0.2 > loss[3]  # an unpaired error would have let the last one through
+
+
+def test_refused_paths():
+    yes = np.ones(4, dtype=bool)
+
+    def train(edges, state):
+        return None, np.zeros(3), np.ones(4)
+
+    for allowed, required in [(np.ones(4), None), (yes, yes[:2]), (~yes, None)]:
+        with pytest.raises(ValueError, match="wanted boolean arrays of one shape that allow an edge"):
+            decreasing_path(train, allowed, required)
+    with pytest.raises(ValueError, match="required: 1 edges are not allowed; allow or drop them"):
+        decreasing_path(train, np.array([0, 1, 1, 1], dtype=bool), np.array([1, 0, 0, 0], dtype=bool))
+    for levels in ([4], [2, 3], [2, 2], [0]):
+        with pytest.raises(
+            ValueError, match="wanted decreasing whole numbers below the 4 allowed edges and not"
+        ):
+            decreasing_path(train, yes, np.array([1, 0, 0, 0], dtype=bool), levels=levels)
+    bad = [(np.zeros((3, 1)), np.ones(4)), (np.zeros(3), np.ones(3)), (np.array([0, np.nan]), np.ones(4))]
+    for scores, strengths in [*bad, (np.zeros(3), np.full(4, np.nan))]:
+        with pytest.raises(ValueError, match="train: at 4 edges got scores of shape"):
+            decreasing_path(lambda e, s, a=scores, b=strengths: (None, a, b), yes)
+    with pytest.raises(
+        ValueError, match=r"train: got scores of \[3, 4\] rows; score the same rows at every level"
+    ):
+        decreasing_path(lambda e, s: (None, np.zeros(3 + (e.sum() < 4)), np.ones(4)), yes)
+    for scores in (np.zeros((2, 1)), np.zeros(4), np.full((2, 3), np.inf)):
+        with pytest.raises(ValueError, match="scores: got shape .* with at least 2 rows; hold out more rows"):
+            one_standard_error(scores)

@@ -1,0 +1,239 @@
+"""Fitting sequences: recovery, restarts, resuming, Ctrl-C, wrong input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.datasets import transition_data
+from pyro_sparse.inference.fit_transition import _pieces
+from pyro_sparse.inference.transition_axes import dense_moments, find_axes, latents
+from pyro_sparse.inference.transition_run import TransitionRun
+from pyro_sparse.metrics import mcc
+from pyro_sparse.sequences import as_sequences
+
+SMALL = {"steps": 120, "edge_steps": 20, "batch_size": 64, "progress": False, "evaluate_every": 60}
+
+
+def model_of(x, n_latents=3, **options):
+    return ps.models.LatentTransition(
+        x.shape[-1], n_latents, **{"hidden": 16, "units": 16, "gated_units": 8, **options}
+    )
+
+
+@pytest.fixture(scope="module")
+def data():
+    return transition_data("ActionTimeDiag", n=200, d_z=3, d_x=6, T=4, seed=1000)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    x, _, a = data.part("train")
+    return ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
+
+
+def test_what_a_fit_holds(fitted, data):
+    assert fitted.graph_time.shape == fitted.strength_time.shape == (2, 1, 3, 3)
+    assert fitted.graph_action.shape == fitted.relaxed_action.shape == (2, 3, 3)
+    assert set(np.unique(fitted.graph_time)) <= {0, 1}
+    assert ((fitted.relaxed_time > 0) & (fitted.relaxed_time < 1)).all()
+    assert fitted.agreement["similarity"][fitted.best] == pytest.approx(1)
+    assert fitted.agreement["edges_differing"][fitted.best] == 0
+    assert list(fitted.history.groupby(["restart", "stage"]).size().index) == [
+        (r, s) for r in (0, 1) for s in ("dense", "edges")
+    ]
+    assert np.isfinite(fitted.heldout_elbo).all()
+    z = fitted.transform()
+    assert z.shape == (200, 4, 3)
+    assert z.reshape(-1, 3).std(0) == pytest.approx(np.ones(3), abs=0.15)
+    x, _, a = data.part("test")
+    assert fitted.transform(x, actions=a).shape == (len(x), 4, 3)
+    assert isinstance(fitted.unsure, bool)
+
+
+def test_all_restarts_stand_in_the_frame_of_the_best(fitted):
+    """Strengths of another restart are those of its own latents, reordered as the alignment says."""
+    frames = latents(fitted.model, fitted.sequences.batch()).detach().numpy()
+    other = 1 - fitted.best
+    turn, sign = fitted.alignment["permutation"][other], fitted.alignment["sign"][other]
+    assert sorted(turn) == [0, 1, 2]
+    assert set(np.abs(sign)) == {1.0}
+    best = frames[fitted.best].reshape(-1, 3).T
+    pairs = zip(best, (frames[other][..., turn] * sign).reshape(-1, 3).T, strict=True)
+    correlations = [np.corrcoef(a, b)[0, 1] for a, b in pairs]
+    assert min(correlations) >= 0
+    assert fitted.agreement["similarity"][other] == pytest.approx(np.mean(correlations), abs=1e-6)
+
+
+def test_the_same_seed_gives_the_same_bits(fitted, data):
+    x, _, a = data.part("train")
+    again = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
+    np.testing.assert_array_equal(again.strength_time, fitted.strength_time)
+    np.testing.assert_array_equal(again.relaxed_action, fitted.relaxed_action)
+
+
+def test_a_resumed_fit_gives_the_same_bits(fitted, data, tmp_path, monkeypatch):
+    x, _, a = data.part("train")
+    file, advance, steps = tmp_path / "run.pt", TransitionRun.advance, []
+
+    def dying(run):
+        steps.append(run.step)
+        if len(steps) == 170:
+            raise RuntimeError("the power went")
+        advance(run)
+
+    settings = {**SMALL, "checkpoint": file, "checkpoint_every": 20}
+    with monkeypatch.context() as patch:
+        patch.setattr(TransitionRun, "advance", dying)
+        with pytest.raises(RuntimeError, match="the power went"):
+            ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **settings)
+    resumed = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **settings)
+    np.testing.assert_array_equal(resumed.strength_time, fitted.strength_time)
+    np.testing.assert_array_equal(resumed.relaxed_time, fitted.relaxed_time)
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        ps.fit(model_of(x, n_actions=3), x, actions=a, seed=2, restarts=2, **settings)
+
+
+def test_ctrl_c_returns_the_fit_so_far(data, monkeypatch):
+    x, _, a = data.part("train")
+    advance, steps = TransitionRun.advance, []
+
+    def pressed(run):
+        advance(run)
+        steps.append(run.step)
+        if len(steps) == stop:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TransitionRun, "advance", pressed)
+    stop = 110
+    fit = ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
+    assert fit.n_restarts == 1
+    assert "interrupted at step 110 of 120" in fit.warnings[0]
+    steps.clear()
+    stop = 130
+    fit = ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
+    assert fit.n_restarts == 1
+    steps.clear()
+    stop = 5
+    with pytest.raises(KeyboardInterrupt):
+        ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
+
+
+def test_moments_are_those_of_the_network_in_whitened_latents(data):
+    """One restart, against Jacobians by differences and loops over frames."""
+    x, _, a = data.part("train")
+    batch = as_sequences(x[:30], actions=a[:30]).batch(dtype=torch.float64)
+    torch.manual_seed(0)
+    model = model_of(x, n_actions=3)
+    model.setup(1, 30)
+    model.double()
+    moments = dense_moments(model, batch)[0]
+    z = model.posterior(batch).loc[0].detach()
+    past = z[:, :-1].reshape(-1, 3)
+    inputs = torch.cat([past, batch.actions[:, 1:].reshape(-1, 3)], -1)
+    values, vectors = np.linalg.eigh(np.cov(past.numpy().T))
+    root = vectors @ np.diag(values**0.5) @ vectors.T
+    inverse = np.linalg.inv(root)
+    time, action = np.zeros((9, 9)), np.zeros((3, 3, 3))
+    for row in inputs:
+        jacobian = np.zeros((3, 6))
+        for j in range(6):
+            step = torch.zeros(6, dtype=torch.float64)
+            step[j] = 1e-5
+            up, down = (model.transition((row + s * step).view(1, 1, 6)).detach().view(3) for s in (1, -1))
+            jacobian[:, j] = ((up - down) / 2e-5).numpy()
+        vec = (inverse @ jacobian[:, :3] @ root).reshape(-1)
+        time += np.outer(vec, vec) / len(inputs)
+        own = inverse @ jacobian[:, 3:]
+        for j in range(3):
+            action[j] += np.outer(own[:, j], own[:, j]) / len(inputs)
+    np.testing.assert_allclose(moments.time, time, rtol=1e-4, atol=1e-8)
+    np.testing.assert_allclose(moments.actions, action, rtol=1e-4, atol=1e-8)
+
+
+def test_new_latents_have_unit_variance_and_their_own_strengths(data):
+    x, _, a = data.part("train")
+    batch = as_sequences(x, actions=a).batch()
+    torch.manual_seed(0)
+    model = model_of(x, n_actions=3)
+    model.setup(1, 200)
+    TransitionRun(model, batch, None, ps.TransitionSchedule(steps=30, evaluate_every=30)).finish()
+    found = find_axes(model, batch, n_starts=8, steps=40)[0]
+    past = model.posterior(batch).loc[0, :, :-1].detach().double().numpy().reshape(-1, 3)
+    assert (past @ found.map.T).std(0) == pytest.approx(np.ones(3), rel=1e-3)
+    assert found.strength.shape == found.graph.shape == (3, 6)
+    assert (found.strength[:, :3] > 0).all()
+
+
+def test_long_sequences_are_cut_and_padded():
+    x = np.random.default_rng(0).normal(size=(2, 103, 4))
+    batch = as_sequences(x).batch()
+    pieces = _pieces(batch, lags=1)
+    assert pieces.x.shape[1] == 11
+    assert len(pieces) == 20
+    assert int(pieces.present.sum()) == 206
+    assert (pieces.x[~pieces.present] == 0).all()
+    back = pieces.x[pieces.present]
+    torch.testing.assert_close(back, batch.x.reshape(-1, 4))
+    assert pieces.mask[pieces.present].all()
+    assert not pieces.mask[~pieces.present].any()
+    many = as_sequences(np.random.default_rng(0).normal(size=(40, 5, 4))).batch()
+    assert _pieces(many, lags=1) is many
+
+
+def test_a_long_table_with_gaps_and_a_categorical_action():
+    """One sequence, missing cells, labels as actions: from DataFrame to graph."""
+    rng = np.random.default_rng(0)
+    n = 300
+    label = rng.choice(["none", "up"], n)
+    z = np.zeros((n, 2))
+    for t in range(1, n):
+        z[t] = [0.8 * z[t - 1, 0] + (label[t] == "up"), 0.5 * z[t - 1, 1] + np.sin(z[t - 1, 0])]
+        z[t] += 0.3 * rng.normal(size=2)
+    x = z @ rng.normal(size=(2, 5)) + 0.1 * rng.normal(size=(n, 5))
+    table = pd.DataFrame(x, columns=list("abcde")).assign(day=np.arange(n), what=label)
+    table.loc[10, "a"] = np.nan
+    table = table.drop(index=[50, 51])
+    fit = ps.fit(model_of(x, 2, n_actions=2), table, time="day", actions=["what"], restarts=1, **SMALL)
+    assert fit.action_names == ["what=none", "what=up"]
+    assert fit.transform().shape == (1, n - 2, 2)
+    assert "one restart only" in fit.warnings[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({"actions": None}, ValueError, "actions: 0, the model was made for n_actions=3"),
+        ({"steps": 0}, ValueError, "steps: got 0"),
+        ({"screen": 1.0}, TypeError, "unknown setting 'screen'"),
+        ({"schedule": ps.Schedule()}, TypeError, "wants a TransitionSchedule"),
+        ({"restarts": 0}, ValueError, "restarts: got 0"),
+        ({"holdout": 0.999}, ValueError, "holdout"),
+        ({"sparsity": "few"}, ValueError, "sparsity"),
+    ],
+)
+def test_bad_arguments(data, change, kind, message):
+    x, _, a = data.part("train")
+    with pytest.raises(kind, match=message):
+        ps.fit(model_of(x, n_actions=3), x, **{"actions": a, "restarts": 1, **SMALL, **change})
+
+
+def test_a_table_has_no_actions():
+    with pytest.raises(TypeError, match="actions: is for sequences"):
+        ps.fit(ps.models.SparseDecoder(4, 2), np.random.default_rng(0).normal(size=(30, 4)), actions=["a"])
+
+
+@pytest.mark.slow
+def test_it_finds_the_latents_and_the_graph():
+    data = transition_data("TimeNonDiag", n=20_000, d_z=4, d_x=8, seed=1002)
+    x, _, _ = data.part("train")
+    model = ps.models.LatentTransition(8, 4, hidden=64)
+    fit = ps.fit(model, x, seed=0, restarts=1, steps=1500, batch_size=256, progress=False)
+    x, z, _ = data.part("test")
+    match = mcc(z.reshape(-1, 4), fit.transform(x).reshape(-1, 4))
+    order = np.asarray(match.permutation)
+    assert match.value > 0.97
+    np.testing.assert_array_equal(fit.graph_time[0, 0][np.ix_(order, order)], data.graph_z)
