@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from .constraint import BernoulliKL, Budget, Penalty, SparsityControl, decreasing_path, get_control
 from .fit import fit
 from .result import Fit, load
 from .schedule import Schedule
 from .transition_result import TransitionFit
 from .transition_schedule import TransitionSchedule
 
-__all__ = ["Fit", "Schedule", "TransitionFit", "TransitionSchedule", "fit", "load"]
+__all__ = [
+    "BernoulliKL",
+    "Budget",
+    "Fit",
+    "Penalty",
+    "Schedule",
+    "SparsityControl",
+    "TransitionFit",
+    "TransitionSchedule",
+    "decreasing_path",
+    "fit",
+    "get_control",
+    "load",
+]

@@ -33,7 +33,7 @@ def ready(control, possible, **sizes):
 
 
 def descend(control, weight, wish, steps, state=None, lr=0.5, first=0, total=None):
-    """Simultaneous gradient descent on alpha and the control's own steps; resumes from (alpha, state dict)."""
+    """Gradient descent on alpha beside the control's own steps; resumes from (alpha, state dict)."""
     alpha = torch.full_like(wish, 2.0) if state is None else state[0].clone()
     if state is not None:
         control.load_state_dict(state[1])
