@@ -200,6 +200,8 @@ def test_registered_divergence_leaves_forced_edges_out():
     q = special.expit([-1.0, 0.5])
     wanted = special.rel_entr(q, 0.2) + special.rel_entr(1 - q, 0.8)
     np.testing.assert_allclose(found.numpy(), [0.0, *wanted], rtol=1e-5)
+    whole = kl_divergence(d.to_event(1), dist.Bernoulli(torch.full((3,), 0.2)).to_event(1))
+    assert whole.item() == pytest.approx(wanted.sum(), rel=1e-5)
 
 
 def test_a_pyro_program_with_edge_sites_finds_the_posterior():
