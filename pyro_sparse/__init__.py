@@ -5,12 +5,14 @@ from __future__ import annotations
 from . import datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
 from ._version import __version__
 from .estimators import SparseFactorModel
+from .identify import Certificate, identify
 from .inference import Fit, Schedule, TransitionFit, TransitionSchedule, fit, load
 from .plots import plot_agreement, plot_edges, plot_elbo, plot_forest, plot_graph, plot_predictive
 from .posterior import edge_prob, summary
 from .report import report
 
 __all__ = [
+    "Certificate",
     "Fit",
     "Schedule",
     "SparseFactorModel",
@@ -22,6 +24,7 @@ __all__ = [
     "edge_prob",
     "fit",
     "graphs",
+    "identify",
     "inference",
     "load",
     "metrics",

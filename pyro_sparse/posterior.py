@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from . import _arviz
 from .graphs.selection import UNRESOLVED_GAP, bayesian_fdr, edge_gap, kept_restarts, q_values
+from .transition_posterior import transition_summary
 
 if TYPE_CHECKING:
     from .inference.result import Fit
@@ -186,6 +187,7 @@ def summary(
     Returns
     -------
     DataFrame
+        For a latent transition see `transition_posterior.transition_summary`; for a table:
         Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
         the method gives only a score), `weight` (signed, of the best restart), `hdi90_lb` and `hdi90_ub`
         (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]),
@@ -194,6 +196,8 @@ def summary(
         the kept restarts*: there is no other, and it says nothing about sampling error. `DataFrame.attrs`
         holds `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
     """
+    if idata.attrs.get("kind") == "transition":
+        return transition_summary(idata, fdr, selected_only=selected_only)
     edges = _arviz.get_group(idata, "edge_posterior")
     stats = _arviz.get_group(idata, "sample_stats")
     is_score = _is_score(idata)

@@ -63,16 +63,13 @@ class FrameEncoder(nn.Module):
     ):
         super().__init__()
         self.n_restarts, self.n_latents, self.missing = n_restarts, n_latents, missing
-        self.register_buffer("below", torch.tril_indices(n_latents, n_latents, -1), persistent=False)
-        n_out = 2 * n_latents + self.below.shape[1]
+        n_out = (2 + n_latents) * n_latents  # of L's square the part below the diagonal is used
         self.layers = _Layers(n_restarts, n_features * (2 if missing else 1), hidden, n_out)
         out = self.layers.out
         assert out.bias is not None
         with torch.no_grad():  # begin sure of itself, and with independent latents
             out.weight[..., n_latents:] *= 0.1
             out.bias[..., n_latents : 2 * n_latents] = -2.5
-
-    below: Tensor
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Location, Cholesky factor and its log-determinant."""
@@ -82,9 +79,8 @@ class FrameEncoder(nn.Module):
         out = self.layers(x.expand(self.n_restarts, *x.shape[-2:]))
         k = self.n_latents
         log_sd = out[..., k : 2 * k].clamp(*self.log_sd_range)
-        factor = torch.diag_embed(log_sd.exp())
-        factor[..., self.below[0], self.below[1]] = 0.05 * out[..., 2 * k :]
-        return out[..., :k], factor, log_sd.sum(-1)
+        below = (0.05 * out[..., 2 * k :]).unflatten(-1, (k, k)).tril(-1)
+        return out[..., :k], below + torch.diag_embed(log_sd.exp()), log_sd.sum(-1)
 
 
 class FrameDecoder(nn.Module):

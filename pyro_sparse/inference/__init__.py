@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .constraint import BernoulliKL, Budget, Penalty, SparsityControl, decreasing_path, get_control
+from .constraint import BernoulliKL, Budget, Penalty, SparsityControl, get_control
+from .edge_path import decreasing_path
 from .fit import fit
 from .result import Fit, load
 from .schedule import Schedule

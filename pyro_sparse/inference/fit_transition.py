@@ -1,8 +1,8 @@
 """The order of events for sequences: dense fits, their axes, their edges, a `TransitionFit`.
 
 `pyro_sparse.fit` comes here with a model that reads sequences. Every restart is a dense fit of its own,
-turned to its own axes; then each gets its edges. That restarts end with the same latents and the same graph is the
-evidence that neither is an accident of the optimisation.
+turned to its own axes; then each gets its edges. That restarts end with the same latents and the same graph
+is the evidence that neither is an accident of the optimisation.
 """
 
 from __future__ import annotations

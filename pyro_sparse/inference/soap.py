@@ -17,6 +17,8 @@ from torch import Tensor
 
 __all__ = ["SOAP"]
 
+_COVARIANCE_EVERY = 2  # steps; the covariances change slowly, and each costs two products
+
 
 class SOAP(torch.optim.Optimizer):
     r"""Adam in a slowly turning basis, one for each matrix of a batch; plain Adam for vectors.
@@ -86,10 +88,12 @@ class SOAP(torch.optim.Optimizer):
                         state[side] = parameter.new_zeros(*parameter.shape[:-2], size, size)
         state["step"] += 1
         step = state["step"]
-        if "left" in state:
-            state["left"].lerp_(gradient @ gradient.mT, 1 - second)
-        if "right" in state:
-            state["right"].lerp_(gradient.mT @ gradient, 1 - second)
+        if step % _COVARIANCE_EVERY == 1:
+            weight = 1 - second**_COVARIANCE_EVERY
+            if "left" in state:
+                state["left"].lerp_(gradient @ gradient.mT, weight)
+            if "right" in state:
+                state["right"].lerp_(gradient.mT @ gradient, weight)
         if step == 1:  # as published, the first gradient only sets the bases
             for side in ("left", "right"):
                 if side in state:
@@ -99,11 +103,11 @@ class SOAP(torch.optim.Optimizer):
                     state[side + " basis"] = torch.linalg.eigh(state[side] + small)[1].flip(-1)
             if "left" in state or "right" in state:
                 return
-        state["mean"].lerp_(gradient, 1 - first)
         turned = _into(state, gradient)
+        state["mean"].lerp_(turned, 1 - first)
         state["square"].lerp_(turned * turned, 1 - second)
         root = (state["square"] / (1 - second**step)).sqrt() + group["eps"]
-        move = _into(state, state["mean"]) / (1 - first**step) / root
+        move = state["mean"] / (1 - first**step) / root
         parameter.add_(_back(state, move), alpha=-group["lr"])
         if step % group["every"] == 0:
             _turn(state)
@@ -124,7 +128,8 @@ def _back(state: dict[str, Any], matrix: Tensor) -> Tensor:
 
 
 def _turn(state: dict[str, Any]) -> None:
-    """One orthogonal iteration of each basis, its directions sorted by size."""
+    """One orthogonal iteration of each basis, its directions sorted by size; the mean turns with it."""
+    mean = _back(state, state["mean"])
     for side, dim in (("left", -2), ("right", -1)):
         if side not in state:
             continue
@@ -134,3 +139,4 @@ def _turn(state: dict[str, Any]) -> None:
         index = order.unsqueeze(-1) if dim == -2 else order.unsqueeze(-2)
         state["square"] = state["square"].gather(dim, index.expand_as(state["square"]))
         state[side + " basis"] = torch.linalg.qr(image.gather(-1, order.unsqueeze(-2).expand_as(image)))[0]
+    state["mean"] = _into(state, mean)

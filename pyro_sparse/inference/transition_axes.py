@@ -16,7 +16,7 @@ from .._torch import undisturbed
 from ..sequences import SequenceBatch
 from .jacobian_axes import JacobianAxes, edge_gap, jacobian_axes
 
-__all__ = ["FoundAxes", "dense_moments", "find_axes", "latents"]
+__all__ = ["FoundAxes", "dense_moments", "find_axes", "fold", "latents", "turned_jacobian"]
 
 MOST_STEPS = 20_000
 _EDGE_LOGIT = 3.0
@@ -64,7 +64,6 @@ class _Moments(NamedTuple):
     actions: np.ndarray | None
     jacobian: np.ndarray  # (step, latent, input) in dense latents
     root: np.ndarray  # C^(1/2)
-    sd: np.ndarray
 
 
 @torch.no_grad()
@@ -78,29 +77,62 @@ def dense_moments(model: Any, batch: SequenceBatch) -> list[_Moments]:
     batch : SequenceBatch
         Up to 20,000 steps of it are used.
     """
+    found = []
+    for jacobian, past in _jacobians(model, batch):
+        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(past, rowvar=False)))
+        values = np.maximum(values, 1e-8 * values[-1])
+        found.append(_moments(model, jacobian, (vectors * np.sqrt(values)) @ vectors.T))
+    return found
+
+
+@torch.no_grad()
+def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
+    """Jacobians of the dense transition along the model's axes, (step, latent, input), one for each restart.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        Folded.
+    batch : SequenceBatch
+        Up to 20,000 steps of it are used.
+    """
+    model.dense = True  # the network's own latents
+    try:
+        dense = _jacobians(model, batch)
+    finally:
+        model.dense = False
+    axes = model.axes.double().cpu().numpy()
+    return [_turned(model, jacobian, turn) for (jacobian, _), turn in zip(dense, axes, strict=True)]
+
+
+def _jacobians(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of each restart the Jacobians (step, latent, input) and the latents whose covariance whitens."""
     per = max(1, batch.x.shape[1] - model.lags)
     batch = batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
     z = latents(model, batch)
     chain = model.chain(batch, None)
     inputs = chain._inputs(z, model.lags, z.shape[2])
     use = chain.follows[0, :, model.lags :]
-    present = chain.present[0]
     found = []
     for r in range(model.n_restarts):
         rows = inputs[r][use]
         one = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
         jacobian = model.transition.jacobian(one)[r].double().cpu().numpy()
-        frames = z[r][present].double().cpu().numpy()
-        past = rows[:, : model.n_latents].double().cpu().numpy() if model.lags else frames
-        cov = np.atleast_2d(np.cov(past, rowvar=False))
-        values, vectors = np.linalg.eigh(cov)
-        values = np.maximum(values, 1e-8 * values[-1])
-        root = (vectors * np.sqrt(values)) @ vectors.T
-        found.append(_moments(model, jacobian, root, frames.std(0)))
+        past = rows[:, : model.n_latents] if model.lags else z[r][chain.present[0]]
+        found.append((jacobian, past.double().cpu().numpy()))
     return found
 
 
-def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray, sd: np.ndarray) -> _Moments:
+def _turned(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """The Jacobian of ``turn @ latent`` by the turned past latents and the actions."""
+    d, back = model.n_latents, np.linalg.inv(turn)
+    blocks = [turn @ jacobian[:, :, i * d : (i + 1) * d] @ back for i in range(model.lags)]
+    if model.n_actions:
+        blocks.append(turn @ jacobian[:, :, model.lags * d :])
+    return np.concatenate(blocks, -1)
+
+
+def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray) -> _Moments:
     d, lags, n = model.n_latents, model.lags, len(jacobian)
     inverse = np.linalg.inv(root)
     time = actions = None
@@ -113,7 +145,7 @@ def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray, sd: np.ndarray)
         own = jacobian[:, :, lags * d :]
         own = inverse @ own if lags else own
         actions = np.einsum("nij,nkj->jik", own, own) / n
-    return _Moments(time, actions, jacobian, root, sd)
+    return _Moments(time, actions, jacobian, root)
 
 
 def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -> list[FoundAxes]:
@@ -135,17 +167,12 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
     list of FoundAxes
     """
     answers = []
-    d = model.n_latents
     for part in dense_moments(model, batch):
         with undisturbed(threads=1):
             found = jacobian_axes(part.time, part.actions, seed=seed, **options)
         turn = found.map @ np.linalg.inv(part.root) if model.lags else found.map
         turn = turn / np.sqrt(np.diag(turn @ part.root @ part.root @ turn.T))[:, None]
-        back = np.linalg.inv(turn)
-        blocks = [turn @ part.jacobian[:, :, i * d : (i + 1) * d] @ back for i in range(model.lags)]
-        if model.n_actions:
-            blocks.append(turn @ part.jacobian[:, :, model.lags * d :])
-        strength = np.sqrt((np.concatenate(blocks, -1) ** 2).mean(0))
+        strength = np.sqrt((_turned(model, part.jacobian, turn) ** 2).mean(0))
         answers.append(FoundAxes(found, turn, strength, _graph(model, found, strength)))
     return answers
 

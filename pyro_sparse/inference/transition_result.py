@@ -155,7 +155,7 @@ class TransitionFit:
             index=pd.RangeIndex(len(answers), name="restart"),
         )
         strengths = framed(np.stack([a.strength for a in answers]))
-        relaxed = framed(torch.sigmoid(model.logits.detach()).double().cpu().numpy())
+        relaxed = framed(model.edge_probability.detach().double().cpu().numpy())
         return cls(
             model=model,
             sequences=sequences,
@@ -195,6 +195,43 @@ class TransitionFit:
         if own.present is not None:
             z[~own.present] = np.nan
         return z
+
+    def edge_posterior(
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
+    ) -> Any:
+        """Edges as an ArviZ object, dims (target, source) and (target, action).
+
+        Parameters
+        ----------
+        method : {"auto", "parents", "relaxed"}
+            "parents", which "auto" takes: evidence of parent sets over the learned latents. "relaxed": the
+            gated program's relaxed edges, a score.
+        num_draws : int
+            Draws per restart.
+        seed : int
+            Same seed, same draws.
+        **options
+            Passed to the method (`inference/edges/transitions.py`).
+
+        Raises
+        ------
+        ValueError
+            Unknown method, or `num_draws` below 1.
+        """
+        from .edges.transitions import TRANSITION_METHODS
+
+        name = "parents" if method == "auto" else method
+        if name not in TRANSITION_METHODS:
+            raise ValueError(f"method: want one of {['auto', *TRANSITION_METHODS]}, got {method!r}")
+        if num_draws < 1:
+            raise ValueError(f"num_draws: want a whole number of at least 1, got {num_draws!r}")
+        return TRANSITION_METHODS[name](self, num_draws=num_draws, seed=seed, **options)
+
+    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
+        """Table of edges; see `pyro_sparse.summary`."""
+        from ..posterior import summary
+
+        return summary(self.edge_posterior(), fdr=fdr, **options)
 
 
 def _best(rows: np.ndarray, gap: np.ndarray) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .constraint import SparsityControl
+from .constraint import BernoulliKL, SparsityControl
 from .loop import Run
 from .soap import SOAP
 from .transition_schedule import TransitionSchedule
@@ -64,8 +64,8 @@ class EdgeRun(Run):
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in trained)
         if control is not None:
-            free = model.allowed & ~model.must
-            control.setup(int(free.sum() + model.must.sum()), int(model.must.sum()), model.n_restarts)
+            possible, required = int(model.allowed.sum()), int(model.must.sum())
+            control.setup(possible, required, model.n_restarts, train.total)
         super().__init__(model, train, heldout, schedule, first_restart)
 
     def _optimiser(self) -> torch.optim.Optimizer:
@@ -73,19 +73,20 @@ class EdgeRun(Run):
         return torch.optim.Adam([*networks, self.model.logits], lr=self.schedule.learning_rate, fused=True)
 
     def _skipped(self) -> tuple[str, ...]:
-        return ("x", *self.model.likelihood.priors())
+        counted = ("G",) if isinstance(self.control, BernoulliKL) else ()  # by the control instead
+        return ("x", *self.model.likelihood.priors(), *counted)
 
     def _extra_loss(self) -> Tensor | float:
         if self.control is None:
             return 0.0
-        return self.control.loss(torch.sigmoid(self.model.logits)).sum() / self.train.total
+        return self.control.loss(self.model.edge_probability).sum() / self.train.total
 
     def _after_step(self, batch: Any, rate: float) -> None:
         progress = self.step / self.schedule.steps
         self.model.temperature = self.schedule.temperature(self.step)
         self.model.after_step(batch, progress)
         if self.control is not None:
-            self.control.after_step(torch.sigmoid(self.model.logits.detach()), progress)
+            self.control.after_step(self.model.edge_probability.detach(), progress)
 
     def _n_edges(self) -> list[int]:
-        return (self.model.logits > 0).sum((1, 2)).tolist()
+        return (self.model.edge_probability > 0.5).sum((1, 2)).tolist()

@@ -197,8 +197,7 @@ class LatentTransition(Recorded, nn.Module):
         """
         self.axes.copy_(axes)
         self.folded.fill_(True)
-        self.logits.copy_(torch.where(self.allowed, logits, torch.full_like(logits, -20.0)))
-        self.logits.copy_(torch.where(self.must, torch.full_like(logits, 20.0), self.logits))
+        self.logits.copy_(logits)
         self.dense = False
 
     # ---- the programs --------------------------------------------------------------------------------------
@@ -236,6 +235,12 @@ class LatentTransition(Recorded, nn.Module):
         probability = self.eta.view(-1, 1, 1, 1).expand(-1, len(batch), *self.logits.shape[1:])
         with pyro.poutine.scale(scale=1 / len(batch)):
             return pyro.sample("G", dist.Bernoulli(probability).to_event(3))
+
+    @property
+    def edge_probability(self) -> Tensor:
+        """Bernoulli probability of each edge in the guide, (restart, latent, input); 1 and 0 where forced."""
+        p = torch.sigmoid(self.logits)
+        return torch.where(self.must, 1.0, torch.where(self.allowed, p, 0.0))
 
     def edge_guide(self, batch: SequenceBatch) -> None:
         """The edges' posterior q(G), relaxed so that it has gradients."""
@@ -315,7 +320,7 @@ class LatentTransition(Recorded, nn.Module):
             return
         free = self.allowed & ~self.must
         a, b = self.concentration
-        expected = (torch.sigmoid(self.logits) * free).sum((1, 2))
+        expected = (self.edge_probability * free).sum((1, 2))
         n = float(free.sum())
         mode = (a + expected - 1) / max(a + b + n - 2, 1e-6)
         self.eta.copy_(mode.clamp(1 / (n + 2), 1 - 1 / (n + 2)))

@@ -1,0 +1,196 @@
+"""Which latents a learned graph identifies, and which may still be mixed, in words and with probabilities.
+
+The graph criterion (`graphs/identifiability.py`) is asked of every posterior draw of the graph, so an
+uncertain edge makes an uncertain verdict. What the theorem assumes is listed beside it: with the figure found
+where a fit can be asked, and as an open assumption where it cannot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import _arviz
+from .graphs.identifiability import identifiability_probability, sufficient_influence
+from .transition_posterior import graph_draws
+
+__all__ = ["Certificate", "identify"]
+
+_THEOREM = "mechanism sparsity, (a, z)-consistency (Lachapelle et al. 2024)"
+_OPEN = {
+    "one-to-one mixing": "two different latents never make the same frame",
+    "all that drives is there": "no hidden common cause; what drove the latents is in the table",
+    "Gaussian noise": "noise of the transition is Gaussian and independent between latents",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What may be claimed about each latent.
+
+    Attributes
+    ----------
+    theorem : str
+        Whose criterion was asked.
+    table : DataFrame
+        Index `latent`; columns `verdict` ("identified", "mixed" or "unresolved"), `probability` (that the
+        criterion singles the latent out), `mixed_with` (names it may be mixed with), `would_help`.
+    all_identified : float
+        Probability that the criterion holds for all latents at once.
+    assumptions : DataFrame
+        Index `assumption`; columns `holds` (True, False or None where it cannot be checked), `figure`.
+    caution : list of str
+        Reasons to distrust the graph itself.
+    """
+
+    theorem: str
+    table: pd.DataFrame
+    all_identified: float
+    assumptions: pd.DataFrame
+    caution: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"Criterion: {self.theorem}", ""]
+        for name, row in self.table.iterrows():
+            with_whom = f" with {', '.join(row['mixed_with'])}" if len(row["mixed_with"]) else ""
+            lines.append(f"{name}: {row['verdict']}{with_whom} (P = {row['probability']:.2f})")
+            if row["would_help"]:
+                lines.append(f"    would help: {row['would_help']}")
+        lines += ["", f"All latents identified at once: P = {self.all_identified:.2f}", "", "Assumptions:"]
+        for name, row in self.assumptions.iterrows():
+            state = {True: "holds", False: "FAILS"}.get(row["holds"], "cannot be checked")
+            lines.append(f"  {name}: {state} ({row['figure']})")
+        if self.caution:
+            lines += ["", "Caution:", *(f"  {note}" for note in self.caution)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def identify(result: Any, sure: float = 0.95, idata: Any = None) -> Certificate:
+    """Say of every latent whether the learned graph identifies it.
+
+    Parameters
+    ----------
+    result : TransitionFit, InferenceData or DataTree
+        A fit of sequences, or what its `edge_posterior` returned. From a fit the assumption of sufficient
+        influence is checked too.
+    sure : float
+        A verdict wants at least this probability, in (.5, 1).
+    idata : InferenceData or DataTree, optional
+        Edge posterior of the fit, if it has been computed already.
+
+    Returns
+    -------
+    Certificate
+        Print it.
+
+    Raises
+    ------
+    TypeError
+        The result is not of a latent transition.
+    ValueError
+        `sure` is out of range, or the numbers are only scores.
+
+    References
+    ----------
+    Lachapelle et al. (2024), arXiv 2401.04890: consistency and complete disentanglement.
+    """
+    if not 0.5 < sure < 1:
+        raise ValueError(f"sure: got {sure!r}, wanted a probability above .5 and below 1")
+    fit = result if hasattr(result, "edge_posterior") else None
+    if fit is not None and not hasattr(fit, "strength_time"):
+        raise TypeError(
+            f"result: a {type(fit).__name__} of a table has no certificate yet; wanted a fit of sequences"
+        )
+    if idata is None:
+        idata = fit.edge_posterior() if fit is not None else result
+    attrs = getattr(idata, "attrs", {})
+    if attrs.get("kind") != "transition":
+        raise TypeError(
+            f"result: got a {type(result).__name__}, wanted a fit of sequences or its edge posterior"
+        )
+    if int(attrs.get("is_score", 0)):
+        raise ValueError(
+            'result: these edges are scores, not probabilities; use fit.edge_posterior(method="parents")'
+        )
+    time, action = graph_draws(idata, "time"), graph_draws(idata, "action")
+    found = identifiability_probability(action, time)
+    edges = _arviz.get_group(idata, "edge_posterior")
+    names = [str(n) for n in edges["target"].to_numpy()]
+    return Certificate(
+        theorem=_THEOREM,
+        table=_verdicts(names, found, sure),
+        all_identified=found.all_disentangled,
+        assumptions=_assumptions(fit),
+        caution=_caution(fit, idata),
+    )
+
+
+def _verdicts(names: list[str], found: Any, sure: float) -> pd.DataFrame:
+    rows = []
+    for i, p in enumerate(found.disentangled):
+        verdict = "identified" if p >= sure else "mixed" if p <= 1 - sure else "unresolved"
+        least = 1 - sure if verdict == "unresolved" else 0.5
+        others = [j for j in range(len(names)) if j != i and found.consistency[i, j] > least]
+        mixed = [] if verdict == "identified" else [names[j] for j in others]
+        help_ = ""
+        if mixed:
+            some = " or ".join(mixed[:3]) + (" …" if len(mixed) > 3 else "")
+            help_ = f"an action or a past latent that drives {names[i]} and not {some}"
+        rows.append({"verdict": verdict, "probability": float(p), "mixed_with": mixed, "would_help": help_})
+    return pd.DataFrame(rows, index=pd.Index(names, name="latent"))
+
+
+def _assumptions(fit: Any) -> pd.DataFrame:
+    rows: dict[str, dict[str, Any]] = {}
+    if fit is not None:
+        from .inference.transition_axes import turned_jacobian
+
+        jacobian = turned_jacobian(
+            fit.model, fit.sequences.batch(fit.model.axes.device, fit.model.axes.dtype)
+        )
+        own = jacobian[fit.best][:, fit.alignment["permutation"][fit.best]]
+        d, lags = fit.model.n_latents, fit.model.lags
+        kinds: list[tuple[str, np.ndarray, np.ndarray]] = []
+        if lags == 1:
+            turn = fit.alignment["permutation"][fit.best]
+            kinds.append(("time", own[:, :, :d][:, :, turn], fit.graph_time[fit.best, 0]))
+        if fit.model.n_actions:
+            kinds.append(("actions", own[:, :, lags * d :], fit.graph_action[fit.best]))
+        for kind, values, graph in kinds:
+            if len(values) < graph.sum():
+                continue
+            # What a fitted Jacobian shows of the directions it should not move in is its error.
+            error = np.sqrt((values[:, graph == 0] ** 2).mean()) if (graph == 0).any() else 0.0
+            scale = np.sqrt((values[:, graph == 1] ** 2).mean())
+            influence = sufficient_influence(
+                values,
+                graph,
+                "time" if kind == "time" else "actions",
+                float(np.clip(error / scale, 1e-6, 0.5)),
+            )
+            least = float(np.nanmin(influence.smallest))
+            rows[f"sufficient influence ({kind})"] = {
+                "holds": influence.holds,
+                "figure": f"rank {int(influence.rank.sum())} of {int(influence.dimension.sum())}, least "
+                f"direction {least:.3g}, error of the Jacobian {error:.3g}",
+            }
+    for name, figure in _OPEN.items():
+        rows[name] = {"holds": None, "figure": figure}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["holds", "figure"])
+    table.index.name = "assumption"
+    return table
+
+
+def _caution(fit: Any, idata: Any) -> list[str]:
+    if fit is not None:
+        return list(fit.warnings)
+    stats = _arviz.get_group(idata, "sample_stats")
+    others = stats["similarity"].to_numpy()[~stats["best"].to_numpy()]
+    if not len(others):
+        return ["one restart only: nothing here says whether another start would agree"]
+    return ["no other restart found the same latents"] if others.max() < 0.95 else []

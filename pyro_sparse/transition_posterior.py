@@ -1,0 +1,218 @@
+"""Edges of a transition to ArviZ, and from ArviZ to a table.
+
+As in `posterior.py`: 0/1 draws with dims (chain = aligned restart, draw, then the graph's own: target and
+source, or target and action), and one number per edge in the group `edge_posterior`. With several lags the
+time graph has a dimension `lag` before its target.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from . import _arviz
+from .graphs.selection import UNRESOLVED_GAP, bayesian_fdr, q_values
+
+if TYPE_CHECKING:
+    from .inference.transition_result import TransitionFit
+
+__all__ = ["GraphDraws", "graph_draws", "transition_summary", "transition_to_arviz"]
+
+GRAPHS = ("time", "action")
+
+
+class GraphDraws(NamedTuple):
+    """Draws and numbers of one graph, its dimensions last.
+
+    Parameters
+    ----------
+    draws : ndarray of 0/1, shape (chain, draw, ...)
+    probability : ndarray (...)
+    by_chain : ndarray (chain, ...)
+        The same number from each chain alone.
+    strength : ndarray (chain, ...)
+        Root mean square derivative.
+    """
+
+    draws: np.ndarray
+    probability: np.ndarray
+    by_chain: np.ndarray
+    strength: np.ndarray
+
+
+def transition_to_arviz(
+    fit: TransitionFit,
+    graphs: Mapping[str, GraphDraws],
+    *,
+    method: str,
+    is_score: bool,
+    note: str,
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Pack the edge draws of a transition into what the installed ArviZ consumes natively.
+
+    Parameters
+    ----------
+    fit : TransitionFit
+        Supplies names, agreement, ELBOs and the alignment.
+    graphs : mapping of str to GraphDraws
+        Under "time", "action", or both.
+    method : str
+        Name of the edge method.
+    is_score : bool
+        True where the numbers are only scores.
+    note : str
+        One sentence on what the number means.
+    attrs : mapping, optional
+        More attributes (text and numbers).
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        Groups `posterior` (edge_time, edge_action), `edge_posterior` (for each graph: probability, q_value,
+        gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, similarity, best) and `alignment`.
+    """
+    posterior: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
+    for name, graph in graphs.items():
+        dims: tuple[str, ...] = ("target", "source") if name == "time" else ("target", "action")
+        if graph.probability.ndim == 3:
+            dims = ("lag", *dims)
+        posterior[f"edge_{name}"] = (("chain", "draw", *dims), graph.draws)
+        gap = (
+            np.ptp(graph.by_chain, axis=0)
+            if len(graph.by_chain) > 1
+            else np.full(graph.probability.shape, np.nan)
+        )
+        for what, values in (
+            ("probability", graph.probability),
+            ("q_value", q_values(graph.probability)),
+            ("gap", gap),
+            ("strength", graph.strength[fit.best]),
+        ):
+            numbers[f"{what}_{name}"] = (dims, values)
+        numbers[f"by_chain_{name}"] = (("chain", *dims), graph.by_chain)
+    chains = np.arange(fit.n_restarts)
+    groups = {
+        "posterior": posterior,
+        "edge_posterior": numbers,
+        "sample_stats": {
+            "elbo": (("chain",), fit.elbo),
+            "heldout_elbo": (("chain",), fit.heldout_elbo),
+            "similarity": (("chain",), fit.agreement["similarity"].to_numpy()),
+            "best": (("chain",), chains == fit.best),
+        },
+        "alignment": {
+            name: (("chain", "target"), np.asarray(fit.alignment[name])) for name in ("permutation", "sign")
+        },
+    }
+    coords = {
+        "target": fit.latent_names,
+        "source": fit.latent_names,
+        "action": fit.action_names,
+        "lag": list(range(1, fit.model.lags + 1)),
+    }
+    about = {
+        "kind": "transition",
+        "edge_method": method,
+        "is_score": int(is_score),
+        "note": note,
+        "best_restart": int(fit.best),
+        "settings": json.dumps(dict(fit.settings), default=str),
+        "inference_library": "pyro_sparse",
+    }
+    return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+
+
+def graph_draws(idata: Any, name: str, chains: Any = None) -> np.ndarray | None:
+    """Draws (draw, target, source) of one graph over chosen chains; with several lags their union.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+    name : {"time", "action"}
+    chains : sequence of int, optional
+        Default the best restart's only: another restart's graph may be of other latents.
+    """
+    posterior = _arviz.get_group(idata, "posterior")
+    if f"edge_{name}" not in posterior:
+        return None
+    edges = posterior[f"edge_{name}"]
+    if "lag" in edges.dims:
+        edges = edges.max("lag")
+    own = [int(idata.attrs["best_restart"])] if chains is None else list(chains)
+    values = edges.isel(chain=own).to_numpy()
+    return values.reshape(-1, *values.shape[2:])
+
+
+def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = False) -> pd.DataFrame:
+    """One row per edge, the most probable first; `pyro_sparse.summary` calls it for a transition.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `TransitionFit.edge_posterior`.
+    fdr : float
+        Bayesian false-discovery rate at which `selected` is decided, over all graphs together, in [0, 1].
+    selected_only : bool
+        Leave out the edges that are not selected.
+
+    Returns
+    -------
+    DataFrame
+        Index `edge` ("source -> target"); columns `graph`, `source`, `target`, (`lag`,) `probability` (or
+        `score`), `strength` (root mean square derivative of the target's mean), `q_value`, `gap` (largest
+        difference of the probability between restarts; NaN for one restart), `unresolved` (gap > .25) and
+        `selected`.
+    """
+    numbers = _arviz.get_group(idata, "edge_posterior")
+    name = "score" if int(idata.attrs.get("is_score", 0)) else "probability"
+    parts = []
+    for graph in GRAPHS:
+        if f"probability_{graph}" not in numbers:
+            continue
+        columns = {
+            what: numbers[f"{what}_{graph}"].to_series() for what in ("probability", "strength", "gap")
+        }
+        part = pd.DataFrame(columns).reset_index()
+        part = part.rename(columns={"action": "source"})
+        part.insert(0, "graph", graph)
+        parts.append(part)
+    table = pd.concat(parts, ignore_index=True)
+    p = table["probability"].to_numpy()
+    table["q_value"] = q_values(p)
+    table["unresolved"] = table["gap"].fillna(0.0) > UNRESOLVED_GAP
+    table["selected"] = bayesian_fdr(p, fdr)
+    table.index = pd.Index(
+        [f"{s} -> {t}" for s, t in zip(table["source"], table["target"], strict=True)], name="edge"
+    )
+    if "lag" in table and not table["lag"].notna().any():
+        table = table.drop(columns="lag")
+    lag = ["lag"] if "lag" in table else []
+    order = [
+        "graph",
+        "source",
+        "target",
+        *lag,
+        "probability",
+        "strength",
+        "q_value",
+        "gap",
+        "unresolved",
+        "selected",
+    ]
+    table = table[order].rename(columns={"probability": name})
+    table = table.iloc[np.lexsort((-table["strength"], -table[name]))]
+    if selected_only:
+        table = table[table["selected"]]
+    table.attrs = {
+        "fdr": float(fdr),
+        "edge_method": str(idata.attrs.get("edge_method", "")),
+        "is_score": name == "score",
+        "note": str(idata.attrs.get("note", "")),
+    }
+    return table
