@@ -101,7 +101,7 @@ def identify(result: Any, sure: float = 0.95, idata: Any = None) -> Certificate:
     """
     if not 0.5 < sure < 1:
         raise ValueError(f"sure: got {sure!r}, wanted a probability above .5 and below 1")
-    fit = result if hasattr(result, "edge_posterior") else None
+    fit = result if callable(getattr(result, "edge_posterior", None)) else None
     if fit is not None and not hasattr(fit, "strength_time"):
         raise TypeError(
             f"result: a {type(fit).__name__} of a table has no certificate yet; wanted a fit of sequences"

@@ -1,0 +1,140 @@
+"""The certificate: verdicts from draws, words, assumptions, refusals."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pyro_sparse as ps
+from pyro_sparse.datasets import transition_data
+from pyro_sparse.identify import identify
+from pyro_sparse.transition_posterior import GraphDraws, graph_draws, transition_to_arviz
+
+
+def fake_fit(restarts=2, d=3, lags=1, similarity=0.99):
+    return SimpleNamespace(
+        n_restarts=restarts,
+        best=0,
+        elbo=np.zeros(restarts),
+        heldout_elbo=np.zeros(restarts),
+        agreement=pd.DataFrame({"similarity": [1.0, *[similarity] * (restarts - 1)]}),
+        alignment={"permutation": np.tile(np.arange(d), (restarts, 1)), "sign": np.ones((restarts, d))},
+        latent_names=[f"latent {k + 1}" for k in range(d)],
+        action_names=["push", "pull"],
+        settings={},
+        model=SimpleNamespace(lags=lags),
+    )
+
+
+def idata_of(draws, is_score=False, fit=None, name="action"):
+    """Draws (chain, draw, target, source) as an ArviZ object."""
+    fit = fit or fake_fit(len(draws), draws.shape[2])
+    p = draws.mean(1)
+    graphs = {name: GraphDraws(draws, p[0], p, p)}
+    return transition_to_arviz(fit, graphs, method="parents", is_score=is_score, note="made up")
+
+
+def draws_of(probability, n=400, chains=2):
+    rng = np.random.default_rng(0)
+    return (rng.random((chains, n, *np.shape(probability))) < np.asarray(probability)).astype(np.int8)
+
+
+def test_verdicts_follow_the_criterion():
+    """Latent 1 is driven by push alone, 2 by both, 3 by pull alone: 2 may leak into the others."""
+    found = identify(idata_of(draws_of([[1, 0], [1, 1], [0, 1]])))
+    assert list(found.table["verdict"]) == ["mixed", "identified", "mixed"]
+    assert found.table["mixed_with"].tolist() == [["latent 2"], [], ["latent 2"]]
+    assert found.table["would_help"].iloc[0] == "an action or a past latent that drives latent 1 and not latent 2"
+    assert found.all_identified == 0
+    assert "latent 1: mixed with latent 2 (P = 0.00)" in str(found)
+    assert "cannot be checked" in str(found)
+
+
+def test_an_uncertain_edge_makes_an_uncertain_verdict():
+    """Latent 2 is one's double unless pull drives it: as probable as that edge."""
+    draws = draws_of([[1, 0], [1, 0.6]])
+    found = identify(idata_of(draws))
+    share = draws[0, :, 1, 1].mean()
+    assert found.table["verdict"].tolist() == ["mixed", "unresolved"]
+    assert found.table["probability"].iloc[1] == pytest.approx(share)
+    assert found.all_identified == 0
+    assert identify(idata_of(draws), sure=0.55).table["verdict"].iloc[1] == "identified"
+
+
+def test_restarts_that_disagree_are_a_caution():
+    draws = draws_of(np.eye(2))
+    assert identify(idata_of(draws)).caution == []
+    far = fake_fit(2, 2, similarity=0.5)
+    assert "no other restart" in identify(idata_of(draws, fit=far)).caution[0]
+    assert "one restart" in identify(idata_of(draws[:1])).caution[0]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    data = transition_data("ActionTimeDiag", n=300, d_z=2, d_x=4, T=3, seed=1003)
+    x, _, a = data.part("train")
+    model = ps.models.LatentTransition(4, 2, n_actions=2, hidden=16, units=16, gated_units=4)
+    return ps.fit(model, x, actions=a, restarts=2, steps=200, edge_steps=20, batch_size=64, progress=False)
+
+
+def test_a_fit_is_asked_for_its_assumptions(fitted):
+    idata = fitted.edge_posterior(num_draws=50, max_rows=100)
+    found = identify(fitted, idata=idata)
+    assert {"sufficient influence (time)", "sufficient influence (actions)"} <= set(found.assumptions.index)
+    assert found.assumptions["holds"].iloc[0] in (True, False)
+    assert found.caution == fitted.warnings
+    assert list(found.table.index) == ["latent 1", "latent 2"]
+
+
+@pytest.mark.parametrize("method", ["parents", "relaxed"])
+def test_edges_of_a_fit(fitted, method):
+    options = {"max_rows": 100} if method == "parents" else {}
+    idata = fitted.edge_posterior(method, num_draws=50, seed=3, **options)
+    again = fitted.edge_posterior(method, num_draws=50, seed=3, **options)
+    assert dict(idata.posterior["edge_time"].sizes) == {"chain": 2, "draw": 50, "target": 2, "source": 2}
+    assert dict(idata.posterior["edge_action"].sizes) == {"chain": 2, "draw": 50, "target": 2, "action": 2}
+    np.testing.assert_array_equal(idata.posterior["edge_time"], again.posterior["edge_time"])
+    table = ps.summary(idata, fdr=0.2)
+    name = "score" if method == "relaxed" else "probability"
+    assert len(table) == 8
+    assert (table[name].diff().dropna() <= 1e-12).all()
+    row = table[(table["graph"] == "action") & (table["source"] == "a1") & (table["target"] == "latent 2")]
+    value = float(idata.edge_posterior["probability_action"].sel(target="latent 2", action="a1"))
+    assert row[name].iloc[0] == value
+    assert len(ps.summary(idata, fdr=0.2, selected_only=True)) == table["selected"].sum()
+    assert table.attrs["is_score"] is (method == "relaxed")
+
+
+def test_lags_have_their_own_dimension_and_a_union():
+    draws = np.zeros((1, 10, 2, 3, 3), np.int8)
+    draws[:, :, 0, 0, 1] = 1
+    draws[:, :5, 1, 0, 1] = 1
+    draws[:, :5, 1, 2, 2] = 1
+    idata = idata_of(draws, fit=fake_fit(1, 3, lags=2), name="time")
+    union = graph_draws(idata, "time")
+    assert union.shape == (10, 3, 3)
+    assert union[:, 0, 1].mean() == 1
+    assert union[:, 2, 2].mean() == 0.5
+    assert graph_draws(idata, "action") is None
+    table = ps.summary(idata)
+    assert set(table["lag"]) == {1, 2}
+    assert len(table) == 18
+
+
+def test_refusals(fitted):
+    draws = draws_of(np.eye(2))
+    with pytest.raises(ValueError, match="sure: got 0.4"):
+        identify(idata_of(draws), sure=0.4)
+    with pytest.raises(ValueError, match="scores, not probabilities"):
+        identify(idata_of(draws, is_score=True))
+    with pytest.raises(TypeError, match="result: got a dict"):
+        identify({})
+    with pytest.raises(TypeError, match="no certificate yet"):
+        identify(SimpleNamespace(edge_posterior=print))
+    with pytest.raises(ValueError, match="method: want one of"):
+        fitted.edge_posterior("bootstrap")
+    with pytest.raises(ValueError, match="num_draws"):
+        fitted.edge_posterior("relaxed", num_draws=0)
