@@ -47,7 +47,10 @@ def test_verdicts_follow_the_criterion():
     found = identify(idata_of(draws_of([[1, 0], [1, 1], [0, 1]])))
     assert list(found.table["verdict"]) == ["mixed", "identified", "mixed"]
     assert found.table["mixed_with"].tolist() == [["latent 2"], [], ["latent 2"]]
-    assert found.table["would_help"].iloc[0] == "an action or a past latent that drives latent 1 and not latent 2"
+    assert (
+        found.table["would_help"].iloc[0]
+        == "an action or a past latent that drives latent 1 and not latent 2"
+    )
     assert found.all_identified == 0
     assert "latent 1: mixed with latent 2 (P = 0.00)" in str(found)
     assert "cannot be checked" in str(found)

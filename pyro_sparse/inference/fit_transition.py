@@ -71,7 +71,8 @@ def fit_transition(
     ValueError
         The sequences do not fit the model, or leave too little to learn from.
     """
-    schedule = schedule or TransitionSchedule()
+    schedule = (schedule or TransitionSchedule()).for_lags(model.lags)
+    assert schedule.steps is not None
     _check(model, sequences)
     data = sequences.batch(device, dtype)
     train, heldout = _split(_pieces(data, model.lags), holdout, seed)

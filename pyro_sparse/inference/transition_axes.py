@@ -7,6 +7,7 @@ answers with axes B. New latents are :math:`B\,C^{-1/2} h`, scaled to unit varia
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from .jacobian_axes import JacobianAxes, edge_gap, jacobian_axes
 __all__ = ["FoundAxes", "dense_moments", "find_axes", "fold", "latents", "turned_jacobian"]
 
 MOST_STEPS = 20_000
+_DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
 _EDGE_LOGIT = 3.0
 
 
@@ -27,8 +29,6 @@ class FoundAxes(NamedTuple):
 
     Parameters
     ----------
-    found : JacobianAxes
-        Answer of the search, in whitened latents.
     map : ndarray (latent, latent)
         ``latent_new = map @ latent_old``, new latents of unit variance.
     strength : ndarray (latent, input)
@@ -36,12 +36,17 @@ class FoundAxes(NamedTuple):
         standard deviations).
     graph : ndarray of int (latent, input)
         1 above the gap.
+    gap : float
+        Log ratio of the weakest edge to the strongest zero; 0 where there is hardly an edge.
+    found : float
+        Share of the search's starts that ended at its optimum.
     """
 
-    found: JacobianAxes
     map: np.ndarray
     strength: np.ndarray
     graph: np.ndarray
+    gap: float
+    found: float
 
 
 @torch.no_grad()
@@ -168,24 +173,48 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
     """
     answers = []
     for part in dense_moments(model, batch):
-        with undisturbed(threads=1):
-            found = jacobian_axes(part.time, part.actions, seed=seed, **options)
-        turn = found.map @ np.linalg.inv(part.root) if model.lags else found.map
+        inverse = np.linalg.inv(part.root)
+        if model.lags:
+            found = _search(part.time, part.actions, seed, options)
+            turn, n_driven = found.map @ inverse, model.n_latents
+        else:  # axes of what the actions move; the rest, if any, stays as it is
+            assert part.actions is not None
+            values, vectors = np.linalg.eigh(inverse @ part.actions.sum(0) @ inverse)
+            driven = vectors[:, values > _DRIVEN * values[-1]].T @ inverse
+            n_driven = len(driven)
+            found = _search(None, driven @ part.actions @ driven.T, seed, options)
+            rest = vectors[:, values <= _DRIVEN * values[-1]].T @ inverse
+            turn = np.concatenate([found.map @ driven, rest])
         turn = turn / np.sqrt(np.diag(turn @ part.root @ part.root @ turn.T))[:, None]
         strength = np.sqrt((_turned(model, part.jacobian, turn) ** 2).mean(0))
-        answers.append(FoundAxes(found, turn, strength, _graph(model, found, strength)))
+        graph = np.zeros(strength.shape, int)
+        graph[:n_driven] = _graph(model, found, strength)
+        answers.append(FoundAxes(turn, strength, graph, found.gap, found.agreement / found.n_starts))
     return answers
 
 
+def _search(
+    time: np.ndarray | None, actions: np.ndarray | None, seed: int, options: dict[str, Any]
+) -> JacobianAxes:
+    """The search, with no floor under the strengths where hardly any is an edge: that graph is a guess."""
+    with undisturbed(threads=1):
+        try:
+            return jacobian_axes(time, actions, seed=seed, **options)
+        except ValueError as reason:
+            if "no edge" not in str(reason):
+                raise
+            return replace(jacobian_axes(time, actions, seed=seed, **{**options, "floor": 1e-9}), gap=0.0)
+
+
 def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> np.ndarray:
-    """The graphs of the search side by side; with several lags each lag by its own threshold."""
+    """The graphs of the search side by side; with several lags each edge by its strength at that lag."""
     parts = []
     d = model.n_latents
     if model.lags == 1:
         parts.append(found.graph_z)
     elif model.lags:
         past = strength[:, : model.lags * d]
-        parts.append((past > edge_gap(past, d).threshold).astype(int))
+        parts.append((past > edge_gap(past, d, floor=1e-9).threshold).astype(int))
     if model.n_actions:
         parts.append(found.graph_a)
     return np.concatenate([p for p in parts if p is not None], -1)

@@ -122,7 +122,7 @@ class TransitionFit:
         notes: list[str],
     ) -> TransitionFit:
         """Choose a restart and bring the others into its frame."""
-        gap = np.array([a.found.gap for a in answers])
+        gap = np.array([a.gap for a in answers])
         best = _best(rows, gap)
         few = data.rows(torch.arange(min(len(data), 2000), device=data.x.device))
         frames = latents(model, few).double().cpu().numpy()
@@ -142,7 +142,7 @@ class TransitionFit:
             (np.abs(g - g[best]).reshape(len(g), -1).sum(1) for g in graphs if g is not None),
             np.zeros(len(answers), int),
         )
-        found = np.array([a.found.agreement / a.found.n_starts for a in answers])
+        found = np.array([a.found for a in answers])
         elbo = rows.mean(1)
         agreement = pd.DataFrame(
             {

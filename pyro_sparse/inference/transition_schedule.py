@@ -19,8 +19,11 @@ class TransitionSchedule:
 
     Attributes
     ----------
-    steps, batch_size : int
-        Minibatch steps of the dense program, sequences in each.
+    steps : int or None
+        Minibatch steps of the dense program. None: 4,000, or 7,000 where only actions drive, for then a
+        sequence says less.
+    batch_size : int
+        Sequences in each.
     learning_rate : float
         SOAP's step size: reached after `warm_up` steps, constant until `decay_from`, then a half cosine down
         to 0.2 % of it.
@@ -38,7 +41,7 @@ class TransitionSchedule:
         Stop when the held-out ELBO has not improved for so many entries.
     """
 
-    steps: int = 5000
+    steps: int | None = None
     batch_size: int = 512
     learning_rate: float = 1.2e-2
     warm_up: int = 300
@@ -52,13 +55,18 @@ class TransitionSchedule:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "evaluate_every"):
-            if int(getattr(self, name)) != getattr(self, name) or getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a whole number of at least 1")
+            value = getattr(self, name)
+            if not (name == "steps" and value is None) and (int(value) != value or value < 1):
+                raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
         if self.edge_steps < 0 or int(self.edge_steps) != self.edge_steps:
             raise ValueError(f"edge_steps: got {self.edge_steps!r}, wanted a whole number, 0 or more")
         for name in ("learning_rate", "edge_rate", "temperature_start", "temperature_end"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive number")
+
+    def for_lags(self, lags: int) -> TransitionSchedule:
+        """The same record with `steps` decided for a model with so many lags."""
+        return self if self.steps is not None else replace(self, steps=4000 if lags else 7000)
 
     @classmethod
     def names(cls) -> list[str]:
@@ -67,6 +75,7 @@ class TransitionSchedule:
 
     def rate(self, step: int) -> float:
         """The optimiser's step size at `step`."""
+        assert self.steps is not None, "decide on the steps first: for_lags"
         rise = min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0
         past = max(0.0, (step / self.steps - self.decay_from) / max(1 - self.decay_from, 1e-9))
         return self.learning_rate * rise * (0.5 * (1 + math.cos(math.pi * min(1.0, past))) + 0.002)
@@ -77,6 +86,7 @@ class TransitionSchedule:
 
     def temperature(self, step: int) -> float:
         """Temperature of the relaxed edges at `step`."""
+        assert self.steps is not None, "decide on the steps first: for_lags"
         return self.temperature_start * (self.temperature_end / self.temperature_start) ** (step / self.steps)
 
     def stage(self, step: int) -> str:
@@ -86,6 +96,7 @@ class TransitionSchedule:
     @property
     def settled(self) -> int:
         """First step after which nothing but the learning rate changes."""
+        assert self.steps is not None, "decide on the steps first: for_lags"
         return int(self.decay_from * self.steps) + 1
 
     def of_edges(self) -> TransitionSchedule:

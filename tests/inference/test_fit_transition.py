@@ -237,3 +237,35 @@ def test_it_finds_the_latents_and_the_graph():
     order = np.asarray(match.permutation)
     assert match.value > 0.97
     np.testing.assert_array_equal(fit.graph_time[0, 0][np.ix_(order, order)], data.graph_z)
+
+
+def jacobian_model(jacobian, n_actions, lags):
+    """What the search reads of a model whose transition has a given constant Jacobian."""
+    d = jacobian.shape[0]
+    model = ps.models.LatentTransition(d + 1, d, n_actions=n_actions, lags=lags, hidden=4, units=4)
+    torch.manual_seed(0)
+    model.setup(1)
+    with torch.no_grad():
+        model.transition.line.weight.copy_(torch.as_tensor(jacobian).mT.unsqueeze(0))
+        model.transition.outer.weight.zero_()
+    return model.double()
+
+
+def test_latents_that_no_action_drives_are_left_alone():
+    """Two of three directions are driven; the third gets no edge and the others their axes."""
+    rng = np.random.default_rng(0)
+    model = jacobian_model(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), 2, 0)
+    batch = as_sequences(rng.normal(size=(200, 1, 4)), actions=rng.normal(size=(200, 1, 2)), lag=0)
+    found = find_axes(model, batch.batch(dtype=torch.float64), n_starts=8, steps=60)[0]
+    assert found.graph.sum(1).tolist() == [1, 1, 0]
+    assert sorted(found.graph[:2].argmax(1)) == [0, 1]
+    assert np.linalg.matrix_rank(found.map) == 3
+
+
+def test_a_transition_without_edges_is_a_guess_and_no_crash():
+    rng = np.random.default_rng(0)
+    model = jacobian_model(1e-3 * rng.normal(size=(3, 3)), 0, 1)
+    batch = as_sequences(rng.normal(size=(100, 2, 4))).batch(dtype=torch.float64)
+    found = find_axes(model, batch, n_starts=8, steps=60)[0]
+    assert found.gap == 0.0
+    assert found.graph.shape == (3, 3)

@@ -1,0 +1,71 @@
+"""The transition benchmark on made-up rows: what it asks, what it counts."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+
+from benchmarks import transition
+
+
+def row(dataset="TimeDiag", seed=0, **figures):
+    return {
+        "dataset": dataset,
+        "seed": seed,
+        "mcc": 0.99,
+        "r": 0.99,
+        "r_con": 0.99,
+        "shd": 0,
+        "shd_best": 0,
+        "edges": 10,
+        "true_edges": 10,
+        "gap": 2.0,
+        "similarity": 0.999,
+        "flagged": False,
+        "cpu_s": 100.0,
+        **figures,
+    }
+
+
+def test_tasks_go_seed_by_seed_through_all_sets():
+    options = Namespace(dataset=None, quick=False, seeds=2, published_decoder=False, first_seed=0)
+    jobs = transition.tasks(options)
+    assert len(jobs) == 2 * len(transition.SETS)
+    assert [job["seed"] for job in jobs[: len(transition.SETS)]] == [0] * len(transition.SETS)
+    options = Namespace(dataset=["TimeDiag"], quick=True, seeds=1, published_decoder=True, first_seed=1000)
+    assert transition.tasks(options) == [
+        {"dataset": "TimeDiag", "seed": 1000, "quick": True, "decoder_seed": 0}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("figures", "missed"),
+    [
+        ({}, False),
+        ({"mcc": 0.97}, True),
+        ({"r_con": 0.97}, True),
+        ({"shd": 3}, False),
+        ({"shd_best": 1}, True),
+    ],
+)
+def test_a_miss_is_any_figure_short(figures, missed):
+    assert transition.missed("TimeDiag", row(**figures)) is missed
+
+
+def test_silent_misses_are_counted_apart():
+    rows = [row(), row(seed=1, mcc=0.9, flagged=True), row(seed=2, mcc=0.9), row(seed=3, flagged=True)]
+    figures = transition.collect(rows, Namespace())["TimeDiag"]
+    assert figures["missed"] == [False, True, True, False]
+    assert figures["missed_silently"] == 1
+    assert figures["cpu_seconds"] == [100.0] * 4
+    (line,) = transition.table(rows)
+    assert (line["n"], line["missed"], line["flagged"], line["false alarms"]) == (4, 2, 1, 1)
+    assert line["mcc"] == pytest.approx(0.945)
+
+
+@pytest.mark.slow
+def test_the_quick_run_finds_its_graphs():
+    found = transition.run("TimeDiag", 1000, quick=True)
+    assert found["mcc"] > 0.9
+    assert found["edges"] == found["true_edges"] == 5

@@ -1,0 +1,54 @@
+"""Rates, temperatures and the two parts of a transition's schedule."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyro_sparse.inference.transition_schedule import TransitionSchedule
+
+
+def test_steps_are_decided_by_what_drives():
+    assert TransitionSchedule().for_lags(1).steps == 4000
+    assert TransitionSchedule().for_lags(0).steps == 7000
+    assert TransitionSchedule(steps=7).for_lags(0).steps == 7
+
+
+def test_the_rate_rises_stays_and_falls():
+    plan = TransitionSchedule(steps=1000, warm_up=100, learning_rate=0.1, decay_from=0.4)
+    assert plan.rate(0) == pytest.approx(0.1 * 1.002 / 100)
+    assert plan.rate(100) == plan.rate(400) == pytest.approx(0.1 * 1.002)
+    assert plan.rate(700) == pytest.approx(0.1 * 0.502)
+    assert plan.rate(1000) == pytest.approx(0.1 * 0.002)
+    assert plan.settled == 401
+    assert plan.kl_weight(0) == 1
+
+
+def test_the_temperature_falls_by_a_constant_factor():
+    plan = TransitionSchedule(steps=100, temperature_start=2.0, temperature_end=0.5)
+    assert plan.temperature(0) == 2
+    assert plan.temperature(50) == pytest.approx(1)
+    assert plan.temperature(100) == pytest.approx(0.5)
+
+
+def test_the_second_part():
+    plan = TransitionSchedule(steps=1000, edge_steps=30, edge_rate=0.5, patience=3).of_edges()
+    assert (plan.steps, plan.learning_rate, plan.patience, plan.warm_up) == (30, 0.5, None, 50)
+    assert plan.stage(0) == "dense"
+    assert set(plan.as_dict()) == set(TransitionSchedule.names())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"steps": 0},
+        {"steps": 1.5},
+        {"batch_size": 0},
+        {"evaluate_every": 0},
+        {"edge_steps": -1},
+        {"learning_rate": 0.0},
+        {"temperature_end": 0.0},
+    ],
+)
+def test_impossible_settings(bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))}: got"):
+        TransitionSchedule(**bad)
