@@ -85,8 +85,9 @@ def fit(
     id, time : str, optional
         For a `LatentTransition` and a DataFrame: the columns that tell sequences and frames apart.
     sparsity : None, "auto", int, float or SparsityControl, optional
-        For a `LatentTransition`: how many edges the relaxed graph may have (`constraint.get_control`). The
-        default leaves it to the Bernoulli prior.
+        For a `LatentTransition`: how many edges the relaxed graph may have. A whole number is a budget, a
+        float a price per edge in nats, "auto" asks held-out sequences; the default leaves it to the Bernoulli
+        prior. The graph read from the axes is not touched.
     restarts : int, optional
         Starts, by default 8, or 2 for sequences. On a table each begins with its own number of factors, from
         K down to 1 and again.

@@ -21,6 +21,7 @@ from .._torch import undisturbed
 from .._version import __version__
 from ..sequences import SequenceBatch, Sequences
 from . import checkpoint as files
+from .auto_edges import choose_edges
 from .constraint import get_control
 from .elbo import rowwise_elbo
 from .interrupt import Stopped, stopped_between_steps
@@ -59,8 +60,8 @@ def fit_transition(
     sequences : Sequences
     restarts, seed, schedule, holdout, progress, checkpoint, checkpoint_every, device, dtype
         As in `pyro_sparse.fit`.
-    sparsity : None, int, float or SparsityControl
-        See `constraint.get_control`.
+    sparsity : None, "auto", int, float or SparsityControl
+        "auto" chooses by held-out sequences (`auto_edges.py`); else see `constraint.get_control`.
 
     Returns
     -------
@@ -184,6 +185,11 @@ def _fit_edges(
     """Fit the edges of one folded restart; the history of that."""
     if not schedule.edge_steps:
         return []
+    if sparsity == "auto":
+        if heldout is None:
+            raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
+        choose_edges(part, train, heldout, schedule)
+        sparsity = None
     run = EdgeRun(part, train, heldout, schedule.of_edges(), get_control(sparsity), first_restart=number)
     run.finish(lambda run: _show(bar, run))
     for parameter in part.parameters():
