@@ -57,8 +57,8 @@ def write(path: str | os.PathLike[str], kind: str, meta: dict[str, Any], tensors
     os.replace(temporary, path)
 
 
-def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metadata and tensors of a file written by `write`.
+def read(path: str | os.PathLike[str], *kinds: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Metadata and tensors of a file written by `write`, of one of the `kinds`.
 
     Raises
     ------
@@ -82,8 +82,8 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
             f"checkpoint: {str(path)!r} has format {meta.get('format')}, this version reads {FORMAT}; "
             "fit again, or use the version that wrote it"
         )
-    if meta.get("kind") != kind:
-        raise ValueError(f"checkpoint: {str(path)!r} holds a {meta.get('kind')!r}, wanted a {kind!r}")
+    if meta.get("kind") not in kinds:
+        raise ValueError(f"checkpoint: {str(path)!r} holds a {meta.get('kind')!r}, wanted a {kinds[0]!r}")
     return meta, tensors
 
 

@@ -148,7 +148,7 @@ def fit_transition(
     model.eval()
     with undisturbed(seed=0, threads=None):
         judged = train if heldout is None else heldout
-        rows = rowwise_elbo(model, judged, n_draws=4).cpu().numpy()
+        rows = rowwise_elbo(model, judged, n_draws=4).double().cpu().numpy()
     return TransitionFit.build(
         model,
         sequences,

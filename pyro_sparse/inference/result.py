@@ -340,13 +340,13 @@ class Fit:
         return z.cpu().double().numpy()[:, turn] * sign
 
 
-def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
-    """Read a fit written by `Fit.save`.
+def load(path: str | os.PathLike[str], model: Any = None) -> Any:
+    """Read a fit written by `Fit.save` or `TransitionFit.save`.
 
     Parameters
     ----------
     path : path
-    model : FactorModel, optional
+    model : FactorModel or LatentTransition, optional
         Needed when the model, its prior or its likelihood is a class of your own: made as it was for the fit.
 
     Raises
@@ -354,7 +354,7 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
     FileNotFoundError, ValueError
         No such file, not a fit, or of another model or format.
     """
-    meta, tensors = files.read(path, "fit")
+    meta, tensors = files.read(path, "fit", "transition fit")
     if model is None:
         if meta["made"] is None:
             raise ValueError(
@@ -373,6 +373,10 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Fit:
     model.load_state_dict(tensors["model"])
     model.eval()
     arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
+    if meta["kind"] == "transition fit":
+        from .transition_result import restore
+
+        return restore(model, meta, arrays)
     exposure = arrays.get("table.exposure")
     empty = np.zeros((0, len(names)))
     table = Table(

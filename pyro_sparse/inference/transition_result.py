@@ -7,7 +7,8 @@ aligned. A graph is read from the widest gap in the strengths of the edges; `gap
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,23 @@ from scipy.optimize import linear_sum_assignment
 from .._torch import undisturbed
 from .._version import __version__
 from ..sequences import SequenceBatch, Sequences, as_sequences
+from . import checkpoint as files
 from .transition_axes import FoundAxes, latents
 
 __all__ = ["TransitionFit"]
 
+_ARRAYS = (
+    "strength_time",
+    "strength_action",
+    "graph_time",
+    "graph_action",
+    "relaxed_time",
+    "relaxed_action",
+    "gap",
+    "elbo",
+    "heldout_elbo",
+)
+_UNITS = ("centre", "scale", "action_centre", "action_scale")
 GUESS = 0.7  # a gap below a factor of two
 SAME_LATENTS = 0.95
 
@@ -223,15 +237,97 @@ class TransitionFit:
         name = "parents" if method == "auto" else method
         if name not in TRANSITION_METHODS:
             raise ValueError(f"method: want one of {['auto', *TRANSITION_METHODS]}, got {method!r}")
+        if not len(self.sequences):
+            raise ValueError("the fit was loaded without its sequences: use fit.with_data(X, ...) first")
         if num_draws < 1:
             raise ValueError(f"num_draws: want a whole number of at least 1, got {num_draws!r}")
         return TRANSITION_METHODS[name](self, num_draws=num_draws, seed=seed, **options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the data to one file that loads with ``weights_only=True``."""
+        arrays = {n: torch.as_tensor(v) for n in _ARRAYS if (v := getattr(self, n)) is not None}
+        arrays |= {f"alignment.{n}": torch.as_tensor(v) for n, v in self.alignment.items()}
+        arrays |= {f"sequences.{n}": torch.as_tensor(getattr(self.sequences, n)) for n in _UNITS}
+        own, step = self.sequences, self.sequences.step
+        made = files.made(self.model)
+        meta = {
+            "version": __version__,
+            "made": made if isinstance(made, dict) else None,
+            "fingerprint": files.fingerprint(self.model, {}),
+            "best": self.best,
+            "n_restarts": self.model.n_restarts,
+            "n_samples": self.model.n_samples,
+            "missing": self.model.missing,
+            "dtype": str(self.model.axes.dtype).removeprefix("torch."),
+            "feature_names": own.feature_names,
+            "sequences": {
+                "feature_names": own.feature_names,
+                "action_names": own.action_names,
+                "sequence_names": [],
+                "action_levels": {k: [_plain(v) for v in vs] for k, vs in own.action_levels.items()},
+                "step": _plain(step) if isinstance(step, int | float | np.number | None) else str(step),
+            },
+            "agreement": self.agreement.to_dict("list"),
+            "history": self.history.to_dict("list"),
+            "settings": self.settings,
+            "warnings": self.warnings,
+        }
+        files.write(path, "transition fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
+
+    def with_data(self, X: Any, **columns: Any) -> TransitionFit:
+        """The same fit with sequences to ask: a loaded fit has none, and `edge_posterior` needs them.
+
+        Parameters
+        ----------
+        X : sequences
+            As in `fit`; the features and actions of the fit.
+        **columns
+            `actions`, `id`, `time` as in `fit`.
+        """
+        return replace(self, sequences=as_sequences(X, like=self.sequences, **columns))
 
     def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
         """Table of edges; see `pyro_sparse.summary`."""
         from ..posterior import summary
 
         return summary(self.edge_posterior(), fdr=fdr, **options)
+
+
+def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> TransitionFit:
+    """A fit from what `TransitionFit.save` wrote.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        Its parameters loaded.
+    meta : dict
+    arrays : dict of str to ndarray
+    """
+    model.dense = False
+    own: dict[str, Any] = dict(meta["sequences"])
+    if isinstance(own["step"], str):
+        own["step"] = pd.Timedelta(own["step"])
+    own |= {name: arrays[f"sequences.{name}"] for name in _UNITS}
+    n_actions = len(own["action_names"])
+    sequences = Sequences(
+        x=np.zeros((0, 1, model.n_features)),
+        mask=None,
+        present=None,
+        linked=None,
+        actions=np.zeros((0, 1, n_actions)) if n_actions else None,
+        **own,
+    )
+    return TransitionFit(
+        model=model,
+        sequences=sequences,
+        best=meta["best"],
+        **{name: arrays.get(name) for name in _ARRAYS},  # type: ignore[arg-type]
+        agreement=pd.DataFrame(meta["agreement"]).rename_axis("restart"),
+        history=pd.DataFrame(meta["history"]),
+        alignment={name: arrays[f"alignment.{name}"] for name in ("permutation", "sign")},
+        settings=meta["settings"],
+        warnings=meta["warnings"],
+    )
 
 
 def _best(rows: np.ndarray, gap: np.ndarray) -> int:
@@ -280,3 +376,8 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
 def _warnings(agreement: pd.DataFrame, best: int) -> list[str]:
     alone = "one restart only: nothing here says whether another start would agree"
     return [*_doubts(agreement, best), *([alone] if len(agreement) == 1 else [])]
+
+
+def _plain(value: Any) -> Any:
+    """A number or text that JSON can hold."""
+    return value.item() if isinstance(value, np.generic) else value

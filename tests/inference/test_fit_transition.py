@@ -269,3 +269,42 @@ def test_a_transition_without_edges_is_a_guess_and_no_crash():
     found = find_axes(model, batch, n_starts=8, steps=60)[0]
     assert found.gap == 0.0
     assert found.graph.shape == (3, 3)
+
+
+def test_a_saved_fit_is_the_same_fit(fitted, data, tmp_path):
+    file = tmp_path / "fit.pt"
+    fitted.save(file)
+    again = ps.load(file)
+    x, _, a = data.part("test")
+    np.testing.assert_array_equal(again.transform(x, actions=a), fitted.transform(x, actions=a))
+    np.testing.assert_array_equal(again.graph_time, fitted.graph_time)
+    pd.testing.assert_frame_equal(again.agreement, fitted.agreement)
+    assert again.action_names == fitted.action_names
+    assert again.warnings == fitted.warnings
+    with pytest.raises(ValueError, match=r"fit.with_data\(X, ...\) first"):
+        again.edge_posterior()
+    x, _, a = data.part("train")
+    options = {"num_draws": 20, "seed": 1}
+    np.testing.assert_array_equal(
+        again.with_data(x, actions=a).edge_posterior("relaxed", **options).posterior["edge_time"],
+        fitted.edge_posterior("relaxed", **options).posterior["edge_time"],
+    )
+
+
+def test_a_saved_fit_remembers_labels_and_steps(tmp_path):
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("abcd"))
+    table["day"] = pd.date_range("2020-01-01", periods=60, freq="D")
+    table["what"] = rng.choice(["none", "up"], 60)
+    model = ps.models.LatentTransition(4, 2, n_actions=2, hidden=4, units=4, gated_units=4)
+    settings = {"restarts": 1, "steps": 5, "edge_steps": 2, "progress": False}
+    fit = ps.fit(model, table, time="day", actions=["what"], **settings)
+    fit.save(tmp_path / "fit.pt")
+    again = ps.load(tmp_path / "fit.pt")
+    new = table.iloc[:20]
+    np.testing.assert_array_equal(
+        again.transform(new, time="day", actions=["what"]), fit.transform(new, time="day", actions=["what"])
+    )
+    strange = new.assign(what="sideways")
+    with pytest.raises(ValueError, match="sideways"):
+        again.transform(strange, time="day", actions=["what"])
