@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import quadratic_assignment
 
 from .._torch import undisturbed
 from ..sequences import SequenceBatch
@@ -22,6 +23,7 @@ __all__ = ["FoundAxes", "dense_moments", "find_axes", "fold", "latents", "turned
 MOST_STEPS = 20_000
 _DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
 _EDGE_LOGIT = 3.0
+_SEATINGS = 50  # random starts of the search for an order
 
 
 class FoundAxes(NamedTuple):
@@ -189,8 +191,34 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         strength = np.sqrt((_turned(model, part.jacobian, turn) ** 2).mean(0))
         graph = np.zeros(strength.shape, int)
         graph[:n_driven] = _graph(model, found, strength)
-        answers.append(FoundAxes(turn, strength, graph, found.gap, found.agreement / found.n_starts))
+        seat = _seats(model, strength)
+        inputs = np.arange(strength.shape[1])
+        for lag in range(model.lags):
+            inputs[lag * len(seat) : (lag + 1) * len(seat)] = lag * len(seat) + seat
+        strength, graph = strength[np.ix_(seat, inputs)], graph[np.ix_(seat, inputs)]
+        must, allowed = model.must.cpu().numpy(), model.allowed.cpu().numpy()
+        graph = np.where(must, 1, np.where(allowed, graph, 0))
+        answers.append(FoundAxes(turn[seat], strength, graph, found.gap, found.agreement / found.n_starts))
     return answers
+
+
+def _seats(model: Any, strength: np.ndarray) -> np.ndarray:
+    """The order of the latents that suits required and forbidden edges best: these name latents by number."""
+    d = model.n_latents
+    wish = (
+        (model.must.float() - (~model.allowed).float()).cpu().numpy()[:, :d]
+        if model.lags
+        else np.zeros((d, d))
+    )
+    if not (wish - np.diag(np.diag(wish))).any():
+        return np.arange(d)
+    share = strength[:, :d] ** 2 / (strength[:, :d] ** 2).max()
+    rng = np.random.default_rng(0)
+    tries = [
+        quadratic_assignment(wish, share, method="2opt", options={"maximize": True, "rng": rng})
+        for _ in range(_SEATINGS)
+    ]
+    return max(tries, key=lambda found: found.fun).col_ind
 
 
 def _search(

@@ -51,8 +51,8 @@ class LatentTransition(Recorded, nn.Module):
     heteroscedastic : bool
         Let the edges act on the scale of the transition noise too.
     required_time, forbidden_time : iterable of (target, source), optional
-        Latent edges that must, or must not, be there. Latents have no names before a fit, so these make sense
-        for whole patterns only: see `self_loops`.
+        Latent edges that must, or must not, be there. Latents have no names before a fit: they are numbered
+        so that the strengths found suit these edges best.
     self_loops : {"free", "required", "forbidden"}
         The diagonal of the time graph.
     concentration : tuple of float

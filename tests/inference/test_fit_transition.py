@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.fit_transition import _pieces
-from pyro_sparse.inference.transition_axes import dense_moments, find_axes, latents
+from pyro_sparse.inference.transition_axes import _seats, dense_moments, find_axes, latents
 from pyro_sparse.inference.transition_run import TransitionRun
 from pyro_sparse.metrics import mcc
 from pyro_sparse.sequences import as_sequences
@@ -308,3 +310,38 @@ def test_a_saved_fit_remembers_labels_and_steps(tmp_path):
     strange = new.assign(what="sideways")
     with pytest.raises(ValueError, match="sideways"):
         again.transform(strange, time="day", actions=["what"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_latents_take_the_numbers_that_constraints_give_them(seed):
+    """Against all orders of five latents."""
+    rng = np.random.default_rng(seed)
+    strength = np.where(rng.random((5, 5)) < 0.5, rng.random((5, 5)), 0.0)
+    required, forbidden = [(0, 1), (1, 2), (3, 4)], [(1, 0), (4, 0), (2, 3)]
+    model = ps.models.LatentTransition(
+        6, 5, required_time=required, forbidden_time=forbidden, hidden=4, units=4
+    )
+
+    def suits(order):
+        share = strength[np.ix_(order, order)] ** 2
+        return sum(share[e] for e in required) - sum(share[e] for e in forbidden)
+
+    best = max(suits(list(order)) for order in permutations(range(5)))
+    assert suits(_seats(model, strength)) >= 0.9 * best
+    free = ps.models.LatentTransition(6, 5, self_loops="required", hidden=4, units=4)
+    assert _seats(free, strength).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_the_graph_keeps_to_the_constraints(data):
+    x, _, a = data.part("train")
+    model = model_of(x, n_actions=3, required_time=[(0, 1)], forbidden_time=[(1, 2), (2, 0)])
+    fit = ps.fit(model, x, actions=a, restarts=2, **{**SMALL, "steps": 20, "edge_steps": 5})
+    own = np.stack(
+        [
+            g[np.ix_(o, o)]
+            for g, o in zip(fit.graph_time[:, 0], fit.alignment["permutation"].argsort(1), strict=True)
+        ]
+    )
+    assert (own[:, 0, 1] == 1).all()
+    assert (own[:, 1, 2] == 0).all()
+    assert (own[:, 2, 0] == 0).all()
