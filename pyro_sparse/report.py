@@ -69,7 +69,14 @@ def report(
         If matplotlib or jinja2 is missing; both come with `pyro-sparse[plots,cli]`.
     FileNotFoundError
         If the folder does not exist.
+    TypeError
+        If the fit is of sequences.
     """
+    if not hasattr(fit, "weights"):
+        raise TypeError(
+            f"fit: got a {type(fit).__name__}, the report is of a table's fit; of sequences print "
+            "fit.agreement, ps.summary(idata) and ps.identify(fit), and draw ps.plot_transition(idata)"
+        )
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path: the folder {str(path.parent)!r} does not exist; make it first")

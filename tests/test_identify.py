@@ -127,6 +127,13 @@ def test_lags_have_their_own_dimension_and_a_union():
     assert len(table) == 18
 
 
+def test_pictures_and_report_of_tables_say_that_they_are(fitted, tmp_path):
+    with pytest.raises(TypeError, match="plot_transition"):
+        ps.plot_edges(idata_of(draws_of(np.eye(2))))
+    with pytest.raises(TypeError, match="the report is of a table's fit"):
+        ps.report(fitted, tmp_path / "report.html")
+
+
 def test_refusals(fitted):
     draws = draws_of(np.eye(2))
     with pytest.raises(ValueError, match="sure: got 0.4"):

@@ -57,6 +57,8 @@ class LatentTransition(Recorded, nn.Module):
         The diagonal of the time graph.
     concentration : tuple of float
         Beta prior (a, b) of the inclusion probability η.
+    hard_gates : bool
+        Straight-through gates: exactly 0 or 1 forward, soft backward. Otherwise soft both ways.
 
     Attributes
     ----------
@@ -113,6 +115,7 @@ class LatentTransition(Recorded, nn.Module):
         forbidden_time: Iterable[Edge] | None = None,
         self_loops: str = "free",
         concentration: tuple[float, float] = (1.0, 1.0),
+        hard_gates: bool = False,
     ):
         super().__init__()
         if not 1 <= n_latents <= n_features:
@@ -133,6 +136,7 @@ class LatentTransition(Recorded, nn.Module):
         self.n_actions, self.lags = int(n_actions), int(lags)
         self.hidden, self.units, self.gated_units = hidden, units, gated_units
         self.heteroscedastic, self.self_loops, self.concentration = heteroscedastic, self_loops, concentration
+        self.hard_gates = bool(hard_gates)
         self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
         self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
         self.likelihood = Normal(floor=0.002) if likelihood == "normal" else get_likelihood(likelihood)
@@ -246,7 +250,7 @@ class LatentTransition(Recorded, nn.Module):
         """The edges' posterior q(G), relaxed so that it has gradients."""
         if not self.dense:
             logits = self.logits.unsqueeze(1).expand(-1, len(batch), -1, -1)
-            q = RelaxedEdges(logits, self.temperature, required=self.must, forbidden=~self.allowed)
+            q = RelaxedEdges(logits, self.temperature, self.hard_gates, self.must, ~self.allowed)
             with pyro.poutine.scale(scale=1 / len(batch)):
                 pyro.sample("G", q.to_event(3))
 

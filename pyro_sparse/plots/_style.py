@@ -163,6 +163,8 @@ class Edges:
         from .._arviz import get_group
         from ..graphs.selection import UNRESOLVED_GAP, bayesian_fdr
 
+        if idata.attrs.get("kind") == "transition":
+            raise TypeError("idata: holds the edges of a latent transition; draw them with plot_transition")
         group = get_group(idata, "edge_posterior").transpose(
             "chain", "feature", "factor", missing_dims="ignore"
         )

@@ -144,6 +144,15 @@ def test_constraints_hold_the_gates():
     assert (model.edge_probability[:, 1, 2] == 0).all()
 
 
+def test_hard_gates_are_zero_or_one_and_have_slopes():
+    batch = batch_of()
+    model = model_of(batch, folded=True, hard_gates=True)
+    gates = poutine.trace(model.guide).get_trace(batch).nodes["G"]["value"]
+    assert set(gates.detach().unique().tolist()) == {0.0, 1.0}
+    elbo_by_restart(model.model, model.guide, batch, R).sum().backward()
+    assert (model.logits.grad != 0).all()
+
+
 def test_eta_is_the_mode_of_its_beta_posterior():
     batch = batch_of()
     model = model_of(batch, folded=True, concentration=(2.0, 5.0))
