@@ -2,12 +2,23 @@
 
 `VAE` (with ``beta`` a β-VAE) and `VSC` are Pyro programs for `pyro_sparse.fit`, like `SparseDecoder`;
 `sparse_factor_analysis` is its linear case; `Classical` is scikit-learn's FA with varimax, PCA, NMF and LDA.
+`SequenceBaseline` is what a `LatentTransition` is measured against.
 """
 
 from __future__ import annotations
 
 from .classical import Classical, ClassicalFit
+from .sequences import SEQUENCE_BASELINES, SequenceBaseline, SequenceBaselineFit
 from .vae import VAE, sparse_factor_analysis
 from .vsc import VSC
 
-__all__ = ["VAE", "VSC", "Classical", "ClassicalFit", "sparse_factor_analysis"]
+__all__ = [
+    "SEQUENCE_BASELINES",
+    "VAE",
+    "VSC",
+    "Classical",
+    "ClassicalFit",
+    "SequenceBaseline",
+    "SequenceBaselineFit",
+    "sparse_factor_analysis",
+]
