@@ -3,8 +3,8 @@
 Ten latents, twenty features, 200,000 training sequences of two frames (one where only actions act); a decoder
 of its own for every seed, or with --published-decoder one for all. MCC, R and R_con are of test frames (R
 and R_con regress on validation frames); SHD is under MCC's permutation, and under the best one. Every run is
-two dense fits and their axes; `flagged` says that the fit itself warns (a graph with a narrow gap, or
-restarts that disagree), `missed` that MCC, R_con or SHD fell short of what is asked. --quick: d_z = 5.
+two fits (dense, axes, polish, axes, edges); `flagged` says that the fit itself warns (a graph with a narrow
+gap, or restarts that disagree), `missed` that MCC, R_con or SHD fell short of what is asked. --quick: d_z = 5.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from .auto_edges import choose_edges
 from .constraint import get_control
 from .elbo import rowwise_elbo
 from .interrupt import Stopped, stopped_between_steps
+from .polish import polish
 from .restarts import child_seeds, join
 from .transition_axes import FoundAxes, find_axes, fold
 from .transition_result import TransitionFit
@@ -132,13 +133,22 @@ def fit_transition(
                 finished.append(copy.deepcopy(run.state()))
                 files.write_run(checkpoint, print_, finished, None)
         answer = find_axes(part, train, seed=number)
-        fold(part, answer)
+        try:
+            if schedule.polish_steps and not notes:
+                answer = polish(part, answer, train, schedule, seed=number)
+            fold(part, answer)
+            history += run.history
+            if not notes:
+                history += _fit_edges(part, train, heldout, schedule, sparsity, number, bar)
+        except KeyboardInterrupt:
+            notes.append(f"interrupted after the dense fit of restart {number}")
+            fold(part, answer)
+        for parameter in part.parameters():
+            parameter.requires_grad_(True)
         parts.append(part)
         answers += answer
-        history += run.history
         if notes:
             break
-        history += _fit_edges(part, train, heldout, schedule, sparsity, number, bar)
     bar.close()
     torch.manual_seed(seeds[0])
     model.setup(len(parts), **setup)
@@ -192,8 +202,6 @@ def _fit_edges(
         sparsity = None
     run = EdgeRun(part, train, heldout, schedule.of_edges(), get_control(sparsity), first_restart=number)
     run.finish(lambda run: _show(bar, run))
-    for parameter in part.parameters():
-        parameter.requires_grad_(True)
     return [{**row, "stage": "edges"} for row in run.history]
 
 

@@ -1,4 +1,9 @@
-"""The runs of a latent transition: the dense program, and then the edges with all else frozen."""
+"""The runs of a latent transition: which parts of the two programs are trained, and by what.
+
+`TransitionRun` trains the dense program; `EdgeRun` the edges and their networks, in frozen latents. Between
+them the latents may be polished (`polish.py`): `PolishRun` trains frames and networks with the gates fixed,
+and `RefitRun` then fits the dense transition to the new latents.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from .loop import Run
 from .soap import SOAP
 from .transition_schedule import TransitionSchedule
 
-__all__ = ["EdgeRun", "TransitionRun"]
+__all__ = ["EdgeRun", "PolishRun", "RefitRun", "TransitionRun"]
 
 
 class TransitionRun(Run):
@@ -29,11 +34,37 @@ class TransitionRun(Run):
         Number of the group's first restart, for the history.
     """
 
+    trains: tuple[str, ...] = ("frames", "dense")
+
+    def __init__(
+        self, model: Any, train: Any, heldout: Any, schedule: TransitionSchedule, first_restart: int = 0
+    ):
+        self.trained = [p for name in self.trains for p in model.part(name)]
+        own = {id(p) for p in self.trained}
+        for parameter in model.parameters():
+            parameter.requires_grad_(id(parameter) in own)
+        super().__init__(model, train, heldout, schedule, first_restart)
+
     def _optimiser(self) -> torch.optim.Optimizer:
-        return SOAP(self.model.trained(), lr=self.schedule.learning_rate)
+        return SOAP(self.trained, lr=self.schedule.learning_rate)
 
 
-class EdgeRun(Run):
+class PolishRun(TransitionRun):
+    """A `Run` of the gated program with frames and networks trained; the caller fixes the gates."""
+
+    trains = ("frames", "gated")
+
+
+class RefitRun(TransitionRun):
+    """A `Run` of the dense program with its transition alone trained."""
+
+    trains = ("dense",)
+
+    def _skipped(self) -> tuple[str, ...]:
+        return ("x", *self.model.likelihood.priors())
+
+
+class EdgeRun(TransitionRun):
     """A `Run` of the gated program: the edges and their networks, in latents that no longer change.
 
     Parameters
@@ -50,6 +81,8 @@ class EdgeRun(Run):
         Number of the group's first restart, for the history.
     """
 
+    trains = ("gated", "edges")
+
     def __init__(
         self,
         model: Any,
@@ -60,17 +93,13 @@ class EdgeRun(Run):
         first_restart: int = 0,
     ):
         self.control = control
-        trained = {id(p) for p in model.trained()}
-        for parameter in model.parameters():
-            parameter.requires_grad_(id(parameter) in trained)
         if control is not None:
             possible, required = int(model.allowed.sum()), int(model.must.sum())
             control.setup(possible, required, model.n_restarts, train.total)
         super().__init__(model, train, heldout, schedule, first_restart)
 
     def _optimiser(self) -> torch.optim.Optimizer:
-        networks = list(self.model.gated.parameters())
-        return torch.optim.Adam([*networks, self.model.logits], lr=self.schedule.learning_rate, fused=True)
+        return torch.optim.Adam(self.trained, lr=self.schedule.learning_rate, fused=True)
 
     def _skipped(self) -> tuple[str, ...]:
         counted = ("G",) if isinstance(self.control, BernoulliKL) else ()  # by the control instead

@@ -20,7 +20,7 @@ class TransitionSchedule:
     Attributes
     ----------
     steps : int or None
-        Minibatch steps of the dense program. None: 4,000, or 7,000 where only actions drive, for then a
+        Minibatch steps of the dense program. None: 3,000, or 4,000 where only actions drive, for then a
         sequence says less.
     batch_size : int
         Sequences in each.
@@ -31,6 +31,9 @@ class TransitionSchedule:
         Steps.
     decay_from : float
         Fraction of the steps.
+    polish_steps, polish_rate : int or None, float
+        Steps of frames and networks together with the gates fixed at the graph found, and their step size;
+        after them the axes are sought again. None: half of `steps`; 0: no polish.
     edge_steps, edge_rate : int, float
         Steps of the gated program and their step size.
     temperature_start, temperature_end : float
@@ -46,7 +49,9 @@ class TransitionSchedule:
     learning_rate: float = 1.2e-2
     warm_up: int = 300
     decay_from: float = 0.3
-    edge_steps: int = 1500
+    polish_steps: int | None = None
+    polish_rate: float = 6e-3
+    edge_steps: int = 1000
     edge_rate: float = 1e-2
     temperature_start: float = 1.0
     temperature_end: float = 0.3
@@ -58,15 +63,20 @@ class TransitionSchedule:
             value = getattr(self, name)
             if not (name == "steps" and value is None) and (int(value) != value or value < 1):
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
-        if self.edge_steps < 0 or int(self.edge_steps) != self.edge_steps:
-            raise ValueError(f"edge_steps: got {self.edge_steps!r}, wanted a whole number, 0 or more")
-        for name in ("learning_rate", "edge_rate", "temperature_start", "temperature_end"):
+        for name in ("edge_steps", "polish_steps"):
+            value = getattr(self, name)
+            if not (name == "polish_steps" and value is None) and (int(value) != value or value < 0):
+                raise ValueError(f"{name}: got {value!r}, wanted a whole number, 0 or more")
+        for name in ("learning_rate", "polish_rate", "edge_rate", "temperature_start", "temperature_end"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive number")
 
     def for_lags(self, lags: int) -> TransitionSchedule:
-        """The same record with `steps` decided for a model with so many lags."""
-        return self if self.steps is not None else replace(self, steps=4000 if lags else 7000)
+        """The same record with all steps decided for a model with so many lags."""
+        steps = (3000 if lags else 4000) if self.steps is None else self.steps
+        return replace(
+            self, steps=steps, polish_steps=steps // 2 if self.polish_steps is None else self.polish_steps
+        )
 
     @classmethod
     def names(cls) -> list[str]:
@@ -106,6 +116,17 @@ class TransitionSchedule:
             steps=max(self.edge_steps, 1),
             learning_rate=self.edge_rate,
             warm_up=min(self.warm_up, 50),
+            patience=None,
+        )
+
+    def of_polish(self, steps: int) -> TransitionSchedule:
+        """The same record for `steps` of the polish, or of the refit after it: a falling step size."""
+        return replace(
+            self,
+            steps=max(steps, 1),
+            learning_rate=self.polish_rate,
+            warm_up=min(self.warm_up, 50),
+            decay_from=0.0,
             patience=None,
         )
 

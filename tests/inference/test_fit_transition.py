@@ -17,7 +17,14 @@ from pyro_sparse.inference.transition_run import TransitionRun
 from pyro_sparse.metrics import mcc
 from pyro_sparse.sequences import as_sequences
 
-SMALL = {"steps": 120, "edge_steps": 20, "batch_size": 64, "progress": False, "evaluate_every": 60}
+SMALL = {
+    "steps": 120,
+    "polish_steps": 20,
+    "edge_steps": 20,
+    "batch_size": 64,
+    "progress": False,
+    "evaluate_every": 60,
+}
 
 
 def model_of(x, n_latents=3, **options):

@@ -8,9 +8,11 @@ from pyro_sparse.inference.transition_schedule import TransitionSchedule
 
 
 def test_steps_are_decided_by_what_drives():
-    assert TransitionSchedule().for_lags(1).steps == 4000
-    assert TransitionSchedule().for_lags(0).steps == 7000
-    assert TransitionSchedule(steps=7).for_lags(0).steps == 7
+    assert TransitionSchedule().for_lags(1).steps == 3000
+    assert TransitionSchedule().for_lags(0).steps == 4000
+    assert TransitionSchedule().for_lags(0).polish_steps == 2000
+    assert TransitionSchedule(steps=7, polish_steps=0).for_lags(0).steps == 7
+    assert TransitionSchedule(steps=7, polish_steps=0).for_lags(0).polish_steps == 0
 
 
 def test_the_rate_rises_stays_and_falls():
@@ -45,6 +47,7 @@ def test_the_second_part():
         {"batch_size": 0},
         {"evaluate_every": 0},
         {"edge_steps": -1},
+        {"polish_steps": -1},
         {"learning_rate": 0.0},
         {"temperature_end": 0.0},
     ],
@@ -52,3 +55,9 @@ def test_the_second_part():
 def test_impossible_settings(bad):
     with pytest.raises(ValueError, match=f"{next(iter(bad))}: got"):
         TransitionSchedule(**bad)
+
+
+def test_the_polish_only_falls():
+    plan = TransitionSchedule(steps=1000, polish_rate=0.5).of_polish(200)
+    assert (plan.steps, plan.learning_rate, plan.decay_from) == (200, 0.5, 0.0)
+    assert plan.rate(100) == pytest.approx(0.5 * 0.502)

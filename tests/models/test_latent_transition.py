@@ -165,14 +165,13 @@ def test_eta_is_the_mode_of_its_beta_posterior():
         assert float(model.eta[r]) == pytest.approx(float(grid[log.argmax()]), abs=1e-3)
 
 
-def test_only_the_program_at_hand_is_trained():
-    batch = batch_of()
-    model = model_of(batch)
-    ids = {id(p) for p in model.trained()}
-    assert {id(p) for p in model.encoder.parameters()} <= ids
-    assert id(model.logits) not in ids
-    model.fold(model.axes, model.logits)
-    assert {id(p) for p in model.trained()} == {id(p) for p in [*model.gated.parameters(), model.logits]}
+def test_the_parts_are_all_parameters_once():
+    model = model_of(batch_of())
+    parts = {name: {id(p) for p in model.part(name)} for name in ("frames", "dense", "gated", "edges")}
+    assert sum(len(own) for own in parts.values()) == len(list(model.parameters()))
+    assert set.union(*parts.values()) == {id(p) for p in model.parameters()}
+    assert {id(p) for p in model.encoder.parameters()} <= parts["frames"]
+    assert parts["edges"] == {id(model.logits)}
 
 
 @pytest.mark.parametrize(
