@@ -229,8 +229,8 @@ class SequenceBaselineFit:
     Attributes
     ----------
     history : DataFrame (step, loss)
-        Mean loss since the entry before, in nats per sequence ("beta_tcvae": per frame; "pcl": per pair;
-        "supervised": mean square); empty for "random".
+        Mean loss since the entry before, in nats per sequence ("beta_tcvae": per frame, up to a constant of
+        its estimates if beta is not 1; "pcl": per pair; "supervised": mean square); empty for "random".
     """
 
     def __init__(
