@@ -4,7 +4,7 @@ Ten latents, twenty features, 200,000 training sequences of two frames (one wher
 of its own for every seed, or with --published-decoder one for all. MCC, R and R_con are of test frames (R
 and R_con regress on validation frames); SHD is under MCC's permutation, and under the best one. Every run is
 two fits (dense, axes, polish, axes, edges); `flagged` says that the fit itself warns (a graph with a narrow
-gap, or restarts that disagree), `missed` that MCC, R_con or SHD fell short of what is asked. --quick: d_z = 5.
+gap, or restarts that disagree), `missed` that MCC, R_con or SHD fell short of what is asked.
 """
 
 from __future__ import annotations

@@ -309,13 +309,23 @@ class LatentTransition(Recorded, nn.Module):
         return pyro.plate("frames", batch.total * time, subsample=here, dim=-1)
 
     # ---- between steps -------------------------------------------------------------------------------------
-    def trained(self) -> list[nn.Parameter]:
-        """Parameters of the program at hand: all but the edges' first, then the edges' only."""
-        late = [*self.gated.parameters(), self.logits]
-        if not self.dense:
-            return late
-        frozen = {id(p) for p in late}
-        return [p for p in self.parameters() if id(p) not in frozen]
+    def part(self, name: str) -> list[nn.Parameter]:
+        """Parameters of one part of the programs.
+
+        Parameters
+        ----------
+        name : {"frames", "dense", "gated", "edges"}
+            Encoder, decoder and likelihood; the dense transition; the networks of the single latents; the
+            relaxed edges.
+        """
+        parts: dict[str, list[nn.Parameter]] = {
+            "dense": [*self.transition.parameters(), self.log_sd],
+            "gated": list(self.gated.parameters()),
+            "edges": [self.logits],
+        }
+        others = {id(p) for own in parts.values() for p in own}
+        parts["frames"] = [p for p in self.parameters() if id(p) not in others]
+        return parts[name]
 
     @torch.no_grad()
     def after_step(self, batch: SequenceBatch, progress: float) -> None:
