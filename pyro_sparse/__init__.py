@@ -7,7 +7,15 @@ from ._version import __version__
 from .estimators import SparseFactorModel
 from .identify import Certificate, identify
 from .inference import Fit, Schedule, TransitionFit, TransitionSchedule, fit, load
-from .plots import plot_agreement, plot_edges, plot_elbo, plot_forest, plot_graph, plot_predictive
+from .plots import (
+    plot_agreement,
+    plot_edges,
+    plot_elbo,
+    plot_forest,
+    plot_graph,
+    plot_predictive,
+    plot_transition,
+)
 from .posterior import edge_prob, summary
 from .report import report
 
@@ -36,6 +44,7 @@ __all__ = [
     "plot_forest",
     "plot_graph",
     "plot_predictive",
+    "plot_transition",
     "priors",
     "report",
     "summary",

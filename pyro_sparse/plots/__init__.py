@@ -11,5 +11,14 @@ from .edges import plot_edges, plot_forest
 from .graph import plot_graph
 from .predictive import plot_predictive
 from .restarts import plot_agreement, plot_elbo
+from .transition import plot_transition
 
-__all__ = ["plot_agreement", "plot_edges", "plot_elbo", "plot_forest", "plot_graph", "plot_predictive"]
+__all__ = [
+    "plot_agreement",
+    "plot_edges",
+    "plot_elbo",
+    "plot_forest",
+    "plot_graph",
+    "plot_predictive",
+    "plot_transition",
+]
