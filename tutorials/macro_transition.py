@@ -111,11 +111,11 @@ pd.concat({n: one.agreement for n, one in fits.items()}, names=["latents"]).roun
 # %% [markdown]
 # Where restarts disagree, look at `elbo`. If one of them explains the quarters much worse, it got stuck, and
 # more starts are the remedy. If they explain them alike, the *data* leave a choice, and more starts will not
-# help. So, for the number of latents that was chosen, six starts instead of two:
+# help. So, for the number of latents that was chosen, four starts instead of two:
 
 # %%
 model = transition(n_latents)
-fit = ps.fit(model, table, restarts=6, **settings)
+fit = ps.fit(model, table, restarts=4, **settings)
 for warning in fit.warnings:
     print("warning:", warning)
 fit.agreement.round(2)
