@@ -4,7 +4,8 @@ Ten latents, twenty features, 200,000 training sequences of two frames (one wher
 of its own for every seed, or with --published-decoder one for all. MCC, R and R_con are of test frames (R
 and R_con regress on validation frames); SHD is under MCC's permutation, and under the best one. Every run is
 two fits (dense, axes, polish, axes, edges); `flagged` says that the fit itself warns (a graph with a narrow
-gap, or restarts that disagree), `missed` that MCC, R_con or SHD fell short of what is asked.
+gap, or restarts that disagree), `missed` that MCC, R_con or SHD fell short of what is asked. --baselines adds
+the other methods (MCC, R and R_con; they learn no graph) on the block sets.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks._common import Row, report_seeds
 
 SEEDS, QUICK_SEEDS = 5, 1
 RESTARTS = 2
+BASELINES = ("ivae", "beta_tcvae", "slow_vae", "pcl", "supervised", "random", "mask_off")
 N_TRAIN, N_OTHER = 200_000, 10_000
 PUBLISHED_DECODER = 0
 
@@ -44,26 +46,38 @@ SETS: dict[str, tuple[dict[str, Any], float, float, float]] = {
     "TimeNonDiag no_suff": ({"name": "TimeNonDiag", "sufficient": False}, 0, 0, np.inf),
     "ActionTimeCross": ({}, 0, 0, np.inf),
 }
+BLOCKS = tuple(name for name in SETS if "Block" in name)
 QUICK = ("ActionNonDiag", "TimeDiag", "ActionTimeCross")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", action="append", choices=list(SETS), help="only this one (repeatable)")
+    parser.add_argument("--baselines", action="store_true", help="also the baselines, on the block sets")
     parser.add_argument("--published-decoder", action="store_true", help="one mixing for all seeds")
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
     names = options.dataset or list(QUICK if options.quick else SETS)
+    jobs: list[Row] = [{"dataset": name} for name in names]
+    if options.baselines:
+        jobs += [{"dataset": name, "method": m} for name in BLOCKS for m in BASELINES if suits(m, name)]
+    decoder = {"decoder_seed": PUBLISHED_DECODER} if options.published_decoder else {}
     return [
-        {"dataset": name, "seed": options.first_seed + seed, "quick": options.quick}
-        | ({"decoder_seed": PUBLISHED_DECODER} if options.published_decoder else {})
+        {**job, "seed": options.first_seed + seed, "quick": options.quick, **decoder}
         for seed in report_seeds(options.seeds)
-        for name in names
+        for job in jobs
     ]
 
 
-def run(dataset: str, seed: int, quick: bool = False, decoder_seed: int | None = None) -> Row:
+def suits(method: str, dataset: str) -> bool:
+    """Whether a baseline has what it needs: SlowVAE and PCL compare a frame with the one before."""
+    return "Time" in dataset or method not in ("slow_vae", "pcl")
+
+
+def run(
+    dataset: str, seed: int, quick: bool = False, decoder_seed: int | None = None, method: str = "sparse"
+) -> Row:
     import pyro_sparse as ps
 
     made = {"name": dataset, **SETS[dataset][0]}
@@ -73,7 +87,10 @@ def run(dataset: str, seed: int, quick: bool = False, decoder_seed: int | None =
         size = {"n": 20_000, "n_validation": 2000, "n_test": 2000, "d_z": 5, "d_x": 10}
         settings = {"restarts": 1, "steps": 800, "edge_steps": 100, "batch_size": 256}
     data = ps.datasets.transition_data(**made, **size, seed=seed, decoder_seed=decoder_seed)
-    x, _, actions = data.part("train")
+    x, z, actions = data.part("train")
+    if method != "sparse":
+        baseline = ps.models.baselines.SequenceBaseline(method, data.z.shape[-1], seed=seed)
+        return score_latents(baseline.fit(x, actions, z if method == "supervised" else None), data)
     model = ps.models.LatentTransition(
         x.shape[-1],
         data.z.shape[-1],
@@ -85,9 +102,31 @@ def run(dataset: str, seed: int, quick: bool = False, decoder_seed: int | None =
 
 
 def score(fit: Any, data: Any) -> Row:
-    """Figures of one fit on test frames."""
+    """Figures of one fit: its latents on test frames, its graph, and what it says of itself."""
+    from pyro_sparse.metrics import mechanism_shd
+
+    figures = score_latents(fit, data)
+    order = figures.pop("order")
+    time = None if fit.graph_time is None else fit.graph_time[fit.best].max(0)
+    action = None if fit.graph_action is None else fit.graph_action[fit.best]
+    shd = mechanism_shd(data.graph_a, action, data.graph_z, time, permutation=order)
+    others = fit.agreement.drop(index=fit.best)
+    return {
+        **figures,
+        "shd": int(shd.value),
+        "shd_best": int(shd.best),
+        "edges": sum(int(g.sum()) for g in (time, action) if g is not None),
+        "true_edges": sum(int(g.sum()) for g in (data.graph_z, data.graph_a) if g is not None),
+        "gap": float(fit.gap[fit.best]),
+        "similarity": float(others["similarity"].max()) if len(others) else float("nan"),
+        "flagged": bool(fit.unsure),
+    }
+
+
+def score_latents(fit: Any, data: Any) -> Row:
+    """MCC, R and R_con on test frames, and the order of the latents that MCC took."""
     from pyro_sparse.graphs import consistency
-    from pyro_sparse.metrics import mcc, mechanism_shd, r_con, r_score
+    from pyro_sparse.metrics import mcc, r_con, r_score
 
     frames = []
     for split in ("validation", "test"):
@@ -96,22 +135,12 @@ def score(fit: Any, data: Any) -> Row:
         frames += [z.reshape(-1, z.shape[-1]), found.reshape(-1, z.shape[-1])]
     z_fit, found_fit, z, found = frames
     match = mcc(z, found)
-    time = None if fit.graph_time is None else fit.graph_time[fit.best].max(0)
-    action = None if fit.graph_action is None else fit.graph_action[fit.best]
-    shd = mechanism_shd(data.graph_a, action, data.graph_z, time, permutation=match.permutation)
     allowed = consistency(data.graph_a, data.graph_z)
-    others = fit.agreement.drop(index=fit.best)
     return {
         "mcc": match.value,
         "r": r_score(z_fit, found_fit, z, found),
         "r_con": r_con(z_fit, found_fit, allowed, match.permutation, z, found),
-        "shd": int(shd.value),
-        "shd_best": int(shd.best),
-        "edges": sum(int(g.sum()) for g in (time, action) if g is not None),
-        "true_edges": sum(int(g.sum()) for g in (data.graph_z, data.graph_a) if g is not None),
-        "gap": float(fit.gap[fit.best]),
-        "similarity": float(others["similarity"].max()) if len(others) else float("nan"),
-        "flagged": bool(fit.unsure),
+        "order": [int(k) for k in match.permutation],
     }
 
 
@@ -123,6 +152,14 @@ def missed(dataset: str, row: Row) -> bool:
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     figures: Row = {}
+    others = [row for row in rows if "method" in row]
+    for name, method in dict.fromkeys((row["dataset"], row["method"]) for row in others):
+        own = [row for row in others if (row["dataset"], row["method"]) == (name, method)]
+        keys = ("mcc", "r_con", "r", "cpu_s")
+        figures.setdefault("baselines", {}).setdefault(name, {})[method] = {
+            k: [row[k] for row in own] for k in keys
+        }
+    rows = [row for row in rows if "method" not in row]
     for name in dict.fromkeys(row["dataset"] for row in rows):
         own = [row for row in rows if row["dataset"] == name]
         keys = ("mcc", "r_con", "r", "shd", "shd_best", "edges", "true_edges", "gap", "similarity", "flagged")
@@ -138,7 +175,9 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
 
 def table(rows: list[Row]) -> list[Row]:
     """One line per set: medians, least and most, misses and how many of them the fit flagged."""
-    lines = []
+    lines: list[Row] = []
+    others = [row for row in rows if "method" in row]
+    rows = [row for row in rows if "method" not in row]
     for name in dict.fromkeys(row["dataset"] for row in rows):
         own = [row for row in rows if row["dataset"] == name]
         misses = [row for row in own if missed(name, row)]
@@ -157,4 +196,8 @@ def table(rows: list[Row]) -> list[Row]:
                 "cpu_s": float(np.median([row["cpu_s"] for row in own])),
             }
         )
+    for name, method in dict.fromkeys((row["dataset"], row["method"]) for row in others):
+        own = [row for row in others if (row["dataset"], row["method"]) == (name, method)]
+        means = {key: float(np.mean([row[key] for row in own])) for key in ("mcc", "r_con", "r", "cpu_s")}
+        lines.append({"dataset": f"{name}: {method}", "n": len(own), **means})
     return lines

@@ -29,11 +29,15 @@ def row(dataset="TimeDiag", seed=0, **figures):
 
 
 def test_tasks_go_seed_by_seed_through_all_sets():
-    options = Namespace(dataset=None, quick=False, seeds=2, published_decoder=False, first_seed=0)
+    options = Namespace(
+        dataset=None, quick=False, seeds=2, published_decoder=False, first_seed=0, baselines=False
+    )
     jobs = transition.tasks(options)
     assert len(jobs) == 2 * len(transition.SETS)
     assert [job["seed"] for job in jobs[: len(transition.SETS)]] == [0] * len(transition.SETS)
-    options = Namespace(dataset=["TimeDiag"], quick=True, seeds=1, published_decoder=True, first_seed=1000)
+    options = Namespace(
+        dataset=["TimeDiag"], quick=True, seeds=1, published_decoder=True, first_seed=1000, baselines=False
+    )
     assert transition.tasks(options) == [
         {"dataset": "TimeDiag", "seed": 1000, "quick": True, "decoder_seed": 0}
     ]
@@ -62,6 +66,32 @@ def test_silent_misses_are_counted_apart():
     (line,) = transition.table(rows)
     assert (line["n"], line["missed"], line["flagged"], line["false alarms"]) == (4, 2, 1, 1)
     assert line["mcc"] == pytest.approx(0.945)
+
+
+def test_baselines_run_on_the_block_sets_and_stand_apart():
+    options = Namespace(
+        dataset=["TimeDiag"], quick=False, seeds=1, published_decoder=False, first_seed=0, baselines=True
+    )
+    jobs = transition.tasks(options)
+    assert jobs[0] == {"dataset": "TimeDiag", "seed": 0, "quick": False}
+    assert {job["dataset"] for job in jobs[1:]} == set(transition.BLOCKS)
+    assert ("ActionBlockDiag", "pcl") not in {(job["dataset"], job.get("method")) for job in jobs}
+    assert ("TimeBlockDiag", "pcl") in {(job["dataset"], job.get("method")) for job in jobs}
+    other = {"dataset": "TimeBlockDiag", "method": "pcl", "mcc": 0.7, "r": 0.9, "r_con": 0.8, "cpu_s": 9.0}
+    figures = transition.collect([row(), other], Namespace())
+    assert figures["baselines"]["TimeBlockDiag"]["pcl"]["mcc"] == [0.7]
+    assert figures["TimeDiag"]["mcc"] == [0.99]
+    assert [line["dataset"] for line in transition.table([row(), other])] == [
+        "TimeDiag",
+        "TimeBlockDiag: pcl",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["random", "mask_off"])
+def test_a_baseline_is_scored(method):
+    found = transition.run("TimeBlockDiag", 1000, quick=True, method=method)
+    assert 0 < found["mcc"] <= found["r"] + 0.1
 
 
 @pytest.mark.slow
