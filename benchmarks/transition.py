@@ -118,7 +118,7 @@ def score(fit: Any, data: Any) -> Row:
         "edges": sum(int(g.sum()) for g in (time, action) if g is not None),
         "true_edges": sum(int(g.sum()) for g in (data.graph_z, data.graph_a) if g is not None),
         "gap": float(fit.gap[fit.best]),
-        "similarity": float(others["similarity"].max()) if len(others) else float("nan"),
+        "recovered": float(others["recovered"].max()) if len(others) else float("nan"),
         "flagged": bool(fit.unsure),
     }
 
@@ -162,7 +162,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     rows = [row for row in rows if "method" not in row]
     for name in dict.fromkeys(row["dataset"] for row in rows):
         own = [row for row in rows if row["dataset"] == name]
-        keys = ("mcc", "r_con", "r", "shd", "shd_best", "edges", "true_edges", "gap", "similarity", "flagged")
+        keys = ("mcc", "r_con", "r", "shd", "shd_best", "edges", "true_edges", "gap", "recovered", "flagged")
         figures[name] = {key: [row[key] for row in own] for key in keys}
         figures[name]["cpu_seconds"] = [row["cpu_s"] for row in own]
         misses = [missed(name, row) for row in own]

@@ -190,7 +190,7 @@ def _caution(fit: Any, idata: Any) -> list[str]:
     if fit is not None:
         return list(fit.warnings)
     stats = _arviz.get_group(idata, "sample_stats")
-    others = stats["similarity"].to_numpy()[~stats["best"].to_numpy()]
+    others = stats["recovered"].to_numpy()[~stats["best"].to_numpy()]
     if not len(others):
         return ["one restart only: nothing here says whether another start would agree"]
     return ["no other restart found the same latents"] if others.max() < 0.95 else []

@@ -74,7 +74,7 @@ def transition_to_arviz(
     -------
     arviz.InferenceData or xarray.DataTree
         Groups `posterior` (edge_time, edge_action), `edge_posterior` (for each graph: probability, q_value,
-        gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, similarity, best) and `alignment`.
+        gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, recovered, best) and `alignment`.
     """
     posterior: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def transition_to_arviz(
         "sample_stats": {
             "elbo": (("chain",), fit.elbo),
             "heldout_elbo": (("chain",), fit.heldout_elbo),
-            "similarity": (("chain",), fit.agreement["similarity"].to_numpy()),
+            "recovered": (("chain",), fit.agreement["recovered"].to_numpy()),
             "best": (("chain",), chains == fit.best),
         },
         "alignment": {

@@ -14,13 +14,13 @@ from pyro_sparse.identify import identify
 from pyro_sparse.transition_posterior import GraphDraws, graph_draws, transition_to_arviz
 
 
-def fake_fit(restarts=2, d=3, lags=1, similarity=0.99):
+def fake_fit(restarts=2, d=3, lags=1, recovered=0.99):
     return SimpleNamespace(
         n_restarts=restarts,
         best=0,
         elbo=np.zeros(restarts),
         heldout_elbo=np.zeros(restarts),
-        agreement=pd.DataFrame({"similarity": [1.0, *[similarity] * (restarts - 1)]}),
+        agreement=pd.DataFrame({"recovered": [1.0, *[recovered] * (restarts - 1)]}),
         alignment={"permutation": np.tile(np.arange(d), (restarts, 1)), "sign": np.ones((restarts, d))},
         latent_names=[f"latent {k + 1}" for k in range(d)],
         action_names=["push", "pull"],
@@ -70,7 +70,7 @@ def test_an_uncertain_edge_makes_an_uncertain_verdict():
 def test_restarts_that_disagree_are_a_caution():
     draws = draws_of(np.eye(2))
     assert identify(idata_of(draws)).caution == []
-    far = fake_fit(2, 2, similarity=0.5)
+    far = fake_fit(2, 2, recovered=0.5)
     assert "no other restart" in identify(idata_of(draws, fit=far)).caution[0]
     assert "one restart" in identify(idata_of(draws[:1])).caution[0]
 

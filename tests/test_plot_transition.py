@@ -39,7 +39,7 @@ def transition(d=3, lags=1, actions=("push", "pull"), time=None, action=None, is
         best=0,
         elbo=np.zeros(2),
         heldout_elbo=np.zeros(2),
-        agreement=pd.DataFrame({"similarity": [1.0, 0.99]}),
+        agreement=pd.DataFrame({"recovered": [1.0, 0.99]}),
         alignment={"permutation": np.tile(np.arange(d), (2, 1)), "sign": np.ones((2, d))},
         latent_names=[f"latent {k + 1}" for k in range(d)],
         action_names=list(actions),

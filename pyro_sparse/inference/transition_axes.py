@@ -71,6 +71,7 @@ class _Moments(NamedTuple):
     actions: np.ndarray | None
     jacobian: np.ndarray  # (step, latent, input) in dense latents
     root: np.ndarray  # C^(1/2)
+    noise: np.ndarray  # covariance of the latents given what drives them
 
 
 @torch.no_grad()
@@ -85,10 +86,10 @@ def dense_moments(model: Any, batch: SequenceBatch) -> list[_Moments]:
         Up to 20,000 steps of it are used.
     """
     found = []
-    for jacobian, past in _jacobians(model, batch):
+    for jacobian, past, noise in _steps(model, batch):
         values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(past, rowvar=False)))
         values = np.maximum(values, 1e-8 * values[-1])
-        found.append(_moments(model, jacobian, (vectors * np.sqrt(values)) @ vectors.T))
+        found.append(_moments(model, jacobian, (vectors * np.sqrt(values)) @ vectors.T, noise))
     return found
 
 
@@ -105,18 +106,20 @@ def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
     """
     model.dense = True  # the network's own latents
     try:
-        dense = _jacobians(model, batch)
+        dense = _steps(model, batch)
     finally:
         model.dense = False
     axes = model.axes.double().cpu().numpy()
-    return [_turned(model, jacobian, turn) for (jacobian, _), turn in zip(dense, axes, strict=True)]
+    return [_turned(model, jacobian, turn) for (jacobian, *_), turn in zip(dense, axes, strict=True)]
 
 
-def _jacobians(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each restart the Jacobians (step, latent, input) and the latents whose covariance whitens."""
+def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Of each restart the Jacobians (step, latent, input), the latents whose covariance whitens, and the
+    covariance of the latents given what drives them, the posterior's own included."""
     per = max(1, batch.x.shape[1] - model.lags)
     batch = batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
-    z = latents(model, batch)
+    posterior = model.posterior(batch)
+    z = posterior.loc
     chain = model.chain(batch, None)
     inputs = chain._inputs(z, model.lags, z.shape[2])
     use = chain.follows[0, :, model.lags :]
@@ -126,7 +129,10 @@ def _jacobians(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.nd
         one = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
         jacobian = model.transition.jacobian(one)[r].double().cpu().numpy()
         past = rows[:, : model.n_latents] if model.lags else z[r][chain.present[0]]
-        found.append((jacobian, past.double().cpu().numpy()))
+        away = z[r, :, model.lags :][use] - model.transition(one)[r]
+        factor = posterior.factor[r, :, model.lags :][use]
+        noise = away.mT @ away / len(away) + (factor @ factor.mT).mean(0)
+        found.append((jacobian, past.double().cpu().numpy(), noise.double().cpu().numpy()))
     return found
 
 
@@ -139,7 +145,7 @@ def _turned(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
     return np.concatenate(blocks, -1)
 
 
-def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray) -> _Moments:
+def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray, noise: np.ndarray) -> _Moments:
     d, lags, n = model.n_latents, model.lags, len(jacobian)
     inverse = np.linalg.inv(root)
     time = actions = None
@@ -152,7 +158,7 @@ def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray) -> _Moments:
         own = jacobian[:, :, lags * d :]
         own = inverse @ own if lags else own
         actions = np.einsum("nij,nkj->jik", own, own) / n
-    return _Moments(time, actions, jacobian, root)
+    return _Moments(time, actions, jacobian, root, noise)
 
 
 def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -> list[FoundAxes]:
@@ -187,10 +193,14 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
             found = _search(None, driven @ part.actions @ driven.T, seed, options)
             rest = vectors[:, values <= _DRIVEN * values[-1]].T @ inverse
             turn = np.concatenate([found.map @ driven, rest])
+        graph = np.zeros((model.n_latents, model.n_inputs), int)
+        if not model.lags:
+            graph[:n_driven] = found.graph_a
+            turn = _without_leaks(turn, graph, part.noise)
         turn = turn / np.sqrt(np.diag(turn @ part.root @ part.root @ turn.T))[:, None]
         strength = np.sqrt((_turned(model, part.jacobian, turn) ** 2).mean(0))
-        graph = np.zeros(strength.shape, int)
-        graph[:n_driven] = _graph(model, found, strength)
+        if model.lags:
+            graph = _graph(model, found, strength)
         seat = _seats(model, strength)
         inputs = np.arange(strength.shape[1])
         for lag in range(model.lags):
@@ -200,6 +210,22 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         graph = np.where(must, 1, np.where(allowed, graph, 0))
         answers.append(FoundAxes(turn[seat], strength, graph, found.gap, found.agreement / found.n_starts))
     return answers
+
+
+def _without_leaks(turn: np.ndarray, graph: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Take out of each latent what it may hold of latents with fewer parents, all of them its own.
+
+    No derivative by an action shows such a leak: the sum has the same parents. The noise does, for that of
+    different latents is independent: what is left of a latent must not be correlated with the others.
+    """
+    turn = turn.copy()
+    for i in np.argsort(graph.sum(1), kind="stable"):
+        fewer = graph.sum(1) < graph[i].sum()
+        inside = np.flatnonzero((graph <= graph[i]).all(1) & fewer & graph.any(1))
+        if len(inside):
+            cov = turn[inside] @ noise @ turn[inside].T
+            turn[i] -= np.linalg.solve(cov, turn[inside] @ noise @ turn[i]) @ turn[inside]
+    return turn
 
 
 def _seats(model: Any, strength: np.ndarray) -> np.ndarray:

@@ -18,6 +18,8 @@ from scipy.optimize import linear_sum_assignment
 
 from .._torch import undisturbed
 from .._version import __version__
+from ..graphs.identifiability import consistency
+from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
 from . import checkpoint as files
 from .transition_axes import FoundAxes, latents
@@ -64,6 +66,8 @@ class TransitionFit:
         Log ratio of the weakest edge to the strongest zero; below 0.7 the graph is a guess.
     agreement : DataFrame
         One row per restart: `similarity` (mean absolute correlation of its latents with the best restart's),
+        `recovered` (how well the best restart's latents follow from those of this one that its graph lets
+        them be mixed with: R_con, 1 where the restarts differ in nothing that is identified),
         `edges_differing` from the best restart's graph, `gap`, `found` (share of the search's starts that
         ended at its optimum), `elbo`.
     elbo, heldout_elbo : ndarray (restart,)
@@ -158,9 +162,17 @@ class TransitionFit:
         )
         found = np.array([a.found for a in answers])
         elbo = rows.mean(1)
+        recovered = _recovered(
+            frames[:, seen],
+            permutation,
+            best,
+            None if graphs[0] is None else graphs[0][best].max(0),
+            None if graphs[1] is None else graphs[1][best],
+        )
         agreement = pd.DataFrame(
             {
                 "similarity": similarity,
+                "recovered": recovered,
                 "edges_differing": differing,
                 "gap": gap,
                 "found": found,
@@ -354,6 +366,18 @@ def _align(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return permutation, sign, similarity
 
 
+def _recovered(
+    frames: np.ndarray, permutation: np.ndarray, best: int, time: np.ndarray | None, action: np.ndarray | None
+) -> list[float]:
+    """R_con of the best restart's latents on each restart's, mixing allowed as its graph allows it."""
+    allowed = consistency(action, time)
+    own = frames[best][:, permutation[best]]
+    return [
+        r_con(own, one[:, turn], allowed, permutation=np.arange(own.shape[1]))
+        for one, turn in zip(frames, permutation, strict=True)
+    ]
+
+
 def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
     """Reasons to distrust the graph of the best restart."""
     notes = []
@@ -364,10 +388,10 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
         )
     others = agreement.drop(index=best)
     if len(others):
-        other = others.sort_values(["edges_differing", "similarity"], ascending=[True, False]).iloc[0]
-        if other["similarity"] < SAME_LATENTS or other["edges_differing"]:
+        other = others.sort_values(["edges_differing", "recovered"], ascending=[True, False]).iloc[0]
+        if other["recovered"] < SAME_LATENTS or other["edges_differing"]:
             notes.append(
-                f"no other restart agrees: the nearest has latents of similarity {other['similarity']:.2f} "
+                f"no other restart agrees: the nearest recovers the latents to R = {other['recovered']:.2f} "
                 f"and {int(other['edges_differing'])} other edge(s)"
             )
     return notes

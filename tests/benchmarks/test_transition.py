@@ -21,7 +21,7 @@ def row(dataset="TimeDiag", seed=0, **figures):
         "edges": 10,
         "true_edges": 10,
         "gap": 2.0,
-        "similarity": 0.999,
+        "recovered": 0.999,
         "flagged": False,
         "cpu_s": 100.0,
         **figures,
