@@ -136,6 +136,10 @@ ps.plot_transition(idata)
 plt.show()
 
 # %% [markdown]
+# The number beside an edge is that of the best restart. An edge whose `q_value` lies near the threshold may
+# change sides with nothing but the number of starts: `rate` is such an edge here, selected with four starts
+# and, when we tried it, not with six. Report it as open.
+#
 # ## The tempting picture
 #
 # Three latents make a finer picture. The quarters that were kept aside do not ask for it, two starts do not
