@@ -80,8 +80,9 @@ def fit(
     X : array_like (row, feature), DataFrame, scipy.sparse matrix or AnnData
         NaN marks a missing cell. For a `LatentTransition`: array (sequence, time, feature) or (time,
         feature), list of arrays (time, feature), or a DataFrame with one row per frame.
+        Fewer than twenty long sequences are cut into pieces, and ELBOs are then per piece.
     actions : array_like (sequence, time, action), list of arrays, or list of column names, optional
-        For a `LatentTransition`: what was done before each frame; text is a categorical action.
+        For a `LatentTransition`: the action in a row leads to that row's frame; text is a categorical action.
     id, time : str, optional
         For a `LatentTransition` and a DataFrame: the columns that tell sequences and frames apart.
     sparsity : None, "auto", int, float or SparsityControl, optional

@@ -158,7 +158,9 @@ def fit_transition(
     model.eval()
     with undisturbed(seed=0, threads=None):
         judged = train if heldout is None else heldout
+        model.dense = not schedule.edge_steps  # edges that were not fitted have no ELBO worth comparing
         rows = rowwise_elbo(model, judged, n_draws=4).double().cpu().numpy()
+    model.dense = False
     return TransitionFit.build(
         model,
         sequences,

@@ -392,7 +392,7 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
         if other["recovered"] < SAME_LATENTS or other["edges_differing"]:
             notes.append(
                 f"no other restart agrees: the nearest recovers the latents to R = {other['recovered']:.2f} "
-                f"and {int(other['edges_differing'])} other edge(s)"
+                f"and has {int(other['edges_differing'])} other edge(s)"
             )
     return notes
 

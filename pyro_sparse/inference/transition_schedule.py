@@ -28,7 +28,7 @@ class TransitionSchedule:
         SOAP's step size: reached after `warm_up` steps, constant until `decay_from`, then a half cosine down
         to 0.2 % of it.
     warm_up : int
-        Steps.
+        Steps, at most a tenth of all.
     decay_from : float
         Fraction of the steps.
     polish_steps, polish_rate : int or None, float
@@ -86,7 +86,8 @@ class TransitionSchedule:
     def rate(self, step: int) -> float:
         """The optimiser's step size at `step`."""
         assert self.steps is not None, "decide on the steps first: for_lags"
-        rise = min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0
+        warm_up = min(self.warm_up, self.steps // 10)
+        rise = min(1.0, (step + 1) / warm_up) if warm_up else 1.0
         past = max(0.0, (step / self.steps - self.decay_from) / max(1 - self.decay_from, 1e-9))
         return self.learning_rate * rise * (0.5 * (1 + math.cos(math.pi * min(1.0, past))) + 0.002)
 
