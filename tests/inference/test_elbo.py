@@ -191,15 +191,38 @@ def hyper_guide(batch):
         pyro.sample("w", dist.Delta(torch.ones(R, 3)).to_event(1))
 
 
-def test_without_a_closed_form_the_log_ratio_of_the_draw_is_used():
+def skewed_guide(batch):
+    """The same tau by a distribution that does not know its entropy."""
+    with pyro.plate("restart", R, dim=-1):
+        base = dist.Normal(torch.tensor([0.3, -0.5]), 0.4)
+        pyro.sample(
+            "tau", dist.TransformedDistribution(base, [torch.distributions.transforms.ExpTransform()])
+        )
+        pyro.sample("w", dist.Delta(torch.ones(R, 3)).to_event(1))
+
+
+def drawn(guide):
+    """Prior log-density at the guide's draw, and the guide's distribution and draw of tau."""
     torch.manual_seed(0)
-    found = elbo_by_restart(hyper_model, hyper_guide, None, R)
+    site = pyro.poutine.trace(guide).get_trace(None).nodes["tau"]
+    tau = site["value"]
+    weights = dist.Normal(0.0, tau).log_prob(torch.ones(())) * 3
+    return dist.HalfCauchy(1.0).log_prob(tau) + weights, site["fn"], tau
+
+
+def test_without_a_divergence_the_entropy_is_exact_and_the_rest_at_the_draw():
+    expected, law, _ = drawn(hyper_guide)
+    entropy = torch.tensor([0.3, -0.5]) + 0.5 * math.log(2 * math.pi * math.e * 0.4**2)
+    torch.testing.assert_close(law.entropy(), entropy)
     torch.manual_seed(0)
-    trace = pyro.poutine.trace(hyper_guide).get_trace(None)
-    tau = trace.nodes["tau"]["value"]
-    expected = dist.HalfCauchy(1.0).log_prob(tau) - trace.nodes["tau"]["fn"].log_prob(tau)
-    expected = expected + dist.Normal(0.0, tau).log_prob(torch.ones(())) * 3
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(elbo_by_restart(hyper_model, hyper_guide, None, R), expected + entropy)
+
+
+def test_without_an_entropy_the_log_ratio_of_the_draw_is_used():
+    expected, law, tau = drawn(skewed_guide)
+    torch.manual_seed(0)
+    found = elbo_by_restart(hyper_model, skewed_guide, None, R)
+    torch.testing.assert_close(found, expected - law.log_prob(tau))
 
 
 def test_a_bad_restart_is_named():
