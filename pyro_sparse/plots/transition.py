@@ -66,7 +66,8 @@ def plot_transition(idata: Any, *, fdr: float = 0.1, ax: Axes | None = None) -> 
     ax.set_axis_off()
     ax.set_title("What drives which latent")
     strongest = table.groupby("graph")["strength"].transform("max").clip(lower=1e-12)
-    table = table.assign(ink=0.4 + 0.55 * np.sqrt(table["strength"] / strongest), node=_nodes(table))
+    table = table.assign(ink=0.4 + 0.55 * np.sqrt(table["strength"] / strongest))
+    table["node"] = _nodes(table)
     shown = table[table["selected"] | table["unresolved"]].sort_values(["selected", word])
     colour = {"action": c["positive"], "another latent's past": c["negative"], "own past": c["muted"]}
     thick = 3.2 * min(1.0, max(0.45, np.sqrt(25 / max(1, table["selected"].sum()))))  # thinner in a crowd
@@ -94,7 +95,7 @@ def plot_transition(idata: Any, *, fdr: float = 0.1, ax: Axes | None = None) -> 
     for (node, place), name in zip(left.items(), names, strict=True):
         fill = c["positive"] if node[0] == "action" else c["muted"]
         ax.scatter([0], [place], s=46, marker="s" if node[0] == "action" else "o", color=fill, zorder=3)
-        grey = {} if node in driving else {"color": c["muted"]}
+        grey: dict[str, Any] = {} if node in driving else {"color": c["muted"]}
         ax.text(-0.05, place, name, ha="right", va="center", fontsize=9.5, **grey)
     for (latent, place), name in zip(right.items(), shorten(list(right), 20), strict=True):
         ax.scatter([1], [place], s=46, color=c["muted"], zorder=3)

@@ -222,7 +222,7 @@ class VSC(VAE):
     r"""Variational Sparse Coding: a VAE whose rows use few factors.
 
     .. math:: q(z_i \mid x_i) = \prod_k \gamma_{ik} N(\mu_{ik}, \sigma_{ik}^2) + (1 - \gamma_{ik}) \delta_0,
-    \qquad
+              \qquad
               p(z) = \tfrac1U \sum_u e^{-K\, KL(\bar\gamma_u \| \alpha)} q(z \mid x_u)
 
     with pseudo-inputs :math:`x_u` learned and :math:`\bar\gamma_u` the average γ over the K factors of
