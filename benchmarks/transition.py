@@ -84,12 +84,16 @@ def run(
     size = {"n": N_TRAIN, "n_validation": N_OTHER, "n_test": N_OTHER}
     settings: Row = {"restarts": RESTARTS}
     if quick:
-        size = {"n": 20_000, "n_validation": 2000, "n_test": 2000, "d_z": 5, "d_x": 10}
-        settings = {"restarts": 1, "steps": 800, "edge_steps": 100, "batch_size": 256}
+        d_z = 6 if "Block" in dataset or "Cross" in dataset else 5  # blocks are of two latents
+        size = {"n": 20_000, "n_validation": 2000, "n_test": 2000, "d_z": d_z, "d_x": 2 * d_z}
+        settings = {"restarts": 1, "steps": 1400, "polish_steps": 300, "edge_steps": 100, "batch_size": 256}
     data = ps.datasets.transition_data(**made, **size, seed=seed, decoder_seed=decoder_seed)
     x, z, actions = data.part("train")
     if method != "sparse":
-        baseline = ps.models.baselines.SequenceBaseline(method, data.z.shape[-1], seed=seed)
+        short = {"steps": 300} if quick else {}
+        from pyro_sparse.models.baselines import SequenceBaseline
+
+        baseline = SequenceBaseline(method, data.z.shape[-1], seed=seed, **short)
         return score_latents(baseline.fit(x, actions, z if method == "supervised" else None), data)
     model = ps.models.LatentTransition(
         x.shape[-1],
