@@ -98,9 +98,9 @@ print(f"highest on held-out quarters: {n_latents} latent(s)")
 # ## First question: do two starts agree?
 #
 # Before any edge: did another start end with the same latents? `similarity` is the mean absolute correlation
-# of its latents with the best restart's, `edges_differing` counts edges, and `gap` is the log ratio of the
-# weakest edge to the strongest zero: below 0.7, a factor of two, edges and zeros are not told apart. The fit
-# says in words what it thinks of that.
+# of its latents with the best restart's, `recovered` forgives mixtures that the graph allows,
+# `edges_differing` counts edges, and `gap` is the log ratio of the weakest edge to the strongest zero: below
+# 0.7, a factor of two, edges and zeros are not told apart. The fit says in words what it thinks of that.
 
 # %%
 for n, one in fits.items():
