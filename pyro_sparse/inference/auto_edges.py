@@ -101,10 +101,12 @@ def choose_edges(
         scores = transition_density(model, heldout, gates).sum(-1).double().cpu().numpy()
         return copy.deepcopy(model.gated.state_dict()), scores, flip_gains(model, heldout, edges)
 
-    path = decreasing_path(fit, allowed.cpu().numpy(), must.cpu().numpy())
+    try:
+        path = decreasing_path(fit, allowed.cpu().numpy(), must.cpu().numpy())
+    finally:  # Ctrl-C too leaves the caller's constraints
+        model.allowed.copy_(allowed)
+        model.must.copy_(must)
     best = path.checkpoints[path.chosen]
-    model.allowed.copy_(allowed)
-    model.must.copy_(must)
     model.gated.load_state_dict(best.state)
     with torch.no_grad():
         model.logits.copy_(3.0 * (2.0 * torch.as_tensor(best.edges).to(model.logits)[None] - 1))

@@ -78,6 +78,9 @@ def fit_transition(
     _check(model, sequences)
     data = sequences.batch(device, dtype)
     train, heldout = _split(_pieces(data, model.lags), holdout, seed)
+    get_control(sparsity)  # a complaint about it should not wait for a dense fit
+    if sparsity == "auto" and heldout is None:
+        raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
     setup = {"n_samples": train.total, "missing": sequences.mask is not None}
     seeds = child_seeds(seed, restarts)
     print_ = files.fingerprint(
@@ -133,11 +136,11 @@ def fit_transition(
                 finished.append(copy.deepcopy(run.state()))
                 files.write_run(checkpoint, print_, finished, None)
         answer = find_axes(part, train, seed=number)
+        history += run.history
         try:
             if schedule.polish_steps and not notes:
                 answer = polish(part, answer, train, schedule, seed=number)
             fold(part, answer)
-            history += run.history
             if not notes:
                 history += _fit_edges(part, train, heldout, schedule, sparsity, number, bar)
         except KeyboardInterrupt:
@@ -158,7 +161,8 @@ def fit_transition(
     model.eval()
     with undisturbed(seed=0, threads=None):
         judged = train if heldout is None else heldout
-        model.dense = not schedule.edge_steps  # edges that were not fitted have no ELBO worth comparing
+        # edges that were not fitted, or not to the end, have no ELBO worth comparing
+        model.dense = bool(notes) or not schedule.edge_steps
         rows = rowwise_elbo(model, judged, n_draws=4).double().cpu().numpy()
     model.dense = False
     return TransitionFit.build(
@@ -198,8 +202,7 @@ def _fit_edges(
     if not schedule.edge_steps:
         return []
     if sparsity == "auto":
-        if heldout is None:
-            raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
+        assert heldout is not None
         choose_edges(part, train, heldout, schedule)
         sparsity = None
     run = EdgeRun(part, train, heldout, schedule.of_edges(), get_control(sparsity), first_restart=number)

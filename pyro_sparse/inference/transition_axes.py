@@ -114,8 +114,10 @@ def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
 
 
 def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Of each restart the Jacobians (step, latent, input), the latents whose covariance whitens, and the
-    covariance of the latents given what drives them, the posterior's own included."""
+    """Of each restart: Jacobians (step, latent, input), latents (frame, latent) to whiten by, and noise.
+
+    The noise is the covariance of the latents given what drives them, the posterior's own included.
+    """
     per = max(1, batch.x.shape[1] - model.lags)
     batch = batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
     posterior = model.posterior(batch)

@@ -9,6 +9,7 @@ from torch.distributions import Normal
 
 import pyro_sparse as ps
 from pyro_sparse.inference.auto_edges import choose_edges, flip_gains, transition_density
+from pyro_sparse.inference.transition_run import EdgeRun, TransitionRun
 from pyro_sparse.sequences import as_sequences
 
 TRUE = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]], bool)
@@ -77,3 +78,28 @@ def test_auto_wants_held_out_sequences():
     with pytest.raises(ValueError, match="raise holdout"):
         ps.fit(model, x, sparsity="auto", holdout=0, **settings)
     assert ps.fit(model, x, sparsity="auto", **settings).n_restarts == 1
+
+
+def test_ctrl_c_leaves_the_callers_constraints(known, monkeypatch):
+    model, train, heldout = known
+
+    def pressed(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EdgeRun, "advance", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        choose_edges(model, train, heldout, ps.TransitionSchedule(steps=1, edge_steps=5))
+    assert model.allowed.all()
+    assert not model.must.any()
+
+
+def test_a_bad_level_is_refused_before_anything_is_fitted(monkeypatch):
+    def fitted(run):
+        raise AssertionError("a dense fit was begun")
+
+    monkeypatch.setattr(TransitionRun, "advance", fitted)
+    x = np.random.default_rng(0).normal(size=(40, 3, 4))
+    model = ps.models.LatentTransition(4, 2, hidden=4, units=4, gated_units=4)
+    for sparsity, holdout in (("few", 0.1), ("auto", 0)):
+        with pytest.raises(ValueError, match="sparsity: "):
+            ps.fit(model, x, sparsity=sparsity, holdout=holdout, restarts=1, progress=False)
