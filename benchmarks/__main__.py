@@ -41,6 +41,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="under a minute: too few seeds to quote")
     parser.add_argument("--seeds", type=int, help=f"number of seeds (default {module.SEEDS})")
     parser.add_argument("--json", type=Path, help="also write the result here, with one row per job")
+    parser.add_argument(
+        "--record", type=Path, help="add each row here (JSON lines); rows it holds are not run"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default 2)")
     if hasattr(module, "arguments"):
         module.arguments(parser)
@@ -49,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 
     start = time.perf_counter()
     tasks = module.tasks(options)
-    rows = _common.run_tasks(module.__name__, tasks, options.jobs)
+    rows = _common.run_tasks(module.__name__, tasks, options.jobs, options.record)
     result = {
         "benchmark": name,
         **module.collect(rows, options),

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import math
 import os
 import platform
+import subprocess
 import sys
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import metadata
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,11 +52,13 @@ def _seeds(start: int, n: int) -> list[int]:
     return list(range(start, start + n))
 
 
-def run_tasks(module: str, tasks: list[Row], jobs: int = 2) -> list[Row]:
+def run_tasks(module: str, tasks: list[Row], jobs: int = 2, record: Path | None = None) -> list[Row]:
     """Run ``module.run(**task)`` for every task, `jobs` processes at a time; rows come back in the tasks'
     order.
 
-    Every row is the task, its figures, ``cpu_s`` and ``wall_s``. Progress goes to stderr.
+    Every row is the task, its figures, ``cpu_s``, ``wall_s``, ``task`` and ``commit``. Progress goes to
+    stderr. A task that `record` (JSON lines) already holds is not run again, and every new row is added there
+    at once, so that a benchmark of many hours may be cut off and go on.
 
     Raises
     ------
@@ -62,21 +67,44 @@ def run_tasks(module: str, tasks: list[Row], jobs: int = 2) -> list[Row]:
     """
     for name in THREADS:
         os.environ[name] = "1"
-    rows: list[Row] = [{} for _ in tasks]
+    rows = [recorded(task, record) for task in tasks]
+    new = [i for i, row in enumerate(rows) if not row]
+    version = commit()
     failed = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        futures = {pool.submit(_run_one, module, task): i for i, task in enumerate(tasks)}
+        futures = {pool.submit(_run_one, module, tasks[i]): i for i in new}
         for done, future in enumerate(as_completed(futures), start=1):
             i = futures[future]
             try:
-                rows[i] = future.result()
-                _say(f"{done}/{len(tasks)}  {_brief(rows[i])}")
+                rows[i] = {**future.result(), "task": tasks[i], "commit": version}
+                _say(f"{done}/{len(new)}  {_brief(rows[i])}")
+                if record is not None:
+                    with record.open("a", encoding="utf-8") as lines:
+                        lines.write(json.dumps(plain(rows[i]), allow_nan=False) + "\n")
             except Exception:
                 failed.append(tasks[i])
-                _say(f"{done}/{len(tasks)}  FAILED {tasks[i]}\n{traceback.format_exc()}")
+                _say(f"{done}/{len(new)}  FAILED {tasks[i]}\n{traceback.format_exc()}")
     if failed:
         raise RuntimeError(f"{len(failed)} of {len(tasks)} tasks failed, the first being {failed[0]}")
     return rows
+
+
+def recorded(task: Row, record: Path | None) -> Row:
+    """The last row of `record` that is of this very task, or an empty one."""
+    if record is None or not record.exists():
+        return {}
+    rows = (json.loads(line) for line in record.read_text(encoding="utf-8").splitlines())
+    same = [row for row in rows if row["task"] == task]
+    return same[-1] if same else {}
+
+
+def commit() -> str:
+    """The commit that is measured, with a star where files differ from it; empty outside a checkout."""
+    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=7", "--dirty=*"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _run_one(module: str, task: Row) -> Row:

@@ -50,6 +50,16 @@ def test_a_failed_task_fails_the_run_after_the_others(capfd):
     assert "seed 99 breaks" in noise and "value=1" in noise
 
 
+def test_rows_on_record_are_not_run_again(tmp_path, capfd):
+    record = tmp_path / "rows.jsonl"
+    first = _common.run_tasks("tests.benchmarks.cheap", [{"seed": 2, "slow": False}], 1, record)
+    tasks = [{"seed": 2, "slow": False}, {"seed": 3, "slow": False}]
+    again = _common.run_tasks("tests.benchmarks.cheap", tasks, 1, record)
+    assert again[0] == first[0] and again[0]["pid"] != again[1]["pid"] and again[1]["value"] == 9
+    assert len(record.read_text().splitlines()) == 2 and "1/1" in capfd.readouterr().err
+    assert _common.recorded({"seed": 2, "slow": True}, record) == {}, "another setting is another task"
+
+
 def test_the_door_lists_runs_and_refuses(monkeypatch, capsys, tmp_path, rows):
     assert door.main([]) == 0
     listing = capsys.readouterr().out
@@ -59,7 +69,7 @@ def test_the_door_lists_runs_and_refuses(monkeypatch, capsys, tmp_path, rows):
     assert "no benchmark 'nothing'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "benchmarks.cheap", cheap)
     monkeypatch.setattr(door, "names", lambda: ["cheap"])
-    monkeypatch.setattr(_common, "run_tasks", lambda module, tasks, jobs: rows[: len(tasks)])
+    monkeypatch.setattr(_common, "run_tasks", lambda module, tasks, jobs, record: rows[: len(tasks)])
     assert door.main(["cheap", "--quick", "--json", str(tmp_path / "out.json")]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["values"] == [0.0, 1.0] and last["nan"] is None and last["seeds"] == [0, 1]
