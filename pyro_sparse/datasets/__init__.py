@@ -1,13 +1,21 @@
 """Data to try the models on: generators with a known graph, and loaders of public tables.
 
 Generators return a `Simulated` (table, factors, true support, splits) or `Transitions` (sequences, actions,
-latents, true graphs, splits); loaders return a `Loaded` (values, per-feature facts, per-row facts).
-Generators need numpy only; loaders download nothing unless asked to, check every download against a checksum,
-and take a local path instead.
+latents, true graphs, splits); a stream of tasks gives a `TaskBatch` at every step; loaders return a `Loaded`
+(values, per-feature facts, per-row facts). Generators need numpy and scipy only; loaders download nothing
+unless asked to, check every download against a checksum, and take a local path instead.
 """
 
 from __future__ import annotations
 
+from pyro_sparse.datasets.entangled import Fig1, fig1_data
+from pyro_sparse.datasets.multitask import (
+    TASK_WEIGHTS,
+    MultiTaskStream,
+    TaskBatch,
+    proxy_data,
+    task_weights,
+)
 from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeisel, quantile_normalise
 from pyro_sparse.datasets.simulated import Simulated, anchored, anchored60, sim1
 from pyro_sparse.datasets.tables import Loaded, load_bfi, load_embedded
@@ -24,21 +32,28 @@ from pyro_sparse.datasets.transitions import (
 
 __all__ = [
     "CORRELATION",
+    "TASK_WEIGHTS",
     "TRANSITION_GRAPHS",
     "ActionTime",
+    "Fig1",
     "Loaded",
+    "MultiTaskStream",
     "Pairs",
     "Simulated",
+    "TaskBatch",
     "Transitions",
     "anchored",
     "anchored60",
+    "fig1_data",
     "load_bfi",
     "load_embedded",
     "load_movielens",
     "load_peerread",
     "load_zeisel",
+    "proxy_data",
     "quantile_normalise",
     "sim1",
+    "task_weights",
     "topic_counts",
     "transition_data",
     "transition_graph",
