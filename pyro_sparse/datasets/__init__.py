@@ -9,6 +9,15 @@ unless asked to, check every download against a checksum, and take a local path 
 from __future__ import annotations
 
 from pyro_sparse.datasets.entangled import Fig1, fig1_data
+from pyro_sparse.datasets.episodes import (
+    Episode,
+    Episodes,
+    LabelledImages,
+    as_episode,
+    load_image_folders,
+    split_classes,
+)
+from pyro_sparse.datasets.handwriting import glyphs
 from pyro_sparse.datasets.multitask import (
     TASK_WEIGHTS,
     MultiTaskStream,
@@ -35,7 +44,10 @@ __all__ = [
     "TASK_WEIGHTS",
     "TRANSITION_GRAPHS",
     "ActionTime",
+    "Episode",
+    "Episodes",
     "Fig1",
+    "LabelledImages",
     "Loaded",
     "MultiTaskStream",
     "Pairs",
@@ -44,15 +56,19 @@ __all__ = [
     "Transitions",
     "anchored",
     "anchored60",
+    "as_episode",
     "fig1_data",
+    "glyphs",
     "load_bfi",
     "load_embedded",
+    "load_image_folders",
     "load_movielens",
     "load_peerread",
     "load_zeisel",
     "proxy_data",
     "quantile_normalise",
     "sim1",
+    "split_classes",
     "task_weights",
     "topic_counts",
     "transition_data",
