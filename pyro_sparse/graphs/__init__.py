@@ -1,4 +1,4 @@
-"""Pure numpy functions on graphs: putting restarts in one frame, choosing edges, and what graphs identify.
+"""Pure numpy functions on graphs: putting restarts in one frame, choosing edges, what graphs and tasks tell.
 
 Nothing here knows a model or a fit; every function takes arrays and returns arrays.
 """
@@ -32,16 +32,36 @@ from .selection import (
     median_probability_graph,
     q_values,
 )
+from .supports import (
+    SufficientSupports,
+    SupportFailure,
+    bernoulli_failure_bound,
+    sufficient_supports,
+    support_failure,
+    support_identifiability,
+)
+from .task_variability import (
+    SufficientVariability,
+    SufficientWithinSupports,
+    sufficient_representation,
+    sufficient_tasks,
+    sufficient_within_supports,
+)
 
 __all__ = [
     "Alignment",
     "Blocks",
     "IdentifiabilityProbability",
     "SufficientInfluence",
+    "SufficientSupports",
+    "SufficientVariability",
+    "SufficientWithinSupports",
+    "SupportFailure",
     "agreement_matrix",
     "align",
     "apply_alignment",
     "bayesian_fdr",
+    "bernoulli_failure_bound",
     "blocks",
     "completely_disentangled",
     "consistency",
@@ -55,4 +75,10 @@ __all__ = [
     "q_values",
     "similarity",
     "sufficient_influence",
+    "sufficient_representation",
+    "sufficient_supports",
+    "sufficient_tasks",
+    "sufficient_within_supports",
+    "support_failure",
+    "support_identifiability",
 ]
