@@ -26,6 +26,13 @@ from pyro_sparse.datasets.multitask import (
     task_weights,
 )
 from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeisel, quantile_normalise
+from pyro_sparse.datasets.shapes import (
+    SHAPES_FACTORS,
+    Shapes3D,
+    load_3dshapes,
+    render_shapes,
+    shapes_data,
+)
 from pyro_sparse.datasets.simulated import Simulated, anchored, anchored60, sim1
 from pyro_sparse.datasets.tables import Loaded, load_bfi, load_embedded
 from pyro_sparse.datasets.topics import CORRELATION, topic_counts
@@ -41,6 +48,7 @@ from pyro_sparse.datasets.transitions import (
 
 __all__ = [
     "CORRELATION",
+    "SHAPES_FACTORS",
     "TASK_WEIGHTS",
     "TRANSITION_GRAPHS",
     "ActionTime",
@@ -51,6 +59,7 @@ __all__ = [
     "Loaded",
     "MultiTaskStream",
     "Pairs",
+    "Shapes3D",
     "Simulated",
     "TaskBatch",
     "Transitions",
@@ -59,6 +68,7 @@ __all__ = [
     "as_episode",
     "fig1_data",
     "glyphs",
+    "load_3dshapes",
     "load_bfi",
     "load_embedded",
     "load_image_folders",
@@ -67,6 +77,8 @@ __all__ = [
     "load_zeisel",
     "proxy_data",
     "quantile_normalise",
+    "render_shapes",
+    "shapes_data",
     "sim1",
     "split_classes",
     "task_weights",

@@ -30,7 +30,7 @@ __all__ = [
 TASK_WEIGHTS = ("bernoulli", "block2", "block3", "block6", "laplace", "gaussian")
 
 # Keys of the independent random streams that one seed opens.
-_MIXING, _LATENT_NOISE, _BATCH, _TEST = range(4)
+_MIXING, LATENT_NOISE, _BATCH, _TEST = range(4)
 
 
 def task_weights(
@@ -303,7 +303,7 @@ def proxy_data(
     rng = stream(seed, _MIXING)
     u, v = ortho_group.rvs(d_x, random_state=rng)[:, :m], ortho_group.rvs(m, random_state=rng)
     mixing = u * np.geomspace(condition**0.5, condition**-0.5, m) @ v.T
-    cells = grid(rho, latent_noise, stream(seed, _LATENT_NOISE))
+    cells = grid(rho, latent_noise, stream(seed, LATENT_NOISE))
     settings = {
         "kind": kind,
         "rho": rho,
