@@ -7,6 +7,9 @@ from .edge_path import decreasing_path
 from .fit import fit
 from .result import Fit, load
 from .schedule import Schedule
+from .task_axes import TaskAxes, task_axes
+from .task_result import MultiTaskFit
+from .task_schedule import TaskSchedule
 from .transition_result import TransitionFit
 from .transition_schedule import TransitionSchedule
 
@@ -14,13 +17,17 @@ __all__ = [
     "BernoulliKL",
     "Budget",
     "Fit",
+    "MultiTaskFit",
     "Penalty",
     "Schedule",
     "SparsityControl",
+    "TaskAxes",
+    "TaskSchedule",
     "TransitionFit",
     "TransitionSchedule",
     "decreasing_path",
     "fit",
     "get_control",
     "load",
+    "task_axes",
 ]

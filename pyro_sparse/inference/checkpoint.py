@@ -28,7 +28,7 @@ def fingerprint(model: Any, settings: dict[str, Any]) -> str:
         "model": type(model).__name__,
         "n_features": model.n_features,
         "n_factors": getattr(model, "n_factors", None) or model.n_latents,
-        "likelihood": model.likelihood.name,
+        "likelihood": getattr(getattr(model, "likelihood", None), "name", "normal"),
         "prior": type(getattr(model, "prior", None)).__name__,
         "decoder": getattr(model, "decoder_kind", ""),
         "hidden": getattr(model, "hidden", 0),

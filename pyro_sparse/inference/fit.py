@@ -22,9 +22,12 @@ from .._torch import undisturbed
 from .._version import __version__
 from ..data import Table, as_table
 from ..models.latent_transition import LatentTransition
+from ..models.multitask import MultiTaskRegression
 from ..sequences import as_sequences
+from ..tasks import as_tasks
 from . import checkpoint as files
 from .elbo import rowwise_elbo
+from .fit_tasks import fit_tasks
 from .fit_transition import fit_transition
 from .interrupt import Stopped, stopped_between_steps
 from .loop import Run
@@ -34,6 +37,7 @@ from .result import Fit
 from .schedule import Schedule
 from .sparse_run import SparseRun
 from .start import cap_grid, find_start
+from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
 
 __all__ = ["fit"]
@@ -44,14 +48,17 @@ _BUSY = threading.Lock()
 def fit(
     model: Any,
     X: Any,
+    y: Any = None,
     *,
+    task: Any = None,
+    inner: str | None = None,
     actions: Any = None,
     id: str | None = None,
     time: str | None = None,
     sparsity: Any = None,
     restarts: int | None = None,
     seed: int = 0,
-    schedule: Schedule | TransitionSchedule | None = None,
+    schedule: Schedule | TransitionSchedule | TaskSchedule | None = None,
     holdout: float = 0.1,
     mask: Any = None,
     exposure: Any = None,
@@ -66,7 +73,7 @@ def fit(
     threads: int | None = 1,
     **settings: Any,
 ) -> Any:
-    r"""Fit a model to a table or to sequences: several restarts, the best chosen on rows kept aside.
+    r"""Fit a model to a table, sequences or tasks: several restarts, the best chosen on rows kept aside.
 
     .. math:: \max_{\theta, \phi, W}\; \sum_i \big( E_q[\log p(x_i|z_i,W)] - KL(q(z_i|x_i) \| p(z_i)) \big)
               + \log p(W)
@@ -75,12 +82,19 @@ def fit(
 
     Parameters
     ----------
-    model : FactorModel or LatentTransition
+    model : FactorModel, LatentTransition or MultiTaskRegression
         For instance `SparseDecoder(n_features, n_factors)`; its parameters are made anew.
     X : array_like (row, feature), DataFrame, scipy.sparse matrix or AnnData
         NaN marks a missing cell. For a `LatentTransition`: array (sequence, time, feature) or (time,
         feature), list of arrays (time, feature), or a DataFrame with one row per frame.
         Fewer than twenty long sequences are cut into pieces, and ELBOs are then per piece.
+        For a `MultiTaskRegression`: one row per sample with `task`, or see `pyro_sparse.tasks.as_tasks`.
+    y : array_like, list of arrays or str, optional
+        For a `MultiTaskRegression`: targets, or the name of their column. NaN is a missing target.
+    task : array_like or str, optional
+        For a `MultiTaskRegression`: which task each row belongs to, or the name of that column.
+    inner : {"lasso", "ssl", "outer", "ridge"}, optional
+        For a `MultiTaskRegression`: the regressions inside the training; default "ssl".
     actions : array_like (sequence, time, action), list of arrays, or list of column names, optional
         For a `LatentTransition`: the action in a row leads to that row's frame; text is a categorical action.
     id, time : str, optional
@@ -90,11 +104,11 @@ def fit(
         float a price per edge in nats, "auto" asks held-out sequences; the default leaves it to the Bernoulli
         prior. The graph read from the axes is not touched.
     restarts : int, optional
-        Starts, by default 8, or 2 for sequences. On a table each begins with its own number of factors, from
-        K down to 1 and again.
+        Starts, by default 8, or 2 for sequences and tasks. On a table each begins with its own number of
+        factors, from K down to 1 and again.
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
-    schedule : Schedule or TransitionSchedule, optional
+    schedule : Schedule, TransitionSchedule or TaskSchedule, optional
         Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
         Share of rows kept aside for choosing a restart, in [0, 1).
@@ -123,7 +137,7 @@ def fit(
 
     Returns
     -------
-    Fit or TransitionFit
+    Fit, TransitionFit or MultiTaskFit
 
     Raises
     ------
@@ -140,15 +154,13 @@ def fit(
     >>> result.weights.shape
     (2, 7, 2)
     """
-    sequential = isinstance(model, LatentTransition)
-    kind: type = TransitionSchedule if sequential else Schedule
+    sequential, tasked = isinstance(model, LatentTransition), isinstance(model, MultiTaskRegression)
+    kind: type = TransitionSchedule if sequential else TaskSchedule if tasked else Schedule
     plan = _schedule(kind, schedule, settings)
-    restarts = (2 if sequential else 8) if restarts is None else restarts
+    restarts = (2 if sequential or tasked else 8) if restarts is None else restarts
     _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
-    given = {"actions": actions, "id": id, "time": time, "sparsity": sparsity}
-    if not sequential and any(value is not None for value in given.values()):
-        name = next(n for n, value in given.items() if value is not None)
-        raise TypeError(f"{name}: is for sequences, and {type(model).__name__} reads a table; leave it out")
+    _refuse(model, sequential, "sequences", actions=actions, id=id, time=time, sparsity=sparsity)
+    _refuse(model, tasked, "tasks", y=y, task=task, inner=inner)
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
             "fit: another fit is running in this process; Pyro is not thread-safe, "
@@ -164,6 +176,15 @@ def fit(
                 return fit_transition(
                     model, sequences, restarts=restarts, seed=int(seed), schedule=plan, holdout=holdout,
                     sparsity=sparsity, progress=progress, checkpoint=checkpoint,
+                    checkpoint_every=checkpoint_every, device=device, dtype=precision,
+                )  # fmt: skip
+            if tasked:
+                if y is None:
+                    raise TypeError("y: a MultiTaskRegression wants targets; got none")
+                tasks = as_tasks(X, y, task, standardise=standardise)
+                return fit_tasks(
+                    model, tasks, inner=inner or "ssl", restarts=restarts, seed=int(seed), schedule=plan,
+                    holdout=holdout, progress=progress, checkpoint=checkpoint,
                     checkpoint_every=checkpoint_every, device=device, dtype=precision,
                 )  # fmt: skip
             table = as_table(
@@ -327,6 +348,13 @@ def _fit(
     )
 
 
+def _refuse(model: Any, right: bool, what: str, **given: Any) -> None:
+    """Complain of arguments that this kind of model does not read."""
+    name = next((n for n, value in given.items() if value is not None), None)
+    if name is not None and not right:
+        raise TypeError(f"{name}: is for {what}, and {type(model).__name__} reads none; leave it out")
+
+
 def _schedule(kind: Any, schedule: Any, settings: dict[str, Any]) -> Any:
     unknown = sorted(set(settings) - set(kind.names()))
     if unknown:
@@ -346,7 +374,8 @@ def _check_arguments(
     dtype: str | torch.dtype,
     checkpoint_every: int,
 ) -> None:
-    for method in ("setup", "model", "guide", "decode"):
+    decodes = () if isinstance(model, MultiTaskRegression) else ("decode",)
+    for method in ("setup", "model", "guide", *decodes):
         if not hasattr(model, method):
             raise TypeError(
                 f"model: {type(model).__name__} has no {method!r}; wanted a FactorModel such as SparseDecoder"

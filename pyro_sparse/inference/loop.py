@@ -2,8 +2,8 @@ r"""The one training loop: minibatch steps on the ELBO of all restarts at once, 
 
 A step is one differentiable ELBO (`elbo.py`) and one update of the optimiser. What comes between the steps,
 and which optimiser it is, the subclass says: `sparse_run.py` for decoders with a sparse prior,
-`transition_run.py` for latent transitions. The state of a run is a `Run`; a run stopped anywhere and resumed
-gives the same bits.
+`transition_run.py` for latent transitions, `task_run.py` for tasks. The state of a run is a `Run`; a run
+stopped anywhere and resumed gives the same bits.
 """
 
 from __future__ import annotations
@@ -51,6 +51,15 @@ class Run:
     def _optimiser(self) -> torch.optim.Optimizer:
         raise NotImplementedError
 
+    def _bound(self, batch: Any) -> Tensor:
+        """What is maximised, (restart,), differentiable and scaled to all rows: the ELBO."""
+        model = self.model
+        return elbo_by_restart(model.model, model.guide, batch, model.n_restarts, skip=self._skipped())
+
+    def _judged(self) -> np.ndarray:
+        """What the rows kept aside say, (restart,); larger is better."""
+        return rowwise_elbo(self.model, self.heldout, n_draws=4).mean(-1).cpu().numpy()
+
     def _skipped(self) -> tuple[str, ...]:
         """Sites whose density the gradient leaves out."""
         return ()
@@ -87,9 +96,7 @@ class Run:
         model.kl_weight = schedule.kl_weight(step)
         with pyro.validation_enabled(step == 0):
             try:
-                elbo = elbo_by_restart(
-                    model.model, model.guide, batch, model.n_restarts, skip=self._skipped()
-                )
+                elbo = self._bound(batch)
             except FloatingPointError as error:
                 raise FloatingPointError(
                     f"step {step}: {error}; lower learning_rate, or look for extreme values in the data"
@@ -120,7 +127,7 @@ class Run:
         heldout = np.full(model.n_restarts, np.nan)
         if self.heldout is not None:
             with undisturbed(seed=0, threads=None):
-                heldout = rowwise_elbo(model, self.heldout, n_draws=4).mean(-1).cpu().numpy()
+                heldout = self._judged()
             if np.nanmax(heldout) > self.best_heldout + 1e-3:
                 self.best_heldout, self.stale = float(np.nanmax(heldout)), 0
             elif self.step > self.schedule.settled:

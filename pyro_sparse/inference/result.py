@@ -341,12 +341,12 @@ class Fit:
 
 
 def load(path: str | os.PathLike[str], model: Any = None) -> Any:
-    """Read a fit written by `Fit.save` or `TransitionFit.save`.
+    """Read a fit written by `Fit.save`, `TransitionFit.save` or `MultiTaskFit.save`.
 
     Parameters
     ----------
     path : path
-    model : FactorModel or LatentTransition, optional
+    model : FactorModel, LatentTransition or MultiTaskRegression, optional
         Needed when the model, its prior or its likelihood is a class of your own: made as it was for the fit.
 
     Raises
@@ -354,7 +354,7 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
     FileNotFoundError, ValueError
         No such file, not a fit, or of another model or format.
     """
-    meta, tensors = files.read(path, "fit", "transition fit")
+    meta, tensors = files.read(path, "fit", "transition fit", "multi-task fit")
     if model is None:
         if meta["made"] is None:
             raise ValueError(
@@ -366,13 +366,17 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
         raise ValueError(
             f"load: {str(path)!r} is a fit of another model ({differs}); pass a model made the same way"
         )
+    arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
+    if meta["kind"] == "multi-task fit":
+        from . import task_result
+
+        return task_result.restore(model, meta, tensors["models"], arrays)
     names = meta["feature_names"]
     with undisturbed():
         model.setup(meta["n_restarts"], meta["n_samples"], meta["missing"], names)
     model.to(getattr(torch, meta["dtype"]))
     model.load_state_dict(tensors["model"])
     model.eval()
-    arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
     if meta["kind"] == "transition fit":
         from .transition_result import restore
 

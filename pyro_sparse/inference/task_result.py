@@ -1,0 +1,412 @@
+"""`MultiTaskFit`: what a fit of tasks found; all restarts in the frame of the best one.
+
+Latents have unit variance over the training samples; their order and signs are those of the best restart.
+Weights say how much of a task's target one standard deviation of a latent is worth, in the caller's units.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.optimize import linear_sum_assignment
+
+from .._torch import undisturbed
+from .._version import __version__
+from ..tasks import TaskBatch, Tasks, as_tasks
+from . import checkpoint as files
+from .bilevel import left_out_error, mode_step
+from .inner import moments, ridge_weights
+from .task_axes import TaskAxes
+from .task_run import in_chunks, raw_latents
+
+__all__ = ["MultiTaskFit"]
+
+SAME_LATENTS = 0.95
+_ARRAYS = ("error", "found")
+
+
+@dataclass
+class MultiTaskFit:
+    """Result of `pyro_sparse.fit` on tasks.
+
+    Attributes
+    ----------
+    models : list of MultiTaskRegression
+        One per restart, trained.
+    tasks : Tasks
+        What it was fitted to.
+    best : int
+        Number of the chosen restart: the least left-out error.
+    error : ndarray (restart,)
+        Mean squared error of samples left out of each task, in variances of the target; of tasks kept aside
+        where there are any.
+    found : ndarray (restart,)
+        Share of the search's random starts that ended at the same axes; NaN without a search.
+    agreement : DataFrame
+        One row per restart: `similarity` (mean absolute correlation of its latents with the best
+        restart's), `least` (the same of the worst latent), `error`, `found`.
+    history : DataFrame
+        step, restart, objective, heldout, edges, stage.
+    alignment : dict
+        "permutation" (restart, latent), "sign" (restart, latent).
+    settings : dict
+        JSON-able record of how the fit was made.
+    warnings : list of str
+        What a reader should know before believing it.
+    """
+
+    models: list[Any]
+    tasks: Tasks
+    best: int
+    error: np.ndarray
+    found: np.ndarray
+    agreement: pd.DataFrame
+    history: pd.DataFrame
+    alignment: dict[str, np.ndarray]
+    settings: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def model(self) -> Any:
+        """The chosen restart's model."""
+        return self.models[self.best]
+
+    @property
+    def n_restarts(self) -> int:
+        """Number of restarts."""
+        return len(self.models)
+
+    @property
+    def latent_names(self) -> list[str]:
+        """ "latent 1", "latent 2", …"""
+        return [f"latent {k + 1}" for k in range(self.model.n_latents)]
+
+    @property
+    def task_names(self) -> list[str]:
+        """Names of the tasks."""
+        return self.tasks.task_names
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the latents are in doubt: no other restart found the same."""
+        return bool(_doubts(self.agreement, self.best))
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights (restart, task, latent), in units of the target per standard deviation of the latent."""
+        return self.model_weights * self.tasks.target_scale[:, None]
+
+    @property
+    def model_weights(self) -> np.ndarray:
+        """Weights (restart, task, latent) in standard deviations of the task's target."""
+        own = np.stack([m.weights[0].double().cpu().numpy() for m in self.models])
+        return self._framed(own)
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Standard deviation of each task's noise, (restart, task), in units of the target."""
+        variance = np.stack([m.variance.double().cpu().numpy() for m in self.models])
+        return np.sqrt(variance) * self.tasks.target_scale
+
+    @property
+    def edge_score(self) -> np.ndarray | None:
+        """Probability of each edge given its weight alone, (restart, task, latent): a score."""
+        odds = [m.prior.edge_log_odds(m.weights) for m in self.models]
+        if any(o is None for o in odds):
+            return None
+        return self._framed(
+            np.stack([torch.sigmoid(o)[0].double().cpu().numpy() for o in odds]), signed=False
+        )
+
+    def _framed(self, values: np.ndarray, signed: bool = True) -> np.ndarray:
+        """(restart, ..., latent) in each restart's own frame to that of the best."""
+        turn, sign = self.alignment["permutation"], self.alignment["sign"]
+        shape = (len(values), *[1] * (values.ndim - 2), values.shape[-1])
+        taken = np.take_along_axis(values, np.broadcast_to(turn.reshape(shape), values.shape), -1)
+        return taken * sign.reshape(shape) if signed else taken
+
+    @classmethod
+    def build(
+        cls,
+        models: list[Any],
+        tasks: Tasks,
+        *,
+        judged: TaskBatch,
+        answers: list[TaskAxes | None],
+        inner: str,
+        history: pd.DataFrame,
+        settings: dict[str, Any],
+        notes: list[str],
+    ) -> MultiTaskFit:
+        """Choose a restart and bring the others into its frame."""
+        few = judged.rows(torch.arange(min(len(judged), 200), device=judged.y.device))
+        seen = torch.ones_like(few.y, dtype=torch.bool) if few.mask is None else few.mask
+        frames, errors = [], []
+        for model in models:
+            f = (raw_latents(model, few) - model.centre) / model.spread
+            frames.append(f[seen].double().cpu().numpy())
+            one = in_chunks(
+                lambda part, model=model: left_out_error(
+                    model, part, inner, settings["penalty"], settings["ridge"]
+                ),
+                judged,
+            )
+            errors.append(float(one.nanmean()))
+        error = np.array(errors)
+        best = int(np.where(np.isfinite(error), error, np.inf).argmin())
+        permutation, sign, similarity = _align(np.stack(frames), best)
+        found = np.array([np.nan if a is None else a.agreement / a.n_starts for a in answers])
+        agreement = pd.DataFrame(
+            {
+                "similarity": similarity.mean(1),
+                "least": similarity.min(1),
+                "error": error,
+                "found": found,
+            },
+            index=pd.RangeIndex(len(models), name="restart"),
+        )
+        return cls(
+            models=models,
+            tasks=tasks,
+            best=best,
+            error=error,
+            found=found,
+            agreement=agreement,
+            history=history,
+            alignment={"permutation": permutation, "sign": sign},
+            settings={**settings, "version": __version__},
+            warnings=[*notes, *_warnings(agreement, best, inner)],
+        )
+
+    def transform(self, X: Any = None) -> np.ndarray:
+        """Latents of inputs, best restart, in standard deviations over the training samples.
+
+        Parameters
+        ----------
+        X : array_like (row, ...), optional
+            Inputs as in `fit`. Default: those of the fit, (task, sample, latent), NaN at padding.
+
+        Returns
+        -------
+        ndarray (row, latent) or (task, sample, latent)
+
+        Raises
+        ------
+        ValueError
+            Another shape than the model's, NaN or infinity.
+        """
+        if X is None:
+            data = self._tensors(self.tasks)
+            z = (raw_latents(self.model, data) - self.model.centre) / self.model.spread
+            answer = self._framed_best(z)
+            if self.tasks.mask is not None:
+                answer[~self.tasks.mask] = np.nan
+            return answer
+        x = X.to_numpy(dtype=float) if isinstance(X, pd.DataFrame) else np.asarray(X)
+        if x.shape[1:] != self.model.shape:
+            raise ValueError(
+                f"X: got {x.shape}, want one row per sample and inputs of shape {self.model.shape}"
+            )
+        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+            raise ValueError("X: NaN or infinite inputs; impute or drop those rows")
+        own = replace(self.tasks, x=x[None], y=np.zeros((1, len(x))), mask=None)
+        data = self._tensors(own)
+        with torch.no_grad():
+            parts = [self.model.standardised(data.rows(torch.zeros(1, dtype=torch.long)).inputs[:, at : at +
+            2000])
+                     for at in range(0, len(x), 2000)]  # fmt: skip
+        return self._framed_best(torch.cat(parts, 1))[0]
+
+    def _tensors(self, tasks: Tasks) -> TaskBatch:
+        like = self.model.turn
+        return tasks.batch(like.device, like.dtype)
+
+    def _framed_best(self, z: torch.Tensor) -> np.ndarray:
+        turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
+        return z.double().cpu().numpy()[..., turn] * sign
+
+    def adapt(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
+        """Weights of new tasks on the learned representation, which stays as it is.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`.
+
+        Returns
+        -------
+        MultiTaskFit
+            The same fit with these tasks in place of those it was trained on.
+        """
+        tasks = as_tasks(X, y, task, like=self.tasks)
+        data = self._tensors(tasks)
+        models = []
+        for own in self.models:
+            state = {k: v for k, v in own.state_dict().items() if k not in ("weights", "variance")}
+            new = type(own)(**own._arguments)
+            with undisturbed():
+                new.setup(len(tasks))
+            new.to(own.turn)
+            new.load_state_dict({**new.state_dict(), **{k: v for k, v in state.items() if _fits(new, k, v)}})
+            _weights_of(new, data, self.settings["inner"], self.settings["ridge"])
+            models.append(new.eval())
+        return replace(self, models=models, tasks=tasks)
+
+    def predict(self, X: Any = None, task: Any = None) -> np.ndarray:
+        """Expected targets, best restart, in the caller's units.
+
+        Parameters
+        ----------
+        X : array_like (row, ...), optional
+            Inputs; default those of the fit.
+        task : array_like (row,) of task names
+            Which of the fit's tasks each row belongs to; wanted with `X`.
+
+        Returns
+        -------
+        ndarray (row,) or (task, sample)
+
+        Raises
+        ------
+        ValueError
+            A task the fit does not know: `adapt` fits new ones.
+        """
+        weights, centre = self.weights[self.best], self.tasks.target_centre
+        own = self.transform()
+        middle = np.nanmean(own, axis=1)  # the intercept is what centring a task leaves
+        if X is None:
+            return centre[:, None] + ((own - middle[:, None]) * weights[:, None]).sum(-1)
+        names = {name: t for t, name in enumerate(self.task_names)}
+        labels = [str(v) for v in np.asarray(task).ravel()] if task is not None else []
+        z = self.transform(X)
+        unknown = [v for v in labels if v not in names]
+        if unknown or len(labels) != len(z):
+            what = (
+                f"does not know {unknown[0]!r}" if unknown else f"got {len(labels)} names for {len(z)} rows"
+            )
+            raise ValueError(f"task: {what}; want one of the fit's tasks per row (adapt() fits new ones)")
+        t = np.array([names[v] for v in labels])
+        return centre[t] + ((z - middle[t]) * weights[t]).sum(-1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the data to one file that loads with ``weights_only=True``."""
+        made = files.made(self.model)
+        own = self.tasks
+        meta = {
+            "version": __version__,
+            "made": made if isinstance(made, dict) else None,
+            "fingerprint": files.fingerprint(self.model, {}),
+            "best": self.best,
+            "dtype": str(self.model.turn.dtype).removeprefix("torch."),
+            "task_names": own.task_names,
+            "feature_names": own.feature_names,
+            "agreement": self.agreement.to_dict("list"),
+            "history": self.history.to_dict("list"),
+            "settings": self.settings,
+            "warnings": self.warnings,
+        }
+        arrays = {n: torch.as_tensor(getattr(self, n)) for n in _ARRAYS}
+        arrays |= {f"alignment.{n}": torch.as_tensor(v) for n, v in self.alignment.items()}
+        arrays |= {
+            f"tasks.{n}": torch.as_tensor(getattr(own, n))
+            for n in ("centre", "scale", "target_centre", "target_scale")
+        }
+        states = {f"restart {r}": model.state_dict() for r, model in enumerate(self.models)}
+        files.write(path, "multi-task fit", meta, {"models": states, "arrays": arrays})
+
+
+def restore(
+    model: Any, meta: dict[str, Any], states: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> MultiTaskFit:
+    """A fit from what `MultiTaskFit.save` wrote; its tasks have names and units, but no rows.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Made the same way.
+    meta : dict
+    states : dict
+        One state of a model for each restart.
+    arrays : dict of str to ndarray
+    """
+    names, models = meta["task_names"], []
+    for state in states.values():
+        one = copy.deepcopy(model)
+        with undisturbed():
+            one.setup(len(names))
+        one.to(getattr(torch, meta["dtype"]))
+        one.load_state_dict(state)
+        models.append(one.eval())
+    n = len(names)
+    tasks = Tasks(
+        x=np.zeros((n, 0, *model.shape)),
+        y=np.zeros((n, 0)),
+        mask=None,
+        **{k: arrays[f"tasks.{k}"] for k in ("centre", "scale", "target_centre", "target_scale")},
+        task_names=names,
+        feature_names=meta["feature_names"],
+    )
+    return MultiTaskFit(
+        models=models,
+        tasks=tasks,
+        best=meta["best"],
+        **{k: arrays[k] for k in _ARRAYS},
+        agreement=pd.DataFrame(meta["agreement"]).rename_axis("restart"),
+        history=pd.DataFrame(meta["history"]),
+        alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign")},
+        settings=meta["settings"],
+        warnings=meta["warnings"],
+    )
+
+
+def _fits(model: Any, name: str, value: torch.Tensor) -> bool:
+    """Whether a saved tensor is not of the old tasks (a prior keeps a mask of them)."""
+    return name in model.state_dict() and model.state_dict()[name].shape == value.shape
+
+
+@torch.no_grad()
+def _weights_of(model: Any, data: TaskBatch, inner: str, ridge: float) -> None:
+    """Weights and noise of tasks at the mode, units and eta as they are."""
+    f = (raw_latents(model, data) - model.centre) / model.spread
+    whole = moments(f, data.y.unsqueeze(-1), data.mask)
+    model.weights[0] = ridge_weights(whole, ridge)[..., 0]
+    for _ in range(0 if inner == "ridge" else 60):
+        mode_step(model, data.whole(), whole.features)
+
+
+def _align(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order and sign of each restart's latents that suit the best one's; similarity of each latent."""
+    r, _, d = frames.shape
+    permutation, sign, similarity = np.zeros((r, d), int), np.ones((r, d)), np.zeros((r, d))
+    for i in range(r):
+        between = np.nan_to_num(np.corrcoef(frames[best], frames[i], rowvar=False)[:d, d:].reshape(d, d))
+        permutation[i] = linear_sum_assignment(-np.abs(between))[1]
+        taken = between[np.arange(d), permutation[i]]
+        sign[i] = np.where(taken < 0, -1.0, 1.0)
+        similarity[i] = np.abs(taken)
+    return permutation, sign, similarity
+
+
+def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
+    others = agreement.drop(index=best)
+    if len(others) and others["least"].max() < SAME_LATENTS:
+        nearest = others["least"].max()
+        return [
+            f"no other restart agrees: in the nearest, some latent has a correlation of only {nearest:.2f}"
+        ]
+    return []
+
+
+def _warnings(agreement: pd.DataFrame, best: int, inner: str) -> list[str]:
+    notes = _doubts(agreement, best) if inner != "ridge" else []
+    if inner == "ridge":
+        notes.append("inner='ridge' fixes the latents up to a linear map only: single latents mean nothing")
+    if len(agreement) == 1:
+        notes.append("one restart only: nothing here says whether another start would agree")
+    return notes

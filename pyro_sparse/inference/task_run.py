@@ -1,0 +1,191 @@
+"""The run of a multi-task model: AdamW on the encoder, the tasks' regressions solved anew in every step.
+
+`TaskRun` maximises minus the bilevel loss (`bilevel.py`), or with inner="ssl" the ELBO of the Pyro program,
+whose
+weights follow the latents by exact coordinate descent and whose eta follows the weights by its M-step.
+`settle` ends a fit: units of the latents, then weights, noise and eta of all tasks at their mode.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..tasks import TaskBatch
+from .bilevel import INNER, left_out_error, mode_step, outer_loss
+from .inner import moments, ridge_weights
+from .loop import Run
+from .task_schedule import TaskSchedule
+
+__all__ = ["TaskRun", "ridge_rows", "settle"]
+
+_CHUNK = 64
+
+
+class TaskRun(Run):
+    """A `Run` of a `MultiTaskRegression`.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Set up.
+    train, heldout : TaskBatch
+        Tasks to learn from, and tasks kept aside (None: none).
+    schedule : TaskSchedule
+    inner : {"lasso", "ridge", "outer", "ssl"}
+    first_restart : int
+        Number of the restart, for the history.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        train: TaskBatch,
+        heldout: TaskBatch | None,
+        schedule: TaskSchedule,
+        inner: str,
+        first_restart: int = 0,
+    ):
+        if inner not in INNER:
+            raise ValueError(f"inner: want one of {INNER}, got {inner!r}")
+        self.inner = inner
+        super().__init__(model, train, heldout, schedule, first_restart)
+
+    def _optimiser(self) -> torch.optim.Optimizer:
+        # Behind a linear layer the turn has nothing to add, but it carries the axes.
+        groups = [
+            {"params": list(self.model.encoder.parameters()), "weight_decay": self.schedule.weight_decay},
+            {"params": [self.model.turn], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=self.schedule.learning_rate)
+
+    def _skipped(self) -> tuple[str, ...]:
+        return (self.model.prior.site, "variance")  # at their modes: no gradient passes through them
+
+    def _bound(self, batch: TaskBatch) -> Tensor:
+        if self.inner == "ssl":
+            return super()._bound(batch)
+        settings = self.schedule
+        loss = outer_loss(
+            self.model.latents(batch),
+            batch.y,
+            batch.mask,
+            inner=self.inner,
+            penalty=settings.penalty,
+            ridge=settings.ridge,
+        )
+        if not bool(torch.isfinite(loss)):
+            raise FloatingPointError("the outer loss is not finite")
+        return -loss.unsqueeze(0) * self.train.total
+
+    def _next_batch(self) -> TaskBatch:
+        batch: TaskBatch = super()._next_batch()
+        if self.inner == "ssl":
+            with torch.no_grad():
+                mode_step(self.model, batch, self.model.latents(batch))
+        return batch
+
+    def _after_step(self, batch: Any, rate: float) -> None:
+        if self.inner == "ssl" and self.step % 10 == 0:
+            self.model.prior.update(self.model.weights)
+
+    def _judged(self) -> np.ndarray:
+        assert self.heldout is not None
+        error = in_chunks(
+            lambda part: left_out_error(
+                self.model, part, self.inner, self.schedule.penalty, self.schedule.ridge
+            ),
+            self.heldout,
+        )
+        return -np.array([float(error.nanmean())])
+
+    def _n_edges(self) -> list[int]:
+        return [int((self.model.weights != 0).sum())]
+
+
+def in_chunks(function: Any, batch: TaskBatch, size: int = _CHUNK) -> Tensor:
+    """`function` of a few tasks at a time, joined: images of all tasks need not fit in memory at once.
+
+    Parameters
+    ----------
+    function : callable
+        Of a TaskBatch, to a tensor with a row per task.
+    batch : TaskBatch
+    size : int
+    """
+    places = torch.arange(len(batch), device=batch.y.device)
+    return torch.cat([function(batch.rows(part)) for part in places.split(size)])
+
+
+@torch.no_grad()
+def raw_latents(model: Any, data: TaskBatch) -> Tensor:
+    """Raw latents of every sample, (task, sample, latent)."""
+    return in_chunks(lambda part: model.encode(part.inputs), data)
+
+
+@torch.no_grad()
+def ridge_rows(model: Any, data: TaskBatch, ridge: float) -> tuple[Tensor, Tensor]:
+    """Ridge weights of every task in white latents, and the map that whitens.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+    data : TaskBatch
+    ridge : float
+
+    Returns
+    -------
+    weights : Tensor (task, latent)
+    white : Tensor (latent, latent)
+        ``white @ raw`` has unit covariance within tasks.
+    """
+    raw = raw_latents(model, data).double()
+    scatter = moments(raw, data.y.unsqueeze(-1).double(), data.mask)
+    values, vectors = torch.linalg.eigh(scatter.gram.mean(0))
+    white = (vectors / values.clamp(min=1e-8 * values[-1]).sqrt()).mT
+    turned = moments(raw @ white.mT, data.y.unsqueeze(-1).double(), data.mask)
+    return ridge_weights(turned, ridge)[..., 0], white
+
+
+@torch.no_grad()
+def settle(model: Any, data: TaskBatch, inner: str, ridge: float, levels: int = 10, rounds: int = 60) -> None:
+    """Give latents their units and bring weights, noise and eta of all tasks to their mode.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Trained; its buffers are changed.
+    data : TaskBatch
+        All tasks.
+    inner : str
+        "ridge" keeps ridge weights; all else ends at the spike-and-slab lasso's mode.
+    ridge : float
+    levels, rounds : int
+        Steps of the prior's ladder, and most EM rounds on each.
+    """
+    raw = raw_latents(model, data)
+    seen = torch.ones_like(data.y, dtype=torch.bool) if data.mask is None else data.mask
+    model.centre.copy_(raw[seen].mean(0))
+    model.spread.copy_(raw[seen].std(0, correction=0).clamp(min=1e-8))
+    f = (raw - model.centre) / model.spread
+    whole = moments(f, data.y.unsqueeze(-1), data.mask)
+    f = whole.features
+    model.weights[0] = ridge_weights(whole, ridge)[..., 0]
+    everything = data.whole()
+    error = whole.targets - f @ model.weights[0].unsqueeze(-1)
+    n = seen.sum(1).to(f)
+    model.variance.copy_(model.noise_mode(n * (whole.share * error**2).sum((1, 2)), n))
+    if inner == "ridge":
+        return
+    prior = model.prior
+    for level in range(levels):
+        prior.anneal((level + 1) / levels)
+        for _ in range(rounds):
+            before = model.weights.clone()
+            mode_step(model, everything, f)
+            prior.update(model.weights)
+            if float((model.weights - before).abs().max()) < 1e-5:
+                break

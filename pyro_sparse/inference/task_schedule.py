@@ -1,0 +1,105 @@
+"""When each part of a multi-task fit happens: one frozen record of the numbers that steer it.
+
+First a representation is learned for `steps` steps with ridge regressions inside, which fixes the latents up
+to a linear map; then the sparse axes are found; then everything is trained on for `sparse_steps` steps with
+sparse regressions inside.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+__all__ = ["TaskSchedule"]
+
+
+@dataclass(frozen=True)
+class TaskSchedule:
+    r"""Settings of a multi-task fit.
+
+    Attributes
+    ----------
+    steps : int
+        Minibatch steps with ridge regressions inside.
+    batch_size : int
+        Tasks in each.
+    learning_rate : float
+        AdamW's step size: reached after `warm_up` steps, then a half cosine down to 1 % of it.
+    warm_up : int
+        Steps, at most a tenth of all.
+    weight_decay : float
+        AdamW's.
+    ridge : float
+        :math:`\kappa` of the inner ridge; latents have unit variance.
+    sparse_steps, sparse_rate : int, float
+        Steps with sparse regressions inside, and their step size.
+    penalty : float
+        :math:`\lambda` of the inner lasso, as a share of each task's largest useful one, in (0, 1).
+    evaluate_every : int
+        Steps between entries of the history.
+    patience : int or None
+        Stop when tasks kept aside have not improved for so many entries.
+    """
+
+    steps: int = 1500
+    batch_size: int = 16
+    learning_rate: float = 2e-3
+    warm_up: int = 100
+    weight_decay: float = 1e-4
+    ridge: float = 1e-3
+    sparse_steps: int = 500
+    sparse_rate: float = 5e-4
+    penalty: float = 0.05
+    evaluate_every: int = 100
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "evaluate_every"):
+            value = getattr(self, name)
+            if int(value) != value or value < 1:
+                raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
+        for name in ("steps", "sparse_steps", "warm_up"):
+            value = getattr(self, name)
+            if int(value) != value or value < 0:
+                raise ValueError(f"{name}: got {value!r}, wanted a whole number, 0 or more")
+        for name in ("learning_rate", "sparse_rate", "ridge"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive number")
+        if not 0 < self.penalty < 1:
+            raise ValueError(
+                f"penalty: got {self.penalty!r}, wanted a share of the largest penalty in (0, 1)"
+            )
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of all settings."""
+        return [f.name for f in fields(cls)]
+
+    def rate(self, step: int) -> float:
+        """The optimiser's step size at `step`."""
+        warm_up = min(self.warm_up, self.steps // 10)
+        rise = min(1.0, (step + 1) / warm_up) if warm_up else 1.0
+        fall = 0.5 * (1 + math.cos(math.pi * min(1.0, step / max(self.steps, 1))))
+        return self.learning_rate * rise * (0.01 + 0.99 * fall)
+
+    def kl_weight(self, step: int) -> float:
+        """Always 1: the bound itself."""
+        return 1.0
+
+    def stage(self, step: int) -> str:
+        """Name of the part at hand, for the history."""
+        return "dense"
+
+    @property
+    def settled(self) -> int:
+        """First step after which nothing but the learning rate changes."""
+        return self.steps // 2
+
+    def of_sparse(self) -> TaskSchedule:
+        """The same record for the second part, whose `steps` are `sparse_steps`."""
+        return replace(self, steps=self.sparse_steps, learning_rate=self.sparse_rate, patience=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able copy."""
+        return {name: getattr(self, name) for name in self.names()}

@@ -1,0 +1,178 @@
+r"""Many sparse regressions on one representation, as a Pyro program.
+
+.. math:: w_{tk} \mid \eta_k \sim \eta_k \psi_{\lambda_1} + (1 - \eta_k) \psi_{\lambda_0}, \qquad
+          y_{ti} \sim N\big(w_t^\top f_\theta(x_{ti}) + b_t,\; \sigma_t^2\big)
+
+The representation f is centred and scaled (batch normalisation without scale or offset), so that a weight
+says how many standard deviations of the target one of the latent is worth; the intercept is what centring
+leaves. Which task uses which latent identifies the latents where the tasks differ enough (Lachapelle, Deleu
+et al. 2023, theorem 3.1).
+"""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor, nn
+
+from .._recorded import Recorded
+from ..priors import Prior, SpikeSlabLasso
+from ..task_nets import task_encoder
+from ..tasks import TaskBatch
+from .base import EdgeSet
+
+__all__ = ["MultiTaskRegression"]
+
+_TINY = 1e-5
+_LEAST_VARIANCE = 1e-4
+
+
+class MultiTaskRegression(Recorded, nn.Module):
+    r"""Tasks that share an encoder and use few of its latents each.
+
+    Parameters
+    ----------
+    n_features : int or tuple of int
+        Of one sample's inputs: a number, or (channel, row, column).
+    n_latents : int
+    encoder : {"linear", "mlp", "conv"} or Module
+        Made anew by `setup`; a module of your own is copied.
+    hidden : int
+        Width of its hidden layers.
+    prior : Prior, optional
+        Of the weights, tasks in the rows and latents in the columns. Default: a spike-and-slab lasso with
+        lambda1 = 1, lambda0 = 30 and a uniform prior of each latent's share of tasks.
+    normalise : {"task", "global"}
+        Whether the latents have unit variance in every task, or over all tasks together. Every task is
+        centred either way.
+
+    Attributes
+    ----------
+    weights : Tensor (1, task, latent)
+        In standard deviations of the target per standard deviation of the latent.
+    variance : Tensor (task,)
+        Of the noise, in variances of the target.
+
+    Raises
+    ------
+    ValueError
+        A size below one, or an unknown choice.
+
+    References
+    ----------
+    Lachapelle, Deleu et al. (2023), Synergies between disentanglement and sparsity, equation (4); the prior
+    is that of Ročková and George (2018).
+    """
+
+    edges = (EdgeSet("weights", ("task", "latent"), "W"),)
+    kl_weight = 1.0
+    n_restarts = 1
+    encoder: nn.Module
+    turn: Tensor
+    weights: Tensor
+    variance: Tensor
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(
+        self,
+        n_features: int | tuple[int, ...],
+        n_latents: int,
+        encoder: str | nn.Module = "linear",
+        hidden: int = 128,
+        prior: Prior | None = None,
+        normalise: str = "task",
+    ):
+        super().__init__()
+        shape = (n_features,) if isinstance(n_features, int) else tuple(int(n) for n in n_features)
+        if not shape or min(shape) < 1 or n_latents < 1 or hidden < 1:
+            raise ValueError(
+                f"n_features: got {n_features!r}, n_latents {n_latents!r}, hidden {hidden!r}; want all >= 1"
+            )
+        if normalise not in ("task", "global"):
+            raise ValueError(f"normalise: want 'task' or 'global', got {normalise!r}")
+        self.n_features, self.n_latents, self.hidden = n_features, int(n_latents), int(hidden)
+        self.shape, self.kind, self.normalise = shape, encoder, normalise
+        self.prior = SpikeSlabLasso(lambda0=30.0, a=1.0, b=1.0) if prior is None else prior
+        task_encoder(encoder, shape, n_latents, hidden)  # a complaint about it should not wait
+
+    def setup(self, n_tasks: int) -> None:
+        """Allocate fresh parameters (draws from torch's current random state).
+
+        Parameters
+        ----------
+        n_tasks : int
+            Rows of the weights.
+        """
+        self.n_tasks = int(n_tasks)
+        self.encoder = task_encoder(self.kind, self.shape, self.n_latents, self.hidden)
+        self.turn = nn.Parameter(torch.eye(self.n_latents))
+        self.prior.setup(n_features=self.n_tasks, n_factors=self.n_latents, n_restarts=1)
+        self.register_buffer("weights", torch.zeros(1, self.n_tasks, self.n_latents))
+        self.register_buffer("variance", torch.ones(self.n_tasks))
+        self.register_buffer("centre", torch.zeros(self.n_latents))
+        self.register_buffer("spread", torch.ones(self.n_latents))
+
+    # ---- the representation --------------------------------------------------------------------------------
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Raw latents (..., latent) of inputs (..., *shape)."""
+        lead = inputs.shape[: inputs.dim() - len(self.shape)]
+        return (self.encoder(inputs.reshape(-1, *self.shape)) @ self.turn.mT).reshape(*lead, self.n_latents)
+
+    def standardised(self, inputs: Tensor) -> Tensor:
+        """Latents in standard deviations over the training samples, whatever the task."""
+        return (self.encode(inputs) - self.centre) / self.spread
+
+    def latents(self, batch: TaskBatch) -> Tensor:
+        """Normalised latents (task, sample, latent), centred in every task, 0 where masked."""
+        return self.normalised(self.encode(batch.inputs), batch.mask)
+
+    def normalised(self, raw: Tensor, mask: Tensor | None) -> Tensor:
+        """Raw latents (task, sample, latent) centred and scaled."""
+        if mask is None:
+            share = raw.new_full((*raw.shape[:2], 1), 1 / raw.shape[1])
+        else:
+            share = (mask / mask.sum(1, keepdim=True)).unsqueeze(-1).to(raw.dtype)
+        own = raw - (share * raw).sum(1, keepdim=True)
+        variance = (share * own**2).sum(1, keepdim=True)
+        if self.normalise == "global":
+            variance = variance.mean(0, keepdim=True)
+        found = own / (variance + _TINY).sqrt()
+        return found if mask is None else found * mask.unsqueeze(-1)
+
+    # ---- the programs --------------------------------------------------------------------------------------
+    def model(self, batch: TaskBatch) -> None:
+        """Weights of all tasks, then noise and targets of each task in the batch."""
+        with pyro.plate("restart", 1, dim=-1):
+            weights = self.prior()[0]
+        f = self.latents(batch)
+        with self._tasks(batch):
+            variance = pyro.sample("variance", self.noise_prior())
+            mean = (f @ weights[batch.index].unsqueeze(-1))[..., 0]
+            with pyro.plate("sample", batch.y.shape[1], dim=-1):
+                target = dist.Normal(mean, variance.sqrt())
+                pyro.sample("y", target if batch.mask is None else target.mask(batch.mask), obs=batch.y)
+
+    def guide(self, batch: TaskBatch) -> None:
+        """Point masses at the weights and the noise, which `fit` keeps at their modes given the latents."""
+        with pyro.plate("restart", 1, dim=-1):
+            self.prior.guide()
+            pyro.sample(self.prior.site, dist.Delta(self.weights).to_event(2))
+        with self._tasks(batch):
+            pyro.sample("variance", dist.Delta(self.variance[batch.index].unsqueeze(-1)))
+
+    def noise_prior(self) -> dist.Distribution:
+        """Inverse gamma of the noise's variance: mode at a hundredth of the target's, worth two samples."""
+        one = self.variance.new_ones(())
+        return dist.InverseGamma(one, 0.02 * one)
+
+    def noise_mode(self, square: Tensor, n: Tensor) -> Tensor:
+        """Mode of the variance given sums of squared residuals of n samples, both (task,)."""
+        return ((0.02 + square / 2) / (2.0 + n / 2)).clamp(min=_LEAST_VARIANCE)
+
+    @staticmethod
+    def _tasks(batch: TaskBatch) -> pyro.plate:
+        return pyro.plate(
+            "task", batch.total, subsample=torch.arange(len(batch), device=batch.y.device), dim=-2
+        )
