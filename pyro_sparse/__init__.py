@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from . import datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
 from ._version import __version__
+from .certificate import Certificate
 from .estimators import SparseFactorModel
-from .identify import Certificate, identify
-from .inference import Fit, Schedule, TransitionFit, TransitionSchedule, fit, load
+from .identify import identify
+from .inference import (
+    Fit,
+    MultiTaskFit,
+    Schedule,
+    TaskSchedule,
+    TransitionFit,
+    TransitionSchedule,
+    fit,
+    load,
+)
 from .plots import (
     plot_agreement,
     plot_edges,
@@ -18,12 +28,17 @@ from .plots import (
 )
 from .posterior import edge_prob, summary
 from .report import report
+from .task_estimators import MultiTaskSparseRegressor, SparseTaskSVM
 
 __all__ = [
     "Certificate",
     "Fit",
+    "MultiTaskFit",
+    "MultiTaskSparseRegressor",
     "Schedule",
     "SparseFactorModel",
+    "SparseTaskSVM",
+    "TaskSchedule",
     "TransitionFit",
     "TransitionSchedule",
     "__version__",

@@ -7,19 +7,21 @@ where a fit can be asked, and as an open assumption where it cannot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from . import _arviz
+from .certificate import Certificate, verdicts
 from .graphs.identifiability import identifiability_probability, sufficient_influence
+from .task_certificate import task_certificate
 from .transition_posterior import graph_draws
 
-__all__ = ["Certificate", "identify"]
+__all__ = ["identify"]
 
 _THEOREM = "mechanism sparsity, (a, z)-consistency (Lachapelle et al. 2024)"
+_HELP = "an action or a past latent that drives {name} and not {others}"
 _OPEN = {
     "one-to-one mixing": "two different latents never make the same frame",
     "all that drives is there": "no hidden common cause; what drove the latents is in the table",
@@ -27,57 +29,14 @@ _OPEN = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """What may be claimed about each latent.
-
-    Attributes
-    ----------
-    theorem : str
-        Whose criterion was asked.
-    table : DataFrame
-        Index `latent`; columns `verdict` ("identified", "mixed" or "unresolved"), `probability` (that the
-        criterion singles the latent out), `mixed_with` (names it may be mixed with), `would_help`.
-    all_identified : float
-        Probability that the criterion holds for all latents at once.
-    assumptions : DataFrame
-        Index `assumption`; columns `holds` (True, False or None where it cannot be checked), `figure`.
-    caution : list of str
-        Reasons to distrust the graph itself.
-    """
-
-    theorem: str
-    table: pd.DataFrame
-    all_identified: float
-    assumptions: pd.DataFrame
-    caution: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        lines = [f"Criterion: {self.theorem}", ""]
-        for name, row in self.table.iterrows():
-            with_whom = f" with {', '.join(row['mixed_with'])}" if len(row["mixed_with"]) else ""
-            lines.append(f"{name}: {row['verdict']}{with_whom} (P = {row['probability']:.2f})")
-            if row["would_help"]:
-                lines.append(f"    would help: {row['would_help']}")
-        lines += ["", f"All latents identified at once: P = {self.all_identified:.2f}", "", "Assumptions:"]
-        for name, row in self.assumptions.iterrows():
-            state = {True: "holds", False: "FAILS"}.get(row["holds"], "cannot be checked")
-            lines.append(f"  {name}: {state} ({row['figure']})")
-        if self.caution:
-            lines += ["", "Caution:", *(f"  {note}" for note in self.caution)]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-
 def identify(result: Any, sure: float = 0.95, idata: Any = None) -> Certificate:
     """Say of every latent whether the learned graph identifies it.
 
     Parameters
     ----------
-    result : TransitionFit, InferenceData or DataTree
-        A fit of sequences, or what its `edge_posterior` returned. From a fit the assumption of sufficient
-        influence is checked too.
+    result : TransitionFit, MultiTaskFit, InferenceData or DataTree
+        A fit of sequences or tasks, or what its `edge_posterior` returned. From a fit the assumptions that
+        can be checked are checked too.
     sure : float
         A verdict wants at least this probability, in (.5, 1).
     idata : InferenceData or DataTree, optional
@@ -91,58 +50,48 @@ def identify(result: Any, sure: float = 0.95, idata: Any = None) -> Certificate:
     Raises
     ------
     TypeError
-        The result is not of a latent transition.
+        The result is of neither.
     ValueError
         `sure` is out of range, or the numbers are only scores.
 
     References
     ----------
-    Lachapelle et al. (2024), arXiv 2401.04890: consistency and complete disentanglement.
+    Lachapelle et al. (2024), arXiv 2401.04890: consistency and complete disentanglement. Lachapelle, Deleu et
+    al. (2023), arXiv 2211.14666: assumptions 3.3 to 3.6 on tasks.
     """
     if not 0.5 < sure < 1:
         raise ValueError(f"sure: got {sure!r}, wanted a probability above .5 and below 1")
     fit = result if callable(getattr(result, "edge_posterior", None)) else None
-    if fit is not None and not hasattr(fit, "strength_time"):
+    if fit is not None and not (hasattr(fit, "strength_time") or hasattr(fit, "task_names")):
         raise TypeError(
-            f"result: a {type(fit).__name__} of a table has no certificate yet; wanted a fit of sequences"
+            f"result: a {type(fit).__name__} of a table has no certificate yet; wanted a fit of sequences "
+            "or tasks"
         )
     if idata is None:
         idata = fit.edge_posterior() if fit is not None else result
     attrs = getattr(idata, "attrs", {})
-    if attrs.get("kind") != "transition":
+    if attrs.get("kind") not in ("transition", "tasks"):
         raise TypeError(
-            f"result: got a {type(result).__name__}, wanted a fit of sequences or its edge posterior"
+            f"result: got a {type(result).__name__}, wanted a fit of sequences or tasks, or its edge "
+            "posterior"
         )
     if int(attrs.get("is_score", 0)):
         raise ValueError(
             'result: these edges are scores, not probabilities; use fit.edge_posterior(method="parents")'
         )
+    if attrs["kind"] == "tasks":
+        return task_certificate(fit, idata, sure)
     time, action = graph_draws(idata, "time"), graph_draws(idata, "action")
     found = identifiability_probability(action, time)
     edges = _arviz.get_group(idata, "edge_posterior")
     names = [str(n) for n in edges["target"].to_numpy()]
     return Certificate(
         theorem=_THEOREM,
-        table=_verdicts(names, found, sure),
+        table=verdicts(names, found, sure, _HELP),
         all_identified=found.all_disentangled,
         assumptions=_assumptions(fit),
         caution=_caution(fit, idata),
     )
-
-
-def _verdicts(names: list[str], found: Any, sure: float) -> pd.DataFrame:
-    rows = []
-    for i, p in enumerate(found.disentangled):
-        verdict = "identified" if p >= sure else "mixed" if p <= 1 - sure else "unresolved"
-        least = 1 - sure if verdict == "unresolved" else 0.5
-        others = [j for j in range(len(names)) if j != i and found.consistency[i, j] > least]
-        mixed = [] if verdict == "identified" else [names[j] for j in others]
-        help_ = ""
-        if mixed:
-            some = " or ".join(mixed[:3]) + (" …" if len(mixed) > 3 else "")
-            help_ = f"an action or a past latent that drives {names[i]} and not {some}"
-        rows.append({"verdict": verdict, "probability": float(p), "mixed_with": mixed, "would_help": help_})
-    return pd.DataFrame(rows, index=pd.Index(names, name="latent"))
 
 
 def _assumptions(fit: Any) -> pd.DataFrame:

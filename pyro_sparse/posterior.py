@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from . import _arviz
 from .graphs.selection import UNRESOLVED_GAP, bayesian_fdr, edge_gap, kept_restarts, q_values
+from .task_posterior import task_summary
 from .transition_posterior import transition_summary
 
 if TYPE_CHECKING:
@@ -187,7 +188,8 @@ def summary(
     Returns
     -------
     DataFrame
-        For a latent transition see `transition_posterior.transition_summary`; for a table:
+        For a latent transition see `transition_posterior.transition_summary`, for tasks
+        `task_posterior.task_summary`; for a table:
         Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
         the method gives only a score), `weight` (signed, of the best restart), `hdi90_lb` and `hdi90_ub`
         (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]),
@@ -198,6 +200,8 @@ def summary(
     """
     if idata.attrs.get("kind") == "transition":
         return transition_summary(idata, fdr, selected_only=selected_only)
+    if idata.attrs.get("kind") == "tasks":
+        return task_summary(idata, fdr, prob=prob, kind=kind, selected_only=selected_only)
     edges = _arviz.get_group(idata, "edge_posterior")
     stats = _arviz.get_group(idata, "sample_stats")
     is_score = _is_score(idata)
@@ -246,7 +250,7 @@ def summary(
 
 
 def edge_prob(idata: Any) -> pd.DataFrame:
-    """Edge probabilities as a table of features by factors.
+    """Edge probabilities as a table of features by factors, or of tasks by latents.
 
     Parameters
     ----------
@@ -255,11 +259,12 @@ def edge_prob(idata: Any) -> pd.DataFrame:
 
     Returns
     -------
-    DataFrame of shape (feature, factor)
+    DataFrame of shape (feature, factor) or (task, latent)
         Values in [0, 1]. `DataFrame.attrs["is_score"]` is True where they are only scores.
     """
     edges = _arviz.get_group(idata, "edge_posterior")
-    table = edges["probability"].transpose(*_EDGE).to_pandas()
+    dims = ("task", "latent") if idata.attrs.get("kind") == "tasks" else _EDGE
+    table = edges["probability"].transpose(*dims).to_pandas()
     table.attrs = {
         "edge_method": str(idata.attrs.get("edge_method", "")),
         "is_score": _is_score(idata),

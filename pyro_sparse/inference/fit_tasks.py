@@ -24,9 +24,9 @@ from . import checkpoint as files
 from .bilevel import INNER
 from .interrupt import Stopped, stopped_between_steps
 from .restarts import child_seeds
-from .task_axes import TaskAxes, task_axes
+from .task_axes import TaskAxes, independent_blocks, task_axes
 from .task_result import MultiTaskFit
-from .task_run import TaskRun, in_chunks, ridge_rows, settle
+from .task_run import TaskRun, in_chunks, raw_latents, ridge_rows, settle
 from .task_schedule import TaskSchedule
 
 __all__ = ["fit_tasks"]
@@ -211,12 +211,13 @@ def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0) -> TaskAxes:
     """
     rows, white = ridge_rows(model, data, ridge)
     found = task_axes(rows.cpu().numpy(), seed=seed)
-    turn = torch.as_tensor(found.map, dtype=white.dtype, device=white.device) @ white
-    model.turn.copy_(turn.to(model.turn) @ model.turn)
-    # unit variance, so that a step of the optimiser means the same for every latent
-    raw = in_chunks(lambda part: model.encode(part.inputs), data)
+    model.turn.copy_(torch.as_tensor(found.map).to(model.turn) @ white.to(model.turn) @ model.turn)
     seen = torch.ones_like(data.y, dtype=torch.bool) if data.mask is None else data.mask
-    model.turn.div_(raw[seen].std(0).unsqueeze(1))
+    centred = in_chunks(model.latents, data)[seen]
+    within = independent_blocks(centred.double().cpu().numpy(), found.block, seed)
+    model.turn.copy_(torch.as_tensor(within).to(model.turn) @ model.turn)
+    # unit variance, so that a step of the optimiser means the same for every latent
+    model.turn.div_(raw_latents(model, data)[seen].std(0).unsqueeze(1))
     return found
 
 

@@ -8,18 +8,28 @@ weights of the tasks are to B what the effects of actions are to a transition: t
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.csgraph import connected_components
+from sklearn.decomposition import FastICA
+from sklearn.exceptions import ConvergenceWarning
 
 from .jacobian_axes import _assemble, _Contraction, _descend, _independent, _whitening
 
-__all__ = ["TaskAxes", "task_axes"]
+__all__ = ["RESOLVED", "TaskAxes", "independent_blocks", "task_axes"]
 
 _RATES = (0.05, 0.2)
 _BARRIER = 3.0
+RESOLVED = 5.0
+"""Standard errors; the axes were chosen on the same tasks, so two or three come by chance."""
+
+UNCORRELATED = 0.15
+"""Largest correlation of latents in different blocks at which they still pass for independent."""
+_ROWS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +44,11 @@ class TaskAxes:
         The weights in the new axes.
     objective : float
         Smooth number of weights in use, per task.
+    evidence : ndarray of shape (latent, latent)
+        How surely the tasks tell two latents apart: by how many standard errors (over tasks) mixing the
+        two costs weights. Infinite on the diagonal.
+    block : ndarray of int (latent,)
+        Latents with the same number cannot be told apart: evidence below `RESOLVED`, directly or in a chain.
     agreement, n_starts : int
         How many random starts ended at an objective within one percent of the best.
     """
@@ -41,6 +56,8 @@ class TaskAxes:
     map: NDArray[np.float64]
     weights: NDArray[np.float64]
     objective: float
+    evidence: NDArray[np.float64]
+    block: NDArray[np.int64]
     agreement: int
     n_starts: int
 
@@ -116,4 +133,68 @@ def task_axes(
     objective = float(problem.cost(best, small).sum()) / n_tasks
     same = (problem.cost(ends, small).sum(-1) / n_tasks < 1.01 * objective) & _independent(ends)
     turn = best.numpy() @ white
-    return TaskAxes(np.linalg.inv(turn).T, w @ turn.T, objective, int(same.sum()), n_starts)
+    weights_found = w @ turn.T
+    evidence = _evidence(weights_found, small)
+    block = connected_components(evidence < RESOLVED, directed=False)[1]
+    return TaskAxes(
+        np.linalg.inv(turn).T, weights_found, objective, evidence, block, int(same.sum()), n_starts
+    )
+
+
+def _evidence(weights: NDArray, epsilon: float) -> NDArray:
+    """Standard errors by which the cheapest equal mixture of two axes costs more than the axes."""
+    n, d = weights.shape
+
+    def cost(v: NDArray) -> NDArray:
+        v = v / np.sqrt((v**2).mean(0))
+        return v**2 / (v**2 + epsilon**2)
+
+    found = np.full((d, d), np.inf)
+    for k in range(d):
+        for j in range(k):
+            pair = weights[:, [j, k]]
+            mixed = pair @ (np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2))
+            more = (cost(mixed) - cost(pair)).sum(1)
+            error = more.std(ddof=1) / np.sqrt(n)
+            found[j, k] = found[k, j] = more.mean() / error if error > 0 else 0.0
+    return found
+
+
+def independent_blocks(latents: ArrayLike, block: ArrayLike, seed: int = 0) -> NDArray[np.float64]:
+    r"""Axes within blocks by independence, where the latents of different blocks are uncorrelated.
+
+    What the tasks cannot tell apart, independent non-Gaussian latents still do (independent component
+    analysis). Whether latents are independent shows across blocks: where those are correlated, nothing
+    speaks for independence within one, and its axes stay. So do they if there is one block only.
+
+    Parameters
+    ----------
+    latents : array_like of shape (row, latent)
+        Centred within tasks, in the axes of `task_axes`.
+    block : array_like of int (latent,)
+        `TaskAxes.block`.
+    seed : int
+        Of the start.
+
+    Returns
+    -------
+    ndarray of shape (latent, latent)
+        ``latent_new = map @ latent_old``; block diagonal, the identity where nothing is changed.
+
+    References
+    ----------
+    Hyvärinen and Oja (2000), Independent component analysis; scikit-learn's FastICA.
+    """
+    z, label = np.asarray(latents, dtype=float), np.asarray(block)
+    if len(z) > _ROWS:
+        z = z[np.random.default_rng(seed).permutation(len(z))[:_ROWS]]
+    across = np.abs(np.corrcoef(z, rowvar=False)) * (label[:, None] != label)
+    turn = np.eye(len(label))
+    for which in np.unique(label):
+        own = np.flatnonzero(label == which)
+        if 1 < len(own) < len(label) and across[own].max() < UNCORRELATED:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                search = FastICA(len(own), whiten="unit-variance", random_state=seed, max_iter=500)
+                turn[np.ix_(own, own)] = search.fit(z[:, own]).components_
+    return turn

@@ -294,6 +294,50 @@ class MultiTaskFit:
         t = np.array([names[v] for v in labels])
         return centre[t] + ((z - middle[t]) * weights[t]).sum(-1)
 
+    def edge_posterior(
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
+    ) -> Any:
+        """Which task uses which latent, as an ArviZ object with dims (task, latent).
+
+        Parameters
+        ----------
+        method : {"auto", "ep", "enumerate", "gibbs", "score"}
+            "ep", which "auto" takes: expectation propagation, given the learned latents. "enumerate": every
+            support, for few latents, with a normal slab. "gibbs": a long run, to check the others. "score":
+            p* of each weight, no probability.
+        num_draws : int
+            Draws per restart.
+        seed : int
+            Same seed, same draws.
+        **options
+            Passed to the method, or to the prior of the rows (`inference/edges/rows.py`).
+
+        Raises
+        ------
+        ValueError
+            Unknown method, `num_draws` below 1, or a fit whose latents are known up to a linear map only.
+        """
+        from .edges.tasks import TASK_METHODS
+
+        name = "ep" if method == "auto" else method
+        if name not in TASK_METHODS:
+            raise ValueError(f"method: want one of {['auto', *TASK_METHODS]}, got {method!r}")
+        if self.settings["inner"] == "ridge":
+            raise ValueError(
+                "edge_posterior: inner='ridge' has no axes for edges to hold on to; fit with 'ssl'"
+            )
+        if not self.tasks.y.shape[1]:
+            raise ValueError("the fit was loaded without its tasks: use fit.adapt(X, y, task) first")
+        if num_draws < 1:
+            raise ValueError(f"num_draws: want a whole number of at least 1, got {num_draws!r}")
+        return TASK_METHODS[name](self, method=name, num_draws=num_draws, seed=seed, **options)
+
+    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
+        """Table of edges; see `pyro_sparse.summary`."""
+        from ..posterior import summary
+
+        return summary(self.edge_posterior(), fdr=fdr, **options)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""
         made = files.made(self.model)

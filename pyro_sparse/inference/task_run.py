@@ -20,7 +20,7 @@ from .inner import moments, ridge_weights
 from .loop import Run
 from .task_schedule import TaskSchedule
 
-__all__ = ["TaskRun", "ridge_rows", "settle"]
+__all__ = ["TaskRun", "in_chunks", "raw_latents", "ridge_rows", "settle"]
 
 _CHUNK = 64
 

@@ -1,0 +1,87 @@
+"""What may be claimed about each latent: a table of verdicts, the assumptions behind it, and how to read it.
+
+`identify` fills it, from the graph of a transition or from the supports of tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from .graphs.identifiability import IdentifiabilityProbability
+
+__all__ = ["Certificate", "verdicts"]
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What may be claimed about each latent.
+
+    Attributes
+    ----------
+    theorem : str
+        Whose criterion was asked.
+    table : DataFrame
+        Index `latent`; columns `verdict` ("identified", "mixed", "unresolved", or "alone" where there is no
+        other latent), `probability` (that the
+        criterion singles the latent out), `mixed_with` (names it may be mixed with), `would_help`.
+    all_identified : float
+        Probability that the criterion holds for all latents at once.
+    assumptions : DataFrame
+        Index `assumption`; columns `holds` (True, False or None where it cannot be checked), `figure`.
+    caution : list of str
+        Reasons to distrust the graph itself.
+    """
+
+    theorem: str
+    table: pd.DataFrame
+    all_identified: float
+    assumptions: pd.DataFrame
+    caution: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = ["Caution:", *(f"  {note}" for note in self.caution), ""] if self.caution else []
+        lines += [f"Criterion: {self.theorem}", ""]
+        for name, row in self.table.iterrows():
+            with_whom = f" with {', '.join(row['mixed_with'])}" if len(row["mixed_with"]) else ""
+            lines.append(f"{name}: {row['verdict']}{with_whom} (P = {row['probability']:.2f})")
+            if row["would_help"]:
+                lines.append(f"    would help: {row['would_help']}")
+        lines += ["", f"All latents identified at once: P = {self.all_identified:.2f}", "", "Assumptions:"]
+        for name, row in self.assumptions.iterrows():
+            state = {True: "holds", False: "FAILS"}.get(row["holds"], "cannot be checked")
+            lines.append(f"  {name}: {state} ({row['figure']})")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def verdicts(names: list[str], found: IdentifiabilityProbability, sure: float, help_: str) -> pd.DataFrame:
+    """The table of a certificate.
+
+    Parameters
+    ----------
+    names : list of str
+        Of the latents.
+    found : IdentifiabilityProbability
+    sure : float
+        Probability that a verdict wants.
+    help_ : str
+        What would tell a latent from others, with places {name} and {others}.
+    """
+    rows = []
+    for i, p in enumerate(found.disentangled):
+        verdict = "identified" if p >= sure else "mixed" if p <= 1 - sure else "unresolved"
+        least = 1 - sure if verdict == "unresolved" else 0.5
+        others = [j for j in range(len(names)) if j != i and found.consistency[i, j] > least]
+        mixed = [] if verdict == "identified" else [names[j] for j in others]
+        advice = ""
+        if mixed:
+            some = " or ".join(mixed[:3]) + (" …" if len(mixed) > 3 else "")
+            advice = help_.format(name=names[i], others=some)
+        if len(names) == 1:
+            verdict = "alone"
+        rows.append({"verdict": verdict, "probability": float(p), "mixed_with": mixed, "would_help": advice})
+    return pd.DataFrame(rows, index=pd.Index(names, name="latent"))

@@ -1,0 +1,161 @@
+r"""Which task uses which latent: edge probabilities of a multi-task fit, given its learned latents.
+
+In fixed latents every task is a sparse linear row (`rows.py`), so that the posterior over its edges is a
+solved problem: expectation propagation, with enumeration and a long Gibbs run for those who want to check
+it. What the latents' own uncertainty adds is not in these numbers; the gap between restarts shows some of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...priors import SpikeSlabLasso
+from ...task_posterior import task_to_arviz
+from ..task_run import raw_latents
+from .enumerate import enumerate_edges
+from .ep import ep_edges
+from .gibbs import gibbs_edges
+from .rows import RowPrior
+
+if TYPE_CHECKING:
+    from ..task_result import MultiTaskFit
+
+__all__ = ["TASK_METHODS", "row_prior", "row_task_edges", "score_task_edges", "task_rows"]
+
+_EXACT = "Exact posterior over supports (normal slab, point mass at zero), given the learned latents."
+_NOTES = {
+    "ep": "Posterior probability of the slab by expectation propagation, given the learned latents.",
+    "gibbs": "Posterior probability of the slab by Gibbs sampling, given the learned latents.",
+    "enumerate": _EXACT,
+}
+
+
+def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
+    """The prior of the fit's own program, as sparse linear rows know it.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    **changes
+        Fields of `RowPrior` to set otherwise.
+
+    Raises
+    ------
+    ValueError
+        The program's prior is not a spike-and-slab lasso: give slab and spike yourself.
+    """
+    prior = fit.model.prior
+    if isinstance(prior, SpikeSlabLasso):
+        own: dict[str, Any] = {
+            "slab": "laplace",
+            "slab_scale": 1 / prior.slab_rate,
+            "spike_scale": 1 / prior.spike_rate,
+        }
+    elif {"slab", "slab_scale"} <= set(changes):
+        own = {}
+    else:
+        raise ValueError(
+            f"prior: a {type(prior).__name__} has no spike and slab; give slab= and slab_scale= (see "
+            "RowPrior)"
+        )
+    return RowPrior(**{**own, "eta_over": "feature", "noise_prior": (1.0, 0.02), **changes})
+
+
+def task_rows(fit: MultiTaskFit, restart: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Latents (task, sample, latent) in the best restart's frame, targets and mask, all in model units.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    restart : int
+    """
+    model, tasks = fit.models[restart], fit.tasks
+    data = tasks.batch(model.turn.device, model.turn.dtype)
+    with torch.no_grad():
+        z = (raw_latents(model, data) - model.centre) / model.spread
+    turn, sign = fit.alignment["permutation"][restart], fit.alignment["sign"][restart]
+    return z.double().cpu().numpy()[..., turn] * sign, tasks.y, tasks.mask
+
+
+def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **options: Any) -> Any:
+    """Edges by one of the methods for sparse linear rows.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    method : {"ep", "enumerate", "gibbs"}
+        "enumerate" takes a normal slab of the same standard deviation, and a point mass for a spike.
+    num_draws : int
+        Draws per restart.
+    seed : int
+    **options
+        Fields of `RowPrior`, and options of the method.
+    """
+    fields = {k: options.pop(k) for k in list(options) if k in RowPrior.__dataclass_fields__}
+    if method == "enumerate":
+        own = row_prior(fit, **{**fields, "slab": "laplace"}) if "slab" not in fields else None
+        scale = np.sqrt(2) * np.asarray(own.slab_scale) if own is not None else fields["slab_scale"]
+        exact = {"slab": "normal", "slab_scale": scale, "spike_scale": 0.0, "eta_over": "row"}
+        prior = row_prior(fit, **{**exact, **fields})
+    else:
+        prior = row_prior(fit, **fields)
+    solve: Callable[..., Any] = {"ep": ep_edges, "enumerate": enumerate_edges, "gibbs": gibbs_edges}[method]
+    if method == "gibbs":
+        options = {"seed": seed, **options}
+    found = [solve(*task_rows(fit, r)[:2], prior, task_rows(fit, r)[2], **options) for r in
+    range(fit.n_restarts)] draws = [one.draws(num_draws, seed=seed + r) for r, one in enumerate(found)]
+    return task_to_arviz(
+        fit,
+        edge=np.stack([d.edge for d in draws]),
+        weight=np.stack([d.weight for d in draws]),
+        probability=np.stack([one.edge_prob for one in found]),
+        eta=np.stack([one.eta.mean(0) for one in found]),
+        method=method,
+        is_score=False,
+        note=_NOTES[method],
+        attrs={"converged": int(all(bool(one.converged.all()) for one in found))},
+    )
+
+
+def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int) -> Any:
+    """The spike-and-slab lasso's p* of each weight: a score, not a probability.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    method : {"score"}
+    num_draws, seed : int
+        As in `edge_posterior`.
+
+    Raises
+    ------
+    ValueError
+        The prior has no such score.
+    """
+    score = fit.edge_score
+    if score is None:
+        raise ValueError(f"method: the prior {type(fit.model.prior).__name__} gives edges no score")
+    rng = np.random.default_rng(seed)
+    edge = rng.random((len(score), num_draws, *score.shape[1:])) < score[:, None]
+    return task_to_arviz(
+        fit,
+        edge=edge.astype(np.int8),
+        weight=np.broadcast_to(fit.model_weights[:, None], edge.shape),
+        probability=score,
+        eta=None,
+        method=method,
+        is_score=True,
+        note="p* of the spike-and-slab lasso at its mode: it ranks edges, it is not calibrated.",
+    )
+
+
+TASK_METHODS: dict[str, Callable[..., Any]] = {
+    "ep": row_task_edges,
+    "enumerate": row_task_edges,
+    "gibbs": row_task_edges,
+    "score": score_task_edges,
+}

@@ -1,0 +1,110 @@
+"""What the tasks of a multi-task fit identify: the criterion on supports, and the assumptions behind it.
+
+A latent is recovered if for every other one some task uses it without the other (assumption 3.6, which is
+asked of every posterior draw of the supports); 3.3 to 3.5 are checked on the fitted latents and weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import _arviz
+from .certificate import Certificate, verdicts
+from .graphs.supports import support_failure, support_identifiability
+from .graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
+from .task_posterior import task_draws
+
+__all__ = ["task_certificate"]
+
+_THEOREM = "sparse tasks, assumption 3.6 on their supports (Lachapelle, Deleu et al. 2023)"
+_HELP = "a task that uses {name} and not {others}"
+_OPEN = {
+    "one representation for all tasks": "the same inputs mean the same latents in every task",
+    "linear in the latents": "a task's target is linear in them, with Gaussian noise",
+    "weights drawn without preference": "nothing makes the tasks' weights line up (3.5 can be refuted, not "
+    "shown)",
+}
+
+
+def task_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
+    """Say of every latent whether the tasks' supports identify it.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit or None
+        From a fit the assumptions on latents and weights are checked.
+    idata : InferenceData or DataTree
+        Its edge posterior.
+    sure : float
+        Probability that a verdict wants.
+
+    Returns
+    -------
+    Certificate
+    """
+    draws = task_draws(idata)
+    found = support_identifiability(draws)
+    names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
+    return Certificate(
+        theorem=_THEOREM,
+        table=verdicts(names, found, sure, _HELP),
+        all_identified=found.all_disentangled,
+        assumptions=_assumptions(fit, idata),
+        caution=_caution(fit, idata),
+    )
+
+
+def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
+    p = _arviz.get_group(idata, "edge_posterior")["probability"].transpose("task", "latent").to_numpy()
+    bounds = support_failure(p)
+    rows: dict[str, dict[str, Any]] = {
+        "3.6 supports differ": {
+            "holds": None,
+            "figure": f"P(fails) between {bounds.lower:.2g} and {bounds.upper:.2g} were edges independent",
+        }
+    }
+    if fit is not None:
+        z = fit.transform()
+        z = z[np.isfinite(z).all(-1)]
+        spread = sufficient_representation(z)
+        rows["3.3 latents vary"] = _row(spread.holds, spread)
+        weights = fit.model_weights[fit.best]
+        span = sufficient_tasks(weights)
+        rows["3.4 tasks vary"] = _row(span.holds, span)
+        used = p > 0.5
+        several = used.any(1)
+        if several.any():
+            within = sufficient_within_supports(np.where(used, weights, 0.0)[several], used[several])
+            tested = np.isfinite(within.concentration)
+            refuted = within.p_value[tested] <= within.level / max(len(within.p_value), 1)
+            rows["3.5 weights vary within supports"] = {
+                "holds": False if refuted.any() else None,
+                "figure": f"{int(tested.sum())} of {len(tested)} supports have tasks enough to look; "
+                f"{int(refuted.sum())} concentrate on a plane",
+            }
+    for name, figure in _OPEN.items():
+        rows[name] = {"holds": None, "figure": figure}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["holds", "figure"])
+    table.index.name = "assumption"
+    return table
+
+
+def _row(holds: bool, found: Any) -> dict[str, Any]:
+    return {
+        "holds": bool(holds),
+        "figure": f"rank {int(found.rank.sum())} of {int(found.dimension.sum())}, condition "
+        "{found.condition:.3g}",
+    }
+
+
+def _caution(fit: Any, idata: Any) -> list[str]:
+    if fit is not None:
+        return list(fit.warnings)
+    stats = _arviz.get_group(idata, "sample_stats")
+    others = stats["least_similarity"].to_numpy()[~stats["best"].to_numpy()]
+    if not len(others):
+        return ["one restart only: nothing here says whether another start would agree"]
+    return ["no other restart found the same latents"] if others.max() < 0.95 else []

@@ -1,0 +1,320 @@
+"""The scikit-learn fronts for tasks: `MultiTaskSparseRegressor` and `SparseTaskSVM`.
+
+Only translation happens here: scikit-learn's validation, names and conventions in, `pyro_sparse.fit` or the
+group-lasso SVM in the middle, arrays out. A task is a column of a two-dimensional target, or a label per row.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from .inference import fit as fit_model
+from .inference.inner import group_svm
+from .models import MultiTaskRegression
+from .priors import Prior
+
+__all__ = ["MultiTaskSparseRegressor", "SparseTaskSVM"]
+
+
+class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
+    r"""Many regressions on one learned representation, each using few of its latents.
+
+    .. math:: y_{ti} = w_t^\top f_\theta(x_{ti}) + b_t + \varepsilon_{ti}, \qquad w_t \text{ sparse}
+
+    Parameters
+    ----------
+    n_latents : int
+        Width of the representation; at most the number of tasks.
+    encoder : {"linear", "mlp"} or Module
+        f.
+    inner : {"ssl", "lasso", "outer", "ridge"}
+        The regressions inside the training; see `pyro_sparse.fit`.
+    prior : Prior, optional
+        Of the weights (copied); default a spike-and-slab lasso.
+    restarts : int
+        Representations learned from different starts; the best is kept, the others say whether to trust it.
+    steps : int, optional
+        Gradient steps; None leaves it to `pyro_sparse.fit`.
+    batch_size : int, optional
+        Tasks in a step; None leaves it to `pyro_sparse.fit`.
+    random_state : int, RandomState instance or None
+        Seed of every random choice; an int gives the same result each time.
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    coef_ : ndarray (task, latent)
+        Weights in units of the target per standard deviation of the latent; exact zeros unless ridge.
+    tasks_ : ndarray (task,)
+        Names of the tasks: labels of `task`, or numbers of the target's columns.
+    fit_ : MultiTaskFit
+        The full result: `fit_.summary()`, `fit_.edge_posterior()`.
+    n_features_in_ : int
+        Number of features seen by `fit`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`, for data or settings that cannot be used; the message says how to mend it.
+
+    References
+    ----------
+    Lachapelle, Deleu et al. (2023), Synergies between disentanglement and sparsity.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> Y = X[:, :2] @ rng.normal(size=(2, 6)) + 0.1 * rng.normal(size=(60, 6))
+    >>> model = MultiTaskSparseRegressor(n_latents=2, steps=100, restarts=1, random_state=0).fit(X, Y)
+    >>> model.coef_.shape, model.predict(X).shape, bool(model.score(X, Y) > 0.9)
+    ((6, 2), (60, 6), True)
+    """
+
+    def __init__(
+        self,
+        n_latents: int = 2,
+        *,
+        encoder: Any = "linear",
+        inner: str = "ssl",
+        prior: Prior | None = None,
+        restarts: int = 2,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        self.n_latents = n_latents
+        self.encoder = encoder
+        self.inner = inner
+        self.prior = prior
+        self.restarts = restarts
+        self.steps = steps
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, task: Any = None) -> MultiTaskSparseRegressor:
+        """Learn the representation and every task's weights.
+
+        Parameters
+        ----------
+        X : array_like (row, feature)
+        y : array_like (row, task), or (row,) with `task`
+            Targets; NaN is a missing one.
+        task : array_like (row,), optional
+            Which task each row belongs to.
+
+        Returns
+        -------
+        MultiTaskSparseRegressor
+            The estimator itself.
+        """
+        X = validate_data(self, X, dtype=np.float64)
+        y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
+        self._by_label = task is not None
+        if task is None:
+            if y.ndim != 2 or y.shape[1] < 2:
+                raise ValueError(
+                    f"y: got shape {y.shape} and no task; want one column per task (at least two), or task="
+                )
+            self.tasks_ = np.arange(y.shape[1])
+            inputs, targets = [X[~np.isnan(c)] for c in y.T], [c[~np.isnan(c)] for c in y.T]
+        else:
+            labels = np.asarray(task)
+            if labels.shape != (len(X),) or y.shape != (len(X),):
+                raise ValueError(
+                    f"task: got shape {labels.shape} with y {y.shape}; want one label and one target for "
+                    "each "
+                    f"of {len(X)} rows"
+                )
+            self.tasks_ = np.unique(labels)
+            inputs, targets = [X[labels == t] for t in self.tasks_], [y[labels == t] for t in self.tasks_]
+        model = MultiTaskRegression(
+            X.shape[1], self.n_latents, encoder=self.encoder, prior=copy.deepcopy(self.prior)
+        )
+        optional = {"steps": self.steps, "batch_size": self.batch_size}
+        self.fit_ = fit_model(
+            model,
+            inputs,
+            targets,
+            inner=self.inner,
+            restarts=self.restarts,
+            seed=int(check_random_state(self.random_state).randint(2**31)),
+            progress=self.verbose,
+            **{name: value for name, value in optional.items() if value is not None},
+        )
+        self.coef_ = self.fit_.weights[self.fit_.best]
+        return self
+
+    def predict(self, X: Any, task: Any = None) -> np.ndarray:
+        """Expected targets, (row, task), or (row,) with `task`.
+
+        Parameters
+        ----------
+        X : array_like (row, feature)
+        task : array_like (row,), optional
+            Which of the known tasks each row belongs to; wanted if `fit` was given labels.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        names = np.array(self.fit_.task_names)
+        if not self._by_label:
+            if task is not None:
+                raise ValueError("task: the tasks of this fit are columns of y, not labels; leave it out")
+            return np.stack([self.fit_.predict(X, np.repeat(name, len(X))) for name in names], axis=1)
+        labels = np.asarray(task)
+        if task is None or labels.shape != (len(X),) or not np.isin(labels, self.tasks_).all():
+            raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(X)} rows")
+        return self.fit_.predict(X, names[np.searchsorted(self.tasks_, labels)])  # type: ignore[no-any-return]
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Latents (row, latent), in standard deviations over the training rows."""
+        check_is_fitted(self)
+        return self.fit_.transform(validate_data(self, X, dtype=np.float64, reset=False))  # type: ignore[no-any-return]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        tags.non_deterministic = self.random_state is None
+        tags.regressor_tags.poor_score = True  # the checks fit ten rows
+        return tags
+
+
+class SparseTaskSVM(ClassifierMixin, BaseEstimator):
+    r"""Multiclass SVM that uses few features, the same ones for all classes; one per task.
+
+    .. math:: \min_W \sum_i \max_l \big(1 - Y_{il} + x_i^\top (W_l - W_{y_i})\big)
+              + \lambda_1 \sum_j \lVert W_{j:} \rVert + \tfrac{\lambda_2}{2} \lVert W \rVert^2
+
+    Parameters
+    ----------
+    sparsity : float
+        :math:`\lambda_1` as a share of the one that leaves no feature, in [0, 1).
+    l2 : float
+        :math:`\lambda_2 > 0`.
+    standardise : bool
+        Features z-scored first, so that none is used for its scale.
+    tol : float
+        Largest relative duality gap.
+    max_iter : int
+        Iterations of the dual solver; what has not converged then is said in a warning.
+
+    Attributes
+    ----------
+    coef_ : ndarray (task, class, feature) or (class, feature) for a single task
+        Exact zeros for features that are not used.
+    classes_ : ndarray (class,)
+    tasks_ : ndarray (task,) or None
+    gap_ : ndarray (task,)
+        Relative duality gaps.
+    active_ : ndarray of bool (task, feature) or (feature,)
+        Features in use.
+
+    References
+    ----------
+    Lachapelle, Deleu et al. (2023), equation (8) and appendix C.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SparseTaskSVM(sparsity=0.3).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9), bool((model.gap_ < 1e-5).all())
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        sparsity: float = 0.2,
+        *,
+        l2: float = 1.0,
+        standardise: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 5000,
+    ):
+        self.sparsity = sparsity
+        self.l2 = l2
+        self.standardise = standardise
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Any, y: Any, task: Any = None) -> SparseTaskSVM:
+        """Solve every task's problem.
+
+        Parameters
+        ----------
+        X : array_like (row, feature)
+        y : array_like (row,)
+            Classes.
+        task : array_like (row,), optional
+            Which task each row belongs to; classes are shared by all tasks.
+
+        Returns
+        -------
+        SparseTaskSVM
+            The estimator itself.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y: got one class ({self.classes_[0]!r}), want at least two")
+        self._centre = X.mean(0) if self.standardise else np.zeros(X.shape[1])
+        spread = X.std(0) if self.standardise else np.ones(X.shape[1])
+        self._scale = np.where(spread > 0, spread, 1.0)
+        rows = (X - self._centre) / self._scale
+        self.tasks_ = None if task is None else np.unique(np.asarray(task))
+        groups = [np.arange(len(X))] if self.tasks_ is None else [
+            np.flatnonzero(np.asarray(task) == t) for t in self.tasks_
+        ]  # fmt: skip
+        found = [
+            group_svm(
+                torch.as_tensor(rows[own])[None],
+                torch.as_tensor(codes[own])[None],
+                len(self.classes_),
+                sparsity=self.sparsity,
+                l2=self.l2,
+                tol=self.tol,
+                max_iter=self.max_iter,
+            )
+            for own in groups
+        ]
+        coef = np.stack([one.weight[0].numpy().T for one in found])
+        self.gap_ = np.array([float(one.gap[0]) for one in found])
+        active = np.stack([one.active[0].numpy() for one in found])
+        self.coef_ = coef[0] if self.tasks_ is None else coef
+        self.active_ = active[0] if self.tasks_ is None else active
+        return self
+
+    def decision_function(self, X: Any, task: Any = None) -> np.ndarray:
+        """Scores (row, class).
+
+        Parameters
+        ----------
+        X : array_like (row, feature)
+        task : array_like (row,), optional
+            Wanted if `fit` was given tasks.
+        """
+        check_is_fitted(self)
+        rows = (validate_data(self, X, dtype=np.float64, reset=False) - self._centre) / self._scale
+        if self.tasks_ is None:
+            return rows @ self.coef_.T  # type: ignore[no-any-return]
+        labels = np.asarray(task)
+        if task is None or labels.shape != (len(rows),) or not np.isin(labels, self.tasks_).all():
+            raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(rows)} rows")
+        return np.einsum("nd,ncd->nc", rows, self.coef_[np.searchsorted(self.tasks_, labels)])  # type: ignore[no-any-return]
+
+    def predict(self, X: Any, task: Any = None) -> np.ndarray:
+        """The class with the highest score, (row,)."""
+        return self.classes_[self.decision_function(X, task).argmax(1)]  # type: ignore[no-any-return]

@@ -1,0 +1,187 @@
+"""Edges of a multi-task fit to ArviZ, and from ArviZ to a table.
+
+As in `posterior.py`: 0/1 draws with dims (chain = aligned restart, draw, task, latent), and one number per
+edge in the group `edge_posterior`. Weights are in units of the target per standard deviation of the latent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from . import _arviz
+from .graphs.selection import UNRESOLVED_GAP, bayesian_fdr, q_values
+
+if TYPE_CHECKING:
+    from .inference.task_result import MultiTaskFit
+
+__all__ = ["task_draws", "task_summary", "task_to_arviz"]
+
+_EDGE = ("task", "latent")
+
+
+def task_to_arviz(
+    fit: MultiTaskFit,
+    *,
+    edge: np.ndarray,
+    weight: np.ndarray,
+    probability: np.ndarray,
+    eta: np.ndarray | None,
+    method: str,
+    is_score: bool,
+    note: str,
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Pack the edge draws of a multi-task fit into what the installed ArviZ consumes natively.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+        Supplies names, agreement, errors and the alignment.
+    edge : ndarray of 0/1, shape (restart, draw, task, latent)
+    weight : ndarray, the same shape
+        In standard deviations of the task's target.
+    probability : ndarray (restart, task, latent)
+    eta : ndarray (restart, latent) or None
+        Share of the tasks that use each latent.
+    method : str
+        Name of the edge method.
+    is_score : bool
+        True where the numbers are only scores.
+    note : str
+        One sentence on what the number means.
+    attrs : mapping, optional
+        More attributes (text and numbers).
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        Groups `posterior` (edge, weight), `edge_posterior` (probability, q_value, gap, by_chain, and eta),
+        `sample_stats` (error, best) and `alignment`.
+    """
+    scale = fit.tasks.target_scale[:, None]
+    best = int(fit.best)
+    own = probability[best]
+    gap = np.ptp(probability, axis=0) if len(probability) > 1 else np.full(own.shape, np.nan)
+    numbers: dict[str, Any] = {
+        "probability": (_EDGE, own),
+        "q_value": (_EDGE, q_values(own)),
+        "gap": (_EDGE, gap),
+        "by_chain": (("chain", *_EDGE), probability),
+    }
+    if eta is not None:
+        numbers["eta"] = (("chain", "latent"), eta)
+    groups: dict[str, Any] = {
+        "posterior": {
+            "edge": (("chain", "draw", *_EDGE), edge),
+            "weight": (("chain", "draw", *_EDGE), weight * scale),
+        },
+        "edge_posterior": numbers,
+        "sample_stats": {
+            "error": (("chain",), np.asarray(fit.error, dtype=float)),
+            "least_similarity": (("chain",), fit.agreement["least"].to_numpy()),
+            "best": (("chain",), np.arange(len(probability)) == best),
+        },
+        "alignment": {
+            name: (("chain", "latent"), np.asarray(fit.alignment[name])) for name in ("permutation", "sign")
+        },
+    }
+    coords = {"task": list(fit.task_names), "latent": fit.latent_names}
+    about = {
+        "kind": "tasks",
+        "edge_method": method,
+        "is_score": int(is_score),
+        "note": note,
+        "best_restart": best,
+        "settings": json.dumps(dict(fit.settings), default=str),
+        "inference_library": "pyro_sparse",
+    }
+    return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+
+
+def task_draws(idata: Any) -> np.ndarray:
+    """Draws (draw, task, latent) of the best restart's edges.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `MultiTaskFit.edge_posterior`.
+    """
+    edges = _arviz.get_group(idata, "posterior")["edge"]
+    return edges.isel(chain=int(idata.attrs["best_restart"])).to_numpy()  # type: ignore[no-any-return]
+
+
+def task_summary(
+    idata: Any,
+    fdr: float = 0.1,
+    *,
+    prob: float = 0.9,
+    kind: _arviz.IntervalKind = "hdi",
+    selected_only: bool = False,
+) -> pd.DataFrame:
+    """One row per edge, the most probable first; `pyro_sparse.summary` calls it for tasks.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `MultiTaskFit.edge_posterior`.
+    fdr : float
+        Bayesian false-discovery rate at which `selected` is decided, in [0, 1].
+    prob : float
+        Probability inside the interval of the weight.
+    kind : {"hdi", "eti"}
+        Shortest interval, or equal tails.
+    selected_only : bool
+        Leave out the edges that are not selected.
+
+    Returns
+    -------
+    DataFrame
+        Index `edge` ("task -> latent"); columns `task`, `latent`, `probability` (or `score`), `weight` and
+        its interval (best restart; a score has none), `q_value`, `gap` (largest difference of the
+        probability between restarts; NaN for one restart), `unresolved` (gap > .25) and `selected`.
+    """
+    numbers = _arviz.get_group(idata, "edge_posterior")
+    is_score = bool(int(idata.attrs.get("is_score", 0)))
+    p = numbers["probability"].to_numpy()
+    own = _arviz.get_group(idata, "posterior")["weight"].isel(chain=[int(idata.attrs["best_restart"])])
+    mean = own.mean(("chain", "draw")).to_numpy()
+    if is_score:
+        lower = upper = np.full(p.shape, np.nan)
+    else:
+        lower, upper = (end.transpose(*_EDGE).to_numpy() for end in _arviz.interval(own, prob, kind))
+    tasks, latents = numbers["task"].to_numpy(), numbers["latent"].to_numpy()
+    t, k = np.indices(p.shape).reshape(2, -1)
+    gap = numbers["gap"].to_numpy()
+    name = "score" if is_score else "probability"
+    table = pd.DataFrame(
+        {
+            "task": tasks[t],
+            "latent": latents[k],
+            name: p.ravel(),
+            "weight": mean.ravel(),
+            f"{kind}{100 * prob:g}_lb": lower.ravel(),
+            f"{kind}{100 * prob:g}_ub": upper.ravel(),
+            "q_value": numbers["q_value"].to_numpy().ravel(),
+            "gap": gap.ravel(),
+            "unresolved": (np.nan_to_num(gap) > UNRESOLVED_GAP).ravel(),
+            "selected": bayesian_fdr(p, fdr).ravel(),
+        },
+        index=pd.Index([f"{tasks[i]} -> {latents[j]}" for i, j in zip(t, k, strict=True)], name="edge"),
+    )
+    table = table.iloc[np.lexsort((-table["weight"].abs(), -table[name]))]
+    if selected_only:
+        table = table[table["selected"]]
+    table.attrs = {
+        "fdr": float(fdr),
+        "interval_kind": kind,
+        "interval_prob": float(prob),
+        "edge_method": str(idata.attrs.get("edge_method", "")),
+        "is_score": is_score,
+        "note": str(idata.attrs.get("note", "")),
+    }
+    return table
