@@ -109,7 +109,7 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array_like (row, feature)
-        y : array_like (row, task), or (row,) with `task`
+        y : array_like (row, task), or (row,) with `task` or for a single one
             Targets; NaN is a missing one.
         task : array_like (row,), optional
             Which task each row belongs to.
@@ -120,13 +120,15 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
             The estimator itself.
         """
         X = validate_data(self, X, dtype=np.float64)
+        if y is None:
+            raise ValueError("y: this regressor requires y to be passed, but the target y is None")
         y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
         self._by_label = task is not None
         if task is None:
-            if y.ndim != 2 or y.shape[1] < 2:
-                raise ValueError(
-                    f"y: got shape {y.shape} and no task; want one column per task (at least two), or task="
-                )
+            self._flat = y.ndim == 1
+            y = y.reshape(len(y), -1)
+            if len(y) != len(X):
+                raise ValueError(f"y: got {len(y)} rows, X has {len(X)}; want one target row for each")
             self.tasks_ = np.arange(y.shape[1])
             inputs, targets = [X[~np.isnan(c)] for c in y.T], [c[~np.isnan(c)] for c in y.T]
         else:
@@ -171,7 +173,8 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         if not self._by_label:
             if task is not None:
                 raise ValueError("task: the tasks of this fit are columns of y, not labels; leave it out")
-            return np.stack([self.fit_.predict(X, np.repeat(name, len(X))) for name in names], axis=1)
+            found = np.stack([self.fit_.predict(X, np.repeat(name, len(X))) for name in names], axis=1)
+            return found[:, 0] if self._flat else found
         labels = np.asarray(task)
         if task is None or labels.shape != (len(X),) or not np.isin(labels, self.tasks_).all():
             raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(X)} rows")
@@ -184,7 +187,6 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.single_output = False
         tags.target_tags.multi_output = True
         tags.non_deterministic = self.random_state is None
         tags.regressor_tags.poor_score = True  # the checks fit ten rows
@@ -207,7 +209,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         Features z-scored first, so that none is used for its scale.
     tol : float
         Largest relative duality gap.
-    max_iter : int
+    max_steps : int
         Iterations of the dual solver; what has not converged then is said in a warning.
 
     Attributes
@@ -241,13 +243,13 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         l2: float = 1.0,
         standardise: bool = True,
         tol: float = 1e-6,
-        max_iter: int = 5000,
+        max_steps: int = 5000,
     ):
         self.sparsity = sparsity
         self.l2 = l2
         self.standardise = standardise
         self.tol = tol
-        self.max_iter = max_iter
+        self.max_steps = max_steps
 
     def fit(self, X: Any, y: Any, task: Any = None) -> SparseTaskSVM:
         """Solve every task's problem.
@@ -286,7 +288,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
                 sparsity=self.sparsity,
                 l2=self.l2,
                 tol=self.tol,
-                max_iter=self.max_iter,
+                max_iter=self.max_steps,
             )
             for own in groups
         ]
@@ -298,7 +300,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any, task: Any = None) -> np.ndarray:
-        """Scores (row, class).
+        """Scores (row, class); of two classes how much more the second has, (row,).
 
         Parameters
         ----------
@@ -309,12 +311,17 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         rows = (validate_data(self, X, dtype=np.float64, reset=False) - self._centre) / self._scale
         if self.tasks_ is None:
-            return rows @ self.coef_.T  # type: ignore[no-any-return]
+            return self._scores(rows @ self.coef_.T)
         labels = np.asarray(task)
         if task is None or labels.shape != (len(rows),) or not np.isin(labels, self.tasks_).all():
             raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(rows)} rows")
-        return np.einsum("nd,ncd->nc", rows, self.coef_[np.searchsorted(self.tasks_, labels)])  # type: ignore[no-any-return]
+        own = self.coef_[np.searchsorted(self.tasks_, labels)]
+        return self._scores(np.einsum("nd,ncd->nc", rows, own))
+
+    def _scores(self, scores: np.ndarray) -> np.ndarray:
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores  # type: ignore[no-any-return]
 
     def predict(self, X: Any, task: Any = None) -> np.ndarray:
         """The class with the highest score, (row,)."""
-        return self.classes_[self.decision_function(X, task).argmax(1)]  # type: ignore[no-any-return]
+        scores = self.decision_function(X, task)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]  # type: ignore[no-any-return]

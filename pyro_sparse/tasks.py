@@ -275,10 +275,8 @@ def _numbers(values: Any, name: str) -> np.ndarray:
 
 
 def _check(xs: list[np.ndarray], ys: list[np.ndarray], names: list[str]) -> None:
-    if len(xs) < 2:
-        raise ValueError(
-            f"X: got {len(xs)} task(s), want at least 2; one task is a regression, not this model"
-        )
+    if not xs:
+        raise ValueError("X: got no task, want at least one")
     for name, x, y in zip(names, xs, ys, strict=True):
         if x.ndim < 2 or x.shape[1:] != xs[0].shape[1:]:
             raise ValueError(
@@ -296,7 +294,8 @@ def _check(xs: list[np.ndarray], ys: list[np.ndarray], names: list[str]) -> None
             raise ValueError(f"y: {name} has an infinite target; drop it or set it to NaN")
         if (~np.isnan(y)).sum() < _LEAST_ROWS:
             raise ValueError(
-                f"y: {name} has {int((~np.isnan(y)).sum())} target(s), want at least {_LEAST_ROWS}; drop "
+                f"y: {name} has {int((~np.isnan(y)).sum())} sample(s) with a target, want at least "
+                f"{_LEAST_ROWS}; drop "
                 "the task"
             )
 

@@ -39,7 +39,6 @@ def fit_tasks(
     tasks: Tasks,
     *,
     inner: str = "ssl",
-    axes: bool = True,
     restarts: int = 2,
     seed: int = 0,
     schedule: TaskSchedule | None = None,
@@ -59,8 +58,6 @@ def fit_tasks(
     inner : {"lasso", "ridge", "outer", "ssl"}
         What is inside the training that follows the axes. "ridge" ends before the axes: its latents are known
         up to a linear map only.
-    axes : bool
-        False: no ridge stage and no search of axes, all steps with `inner`, as published.
     restarts, seed, schedule, holdout, progress, checkpoint, checkpoint_every, device, dtype
         As in `pyro_sparse.fit`.
 
@@ -84,7 +81,7 @@ def fit_tasks(
         )
     data = tasks.batch(device, dtype)
     train, heldout = _split(data, holdout, seed)
-    if inner != "ridge" and axes and len(train) < model.n_latents:
+    if inner != "ridge" and schedule.axes and len(train) < model.n_latents:
         raise ValueError(
             f"n_latents: {len(train)} tasks to learn from cannot fix {model.n_latents} axes; want at least "
             "as many "
@@ -98,7 +95,6 @@ def fit_tasks(
             "restarts": restarts,
             "holdout": holdout,
             "inner": inner,
-            "axes": axes,
             "dtype": str(dtype),
             "data": files.digest(tasks.x, tasks.y, tasks.mask),
             "made": files.made(model),
@@ -108,12 +104,12 @@ def fit_tasks(
     )
     finished, under_way = files.read_run(checkpoint, print_)
     n_resumed = len(finished)
-    first = inner if not axes else "ridge"
+    first = inner if not schedule.axes else "ridge"
     parts: list[Any] = []
     answers: list[TaskAxes | None] = []
     history: list[dict[str, Any]] = []
     notes: list[str] = []
-    further = schedule.sparse_steps if axes and inner != "ridge" else 0
+    further = (schedule.sparse_steps or 0) if schedule.axes and inner != "ridge" else 0
     bar = tqdm(total=restarts * (schedule.steps + further), disable=not progress, unit="step")
     for number in range(restarts):
         part = copy.deepcopy(model)
@@ -178,7 +174,6 @@ def fit_tasks(
             "model": type(model).__name__,
             "n_latents": model.n_latents,
             "inner": inner,
-            "axes": axes,
             "restarts": len(parts),
             "seed": seed,
             "holdout": holdout,
@@ -225,13 +220,15 @@ def _split(data: TaskBatch, holdout: float, seed: int) -> tuple[TaskBatch, TaskB
     n = len(data)
     aside = int(round(holdout * n))
     order = np.random.default_rng(seed).permutation(n)
+    if not aside:
+        return data, None
     if n - aside < 2:
         raise ValueError(f"holdout: {holdout!r} of {n} tasks leaves {n - aside} to learn from; lower it")
 
     def part(index: np.ndarray) -> TaskBatch:
         return replace(data.rows(torch.as_tensor(np.sort(index), device=data.y.device)), total=len(index))
 
-    return (part(order[aside:]), part(order[:aside])) if aside else (data, None)
+    return part(order[aside:]), part(order[:aside])
 
 
 def _show(bar: tqdm, run: Any) -> None:

@@ -32,8 +32,11 @@ class TaskSchedule:
         AdamW's.
     ridge : float
         :math:`\kappa` of the inner ridge; latents have unit variance.
-    sparse_steps, sparse_rate : int, float
-        Steps with sparse regressions inside, and their step size.
+    axes : bool
+        False: no ridge stage and no search of axes, all `steps` with the sparse regressions inside, as
+        published.
+    sparse_steps, sparse_rate : int or None, float
+        Steps with sparse regressions inside, and their step size. None: a third of `steps`.
     penalty : float
         :math:`\lambda` of the inner lasso, as a share of each task's largest useful one, in (0, 1).
     evaluate_every : int
@@ -48,7 +51,8 @@ class TaskSchedule:
     warm_up: int = 100
     weight_decay: float = 1e-4
     ridge: float = 1e-3
-    sparse_steps: int = 500
+    axes: bool = True
+    sparse_steps: int | None = None
     sparse_rate: float = 5e-4
     penalty: float = 0.05
     evaluate_every: int = 100
@@ -59,6 +63,8 @@ class TaskSchedule:
             value = getattr(self, name)
             if int(value) != value or value < 1:
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
+        if self.sparse_steps is None:
+            object.__setattr__(self, "sparse_steps", self.steps // 3)
         for name in ("steps", "sparse_steps", "warm_up"):
             value = getattr(self, name)
             if int(value) != value or value < 0:
@@ -98,6 +104,7 @@ class TaskSchedule:
 
     def of_sparse(self) -> TaskSchedule:
         """The same record for the second part, whose `steps` are `sparse_steps`."""
+        assert self.sparse_steps is not None
         return replace(self, steps=self.sparse_steps, learning_rate=self.sparse_rate, patience=None)
 
     def as_dict(self) -> dict[str, Any]:

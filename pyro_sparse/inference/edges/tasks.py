@@ -106,8 +106,11 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     solve: Callable[..., Any] = {"ep": ep_edges, "enumerate": enumerate_edges, "gibbs": gibbs_edges}[method]
     if method == "gibbs":
         options = {"seed": seed, **options}
-    found = [solve(*task_rows(fit, r)[:2], prior, task_rows(fit, r)[2], **options) for r in
-    range(fit.n_restarts)] draws = [one.draws(num_draws, seed=seed + r) for r, one in enumerate(found)]
+    found = []
+    for r in range(fit.n_restarts):
+        z, y, mask = task_rows(fit, r)
+        found.append(solve(z, y, prior, mask, **options))
+    draws = [one.draws(num_draws, seed=seed + r) for r, one in enumerate(found)]
     return task_to_arviz(
         fit,
         edge=np.stack([d.edge for d in draws]),
