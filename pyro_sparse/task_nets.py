@@ -1,5 +1,4 @@
-"""Encoders of a multi-task model: from a sample's inputs to its representation. Plain modules, no sample
-sites.
+"""Encoders of a multi-task model: from a sample's inputs to its representation. Plain modules, no sites.
 
 They end in a linear layer without activation, so that a linear map of the latents can be folded behind them.
 """
@@ -79,21 +78,25 @@ def task_encoder(
     """
     if isinstance(kind, nn.Module):
         encoder = copy.deepcopy(kind)
+        like = next(encoder.parameters(), torch.zeros(()))
         with torch.no_grad():
-            answer = encoder(torch.zeros(2, *shape)).shape
-        if tuple(answer) != (2, n_latents):
+            try:
+                answer = tuple(encoder(like.new_zeros(2, *shape)).shape)
+            except (RuntimeError, ValueError) as error:
+                raise ValueError(
+                    f"encoder: it takes no inputs of shape {(2, *shape)} ({error}); make it for n_features"
+                ) from error
+        if answer != (2, n_latents):
             raise ValueError(
-                f"encoder: it takes (2, {', '.join(map(str, shape))}) to {tuple(answer)}; want (2, "
-                f"{n_latents}), "
-                "one number per latent"
+                f"encoder: it takes {(2, *shape)} to {answer}; want {(2, n_latents)}, one number per latent"
             )
         return encoder
-    if kind not in ENCODERS:
+    if not isinstance(kind, str) or kind not in ENCODERS:
         raise ValueError(f"encoder: want {', '.join(ENCODERS)} or a Module, got {kind!r}")
     if kind == "conv":
         if len(shape) != 3 or min(shape[1:]) < 16:
             raise ValueError(
-                f"encoder: 'conv' wants n_features=(channel, row, column) with at least 16 rows and columns, "
+                "encoder: 'conv' wants n_features=(channel, row, column) with at least 16 rows and columns, "
                 f"got {shape}"
             )
         return ConvEncoder(shape, n_latents, hidden).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

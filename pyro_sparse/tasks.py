@@ -3,7 +3,8 @@
 A *task* is a regression of its own: some rows, each with inputs and one target. Tasks share inputs' meaning,
 not their rows; they may have different numbers of rows. `Tasks` pads them to one array and knows the names
 and the way back to the caller's units; `TaskBatch` is some of them as tensors.
-Every complaint about tasks that does not depend on the model is made here.
+Every complaint about tasks that does not depend on the model is made here, or in `_task_arrays.py`, which
+reads the forms that callers have.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-__all__ = ["TaskBatch", "Tasks", "as_tasks"]
+from ._task_arrays import check, check_finite, numbers, separate, table_inputs
 
-_LEAST_ROWS = 2
+__all__ = ["TaskBatch", "Tasks", "as_tasks"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class TaskBatch:
     Attributes
     ----------
     x : Tensor (task, sample, ...)
-        Inputs as they were stored: whole numbers stay so until `inputs`.
+        Standardised inputs; images of whole numbers stay so until `inputs`.
     y : Tensor (task, sample)
         Targets in standard deviations of their task, 0 where missing.
     mask : Tensor of bool (task, sample) or None
@@ -36,7 +37,7 @@ class TaskBatch:
     index : Tensor of int (task,)
         Places of these tasks among all.
     centre, scale : Tensor
-        Of the inputs.
+        What `inputs` still takes off `x` and divides by.
     total : int
         Tasks in the full data: the plate scales the minibatch by ``total / len(x)``.
     """
@@ -74,7 +75,7 @@ class Tasks:
     Attributes
     ----------
     x : ndarray (task, sample, ...)
-        Inputs, in the caller's units and dtype; padding 0.
+        Inputs, in the caller's units; padded with the task's first row.
     y : ndarray (task, sample)
         Targets, centred and scaled in every task; 0 where missing.
     mask : ndarray of bool (task, sample) or None
@@ -84,6 +85,8 @@ class Tasks:
         ``y = (original - target_centre) / target_scale``.
     task_names, feature_names : list of str
         An image has no feature names.
+    lengths : ndarray of int (task,)
+        Rows of each task, with a target or without; what follows is padding.
     """
 
     x: np.ndarray
@@ -95,6 +98,7 @@ class Tasks:
     target_scale: np.ndarray
     task_names: list[str]
     feature_names: list[str]
+    lengths: np.ndarray
 
     def __len__(self) -> int:
         return len(self.y)
@@ -111,16 +115,38 @@ class Tasks:
 
     def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> TaskBatch:
         """All tasks as tensors."""
-        floating = np.issubdtype(self.x.dtype, np.floating)
+        whole = self.x.dtype == np.uint8  # images: four bytes for one only where they are read
+        x = torch.as_tensor(self.x, device=device) if whole else self.standardised(self.x, device, dtype)
+        centre, scale = (self.centre, self.scale) if whole else (0.0, 1.0)
         return TaskBatch(
-            x=torch.as_tensor(self.x, dtype=dtype if floating else None, device=device),
+            x=x,
             y=torch.as_tensor(self.y, dtype=dtype, device=device),
             mask=None if self.mask is None else torch.as_tensor(self.mask, device=device),
             index=torch.arange(len(self), device=device),
-            centre=torch.as_tensor(self.centre, dtype=dtype, device=device),
-            scale=torch.as_tensor(self.scale, dtype=dtype, device=device),
+            centre=torch.as_tensor(centre, dtype=dtype, device=device),
+            scale=torch.as_tensor(scale, dtype=dtype, device=device),
             total=len(self),
         )
+
+    def standardised(self, x: np.ndarray, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
+        """Inputs (..., *shape) in the caller's units as standardised tensors."""
+        return torch.as_tensor((x - self.centre) / self.scale, dtype=dtype, device=device)
+
+    def inputs(self, X: Any) -> np.ndarray:
+        """A caller's rows as an array (row, *shape): a DataFrame's columns are found by their names.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Another shape than these tasks', a column that is not there or no number, NaN or infinity.
+        """
+        if isinstance(X, pd.DataFrame):
+            X, _ = table_inputs(X, self.feature_names)
+        x = numbers(X, "X")
+        if x.ndim != 1 + len(self.shape) or x.shape[1:] != self.shape:
+            raise ValueError(f"X: got {x.shape}, want one row per sample and inputs of shape {self.shape}")
+        check_finite(x, "X", self.feature_names)
+        return x
 
     def rows(self, index: Any) -> Tasks:
         """The tasks with these indices only."""
@@ -133,6 +159,7 @@ class Tasks:
             target_centre=self.target_centre[index],
             target_scale=self.target_scale[index],
             task_names=[self.task_names[i] for i in index],
+            lengths=self.lengths[index],
         )
 
 
@@ -158,7 +185,7 @@ def as_tasks(
         z-score the inputs over all rows (images: one centre and scale in all). Targets always are, in
         each task, so that no task outweighs the others.
     like : Tasks, optional
-        Use these tasks' features, centre and scale (new tasks for a fitted model).
+        Use these tasks' features, centre and scale (new tasks for a fitted model); one task is enough then.
 
     Returns
     -------
@@ -176,128 +203,26 @@ def as_tasks(
     >>> tasks.task_names, tasks.sizes.tolist(), tasks.x.shape
     (['a', 'b'], [2, 4], (2, 4, 2))
     """
-    xs, ys, names, features = _separate(X, y, task, like)
-    _check(xs, ys, names)
+    xs, ys, names, features = separate(X, y, task, None if like is None else like.feature_names)
+    check(xs, ys, names, features, None if like is None else like.shape)
     width = max(len(one) for one in ys)
-    x = np.zeros((len(xs), width, *xs[0].shape[1:]), dtype=xs[0].dtype)
+    x = np.empty((len(xs), width, *xs[0].shape[1:]), dtype=np.result_type(*{one.dtype for one in xs}))
     target, mask = np.zeros((len(xs), width)), np.zeros((len(xs), width), dtype=bool)
     centres, scales = np.zeros(len(xs)), np.ones(len(xs))
     for t, (rows, values) in enumerate(zip(xs, ys, strict=True)):
         seen = ~np.isnan(values)
-        centres[t], spread = values[seen].mean(), values[seen].std()
-        scales[t] = spread if spread > 1e-12 * max(1.0, abs(centres[t])) else 1.0
-        x[t, : len(rows)] = rows
+        centres[t], scales[t] = values[seen].mean(), values[seen].std()
+        # padding with a row of the task: an encoder never meets inputs that do not occur
+        x[t, : len(rows)], x[t, len(rows) :] = rows, rows[0]
         target[t, : len(rows)] = np.where(seen, (values - centres[t]) / scales[t], 0.0)
         mask[t, : len(rows)] = seen
     if like is not None:
         centre, scale = like.centre, like.scale
     else:
         centre, scale = _units(xs, features, standardise)
-    return Tasks(x, target, None if mask.all() else mask, centre, scale, centres, scales, names, features)
-
-
-def _separate(
-    X: Any, y: Any, task: Any, like: Tasks | None
-) -> tuple[list[np.ndarray], list[np.ndarray], list[str], list[str]]:
-    """Inputs and targets of each task, names of tasks and features."""
-    features: list[str] = []
-    if isinstance(X, pd.DataFrame):
-        table = X
-        y, table = _column(table, y, "y")
-        task, table = _column(table, task, "task")
-        features = [str(c) for c in table.columns]
-        text = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
-        if text:
-            raise TypeError(
-                f"X: column {text[0]!r} is not a number; encode it (pandas.get_dummies) or drop it"
-            )
-        X = table.to_numpy(dtype=float)
-        if task is None:
-            raise ValueError("task: a DataFrame has one row per sample; give the column that names the task")
-    if isinstance(X, (list, tuple)) and task is None:
-        xs = [_numbers(one, f"X[{t}]") for t, one in enumerate(X)]
-        ys = [_numbers(one, f"y[{t}]").astype(float) for t, one in enumerate(y)]
-        names = [f"task {t + 1}" for t in range(len(xs))]
-        if len(xs) != len(ys):
-            raise ValueError(f"y: got {len(ys)} tasks, X has {len(xs)}; give one array of targets per task")
-    else:
-        inputs, targets = _numbers(X, "X"), _numbers(y, "y").astype(float)
-        if task is None:
-            if targets.ndim != 2 or inputs.ndim < 3 or inputs.shape[:2] != targets.shape:
-                raise ValueError(
-                    f"X: got {inputs.shape} with y {targets.shape} and no task; want X (task, sample, ...) "
-                    "and "
-                    "y (task, sample), or one row per sample and `task`"
-                )
-            xs, ys = list(inputs), list(targets)
-            names = [f"task {t + 1}" for t in range(len(xs))]
-        else:
-            labels = pd.Series(np.asarray(task).ravel())
-            if not len(labels) == len(inputs) == len(targets) or targets.ndim != 1:
-                raise ValueError(
-                    f"task: got {len(labels)} labels for X {inputs.shape} and y {targets.shape}; want one "
-                    "label and "
-                    "one target per row"
-                )
-            if labels.isna().any():
-                raise ValueError(
-                    f"task: row {int(labels.isna().argmax())} has no task; drop it or name its task"
-                )
-            codes, levels = pd.factorize(labels)
-            xs = [inputs[codes == t] for t in range(len(levels))]
-            ys = [targets[codes == t] for t in range(len(levels))]
-            names = [str(level) for level in levels]
-    if xs and xs[0].ndim == 2 and not features:
-        features = [f"x{j + 1}" for j in range(xs[0].shape[1])] if like is None else like.feature_names
-    return xs, ys, names, features
-
-
-def _column(table: pd.DataFrame, given: Any, name: str) -> tuple[Any, pd.DataFrame]:
-    if not isinstance(given, str):
-        return given, table
-    if given not in table:
-        raise ValueError(f"{name}: X has no column {given!r}; it has {list(table.columns)[:8]}")
-    return table[given].to_numpy(), table.drop(columns=given)
-
-
-def _numbers(values: Any, name: str) -> np.ndarray:
-    array = values.numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.dtype == object or not (
-        np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.bool_)
-    ):
-        try:
-            array = array.astype(float)
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"{name}: want numbers, got {array.dtype}; ragged tasks go in as a list"
-            ) from None
-    return array.astype(float) if array.dtype == bool else array
-
-
-def _check(xs: list[np.ndarray], ys: list[np.ndarray], names: list[str]) -> None:
-    if not xs:
-        raise ValueError("X: got no task, want at least one")
-    for name, x, y in zip(names, xs, ys, strict=True):
-        if x.ndim < 2 or x.shape[1:] != xs[0].shape[1:]:
-            raise ValueError(
-                f"X: {name} has inputs of shape {x.shape[1:]}, the first task {xs[0].shape[1:]}; want the "
-                "same "
-                "features in every task, one row per sample"
-            )
-        if y.ndim != 1 or len(y) != len(x):
-            raise ValueError(f"y: {name} has targets of shape {y.shape} for {len(x)} rows; want one per row")
-        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-            raise ValueError(
-                f"X: {name} has NaN or infinite inputs; impute or drop those rows (only y may miss)"
-            )
-        if np.isinf(y).any():
-            raise ValueError(f"y: {name} has an infinite target; drop it or set it to NaN")
-        if (~np.isnan(y)).sum() < _LEAST_ROWS:
-            raise ValueError(
-                f"y: {name} has {int((~np.isnan(y)).sum())} sample(s) with a target, want at least "
-                f"{_LEAST_ROWS}; drop "
-                "the task"
-            )
+    lengths = np.array([len(one) for one in ys])
+    full = None if mask.all() else mask
+    return Tasks(x, target, full, centre, scale, centres, scales, names, features, lengths)
 
 
 def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -308,7 +233,7 @@ def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tupl
     axis = 0 if vectors else None
     n = sum(len(x) for x in xs) if vectors else sum(x.size for x in xs)
     centre = sum(x.sum(axis, dtype=float) for x in xs) / n
-    square = sum(((x - centre) ** 2).sum(axis) for x in xs) / n
+    square = sum(((x - centre) ** 2).sum(axis, dtype=float) for x in xs) / n
     scale = np.sqrt(square)
     flat = np.atleast_1d(scale <= 1e-12 * np.maximum(1.0, np.abs(centre)))
     if flat.any():

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..priors import SpikeSlabLasso, em
+from ..priors import SpikeSlabLasso
 from ..tasks import TaskBatch
 from .inner import Moments, largest_penalty, moments, ridge_weights, sparse_weights
+from .inner.ssl import ssl_sweeps
 
-__all__ = ["INNER", "left_out_error", "mode_step", "outer_loss"]
+__all__ = ["INNER", "left_out_error", "mode_step", "outer_loss", "samples"]
 
 INNER = ("lasso", "ridge", "outer", "ssl")
 
@@ -57,6 +58,8 @@ def outer_loss(
     ValueError
         `inner` is something else.
     """
+    if inner == "lasso":  # to a duality gap that single precision does not reach
+        features, targets = features.double(), targets.double()
     data = moments(features, targets.unsqueeze(-1), mask)
     if inner == "lasso":
         weight = _lasso(data, penalty)
@@ -94,19 +97,19 @@ def left_out_error(model: Any, batch: TaskBatch, inner: str, penalty: float, rid
         In variances of the task's target; NaN for a task with fewer than two samples in either half.
     """
     f = model.latents(batch)
-    seen = torch.ones_like(batch.y, dtype=torch.bool) if batch.mask is None else batch.mask
+    seen = samples(batch)
     second = seen.cumsum(1) % 2 == 0
     first, second = seen & ~second, seen & second
     enough = (first.sum(1) > 1) & (second.sum(1) > 1)
     answer = torch.full_like(batch.y[:, 0], torch.nan)
     if not bool(enough.any()):
         return answer
-    y = batch.y[enough].unsqueeze(-1)
-    data = moments(f[enough], y, first[enough])
+    f, y = f[enough].double(), batch.y[enough].double().unsqueeze(-1)
+    data = moments(f, y, first[enough])
     weight = _lasso(data, penalty) if inner in ("lasso", "ssl") else ridge_weights(data, ridge)
-    error = (y - f[enough] @ weight)[..., 0] - data.intercept(weight)
+    error = (y - f @ weight)[..., 0] - data.intercept(weight)
     judged = second[enough]
-    answer[enough] = (error**2 * judged).sum(1) / judged.sum(1)
+    answer[enough] = ((error**2 * judged).sum(1) / judged.sum(1)).to(answer)
     return answer
 
 
@@ -134,22 +137,22 @@ def mode_step(model: Any, batch: TaskBatch, features: Tensor, sweeps: int = 2) -
     if not isinstance(prior, SpikeSlabLasso):
         raise TypeError(f"prior: inner='ssl' wants a SpikeSlabLasso, got a {type(prior).__name__}")
     data = moments(features, batch.y.unsqueeze(-1), batch.mask, intercept=False)
-    n = (
-        batch.y.new_full((len(batch),), batch.y.shape[1])
-        if batch.mask is None
-        else batch.mask.sum(1).to(batch.y)
+    n = samples(batch).sum(1).to(features)
+    weight = ssl_sweeps(
+        data,
+        model.weights[0, batch.index],
+        model.variance[batch.index] / n,
+        prior.eta[0, 0],
+        prior.lambda1,
+        prior.lambda0,
+        sweeps=sweeps,
     )
-    weight = model.weights[0, batch.index].clone()
-    own = data.gram.diagonal(dim1=1, dim2=2).clamp(min=1e-12)
-    step = (model.variance[batch.index] / n).unsqueeze(1) / own
-    for _ in range(sweeps):
-        for j in range(weight.shape[1]):
-            pull = data.moment[:, j, 0] - (data.gram[:, j] * weight).sum(1)
-            free = weight[:, j] + pull / own[:, j]
-            weight[:, j] = em.ssl_prox(free, step[:, j], prior.eta[0, 0, j], prior.lambda1, prior.lambda0)
-    if not bool(prior.allowed.all()):
-        weight = weight.masked_fill(~prior.allowed[batch.index], 0.0)
     error = data.targets - data.features @ weight.unsqueeze(-1)
     square = n * (data.share * error**2).sum((1, 2))
     model.weights[0, batch.index] = weight
     model.variance[batch.index] = model.noise_mode(square, n)
+
+
+def samples(batch: TaskBatch) -> Tensor:
+    """Where there is a sample with a target, bool (task, sample)."""
+    return torch.ones_like(batch.y, dtype=torch.bool) if batch.mask is None else batch.mask

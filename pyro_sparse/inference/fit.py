@@ -158,9 +158,10 @@ def fit(
     kind: type = TransitionSchedule if sequential else TaskSchedule if tasked else Schedule
     plan = _schedule(kind, schedule, settings)
     restarts = (2 if sequential or tasked else 8) if restarts is None else restarts
-    _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
     _refuse(model, sequential, "sequences", actions=actions, id=id, time=time, sparsity=sparsity)
     _refuse(model, tasked, "tasks", y=y, task=task, inner=inner)
+    _refuse(model, not tasked, "tables", mask=mask, exposure=exposure, caps=caps, feature_names=feature_names)
+    _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
             "fit: another fit is running in this process; Pyro is not thread-safe, "
@@ -180,7 +181,9 @@ def fit(
                 )  # fmt: skip
             if tasked:
                 if y is None:
-                    raise TypeError("y: a MultiTaskRegression wants targets; got none")
+                    raise TypeError(
+                        "y: a MultiTaskRegression wants targets, or the name of their column; got none"
+                    )
                 tasks = as_tasks(X, y, task, standardise=standardise)
                 return fit_tasks(
                     model, tasks, inner=inner or "ssl", restarts=restarts, seed=int(seed), schedule=plan,

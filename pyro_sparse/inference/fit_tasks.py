@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +20,10 @@ import torch
 from tqdm import tqdm
 
 from .._version import __version__
+from ..priors import SpikeSlabLasso
 from ..tasks import TaskBatch, Tasks
 from . import checkpoint as files
-from .bilevel import INNER
+from .bilevel import INNER, samples
 from .interrupt import Stopped, stopped_between_steps
 from .restarts import child_seeds
 from .task_axes import TaskAxes, independent_blocks, task_axes
@@ -67,124 +69,176 @@ def fit_tasks(
 
     Raises
     ------
-    ValueError
-        The tasks do not fit the model, or leave too little to learn from.
+    ValueError, TypeError
+        The tasks do not fit the model, or leave too little to learn from; the prior is not one that `inner`
+        knows.
     """
     schedule = schedule or TaskSchedule()
-    if inner not in INNER:
-        raise ValueError(f"inner: want one of {list(INNER)}, got {inner!r}")
-    if tasks.shape != model.shape:
-        raise ValueError(
-            f"X: one sample has shape {tasks.shape}, the model was made for n_features={model.n_features}; "
-            "make "
-            "the model for these tasks"
-        )
+    _check(model, tasks, inner)
     data = tasks.batch(device, dtype)
     train, heldout = _split(data, holdout, seed)
     if inner != "ridge" and schedule.axes and len(train) < model.n_latents:
         raise ValueError(
             f"n_latents: {len(train)} tasks to learn from cannot fix {model.n_latents} axes; want at least "
-            "as many "
-            "tasks as latents"
+            "as many tasks as latents"
         )
     seeds = child_seeds(seed, restarts)
+    plan = [(schedule, inner)]
+    if schedule.axes and inner != "ridge":
+        plan = [(schedule, "ridge"), (schedule.of_sparse(), inner)]
+    settings = {
+        "seed": seed,
+        "holdout": holdout,
+        "inner": inner,
+        "dtype": str(dtype).removeprefix("torch."),
+        **schedule.as_dict(),
+    }
     print_ = files.fingerprint(
         model,
         {
-            "seed": seed,
+            **settings,
             "restarts": restarts,
-            "holdout": holdout,
-            "inner": inner,
-            "dtype": str(dtype),
-            "data": files.digest(tasks.x, tasks.y, tasks.mask),
+            "data": files.digest(tasks.x, tasks.y, tasks.mask) if checkpoint is not None else "",
             "made": files.made(model),
             "version": __version__,
-            **schedule.as_dict(),
         },
     )
     finished, under_way = files.read_run(checkpoint, print_)
-    n_resumed = len(finished)
-    first = inner if not schedule.axes else "ridge"
+    saved = [*finished, *([] if under_way is None else [under_way])]
     parts: list[Any] = []
-    answers: list[TaskAxes | None] = []
+    found: list[float] = []
+    blocks: list[list[int]] = []
     history: list[dict[str, Any]] = []
     notes: list[str] = []
-    further = (schedule.sparse_steps or 0) if schedule.axes and inner != "ridge" else 0
-    bar = tqdm(total=restarts * (schedule.steps + further), disable=not progress, unit="step")
+    bar = tqdm(total=restarts * sum(s.steps for s, _ in plan), disable=not progress, unit="step")
     for number in range(restarts):
         part = copy.deepcopy(model)
         torch.manual_seed(seeds[number])
         part.setup(len(tasks))
         part.to(device=device, dtype=dtype)
-        run = TaskRun(part, train, heldout, schedule, first, first_restart=number)
-        resumed = finished[number] if number < n_resumed else under_way if number == n_resumed else None
-        if resumed is not None:
-            run.load(resumed)
-        bar.update(run.step)
+        one = _Restart(part, number, plan, train, heldout, saved[number] if number < len(saved) else None)
+        bar.update(one.stage * schedule.steps)
 
-        def report(run: Any) -> None:
+        def report(run: Any, one: _Restart = one) -> None:
             _show(bar, run)
-            if checkpoint is not None and run.step % checkpoint_every == 0 and not run.done:
-                files.write_run(checkpoint, print_, finished, run.state())
+            if checkpoint is not None and run.step % checkpoint_every == 0:
+                files.write_run(checkpoint, print_, finished, one.state)
 
         try:
-            with stopped_between_steps(report) as between:
-                run.finish(between)
+            one.finish(data, report)
         except KeyboardInterrupt as reason:
             if checkpoint is not None and isinstance(reason, Stopped):
-                files.write_run(checkpoint, print_, finished, run.state())
-            if run.step < _LEAST_STEPS and not parts:
+                files.write_run(checkpoint, print_, finished, one.state)
+            if one.early and not parts:
                 raise
-            notes.append(f"interrupted at step {run.step} of {schedule.steps} of restart {number}")
-            if run.step < _LEAST_STEPS:
+            notes.append(
+                f"interrupted at step {one.run.step} of {one.run.schedule.steps} of restart {number}"
+            )
+            if one.early:
                 break
+            one.find_axes()
         else:
-            if checkpoint is not None and number >= n_resumed:
-                finished.append(copy.deepcopy(run.state()))
+            if checkpoint is not None and number >= len(finished):
+                finished.append(copy.deepcopy(one.state))
                 files.write_run(checkpoint, print_, finished, None)
-        history += run.history
-        answer = None
-        if first == "ridge" and inner != "ridge":
-            answer = fold(part, train, schedule.ridge, seed=number)
-        try:
-            if further and not notes:
-                settle(part, data, inner, schedule.ridge)
-                sparse = TaskRun(part, train, heldout, schedule.of_sparse(), inner, first_restart=number)
-                sparse.finish(lambda run: _show(bar, run))
-                history += [{**row, "stage": "sparse"} for row in sparse.history]
-        except KeyboardInterrupt:
-            notes.append(f"interrupted after the dense fit of restart {number}")
         settle(part, data, inner, schedule.ridge)
-        parts.append(part.eval())
-        answers.append(answer)
+        parts.append(part)
+        found.append(one.found)
+        blocks.append(one.block)
+        history += one.rows
         if notes:
             break
     bar.close()
-    judged = train if heldout is None else heldout
+    names = {"elbo": "objective", "heldout_elbo": "heldout"}
+    table = pd.DataFrame(history, columns=["step", "restart", *names, "edges", "stage"]).rename(columns=names)
     return MultiTaskFit.build(
         parts,
         tasks,
-        judged=judged,
-        answers=answers,
+        judged=train if heldout is None else heldout,
+        found=np.array(found),
+        blocks=np.array(blocks),
         inner=inner,
-        history=pd.DataFrame(
-            history, columns=["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
-        ).rename(columns={"elbo": "objective", "heldout_elbo": "heldout"}),
+        history=table,
         settings={
             "model": type(model).__name__,
             "n_latents": model.n_latents,
-            "inner": inner,
             "restarts": len(parts),
-            "seed": seed,
-            "holdout": holdout,
             "heldout": heldout is not None,
             "tasks": len(tasks),
             "device": device,
-            "dtype": str(dtype).removeprefix("torch."),
-            **schedule.as_dict(),
+            **settings,
         },
         notes=notes,
     )
+
+
+class _Restart:
+    """One restart under way: the stage it is in, and what the stages before it left.
+
+    `find_axes` stands between the dense stage and the sparse one; a plan of one stage has none.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        number: int,
+        plan: list[tuple[TaskSchedule, str]],
+        train: TaskBatch,
+        heldout: TaskBatch | None,
+        saved: dict[str, Any] | None = None,
+    ):
+        self.model, self.number, self.plan, self.train, self.heldout = model, number, plan, train, heldout
+        self.saved = saved
+        start = saved or {"stage": 0, "found": np.nan, "block": list(range(model.n_latents)), "before": []}
+        self.stage, self.found, self.before = start["stage"], start["found"], start["before"]
+        self.block: list[int] = start["block"]
+        self.run = self._run()
+
+    def _run(self) -> TaskRun:
+        schedule, inner = self.plan[self.stage]
+        return TaskRun(self.model, self.train, self.heldout, schedule, inner, self.number)
+
+    def finish(self, data: TaskBatch, report: Callable[[Any], None]) -> None:
+        """Go through the stages that are left."""
+        if self.saved is not None:
+            self.run.load(self.saved["run"])
+        while True:
+            with stopped_between_steps(report) as between:
+                self.run.finish(between)
+            if self.stage + 1 == len(self.plan):
+                return
+            self.find_axes()
+            settle(self.model, data, self.plan[-1][1], self.run.schedule.ridge)
+            self.before, self.stage = self.rows, self.stage + 1
+            self.run = self._run()
+
+    def find_axes(self) -> None:
+        """Turn the latents to the sparse axes, if the plan has them and they are not found yet."""
+        if len(self.plan) > 1 and np.isnan(self.found):
+            answer = fold(self.model, self.train, self.run.schedule.ridge, seed=self.number)
+            self.found, self.block = answer.agreement / answer.n_starts, answer.block.tolist()
+
+    @property
+    def early(self) -> bool:
+        """Whether there is no representation yet that is worth looking at."""
+        return self.stage == 0 and self.run.step < _LEAST_STEPS
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Its history."""
+        name = {"stage": "sparse"} if self.stage else {}
+        return [*self.before, *({**row, **name} for row in self.run.history)]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What a resumed restart needs."""
+        return {
+            "stage": self.stage,
+            "found": self.found,
+            "block": self.block,
+            "before": self.before,
+            "run": self.run.state(),
+        }
 
 
 @torch.no_grad()
@@ -204,21 +258,37 @@ def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0) -> TaskAxes:
     -------
     TaskAxes
     """
+    model.eval()
     rows, white = ridge_rows(model, data, ridge)
     found = task_axes(rows.cpu().numpy(), seed=seed)
-    model.turn.copy_(torch.as_tensor(found.map).to(model.turn) @ white.to(model.turn) @ model.turn)
-    seen = torch.ones_like(data.y, dtype=torch.bool) if data.mask is None else data.mask
-    centred = in_chunks(model.latents, data)[seen]
+    turn = torch.as_tensor(found.map, dtype=white.dtype, device=white.device) @ white
+    model.turn.copy_(turn.to(model.turn) @ model.turn)
+    centred = in_chunks(model.latents, data)[samples(data)]
     within = independent_blocks(centred.double().cpu().numpy(), found.block, seed)
     model.turn.copy_(torch.as_tensor(within).to(model.turn) @ model.turn)
     # unit variance, so that a step of the optimiser means the same for every latent
-    model.turn.div_(raw_latents(model, data)[seen].std(0).unsqueeze(1))
+    model.turn.div_(raw_latents(model, data)[samples(data)].std(0).unsqueeze(1))
     return found
+
+
+def _check(model: Any, tasks: Tasks, inner: str) -> None:
+    if inner not in INNER:
+        raise ValueError(f"inner: want one of {', '.join(INNER)}, got {inner!r}")
+    if inner != "ridge" and not isinstance(model.prior, SpikeSlabLasso):
+        raise TypeError(
+            f"prior: a {type(model.prior).__name__} has no exact mode here; want a SpikeSlabLasso, or "
+            "inner='ridge'"
+        )
+    if tasks.shape != model.shape:
+        raise ValueError(
+            f"X: one sample has shape {tasks.shape}, the model was made for n_features={model.n_features}; "
+            "make the model for these tasks"
+        )
 
 
 def _split(data: TaskBatch, holdout: float, seed: int) -> tuple[TaskBatch, TaskBatch | None]:
     n = len(data)
-    aside = int(round(holdout * n))
+    aside = int(holdout * n + 1e-9)  # of nine tasks none is spared for a tenth
     order = np.random.default_rng(seed).permutation(n)
     if not aside:
         return data, None
@@ -234,5 +304,5 @@ def _split(data: TaskBatch, holdout: float, seed: int) -> tuple[TaskBatch, TaskB
 def _show(bar: tqdm, run: Any) -> None:
     bar.update(1)
     if run.history and run.step % run.schedule.evaluate_every == 0:
-        row = run.history[-1]
-        bar.set_postfix_str(f"left-out error {-row['heldout_elbo']:.3f}", refresh=False)
+        heldout = run.history[-1]["heldout_elbo"]
+        bar.set_postfix_str("" if np.isnan(heldout) else f"left-out error {-heldout:.3f}", refresh=False)

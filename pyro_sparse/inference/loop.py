@@ -128,8 +128,9 @@ class Run:
         if self.heldout is not None:
             with undisturbed(seed=0, threads=None):
                 heldout = self._judged()
-            if np.nanmax(heldout) > self.best_heldout + 1e-3:
-                self.best_heldout, self.stale = float(np.nanmax(heldout)), 0
+            best = float(np.where(np.isnan(heldout), -np.inf, heldout).max())
+            if best > self.best_heldout + 1e-3:
+                self.best_heldout, self.stale = best, 0
             elif self.step > self.schedule.settled:
                 self.stale += 1
         assert self.smooth is not None

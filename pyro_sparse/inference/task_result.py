@@ -16,19 +16,19 @@ import pandas as pd
 import torch
 from scipy.optimize import linear_sum_assignment
 
+from .._task_arrays import task_labels
 from .._torch import undisturbed
 from .._version import __version__
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
-from .bilevel import left_out_error, mode_step
-from .inner import moments, ridge_weights
-from .task_axes import TaskAxes
-from .task_run import in_chunks, raw_latents
+from .bilevel import left_out_error, samples
+from .task_run import in_chunks, raw_latents, solve_tasks
 
 __all__ = ["MultiTaskFit"]
 
 SAME_LATENTS = 0.95
 _ARRAYS = ("error", "found")
+_ROWS = 2000  # encoded at once
 
 
 @dataclass
@@ -54,7 +54,8 @@ class MultiTaskFit:
     history : DataFrame
         step, restart, objective, heldout, edges, stage.
     alignment : dict
-        "permutation" (restart, latent), "sign" (restart, latent).
+        "permutation", "sign" and "block", each (restart, latent): latents of one block are told apart by
+        independence, or not at all (`task_axes.py`).
     settings : dict
         JSON-able record of how the fit was made.
     warnings : list of str
@@ -109,6 +110,12 @@ class MultiTaskFit:
         return self._framed(own)
 
     @property
+    def intercept(self) -> np.ndarray:
+        """Expected target where all latents are 0, (restart, task), in units of the target."""
+        own = np.stack([m.intercept.double().cpu().numpy() for m in self.models])
+        return self.tasks.target_centre + own * self.tasks.target_scale
+
+    @property
     def noise(self) -> np.ndarray:
         """Standard deviation of each task's noise, (restart, task), in units of the target."""
         variance = np.stack([m.variance.double().cpu().numpy() for m in self.models])
@@ -138,7 +145,8 @@ class MultiTaskFit:
         tasks: Tasks,
         *,
         judged: TaskBatch,
-        answers: list[TaskAxes | None],
+        found: np.ndarray,
+        blocks: np.ndarray,
         inner: str,
         history: pd.DataFrame,
         settings: dict[str, Any],
@@ -146,22 +154,19 @@ class MultiTaskFit:
     ) -> MultiTaskFit:
         """Choose a restart and bring the others into its frame."""
         few = judged.rows(torch.arange(min(len(judged), 200), device=judged.y.device))
-        seen = torch.ones_like(few.y, dtype=torch.bool) if few.mask is None else few.mask
+        seen = samples(few)
         frames, errors = [], []
         for model in models:
             f = (raw_latents(model, few) - model.centre) / model.spread
             frames.append(f[seen].double().cpu().numpy())
-            one = in_chunks(
-                lambda part, model=model: left_out_error(
-                    model, part, inner, settings["penalty"], settings["ridge"]
-                ),
-                judged,
-            )
-            errors.append(float(one.nanmean()))
+
+            def error_of(part: TaskBatch, model: Any = model) -> torch.Tensor:
+                return left_out_error(model, part, inner, settings["penalty"], settings["ridge"])
+
+            errors.append(float(in_chunks(error_of, judged).nanmean()))
         error = np.array(errors)
         best = int(np.where(np.isfinite(error), error, np.inf).argmin())
         permutation, sign, similarity = _align(np.stack(frames), best)
-        found = np.array([np.nan if a is None else a.agreement / a.n_starts for a in answers])
         agreement = pd.DataFrame(
             {
                 "similarity": similarity.mean(1),
@@ -179,18 +184,24 @@ class MultiTaskFit:
             found=found,
             agreement=agreement,
             history=history,
-            alignment={"permutation": permutation, "sign": sign},
+            alignment={
+                "permutation": permutation,
+                "sign": sign,
+                "block": np.take_along_axis(blocks, permutation, 1),
+            },
             settings={**settings, "version": __version__},
-            warnings=[*notes, *_warnings(agreement, best, inner)],
+            warnings=[*notes, *_warnings(agreement, best, inner), *_mixed(blocks[best][permutation[best]])],
         )
 
+    @torch.no_grad()
     def transform(self, X: Any = None) -> np.ndarray:
         """Latents of inputs, best restart, in standard deviations over the training samples.
 
         Parameters
         ----------
-        X : array_like (row, ...), optional
-            Inputs as in `fit`. Default: those of the fit, (task, sample, latent), NaN at padding.
+        X : array_like (row, ...) or DataFrame, optional
+            Inputs as in `fit`; a DataFrame may have other columns too. Default: those of the fit, (task,
+            sample, latent), NaN at padding.
 
         Returns
         -------
@@ -198,101 +209,100 @@ class MultiTaskFit:
 
         Raises
         ------
-        ValueError
-            Another shape than the model's, NaN or infinity.
+        ValueError, TypeError
+            Another shape than the model's, a column that is not there, NaN or infinity.
         """
         if X is None:
-            data = self._tensors(self.tasks)
-            z = (raw_latents(self.model, data) - self.model.centre) / self.model.spread
-            answer = self._framed_best(z)
-            if self.tasks.mask is not None:
-                answer[~self.tasks.mask] = np.nan
-            return answer
-        x = X.to_numpy(dtype=float) if isinstance(X, pd.DataFrame) else np.asarray(X)
-        if x.shape[1:] != self.model.shape:
-            raise ValueError(
-                f"X: got {x.shape}, want one row per sample and inputs of shape {self.model.shape}"
-            )
-        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-            raise ValueError("X: NaN or infinite inputs; impute or drop those rows")
-        own = replace(self.tasks, x=x[None], y=np.zeros((1, len(x))), mask=None)
-        data = self._tensors(own)
-        with torch.no_grad():
-            parts = [self.model.standardised(data.rows(torch.zeros(1, dtype=torch.long)).inputs[:, at : at +
-            2000])
-                     for at in range(0, len(x), 2000)]  # fmt: skip
-        return self._framed_best(torch.cat(parts, 1))[0]
-
-    def _tensors(self, tasks: Tasks) -> TaskBatch:
+            self._has_rows()
+            like = self.model.turn
+            raw = raw_latents(self.model, self.tasks.batch(like.device, like.dtype))
+            z = self._framed_best((raw - self.model.centre) / self.model.spread)
+            z[np.arange(z.shape[1]) >= self.tasks.lengths[:, None]] = np.nan
+            return z
+        x = self.tasks.inputs(X)
         like = self.model.turn
-        return tasks.batch(like.device, like.dtype)
+        parts = [self.tasks.standardised(x[i : i + _ROWS], like.device, like.dtype)
+                 for i in range(0, len(x), _ROWS)]  # fmt: skip
+        return self._framed_best(torch.cat([self.model.standardised(part) for part in parts]))
+
+    def _has_rows(self) -> None:
+        if not self.tasks.x.shape[1]:
+            raise ValueError("X: a loaded fit has no rows of its own; give some")
 
     def _framed_best(self, z: torch.Tensor) -> np.ndarray:
         turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
         return z.double().cpu().numpy()[..., turn] * sign
 
     def adapt(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
-        """Weights of new tasks on the learned representation, which stays as it is.
+        """Weights of new tasks on the learned representation, which stays as it is, as does the prior.
 
         Parameters
         ----------
         X, y, task
-            As in `fit`.
+            As in `fit`; one task is enough.
 
         Returns
         -------
         MultiTaskFit
-            The same fit with these tasks in place of those it was trained on.
+            The same fit with these tasks in place of those it was trained on; what it says of restarts is
+            still about those.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
         """
         tasks = as_tasks(X, y, task, like=self.tasks)
-        data = self._tensors(tasks)
         models = []
-        for own in self.models:
-            state = {k: v for k, v in own.state_dict().items() if k not in ("weights", "variance")}
-            new = type(own)(**own._arguments)
-            with undisturbed():
-                new.setup(len(tasks))
-            new.to(own.turn)
-            new.load_state_dict({**new.state_dict(), **{k: v for k, v in state.items() if _fits(new, k, v)}})
-            _weights_of(new, data, self.settings["inner"], self.settings["ridge"])
-            models.append(new.eval())
-        return replace(self, models=models, tasks=tasks)
+        with undisturbed():
+            for own in self.models:
+                new = own.for_tasks(len(tasks))
+                data = tasks.batch(own.turn.device, own.turn.dtype)
+                solve_tasks(new, data, self.settings["inner"], self.settings["ridge"], learn=False)
+                models.append(new)
+        return replace(self, models=models, tasks=tasks, settings={**self.settings, "tasks": len(tasks)})
 
     def predict(self, X: Any = None, task: Any = None) -> np.ndarray:
         """Expected targets, best restart, in the caller's units.
 
         Parameters
         ----------
-        X : array_like (row, ...), optional
+        X : array_like (row, ...) or DataFrame, optional
             Inputs; default those of the fit.
-        task : array_like (row,) of task names
+        task : array_like (row,) of task names, or name of a column of X
             Which of the fit's tasks each row belongs to; wanted with `X`.
 
         Returns
         -------
         ndarray (row,) or (task, sample)
+            NaN at padding.
 
         Raises
         ------
         ValueError
             A task the fit does not know: `adapt` fits new ones.
         """
-        weights, centre = self.weights[self.best], self.tasks.target_centre
-        own = self.transform()
-        middle = np.nanmean(own, axis=1)  # the intercept is what centring a task leaves
+        weights, intercept = self.weights[self.best], self.intercept[self.best]
         if X is None:
-            return centre[:, None] + ((own - middle[:, None]) * weights[:, None]).sum(-1)
+            return intercept[:, None] + (self.transform() * weights[:, None]).sum(-1)
+        if isinstance(X, pd.DataFrame) and isinstance(task, str):
+            if task not in X:
+                raise ValueError(f"task: X has no column {task!r}; it has {list(X.columns)[:8]}")
+            task = X[task]
+        if task is None:
+            raise ValueError("task: got none; want the name of a task for every row of X")
+        z, labels = self.transform(X), task_labels(task)
         names = {name: t for t, name in enumerate(self.task_names)}
-        labels = [str(v) for v in np.asarray(task).ravel()] if task is not None else []
-        z = self.transform(X)
-        unknown = [v for v in labels if v not in names]
-        if unknown or len(labels) != len(z):
-            what = (
-                f"does not know {unknown[0]!r}" if unknown else f"got {len(labels)} names for {len(z)} rows"
+        if len(labels) != len(z):
+            raise ValueError(f"task: got {len(labels)} names for {len(z)} rows; want one per row")
+        unknown = next((v for v in labels if v not in names), None)
+        if unknown is not None:
+            raise ValueError(
+                f"task: the fit does not know {unknown!r}; want one of {self.task_names[:8]} (adapt() fits "
+                "new ones)"
             )
-            raise ValueError(f"task: {what}; want one of the fit's tasks per row (adapt() fits new ones)")
         t = np.array([names[v] for v in labels])
-        return centre[t] + ((z - middle[t]) * weights[t]).sum(-1)
+        return intercept[t] + (z * weights[t]).sum(-1)
 
     def edge_posterior(
         self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
@@ -395,6 +405,7 @@ def restore(
         **{k: arrays[f"tasks.{k}"] for k in ("centre", "scale", "target_centre", "target_scale")},
         task_names=names,
         feature_names=meta["feature_names"],
+        lengths=np.zeros(n, dtype=int),
     )
     return MultiTaskFit(
         models=models,
@@ -403,25 +414,10 @@ def restore(
         **{k: arrays[k] for k in _ARRAYS},
         agreement=pd.DataFrame(meta["agreement"]).rename_axis("restart"),
         history=pd.DataFrame(meta["history"]),
-        alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign")},
+        alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "block")},
         settings=meta["settings"],
         warnings=meta["warnings"],
     )
-
-
-def _fits(model: Any, name: str, value: torch.Tensor) -> bool:
-    """Whether a saved tensor is not of the old tasks (a prior keeps a mask of them)."""
-    return name in model.state_dict() and model.state_dict()[name].shape == value.shape
-
-
-@torch.no_grad()
-def _weights_of(model: Any, data: TaskBatch, inner: str, ridge: float) -> None:
-    """Weights and noise of tasks at the mode, units and eta as they are."""
-    f = (raw_latents(model, data) - model.centre) / model.spread
-    whole = moments(f, data.y.unsqueeze(-1), data.mask)
-    model.weights[0] = ridge_weights(whole, ridge)[..., 0]
-    for _ in range(0 if inner == "ridge" else 60):
-        mode_step(model, data.whole(), whole.features)
 
 
 def _align(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -429,7 +425,9 @@ def _align(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.nd
     r, _, d = frames.shape
     permutation, sign, similarity = np.zeros((r, d), int), np.ones((r, d)), np.zeros((r, d))
     for i in range(r):
-        between = np.nan_to_num(np.corrcoef(frames[best], frames[i], rowvar=False)[:d, d:].reshape(d, d))
+        with np.errstate(invalid="ignore", divide="ignore"):  # a latent may be constant
+            between = np.corrcoef(frames[best], frames[i], rowvar=False)[:d, d:].reshape(d, d)
+        between = np.nan_to_num(between)
         permutation[i] = linear_sum_assignment(-np.abs(between))[1]
         taken = between[np.arange(d), permutation[i]]
         sign[i] = np.where(taken < 0, -1.0, 1.0)
@@ -445,6 +443,17 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
             f"no other restart agrees: in the nearest, some latent has a correlation of only {nearest:.2f}"
         ]
     return []
+
+
+def _mixed(block: np.ndarray) -> list[str]:
+    """What to say of latents that the tasks do not tell apart."""
+    sets = [np.flatnonzero(block == which) for which in np.unique(block)]
+    return [
+        f"latents {', '.join(str(k + 1) for k in own)}: the tasks do not tell them apart; their axes rest on "
+        "independence, or on nothing"
+        for own in sets
+        if len(own) > 1
+    ]
 
 
 def _warnings(agreement: pd.DataFrame, best: int, inner: str) -> list[str]:

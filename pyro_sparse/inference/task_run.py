@@ -1,8 +1,7 @@
 """The run of a multi-task model: AdamW on the encoder, the tasks' regressions solved anew in every step.
 
 `TaskRun` maximises minus the bilevel loss (`bilevel.py`), or with inner="ssl" the ELBO of the Pyro program,
-whose
-weights follow the latents by exact coordinate descent and whose eta follows the weights by its M-step.
+whose weights follow the latents by exact coordinate descent and whose eta follows the weights by its M-step.
 `settle` ends a fit: units of the latents, then weights, noise and eta of all tasks at their mode.
 """
 
@@ -15,14 +14,14 @@ import torch
 from torch import Tensor
 
 from ..tasks import TaskBatch
-from .bilevel import INNER, left_out_error, mode_step, outer_loss
+from .bilevel import left_out_error, mode_step, outer_loss, samples
 from .inner import moments, ridge_weights
 from .loop import Run
 from .task_schedule import TaskSchedule
 
-__all__ = ["TaskRun", "in_chunks", "raw_latents", "ridge_rows", "settle"]
+__all__ = ["TaskRun", "in_chunks", "latent_units", "raw_latents", "ridge_rows", "settle", "solve_tasks"]
 
-_CHUNK = 64
+_SAMPLES = 2048  # encoded at once outside of the steps
 
 
 class TaskRun(Run):
@@ -49,9 +48,8 @@ class TaskRun(Run):
         inner: str,
         first_restart: int = 0,
     ):
-        if inner not in INNER:
-            raise ValueError(f"inner: want one of {INNER}, got {inner!r}")
         self.inner = inner
+        model.train()
         super().__init__(model, train, heldout, schedule, first_restart)
 
     def _optimiser(self) -> torch.optim.Optimizer:
@@ -93,20 +91,20 @@ class TaskRun(Run):
             self.model.prior.update(self.model.weights)
 
     def _judged(self) -> np.ndarray:
-        assert self.heldout is not None
+        self.model.encoder.eval()
+        settings = self.schedule
         error = in_chunks(
-            lambda part: left_out_error(
-                self.model, part, self.inner, self.schedule.penalty, self.schedule.ridge
-            ),
+            lambda part: left_out_error(self.model, part, self.inner, settings.penalty, settings.ridge),
             self.heldout,
         )
+        self.model.encoder.train()
         return -np.array([float(error.nanmean())])
 
     def _n_edges(self) -> list[int]:
         return [int((self.model.weights != 0).sum())]
 
 
-def in_chunks(function: Any, batch: TaskBatch, size: int = _CHUNK) -> Tensor:
+def in_chunks(function: Any, batch: TaskBatch) -> Tensor:
     """`function` of a few tasks at a time, joined: images of all tasks need not fit in memory at once.
 
     Parameters
@@ -114,9 +112,9 @@ def in_chunks(function: Any, batch: TaskBatch, size: int = _CHUNK) -> Tensor:
     function : callable
         Of a TaskBatch, to a tensor with a row per task.
     batch : TaskBatch
-    size : int
     """
     places = torch.arange(len(batch), device=batch.y.device)
+    size = max(1, _SAMPLES // batch.y.shape[1])
     return torch.cat([function(batch.rows(part)) for part in places.split(size)])
 
 
@@ -151,41 +149,78 @@ def ridge_rows(model: Any, data: TaskBatch, ridge: float) -> tuple[Tensor, Tenso
 
 
 @torch.no_grad()
-def settle(model: Any, data: TaskBatch, inner: str, ridge: float, levels: int = 10, rounds: int = 60) -> None:
-    """Give latents their units and bring weights, noise and eta of all tasks to their mode.
+def latent_units(model: Any, data: TaskBatch) -> None:
+    """Set the model's `centre` and `spread` from these samples.
 
     Parameters
     ----------
     model : MultiTaskRegression
-        Trained; its buffers are changed.
     data : TaskBatch
-        All tasks.
+    """
+    raw = raw_latents(model, data)[samples(data)]
+    model.centre.copy_(raw.mean(0))
+    model.spread.copy_(raw.std(0, correction=0).clamp(min=1e-8))
+
+
+@torch.no_grad()
+def solve_tasks(
+    model: Any,
+    data: TaskBatch,
+    inner: str,
+    ridge: float,
+    learn: bool = True,
+    levels: int = 10,
+    rounds: int = 60,
+) -> None:
+    """Bring weights, intercepts and noise of all tasks to their mode, given units and encoder.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Its buffers are changed.
+    data : TaskBatch
+        All its tasks.
     inner : str
         "ridge" keeps ridge weights; all else ends at the spike-and-slab lasso's mode.
     ridge : float
+    learn : bool
+        Whether eta follows the weights.
     levels, rounds : int
         Steps of the prior's ladder, and most EM rounds on each.
     """
-    raw = raw_latents(model, data)
-    seen = torch.ones_like(data.y, dtype=torch.bool) if data.mask is None else data.mask
-    model.centre.copy_(raw[seen].mean(0))
-    model.spread.copy_(raw[seen].std(0, correction=0).clamp(min=1e-8))
-    f = (raw - model.centre) / model.spread
-    whole = moments(f, data.y.unsqueeze(-1), data.mask)
-    f = whole.features
-    model.weights[0] = ridge_weights(whole, ridge)[..., 0]
-    everything = data.whole()
-    error = whole.targets - f @ model.weights[0].unsqueeze(-1)
-    n = seen.sum(1).to(f)
-    model.variance.copy_(model.noise_mode(n * (whole.share * error**2).sum((1, 2)), n))
-    if inner == "ridge":
-        return
-    prior = model.prior
-    for level in range(levels):
-        prior.anneal((level + 1) / levels)
+    model.eval()
+    data = data.whole()
+    f = (raw_latents(model, data) - model.centre) / model.spread
+    scatter = moments(f, data.y.unsqueeze(-1), data.mask)
+    weight = ridge_weights(scatter, ridge)
+    n = samples(data).sum(1).to(f)
+    square = n * (scatter.share * (scatter.targets - scatter.features @ weight) ** 2).sum((1, 2))
+    model.weights[0] = weight[..., 0]
+    model.variance.copy_(model.noise_mode(square, n))
+    for level in range(0 if inner == "ridge" else levels):
+        model.prior.anneal((level + 1) / levels)
         for _ in range(rounds):
             before = model.weights.clone()
-            mode_step(model, everything, f)
-            prior.update(model.weights)
+            mode_step(model, data, scatter.features)
+            if learn:
+                model.prior.update(model.weights)
             if float((model.weights - before).abs().max()) < 1e-5:
                 break
+    model.intercept.copy_(scatter.intercept(model.weights[0].unsqueeze(-1))[:, 0])
+
+
+def settle(model: Any, data: TaskBatch, inner: str, ridge: float) -> None:
+    """Give latents their units, and all tasks their weights; the model is in its evaluation mode then.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Trained.
+    data : TaskBatch
+        All tasks.
+    inner, ridge
+        As for `solve_tasks`.
+    """
+    model.eval()
+    latent_units(model, data)
+    solve_tasks(model, data, inner, ridge)

@@ -63,15 +63,17 @@ class TaskSchedule:
             value = getattr(self, name)
             if int(value) != value or value < 1:
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
-        if self.sparse_steps is None:
-            object.__setattr__(self, "sparse_steps", self.steps // 3)
         for name in ("steps", "sparse_steps", "warm_up"):
             value = getattr(self, name)
-            if int(value) != value or value < 0:
+            if not (name == "sparse_steps" and value is None) and (int(value) != value or value < 0):
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number, 0 or more")
         for name in ("learning_rate", "sparse_rate", "ridge"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive number")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay: got {self.weight_decay!r}, wanted a number, 0 or more")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience: got {self.patience!r}, wanted at least 1, or None")
         if not 0 < self.penalty < 1:
             raise ValueError(
                 f"penalty: got {self.penalty!r}, wanted a share of the largest penalty in (0, 1)"
@@ -104,8 +106,8 @@ class TaskSchedule:
 
     def of_sparse(self) -> TaskSchedule:
         """The same record for the second part, whose `steps` are `sparse_steps`."""
-        assert self.sparse_steps is not None
-        return replace(self, steps=self.sparse_steps, learning_rate=self.sparse_rate, patience=None)
+        steps = self.steps // 3 if self.sparse_steps is None else self.sparse_steps
+        return replace(self, steps=steps, learning_rate=self.sparse_rate, patience=None)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able copy."""

@@ -5,11 +5,17 @@ r"""Many sparse regressions on one representation, as a Pyro program.
 
 The representation f is centred and scaled (batch normalisation without scale or offset), so that a weight
 says how many standard deviations of the target one of the latent is worth; the intercept is what centring
-leaves. Which task uses which latent identifies the latents where the tasks differ enough (Lachapelle, Deleu
-et al. 2023, theorem 3.1).
+leaves. As in any batch normalisation a model in training scales by the samples at hand, and after a fit
+(`eval`) by the spread over the training samples, which is the unit of the fitted weights. Which task uses
+which latent identifies the latents where the tasks differ enough (Lachapelle, Deleu et al. 2023, theorem
+3.1).
 """
 
 from __future__ import annotations
+
+import copy
+import math
+from numbers import Integral
 
 import pyro
 import pyro.distributions as dist
@@ -17,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from .._recorded import Recorded
+from .._torch import undisturbed
 from ..priors import Prior, SpikeSlabLasso
 from ..task_nets import task_encoder
 from ..tasks import TaskBatch
@@ -37,15 +44,15 @@ class MultiTaskRegression(Recorded, nn.Module):
         Of one sample's inputs: a number, or (channel, row, column).
     n_latents : int
     encoder : {"linear", "mlp", "conv"} or Module
-        Made anew by `setup`; a module of your own is copied.
+        Made anew by `setup`; a module of your own is copied, so that all restarts begin at its parameters.
     hidden : int
         Width of its hidden layers.
     prior : Prior, optional
         Of the weights, tasks in the rows and latents in the columns. Default: a spike-and-slab lasso with
         lambda1 = 1, lambda0 = 30 and a uniform prior of each latent's share of tasks.
     normalise : {"task", "global"}
-        Whether the latents have unit variance in every task, or over all tasks together. Every task is
-        centred either way.
+        Whether, in training, the latents have unit variance in every task or over the tasks of a batch. Every
+        task is centred either way.
 
     Attributes
     ----------
@@ -53,11 +60,15 @@ class MultiTaskRegression(Recorded, nn.Module):
         In standard deviations of the target per standard deviation of the latent.
     variance : Tensor (task,)
         Of the noise, in variances of the target.
+    intercept : Tensor (task,)
+        Of a fitted model, where latents are in standard deviations from their mean over all samples.
+    centre, spread : Tensor (latent,)
+        Mean and standard deviation of the raw latents over the training samples.
 
     Raises
     ------
     ValueError
-        A size below one, or an unknown choice.
+        A size below one, an unknown choice, or a linear encoder of fewer inputs than latents.
 
     References
     ----------
@@ -72,6 +83,7 @@ class MultiTaskRegression(Recorded, nn.Module):
     turn: Tensor
     weights: Tensor
     variance: Tensor
+    intercept: Tensor
     centre: Tensor
     spread: Tensor
 
@@ -85,17 +97,27 @@ class MultiTaskRegression(Recorded, nn.Module):
         normalise: str = "task",
     ):
         super().__init__()
-        shape = (n_features,) if isinstance(n_features, int) else tuple(int(n) for n in n_features)
-        if not shape or min(shape) < 1 or n_latents < 1 or hidden < 1:
+        sizes = n_features if isinstance(n_features, (tuple, list)) else (n_features,)
+        given = (*sizes, n_latents, hidden)
+        if not sizes or not all(isinstance(n, Integral) and n >= 1 for n in given):
             raise ValueError(
-                f"n_features: got {n_features!r}, n_latents {n_latents!r}, hidden {hidden!r}; want all >= 1"
+                f"n_features: got {n_features!r}, n_latents {n_latents!r}, hidden {hidden!r}; want whole "
+                "numbers, all >= 1"
+            )
+        shape = tuple(int(n) for n in sizes)
+        if encoder == "linear" and n_latents > math.prod(shape):
+            raise ValueError(
+                f"n_latents: got {n_latents}, and a linear encoder of {math.prod(shape)} inputs has no more "
+                "than that; lower it, or encoder='mlp'"
             )
         if normalise not in ("task", "global"):
             raise ValueError(f"normalise: want 'task' or 'global', got {normalise!r}")
-        self.n_features, self.n_latents, self.hidden = n_features, int(n_latents), int(hidden)
+        self.n_features = shape if isinstance(n_features, (tuple, list)) else shape[0]
+        self.n_latents, self.hidden = int(n_latents), int(hidden)
         self.shape, self.kind, self.normalise = shape, encoder, normalise
         self.prior = SpikeSlabLasso(lambda0=30.0, a=1.0, b=1.0) if prior is None else prior
-        task_encoder(encoder, shape, n_latents, hidden)  # a complaint about it should not wait
+        with undisturbed():
+            task_encoder(encoder, shape, n_latents, hidden)  # a complaint about it should not wait
 
     def setup(self, n_tasks: int) -> None:
         """Allocate fresh parameters (draws from torch's current random state).
@@ -105,14 +127,34 @@ class MultiTaskRegression(Recorded, nn.Module):
         n_tasks : int
             Rows of the weights.
         """
-        self.n_tasks = int(n_tasks)
         self.encoder = task_encoder(self.kind, self.shape, self.n_latents, self.hidden)
         self.turn = nn.Parameter(torch.eye(self.n_latents))
-        self.prior.setup(n_features=self.n_tasks, n_factors=self.n_latents, n_restarts=1)
-        self.register_buffer("weights", torch.zeros(1, self.n_tasks, self.n_latents))
-        self.register_buffer("variance", torch.ones(self.n_tasks))
         self.register_buffer("centre", torch.zeros(self.n_latents))
         self.register_buffer("spread", torch.ones(self.n_latents))
+        self._allocate(n_tasks)
+
+    def _allocate(self, n_tasks: int) -> None:
+        """What the tasks have of their own."""
+        self.n_tasks = int(n_tasks)
+        self.prior.setup(n_features=self.n_tasks, n_factors=self.n_latents, n_restarts=1)
+        self.register_buffer("weights", self.turn.detach().new_zeros(1, self.n_tasks, self.n_latents))
+        self.register_buffer("variance", self.turn.detach().new_ones(self.n_tasks))
+        self.register_buffer("intercept", self.turn.detach().new_zeros(self.n_tasks))
+
+    def for_tasks(self, n_tasks: int) -> MultiTaskRegression:
+        """A copy with the same representation and prior of the weights, for other tasks; their weights are 0.
+
+        Parameters
+        ----------
+        n_tasks : int
+        """
+        new = copy.deepcopy(self)
+        learned = copy.deepcopy(new.prior.state_dict())
+        new._allocate(n_tasks)
+        shapes = {name: value.shape for name, value in new.prior.state_dict().items()}
+        same = {name: value for name, value in learned.items() if shapes.get(name) == value.shape}
+        new.prior.load_state_dict(same, strict=False)  # eta and the rates; not what belongs to single tasks
+        return new
 
     # ---- the representation --------------------------------------------------------------------------------
     def encode(self, inputs: Tensor) -> Tensor:
@@ -135,10 +177,13 @@ class MultiTaskRegression(Recorded, nn.Module):
         else:
             share = (mask / mask.sum(1, keepdim=True)).unsqueeze(-1).to(raw.dtype)
         own = raw - (share * raw).sum(1, keepdim=True)
-        variance = (share * own**2).sum(1, keepdim=True)
-        if self.normalise == "global":
-            variance = variance.mean(0, keepdim=True)
-        found = own / (variance + _TINY).sqrt()
+        if self.training:
+            variance = (share * own**2).sum(1, keepdim=True)
+            if self.normalise == "global":
+                variance = variance.mean(0, keepdim=True)
+            found = own / (variance + _TINY).sqrt()
+        else:
+            found = own / self.spread
         return found if mask is None else found * mask.unsqueeze(-1)
 
     # ---- the programs --------------------------------------------------------------------------------------
@@ -163,7 +208,7 @@ class MultiTaskRegression(Recorded, nn.Module):
             pyro.sample("variance", dist.Delta(self.variance[batch.index].unsqueeze(-1)))
 
     def noise_prior(self) -> dist.Distribution:
-        """Inverse gamma of the noise's variance: mode at a hundredth of the target's, worth two samples."""
+        """Inverse gamma of the noise's variance: mode at a hundredth of the target's, worth four samples."""
         one = self.variance.new_ones(())
         return dist.InverseGamma(one, 0.02 * one)
 

@@ -1,0 +1,208 @@
+"""Tasks as callers have them (labelled rows, a table, lists, one array): arrays of each task, or a complaint.
+
+A helper of `tasks.py`, which brings the arrays to model units.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+__all__ = ["check", "check_finite", "numbers", "separate", "table_inputs", "task_labels"]
+
+_LEAST_ROWS = 2
+
+
+def task_labels(task: Any) -> list[str]:
+    """Names of the tasks that rows belong to.
+
+    Parameters
+    ----------
+    task : array_like (row,)
+
+    Raises
+    ------
+    ValueError
+        A row has no task.
+    """
+    labels = pd.Series(np.asarray(task).ravel())
+    if labels.isna().any():
+        raise ValueError(f"task: row {int(labels.isna().argmax())} has no task; drop it or name its task")
+    return [str(label) for label in labels]
+
+
+def separate(
+    X: Any, y: Any, task: Any, wanted: list[str] | None
+) -> tuple[list[np.ndarray], list[np.ndarray], list[str], list[str]]:
+    """Inputs and targets of each task, names of tasks and features.
+
+    Parameters
+    ----------
+    X, y, task
+        As in `as_tasks`.
+    wanted : list of str, optional
+        Columns to read of a DataFrame, and names of an array's.
+    """
+    features: list[str] = []
+    if isinstance(X, pd.DataFrame):
+        if task is None:
+            raise ValueError("task: a DataFrame has one row per sample; give the column that names the task")
+        table = X
+        y, table = _column(table, y, "y", is_number=True)
+        task, table = _column(table, task, "task")
+        X, features = table_inputs(table, wanted)
+    for name, given in (("y", y), ("task", task)):
+        if isinstance(given, str):
+            raise TypeError(f"{name}: {given!r} would name a column, and X is not a DataFrame; give an array")
+    if task is not None:
+        xs, ys, names = _by_label(numbers(X, "X"), numbers(y, "y").astype(float), task_labels(task))
+    elif isinstance(X, (list, tuple)):
+        if not isinstance(y, (list, tuple, np.ndarray, Tensor)) or len(y) != len(X):
+            got = f"{len(y)} tasks" if hasattr(y, "__len__") else type(y).__name__
+            raise ValueError(
+                f"y: got {got}, X is a list of {len(X)} tasks; give one array of targets per task"
+            )
+        if X and all(isinstance(one, pd.DataFrame) for one in X):
+            tables = [table_inputs(one, wanted or [str(c) for c in X[0].columns]) for one in X]
+            X, features = [x for x, _ in tables], tables[0][1]
+        xs = [numbers(one, f"X[{t}]") for t, one in enumerate(X)]
+        ys = [numbers(one, f"y[{t}]").astype(float) for t, one in enumerate(y)]
+        names = _numbered(len(xs))
+    else:
+        inputs, targets = numbers(X, "X"), numbers(y, "y").astype(float)
+        if targets.ndim != 2 or inputs.ndim < 3 or inputs.shape[:2] != targets.shape:
+            raise ValueError(
+                f"X: got {inputs.shape} with y {targets.shape} and no task; want X (task, sample, ...) and "
+                "y (task, sample), or one row per sample and `task`"
+            )
+        xs, ys, names = list(inputs), list(targets), _numbered(len(inputs))
+    if xs and xs[0].ndim == 2 and not features:
+        features = wanted or [f"x{j + 1}" for j in range(xs[0].shape[1])]
+    return xs, ys, names, features
+
+
+def _numbered(n: int) -> list[str]:
+    return [f"task {t + 1}" for t in range(n)]
+
+
+def _by_label(
+    inputs: np.ndarray, targets: np.ndarray, labels: list[str]
+) -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
+    """Rows of each task, in the order in which the tasks first appear."""
+    if inputs.ndim < 2 or targets.ndim != 1 or not len(labels) == len(inputs) == len(targets):
+        raise ValueError(
+            f"task: got {len(labels)} labels for X {inputs.shape} and y {targets.shape}; want one label and "
+            "one target per row"
+        )
+    codes, names = pd.factorize(np.asarray(labels, dtype=object))
+    where = [np.flatnonzero(codes == t) for t in range(len(names))]
+    return [inputs[rows] for rows in where], [targets[rows] for rows in where], list(names)
+
+
+def _column(table: pd.DataFrame, given: Any, name: str, is_number: bool = False) -> tuple[Any, pd.DataFrame]:
+    """The column of that name and the table without it, or what was given and the table."""
+    if not isinstance(given, str):
+        return given, table
+    if given not in table:
+        raise ValueError(f"{name}: X has no column {given!r}; it has {list(table.columns)[:8]}")
+    column = table[given]
+    if is_number:
+        if not pd.api.types.is_numeric_dtype(column):
+            raise TypeError(f"{name}: column {given!r} is not a number but {column.dtype}; encode it")
+        column = column.to_numpy(dtype=float, na_value=np.nan)
+    return column, table.drop(columns=given)
+
+
+def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndarray, list[str]]:
+    """A table's columns as numbers, and their names; `wanted` ones in that order, if there are any."""
+    table = table.rename(columns=str)
+    if wanted:
+        absent = [name for name in wanted if name not in table]
+        if absent:
+            raise ValueError(f"X: it has no column {absent[0]!r}; want the columns {wanted[:8]} of the fit")
+        table = table[wanted]
+    text = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
+    if text:
+        raise TypeError(f"X: column {text[0]!r} is not a number; encode it (pandas.get_dummies) or drop it")
+    return table.to_numpy(dtype=float, na_value=np.nan), list(table.columns)
+
+
+def numbers(values: Any, name: str) -> np.ndarray:
+    """Floats as they are, bytes (images) too; all other numbers as float64."""
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else _array(values, name)
+    if array.dtype in (np.float32, np.float64, np.uint8):
+        return array
+    try:
+        return array.astype(float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: want numbers, got {array.dtype}; ragged tasks go in as a list") from None
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise TypeError(
+            f"{name}: rows of different lengths; ragged tasks go in as a list of arrays"
+        ) from None
+
+
+def check(
+    xs: list[np.ndarray],
+    ys: list[np.ndarray],
+    names: list[str],
+    features: list[str],
+    shape: tuple[int, ...] | None,
+) -> None:
+    """Complain about tasks that do not fit together, or not the `shape` of a fit's inputs."""
+    if len(xs) < (2 if shape is None else 1):
+        raise ValueError(
+            f"X: got {len(xs)} task(s), want at least 2; one task is a regression, not this model"
+        )
+    for name, x, y in zip(names, xs, ys, strict=True):
+        if x.ndim < 2:
+            raise ValueError(
+                f"X: {name} has shape {x.shape}, want (sample, ...); if X has one row per sample, give `task`"
+            )
+        if x.shape[1:] != xs[0].shape[1:]:
+            raise ValueError(
+                f"X: {name} has inputs of shape {x.shape[1:]}, the first task {xs[0].shape[1:]}; want the "
+                "same features in every task, one row per sample"
+            )
+        if y.ndim != 1 or len(y) != len(x):
+            raise ValueError(f"y: {name} has targets of shape {y.shape} for {len(x)} rows; want one per row")
+        check_finite(x, f"X: {name}", features)
+        if np.isinf(y).any():
+            raise ValueError(f"y: {name} has an infinite target; drop it or set it to NaN")
+    if shape is not None and xs[0].shape[1:] != shape:
+        raise ValueError(
+            f"X: one sample has shape {xs[0].shape[1:]}, those of the fit {shape}; give the same features"
+        )
+    seen = [y[~np.isnan(y)] for y in ys]
+    small = {n: len(y) for n, y in zip(names, seen, strict=True) if len(y) < _LEAST_ROWS}
+    if small:
+        raise ValueError(
+            f"y: {_some(small)} has {next(iter(small.values()))} target(s), want at least {_LEAST_ROWS}; "
+            "drop the task"
+        )
+    flat = [n for n, y in zip(names, seen, strict=True) if y.std() <= 1e-12 * max(1.0, abs(y.mean()))]
+    if flat:
+        raise ValueError(f"y: {_some(flat)} has a constant target, which says nothing; drop the task")
+
+
+def _some(names: Any) -> str:
+    """The first name, and how many more."""
+    first, *rest = names
+    return f"{first!r} (and {len(rest)} more)" if rest else repr(first)
+
+
+def check_finite(x: np.ndarray, name: str, features: list[str]) -> None:
+    if np.issubdtype(x.dtype, np.floating) and not (fine := np.isfinite(x)).all():
+        where = f" in {features[int((~fine).any(0).argmax())]!r}" if x.ndim == 2 and features else ""
+        raise ValueError(
+            f"{name} has NaN or infinite inputs{where}; impute or drop those rows (only y may miss; tasks of "
+            "different sizes go in as a list)"
+        )
