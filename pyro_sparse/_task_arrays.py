@@ -132,22 +132,16 @@ def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndar
 
 def numbers(values: Any, name: str) -> np.ndarray:
     """Floats as they are, bytes (images) too; all other numbers as float64."""
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else _array(values, name)
-    if array.dtype in (np.float32, np.float64, np.uint8):
-        return array
     try:
-        return array.astype(float)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: want numbers, got {array.dtype}; ragged tasks go in as a list") from None
-
-
-def _array(values: Any, name: str) -> np.ndarray:
-    try:
-        return np.asarray(values)
-    except ValueError:
-        raise TypeError(
-            f"{name}: rows of different lengths; ragged tasks go in as a list of arrays"
-        ) from None
+        if isinstance(values, Tensor):
+            array = values.detach().cpu().numpy()
+        elif isinstance(values, (pd.Series, pd.DataFrame)):
+            array = values.to_numpy(dtype=float, na_value=np.nan)
+        else:
+            array = np.asarray(values)
+        return array if array.dtype in (np.float32, np.float64, np.uint8) else array.astype(float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}: want numbers ({error}); ragged tasks go in as a list of arrays") from None
 
 
 def check(

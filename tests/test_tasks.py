@@ -1,0 +1,181 @@
+"""Tasks as callers have them, brought to model units: every form says the same, and the way back is exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from pyro_sparse.tasks import as_tasks
+
+RNG = np.random.default_rng(0)
+T, N, G = 3, 5, 2
+X = RNG.normal(size=(T, N, G)) * [3.0, 0.5] + [1e3, -2.0]
+Y = RNG.normal(size=(T, N)) * [[1.0], [20.0], [0.1]] + [[0.0], [100.0], [-3.0]]
+LABELS = np.repeat(["b", "a", "c"], N)
+
+
+def same(one, other, names=True):
+    for field in ("x", "y", "mask", "centre", "scale", "target_centre", "target_scale", "lengths"):
+        a, b = getattr(one, field), getattr(other, field)
+        assert (a is None) == (b is None), field
+        if a is not None:
+            np.testing.assert_allclose(a, b, err_msg=field)
+    if names:
+        assert one.task_names == other.task_names
+        assert one.feature_names == other.feature_names
+
+
+def test_units_by_hand():
+    tasks = as_tasks(X, Y)
+    flat = X.reshape(-1, G)
+    np.testing.assert_allclose(tasks.centre, flat.mean(0))
+    np.testing.assert_allclose(tasks.scale, flat.std(0))
+    np.testing.assert_allclose(tasks.target_centre, Y.mean(1))
+    np.testing.assert_allclose(tasks.target_scale, Y.std(1))
+    np.testing.assert_allclose(tasks.y * tasks.target_scale[:, None] + tasks.target_centre[:, None], Y)
+    assert tasks.mask is None
+    assert tasks.shape == (G,)
+    assert len(tasks) == T
+    assert tasks.task_names == ["task 1", "task 2", "task 3"]
+    assert tasks.feature_names == ["x1", "x2"]
+    batch = tasks.batch(dtype=torch.float64)
+    np.testing.assert_allclose(batch.inputs.reshape(-1, G), (flat - flat.mean(0)) / flat.std(0))
+    assert batch.total == len(batch) == T
+
+
+def test_single_precision_keeps_what_is_far_from_zero():
+    """Years in seconds: standardised first, rounded after."""
+    x = X + 1e9
+    got = as_tasks(x, Y).batch(dtype=torch.float32).inputs
+    want = (x - x.mean((0, 1))) / x.std((0, 1))
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda: as_tasks(list(X), list(Y)),
+        lambda: as_tasks(tuple(X.tolist()), Y.tolist()),
+        lambda: as_tasks(torch.as_tensor(X), torch.as_tensor(Y)),
+        lambda: as_tasks(X.reshape(-1, G), Y.ravel(), np.repeat([1, 2, 3], N)),
+        lambda: as_tasks(X.reshape(-1, G).tolist(), Y.ravel().tolist(), LABELS.tolist()),
+        lambda: as_tasks(X.reshape(-1, G), pd.Series(Y.ravel()), pd.Categorical(LABELS)),
+        lambda: as_tasks([pd.DataFrame(x, columns=["u", "v"]) for x in X], list(Y)),
+        lambda: as_tasks(pd.DataFrame(X.reshape(-1, G)), Y.ravel(), LABELS),
+    ],
+    ids=["lists", "nested lists", "tensors", "labels", "label lists", "series", "tables", "table"],
+)
+def test_every_form_says_the_same(form):
+    same(form(), as_tasks(X, Y), names=False)
+
+
+def test_a_table_with_named_columns():
+    table = pd.DataFrame(
+        {"dose": X[..., 0].ravel(), "age": X[..., 1].ravel(), "y": Y.ravel(), "site": LABELS}
+    )
+    tasks = as_tasks(table, "y", "site")
+    same(tasks, as_tasks(X, Y), names=False)
+    assert tasks.task_names == ["b", "a", "c"], "in the order of their first rows"
+    assert tasks.feature_names == ["dose", "age"]
+    shuffled = table.sample(frac=1, random_state=0)
+    mixed = as_tasks(shuffled, "y", "site")
+    rows = [shuffled[shuffled["site"] == name] for name in mixed.task_names]
+    np.testing.assert_array_equal(mixed.x, [r[["dose", "age"]] for r in rows])
+    np.testing.assert_allclose(mixed.target_centre, [r["y"].mean() for r in rows])
+
+
+def test_nullable_columns_and_numbers_of_every_kind():
+    table = pd.DataFrame({"a": pd.array([1, 2, 3, 5] * 2, dtype="Int64"), "b": [True, False] * 4})
+    y = pd.array([1, None, 3, 4, 1, 2, 3, 4], dtype="Int64")
+    tasks = as_tasks(table.assign(y=y), "y", np.repeat([1, 2], 4))
+    np.testing.assert_array_equal(tasks.mask, [[True, False, True, True], [True] * 4])
+    assert tasks.x.dtype == np.float64
+    assert tasks.task_names == ["1", "2"]
+    same(tasks, as_tasks(table, pd.Series(y), np.repeat([1, 2], 4)))
+
+
+def test_whole_numbers_before_fractions_are_not_cut():
+    x = [np.arange(6).reshape(3, 2), np.arange(6).reshape(3, 2) + 0.25]
+    tasks = as_tasks(x, [[1, 2, 4], [1, 0, 1]])
+    np.testing.assert_array_equal(tasks.x[1], x[1])
+
+
+def test_ragged_tasks_are_padded_with_rows_of_their_own():
+    xs, ys = [X[0], X[1, :3], X[2, :2]], [Y[0], Y[1, :3], Y[2, :2]]
+    tasks = as_tasks(xs, ys)
+    assert tasks.lengths.tolist() == tasks.sizes.tolist() == [5, 3, 2]
+    np.testing.assert_array_equal(tasks.mask, np.arange(N) < np.array([[5], [3], [2]]))
+    np.testing.assert_array_equal(tasks.x[1, 3:], [X[1, 0]] * 2)
+    assert (tasks.y[~tasks.mask] == 0).all()
+    np.testing.assert_allclose(tasks.centre, np.concatenate(xs).mean(0))
+    np.testing.assert_allclose(tasks.target_scale, [y.std() for y in ys])
+
+
+def test_a_missing_target_is_masked_and_no_row_is_lost():
+    y = Y.copy()
+    y[1, 2] = np.nan
+    tasks = as_tasks(X, y)
+    assert not tasks.mask[1, 2]
+    assert tasks.mask.sum() == T * N - 1
+    assert tasks.lengths.tolist() == [N] * T
+    assert tasks.sizes.tolist() == [N, N - 1, N]
+    assert tasks.y[1, 2] == 0
+    assert tasks.target_centre[1] == pytest.approx(np.nanmean(y[1]))
+    np.testing.assert_allclose(tasks.centre, as_tasks(X, Y).centre)
+
+
+def test_images_stay_bytes_until_they_are_read():
+    x = RNG.integers(0, 256, size=(T, N, 3, 4, 4), dtype=np.uint8)
+    tasks = as_tasks(x, Y)
+    batch = tasks.batch()
+    assert tasks.x.dtype == np.uint8
+    assert batch.x.dtype == torch.uint8
+    assert tasks.shape == (3, 4, 4)
+    assert tasks.feature_names == []
+    want = (x.astype(float) - x.mean()) / x.astype(float).std()
+    np.testing.assert_allclose(batch.inputs, want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(tasks.standardised(x), want, rtol=1e-5, atol=1e-5)
+    part = batch.rows(torch.tensor([2, 0]))
+    np.testing.assert_allclose(part.inputs, want[[2, 0]], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(as_tasks(x.astype("float32"), Y).batch().inputs, want, rtol=1e-5, atol=1e-5)
+
+
+def test_without_standardising():
+    tasks = as_tasks(X, Y, standardise=False)
+    np.testing.assert_allclose(tasks.batch(dtype=torch.float64).inputs, X)
+    flat = X.copy()
+    flat[..., 1] = 7.0
+    np.testing.assert_allclose(as_tasks(flat, Y, standardise=False).batch(dtype=torch.float64).inputs, flat)
+
+
+def test_some_of_the_tasks():
+    y = Y.copy()
+    y[0, 0] = np.nan
+    tasks = as_tasks(X, y)
+    few = tasks.rows([2, 0])
+    assert few.task_names == ["task 3", "task 1"]
+    np.testing.assert_array_equal(few.mask, tasks.mask[[2, 0]])
+    np.testing.assert_array_equal(few.target_scale, tasks.target_scale[[2, 0]])
+    batch = tasks.batch()
+    part = batch.rows(torch.tensor([1, 2]))
+    assert part.index.tolist() == [1, 2]
+    assert part.total == T
+    whole = part.whole()
+    assert whole.index.tolist() == [0, 1]
+    assert whole.total == 2
+    torch.testing.assert_close(whole.y, batch.y[1:])
+
+
+def test_new_tasks_in_the_units_of_old_ones():
+    old = as_tasks(pd.DataFrame(X.reshape(-1, G), columns=["u", "v"]), Y.ravel(), LABELS)
+    table = pd.DataFrame({"v": X[0, :, 1] + 5, "other": "text", "u": X[0, :, 0], "y": Y[0]})
+    new = as_tasks(table, "y", ["z"] * N, like=old)
+    assert new.task_names == ["z"]
+    np.testing.assert_array_equal(new.x[0], X[0] + [0, 5])
+    np.testing.assert_array_equal(new.centre, old.centre)
+    np.testing.assert_array_equal(new.scale, old.scale)
+    assert new.target_centre[0] == pytest.approx(Y[0].mean())
+    same(as_tasks(X[:1] + [0, 5], Y[:1], like=old), new, names=False)
+    np.testing.assert_array_equal(old.inputs(table), X[0] + [0, 5])
