@@ -107,8 +107,8 @@ class MultiTaskRegression(Recorded, nn.Module):
         shape = tuple(int(n) for n in sizes)
         if encoder == "linear" and n_latents > math.prod(shape):
             raise ValueError(
-                f"n_latents: got {n_latents}, and a linear encoder of {math.prod(shape)} inputs has no more "
-                "than that; lower it, or encoder='mlp'"
+                f"n_latents: got {n_latents}, and a linear encoder of {math.prod(shape)} inputs has no more; "
+                "lower it, or encoder='mlp'"
             )
         if normalise not in ("task", "global"):
             raise ValueError(f"normalise: want 'task' or 'global', got {normalise!r}")
@@ -175,7 +175,8 @@ class MultiTaskRegression(Recorded, nn.Module):
         if mask is None:
             share = raw.new_full((*raw.shape[:2], 1), 1 / raw.shape[1])
         else:
-            share = (mask / mask.sum(1, keepdim=True)).unsqueeze(-1).to(raw.dtype)
+            seen = mask.to(raw.dtype)
+            share = (seen / seen.sum(1, keepdim=True)).unsqueeze(-1)
         own = raw - (share * raw).sum(1, keepdim=True)
         if self.training:
             variance = (share * own**2).sum(1, keepdim=True)

@@ -1,0 +1,200 @@
+"""The program of many regressions: its sites and density by hand, its scale, its units, what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from scipy import optimize, stats
+from torch import nn
+
+from pyro_sparse.inference.elbo import elbo_by_restart
+from pyro_sparse.models import MultiTaskRegression
+from pyro_sparse.priors import RegularisedHorseshoe, SpikeSlabLasso
+from pyro_sparse.tasks import as_tasks
+
+T, N, G, K = 5, 7, 4, 3
+
+
+def batch_of(missing=False, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(T, N, G)), rng.normal(size=(T, N))
+    if missing:
+        y[1, 4:] = y[3, 0] = np.nan
+    return as_tasks(x, y).batch(dtype=torch.float64)
+
+
+def model_of(seed=0, **options):
+    torch.manual_seed(seed)
+    model = MultiTaskRegression(G, K, **options)
+    model.setup(T)
+    model.double()
+    generator = torch.Generator().manual_seed(seed)
+    model.weights.copy_(torch.randn(1, T, K, generator=generator, dtype=torch.float64))
+    model.weights[0, 0, 1] = 0
+    model.variance.copy_(torch.rand(T, generator=generator, dtype=torch.float64) + 0.1)
+    model.prior.eta.copy_(torch.tensor([[[0.2, 0.5, 0.7]]], dtype=torch.float64))
+    return model
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_model_and_guide_have_the_same_sites(missing):
+    batch, model = batch_of(missing), model_of()
+    with pyro.validation_enabled(True):
+        elbo = elbo_by_restart(model.model, model.guide, batch, 1)
+    assert elbo.shape == (1,)
+    guide = poutine.trace(model.guide).get_trace(batch)
+    sites = {n for n, s in guide.nodes.items() if s["type"] == "sample"} - {"restart", "task"}
+    assert sites == {"W", "variance"}
+    assert len(pyro.get_param_store()) == 0
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("normalise", ["task", "global"])
+def test_the_density_by_hand(missing, normalise):
+    """Sample by sample, with scipy; encoder, centring, scaling, masks."""
+    batch, model = batch_of(missing), model_of(normalise=normalise)
+    linear = model.encoder[1]
+    weight, bias = linear.weight.detach().numpy(), linear.bias.detach().numpy()
+    raw = batch.inputs.numpy() @ weight.T + bias
+    seen = np.ones((T, N), bool) if batch.mask is None else batch.mask.numpy()
+    centred = np.stack([raw[t] - raw[t][seen[t]].mean(0) for t in range(T)])
+    own = np.stack([centred[t][seen[t]].var(0) for t in range(T)])
+    if normalise == "global":
+        own = np.broadcast_to(own.mean(0), own.shape)
+    w, v, total = model.weights[0].numpy(), model.variance.numpy(), 0.0
+    for t in range(T):
+        for i in range(N):
+            if seen[t, i]:
+                mean = (centred[t, i] / np.sqrt(own[t] + 1e-5)) @ w[t]
+                total += stats.norm.logpdf(float(batch.y[t, i]), mean, np.sqrt(v[t]))
+        total += stats.invgamma.logpdf(v[t], 1.0, scale=0.02)
+        for k, eta in enumerate([0.2, 0.5, 0.7]):
+            slab, spike = (stats.laplace.pdf(w[t, k], scale=1 / rate) for rate in (1.0, 30.0))
+            total += np.log(eta * slab + (1 - eta) * spike)
+    got = elbo_by_restart(model.model, model.guide, batch, 1)
+    assert got.item() == pytest.approx(total, rel=1e-9)
+
+
+def test_masked_is_left_out():
+    """A masked sample changes nothing, whatever its inputs and target."""
+    batch, model = batch_of(missing=True), model_of()
+    before = elbo_by_restart(model.model, model.guide, batch, 1)
+    batch.x[~batch.mask] = 17.0
+    batch.y[~batch.mask] = -5.0
+    torch.testing.assert_close(elbo_by_restart(model.model, model.guide, batch, 1), before)
+    assert (model.latents(batch)[~batch.mask] == 0).all()
+
+
+def test_a_minibatch_is_scaled_to_all_tasks():
+    batch, model = batch_of(), model_of()
+    parts = [batch.rows(torch.tensor([t])) for t in range(T)]
+    whole = elbo_by_restart(model.model, model.guide, batch, 1)
+    several = [elbo_by_restart(model.model, model.guide, part, 1) for part in parts]
+    torch.testing.assert_close(sum(several) / T, whole)
+    weights = elbo_by_restart(model.model, model.guide, batch, 1, skip=("variance", "y"))
+    one = elbo_by_restart(model.model, model.guide, parts[2], 1, skip=("variance", "y"))
+    torch.testing.assert_close(one, weights)  # there is one prior of the weights
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("square", [1e-6, 0.5, 30.0])
+def test_the_noise_is_at_its_mode(n, square):
+    model = model_of()
+    prior = model.noise_prior()
+
+    def minus(log_v):
+        v = np.exp(log_v)
+        density = float(prior.log_prob(torch.tensor(v, dtype=torch.float64)))
+        return 0.5 * n * np.log(v) + 0.5 * square / v - density
+
+    best = optimize.minimize_scalar(minus, bounds=(-12, 5), method="bounded", options={"xatol": 1e-10})
+    got = model.noise_mode(torch.tensor([square], dtype=torch.float64), torch.tensor([float(n)]))
+    assert float(got) == pytest.approx(max(np.exp(best.x), 1e-4), rel=1e-5)
+
+
+def test_a_fitted_model_speaks_in_the_units_of_its_weights():
+    batch, model = batch_of(missing=True), model_of()
+    model.centre.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    model.spread.copy_(torch.tensor([0.5, 2.0, 4.0]))
+    model.eval()
+    z = model.standardised(batch.inputs)
+    torch.testing.assert_close(z, (model.encode(batch.inputs) - model.centre) / model.spread)
+    f = model.latents(batch)
+    for t in range(T):
+        seen = batch.mask[t]
+        torch.testing.assert_close(f[t][seen], z[t][seen] - z[t][seen].mean(0))
+
+
+def test_the_turn_is_behind_the_encoder():
+    batch, model = batch_of(), model_of()
+    raw = model.encode(batch.inputs)
+    turn = torch.randn(K, K, dtype=torch.float64)
+    with torch.no_grad():
+        model.turn.copy_(turn)
+    torch.testing.assert_close(model.encode(batch.inputs), raw @ turn.mT)
+
+
+def test_a_copy_for_other_tasks_shares_nothing():
+    """Also not the prior a caller made, which the constructor's arguments hold on to."""
+    model = model_of(prior=SpikeSlabLasso(lambda0=20.0, a=1.0, b=1.0))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    new = model.for_tasks(2)
+    assert new.weights.shape == (1, 2, K)
+    assert new.prior.allowed.shape == (2, K)
+    assert (new.weights == 0).all()
+    assert new.weights.dtype == torch.float64
+    torch.testing.assert_close(new.prior.eta, model.prior.eta)
+    for own, copied in zip(model.encoder.parameters(), new.encoder.parameters(), strict=True):
+        torch.testing.assert_close(own, copied)
+    with torch.no_grad():
+        for tensor in [*new.parameters(), new.prior.eta]:
+            tensor.zero_()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, before[name])
+
+
+def test_the_program_takes_any_prior():
+    batch = batch_of()
+    torch.manual_seed(0)
+    model = MultiTaskRegression(G, K, prior=RegularisedHorseshoe())
+    model.setup(T)
+    model.double()
+    with pyro.validation_enabled(True):
+        assert torch.isfinite(elbo_by_restart(model.model, model.guide, batch, 1)).all()
+
+
+def test_making_a_model_draws_nothing():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    MultiTaskRegression((3, 16, 16), 2, encoder="conv")
+    assert (torch.get_rng_state() == before).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_features": 0}, "n_features: got 0, n_latents 3, hidden 128; want whole numbers, all >= 1"),
+        ({"n_features": ()}, r"n_features: got \(\)"),
+        ({"n_features": (3, 0, 4)}, r"n_features: got \(3, 0, 4\)"),
+        ({"n_features": 4.5}, "n_features: got 4.5"),
+        ({"n_latents": 0}, "n_latents 0"),
+        ({"n_latents": 2.5}, "n_latents 2.5"),
+        ({"hidden": 0}, "hidden 0"),
+        ({"n_latents": 5}, "n_latents: got 5, and a linear encoder of 4 inputs has no more; lower it"),
+        ({"normalise": "batch"}, "normalise: want 'task' or 'global', got 'batch'"),
+        ({"encoder": "forest"}, "encoder: want linear, mlp, conv or a Module, got 'forest'"),
+        ({"encoder": nn.Linear(4, 2)}, r"want \(2, 3\), one number per latent"),
+    ],
+)
+def test_bad_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiTaskRegression(**{"n_features": G, "n_latents": K, **options})
+
+
+def test_sizes_of_numpy_are_sizes():
+    model = MultiTaskRegression(np.int64(4), np.int32(2))
+    assert (model.n_features, model.n_latents, model.shape) == (4, 2, (4,))
+    assert MultiTaskRegression([3, 16, 16], 2, encoder="conv").n_features == (3, 16, 16)
