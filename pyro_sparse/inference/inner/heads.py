@@ -80,6 +80,7 @@ class GroupSVMHead(Head):
         Share of the :math:`\lambda_1` that leaves no feature; 0 is the dense SVM.
     ridge : float
         In units of the mean squared norm of an example, so that the scale of the features does not matter.
+        The smaller it is, the fewer features a given `sparsity` leaves, and the longer the solver takes.
     tol, max_iter
         As in `group_svm`.
 
@@ -91,8 +92,8 @@ class GroupSVMHead(Head):
     [0, 0, 1, 1]
     """
 
-    sparsity: float = 0.5
-    ridge: float = 1.0
+    sparsity: float = 0.3
+    ridge: float = 0.1
     tol: float = 1e-6
     max_iter: int = 5000
 

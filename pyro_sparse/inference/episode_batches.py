@@ -1,0 +1,90 @@
+"""Episodes of any origin as batches of tensors, (episode, n, ...) inputs and (episode, n) labels.
+
+An element is one episode, ``(support_x, support_y, query_x, query_y)`` with inputs (n, ...) and labels (n,),
+or already a batch of them with a leading dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["batches", "endless"]
+
+
+def endless(episodes: Iterable[Any] | Callable[[], Any]) -> Iterator[Any]:
+    """Episodes without end: an iterable is begun again, a callable is called again."""
+    if callable(episodes):
+        while True:
+            yield episodes()
+    while True:
+        some = False
+        for episode in episodes:
+            some = True
+            yield episode
+        if not some:
+            raise ValueError(
+                "episodes: got none; wanted at least one, and an iterable that can be begun again (a list, "
+                "not a generator) if there are fewer than steps * episodes_per_step"
+            )
+
+
+def batches(episodes: Iterable[Any], size: int) -> Iterator[tuple[Tensor, ...]]:
+    """Checked batches (support_x, support_y, query_x, query_y): single episodes in stacks of `size`.
+
+    Raises
+    ------
+    ValueError
+        An element is no such tuple, its shapes do not fit, a query's class has no support, or single episodes
+        that are to be stacked differ in shape.
+    """
+    """Batches as they are, single episodes in stacks of `size`."""
+    waiting: list[tuple[Tensor, ...]] = []
+    for number, episode in enumerate(episodes):
+        parts = _checked(episode, number)
+        if parts[1].ndim == 2:
+            yield parts
+            continue
+        waiting.append(parts)
+        if len(waiting) == size:
+            yield _stack(waiting)
+            waiting = []
+    if waiting:
+        yield _stack(waiting)
+
+
+def _stack(waiting: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    shapes = {tuple(part.shape for part in parts) for parts in waiting}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"episodes: those of one step have shapes {sorted(map(str, shapes))}; wanted the same number of "
+            "classes and examples in all, or episodes_per_step=1"
+        )
+    return tuple(torch.stack(part) for part in zip(*waiting, strict=True))
+
+
+def _checked(episode: Any, number: int) -> tuple[Tensor, ...]:
+    try:
+        support_x, support_y, query_x, query_y = (torch.as_tensor(part) for part in episode)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"episode {number}: {error}; wanted (support_x, support_y, query_x, query_y), arrays or tensors"
+        ) from error
+    lead = support_y.ndim
+    fits = lead in (1, 2) and query_y.ndim == lead and support_x.shape[:lead] == support_y.shape
+    if not fits or query_x.shape != (*query_y.shape, *support_x.shape[lead:]):
+        shapes = ", ".join(str(tuple(part.shape)) for part in (support_x, support_y, query_x, query_y))
+        raise ValueError(
+            f"episode {number}: got shapes {shapes}; wanted (n, ...), (n,), (q, ...), (q,), or these with a "
+            "leading dimension of episodes"
+        )
+    known = int(support_y.max()) + 1
+    if int(query_y.min()) < 0 or int(query_y.max()) >= known:
+        raise ValueError(
+            f"episode {number}: query labels {int(query_y.min())} to {int(query_y.max())}, but the support "
+            f"has 0 to {known - 1}; every class of the queries needs examples"
+        )
+    return support_x, support_y, query_x, query_y
