@@ -152,10 +152,8 @@ def check(
     shape: tuple[int, ...] | None,
 ) -> None:
     """Complain about tasks that do not fit together, or not the `shape` of a fit's inputs."""
-    if len(xs) < (2 if shape is None else 1):
-        raise ValueError(
-            f"X: got {len(xs)} task(s), want at least 2; one task is a regression, not this model"
-        )
+    if not xs:
+        raise ValueError("X: got no task, want at least one")
     for name, x, y in zip(names, xs, ys, strict=True):
         if x.ndim < 2:
             raise ValueError(
