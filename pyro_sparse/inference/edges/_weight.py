@@ -1,0 +1,145 @@
+r"""One weight, all others held: a normal factor times a spike and a slab, in closed form.
+
+.. math:: \tilde p(w, \gamma) \propto e^{-A w^2 / 2 + B w}\,
+          [\eta\, \psi_1(w)]^{\gamma}\, [(1 - \eta)\, \psi_0(w)]^{1 - \gamma}
+
+Slab :math:`\psi_1`: standard normal, or Laplace with rate 1. Spike :math:`\psi_0`: a point mass at zero, or
+Laplace with rate 1/r. Under a Laplace, each sign of w is a normal cut off at zero, so that normalisers,
+moments and draws need only the normal distribution function. Units: the slab's scale.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfcx, expit, log_ndtr, ndtri_exp
+
+__all__ = ["Part", "SpikeSlab", "Tilted", "mixture"]
+
+Array = NDArray[np.float64]
+
+_LOG_2PI = np.log(2 * np.pi)
+_FAR = 60.0  # beyond, a truncated normal is an exponential up to 1e-8, and differences lose as much
+
+
+class Part(NamedTuple):
+    """Spike or slab under the normal factor: log of its integral, mean and variance."""
+
+    log_norm: Array
+    mean: Array
+    var: Array
+
+
+class Tilted(NamedTuple):
+    """The mixture: log normaliser, P(edge), mean and variance of the weight; its two parts."""
+
+    log_norm: Array
+    prob: Array
+    mean: Array
+    var: Array
+    slab: Part
+    spike: Part
+
+
+class SpikeSlab(NamedTuple):
+    """The two densities of a weight, in units of the slab's scale.
+
+    Attributes
+    ----------
+    laplace : bool
+        The slab is Laplace with rate 1, else standard normal.
+    ratio : ndarray
+        r, scale of the Laplace spike over that of the slab; 0 where the spike is a point mass.
+    """
+
+    laplace: bool
+    ratio: Array
+
+    @property
+    def variance(self) -> float:
+        """Variance of the slab."""
+        return 2.0 if self.laplace else 1.0
+
+    def slab(self, a: Array, b: Array) -> Part:
+        """The slab under exp(-a w^2/2 + b w)."""
+        if self.laplace:
+            return _laplace(a, b, 1.0)
+        return Part(0.5 * (b**2 / (1 + a) - np.log1p(a)), b / (1 + a), 1 / (1 + a))
+
+    def spike(self, a: Array, b: Array) -> Part:
+        """The spike under exp(-a w^2/2 + b w)."""
+        if not np.any(self.ratio):
+            nothing = np.zeros(np.broadcast_shapes(a.shape, b.shape))
+            return Part(nothing, nothing, nothing)
+        return _laplace(a, b, 1 / self.ratio)
+
+    def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
+        """Moments of the mixture, `log_odds` being those of eta."""
+        one, zero = self.slab(a, b), self.spike(a, b)
+        logit = log_odds + one.log_norm - zero.log_norm
+        p = expit(logit)
+        log_norm = zero.log_norm + np.logaddexp(0, logit) - np.logaddexp(0, log_odds)
+        mean, var = mixture(p, one, zero)
+        return Tilted(log_norm, p, mean, var, one, zero)
+
+    def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+        """Weights given the edges."""
+        if self.laplace:
+            point = not np.any(self.ratio)
+            rate = np.where(edge, 1.0, 1.0 if point else 1 / self.ratio)
+            w = _draw_laplace(a, b, rate, rng)
+            return np.where(edge, w, 0.0) if point else w
+        normal = b / (1 + a) + rng.standard_normal(edge.shape) / np.sqrt(1 + a)
+        return np.where(edge, normal, 0.0)
+
+
+def mixture(p: Array, one: Part, zero: Part) -> tuple[Array, Array]:
+    """Mean and variance of `one` with probability p, else `zero`."""
+    mean = p * one.mean + (1 - p) * zero.mean
+    return mean, p * one.var + (1 - p) * zero.var + p * (1 - p) * (one.mean - zero.mean) ** 2
+
+
+def _log_cut(x: Array) -> Array:
+    r"""log of exp(x^2/2) :math:`\Phi(x)`, without the cancellation for very negative x."""
+    low = np.minimum(x, 0)
+    return np.where(x < 0, np.log(erfcx(-low / np.sqrt(2)) / 2), log_ndtr(x) + 0.5 * x**2)
+
+
+def _cut_moments(x: Array) -> tuple[Array, Array]:
+    """Mean and variance of N(x, 1) given that it is positive."""
+    near = np.maximum(x, -_FAR)
+    hazard = np.sqrt(2 / np.pi) / erfcx(-near / np.sqrt(2))
+    mean = near + hazard
+    t = 1 / np.maximum(-x, _FAR)
+    far = x < -_FAR
+    return (
+        np.where(far, t * (1 - t**2 * (2 - 10 * t**2)), mean),
+        np.where(far, t**2 * (1 - t**2 * (6 - 50 * t**2)), 1 - mean * hazard),
+    )
+
+
+def _laplace(a: Array, b: Array, rate: Array | float) -> Part:
+    s = 1 / np.sqrt(a)
+    up, down = (b - rate) * s, -(b + rate) * s
+    base = np.log(rate / 2) + 0.5 * (_LOG_2PI - np.log(a))
+    log_up, log_down = _log_cut(up), _log_cut(down)
+    log_norm = np.logaddexp(log_up, log_down)
+    p = np.exp(log_up - log_norm)
+    (m1, v1), (m0, v0) = _cut_moments(up), _cut_moments(down)
+    mean = s * (p * m1 - (1 - p) * m0)
+    return Part(base + log_norm, mean, s**2 * (p * v1 + (1 - p) * v0 + p * (1 - p) * (m1 + m0) ** 2))
+
+
+def _draw_laplace(a: Array, b: Array, rate: Array, rng: np.random.Generator) -> Array:
+    s = 1 / np.sqrt(a)
+    up, down = (b - rate) * s, -(b + rate) * s
+    positive = rng.random(rate.shape) < expit(_log_cut(up) - _log_cut(down))
+    x = np.where(positive, up, down)
+    tail = np.log1p(-rng.random(x.shape))  # of the part above zero, as a log probability
+    near = np.maximum(x, -_FAR)
+    size = near - ndtri_exp(tail + log_ndtr(near))
+    size = np.where(x < -_FAR, tail / np.minimum(x, -_FAR), size)
+    size = np.maximum(size, 0) * s
+    return np.where(positive, size, -size)
