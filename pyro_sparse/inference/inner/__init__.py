@@ -1,8 +1,8 @@
-"""The convex problems inside a bilevel fit: many small tasks, solved exactly, with the gradient of the answer.
+"""The convex problems inside a bilevel fit: many small tasks, solved exactly, with the gradient of it.
 
 Regression: `moments` reduces each task to its Gram matrix; `sparse_weights` and `ridge_weights` solve all
-tasks at once; `sparse_glm` does counts and yes-or-no targets; `choose_penalty` reads the penalty from the data.
-Classification: `group_svm`, the group-lasso multiclass SVM of each episode, and the heads beside it.
+tasks at once; `sparse_glm` does counts and yes-or-no targets; `choose_penalty` reads the penalty from the
+data. Classification: `group_svm`, the group-lasso multiclass SVM of each episode, and the heads beside it.
 No Pyro here: tensors in, tensors out.
 """
 

@@ -1,9 +1,14 @@
 r"""Coordinate descent with an exact finish, compiled: one task after the other, each to its own support.
 
-The same problems as `lasso.py`'s tensors, for the case that one task's Gram matrix fits a cache. A sweep
-moves one coordinate (one row of W) at a time; when a sweep leaves the support alone, the equations on it are
-solved exactly, and the answer is kept if its signs and the gradient outside agree: then it is the optimum, to
-rounding.
+The same problems as in `_tensors.py`, where one task's Gram matrix fits a cache. Sweeps move one row of W
+at a time. Once they leave the support alone, the equations on it are solved: for one output at once, as far
+as the signs allow, for several by Newton steps,
+
+.. math:: (G_{AA} \otimes I + \partial^2 \textstyle\sum_{j \in A} \lambda_j \lVert W_{j:} \rVert)\, \Delta
+          = Q_A - G_{AA} W_A - \lambda_A W_A / \lVert W_A \rVert .
+
+If the gradient outside of the support agrees, this is the optimum, to rounding; else the sweeps go on. Every
+step lowers the objective; where it stops falling, this precision has no more to give.
 """
 
 from __future__ import annotations
@@ -11,206 +16,408 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 try:
     from numba import njit
 except ImportError:  # the extra "fast" is not installed
     njit = None
 
-__all__ = ["AVAILABLE", "descend"]
+__all__ = ["AVAILABLE", "descend", "solve_supports", "usable"]
 
 AVAILABLE = njit is not None
 
+_ROUNDING = 1e-13  # of a gradient, in units of the terms it adds; of a pivot, in units of its diagonal
+_NEWTON_STEPS = 20
+_LEAST_SHARE = 0.01  # of a Newton step
+_NEWTON_SIZE = 300  # unknowns up to which a Newton step is cheaper than the sweeps it saves
+
 
 def _compile(function: Any) -> Any:
-    return function if njit is None else njit(cache=True, nogil=True, fastmath=False)(function)
+    if njit is None:
+        return function
+    # sums may be reordered (vector registers); infinities and NaN keep their meaning
+    settings = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+    try:
+        return njit(cache=True, **settings)(function)
+    except RuntimeError:  # no folder to keep machine code in
+        return njit(**settings)(function)
+
+
+def usable(data: Tensor) -> bool:
+    """Whether numba is installed and the data is where it can reach it."""
+    return AVAILABLE and data.device.type == "cpu"
 
 
 @_compile
-def _solve_on(gram, right, index, size, low, x):
-    """Cholesky solution of gram[index, index] x = right[index]; False if the matrix is singular."""
+def _factor(low, size, least):
+    """Cholesky factor of the lower triangle, in place; the first row that depends on those above, or -1.
+
+    It does where at most the share `least` of its diagonal is its own.
+    """
     for a in range(size):
-        i = index[a]
+        diagonal = low[a, a]
         for b in range(a + 1):
-            total = gram[i, index[b]]
+            total = low[a, b]
             for c in range(b):
                 total -= low[a, c] * low[b, c]
-            if a == b:
-                if total <= 1e-12 * gram[i, i]:
-                    return False
+            if b < a:
+                low[a, b] = total / low[b, b]
+            elif total > least * diagonal:
                 low[a, a] = np.sqrt(total)
             else:
-                low[a, b] = total / low[b, b]
+                return a
+    return -1
+
+
+@_compile
+def _forward(low, size, x):
     for a in range(size):
-        total = right[index[a]]
+        total = x[a]
         for c in range(a):
             total -= low[a, c] * x[c]
         x[a] = total / low[a, a]
+
+
+@_compile
+def _backward(low, size, x):
     for a in range(size - 1, -1, -1):
-        total = x[a]
-        for c in range(a + 1, size):
-            total -= low[c, a] * x[c]
-        x[a] = total / low[a, a]
-    return True
+        x[a] /= low[a, a]
+        for c in range(a):
+            x[c] -= low[a, c] * x[a]
+
+
+@_compile
+def _gradient(gram, moment, weight, gradient):
+    """moment - gram @ weight, anew."""
+    n_outputs, d = moment.shape
+    for o in range(n_outputs):
+        for i in range(d):
+            gradient[o, i] = moment[o, i]
+        for j in range(d):
+            step = weight[o, j]
+            if step != 0.0:
+                for i in range(d):
+                    gradient[o, i] -= gram[j, i] * step
+
+
+@_compile
+def _norm(array, j):
+    total = 0.0
+    for o in range(array.shape[0]):
+        total += array[o, j] ** 2
+    return np.sqrt(total)
+
+
+@_compile
+def _value(moment, penalty, weight, gradient):
+    """The objective, up to half the square."""
+    value = 0.0
+    for j in range(len(penalty)):
+        for o in range(moment.shape[0]):
+            value -= 0.5 * (moment[o, j] + gradient[o, j]) * weight[o, j]
+        value += penalty[j] * _norm(weight, j)
+    return value
 
 
 @_compile
 def _gap(moment, square, penalty, weight, gradient):
     """Primal minus dual value; gradient is moment - gram @ weight."""
-    n_coordinates, n_outputs = moment.shape
-    fitted, left, norms, scale = 0.0, 0.0, 0.0, 1.0
-    for j in range(n_coordinates):
-        size, pull = 0.0, 0.0
-        for o in range(n_outputs):
-            fitted += moment[j, o] * weight[j, o]
-            left += gradient[j, o] * weight[j, o]
-            size += weight[j, o] ** 2
-            pull += gradient[j, o] ** 2
-        norms += penalty[j] * np.sqrt(size)
-        pull = np.sqrt(pull)
-        if pull > penalty[j]:
+    fitted, left, norms, scale = 0.0, 0.0, 0.0, np.inf
+    for j in range(len(penalty)):
+        for o in range(moment.shape[0]):
+            fitted += moment[o, j] * weight[o, j]
+            left += gradient[o, j] * weight[o, j]
+        norms += penalty[j] * _norm(weight, j)
+        pull = _norm(gradient, j)
+        if pull > 0:
             scale = min(scale, penalty[j] / pull)
     rest, along = square - fitted - left, square - fitted
-    if rest > 0:
-        scale = min(scale, max(along / rest, 0.0))
+    scale = min(scale, max(along / rest, 0.0) if rest > 0 else 1.0)
     return max(0.5 * rest + norms - scale * along + 0.5 * scale**2 * rest, 0.0)
 
 
 @_compile
-def _scalar_task(gram, moment, square, penalty, weight, gradient, tol, max_sweeps):
-    """One output: soft thresholds, and an active-set step whenever the support has settled."""
-    d = moment.shape[0]
-    index, low, x, right = np.empty(d, np.int64), np.empty((d, d)), np.empty(d), np.empty(d)
-    target = max(tol, 1e-13) * 0.5 * square
-    only_active, found_gap, sweep = False, np.inf, 0
+def _settled(gram, moment, penalty, weight, gradient):
+    """Whether no feature outside of the support wants to enter, to rounding."""
+    terms = 0.0
+    for j in range(len(penalty)):
+        terms += np.sqrt(max(gram[j, j], 0.0)) * _norm(weight, j)
+    for j in range(len(penalty)):
+        own = gram[j, j]
+        if own > 0 and _norm(weight, j) == 0.0:
+            slack = _ROUNDING * (_norm(moment, j) + np.sqrt(own) * terms)
+            if _norm(gradient, j) > penalty[j] + slack:
+                return False
+    return True
+
+
+@_compile
+def _support(weight, index):
+    size = 0
+    for j in range(weight.shape[1]):
+        if _norm(weight, j) > 0:
+            index[size] = j
+            size += 1
+    return size
+
+
+@_compile
+def _scalar_sweep(gram, penalty, weight, gradient, only_active):
+    """Every coordinate to its minimum; whether the support or a sign changed."""
+    changed = False
+    d = len(penalty)
+    for j in range(d):
+        old, own = weight[0, j], gram[j, j]
+        if own <= 0 or (only_active and old == 0.0):
+            continue
+        free, new = gradient[0, j] + own * old, 0.0
+        if free > penalty[j]:
+            new = (free - penalty[j]) / own
+        elif free < -penalty[j]:
+            new = (free + penalty[j]) / own
+        if new != old:
+            step = new - old
+            weight[0, j] = new
+            for i in range(d):
+                gradient[0, i] -= gram[j, i] * step
+            changed = changed or new * old <= 0
+    return changed
+
+
+@_compile
+def _scalar_finish(gram, moment, penalty, weight, gradient, index, low, x):
+    """To the optimum on the support, or as far as the signs allow; whether it was reached.
+
+    Where columns depend on each other, along the direction in which only the penalty changes, until one of
+    them is out: the solution that is found has independent columns.
+    """
+    size = _support(weight, index)
+    for a in range(size):
+        for b in range(a + 1):
+            low[a, b] = gram[index[a], index[b]]
+    dependent = _factor(low, size, _ROUNDING)
+    if dependent < 0:
+        for a in range(size):
+            j = index[a]
+            x[a] = moment[0, j] - (penalty[j] if weight[0, j] > 0 else -penalty[j])
+        _forward(low, size, x)
+        _backward(low, size, x)
+        for a in range(size):
+            x[a] -= weight[0, index[a]]
+    else:
+        size, slope = dependent + 1, 0.0
+        for a in range(dependent):
+            x[a] = low[dependent, a]
+        _backward(low, dependent, x)
+        x[dependent] = -1.0
+        for a in range(size):
+            j = index[a]
+            slope += x[a] * ((penalty[j] if weight[0, j] > 0 else -penalty[j]) - gradient[0, j])
+        if slope > 0:
+            for a in range(size):
+                x[a] = -x[a]
+    share, first = (1.0 if dependent < 0 else np.inf), -1
+    for a in range(size):
+        old = weight[0, index[a]]
+        if old * x[a] < 0 and abs(old) <= share * abs(x[a]):
+            share, first = -old / x[a], a
+    if dependent >= 0 and first < 0:
+        return True
+    for a in range(size):
+        weight[0, index[a]] += share * x[a]
+    if first >= 0:
+        weight[0, index[first]] = 0.0
+    _gradient(gram, moment, weight, gradient)
+    return first < 0
+
+
+@_compile
+def _scalar_task(gram, moment, penalty, weight, gradient, max_sweeps, index, low, x):
+    """One output: soft thresholds until the support has settled, then its equations."""
+    value, sweep = np.inf, 0
+    while sweep < max_sweeps:
+        for _ in range(2):
+            sweep += 1
+            _scalar_sweep(gram, penalty, weight, gradient, False)
+        reached = False
+        while not reached and sweep < max_sweeps:
+            sweep += 1
+            if not _scalar_sweep(gram, penalty, weight, gradient, True):
+                reached = _scalar_finish(gram, moment, penalty, weight, gradient, index, low, x)
+        now = _value(moment, penalty, weight, gradient)
+        if now >= value or _settled(gram, moment, penalty, weight, gradient):
+            break
+        value = now
+    return sweep
+
+
+@_compile
+def _group_sweep(gram, penalty, weight, gradient, free, only_active):
+    """Every feature to its minimum; whether the support changed."""
+    changed = False
+    n_outputs, d = weight.shape
+    for j in range(d):
+        own, old, norm = gram[j, j], _norm(weight, j), 0.0
+        if own <= 0 or (only_active and old == 0.0):
+            continue
+        for o in range(n_outputs):
+            free[o] = gradient[o, j] + own * weight[o, j]
+            norm += free[o] ** 2
+        norm = np.sqrt(norm)
+        factor = (1.0 - penalty[j] / norm) / own if norm > penalty[j] else 0.0
+        changed = changed or (factor == 0.0) != (old == 0.0)
+        for o in range(n_outputs):
+            step = factor * free[o] - weight[o, j]
+            if step != 0.0:
+                weight[o, j] += step
+                for i in range(d):
+                    gradient[o, i] -= gram[j, i] * step
+    return changed
+
+
+@_compile
+def _group_equations(gram, penalty, weight, gradient, index, size, low, x):
+    """Curvature of the objective on the support, and minus its gradient."""
+    k = weight.shape[0]
+    for a in range(size):
+        i = index[a]
+        norm = _norm(weight, i)
+        bend = penalty[i] / norm
+        for o in range(k):
+            row, unit = a * k + o, weight[o, i] / norm
+            for b in range(a + 1):
+                for p in range(k):
+                    low[row, b * k + p] = gram[i, index[b]] if o == p else 0.0
+            for p in range(k):
+                low[row, a * k + p] -= bend * unit * weight[p, i] / norm
+            low[row, row] += bend + 10 * _ROUNDING * gram[i, i]  # equal columns do not stop a step
+            x[row] = gradient[o, i] - penalty[i] * unit
+
+
+@_compile
+def _group_finish(gram, moment, square, penalty, weight, gradient, index, low, x):
+    """Newton steps on the support, as long as they lower the objective or what its equations lack."""
+    k, size = weight.shape[0], _support(weight, index)
+    if size * k > len(x):
+        return
+    left, full, value = np.inf, False, _value(moment, penalty, weight, gradient)
+    old = np.empty(size * k)
+    for _ in range(_NEWTON_STEPS):
+        _group_equations(gram, penalty, weight, gradient, index, size, low, x)
+        before, left = left, 0.0
+        for a in range(size * k):
+            left = max(left, abs(x[a]))
+        if full and left >= 0.5 * before or _factor(low, size * k, 0.0) >= 0:
+            return
+        _forward(low, size * k, x)
+        _backward(low, size * k, x)
+        most = 1.0  # no further than where a row is nearest to zero
+        for a in range(size):
+            along, length = 0.0, 0.0
+            for o in range(k):
+                old[a * k + o] = weight[o, index[a]]
+                along -= old[a * k + o] * x[a * k + o]
+                length += x[a * k + o] ** 2
+            if along > 0:
+                most = min(most, along / length)
+        share, now = 2 * most, np.inf
+        while not now <= value + _ROUNDING * square:
+            share = 0.5 * share if share > _LEAST_SHARE * most else 0.0
+            for a in range(size * k):
+                weight[a % k, index[a // k]] = old[a] + share * x[a]
+            _gradient(gram, moment, weight, gradient)
+            now = _value(moment, penalty, weight, gradient)
+            if share == 0.0:
+                return
+        full, value = share == 1.0, min(value, now)
+
+
+@_compile
+def _group_task(gram, moment, square, penalty, weight, gradient, tol, max_sweeps, index, low, x):
+    """Several outputs: block soft thresholds until the support has settled, then Newton steps."""
+    free = np.empty(moment.shape[0])
+    value, sweep = np.inf, 0
     while sweep < max_sweeps:
         sweep += 1
-        changed, moved = False, 0.0
-        for j in range(d):
-            old = weight[j, 0]
-            own = gram[j, j]
-            if own <= 0 or (only_active and old == 0.0):
-                continue
-            free = gradient[j, 0] + own * old
-            new = 0.0
-            if free > penalty[j]:
-                new = (free - penalty[j]) / own
-            elif free < -penalty[j]:
-                new = (free + penalty[j]) / own
-            if new != old:
-                step = new - old
-                weight[j, 0] = new
-                for i in range(d):
-                    gradient[i, 0] -= gram[j, i] * step
-                moved = max(moved, own * step * step)
-                if (new == 0.0) != (old == 0.0) or new * old < 0:
-                    changed = True
-        if changed and not only_active and sweep > 2:
-            only_active = True
-            continue
-        if changed:
-            continue
-        # the support has settled: the optimum on it, or as far towards it as the signs allow
+        _group_sweep(gram, penalty, weight, gradient, free, False)
+        for _ in range(10):
+            sweep += 1
+            if not _group_sweep(gram, penalty, weight, gradient, free, True):
+                break
+        _group_finish(gram, moment, square, penalty, weight, gradient, index, low, x)
+        if _gap(moment, square, penalty, weight, gradient) <= tol * 0.5 * square:
+            now = _value(moment, penalty, weight, gradient)
+            if now >= value or _settled(gram, moment, penalty, weight, gradient):
+                break
+            value = now
+    return sweep
+
+
+@_compile
+def _descend_scalar(gram, moment, square, penalty, weight, max_sweeps, gaps, sweeps):
+    n_tasks, d = penalty.shape
+    gradient, index, low, x = np.empty((1, d)), np.empty(d, np.int64), np.empty((d, d)), np.empty(d)
+    for t in range(n_tasks):
+        q, w, lam = moment[t], weight[t], penalty[t]
+        _gradient(gram[t], q, w, gradient)
+        sweeps[t] = _scalar_task(gram[t], q, lam, w, gradient, max_sweeps, index, low, x)
+        _gradient(gram[t], q, w, gradient)
+        gaps[t] = _gap(q, square[t], lam, w, gradient)
+
+
+@_compile
+def _descend_group(gram, moment, square, penalty, weight, tol, max_sweeps, gaps, sweeps):
+    n_tasks, k, d = moment.shape
+    size = min(d * k, _NEWTON_SIZE)
+    gradient, index, low, x = np.empty((k, d)), np.empty(d, np.int64), np.empty((size, size)), np.empty(size)
+    for t in range(n_tasks):
+        q, w, lam = moment[t], weight[t], penalty[t]
+        _gradient(gram[t], q, w, gradient)
+        sweeps[t] = _group_task(gram[t], q, square[t], lam, w, gradient, tol, max_sweeps, index, low, x)
+        _gradient(gram[t], q, w, gradient)
+        gaps[t] = _gap(q, square[t], lam, w, gradient)
+
+
+def descend(
+    gram: Any, moment: Any, square: Any, penalty: Any, weight: Any, tol: float, max_sweeps: int
+) -> tuple[Any, Any]:
+    """Solve every task in place; returns gap and sweeps, each (task,)."""
+    gaps, sweeps = np.zeros(len(square)), np.zeros(len(square), np.int64)
+    weight[square <= 0] = 0
+    # one output after the other: inner loops then run along memory
+    moment, found = (np.ascontiguousarray(part.swapaxes(1, 2)) for part in (moment, weight))
+    if moment.shape[1] == 1:
+        _descend_scalar(gram, moment, square, penalty, found, max_sweeps, gaps, sweeps)
+    else:
+        _descend_group(gram, moment, square, penalty, found, tol, max_sweeps, gaps, sweeps)
+    weight[:] = found.swapaxes(1, 2)
+    return gaps, sweeps
+
+
+@_compile
+def solve_supports(gram, right, active, answer):
+    """gram[A, A] answer[A] = right[A] in every task, A its active rows; returns which were singular."""
+    n_tasks, d, n_outputs = right.shape
+    singular = np.zeros(n_tasks, np.bool_)
+    index, low, x = np.empty(d, np.int64), np.empty((d, d)), np.empty(d)
+    for t in range(n_tasks):
         size = 0
         for j in range(d):
-            if weight[j, 0] != 0.0:
+            if active[t, j]:
+                for b in range(size):
+                    low[size, b] = gram[t, j, index[b]]
+                low[size, size] = gram[t, j, j]
                 index[size] = j
-                right[j] = moment[j, 0] - (penalty[j] if weight[j, 0] > 0 else -penalty[j])
                 size += 1
-        solved = _solve_on(gram, right, index, size, low, x)
-        if solved:
-            share, first = 1.0, -1
-            for a in range(size):
-                old = weight[index[a], 0]
-                if old * x[a] <= 0:
-                    part = old / (old - x[a])
-                    if part < share:
-                        share, first = part, a
-            for a in range(size):
-                j = index[a]
-                weight[j, 0] = x[a] if first < 0 else weight[j, 0] + share * (x[a] - weight[j, 0])
-            if first >= 0:
-                weight[index[first], 0] = 0.0
-            for i in range(d):
-                gradient[i, 0] = moment[i, 0]
-            for a in range(size):
-                j = index[a]
-                if weight[j, 0] != 0.0:
-                    for i in range(d):
-                        gradient[i, 0] -= gram[j, i] * weight[j, 0]
-            if first >= 0:
-                continue
-        if solved or moved <= 1e-3 * target:
-            found_gap = _gap(moment, square, penalty, weight, gradient)
-            if found_gap <= target and not only_active:
-                break
-        only_active = not only_active and not solved
-    if found_gap == np.inf or sweep >= max_sweeps:
-        found_gap = _gap(moment, square, penalty, weight, gradient)
-    return found_gap, sweep
-
-
-@_compile
-def _group_task(gram, moment, square, penalty, weight, gradient, tol, max_sweeps):
-    """Several outputs: block soft thresholds until the gap is small."""
-    d, n_outputs = moment.shape
-    target = tol * 0.5 * square
-    free = np.empty(n_outputs)
-    found_gap, sweep = np.inf, 0
-    while sweep < max_sweeps:
-        sweep += 1
-        only_active = sweep % 10 > 1
-        for j in range(d):
-            own = gram[j, j]
-            if own <= 0 or (only_active and weight[j, 0] == 0.0):
-                continue
-            norm = 0.0
-            for o in range(n_outputs):
-                free[o] = gradient[j, o] + own * weight[j, o]
-                norm += free[o] ** 2
-            norm = np.sqrt(norm)
-            factor = max(0.0, 1.0 - penalty[j] / norm) / own if norm > 0 else 0.0
-            moved = False
-            for o in range(n_outputs):
-                step = factor * free[o] - weight[j, o]
-                free[o] = step
-                weight[j, o] += step
-                moved = moved or step != 0.0
-            if moved:
-                for i in range(d):
-                    for o in range(n_outputs):
-                        gradient[i, o] -= gram[j, i] * free[o]
-        if sweep % 10 == 0 or sweep == max_sweeps:
-            found_gap = _gap(moment, square, penalty, weight, gradient)
-            if found_gap <= target:
-                break
-    return found_gap, sweep
-
-
-@_compile
-def descend(gram, moment, square, penalty, weight, tol, max_sweeps):
-    """Solve every task in place; returns gap and sweeps, each (task,)."""
-    n_tasks, d, n_outputs = moment.shape
-    gaps, sweeps = np.zeros(n_tasks), np.zeros(n_tasks, np.int64)
-    gradient = np.empty((d, n_outputs))
-    for t in range(n_tasks):
-        if square[t] <= 0:
-            weight[t] = 0.0
+        if _factor(low, size, _ROUNDING) >= 0:
+            singular[t] = True
             continue
-        for i in range(d):
-            for o in range(n_outputs):
-                gradient[i, o] = moment[t, i, o]
-        for j in range(d):
-            for o in range(n_outputs):
-                if weight[t, j, o] != 0.0:
-                    for i in range(d):
-                        gradient[i, o] -= gram[t, j, i] * weight[t, j, o]
-        if n_outputs == 1:
-            gaps[t], sweeps[t] = _scalar_task(
-                gram[t], moment[t], square[t], penalty[t], weight[t], gradient, tol, max_sweeps
-            )
-        else:
-            gaps[t], sweeps[t] = _group_task(
-                gram[t], moment[t], square[t], penalty[t], weight[t], gradient, tol, max_sweeps
-            )
-    return gaps, sweeps
+        for o in range(n_outputs):
+            for a in range(size):
+                x[a] = right[t, index[a], o]
+            _forward(low, size, x)
+            _backward(low, size, x)
+            for a in range(size):
+                answer[t, index[a], o] = x[a]
+    return singular

@@ -10,6 +10,7 @@ weighted lasso with the working response held.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import NamedTuple
 
@@ -18,12 +19,13 @@ from torch import Tensor
 from torch.special import xlogy
 
 from .implicit import attach
-from .lasso import sparse_weights
+from .lasso import check_penalty, solve
 from .moments import moments, sample_weights
 
 __all__ = ["FAMILIES", "Bernoulli", "Family", "GLMWeights", "Poisson", "half_deviance", "sparse_glm"]
 
 _LEAST_VARIANCE = 1e-8
+_LEAST_NULL = 1e-12  # counts that are all equal leave nothing to explain
 
 
 class Family:
@@ -188,7 +190,7 @@ def sparse_glm(
     Returns
     -------
     GLMWeights
-        `weight` and `intercept` have gradients with respect to features and the penalty.
+        `weight` and `intercept` have gradients with respect to features, targets and the penalty.
 
     Raises
     ------
@@ -198,29 +200,32 @@ def sparse_glm(
     """
     if family not in FAMILIES:
         raise ValueError(f"family: want one of {sorted(FAMILIES)}, got {family!r}")
-    if targets.dim() != 3 or targets.shape[-1] != 1 or features.shape[:2] != targets.shape[:2]:
-        raise ValueError(
-            f"targets: got {tuple(targets.shape)}, want (task, sample, 1) for features {tuple(features.shape)}"
-        )
-    problem = _Problem(features, targets, FAMILIES[family], mask, weights, ridge)
-    lam = torch.as_tensor(penalty, dtype=features.dtype, device=features.device)
-    lam = (lam.unsqueeze(1) if lam.dim() == 1 else lam).expand(features.shape[0], features.shape[2])
-    with torch.no_grad():
-        w, b, gap, steps = problem.solve(lam.detach(), start, tol, max_steps, compiled)
-    relative = gap / problem.null.clamp(min=torch.finfo(features.dtype).tiny)
-    short = relative > tol
-    if bool(short.any()):
+    if targets.dim() != 3 or targets.shape[-1] != 1:
+        raise ValueError(f"targets: got {tuple(targets.shape)}, want (task, sample, 1)")
+    if not 0 <= ridge < math.inf:
+        raise ValueError(f"ridge: want finite and >= 0, got {ridge!r}")
+    data = moments(features.detach(), targets.detach(), mask, weights)  # which also checks them
+    lam = check_penalty(penalty, data)
+    problem = _Problem(features.double(), targets.double(), FAMILIES[family], mask, weights, float(ridge))
+    if start is not None and start.shape != data.moment.shape:
+        raise ValueError(f"start: want shape {tuple(data.moment.shape)}, got {tuple(start.shape)}")
+    w, b, gap, steps = problem.solve(lam.detach(), start, tol, max_steps, compiled)
+    relative = gap / problem.null
+    short = int((relative > tol).sum())
+    if short:
         warnings.warn(
-            f"{int(short.sum())} of {len(gap)} tasks did not converge in {max_steps} Newton steps: largest relative "
+            f"{short} of {len(gap)} tasks did not converge in {max_steps} Newton steps: largest relative "
             f"duality gap {float(relative.max()):.2e}, wanted {tol:.2e}; raise the penalty or max_steps",
             RuntimeWarning,
             stacklevel=2,
         )
     w, b = problem.with_gradient(w, b, lam)
-    return GLMWeights(w, b, gap, relative, steps)
+    return GLMWeights(w.to(data.dtype), b.to(data.dtype), gap, relative, steps)
 
 
 class _Problem:
+    """One batch of tasks, in float64, with what is masked set to values that do no harm."""
+
     def __init__(
         self,
         features: Tensor,
@@ -231,26 +236,24 @@ class _Problem:
         ridge: float,
     ):
         self.share = sample_weights(features, mask, weights).unsqueeze(-1)
+        self.family, self.ridge = family, ridge
         seen = self.share > 0
         self.x = torch.where(seen, features, features.new_zeros(()))
-        average = (self.share * torch.where(seen, targets, targets.new_zeros(()))).sum(1, keepdim=True)
+        known = torch.where(seen, targets, targets.new_zeros(())).detach()
+        average = (self.share * known).sum(1, keepdim=True)
         self.y = torch.where(seen, targets, average)
-        wrong = family.check(self.y[seen])
-        if wrong:
-            raise ValueError(f"targets: the {family.name} family wants values {wrong}")
-        self.family, self.ridge = family, float(ridge)
-        if self.ridge < 0:
-            raise ValueError(f"ridge: want >= 0, got {ridge!r}")
-        spread = family.variance(average)
-        if bool((spread <= 0).any()):
-            which = (spread[:, 0, 0] <= 0).nonzero()[:, 0].tolist()
+        wanted = family.check(self.y[seen])
+        if wanted:
+            raise ValueError(f"targets: the {family.name} family wants values {wanted}")
+        none = (family.variance(average)[:, 0, 0] <= 0).nonzero()[:, 0].tolist()
+        if none:
             raise ValueError(
-                f"targets: tasks {which[:5]} have one class only, or no counts at all; their intercept would be "
-                "infinite, drop them"
+                f"targets: tasks {none[:5]} have one class only, or no counts at all; their intercept would "
+                "be infinite, drop them"
             )
         with torch.no_grad():
             self.start_intercept = (average / (1 - average) if family.name == "bernoulli" else average).log()
-            self.null = self._loss(self.start_intercept.expand_as(self.y))
+            self.null = self._loss(self.start_intercept.expand_as(self.y)).clamp(min=_LEAST_NULL)
 
     def _loss(self, eta: Tensor) -> Tensor:
         return (self.share * half_deviance(self.family, eta, self.y)).sum((1, 2))
@@ -259,26 +262,26 @@ class _Problem:
         size = (lam.unsqueeze(-1) * w.abs()).sum((1, 2)) + self.ridge / 2 * (w**2).sum((1, 2))
         return self._loss(self.x @ w + b) + size
 
+    @torch.no_grad()
     def solve(
         self, lam: Tensor, start: Tensor | None, tol: float, max_steps: int, compiled: bool | None
     ) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Weights, intercepts, gaps, and the Newton steps that were taken."""
         x, y, share = self.x, self.y, self.share
-        w = torch.zeros(x.shape[0], x.shape[2], 1).to(x) if start is None else start.to(x).clone()
+        w = x.new_zeros(x.shape[0], x.shape[2], 1) if start is None else start.to(x).clone()
         b = self._centre(w, self.start_intercept.clone())
         now = self._objective(w, b, lam)
-        for step in range(1, max_steps + 1):
+        gap, step = self._gap(w, b, lam, now), 0
+        while step < max_steps and bool((gap > tol * self.null).any()):
+            step += 1
             eta = x @ w + b
             mean = self.family.mean(eta)
             variance = self.family.variance(mean).clamp(min=_LEAST_VARIANCE)
             mass = (share * variance).sum(1)
             data = moments(x, eta + (y - mean) / variance, weights=(share * variance)[..., 0])
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
-                found = sparse_weights(
-                    data, lam / mass, self.ridge / mass[:, 0], start=w, tol=1e-12, compiled=compiled
-                ).weight
+            found = solve(data, lam / mass, self.ridge / mass[:, 0], w, 1e-12, 10_000, compiled)[0]
             to_w, to_b = found - w, data.intercept(found).unsqueeze(1) - b
-            scale = torch.ones_like(mass).unsqueeze(-1)
+            scale = torch.ones_like(b)
             for _ in range(40):
                 after = self._objective(w + scale * to_w, b + scale * to_b, lam)
                 worse = ~(after <= now + 1e-14 * now.abs())
@@ -289,8 +292,6 @@ class _Problem:
             b = self._centre(w, b)
             now = self._objective(w, b, lam)
             gap = self._gap(w, b, lam, now)
-            if bool((gap <= tol * self.null).all()):
-                break
         return w, b[:, 0], gap, step
 
     def _centre(self, w: Tensor, b: Tensor) -> Tensor:
@@ -312,7 +313,7 @@ class _Problem:
             scale = torch.ones_like(primal)
             over = ((pull - lam).clamp(min=0) ** 2).sum(1) / (2 * self.ridge)
         else:
-            scale = torch.where(pull > lam, lam / pull.clamp(min=1e-300), torch.ones_like(pull)).amin(1)
+            scale = torch.where(pull > lam, lam / pull, torch.ones_like(pull)).amin(1)
             over = torch.zeros_like(primal)
         shifted = scale.reshape(-1, 1, 1) * (mean - self.y) + self.y
         conjugate = self.family.conjugate(shifted) - self.family.conjugate(self.y)
@@ -320,16 +321,18 @@ class _Problem:
         return (primal - dual).clamp(min=0)
 
     def with_gradient(self, w: Tensor, b: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-        if not (self.x.requires_grad or lam.requires_grad):
+        """The solution, with its gradient by the implicit function theorem, the intercept's included."""
+        if not (self.x.requires_grad or self.y.requires_grad or lam.requires_grad):
             return w, b
+        mean = self.family.mean(self.x @ w + b.unsqueeze(1))
         with torch.no_grad():
-            variance = self.family.variance(self.family.mean(self.x @ w + b.unsqueeze(1)))
-            bend = (self.share * variance).sum(1)  # (task, 1)
-            centre = (self.share * variance * self.x).sum(1) / bend
+            curved = self.share * self.family.variance(mean)
+            bend = curved.sum(1)  # (task, 1)
+            centre = (curved * self.x).sum(1) / bend
             away = self.x - centre.unsqueeze(1)
-            curvature = (self.share * variance * away).mT @ away
+            curvature = (curved * away).mT @ away
             curvature.diagonal(dim1=1, dim2=2).add_(self.ridge)
-        error = self.share * (self.family.mean(self.x @ w + b.unsqueeze(1)) - self.y)
+        error = self.share * (mean - self.y)
         drift = error.sum(1)
         residual = self.x.mT @ error - centre.unsqueeze(-1) * drift.unsqueeze(-1)
         residual = residual + self.ridge * w + lam.unsqueeze(-1) * w.sign()

@@ -1,7 +1,7 @@
 r"""The gradient of a solution with respect to its problem, by the implicit function theorem.
 
-At a solution W* of a penalised problem the coordinates that are not zero satisfy :math:`\rho(W^*, F) = 0`, the
-others stay zero. Hence, with H the derivative of :math:`\rho` on the active coordinates A,
+At a solution W* of a penalised problem the coordinates that are not zero satisfy :math:`\rho(W^*, F) = 0`,
+the others stay zero. Hence, with H the derivative of :math:`\rho` on the active coordinates A,
 
 .. math:: \frac{\partial L}{\partial F} = - u^\top \frac{\partial \rho}{\partial F}, \qquad
           H_{AA}\, u_A = \Big(\frac{\partial L}{\partial W}\Big)_A, \quad u = 0 \text{ elsewhere}.
@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from . import _compiled
 
 __all__ = ["attach", "solve_active"]
 
@@ -46,7 +48,7 @@ def attach(
     """
     if not residual.requires_grad:
         return solution
-    return _Attached.apply(residual, solution, gram.detach(), active, bend)  # type: ignore[no-any-return]
+    return _Attached.apply(residual, solution, gram.detach(), active, bend)
 
 
 class _Attached(torch.autograd.Function):
@@ -79,22 +81,57 @@ def solve_active(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | Non
     -------
     Tensor (task, feature, output)
         Where the matrix is singular (two equal columns, say) the shortest least-squares solution.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not fit.
     """
+    return solve_flagged(gram, right, active, bend)[0]
+
+
+def solve_flagged(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | None) -> tuple[Tensor, Tensor]:
+    """As `solve_active`, and where the matrix was singular: bool, shape (task,).
+
+    Parameters
+    ----------
+    gram, right, active, bend : Tensor
+        As in `solve_active`.
+    """
+    n_tasks, d, n_outputs = right.shape
+    wanted = {"gram": (n_tasks, d, d), "active": (n_tasks, d), "bend": (n_tasks, d, n_outputs, n_outputs)}
+    for name, given in (("gram", gram), ("active", active), ("bend", bend)):
+        if given is not None and given.shape != wanted[name]:
+            raise ValueError(
+                f"{name}: got {tuple(given.shape)}, want {wanted[name]} for right {tuple(right.shape)}"
+            )
+    if bend is None and gram.dtype == right.dtype == torch.float64 and _compiled.usable(gram):
+        answer = torch.zeros_like(right, memory_format=torch.contiguous_format)
+        arrays = [part.detach().contiguous().numpy() for part in (gram, right, active)]
+        singular = torch.as_tensor(_compiled.solve_supports(*arrays, answer.numpy()))
+        if bool(singular.any()):
+            answer[singular] = _solve_batch(gram[singular], right[singular], active[singular], None)[0]
+        return answer, singular
+    return _solve_batch(gram, right, active, bend)
+
+
+def _solve_batch(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | None) -> tuple[Tensor, Tensor]:
     n_active = int(active.sum(1).max()) if len(active) else 0
     answer = torch.zeros_like(right)
     if n_active == 0:
-        return answer
+        return answer, active.new_zeros(len(active))
     # the active coordinates first, in as few columns as the largest support needs
     index = active.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :n_active]
     used = active.gather(1, index)
     tasks = torch.arange(len(gram), device=gram.device)[:, None]
-    matrix = gram[tasks[:, :, None], index[:, :, None], index[:, None, :]] * (
-        used[:, :, None] & used[:, None, :]
-    )
-    matrix = matrix + torch.diag_embed((~used).to(gram))
+    matrix = gram[tasks[:, :, None], index[:, :, None], index[:, None, :]]
+    matrix = matrix * (used[:, :, None] & used[:, None, :])
+    largest = matrix.diagonal(dim1=1, dim2=2).amax(1)
+    rest = torch.where(largest > 0, largest, torch.ones_like(largest))
+    matrix = matrix + torch.diag_embed(rest.unsqueeze(1) * ~used)
     known = right[tasks, index] * used.unsqueeze(-1)
     if bend is None:
-        found = _solve(matrix, known)
+        found, singular = _solve(matrix, known)
     else:
         n_outputs = right.shape[-1]
         eye = torch.eye(n_outputs, dtype=gram.dtype, device=gram.device)
@@ -102,11 +139,12 @@ def solve_active(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | Non
         place = torch.arange(n_active, device=gram.device)
         blocks[:, place, :, place] += (bend[tasks, index] * used[:, :, None, None]).transpose(0, 1)
         size = n_active * n_outputs
-        found = _solve(blocks.reshape(-1, size, size), known.reshape(-1, size, 1)).reshape(known.shape)
-    return answer.scatter_(1, index.unsqueeze(-1).expand_as(found), found * used.unsqueeze(-1))
+        found, singular = _solve(blocks.reshape(-1, size, size), known.reshape(-1, size, 1))
+        found = found.reshape(known.shape)
+    return answer.scatter_(1, index.unsqueeze(-1).expand_as(found), found * used.unsqueeze(-1)), singular
 
 
-def _solve(matrix: Tensor, right: Tensor) -> Tensor:
+def _solve(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     factor, info = torch.linalg.cholesky_ex(matrix)
     diagonal = factor.diagonal(dim1=1, dim2=2)
     least = matrix.diagonal(dim1=1, dim2=2) * (16 * torch.finfo(matrix.dtype).eps * matrix.shape[-1])
@@ -114,5 +152,7 @@ def _solve(matrix: Tensor, right: Tensor) -> Tensor:
     found = torch.cholesky_solve(right, factor)
     if bool(singular.any()):
         found = found.clone()
-        found[singular] = torch.linalg.pinv(matrix[singular], hermitian=True) @ right[singular]
-    return found
+        # eigenvalues that a factor could not tell from rounding count as none
+        rtol = 1e4 * torch.finfo(matrix.dtype).eps
+        found[singular] = torch.linalg.pinv(matrix[singular], rtol=rtol, hermitian=True) @ right[singular]
+    return found, singular

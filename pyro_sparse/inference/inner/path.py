@@ -1,4 +1,4 @@
-r"""A penalty for every task, from the data: a grid below its largest useful value, judged by folds or a criterion.
+r"""A penalty for every task, from the data: a grid below its largest useful value, and folds or a criterion.
 
 .. math:: \lambda_1 = \lambda_{\max}(F_t) > \dots > \lambda_L = r \lambda_{\max}(F_t)
 
@@ -88,16 +88,17 @@ def choose_penalty(
     features : Tensor (task, sample, feature)
     targets : Tensor (task, sample, output)
     by : {"cv", "bic", "aic", "ebic"}
-        Folds, or :math:`2 n \cdot \text{loss} + c \cdot \text{(weights in use)}` with c = log n, 2, or
-        log n + log(features). Criteria are for sparse kinds, and for a squared loss use its logarithm.
+        Folds, or :math:`-2 \log(\text{likelihood}) / n + c \cdot \text{(weights in use)} / n` with c = log n,
+        2, or log n + log(features); the variance of normal targets is estimated at each level. Criteria are
+        for the lasso with fewer features than samples: else the variance may come to nothing.
     kind : {"lasso", "ridge"}
-        "ridge" chooses :math:`\kappa`; its grid begins at the mean square of a feature times that of the
-        largest correlation, and goes `ratio` down.
+        "ridge" chooses :math:`\kappa`; its grid begins at :math:`\lVert F_t \rVert_F^2 / n`.
     family : {"normal", "bernoulli", "poisson"}
         The last two with one output, and "lasso" only.
     mask : Tensor of bool (task, sample), optional
     folds : int
-        At least 2; no more than the samples of the smallest task.
+        At least 2; no more than the samples of the smallest task. Ones and zeros (counts and zeros) are dealt
+        out evenly.
     levels, ratio : int, float
         See `penalty_grid`.
     per_task : bool
@@ -112,7 +113,7 @@ def choose_penalty(
     Raises
     ------
     ValueError
-        A name that does not exist, folds that leave a task without samples.
+        A name that does not exist, folds that leave a task without samples, or with one class only.
 
     References
     ----------
@@ -131,23 +132,33 @@ def choose_penalty(
         if kind == "lasso":
             grid = penalty_grid(largest_penalty(data), levels, ratio)
         else:
-            grid = penalty_grid(data.gram.diagonal(dim1=1, dim2=2).mean(1), levels, ratio / 10)
+            grid = penalty_grid(data.gram.diagonal(dim1=1, dim2=2).sum(1), levels, ratio)
         if by == "cv":
-            score = _left_out(features, targets, seen, grid, kind, family, _folds(seen, folds, seed))
+            fold = _folds(seen, targets[..., 0] > 0, family, folds, seed)
+            score = _left_out(features, targets, seen, grid, kind, family, fold)
         else:
             score = _criterion(features, targets, seen, grid, family, by)
         level = score.argmin(1) if per_task else score.sum(0).argmin().expand(len(grid))
         return PenaltyChoice(grid.gather(1, level.unsqueeze(1))[:, 0], grid, score)
 
 
-def _folds(seen: Tensor, folds: int, seed: int) -> Tensor:
-    """Fold of every sample, as equal in size as can be within each task."""
-    fewest = int(seen.sum(1).min())
+def _folds(seen: Tensor, above: Tensor, family: str, folds: int, seed: int) -> Tensor:
+    """Fold of every sample, as equal in size as can be within each task (and class)."""
+    fewest = int(seen.sum(1).min()) if len(seen) else folds
     if not 2 <= folds <= fewest:
         raise ValueError(f"folds: want 2 to {fewest} (the samples of the smallest task), got {folds}")
     generator = torch.Generator().manual_seed(seed)
-    noise = torch.rand(seen.shape, generator=generator).to(seen.device) + (~seen).to(torch.float32)
-    return noise.argsort(1).argsort(1) % folds
+    place = torch.rand(seen.shape, generator=generator).to(seen.device) + 2 * (~seen)
+    if family != "normal":
+        place = place + above
+        needed = (above, ~above) if family == "bernoulli" else (above,)
+        single = torch.stack([(group & seen).sum(1) < 2 for group in needed]).any(0).nonzero()[:, 0].tolist()
+        if single:
+            raise ValueError(
+                f"targets: tasks {single[:5]} have fewer than two ones, zeros or positive counts, so "
+                "that a fold leaves none to learn from; drop them or choose by a criterion"
+            )
+    return place.argsort(1).argsort(1) % folds
 
 
 def _along(
@@ -200,6 +211,7 @@ def _criterion(features: Tensor, targets: Tensor, seen: Tensor, grid: Tensor, fa
     for weight, intercept in _along(features, targets, seen, grid, "lasso", family):
         loss = _loss(features @ weight + intercept.unsqueeze(1), targets, share, family)
         used = (weight != 0).sum((1, 2))
-        fit = (2 * loss).clamp(min=1e-300).log() if family == "normal" else 2 * loss
+        n_outputs = targets.shape[2]
+        fit = n_outputs * (2 * loss / n_outputs).clamp(min=1e-300).log() if family == "normal" else 2 * loss
         scores.append(fit + price * used / n)
     return torch.stack(scores, 1)

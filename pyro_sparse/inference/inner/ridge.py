@@ -1,6 +1,6 @@
 r"""Ridge regression of many tasks at once: :math:`W = (G + \kappa I)^{-1} Q`, differentiable.
 
-Without a ridge, or with fewer samples than features, a singular task gets its shortest least-squares solution.
+Without a ridge a singular task (fewer samples than features, say) gets its shortest least-squares solution.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .implicit import attach, solve_active
+from .lasso import check_ridge
 from .moments import Moments
 
 __all__ = ["ridge_weights"]
@@ -31,14 +32,13 @@ def ridge_weights(data: Moments, ridge: float | Tensor = 0.0) -> Tensor:
     Raises
     ------
     ValueError
-        The ridge is negative or has another shape.
+        The ridge is negative, not finite, or has another shape.
     """
-    kappa = torch.as_tensor(ridge, dtype=data.gram.dtype, device=data.gram.device)
-    if not bool((kappa >= 0).all()) or kappa.dim() > 1:
-        raise ValueError(f"ridge: want >= 0, shape () or (task,), got {ridge!r}")
+    kappa = check_ridge(ridge, data)
     with torch.no_grad():
         curvature = data.gram.clone()
         curvature.diagonal(dim1=1, dim2=2).add_(kappa.reshape(-1, 1))
         everywhere = torch.ones(data.moment.shape[:2], dtype=torch.bool, device=data.gram.device)
         weight = solve_active(curvature, data.moment, everywhere)
-    return attach(weight, data.residual(weight) + kappa.reshape(-1, 1, 1) * weight, curvature, everywhere)
+    residual = data.residual(weight) + kappa.reshape(-1, 1, 1) * weight
+    return attach(weight, residual, curvature, everywhere).to(data.dtype)
