@@ -1,0 +1,73 @@
+"""Axes of stacked task weights: exact weights give them back, up to order and size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyro_sparse.inference import task_axes
+
+
+def sparse_weights(n_tasks, d, rng, probability=0.4):
+    support = rng.random((n_tasks, d)) < probability
+    support[np.arange(n_tasks), rng.integers(d, size=n_tasks)] = True
+    return support * rng.choice([-1, 1], support.shape) * rng.uniform(0.5, 1.5, support.shape)
+
+
+@pytest.mark.parametrize(("n_tasks", "d"), [(10, 1), (30, 3), (60, 5)])
+def test_exact_weights_give_the_axes_back(n_tasks, d):
+    rng = np.random.default_rng(d)
+    true = sparse_weights(n_tasks, d, rng)
+    mix = rng.normal(size=(d, d)) + 2 * np.eye(d)  # latent_old = mix @ latent_true
+    found = task_axes(true @ np.linalg.inv(mix), n_starts=12, steps=150)
+    turn = found.map @ mix  # latent_new = turn @ latent_true
+    size = np.abs(turn)
+    order = size.argmax(1)
+    assert sorted(order) == list(range(d))
+    off = size / size.max(1, keepdims=True)
+    off[np.arange(d), order] = 0
+    assert off.max() < 1e-3
+    np.testing.assert_allclose((found.weights**2).mean(0), 1, rtol=1e-9)
+    # the targets are the same: w . z_old = v . z_new
+    z = rng.normal(size=(d, 7))
+    old = true @ np.linalg.inv(mix) @ (mix @ z)
+    np.testing.assert_allclose(found.weights @ (turn @ z), old, atol=1e-9)
+    np.testing.assert_array_equal(np.abs(found.weights) > 0.05, true[:, order] != 0)
+
+
+def test_the_objective_is_the_smooth_count():
+    rng = np.random.default_rng(0)
+    found = task_axes(sparse_weights(40, 3, rng), n_starts=8, steps=100, epsilon=(0.3, 0.2))
+    count = (found.weights**2 / (found.weights**2 + 0.2**2)).sum() / 40
+    # the search sees unit rows of the inverse map: columns of unit mean square
+    assert found.objective == pytest.approx(count, rel=1e-6)
+    assert 1 <= found.agreement <= found.n_starts == 8
+
+
+def test_the_same_seed_gives_the_same_axes():
+    weights = sparse_weights(40, 4, np.random.default_rng(1))
+    one, two = (task_axes(weights, n_starts=4, steps=40, seed=3) for _ in range(2))
+    np.testing.assert_array_equal(one.map, two.map)
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "message"),
+    [
+        (np.ones(5), {}, r"weights: want shape \(task, latent\), got \(5,\)"),
+        (np.ones((0, 2)), {}, r"weights: want shape \(task, latent\), got \(0, 2\)"),
+        (np.eye(3)[:2], {}, "weights: 2 tasks cannot fix 3 axes"),
+        (np.full((4, 2), np.nan), {}, "weights: want finite numbers"),
+        (
+            np.outer([1.0, 2, 3], [1, 1]),
+            {},
+            "weights: the tasks leave a direction of the latent unused; lower",
+        ),
+        (np.eye(3), {"n_starts": 0}, "n_starts=0"),
+        (np.eye(3), {"steps": 1}, "steps=1"),
+        (np.eye(3), {"epsilon": ()}, r"epsilon=\(\)"),
+        (np.eye(3), {"epsilon": (0.3, 0.0)}, r"epsilon=\(0.3, 0.0\)"),
+    ],
+)
+def test_bad_weights(weights, options, message):
+    with pytest.raises(ValueError, match=message):
+        task_axes(weights, **options)

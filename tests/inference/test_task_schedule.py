@@ -1,0 +1,50 @@
+"""The record of a multi-task fit's settings."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pyro_sparse.inference import TaskSchedule
+
+
+def test_the_rate_by_hand():
+    plan = TaskSchedule(steps=1000, learning_rate=0.1, warm_up=50)
+    assert plan.rate(0) == pytest.approx(0.1 / 50)
+    assert plan.rate(24) == pytest.approx(0.1 * 0.5 * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * 0.024))))
+    assert plan.rate(500) == pytest.approx(0.1 * 0.505)
+    assert plan.rate(1000) == pytest.approx(0.001)
+    short = TaskSchedule(steps=20, learning_rate=1.0, warm_up=100)  # risen after a tenth of the steps
+    assert short.rate(1) == pytest.approx(0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi / 20)))
+    assert TaskSchedule(steps=0).rate(0) > 0
+    assert TaskSchedule(warm_up=0, learning_rate=0.1).rate(0) == pytest.approx(0.1)
+
+
+def test_the_sparse_stage():
+    plan = TaskSchedule(steps=1000, sparse_steps=70, sparse_rate=0.02, patience=3, batch_size=5).of_sparse()
+    assert (plan.steps, plan.learning_rate, plan.patience, plan.batch_size) == (70, 0.02, None, 5)
+    assert set(plan.as_dict()) == set(TaskSchedule.names())
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"batch_size": 0}, "batch_size: got 0, wanted a whole number of at least 1"),
+        ({"evaluate_every": 1.5}, "evaluate_every: got 1.5"),
+        ({"steps": -1}, "steps: got -1, wanted a whole number, 0 or more"),
+        ({"sparse_steps": 2.5}, "sparse_steps: got 2.5"),
+        ({"warm_up": -3}, "warm_up: got -3"),
+        ({"learning_rate": 0.0}, "learning_rate: got 0.0, wanted a positive number"),
+        ({"sparse_rate": float("nan")}, "sparse_rate: got nan"),
+        ({"ridge": 0.0}, "ridge: got 0.0"),
+        ({"weight_decay": -1.0}, "weight_decay: got -1.0, wanted a number, 0 or more"),
+        ({"penalty": 0.0}, r"penalty: got 0.0, wanted a share of the largest penalty in \(0, 1\)"),
+        ({"penalty": 1.0}, "penalty: got 1.0"),
+        ({"penalty": -0.1}, "penalty: got -0.1"),
+        ({"patience": 0}, "patience: got 0, wanted at least 1, or None"),
+    ],
+)
+def test_bad_settings(option, message):
+    with pytest.raises(ValueError, match=message):
+        TaskSchedule(**option)
