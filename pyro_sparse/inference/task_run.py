@@ -101,7 +101,8 @@ class TaskRun(Run):
         return -np.array([float(error.nanmean())])
 
     def _n_edges(self) -> list[int]:
-        return [int((self.model.weights != 0).sum())]
+        odds = self.model.prior.edge_log_odds(self.model.weights)
+        return [int((self.model.weights != 0 if odds is None else odds > 0).sum())]
 
 
 def in_chunks(function: Any, batch: TaskBatch) -> Tensor:
