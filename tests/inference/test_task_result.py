@@ -1,0 +1,266 @@
+"""What a fit of tasks answers: latents, predictions, new tasks, files, doubts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.inference.task_result import MultiTaskFit, _align, _doubts, _warnings
+from pyro_sparse.inference.task_run import settle
+from pyro_sparse.models import MultiTaskRegression
+from pyro_sparse.priors import SpikeSlabLasso
+from pyro_sparse.tasks import as_tasks
+
+T, N, G, K = 12, 25, 4, 2
+RNG = np.random.default_rng(0)
+Z = RNG.normal(size=(T, N, K))
+W = RNG.normal(size=(T, K)) * (RNG.random((T, K)) < 0.6) + 0.5 * np.eye(K)[RNG.integers(K, size=T)]
+X = Z @ RNG.normal(size=(K, G)) + 0.2 * RNG.normal(size=(T, N, G)) + [5.0, -3.0, 0.0, 100.0]
+Y = (Z * W[:, None]).sum(-1) * np.geomspace(0.01, 50, T)[:, None] + np.linspace(-20, 20, T)[:, None]
+Y += 0.1 * Y.std(1, keepdims=True) * RNG.normal(size=(T, N))
+NAMES = [f"site {t}" for t in range(T)]
+TABLE = pd.DataFrame(X.reshape(-1, G), columns=list("abcd")).assign(y=Y.ravel(), site=np.repeat(NAMES, N))
+
+
+def made(inner="ssl", x=X, y=Y, prior=None, normalise="task", seeds=(0, 1)) -> MultiTaskFit:
+    """A fit without training: random encoders, their weights solved."""
+    tasks = as_tasks(x, y)
+    data, models = tasks.batch(dtype=torch.float64), []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        model = MultiTaskRegression(G, K, prior=prior, normalise=normalise)
+        model.setup(T)
+        model.double()
+        settle(model, data, inner, 1e-3)
+        models.append(model)
+    history = pd.DataFrame({"step": [1], "restart": [0], "objective": [0.5]})
+    settings = {"inner": inner, "penalty": 0.05, "ridge": 1e-3, "tasks": T}
+    found = np.linspace(0.5, 1, len(seeds))
+    return MultiTaskFit.build(
+        models, tasks, judged=data, found=found, inner=inner, history=history, settings=settings, notes=[]
+    )
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return made()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    options = {"steps": 60, "sparse_steps": 20, "learning_rate": 0.03, "restarts": 1, "progress": False}
+    return ps.fit(MultiTaskRegression(G, K), TABLE, "y", task="site", **options)
+
+
+def by_hand(fit, x):
+    """Latents in the frame of the best restart, from its tensors alone."""
+    model = fit.model
+    layer = model.encoder[1]
+    flat = X.reshape(-1, G)
+    h = ((x - flat.mean(0)) / flat.std(0)) @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+    h = h @ model.turn.detach().numpy().T
+    z = (h - model.centre.numpy()) / model.spread.numpy()
+    return z[..., fit.alignment["permutation"][fit.best]] * fit.alignment["sign"][fit.best]
+
+
+def test_latents_by_hand(fit):
+    z = by_hand(fit, X)
+    np.testing.assert_allclose(fit.transform(), z, atol=1e-10)
+    np.testing.assert_allclose(fit.transform(X[3]), z[3], atol=1e-10)
+    np.testing.assert_allclose(z.reshape(-1, K).std(0), 1, rtol=1e-9)
+    np.testing.assert_allclose(z.reshape(-1, K).mean(0), 0, atol=1e-9)
+    many = np.tile(X.reshape(-1, G), (15, 1))
+    np.testing.assert_allclose(fit.transform(many), np.tile(z.reshape(-1, K), (15, 1)), atol=1e-10)
+
+
+@pytest.mark.parametrize("normalise", ["task", "global"])
+def test_predictions_by_hand(normalise):
+    """Ridge weights in latents by scikit-learn, from targets in their own units."""
+    from sklearn.linear_model import Ridge
+
+    fit = made("ridge", normalise=normalise)
+    z = by_hand(fit, X)
+    for t in (0, 7, 11):
+        # the ridge is one of standardised targets, and a ridge does not mind the targets' units
+        want = Ridge(alpha=N * 1e-3).fit(z[t], Y[t])
+        np.testing.assert_allclose(fit.weights[fit.best, t], want.coef_, rtol=1e-8)
+        assert fit.intercept[fit.best, t] == pytest.approx(want.intercept_, rel=1e-8)
+        np.testing.assert_allclose(fit.predict()[t], want.predict(z[t]), rtol=1e-8)
+        square = ((Y[t] - want.predict(z[t])) ** 2).sum() / Y[t].var()
+        noise = np.sqrt((0.02 + square / 2) / (2 + N / 2)) * Y[t].std()
+        assert fit.noise[fit.best, t] == pytest.approx(noise, rel=1e-8)
+    np.testing.assert_allclose(fit.model_weights, fit.weights / Y.std(1)[:, None], rtol=1e-9)
+
+
+def test_predictions_of_rows_with_labels(trained):
+    want = trained.predict()
+    order = RNG.permutation(len(TABLE))
+    shuffled = TABLE.iloc[order]
+    np.testing.assert_allclose(trained.predict(shuffled, task="site"), want.ravel()[order], rtol=1e-5)
+    np.testing.assert_allclose(
+        trained.predict(shuffled[list("dcba")], shuffled["site"]), want.ravel()[order], rtol=1e-5
+    )
+    np.testing.assert_allclose(trained.predict(X[2], ["site 2"] * N), want[2], rtol=1e-5)
+    assert ((want - Y).var(1) < 0.5 * Y.var(1)).all()
+    assert trained.task_names == NAMES
+    assert trained.latent_names == ["latent 1", "latent 2"]
+
+
+def test_ragged_tasks_and_missing_targets():
+    """NaN at padding only: a row whose target is missing has latents, and a prediction."""
+    x, y = [*X], [*Y]
+    x[1], y[1] = X[1, :10], Y[1, :10].copy()
+    y[1][4] = np.nan
+    fit = made(x=x, y=y)
+    z, prediction = fit.transform(), fit.predict()
+    assert np.isnan(z[1, 10:]).all()
+    assert np.isnan(prediction[1, 10:]).all()
+    assert np.isnan(prediction).sum() == 15
+    np.testing.assert_allclose(z[1, :10], fit.transform(X[1, :10]))
+    np.testing.assert_allclose(prediction[1, :10], fit.predict(X[1, :10], ["task 2"] * 10))
+
+
+@pytest.mark.parametrize("name", ["ssl", "ridge"])
+def test_adapting_to_the_same_tasks_changes_nothing(name):
+    fit = made(name)
+    again = fit.adapt(X, Y)
+    np.testing.assert_allclose(
+        again.weights, fit.weights, rtol=2e-3, atol=1e-4 * fit.tasks.target_scale.max()
+    )
+    np.testing.assert_allclose(again.predict(), fit.predict(), atol=2e-3 * Y.std(1).max())
+    np.testing.assert_array_equal(again.transform(X[0]), fit.transform(X[0]))
+
+
+def test_adapting_to_new_tasks_leaves_the_fit_alone():
+    """Also a prior of the caller's own, and with one task, ragged, named."""
+    fit = made(prior=SpikeSlabLasso(lambda0=30.0, a=1.0, b=1.0))
+    before = [{k: v.clone() for k, v in m.state_dict().items()} for m in fit.models]
+    score = fit.edge_score.copy()
+    new = fit.adapt(X[4, :9], 2 * Y[4, :9] + 1, ["copy"] * 9)
+    assert new.task_names == ["copy"]
+    assert new.weights.shape == (2, 1, K)
+    assert new.settings["tasks"] == 1
+    assert fit.settings["tasks"] == T
+    for model, state in zip(fit.models, before, strict=True):
+        for key, value in model.state_dict().items():
+            torch.testing.assert_close(value, state[key])
+    np.testing.assert_array_equal(fit.edge_score, score)
+    for own, copied in zip(fit.models, new.models, strict=True):
+        torch.testing.assert_close(own.prior.eta, copied.prior.eta)
+    error = new.predict(X[4, :9], ["copy"] * 9) - (2 * Y[4, :9] + 1)
+    assert error.std() < 2 * Y[4].std()
+    np.testing.assert_allclose(
+        new.predict(X[4], ["copy"] * N),
+        fit.adapt([X[4, :9]], [Y[4, :9]]).predict(X[4], ["task 1"] * N) * 2 + 1,
+    )
+    with pytest.raises(ValueError, match=r"X: one sample has shape \(3,\), those of the fit \(4,\)"):
+        fit.adapt(X[..., :3], Y)
+
+
+def test_other_restarts_stand_in_the_frame_of_the_best(fit):
+    other = 1 - fit.best
+    data = fit.tasks.batch(dtype=torch.float64)
+    frames = [
+        ((m.encode(data.inputs) - m.centre) / m.spread).detach().reshape(-1, K).numpy() for m in fit.models
+    ]
+    turn, sign = fit.alignment["permutation"], fit.alignment["sign"]
+    best, moved = (frames[r][:, turn[r]] * sign[r] for r in (fit.best, other))
+    own = np.array([np.corrcoef(best[:, k], moved[:, k])[0, 1] for k in range(K)])
+    assert (own >= 0).all()
+    assert own.mean() == pytest.approx(fit.agreement["similarity"][other])
+    assert own.min() == pytest.approx(fit.agreement["least"][other])
+    swapped = [np.corrcoef(best[:, k], moved[:, 1 - k])[0, 1] for k in range(K)]
+    assert np.abs(swapped).sum() <= own.sum() + 1e-9
+    np.testing.assert_allclose(
+        fit.model_weights[other], fit.models[other].weights[0].numpy()[:, turn[other]] * sign[other]
+    )
+    odds = fit.models[other].prior.edge_log_odds(fit.models[other].weights)[0]
+    np.testing.assert_allclose(fit.edge_score[other], torch.sigmoid(odds).numpy()[:, turn[other]])
+    assert fit.error[fit.best] == fit.error.min()
+
+
+def test_alignment_by_hand():
+    frames = RNG.normal(size=(1, 500, 3))
+    mixed = np.stack([-frames[0, :, 2], frames[0, :, 0], frames[0, :, 1] + 0.5 * RNG.normal(size=500)], -1)
+    permutation, sign, similarity = _align(np.stack([frames[0], mixed]), best=0)
+    np.testing.assert_array_equal(permutation, [[0, 1, 2], [1, 2, 0]])
+    np.testing.assert_array_equal(sign, [[1, 1, 1], [1, 1, -1]])
+    np.testing.assert_allclose(similarity[1], [1, 1 / np.sqrt(1.25), 1], atol=0.03)
+    dead = np.stack([frames[0], np.zeros_like(frames[0])])
+    assert (_align(dead, best=0)[2][1] == 0).all()
+    one = np.stack([frames[0, :, :1], -frames[0, :, :1]])
+    assert _align(one, best=0)[1].tolist() == [[1], [-1]]
+
+
+def test_doubts():
+    def table(*least):
+        return pd.DataFrame({"least": least})
+
+    assert _doubts(table(1.0, 0.96), 0) == []
+    assert "no other restart agrees" in _doubts(table(0.94, 1.0), 1)[0]
+    assert "0.94" in _doubts(table(0.94, 1.0), 1)[0]
+    assert _doubts(table(1.0, 0.2, 0.99), 0) == []
+    assert _doubts(table(1.0), 0) == []
+    assert _warnings(table(1.0, 1.0), 0, "ssl") == []
+    assert "one restart only" in _warnings(table(1.0), 0, "lasso")[0]
+    assert "single latents mean nothing" in _warnings(table(1.0, 0.1), 0, "ridge")[0]
+
+
+def test_a_saved_fit_is_the_same_fit(trained, tmp_path):
+    file = tmp_path / "fit.pt"
+    trained.save(file)
+    again = ps.load(file)
+    np.testing.assert_array_equal(again.transform(TABLE), trained.transform(TABLE))
+    np.testing.assert_array_equal(again.predict(TABLE, "site"), trained.predict(TABLE, "site"))
+    for name in ("weights", "noise", "intercept", "edge_score", "error", "found"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(trained, name))
+    for name in ("agreement", "history"):
+        pd.testing.assert_frame_equal(getattr(again, name), getattr(trained, name), check_index_type=False)
+    for name in ("best", "settings", "warnings", "task_names"):
+        assert getattr(again, name) == getattr(trained, name)
+    assert again.tasks.feature_names == list("abcd")
+    new = TABLE[:N].assign(site="new")
+    np.testing.assert_array_equal(
+        again.adapt(new, "y", "site").weights, trained.adapt(new, "y", "site").weights
+    )
+    for question in (again.transform, again.predict):
+        with pytest.raises(ValueError, match="X: a loaded fit has no rows of its own; give some"):
+            question()
+    with pytest.raises(ValueError, match="is a fit of another model"):
+        ps.load(file, model=MultiTaskRegression(G, 3))
+
+
+def test_a_saved_fit_with_an_encoder_of_ones_own(tmp_path):
+    encoder = torch.nn.Linear(G, K)
+    options = {"steps": 4, "sparse_steps": 0, "restarts": 1, "progress": False}
+    fit = ps.fit(MultiTaskRegression(G, K, encoder=encoder), X, Y, **options)
+    fit.save(tmp_path / "fit.pt")
+    with pytest.raises(ValueError, match="pass model="):
+        ps.load(tmp_path / "fit.pt")
+    again = ps.load(tmp_path / "fit.pt", model=MultiTaskRegression(G, K, encoder=encoder))
+    np.testing.assert_array_equal(again.transform(X[0]), fit.transform(X[0]))
+
+
+@pytest.mark.parametrize(
+    ("x", "task", "message"),
+    [
+        (X[0], None, "task: got none; want the name of a task for every row of X"),
+        (X[0], ["site 1"], "task: got 1 names for 25 rows; want one per row"),
+        (X[0], ["site 1"] * 24 + ["site 99"], "task: the fit does not know 'site 99'; want one of .*site 0"),
+        (X[0], [None] * N, "task: row 0 has no task"),
+        (TABLE, "place", "task: X has no column 'place'"),
+        (
+            X[0][:, :3],
+            ["site 1"] * N,
+            r"X: got \(25, 3\), want one row per sample and inputs of shape \(4,\)",
+        ),
+        (X[0] * np.nan, ["site 1"] * N, "X has NaN or infinite inputs in 'a'; impute"),
+        (TABLE.drop(columns="c"), "site", "X: it has no column 'c'"),
+    ],
+)
+def test_bad_rows(trained, x, task, message):
+    with pytest.raises(ValueError, match=message):
+        trained.predict(x, task)
