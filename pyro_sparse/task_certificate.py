@@ -62,7 +62,7 @@ def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
     bounds = support_failure(p)
     rows: dict[str, dict[str, Any]] = {
         "3.6 supports differ": {
-            "holds": None,
+            "holds": True if bounds.upper <= 0.05 else False if bounds.lower >= 0.95 else None,
             "figure": f"P(fails) between {bounds.lower:.2g} and {bounds.upper:.2g} were edges independent",
         }
     }
@@ -95,8 +95,8 @@ def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
 def _row(holds: bool, found: Any) -> dict[str, Any]:
     return {
         "holds": bool(holds),
-        "figure": f"rank {int(found.rank.sum())} of {int(found.dimension.sum())}, condition "
-        "{found.condition:.3g}",
+        "figure": f"rank {int(found.rank.sum())} of {int(found.dimension.sum())}, "
+        f"condition {found.condition:.3g}",
     }
 
 

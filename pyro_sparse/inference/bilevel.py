@@ -58,8 +58,6 @@ def outer_loss(
     ValueError
         `inner` is something else.
     """
-    if inner == "lasso":  # to a duality gap that single precision does not reach
-        features, targets = features.double(), targets.double()
     data = moments(features, targets.unsqueeze(-1), mask)
     if inner == "lasso":
         weight = _lasso(data, penalty)
@@ -67,7 +65,7 @@ def outer_loss(
         weight = ridge_weights(data, ridge)
     else:
         raise ValueError(f"inner: want lasso, ridge or outer, got {inner!r}")
-    error = data.targets - data.features @ weight
+    error = data.targets - data.features @ weight.to(data.features)
     loss = 0.5 * (data.share * error**2).sum((1, 2))
     if inner == "outer":
         loss = loss + penalty * largest_penalty(data).detach() * weight.abs().sum((1, 2))
@@ -147,10 +145,10 @@ def mode_step(model: Any, batch: TaskBatch, features: Tensor, sweeps: int = 2) -
         prior.lambda0,
         sweeps=sweeps,
     )
-    error = data.targets - data.features @ weight.unsqueeze(-1)
+    error = data.targets - data.features @ weight.to(data.features).unsqueeze(-1)
     square = n * (data.share * error**2).sum((1, 2))
-    model.weights[0, batch.index] = weight
-    model.variance[batch.index] = model.noise_mode(square, n)
+    model.weights[0, batch.index] = weight.to(model.weights)
+    model.variance[batch.index] = model.noise_mode(square, n).to(model.variance)
 
 
 def samples(batch: TaskBatch) -> Tensor:

@@ -191,7 +191,7 @@ def solve_tasks(
     """
     model.eval()
     data = data.whole()
-    f = (raw_latents(model, data) - model.centre) / model.spread
+    f = ((raw_latents(model, data) - model.centre) / model.spread).double()
     scatter = moments(f, data.y.unsqueeze(-1), data.mask)
     weight = ridge_weights(scatter, ridge)
     n = samples(data).sum(1).to(f)

@@ -49,7 +49,7 @@ class MultiTaskRegression(Recorded, nn.Module):
         Width of its hidden layers.
     prior : Prior, optional
         Of the weights, tasks in the rows and latents in the columns. Default: a spike-and-slab lasso with
-        lambda1 = 1, lambda0 = 30 and a uniform prior of each latent's share of tasks.
+        lambda1 = 1, lambda0 = 100 and a uniform prior of each latent's share of tasks.
     normalise : {"task", "global"}
         Whether, in training, the latents have unit variance in every task or over the tasks of a batch. Every
         task is centred either way.
@@ -115,7 +115,7 @@ class MultiTaskRegression(Recorded, nn.Module):
         self.n_features = shape if isinstance(n_features, (tuple, list)) else shape[0]
         self.n_latents, self.hidden = int(n_latents), int(hidden)
         self.shape, self.kind, self.normalise = shape, encoder, normalise
-        self.prior = SpikeSlabLasso(lambda0=30.0, a=1.0, b=1.0) if prior is None else prior
+        self.prior = SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0) if prior is None else prior
         with undisturbed():
             task_encoder(encoder, shape, n_latents, hidden)  # a complaint about it should not wait
 

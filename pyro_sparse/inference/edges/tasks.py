@@ -35,13 +35,16 @@ _NOTES = {
 
 
 def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
-    """The prior of the fit's own program, as sparse linear rows know it.
+    """The prior of the fit's own program, as sparse linear rows know it, with a point mass for the spike.
+
+    The program's spike is narrow so that its mode has exact zeros; an edge is a weight that is not zero, and a
+    small weight is one, which a spike of some width would claim for itself.
 
     Parameters
     ----------
     fit : MultiTaskFit
     **changes
-        Fields of `RowPrior` to set otherwise.
+        Fields of `RowPrior` to set otherwise; ``spike_scale=1 / lambda0`` is the program's own spike.
 
     Raises
     ------
@@ -50,11 +53,7 @@ def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
     """
     prior = fit.model.prior
     if isinstance(prior, SpikeSlabLasso):
-        own: dict[str, Any] = {
-            "slab": "laplace",
-            "slab_scale": 1 / prior.slab_rate,
-            "spike_scale": 1 / prior.spike_rate,
-        }
+        own: dict[str, Any] = {"slab": "laplace", "slab_scale": 1 / prior.slab_rate, "spike_scale": 0.0}
     elif {"slab", "slab_scale"} <= set(changes):
         own = {}
     else:
