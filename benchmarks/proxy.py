@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--setting", action="append", choices=list(SETTINGS), help="only this one
     (repeatable)")
     parser.add_argument("--lasso", action="store_true", help="also the published objective (slow)")
-    parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
+    parser.add_argument("--first-seed", type=int, default=0, help="begin here (1000 and up: tuning)")
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .inference import fit as fit_model
+from .inference.fit import fit as fit_model
 from .inference.inner import group_svm
 from .models import MultiTaskRegression
 from .priors import Prior
@@ -144,7 +144,7 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         model = MultiTaskRegression(
             X.shape[1], self.n_latents, encoder=self.encoder, prior=copy.deepcopy(self.prior)
         )
-        optional = {"steps": self.steps, "batch_size": self.batch_size}
+        optional: dict[str, Any] = {"steps": self.steps, "batch_size": self.batch_size}
         self.fit_ = fit_model(
             model,
             inputs,
@@ -178,12 +178,12 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         labels = np.asarray(task)
         if task is None or labels.shape != (len(X),) or not np.isin(labels, self.tasks_).all():
             raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(X)} rows")
-        return self.fit_.predict(X, names[np.searchsorted(self.tasks_, labels)])  # type: ignore[no-any-return]
+        return self.fit_.predict(X, names[np.searchsorted(self.tasks_, labels)])
 
     def transform(self, X: Any) -> np.ndarray:
         """Latents (row, latent), in standard deviations over the training rows."""
         check_is_fitted(self)
-        return self.fit_.transform(validate_data(self, X, dtype=np.float64, reset=False))  # type: ignore[no-any-return]
+        return self.fit_.transform(validate_data(self, X, dtype=np.float64, reset=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -319,9 +319,9 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         return self._scores(np.einsum("nd,ncd->nc", rows, own))
 
     def _scores(self, scores: np.ndarray) -> np.ndarray:
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores  # type: ignore[no-any-return]
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any, task: Any = None) -> np.ndarray:
         """The class with the highest score, (row,)."""
         scores = self.decision_function(X, task)
-        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]  # type: ignore[no-any-return]
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]

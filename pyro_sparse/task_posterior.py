@@ -112,7 +112,7 @@ def task_draws(idata: Any) -> np.ndarray:
         From `MultiTaskFit.edge_posterior`.
     """
     edges = _arviz.get_group(idata, "posterior")["edge"]
-    return edges.isel(chain=int(idata.attrs["best_restart"])).to_numpy()  # type: ignore[no-any-return]
+    return edges.isel(chain=int(idata.attrs["best_restart"])).to_numpy()
 
 
 def task_summary(

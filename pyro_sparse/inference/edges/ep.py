@@ -97,9 +97,9 @@ def ep_edges(
     Notes
     -----
     A sweep inverts one matrix of (feature, feature) per task; correction adds twelve inversions for every
-    undecided edge, at each level of the rate that counts. Exact copies of a column are handled unless there is
-    hardly any noise: with a standard deviation below some 1e-3 of what a weight of the slab's size explains,
-    the copies' probabilities are wrong, without warning.
+    undecided edge, at each level of the rate that counts. Exact copies of a column are handled unless there
+    is hardly any noise: with a standard deviation below some 1e-3 of what a weight of the slab's size
+    explains, the copies' probabilities are wrong, without warning.
 
     References
     ----------

@@ -37,8 +37,8 @@ _NOTES = {
 def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
     """The prior of the fit's own program, as sparse linear rows know it, with a point mass for the spike.
 
-    The program's spike is narrow so that its mode has exact zeros; an edge is a weight that is not zero, and a
-    small weight is one, which a spike of some width would claim for itself.
+    The program's spike is narrow so that its mode has exact zeros; an edge is a weight that is not zero, and
+    a small weight is one, which a spike of some width would claim for itself.
 
     Parameters
     ----------
