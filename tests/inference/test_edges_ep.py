@@ -83,6 +83,18 @@ def test_it_is_close_to_a_long_gibbs_run(spike):
 
 
 @pytest.mark.parametrize("over", ["feature", "all"])
+def test_a_shared_rate_of_orthogonal_features_is_exact(over):
+    rng = np.random.default_rng(10)
+    q = np.linalg.qr(np.column_stack([np.ones(12), rng.normal(size=(12, 2))]))[0][:, 1:]
+    x = np.broadcast_to(3 * q, (4, 12, 2))
+    y = x @ np.array([0.8, 0.3]) + rng.normal(size=(4, 12))
+    found = ep_edges(x, y, RowPrior(eta_prior=(0.5, 1.0), eta_over=over, noise_variance=1.0), tol=1e-6)
+    want = exact_shared(x, y, 1.0, (0.5, 1.0), over)
+    np.testing.assert_allclose(found.edge_prob, want, atol=2e-4)
+    assert np.ptp(want) > 0.2
+
+
+@pytest.mark.parametrize("over", ["feature", "all"])
 def test_a_shared_rate_couples_the_tasks(over):
     x, y, _ = make_rows(5, tasks=6, n=12, m=2)
     want = exact_shared(x, y, 1.0, (1.0, 1.0), over)

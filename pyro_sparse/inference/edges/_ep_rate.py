@@ -21,7 +21,7 @@ from .rows import RowPrior
 
 __all__ = ["collapsed", "rate_levels"]
 
-_GRID = np.linspace(-6, 6, 41)  # of the rate's logit, in standard deviations
+_GRID = np.linspace(-10, 10, 61)  # of the rate's logit, in standard deviations
 _WIDER = 1.25  # edges are not independent: the rate is less well known than if they were
 _SURE = 1e-12  # probabilities closer to 0 or 1 are as good as that
 

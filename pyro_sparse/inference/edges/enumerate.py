@@ -60,8 +60,9 @@ def enumerate_edges(
 
     Notes
     -----
-    Time and memory grow as the number of tasks times 2^m, times some 10 to 50 levels of the noise where that
-    is learned and ``slab_units="target"``.
+    Time grows as the number of tasks times 2^m, and memory as 2^m: large tables are done in pieces. Learned
+    noise with ``slab_units="target"`` costs some 50 times as much, and more where noise is a small part of
+    the targets' variance; with ``slab_units="noise"`` it is free.
 
     References
     ----------
