@@ -3,7 +3,8 @@
 Latents of 3D Shapes (480,000 cells), six observed dimensions, tasks of 50 samples, noise .1. `sparse` is
 `ps.fit` as it comes (ridge, axes of the tasks' weights, blocks by independence, spike-and-slab lasso);
 `axes` the same without the help of independence; `ridge` the representation alone, `ridge_ica` its
-independent components; `lasso` the published bilevel objective from a random start. MCC of 5,000 cells drawn uniformly.
+independent components; `lasso` the published bilevel objective from a random start. MCC of 5,000 cells drawn
+uniformly.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ METHODS = ("sparse", "axes", "ridge", "ridge_ica")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--setting", action="append", choices=list(SETTINGS), help="only this one
-    (repeatable)")
+    parser.add_argument("--setting", action="append", choices=list(SETTINGS), help="one (repeatable)")
     parser.add_argument("--lasso", action="store_true", help="also the published objective (slow)")
     parser.add_argument("--first-seed", type=int, default=0, help="begin here (1000 and up: tuning)")
 
@@ -60,8 +60,9 @@ def run(setting: str, seed: int, quick: bool, lasso: bool) -> Row:
 
     def fitted(inner: str, **settings: Any) -> Any:
         model = ps.models.MultiTaskRegression(batch.x.shape[-1], z.shape[-1])
-        return ps.fit(model, batch.x, batch.y, inner=inner, seed=seed, progress=False, **{**short,
-        **settings})
+        return ps.fit(
+            model, batch.x, batch.y, inner=inner, seed=seed, progress=False, **{**short, **settings}
+        )
 
     fit = fitted("ssl")
     found = fit.transform(x)
