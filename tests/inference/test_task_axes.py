@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse.inference import task_axes
+from pyro_sparse.inference.task_axes import RESOLVED, independent_blocks, task_axes
+from pyro_sparse.metrics import mcc
 
 
 def sparse_weights(n_tasks, d, rng, probability=0.4):
@@ -71,3 +72,33 @@ def test_the_same_seed_gives_the_same_axes():
 def test_bad_weights(weights, options, message):
     with pytest.raises(ValueError, match=message):
         task_axes(weights, **options)
+
+
+def blocks_of_two(seed=0, t=300):
+    """Weights of tasks that use both latents of one pair, and how a mixture shows them."""
+    rng = np.random.default_rng(seed)
+    w = rng.normal(size=(t, 4)) * (np.arange(4) // 2 == rng.integers(2, size=t)[:, None])
+    return w, rng.normal(size=(4, 4)), rng
+
+
+def test_latents_always_used_together_make_a_block():
+    w, mixing, _ = blocks_of_two()
+    found = task_axes(w @ np.linalg.inv(mixing))
+    assert sorted(np.bincount(found.block)) == [2, 2]
+    across = found.evidence[found.block[:, None] != found.block]
+    within = found.evidence[(found.block[:, None] == found.block) & ~np.eye(4, dtype=bool)]
+    assert across.min() > RESOLVED > within.max()
+
+
+def test_independence_tells_a_block_apart_where_blocks_are_independent():
+    w, mixing, rng = blocks_of_two()
+    found = task_axes(w @ np.linalg.inv(mixing))
+    z = rng.uniform(-1, 1, size=(5000, 4))
+    seen = z @ mixing.T @ found.map.T
+    turn = independent_blocks(seen, found.block)
+    assert mcc(z, seen @ turn.T).value > 0.99
+    assert not turn[found.block[:, None] != found.block].any()
+    # correlated blocks speak against independence, and one block says nothing either way
+    shared = z + rng.normal(size=(5000, 1))
+    np.testing.assert_array_equal(independent_blocks(shared @ mixing.T @ found.map.T, found.block), np.eye(4))
+    np.testing.assert_array_equal(independent_blocks(seen, np.zeros(4, int)), np.eye(4))

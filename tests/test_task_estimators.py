@@ -1,0 +1,85 @@
+"""The scikit-learn fronts of tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import check_estimator
+
+import pyro_sparse as ps
+from tests._tasks import tasks_on_latents
+
+X, Y, Z, W = tasks_on_latents()
+ROWS, TARGETS, LABELS = X.reshape(-1, 5), Y.ravel(), np.repeat(np.arange(40), 30)
+
+
+def regressor(**options):
+    return ps.MultiTaskSparseRegressor(n_latents=3, steps=60, restarts=1, random_state=0, **options)
+
+
+def failures(estimator):
+    results = check_estimator(estimator, on_fail=None)
+    return {r["check_name"]: str(r["exception"]) for r in results if r["status"] == "failed"}
+
+
+@pytest.mark.slow
+def test_check_estimator():
+    assert failures(ps.SparseTaskSVM()) == {}
+    assert failures(ps.MultiTaskSparseRegressor(n_latents=1, steps=5, restarts=1, random_state=0)) == {}
+
+
+def test_tasks_by_label():
+    model = regressor().fit(ROWS, TARGETS, task=LABELS)
+    assert model.coef_.shape == (40, 3) and (model.coef_ == 0).mean() > 0.3
+    found = model.predict(ROWS, task=LABELS)
+    assert 1 - ((found - TARGETS) ** 2).sum() / ((TARGETS - TARGETS.mean()) ** 2).sum() > 0.95
+    np.testing.assert_allclose(found, model.fit_.predict().ravel(), atol=1e-3)
+    assert model.transform(ROWS).shape == (1200, 3)
+    assert clone(model).get_params()["n_latents"] == 3
+    with pytest.raises(ValueError, match="task: want one of"):
+        model.predict(ROWS)
+    with pytest.raises(ValueError, match="task: want one of"):
+        model.predict(ROWS[:2], task=[0, 99])
+
+
+def test_tasks_by_column_and_missing_targets():
+    rng = np.random.default_rng(0)
+    y = ROWS[:200] @ rng.normal(size=(5, 3)) @ (W[:8].T)
+    holes = np.where(rng.random(y.shape) < 0.2, np.nan, y)
+    model = regressor(inner="lasso").fit(ROWS[:200], holes)
+    found = model.predict(ROWS[:200])
+    assert found.shape == y.shape and model.tasks_.tolist() == list(range(8))
+    assert 1 - ((found - y) ** 2).sum() / ((y - y.mean(0)) ** 2).sum() > 0.95
+    with pytest.raises(ValueError, match="columns of y, not labels"):
+        model.predict(ROWS[:2], task=[0, 1])
+    with pytest.raises(ValueError, match=r"task: got shape \(3,\)"):
+        regressor().fit(ROWS, TARGETS, task=[1, 2, 3])
+
+
+def test_svm_uses_few_features_and_still_classifies():
+    x, y = load_wine(return_X_y=True)
+    few, all_ = ps.SparseTaskSVM(sparsity=0.5), ps.SparseTaskSVM(sparsity=0.0)
+    few.fit(x, y), all_.fit(x, y)
+    assert few.active_.sum() < all_.active_.sum() == 13 and (few.gap_ <= 1e-6).all()
+    assert not few.coef_[:, ~few.active_].any()
+    assert cross_val_score(few, x, y, cv=3).mean() > 0.9
+
+
+def test_svm_of_each_task():
+    x, y = load_iris(return_X_y=True)
+    task = np.arange(len(x)) % 2
+    x = (x - x.mean(0)) / x.std(0)
+    model = ps.SparseTaskSVM(standardise=False).fit(x, y, task=task)
+    assert model.coef_.shape == (2, 3, 4)
+    one = ps.SparseTaskSVM(standardise=False).fit(x[task == 1], y[task == 1])
+    np.testing.assert_allclose(model.coef_[1], one.coef_, atol=1e-8)
+    np.testing.assert_array_equal(model.predict(x, task)[task == 1], one.predict(x[task == 1]))
+    two = ps.SparseTaskSVM().fit(x[:100], y[:100])
+    assert two.decision_function(x[:100]).shape == (100,) and two.score(x[:100], y[:100]) == 1
+    with pytest.raises(ValueError, match="task: want one of"):
+        model.predict(x)
+    with pytest.raises(ValueError, match="one class"):
+        ps.SparseTaskSVM().fit(x[:50], y[:50])

@@ -1,0 +1,84 @@
+"""The ArviZ object and the table of edges of tasks, and the certificate from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyro_sparse as ps
+from pyro_sparse import _arviz
+from pyro_sparse.graphs import support_identifiability
+from pyro_sparse.task_posterior import task_draws
+from tests._tasks import quick_fit, tasks_on_latents
+
+X, Y, Z, W = tasks_on_latents()
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return quick_fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def idata(fit):
+    return fit.edge_posterior(num_draws=300)
+
+
+def test_dims_names_and_draws(fit, idata):
+    edge = _arviz.get_group(idata, "posterior")["edge"]
+    assert edge.dims == ("chain", "draw", "task", "latent") and edge.shape == (2, 300, 40, 3)
+    assert list(edge["latent"].to_numpy()) == ["latent 1", "latent 2", "latent 3"]
+    p = _arviz.get_group(idata, "edge_posterior")["by_chain"].to_numpy()
+    np.testing.assert_allclose(edge.mean("draw").to_numpy(), p, atol=0.15)
+    np.testing.assert_allclose(ps.edge_prob(idata).to_numpy(), p[fit.best])
+    np.testing.assert_array_equal(task_draws(idata), edge.to_numpy()[fit.best])
+
+
+def test_the_table(fit, idata):
+    table = ps.summary(idata, fdr=0.05)
+    assert len(table) == 120 and table["probability"].is_monotonic_decreasing
+    first = table.iloc[0]
+    draws = _arviz.get_group(idata, "posterior")["weight"].sel(task=first["task"], latent=first["latent"])
+    own = draws.to_numpy()[fit.best]
+    assert first["weight"] == pytest.approx(own.mean())
+    assert first["hdi90_lb"] < first["weight"] < first["hdi90_ub"]
+    inside = (own >= first["hdi90_lb"]) & (own <= first["hdi90_ub"])
+    assert 0.85 < inside.mean() < 0.95
+    # in the caller's units: the true weights are times 3, of latents of unit variance
+    assert abs(first["weight"]) < 3 * np.abs(W).max() * 1.2
+    selected = ps.summary(idata, fdr=0.05, selected_only=True)
+    assert selected["selected"].all() and abs(len(selected) - (W != 0).sum()) <= 4
+    assert table.attrs["edge_method"] == "ep" and not table.attrs["is_score"]
+
+
+def test_a_score_says_so(fit):
+    table = ps.summary(fit.edge_posterior("score", num_draws=5))
+    assert "score" in table and "probability" not in table and table["hdi90_lb"].isna().all()
+
+
+def test_the_certificate(fit, idata):
+    certificate = ps.identify(fit)
+    assert (certificate.table["verdict"] == "identified").all()
+    assert certificate.all_identified == support_identifiability(task_draws(idata)).all_disentangled
+    assert certificate.assumptions.loc["3.4 tasks vary", "holds"]
+    assert certificate.assumptions.loc["3.6 supports differ", "holds"]
+    assert "rank 3 of 3" in str(certificate) and "latent 2: identified (P = 1.00)" in str(certificate)
+
+
+def test_latents_always_used_together_are_mixed():
+    x, y, _, w = tasks_on_latents(k=2)
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(40, 30, 2))
+    y = (z * rng.normal(size=(40, 1, 2))).sum(-1)
+    both = quick_fit(z @ rng.normal(size=(2, 5)), y + 0.1 * rng.normal(size=y.shape), n_latents=2)
+    certificate = ps.identify(both)
+    assert (certificate.table["verdict"] != "identified").all() or both.warnings
+    assert any("do not tell them apart" in note for note in both.warnings)
+    assert str(certificate).startswith("Caution:")
+
+
+def test_a_certificate_from_the_posterior_alone(idata):
+    certificate = ps.identify(idata)
+    assert "3.4 tasks vary" not in certificate.assumptions.index and not certificate.caution
+    with pytest.raises(ValueError, match="scores, not probabilities"):
+        ps.identify(quick_fit(X, Y, restarts=1).edge_posterior("score", num_draws=2))
