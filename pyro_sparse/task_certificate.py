@@ -19,6 +19,8 @@ from .task_posterior import task_draws
 
 __all__ = ["task_certificate"]
 
+SAME_LATENTS = 0.95
+
 _THEOREM = "sparse tasks, assumption 3.6 on their supports (Lachapelle, Deleu et al. 2023)"
 _HELP = "a task that uses {name} and not {others}"
 _OPEN = {
@@ -50,11 +52,36 @@ def task_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
     return Certificate(
         theorem=_THEOREM,
-        table=verdicts(names, found, sure, _HELP),
+        table=_doubted(verdicts(names, found, sure, _HELP), idata),
         all_identified=found.all_disentangled,
         assumptions=_assumptions(fit, idata),
         caution=_caution(fit, idata),
     )
+
+
+def _doubted(table: pd.DataFrame, idata: Any) -> pd.DataFrame:
+    """The supports are those of the latents that were found: whether these are the ones is another question.
+
+    A verdict stands only for a latent that the tasks' weights tell from every other (no other in its block)
+    and that another restart found too.
+    """
+    own = _arviz.get_group(idata, "alignment")
+    best = int(idata.attrs["best_restart"])
+    block = own["block"].to_numpy()[best]
+    others = np.delete(own["similarity"].to_numpy(), best, axis=0)
+    table = table.copy()
+    for k, name in enumerate(table.index):
+        mates = [table.index[j] for j in np.flatnonzero(block == block[k]) if j != k]
+        lost = len(others) and others[:, k].max() < SAME_LATENTS
+        if (mates or lost) and table.at[name, "verdict"] == "identified":
+            table.at[name, "verdict"] = "unresolved"
+            table.at[name, "mixed_with"] = mates
+            table.at[name, "would_help"] = (
+                f"tasks that use {name} and not {' or '.join(mates[:3])}"
+                if mates
+                else "more tasks or samples"
+            )
+    return table
 
 
 def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
@@ -77,7 +104,10 @@ def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
         used = p > 0.5
         several = used.any(1)
         if several.any():
-            within = sufficient_within_supports(np.where(used, weights, 0.0)[several], used[several])
+            # the mean given the data: at the mode a weight may be zero that is more probable than not
+            draws = _arviz.get_group(idata, "posterior")["weight"].isel(chain=fit.best)
+            mean = draws.mean("draw").transpose("task", "latent").to_numpy() / fit.tasks.target_scale[:, None]
+            within = sufficient_within_supports(np.where(used, mean, 0.0)[several], used[several])
             tested = np.isfinite(within.concentration)
             refuted = within.p_value[tested] <= within.level / max(len(within.p_value), 1)
             rows["3.5 weights vary within supports"] = {
@@ -103,8 +133,8 @@ def _row(holds: bool, found: Any) -> dict[str, Any]:
 def _caution(fit: Any, idata: Any) -> list[str]:
     if fit is not None:
         return list(fit.warnings)
-    stats = _arviz.get_group(idata, "sample_stats")
-    others = stats["least_similarity"].to_numpy()[~stats["best"].to_numpy()]
+    similarity = _arviz.get_group(idata, "alignment")["similarity"].to_numpy().min(1)
+    others = np.delete(similarity, int(idata.attrs["best_restart"]))
     if not len(others):
         return ["one restart only: nothing here says whether another start would agree"]
-    return ["no other restart found the same latents"] if others.max() < 0.95 else []
+    return ["no other restart found the same latents"] if others.max() < SAME_LATENTS else []

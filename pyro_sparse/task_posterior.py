@@ -83,11 +83,10 @@ def task_to_arviz(
         "edge_posterior": numbers,
         "sample_stats": {
             "error": (("chain",), np.asarray(fit.error, dtype=float)),
-            "least_similarity": (("chain",), fit.agreement["least"].to_numpy()),
             "best": (("chain",), np.arange(len(probability)) == best),
         },
         "alignment": {
-            name: (("chain", "latent"), np.asarray(fit.alignment[name])) for name in ("permutation", "sign")
+            name: (("chain", "latent"), np.asarray(values)) for name, values in fit.alignment.items()
         },
     }
     coords = {"task": list(fit.task_names), "latent": fit.latent_names}

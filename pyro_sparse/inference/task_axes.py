@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
@@ -24,8 +25,8 @@ __all__ = ["RESOLVED", "TaskAxes", "independent_blocks", "task_axes"]
 
 _RATES = (0.05, 0.2)
 _BARRIER = 3.0
-RESOLVED = 5.0
-"""Standard errors; the axes were chosen on the same tasks, so two or three come by chance."""
+RESOLVED = 3.0
+"""Standard errors of the evidence, which is zero on average for latents that can be mixed at no cost."""
 
 UNCORRELATED = 0.15
 """Largest correlation of latents in different blocks at which they still pass for independent."""
@@ -46,7 +47,8 @@ class TaskAxes:
         Smooth number of weights in use, per task.
     evidence : ndarray of shape (latent, latent)
         How surely the tasks tell two latents apart: by how many standard errors (over tasks) mixing the
-        two costs weights. Infinite on the diagonal.
+        two costs weights, on tasks that did not choose the axes. Infinite on the diagonal; zero where there
+        are too few tasks to set some aside.
     block : ndarray of int (latent,)
         Latents with the same number cannot be told apart: evidence below `RESOLVED`, directly or in a chain.
     agreement, n_starts : int
@@ -118,7 +120,19 @@ def task_axes(
         raise ValueError(
             f"n_starts={n_starts}, steps={steps}, epsilon={epsilon}: want at least 1, 2, and positive"
         )
-    white = _whitening(w.T @ w / n_tasks)
+    search = {"n_starts": n_starts, "steps": steps, "epsilon": sorted(epsilon, reverse=True), "seed": seed}
+    turn, objective, same = _search(w, **search)
+    evidence = _evidence(w, turn, **search)
+    block = connected_components(evidence < RESOLVED, directed=False)[1]
+    return TaskAxes(np.linalg.inv(turn).T, w @ turn.T, objective, evidence, block, same, n_starts)
+
+
+def _search(
+    w: NDArray, n_starts: int, steps: int, epsilon: list[float], seed: int
+) -> tuple[NDArray, float, int]:
+    """The map of the weights (rows give columns of mean square 1), its objective, and starts that agree."""
+    d = w.shape[1]
+    white = _whitening(w.T @ w / len(w))
     v = w @ white.T
     problem = _Contraction(d, None, v[:, :, None] * v[:, None, :])
     generator = torch.Generator().manual_seed(seed)
@@ -126,38 +140,46 @@ def task_axes(
     rate = torch.as_tensor(np.geomspace(*_RATES, n_starts))[:, None, None]
     middle = float(np.exp(np.log(epsilon).mean()))
     maps = _descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate)
-    for small in sorted(epsilon, reverse=True):
+    for small in epsilon:
         maps = _descend(problem, maps, "count", small, steps // 2, rate, _BARRIER)
-    ends = _descend(problem, maps, "count", small, steps // 2, 0.02, barrier=0.0)
-    best = _assemble(problem, ends, small)
-    objective = float(problem.cost(best, small).sum()) / n_tasks
-    same = (problem.cost(ends, small).sum(-1) / n_tasks < 1.01 * objective) & _independent(ends)
-    turn = best.numpy() @ white
-    weights_found = w @ turn.T
-    evidence = _evidence(weights_found, small)
-    block = connected_components(evidence < RESOLVED, directed=False)[1]
-    return TaskAxes(
-        np.linalg.inv(turn).T, weights_found, objective, evidence, block, int(same.sum()), n_starts
-    )
+    ends = _descend(problem, maps, "count", epsilon[-1], steps // 2, 0.02, barrier=0.0)
+    best = _assemble(problem, ends, epsilon[-1])
+    objective = float(problem.cost(best, epsilon[-1]).sum()) / len(w)
+    same = (problem.cost(ends, epsilon[-1]).sum(-1) / len(w) < 1.01 * objective) & _independent(ends)
+    return best.numpy() @ white, objective, int(same.sum())
 
 
-def _evidence(weights: NDArray, epsilon: float) -> NDArray:
-    """Standard errors by which the cheapest equal mixture of two axes costs more than the axes."""
-    n, d = weights.shape
+def _evidence(
+    w: NDArray, turn: NDArray, n_starts: int, steps: int, epsilon: list[float], seed: int
+) -> NDArray:
+    """Standard errors by which an equal mixture of two axes costs more, on tasks the axes were not chosen by.
 
-    def cost(v: NDArray) -> NDArray:
+    Each half of the tasks chooses axes for the other, so that latents which can be mixed at no cost get
+    evidence of zero on average.
+    """
+    n, d = w.shape
+    found = np.zeros((d, d))
+    np.fill_diagonal(found, np.inf)
+    order = np.random.default_rng(seed).permutation(n)
+    halves = order[: n // 2], order[n // 2 :]
+    if d == 1 or any(np.linalg.matrix_rank(w[half]) < d for half in halves):
+        return found
+    more = np.zeros((n, d, d))
+    for own, other in (halves, halves[::-1]):
+        half_turn, *_ = _search(w[own], n_starts, steps, epsilon, seed)
+        # in the order of the whole
+        alike = np.abs(np.corrcoef(w @ turn.T, w @ half_turn.T, rowvar=False)[:d, d:])
+        v = w[other] @ half_turn[linear_sum_assignment(-np.nan_to_num(alike))[1]].T
         v = v / np.sqrt((v**2).mean(0))
-        return v**2 / (v**2 + epsilon**2)
-
-    found = np.full((d, d), np.inf)
-    for k in range(d):
-        for j in range(k):
-            pair = weights[:, [j, k]]
-            mixed = pair @ (np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2))
-            more = (cost(mixed) - cost(pair)).sum(1)
-            error = more.std(ddof=1) / np.sqrt(n)
-            found[j, k] = found[k, j] = more.mean() / error if error > 0 else 0.0
-    return found
+        cost = v**2 / (v**2 + epsilon[-1] ** 2)
+        for k in range(d):
+            for j in range(k):
+                mixed = v[:, [j, k]] @ np.array([[1.0, 1.0], [1.0, -1.0]])
+                mixed = mixed**2 / (mixed**2).mean(0)
+                more[other, j, k] = (mixed / (mixed + epsilon[-1] ** 2)).sum(1) - cost[:, j] - cost[:, k]
+    error = more.std(0, ddof=1) / np.sqrt(n)
+    evidence = np.divide(more.mean(0), error, out=np.zeros((d, d)), where=error > 0)
+    return np.where(np.isinf(found), found, evidence + evidence.T)
 
 
 def independent_blocks(latents: ArrayLike, block: ArrayLike, seed: int = 0) -> NDArray[np.float64]:

@@ -54,8 +54,9 @@ class MultiTaskFit:
     history : DataFrame
         step, restart, objective, heldout, edges, stage.
     alignment : dict
-        "permutation", "sign" and "block", each (restart, latent): latents of one block are told apart by
-        independence, or not at all (`task_axes.py`).
+        "permutation", "sign", "similarity" and "block", each (restart, latent): absolute correlation with the
+        best restart's latent; and latents of one block are told apart by independence, or not at all
+        (`task_axes.py`).
     settings : dict
         JSON-able record of how the fit was made.
     warnings : list of str
@@ -187,6 +188,7 @@ class MultiTaskFit:
             alignment={
                 "permutation": permutation,
                 "sign": sign,
+                "similarity": similarity,
                 "block": np.take_along_axis(blocks, permutation, 1),
             },
             settings={**settings, "version": __version__},
@@ -414,7 +416,7 @@ def restore(
         **{k: arrays[k] for k in _ARRAYS},
         agreement=pd.DataFrame(meta["agreement"]).rename_axis("restart"),
         history=pd.DataFrame(meta["history"]),
-        alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "block")},
+        alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "similarity", "block")},
         settings=meta["settings"],
         warnings=meta["warnings"],
     )
