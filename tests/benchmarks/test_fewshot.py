@@ -45,12 +45,19 @@ def test_a_run_must_be_accurate_and_sparse_and_solved(change, expected):
 
 
 def test_tasks_and_figures_of_both_data_sets():
-    options = Namespace(seeds=2, first_seed=0, sparsity=0.3, quick=True)
+    options = Namespace(seeds=2, first_seed=0, quick=True)
     tasks = fewshot.tasks(options)
-    assert {(task["data"], task["seed"]) for task in tasks} == {(d, s) for d in fewshot.DATA for s in (0, 1)}
+    assert {(task["data"], task["seed"]) for task in tasks} == {
+        (d, s) for d in fewshot.PENALTIES for s in (0, 1)
+    }
     assert tasks[0]["steps"] < fewshot.tasks(Namespace(**{**vars(options), "quick": False}))[0]["steps"]
     rows = [
-        {**task, **fewshot.score(result([0.8, 0.9]), result([0.8, 0.9])), "cpu_seconds": 1.0}
+        {
+            **task,
+            **fewshot.score(result([0.8, 0.9]), result([0.8, 0.9])),
+            "accuracy_prototype": 0.9,
+            "cpu_seconds": 1.0,
+        }
         for task in tasks
     ]
     rows[0]["accuracy"] = 0.5
