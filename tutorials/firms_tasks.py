@@ -8,9 +8,10 @@
 # %% [markdown]
 # # Many regressions, few causes: what drives the investment of eleven firms?
 #
-# A *task* is a regression of its own. Here a task is a firm, and its target is what the firm invested in each of twenty
-# years. Tasks may share latents, and each may use only some of them. Which task uses which latent is a graph; it comes
-# with probabilities, and with a certificate that says what these tasks can tell apart.
+# A *task* is a regression of its own. Here a task is a firm, and its target is what the firm invested in
+# each of twenty years. Tasks may share latents, and each may use only some of them. Which task uses which
+# latent is a graph; it comes with probabilities, and with a certificate that says what these tasks can tell
+# apart.
 #
 # The data are Grunfeld's (1935 to 1954), which statsmodels carries.
 
@@ -29,8 +30,9 @@ firms.head(3)
 # %% [markdown]
 # ## Fit
 #
-# One row per firm and year. `value` is the firm's worth on the market, `capital` its stock of plant; both are logarithms.
-# The model learns two latents, linear in the two inputs, in which the firms' weights are sparsest.
+# One row per firm and year. `value` is the firm's worth on the market, `capital` its stock of plant; both
+# are logarithms. The model learns two latents, linear in the two inputs, in which the firms' weights are
+# sparsest.
 
 # %%
 model = ps.models.MultiTaskRegression(n_features=2, n_latents=2)
@@ -56,8 +58,8 @@ pd.DataFrame(
 pd.DataFrame(fit.weights[fit.best], fit.task_names, fit.latent_names).round(2)
 
 # %% [markdown]
-# The posterior is not: twenty years and two correlated latents leave most edges open. A zero at the mode is one of
-# several good explanations, and the probabilities count the others too.
+# The posterior is not: twenty years and two correlated latents leave most edges open. A zero at the mode is
+# one of several good explanations, and the probabilities count the others too.
 
 # %%
 idata = fit.edge_posterior(num_draws=500)
@@ -78,9 +80,9 @@ plt.show()
 # %% [markdown]
 # ## What these firms identify
 #
-# Latents are identified by differences between tasks: for every pair of latents, some task must use the one and not the
-# other. The certificate asks this of every posterior draw, and asks first whether the tasks' weights have preferred axes
-# at all, judged on tasks that did not choose them.
+# Latents are identified by differences between tasks: for every pair of latents, some task must use the one
+# and not the other. The certificate asks this of every posterior draw, and asks first whether the tasks'
+# weights have preferred axes at all, judged on tasks that did not choose them.
 
 # %%
 certificate = ps.identify(fit, idata=idata)
@@ -89,7 +91,8 @@ print(certificate)
 # %% [markdown]
 # ## What cannot be claimed
 #
-# That a firm's investment follows *this* latent and not that one, where the table says something between .1 and .9. That
-# the latents are causes: a firm that invests also grows its capital, and years are no independent samples. And where the
-# certificate does not say *identified*, not even that these two axes are the right ones: other axes of the same plane
-# explain the firms as well. More firms, or firms that differ more, would help; more restarts would not.
+# That a firm's investment follows *this* latent and not that one, where the table says something between .1
+# and .9. That the latents are causes: a firm that invests also grows its capital, and years are no
+# independent samples. And where the certificate does not say *identified*, not even that these two axes are
+# the right ones: other axes of the same plane explain the firms as well. More firms, or firms that differ
+# more, would help; more restarts would not.
