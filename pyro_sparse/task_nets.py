@@ -60,7 +60,7 @@ def task_encoder(
     Parameters
     ----------
     kind : {"linear", "mlp", "conv"} or Module
-        A module is copied; it must take (row, *shape) to (row, latent).
+        A module is copied; it must take samples (row, ...) to (row, latent).
     shape : tuple of int
         Of one sample's inputs.
     n_latents : int

@@ -129,11 +129,11 @@ class Tasks:
         )
 
     def standardised(self, x: np.ndarray, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
-        """Inputs (..., *shape) in the caller's units as standardised tensors."""
+        """Inputs in the caller's units as standardised tensors."""
         return torch.as_tensor((x - self.centre) / self.scale, dtype=dtype, device=device)
 
     def inputs(self, X: Any) -> np.ndarray:
-        """A caller's rows as an array (row, *shape): a DataFrame's columns are found by their names.
+        """A caller's rows as an array, one sample per row: a DataFrame's columns are found by their names.
 
         Raises
         ------

@@ -9,7 +9,7 @@ import pyro_sparse as ps
 SHORT = {"steps": 60, "sparse_steps": 20, "learning_rate": 0.03, "progress": False}
 
 
-def tasks_on_latents(seed=0, t=40, n=30, g=5, k=3, noise=0.2, laplace=False):
+def tasks_on_latents(seed=0, t=100, n=30, g=5, k=3, noise=0.2, laplace=False):
     """Tasks on latents that a linear map mixes: x, y, latents, weights."""
     rng = np.random.default_rng(seed)
     support = rng.random((t, k)) < 0.5

@@ -13,7 +13,7 @@ import pyro_sparse as ps
 from tests._tasks import tasks_on_latents
 
 X, Y, Z, W = tasks_on_latents()
-ROWS, TARGETS, LABELS = X.reshape(-1, 5), Y.ravel(), np.repeat(np.arange(40), 30)
+ROWS, TARGETS, LABELS = X.reshape(-1, 5), Y.ravel(), np.repeat(np.arange(100), 30)
 
 
 def regressor(**options):
@@ -33,16 +33,16 @@ def test_check_estimator():
 
 def test_tasks_by_label():
     model = regressor().fit(ROWS, TARGETS, task=LABELS)
-    assert model.coef_.shape == (40, 3) and (model.coef_ == 0).mean() > 0.3
+    assert model.coef_.shape == (100, 3) and (model.coef_ == 0).mean() > 0.3
     found = model.predict(ROWS, task=LABELS)
     assert 1 - ((found - TARGETS) ** 2).sum() / ((TARGETS - TARGETS.mean()) ** 2).sum() > 0.95
     np.testing.assert_allclose(found, model.fit_.predict().ravel(), atol=1e-3)
-    assert model.transform(ROWS).shape == (1200, 3)
+    assert model.transform(ROWS).shape == (3000, 3)
     assert clone(model).get_params()["n_latents"] == 3
     with pytest.raises(ValueError, match="task: want one of"):
         model.predict(ROWS)
     with pytest.raises(ValueError, match="task: want one of"):
-        model.predict(ROWS[:2], task=[0, 99])
+        model.predict(ROWS[:2], task=[0, 999])
 
 
 def test_tasks_by_column_and_missing_targets():

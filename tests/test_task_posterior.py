@@ -26,7 +26,7 @@ def idata(fit):
 
 def test_dims_names_and_draws(fit, idata):
     edge = _arviz.get_group(idata, "posterior")["edge"]
-    assert edge.dims == ("chain", "draw", "task", "latent") and edge.shape == (2, 300, 40, 3)
+    assert edge.dims == ("chain", "draw", "task", "latent") and edge.shape == (2, 300, 100, 3)
     assert list(edge["latent"].to_numpy()) == ["latent 1", "latent 2", "latent 3"]
     p = _arviz.get_group(idata, "edge_posterior")["by_chain"].to_numpy()
     np.testing.assert_allclose(edge.mean("draw").to_numpy(), p, atol=0.15)
@@ -36,7 +36,7 @@ def test_dims_names_and_draws(fit, idata):
 
 def test_the_table(fit, idata):
     table = ps.summary(idata, fdr=0.05)
-    assert len(table) == 120 and table["probability"].is_monotonic_decreasing
+    assert len(table) == 300 and table["probability"].is_monotonic_decreasing
     first = table.iloc[0]
     draws = _arviz.get_group(idata, "posterior")["weight"].sel(task=first["task"], latent=first["latent"])
     own = draws.to_numpy()[fit.best]
@@ -47,7 +47,7 @@ def test_the_table(fit, idata):
     # in the caller's units: the true weights are times 3, of latents of unit variance
     assert abs(first["weight"]) < 3 * np.abs(W).max() * 1.2
     selected = ps.summary(idata, fdr=0.05, selected_only=True)
-    assert selected["selected"].all() and abs(len(selected) - (W != 0).sum()) <= 4
+    assert selected["selected"].all() and abs(len(selected) - (W != 0).sum()) <= 8
     assert table.attrs["edge_method"] == "ep" and not table.attrs["is_score"]
 
 
@@ -66,10 +66,9 @@ def test_the_certificate(fit, idata):
 
 
 def test_latents_always_used_together_are_mixed():
-    x, y, _, w = tasks_on_latents(k=2)
     rng = np.random.default_rng(0)
-    z = rng.normal(size=(40, 30, 2))
-    y = (z * rng.normal(size=(40, 1, 2))).sum(-1)
+    z = rng.normal(size=(100, 30, 2))
+    y = (z * rng.normal(size=(100, 1, 2))).sum(-1)
     both = quick_fit(z @ rng.normal(size=(2, 5)), y + 0.1 * rng.normal(size=y.shape), n_latents=2)
     certificate = ps.identify(both)
     assert (certificate.table["verdict"] != "identified").all()

@@ -31,6 +31,7 @@ RESOLVED = 3.0
 UNCORRELATED = 0.15
 """Largest correlation of latents in different blocks at which they still pass for independent."""
 _ROWS = 20_000
+_FOLDS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,22 +155,22 @@ def _evidence(
 ) -> NDArray:
     """Standard errors by which an equal mixture of two axes costs more, on tasks the axes were not chosen by.
 
-    Each half of the tasks chooses axes for the other, so that latents which can be mixed at no cost get
+    Every fold is judged in axes that the other folds chose, so that latents which can be mixed at no cost get
     evidence of zero on average.
     """
     n, d = w.shape
     found = np.zeros((d, d))
     np.fill_diagonal(found, np.inf)
     order = np.random.default_rng(seed).permutation(n)
-    halves = order[: n // 2], order[n // 2 :]
-    if d == 1 or any(np.linalg.matrix_rank(w[half]) < d for half in halves):
+    folds = [(np.setdiff1d(order, fold), fold) for fold in np.array_split(order, _FOLDS)]
+    if d == 1 or any(len(fold) < 2 or np.linalg.matrix_rank(w[own]) < d for own, fold in folds):
         return found
     more = np.zeros((n, d, d))
-    for own, other in (halves, halves[::-1]):
-        half_turn, *_ = _search(w[own], n_starts, steps, epsilon, seed)
+    for own, other in folds:
+        fold_turn, *_ = _search(w[own], n_starts, steps, epsilon, seed)
         # in the order of the whole
-        alike = np.abs(np.corrcoef(w @ turn.T, w @ half_turn.T, rowvar=False)[:d, d:])
-        v = w[other] @ half_turn[linear_sum_assignment(-np.nan_to_num(alike))[1]].T
+        alike = np.abs(np.corrcoef(w @ turn.T, w @ fold_turn.T, rowvar=False)[:d, d:])
+        v = w[other] @ fold_turn[linear_sum_assignment(-np.nan_to_num(alike))[1]].T
         v = v / np.sqrt((v**2).mean(0))
         cost = v**2 / (v**2 + epsilon[-1] ** 2)
         for k in range(d):

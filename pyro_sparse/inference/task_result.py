@@ -147,11 +147,11 @@ class MultiTaskFit:
         *,
         judged: TaskBatch,
         found: np.ndarray,
-        blocks: np.ndarray,
         inner: str,
         history: pd.DataFrame,
         settings: dict[str, Any],
         notes: list[str],
+        blocks: np.ndarray | None = None,
     ) -> MultiTaskFit:
         """Choose a restart and bring the others into its frame."""
         few = judged.rows(torch.arange(min(len(judged), 200), device=judged.y.device))
@@ -168,6 +168,8 @@ class MultiTaskFit:
         error = np.array(errors)
         best = int(np.where(np.isfinite(error), error, np.inf).argmin())
         permutation, sign, similarity = _align(np.stack(frames), best)
+        if blocks is None:  # no search of axes
+            blocks = np.tile(np.arange(permutation.shape[1]), (len(models), 1))
         agreement = pd.DataFrame(
             {
                 "similarity": similarity.mean(1),

@@ -158,7 +158,7 @@ class MultiTaskRegression(Recorded, nn.Module):
 
     # ---- the representation --------------------------------------------------------------------------------
     def encode(self, inputs: Tensor) -> Tensor:
-        """Raw latents (..., latent) of inputs (..., *shape)."""
+        """Raw latents (..., latent) of inputs, whose last dimensions are those of one sample."""
         lead = inputs.shape[: inputs.dim() - len(self.shape)]
         return (self.encoder(inputs.reshape(-1, *self.shape)) @ self.turn.mT).reshape(*lead, self.n_latents)
 
