@@ -20,9 +20,9 @@ from tests.inference._rows import exact_shared, laplace_pair, make_rows
     ],
 )
 def test_it_agrees_with_enumeration(settings):
-    x, y, _ = make_rows(1, tasks=12, n=15, m=4, rho=0.5)
+    x, y, _ = make_rows(1, tasks=16, n=15, m=3, rho=0.5)
     prior = RowPrior(**settings)
-    exact, found = enumerate_edges(x, y, prior), gibbs_edges(x, y, prior, sweeps=1500, burn_in=200)
+    exact, found = enumerate_edges(x, y, prior), gibbs_edges(x, y, prior, sweeps=1200, burn_in=100)
     np.testing.assert_allclose(found.edge_prob, exact.edge_prob, atol=0.04)
     assert np.abs(found.edge_prob - exact.edge_prob).mean() < 0.008
     np.testing.assert_allclose(found.weight_mean, exact.weight_mean, atol=0.05)
@@ -37,7 +37,7 @@ def test_it_agrees_with_enumeration(settings):
 def test_laplace_densities_are_integrated(spike, m):
     x, y, _ = make_rows(2, tasks=3, n=8, m=m, rho=0.8, heavy=True, ratio=0.1)
     prior = RowPrior(slab="laplace", spike_scale=spike, eta=0.4, noise_variance=1.0)
-    found = gibbs_edges(x, y, prior, sweeps=1500, burn_in=100)
+    found = gibbs_edges(x, y, prior, sweeps=1200, burn_in=50)
     for t in range(3):
         p, mean = laplace_pair(x[t], y[t], 1.0, 0.4, 1.0, spike)
         np.testing.assert_allclose(found.edge_prob[t], p, atol=0.02)
@@ -78,7 +78,9 @@ def test_chains_that_disagree_are_told():
 
 def test_same_seed_same_answer():
     x, y, _ = make_rows(6, tasks=2)
-    one, again, other = (gibbs_edges(x, y, RowPrior(), sweeps=20, seed=s).edge_prob for s in (1, 1, 2))
+    one, again, other = (
+        gibbs_edges(x, y, RowPrior(), sweeps=20, burn_in=5, seed=s).edge_prob for s in (1, 1, 2)
+    )
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
 
