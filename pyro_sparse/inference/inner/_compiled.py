@@ -28,6 +28,7 @@ __all__ = ["AVAILABLE", "descend", "solve_supports", "usable"]
 AVAILABLE = njit is not None
 
 _ROUNDING = 1e-13  # of a gradient, in units of the terms it adds; of a pivot, in units of its diagonal
+_LEVELS = 4  # falling penalties to begin with, a sweep each: fewer features enter that must leave again
 _NEWTON_STEPS = 20
 _LEAST_SHARE = 0.01  # of a Newton step
 _NEWTON_SIZE = 300  # unknowns up to which a Newton step is cheaper than the sweeps it saves
@@ -163,19 +164,29 @@ def _support(weight, index):
 
 
 @_compile
-def _scalar_sweep(gram, penalty, weight, gradient, only_active):
-    """Every coordinate to its minimum; whether the support or a sign changed."""
+def _excess(penalty, gradient):
+    """How many times its penalty the strongest feature is worth."""
+    most = 1.0
+    for j in range(len(penalty)):
+        if penalty[j] > 0:
+            most = max(most, _norm(gradient, j) / penalty[j])
+    return most
+
+
+@_compile
+def _scalar_sweep(gram, penalty, times, weight, gradient, only_active):
+    """Every coordinate to its minimum at so many times the penalty; whether the support or a sign changed."""
     changed = False
     d = len(penalty)
     for j in range(d):
-        old, own = weight[0, j], gram[j, j]
+        old, own, least = weight[0, j], gram[j, j], times * penalty[j]
         if own <= 0 or (only_active and old == 0.0):
             continue
         free, new = gradient[0, j] + own * old, 0.0
-        if free > penalty[j]:
-            new = (free - penalty[j]) / own
-        elif free < -penalty[j]:
-            new = (free + penalty[j]) / own
+        if free > least:
+            new = (free - least) / own
+        elif free < -least:
+            new = (free + least) / own
         if new != old:
             step = new - old
             weight[0, j] = new
@@ -235,15 +246,18 @@ def _scalar_finish(gram, moment, penalty, weight, gradient, index, low, x):
 @_compile
 def _scalar_task(gram, moment, penalty, weight, gradient, max_sweeps, index, low, x):
     """One output: soft thresholds until the support has settled, then its equations."""
-    value, sweep = np.inf, 0
+    value, sweep, excess = np.inf, 0, _excess(penalty, gradient)
+    while excess > 1 and sweep < min(_LEVELS, max_sweeps):
+        sweep += 1
+        _scalar_sweep(gram, penalty, excess ** (1 - sweep / (_LEVELS + 1)), weight, gradient, False)
     while sweep < max_sweeps:
         for _ in range(2):
             sweep += 1
-            _scalar_sweep(gram, penalty, weight, gradient, False)
+            _scalar_sweep(gram, penalty, 1.0, weight, gradient, False)
         reached = False
         while not reached and sweep < max_sweeps:
             sweep += 1
-            if not _scalar_sweep(gram, penalty, weight, gradient, True):
+            if not _scalar_sweep(gram, penalty, 1.0, weight, gradient, True):
                 reached = _scalar_finish(gram, moment, penalty, weight, gradient, index, low, x)
         now = _value(moment, penalty, weight, gradient)
         if now >= value or _settled(gram, moment, penalty, weight, gradient):
@@ -253,8 +267,8 @@ def _scalar_task(gram, moment, penalty, weight, gradient, max_sweeps, index, low
 
 
 @_compile
-def _group_sweep(gram, penalty, weight, gradient, free, only_active):
-    """Every feature to its minimum; whether the support changed."""
+def _group_sweep(gram, penalty, times, weight, gradient, free, only_active):
+    """Every feature to its minimum at so many times the penalty; whether the support changed."""
     changed = False
     n_outputs, d = weight.shape
     for j in range(d):
@@ -265,7 +279,8 @@ def _group_sweep(gram, penalty, weight, gradient, free, only_active):
             free[o] = gradient[o, j] + own * weight[o, j]
             norm += free[o] ** 2
         norm = np.sqrt(norm)
-        factor = (1.0 - penalty[j] / norm) / own if norm > penalty[j] else 0.0
+        least = times * penalty[j]
+        factor = (1.0 - least / norm) / own if norm > least else 0.0
         changed = changed or (factor == 0.0) != (old == 0.0)
         for o in range(n_outputs):
             step = factor * free[o] - weight[o, j]
@@ -337,13 +352,16 @@ def _group_finish(gram, moment, square, penalty, weight, gradient, index, low, x
 def _group_task(gram, moment, square, penalty, weight, gradient, tol, max_sweeps, index, low, x):
     """Several outputs: block soft thresholds until the support has settled, then Newton steps."""
     free = np.empty(moment.shape[0])
-    value, sweep = np.inf, 0
+    value, sweep, excess = np.inf, 0, _excess(penalty, gradient)
+    while excess > 1 and sweep < min(_LEVELS, max_sweeps):
+        sweep += 1
+        _group_sweep(gram, penalty, excess ** (1 - sweep / (_LEVELS + 1)), weight, gradient, free, False)
     while sweep < max_sweeps:
         sweep += 1
-        _group_sweep(gram, penalty, weight, gradient, free, False)
+        _group_sweep(gram, penalty, 1.0, weight, gradient, free, False)
         for _ in range(10):
             sweep += 1
-            if not _group_sweep(gram, penalty, weight, gradient, free, True):
+            if not _group_sweep(gram, penalty, 1.0, weight, gradient, free, True):
                 break
         _group_finish(gram, moment, square, penalty, weight, gradient, index, low, x)
         if _gap(moment, square, penalty, weight, gradient) <= tol * 0.5 * square:

@@ -115,10 +115,10 @@ def _finish(gram: Tensor, moment: Tensor, square: Tensor, penalty: Tensor, weigh
 
 def curve(weight: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """The support, the gradient of the norms there, and with several outputs the penalty's curvature."""
+    if weight.shape[-1] == 1:
+        return (weight != 0)[..., 0], weight.sign(), None
     norm = weight.norm(dim=-1, keepdim=True)
     length = torch.where(norm > 0, norm, torch.ones_like(norm))
     unit = weight / length
-    if weight.shape[-1] == 1:
-        return norm[..., 0] > 0, unit, None
     across = torch.eye(weight.shape[-1]).to(weight) - unit.unsqueeze(-1) * unit.unsqueeze(-2)
     return norm[..., 0] > 0, unit, (penalty.unsqueeze(-1) / length).unsqueeze(-1) * across

@@ -83,14 +83,12 @@ def check_penalty(penalty: float | Tensor, data: Moments) -> Tensor:
         raise ValueError(
             f"penalty: got shape {tuple(given.shape)}, want (), (task,) or (task, feature) {tuple(shape)}"
         )
-    given = given.expand(shape)
     # where a task's targets are constant, its own largest penalty is 0, and so are its weights
     fine = (given > 0) & given.isfinite() | (given == 0) & (data.square == 0).unsqueeze(1)
     if not bool(fine.all()):
-        raise ValueError(
-            f"penalty: want finite and > 0, got {float(given[~fine][0])}; without a penalty use ridge_weights"
-        )
-    return given
+        wrong = float(given.expand(fine.shape)[~fine][0])
+        raise ValueError(f"penalty: want finite and > 0, got {wrong}; without a penalty use ridge_weights")
+    return given.expand(shape)
 
 
 def check_ridge(ridge: float | Tensor, data: Moments) -> Tensor:
