@@ -9,7 +9,8 @@ from sklearn.linear_model import ElasticNet, MultiTaskElasticNet
 
 from pyro_sparse.inference.inner._compiled import AVAILABLE
 
-KINDS = [False, pytest.param(True, marks=pytest.mark.skipif(not AVAILABLE, reason="numba is not installed"))]
+needs_numba = pytest.mark.skipif(not AVAILABLE, reason="numba is not installed")
+KINDS = [False, pytest.param(True, marks=needs_numba)]
 
 
 def tasks(n_tasks=4, n=30, d=6, k=1, *, density=0.5, noise=0.1, seed=0, dtype=torch.float64):

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pyro_sparse.inference.inner import _compiled, largest_penalty, moments, sparse_weights
-from tests.inference.inner.problems import tasks
+from tests.inference.inner.problems import needs_numba, tasks
 
-pytestmark = pytest.mark.skipif(not _compiled.AVAILABLE, reason="numba is not installed")
+pytestmark = needs_numba
 
 
 def plain(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyro_sparse.inference.inner import duality_gap, largest_penalty, moments, sparse_weights
-from tests.inference.inner.problems import KINDS, objective, sklearn_weights, tasks
+from tests.inference.inner.problems import KINDS, needs_numba, objective, sklearn_weights, tasks
 
 both = pytest.mark.parametrize("compiled", KINDS)
 
@@ -136,6 +136,7 @@ def test_equal_columns_and_columns_of_zeros(compiled, k):
             np.testing.assert_allclose(together, wanted, atol=1e-9)
 
 
+@needs_numba
 def test_of_equal_columns_the_compiled_path_keeps_one():
     features, targets = tasks(d=3, density=1.0)
     data = moments(torch.cat([features, features], -1), targets)
@@ -200,6 +201,7 @@ def test_single_precision_in_and_out(compiled, k):
     assert torch.equal(found.weight, wanted.weight.float())
 
 
+@needs_numba
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("d", [5, 50])
 def test_both_paths_give_one_answer(k, d):
