@@ -106,7 +106,7 @@ def test_the_mode_step_ends_at_the_mode_of_the_program():
         want = ssl_regression(
             features[t][seen],
             batch.y[t][seen],
-            ladder=[30.0],
+            ladder=[100.0],
             sigma=sigma,
             eta=0.4,
             start=model.weights[0, t],

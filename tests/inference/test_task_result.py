@@ -40,7 +40,15 @@ def made(inner="ssl", x=X, y=Y, prior=None, normalise="task", seeds=(0, 1)) -> M
     settings = {"inner": inner, "penalty": 0.05, "ridge": 1e-3, "tasks": T}
     found = np.linspace(0.5, 1, len(seeds))
     return MultiTaskFit.build(
-        models, tasks, judged=data, found=found, inner=inner, history=history, settings=settings, notes=[]
+        models,
+        tasks,
+        judged=data,
+        found=found,
+        blocks=np.tile(np.arange(K), (len(seeds), 1)),
+        inner=inner,
+        history=history,
+        settings=settings,
+        notes=[],
     )
 
 
