@@ -68,7 +68,7 @@ class TaskAxes:
 def task_axes(
     weights: ArrayLike,
     *,
-    n_starts: int = 24,
+    n_starts: int = 96,
     steps: int = 200,
     epsilon: tuple[float, ...] = (0.3, 0.1),
     seed: int = 0,
