@@ -24,11 +24,12 @@ from ..priors import SpikeSlabLasso
 from ..tasks import TaskBatch, Tasks
 from . import checkpoint as files
 from .bilevel import INNER, samples
+from .inner import moments
 from .interrupt import Stopped, stopped_between_steps
 from .restarts import child_seeds
 from .task_axes import TaskAxes, independent_blocks, task_axes
 from .task_result import MultiTaskFit
-from .task_run import TaskRun, in_chunks, raw_latents, ridge_rows, settle
+from .task_run import TaskRun, raw_latents, ridge_rows, settle
 from .task_schedule import TaskSchedule
 
 __all__ = ["fit_tasks"]
@@ -259,15 +260,15 @@ def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0) -> TaskAxes:
     TaskAxes
     """
     model.eval()
-    rows, white = ridge_rows(model, data, ridge)
+    raw = raw_latents(model, data).double()
+    rows, white = ridge_rows(raw, data, ridge)
     found = task_axes(rows.cpu().numpy(), seed=seed)
-    turn = torch.as_tensor(found.map, dtype=white.dtype, device=white.device) @ white
-    model.turn.copy_(turn.to(model.turn) @ model.turn)
-    centred = in_chunks(model.latents, data)[samples(data)]
-    within = independent_blocks(centred.double().cpu().numpy(), found.block, seed)
-    model.turn.copy_(torch.as_tensor(within).to(model.turn) @ model.turn)
+    turn = torch.as_tensor(found.map).to(white) @ white
+    centred = moments(raw @ turn.mT, data.y.unsqueeze(-1).double(), data.mask).features[samples(data)]
+    turn = torch.as_tensor(independent_blocks(centred.cpu().numpy(), found.block, seed)).to(turn) @ turn
     # unit variance, so that a step of the optimiser means the same for every latent
-    model.turn.div_(raw_latents(model, data)[samples(data)].std(0).unsqueeze(1))
+    turn = turn / (raw[samples(data)] @ turn.mT).std(0).unsqueeze(1)
+    model.turn.copy_((turn @ model.turn.double()).to(model.turn))
     return found
 
 

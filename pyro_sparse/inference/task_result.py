@@ -194,7 +194,12 @@ class MultiTaskFit:
                 "block": np.take_along_axis(blocks, permutation, 1),
             },
             settings={**settings, "version": __version__},
-            warnings=[*notes, *_warnings(agreement, best, inner), *_mixed(blocks[best][permutation[best]])],
+            warnings=[
+                *notes,
+                *_warnings(agreement, best, inner),
+                *_mixed(blocks[best][permutation[best]]),
+                *_unused(models[best]),
+            ],
         )
 
     @torch.no_grad()
@@ -458,6 +463,13 @@ def _mixed(block: np.ndarray) -> list[str]:
         for own in sets
         if len(own) > 1
     ]
+
+
+def _unused(model: Any) -> list[str]:
+    """What to say of latents without a task (the best restart's own frame is everyone's)."""
+    idle = (~(model.weights[0] != 0).any(0)).nonzero()[:, 0].tolist()
+    names = ", ".join(f"latent {k + 1}" for k in idle)
+    return [f"{names}: used by no task; lower n_latents, or give more tasks and rows"] if idle else []
 
 
 def _warnings(agreement: pd.DataFrame, best: int, inner: str) -> list[str]:

@@ -19,7 +19,7 @@ from .inner import moments, ridge_weights
 from .loop import Run
 from .task_schedule import TaskSchedule
 
-__all__ = ["TaskRun", "in_chunks", "latent_units", "raw_latents", "ridge_rows", "settle", "solve_tasks"]
+__all__ = ["TaskRun", "in_chunks", "raw_latents", "ridge_rows", "settle", "solve_tasks"]
 
 _SAMPLES = 2048  # encoded at once outside of the steps
 
@@ -126,12 +126,13 @@ def raw_latents(model: Any, data: TaskBatch) -> Tensor:
 
 
 @torch.no_grad()
-def ridge_rows(model: Any, data: TaskBatch, ridge: float) -> tuple[Tensor, Tensor]:
+def ridge_rows(raw: Tensor, data: TaskBatch, ridge: float) -> tuple[Tensor, Tensor]:
     """Ridge weights of every task in white latents, and the map that whitens.
 
     Parameters
     ----------
-    model : MultiTaskRegression
+    raw : Tensor (task, sample, latent)
+        Raw latents of `data`.
     data : TaskBatch
     ridge : float
 
@@ -141,7 +142,7 @@ def ridge_rows(model: Any, data: TaskBatch, ridge: float) -> tuple[Tensor, Tenso
     white : Tensor (latent, latent)
         ``white @ raw`` has unit covariance within tasks.
     """
-    raw = raw_latents(model, data).double()
+    raw = raw.double()
     scatter = moments(raw, data.y.unsqueeze(-1).double(), data.mask)
     values, vectors = torch.linalg.eigh(scatter.gram.mean(0))
     white = (vectors / values.clamp(min=1e-8 * values[-1]).sqrt()).mT
@@ -150,25 +151,12 @@ def ridge_rows(model: Any, data: TaskBatch, ridge: float) -> tuple[Tensor, Tenso
 
 
 @torch.no_grad()
-def latent_units(model: Any, data: TaskBatch) -> None:
-    """Set the model's `centre` and `spread` from these samples.
-
-    Parameters
-    ----------
-    model : MultiTaskRegression
-    data : TaskBatch
-    """
-    raw = raw_latents(model, data)[samples(data)]
-    model.centre.copy_(raw.mean(0))
-    model.spread.copy_(raw.std(0, correction=0).clamp(min=1e-8))
-
-
-@torch.no_grad()
 def solve_tasks(
     model: Any,
     data: TaskBatch,
     inner: str,
     ridge: float,
+    raw: Tensor | None = None,
     learn: bool = True,
     levels: int = 10,
     rounds: int = 60,
@@ -184,6 +172,8 @@ def solve_tasks(
     inner : str
         "ridge" keeps ridge weights; all else ends at the spike-and-slab lasso's mode.
     ridge : float
+    raw : Tensor (task, sample, latent), optional
+        Raw latents of `data`, where they are known.
     learn : bool
         Whether eta follows the weights.
     levels, rounds : int
@@ -191,7 +181,8 @@ def solve_tasks(
     """
     model.eval()
     data = data.whole()
-    f = ((raw_latents(model, data) - model.centre) / model.spread).double()
+    raw = raw_latents(model, data) if raw is None else raw
+    f = ((raw - model.centre) / model.spread).double()
     scatter = moments(f, data.y.unsqueeze(-1), data.mask)
     weight = ridge_weights(scatter, ridge)
     n = samples(data).sum(1).to(f)
@@ -210,6 +201,7 @@ def solve_tasks(
     model.intercept.copy_(scatter.intercept(model.weights[0].unsqueeze(-1))[:, 0])
 
 
+@torch.no_grad()
 def settle(model: Any, data: TaskBatch, inner: str, ridge: float) -> None:
     """Give latents their units, and all tasks their weights; the model is in its evaluation mode then.
 
@@ -223,5 +215,8 @@ def settle(model: Any, data: TaskBatch, inner: str, ridge: float) -> None:
         As for `solve_tasks`.
     """
     model.eval()
-    latent_units(model, data)
-    solve_tasks(model, data, inner, ridge)
+    raw = raw_latents(model, data)
+    seen = raw[samples(data)]
+    model.centre.copy_(seen.mean(0))
+    model.spread.copy_(seen.std(0, correction=0).clamp(min=1e-8))
+    solve_tasks(model, data, inner, ridge, raw)

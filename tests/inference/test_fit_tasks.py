@@ -14,7 +14,7 @@ import pyro_sparse as ps
 from pyro_sparse.inference.elbo import elbo_by_restart
 from pyro_sparse.inference.fit_tasks import _split, fold
 from pyro_sparse.inference.loop import Run
-from pyro_sparse.inference.task_run import latent_units, ridge_rows, settle, solve_tasks
+from pyro_sparse.inference.task_run import raw_latents, ridge_rows, settle
 from pyro_sparse.metrics import mcc
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import Laplace
@@ -100,7 +100,7 @@ def test_ridge_regressions_do_not_care_for_rotations():
     model = model_of()
     model.setup(T)
     model.double().eval()
-    rows, white = ridge_rows(model, data, ridge=0.1)
+    rows, white = ridge_rows(raw_latents(model, data), data, ridge=0.1)
     raw = model.encode(data.inputs).detach()
     own = raw - raw.mean(1, keepdim=True)
     h = own @ white.mT
@@ -108,7 +108,7 @@ def test_ridge_regressions_do_not_care_for_rotations():
     torch.testing.assert_close(cov, torch.eye(K).double())
     with torch.no_grad():
         model.turn.copy_(torch.randn(K, K, dtype=torch.float64))
-    other, turned = ridge_rows(model, data, ridge=0.1)
+    other, turned = ridge_rows(raw_latents(model, data), data, ridge=0.1)
     torch.testing.assert_close(other.norm(dim=1), rows.norm(dim=1))
     moved = model.encode(data.inputs).detach()
     moved = (moved - moved.mean(1, keepdim=True)) @ turned.mT
@@ -252,8 +252,7 @@ def test_ridge_weights_of_a_fit_are_those_of_scikit_learn():
     model = model_of()
     model.setup(T)
     model.double()
-    latent_units(model, data)
-    solve_tasks(model, data, "ridge", 0.1)
+    settle(model, data, "ridge", 0.1)
     z = model.standardised(data.inputs).detach().numpy()
     for t in (0, 3):
         seen = data.mask[t].numpy()

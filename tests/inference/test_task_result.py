@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference.task_result import MultiTaskFit, _align, _doubts, _warnings
+from pyro_sparse.inference.task_result import MultiTaskFit, _align, _doubts, _unused, _warnings
 from pyro_sparse.inference.task_run import settle
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import SpikeSlabLasso
@@ -215,6 +215,15 @@ def test_doubts():
     assert _warnings(table(1.0, 1.0), 0, "ssl") == []
     assert "one restart only" in _warnings(table(1.0), 0, "lasso")[0]
     assert "single latents mean nothing" in _warnings(table(1.0, 0.1), 0, "ridge")[0]
+
+
+def test_latents_without_a_task_are_told():
+    fit = made(seeds=(0,))
+    assert _unused(fit.model) == []
+    fit.model.weights[..., 1] = 0.0
+    assert _unused(fit.model) == ["latent 2: used by no task; lower n_latents, or give more tasks and rows"]
+    noise = np.random.default_rng(3).normal(size=Y.shape)
+    assert any("used by no task" in note for note in made(y=noise).warnings)
 
 
 def test_a_saved_fit_is_the_same_fit(trained, tmp_path):
