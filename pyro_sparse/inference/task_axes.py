@@ -16,8 +16,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
-from sklearn.decomposition import FastICA
-from sklearn.exceptions import ConvergenceWarning
 
 from .jacobian_axes import _assemble, _Contraction, _descend, _independent, _whitening
 
@@ -208,6 +206,9 @@ def independent_blocks(latents: ArrayLike, block: ArrayLike, seed: int = 0) -> N
     ----------
     Hyvärinen and Oja (2000), Independent component analysis; scikit-learn's FastICA.
     """
+    from sklearn.decomposition import FastICA  # importing it moves Python's random state
+    from sklearn.exceptions import ConvergenceWarning
+
     z, label = np.asarray(latents, dtype=float), np.asarray(block)
     if len(z) > _ROWS:
         z = z[np.random.default_rng(seed).permutation(len(z))[:_ROWS]]
