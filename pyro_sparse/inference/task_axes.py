@@ -121,7 +121,7 @@ def task_axes(
         )
     search = {"n_starts": n_starts, "steps": steps, "epsilon": sorted(epsilon, reverse=True), "seed": seed}
     turn, objective, same = _search(w, **search)
-    evidence = _evidence(w, turn, **search)
+    evidence = _evidence(w, turn, **{**search, "n_starts": -(-n_starts // 2)})
     block = connected_components(evidence < RESOLVED, directed=False)[1]
     return TaskAxes(np.linalg.inv(turn).T, w @ turn.T, objective, evidence, block, same, n_starts)
 
