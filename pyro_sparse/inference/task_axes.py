@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -119,7 +120,12 @@ def task_axes(
         raise ValueError(
             f"n_starts={n_starts}, steps={steps}, epsilon={epsilon}: want at least 1, 2, and positive"
         )
-    search = {"n_starts": n_starts, "steps": steps, "epsilon": sorted(epsilon, reverse=True), "seed": seed}
+    search: dict[str, Any] = {
+        "n_starts": n_starts,
+        "steps": steps,
+        "epsilon": sorted(epsilon, reverse=True),
+        "seed": seed,
+    }
     turn, objective, same = _search(w, **search)
     evidence = _evidence(w, turn, **{**search, "n_starts": -(-n_starts // 2)})
     block = connected_components(evidence < RESOLVED, directed=False)[1]
