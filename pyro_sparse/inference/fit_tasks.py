@@ -74,7 +74,8 @@ def fit_tasks(
         The tasks do not fit the model, or leave too little to learn from; the prior is not one that `inner`
         knows.
     """
-    schedule = schedule or TaskSchedule()
+    schedule = (schedule or TaskSchedule()).for_encoder(model.kind)
+    assert schedule.steps is not None
     _check(model, tasks, inner)
     data = tasks.batch(device, dtype)
     train, heldout = _split(data, holdout, seed)
@@ -111,7 +112,7 @@ def fit_tasks(
     blocks: list[list[int]] = []
     history: list[dict[str, Any]] = []
     notes: list[str] = []
-    bar = tqdm(total=restarts * sum(s.steps for s, _ in plan), disable=not progress, unit="step")
+    bar = tqdm(total=restarts * sum(s.steps or 0 for s, _ in plan), disable=not progress, unit="step")
     for number in range(restarts):
         part = copy.deepcopy(model)
         torch.manual_seed(seeds[number])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ import torch
 from torch import nn
 
 import pyro_sparse as ps
+from pyro_sparse.inference import fit_tasks as module
+from pyro_sparse.inference import task_axes
 from pyro_sparse.inference.elbo import elbo_by_restart
 from pyro_sparse.inference.fit_tasks import _split, fold
 from pyro_sparse.inference.loop import Run
@@ -52,6 +55,14 @@ def same_fit(one, other):
     np.testing.assert_array_equal(one.transform(X[0]), other.transform(X[0]))
     pd.testing.assert_frame_equal(one.history, other.history)
     pd.testing.assert_frame_equal(one.agreement, other.agreement)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_starts():
+    """The search is tested on its own; here a few starts will do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "task_axes", partial(task_axes, n_starts=16, steps=100))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +310,7 @@ def test_ragged_tasks_and_missing_targets():
 
 
 def test_tiny_tasks_have_no_left_out_error_and_no_warning():
-    fit = fit_of(x=X[:, :3], y=Y[:, :3], steps=20, sparse_steps=4)
+    fit = fit_of(x=X[:, :3], y=Y[:, :3], steps=10, sparse_steps=4)
     assert np.isnan(fit.error).all()
     assert fit.best == 0
 

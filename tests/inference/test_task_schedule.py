@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from torch import nn
 
 from pyro_sparse.inference import TaskSchedule
 
@@ -17,14 +18,25 @@ def test_the_rate_by_hand():
     assert plan.rate(1000) == pytest.approx(0.001)
     short = TaskSchedule(steps=20, learning_rate=1.0, warm_up=100)  # risen after a tenth of the steps
     assert short.rate(1) == pytest.approx(0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi / 20)))
-    assert TaskSchedule(steps=0).rate(0) > 0
-    assert TaskSchedule(warm_up=0, learning_rate=0.1).rate(0) == pytest.approx(0.1)
+    assert TaskSchedule(steps=0, learning_rate=0.1).rate(0) == pytest.approx(0.1)
+    assert TaskSchedule(steps=9, warm_up=0, learning_rate=0.1).rate(0) == pytest.approx(0.1)
 
 
 def test_the_sparse_stage():
     plan = TaskSchedule(steps=1000, sparse_steps=70, sparse_rate=0.02, patience=3, batch_size=5).of_sparse()
     assert (plan.steps, plan.learning_rate, plan.patience, plan.batch_size) == (70, 0.02, None, 5)
     assert set(plan.as_dict()) == set(TaskSchedule.names())
+
+
+def test_defaults_follow_the_encoder():
+    def numbers(kind, **options):
+        plan = TaskSchedule(**options).for_encoder(kind)
+        return plan.steps, plan.learning_rate, plan.of_sparse().steps
+
+    assert numbers("linear") == (300, 0.02, 100)
+    assert numbers("mlp") == numbers("conv") == numbers("linear", axes=False) == (1500, 0.002, 500)
+    assert numbers("linear", steps=90, learning_rate=0.1, sparse_steps=7) == (90, 0.1, 7)
+    assert numbers(nn.Linear(2, 1), steps=0) == (0, 0.002, 0)
 
 
 @pytest.mark.parametrize(
