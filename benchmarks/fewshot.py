@@ -20,7 +20,7 @@ from benchmarks._common import Row, report_seeds
 
 SEEDS, QUICK_SEEDS = 3, 1
 # data: (sparsity and ridge of the sparse head, ridge of the dense one)
-PENALTIES = {"digits": (0.3, 0.1, 0.1), "glyphs": (0.7, 0.3, 10.0)}
+PENALTIES = {"digits": (0.3, 0.1, 0.1), "glyphs": (0.75, 0.3, 10.0)}
 N_FEATURES, STEPS, N_TEST = 256, 100, 400
 LOSS, SHARE, GAP = 0.01, 0.5, 1e-6
 
