@@ -112,7 +112,7 @@ def left_out_error(model: Any, batch: TaskBatch, inner: str, penalty: float, rid
 
 
 @torch.no_grad()
-def mode_step(model: Any, batch: TaskBatch, features: Tensor, sweeps: int = 2) -> None:
+def mode_step(model: Any, batch: TaskBatch, data: Moments, sweeps: int = 2) -> None:
     """Bring the weights of a batch's tasks, and their noise, towards the mode given the latents.
 
     Exact coordinate descent with the global proximal map of the spike-and-slab lasso, then the noise's mode.
@@ -122,8 +122,8 @@ def mode_step(model: Any, batch: TaskBatch, features: Tensor, sweeps: int = 2) -
     model : MultiTaskRegression
         Its `weights` and `variance` are changed.
     batch : TaskBatch
-    features : Tensor (task, sample, latent)
-        Latents of the batch, centred in every task.
+    data : Moments
+        Of its latents and targets.
     sweeps : int
 
     Raises
@@ -134,8 +134,7 @@ def mode_step(model: Any, batch: TaskBatch, features: Tensor, sweeps: int = 2) -
     prior = model.prior
     if not isinstance(prior, SpikeSlabLasso):
         raise TypeError(f"prior: inner='ssl' wants a SpikeSlabLasso, got a {type(prior).__name__}")
-    data = moments(features, batch.y.unsqueeze(-1), batch.mask, intercept=False)
-    n = samples(batch).sum(1).to(features)
+    n = samples(batch).sum(1).to(data.features)
     weight = ssl_sweeps(
         data,
         model.weights[0, batch.index],

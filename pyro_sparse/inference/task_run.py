@@ -83,7 +83,8 @@ class TaskRun(Run):
         batch: TaskBatch = super()._next_batch()
         if self.inner == "ssl":
             with torch.no_grad():
-                mode_step(self.model, batch, self.model.latents(batch))
+                f = self.model.latents(batch)
+                mode_step(self.model, batch, moments(f, batch.y.unsqueeze(-1), batch.mask))
         return batch
 
     def _after_step(self, batch: Any, rate: float) -> None:
@@ -193,7 +194,7 @@ def solve_tasks(
         model.prior.anneal((level + 1) / levels)
         for _ in range(rounds):
             before = model.weights.clone()
-            mode_step(model, data, scatter.features)
+            mode_step(model, data, scatter)
             if learn:
                 model.prior.update(model.weights)
             if float((model.weights - before).abs().max()) < 1e-5:

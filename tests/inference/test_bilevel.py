@@ -8,6 +8,7 @@ import torch
 from sklearn.linear_model import Lasso, Ridge
 
 from pyro_sparse.inference.bilevel import left_out_error, mode_step, outer_loss, samples
+from pyro_sparse.inference.inner import moments
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import Laplace, ssl_regression
 from pyro_sparse.tasks import as_tasks
@@ -99,7 +100,7 @@ def test_the_mode_step_ends_at_the_mode_of_the_program():
     model.prior.eta.fill_(0.4)
     features = model.latents(batch).detach()
     for _ in range(200):
-        mode_step(model, batch, features)
+        mode_step(model, batch, moments(features, batch.y.unsqueeze(-1), batch.mask))
     for t in range(T):
         seen = samples(batch)[t]
         sigma = float(model.variance[t]) ** 0.5
@@ -120,7 +121,7 @@ def test_the_mode_step_ends_at_the_mode_of_the_program():
 def test_the_mode_step_leaves_other_tasks_alone():
     model, batch = fitted()
     part = batch.rows(torch.tensor([2, 0]))
-    mode_step(model, part, model.latents(part).detach())
+    mode_step(model, part, moments(model.latents(part).detach(), part.y.unsqueeze(-1), part.mask))
     assert (model.weights[0, [1, 3]] == 0).all()
     assert (model.variance[[1, 3]] == 1).all()
     assert (model.weights[0, 0] != 0).any()
@@ -130,7 +131,7 @@ def test_the_mode_step_wants_a_spike_and_slab_lasso():
     model, batch = fitted()
     model.prior = Laplace()
     with pytest.raises(TypeError, match="prior: inner='ssl' wants a SpikeSlabLasso, got a Laplace"):
-        mode_step(model, batch, model.latents(batch))
+        mode_step(model, batch, moments(model.latents(batch), batch.y.unsqueeze(-1)))
 
 
 @pytest.mark.parametrize("inner", [*SOLVERS, "ssl"])

@@ -191,6 +191,7 @@ def test_ctrl_c_returns_the_fit_so_far(monkeypatch):
         fit_of()
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(fitted, monkeypatch, tmp_path):
     file, advance, steps = tmp_path / "run.pt", Run.advance, []
 
