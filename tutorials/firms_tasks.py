@@ -64,8 +64,8 @@ pd.DataFrame(fit.weights[fit.best], fit.task_names, fit.latent_names).round(2)
 
 # %% [markdown]
 # The posterior is not: twenty years and two correlated latents leave most edges open. A zero at the mode is
-# one of several good explanations, and the probabilities count the others too. A firm whose own years say little
-# takes its probability from the others: the share of firms that use a latent is learned.
+# one of several good explanations, and the probabilities count the others too. A firm whose own years say
+# little takes its probability from the others: the share of firms that use a latent is learned.
 
 # %%
 idata = fit.edge_posterior(num_draws=500)
