@@ -194,7 +194,7 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
 
 
 class SparseTaskSVM(ClassifierMixin, BaseEstimator):
-    r"""Multiclass SVM that uses few features, the same ones for all classes; one per task.
+    r"""Multiclass SVM that uses few features, the same ones for all classes; one per task. No intercept.
 
     .. math:: \min_W \sum_i \max_l \big(1 - Y_{il} + x_i^\top (W_l - W_{y_i})\big)
               + \lambda_1 \sum_j \lVert W_{j:} \rVert + \tfrac{\lambda_2}{2} \lVert W \rVert^2
@@ -229,11 +229,11 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
-    >>> X, y = load_iris(return_X_y=True)
-    >>> model = SparseTaskSVM(sparsity=0.3).fit(X, y)
-    >>> bool(model.score(X, y) > 0.9), bool((model.gap_ < 1e-5).all())
-    (True, True)
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = SparseTaskSVM(sparsity=0.5).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9), bool(model.active_.sum() < 13), bool((model.gap_ < 1e-5).all())
+    (True, True, True)
     """
 
     def __init__(
