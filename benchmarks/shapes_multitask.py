@@ -28,8 +28,8 @@ def tasks(options: argparse.Namespace) -> list[Row]:
     return [
         {"rho": rho, "inner": inner, "seed": options.first_seed + seed, "quick": options.quick}
         for seed in report_seeds(options.seeds)
-        for rho in ASKED
         for inner in ("ssl", "ridge")
+        for rho in ASKED
     ]
 
 
