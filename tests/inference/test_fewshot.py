@@ -42,13 +42,13 @@ def trained():
     episodes = list(digits(40, range(5), seed=1))
     head = GroupSVMHead(sparsity=0.35, ridge=0.1)
     untrained = FewShot(network(), head)
-    return FewShot(network(), head).fit(episodes, steps=60, progress=False), untrained
+    return FewShot(network(), head).fit(episodes, steps=40, progress=False), untrained
 
 
 def test_training_lowers_the_loss_and_new_digits_are_classified(trained):
     learner, untrained = trained
     loss = learner.history["loss"]
-    assert len(loss) == 60 and loss.tail(10).mean() < loss.head(5).mean() - 0.2
+    assert len(loss) == 40 and loss.tail(10).mean() < loss.head(5).mean() - 0.2
     assert learner.history["features_used"].between(0, 1).all() and not learner.notes
     test = list(digits(40, range(5, 10), seed=2))
     before, after = untrained.evaluate(test), learner.evaluate(test)
