@@ -119,7 +119,7 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         MultiTaskSparseRegressor
             The estimator itself.
         """
-        X = validate_data(self, X, dtype=np.float64)
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         if y is None:
             raise ValueError("y: this regressor requires y to be passed, but the target y is None")
         y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
