@@ -24,8 +24,8 @@ class Certificate:
         Whose criterion was asked.
     table : DataFrame
         Index `latent`; columns `verdict` ("identified", "mixed", "unresolved", or "alone" where there is no
-        other latent), `probability` (that the
-        criterion singles the latent out), `mixed_with` (names it may be mixed with), `would_help`.
+        other latent), `probability` (that the criterion singles the latent out), `mixed_with` (names it may
+        be mixed with), `would_help`.
     all_identified : float
         Probability that the criterion holds for all latents at once.
     assumptions : DataFrame
@@ -48,7 +48,12 @@ class Certificate:
             lines.append(f"{name}: {row['verdict']}{with_whom} (P = {row['probability']:.2f})")
             if row["would_help"]:
                 lines.append(f"    would help: {row['would_help']}")
-        lines += ["", f"All latents identified at once: P = {self.all_identified:.2f}", "", "Assumptions:"]
+        lines += [
+            "",
+            f"The criterion holds for all at once: P = {self.all_identified:.2f}",
+            "",
+            "Assumptions:",
+        ]
         for name, row in self.assumptions.iterrows():
             state = {True: "holds", False: "FAILS"}.get(row["holds"], "cannot be checked")
             lines.append(f"  {name}: {state} ({row['figure']})")

@@ -15,11 +15,10 @@ from . import _arviz
 from .certificate import Certificate, verdicts
 from .graphs.supports import support_failure, support_identifiability
 from .graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
+from .inference.task_result import SAME_LATENTS
 from .task_posterior import task_draws
 
 __all__ = ["task_certificate"]
-
-SAME_LATENTS = 0.95
 
 _THEOREM = "sparse tasks, assumption 3.6 on their supports (Lachapelle, Deleu et al. 2023)"
 _HELP = "a task that uses {name} and not {others}"

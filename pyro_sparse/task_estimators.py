@@ -136,8 +136,7 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
             if labels.shape != (len(X),) or y.shape != (len(X),):
                 raise ValueError(
                     f"task: got shape {labels.shape} with y {y.shape}; want one label and one target for "
-                    "each "
-                    f"of {len(X)} rows"
+                    f"each of {len(X)} rows"
                 )
             self.tasks_ = np.unique(labels)
             inputs, targets = [X[labels == t] for t in self.tasks_], [y[labels == t] for t in self.tasks_]
@@ -169,15 +168,15 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        names = np.array(self.fit_.task_names)
         if not self._by_label:
             if task is not None:
                 raise ValueError("task: the tasks of this fit are columns of y, not labels; leave it out")
-            found = np.stack([self.fit_.predict(X, np.repeat(name, len(X))) for name in names], axis=1)
+            found = self.fit_.intercept[self.fit_.best] + self.fit_.transform(X) @ self.coef_.T
             return found[:, 0] if self._flat else found
         labels = np.asarray(task)
         if task is None or labels.shape != (len(X),) or not np.isin(labels, self.tasks_).all():
             raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(X)} rows")
+        names = np.array(self.fit_.task_names)
         return self.fit_.predict(X, names[np.searchsorted(self.tasks_, labels)])
 
     def transform(self, X: Any) -> np.ndarray:
@@ -276,10 +275,11 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         spread = X.std(0) if self.standardise else np.ones(X.shape[1])
         self._scale = np.where(spread > 0, spread, 1.0)
         rows = (X - self._centre) / self._scale
-        self.tasks_ = None if task is None else np.unique(np.asarray(task))
-        groups = [np.arange(len(X))] if self.tasks_ is None else [
-            np.flatnonzero(np.asarray(task) == t) for t in self.tasks_
-        ]  # fmt: skip
+        labels = np.zeros(len(X)) if task is None else np.asarray(task)
+        if labels.shape != (len(X),):
+            raise ValueError(f"task: got shape {labels.shape}, want one label for each of {len(X)} rows")
+        self.tasks_ = None if task is None else np.unique(labels)
+        groups = [np.flatnonzero(labels == t) for t in np.unique(labels)]
         found = [
             group_svm(
                 torch.as_tensor(rows[own])[None],

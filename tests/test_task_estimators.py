@@ -83,3 +83,15 @@ def test_svm_of_each_task():
         model.predict(x)
     with pytest.raises(ValueError, match="one class"):
         ps.SparseTaskSVM().fit(x[:50], y[:50])
+
+
+def test_a_task_wants_a_label_for_every_row():
+    x, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match=r"task: got shape \(3,\), want one label for each of 150 rows"):
+        ps.SparseTaskSVM().fit(x, y, task=[0, 1, 2])
+
+
+def test_all_columns_at_once_are_the_tasks_one_by_one():
+    model = regressor().fit(ROWS[:300], ROWS[:300] @ np.random.default_rng(0).normal(size=(5, 4)))
+    one = model.fit_.predict(ROWS[:9], np.repeat(model.fit_.task_names[2], 9))
+    np.testing.assert_allclose(model.predict(ROWS[:9])[:, 2], one, rtol=1e-5)

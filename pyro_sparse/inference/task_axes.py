@@ -4,6 +4,9 @@ If targets are :math:`w_t^\top h` with a representation h known up to a linear m
 :math:`z = B h` the weights are :math:`B^{-\top} w_t`, and those are sparse in the true axes only. The
 weights of the tasks are to B what the effects of actions are to a transition: the same search
 (`jacobian_axes.py`), given :math:`S_t = w_t w_t^\top` and turned the other way round.
+
+Tasks need not tell all latents apart: two that are always used together, by weights without a preferred
+direction, can be mixed at no cost. Such latents make a *block*, and within it these axes mean nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +25,16 @@ from .jacobian_axes import _assemble, _Contraction, _descend, _independent, _whi
 
 __all__ = ["RESOLVED", "TaskAxes", "independent_blocks", "task_axes"]
 
-_RATES = (0.05, 0.2)
-_BARRIER = 3.0
 RESOLVED = 3.0
 """Standard errors of the evidence, which is zero on average for latents that can be mixed at no cost."""
 
 UNCORRELATED = 0.15
 """Largest correlation of latents in different blocks at which they still pass for independent."""
-_ROWS = 20_000
+
+_RATES = (0.05, 0.2)
+_BARRIER = 3.0
 _FOLDS = 2
+_ROWS = 20_000  # enough for independent components
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TASK_METHODS", "row_prior", "row_task_edges", "score_task_edges", "task_rows"]
 
-_EXACT = "Exact posterior over supports (normal slab, point mass at zero), given the learned latents."
 _NOTES = {
     "ep": "Posterior probability of the slab by expectation propagation, given the learned latents.",
     "gibbs": "Posterior probability of the slab by Gibbs sampling, given the learned latents.",
-    "enumerate": _EXACT,
+    "enumerate": "Exact posterior over supports (normal slab, point mass), given the learned latents.",
 }
 
 
@@ -96,12 +95,10 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     """
     fields = {k: options.pop(k) for k in list(options) if k in RowPrior.__dataclass_fields__}
     if method == "enumerate":
-        own = row_prior(fit, **{**fields, "slab": "laplace"}) if "slab" not in fields else None
-        scale = np.sqrt(2) * np.asarray(own.slab_scale) if own is not None else fields["slab_scale"]
-        exact = {"slab": "normal", "slab_scale": scale, "spike_scale": 0.0, "eta_over": "row"}
-        prior = row_prior(fit, **{**exact, **fields})
-    else:
-        prior = row_prior(fit, **fields)
+        if "slab_scale" not in fields:
+            fields["slab_scale"] = np.sqrt(2) * np.asarray(row_prior(fit).slab_scale)
+        fields = {"slab": "normal", "eta_over": "row", **fields}
+    prior = row_prior(fit, **fields)
     solve: Callable[..., Any] = {"ep": ep_edges, "enumerate": enumerate_edges, "gibbs": gibbs_edges}[method]
     if method == "gibbs":
         options = {"seed": seed, **options}
