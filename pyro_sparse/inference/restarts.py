@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 
 from .._torch import undisturbed
 
-__all__ = ["best_restart", "bent_starts", "child_seeds", "group_sizes", "join", "pick"]
+__all__ = ["align_latents", "best_restart", "bent_starts", "child_seeds", "group_sizes", "join", "pick"]
 
 GROUP_BYTES = 400e6
 
@@ -140,3 +141,33 @@ def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int
         r for r in range(len(rows)) if r == top or (np.isfinite(mean[r]) and mean[top] - mean[r] <= error[r])
     ]
     return min(alike, key=lambda r: (active[r], edges[r], -mean[r]))
+
+
+def align_latents(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order and sign of each restart's latents that suit the best one's, and how similar they are.
+
+    Parameters
+    ----------
+    frames : ndarray (restart, row, latent)
+        Latents of the same rows.
+    best : int
+        The restart whose order and signs the others take.
+
+    Returns
+    -------
+    permutation : ndarray of int (restart, latent)
+    sign : ndarray (restart, latent)
+    similarity : ndarray (restart, latent)
+        Absolute correlation with the best restart's latent; 0 where one of them is constant.
+    """
+    r, _, d = frames.shape
+    permutation, sign, similarity = np.zeros((r, d), int), np.ones((r, d)), np.zeros((r, d))
+    for i in range(r):
+        with np.errstate(invalid="ignore", divide="ignore"):  # a latent may be constant
+            between = np.corrcoef(frames[best], frames[i], rowvar=False)[:d, d:].reshape(d, d)
+        between = np.nan_to_num(between)
+        permutation[i] = linear_sum_assignment(-np.abs(between))[1]
+        taken = between[np.arange(d), permutation[i]]
+        sign[i] = np.where(taken < 0, -1.0, 1.0)
+        similarity[i] = np.abs(taken)
+    return permutation, sign, similarity

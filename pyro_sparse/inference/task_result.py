@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.optimize import linear_sum_assignment
 
 from .._task_arrays import task_labels
 from .._torch import undisturbed
@@ -22,6 +21,7 @@ from .._version import __version__
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from .bilevel import left_out_error, samples
+from .restarts import align_latents
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 __all__ = ["MultiTaskFit"]
@@ -167,7 +167,7 @@ class MultiTaskFit:
             errors.append(float(in_chunks(error_of, judged).nanmean()))
         error = np.array(errors)
         best = int(np.where(np.isfinite(error), error, np.inf).argmin())
-        permutation, sign, similarity = _align(np.stack(frames), best)
+        permutation, sign, similarity = align_latents(np.stack(frames), best)
         if blocks is None:  # no search of axes
             blocks = np.tile(np.arange(permutation.shape[1]), (len(models), 1))
         agreement = pd.DataFrame(
@@ -427,21 +427,6 @@ def restore(
         settings=meta["settings"],
         warnings=meta["warnings"],
     )
-
-
-def _align(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Order and sign of each restart's latents that suit the best one's; similarity of each latent."""
-    r, _, d = frames.shape
-    permutation, sign, similarity = np.zeros((r, d), int), np.ones((r, d)), np.zeros((r, d))
-    for i in range(r):
-        with np.errstate(invalid="ignore", divide="ignore"):  # a latent may be constant
-            between = np.corrcoef(frames[best], frames[i], rowvar=False)[:d, d:].reshape(d, d)
-        between = np.nan_to_num(between)
-        permutation[i] = linear_sum_assignment(-np.abs(between))[1]
-        taken = between[np.arange(d), permutation[i]]
-        sign[i] = np.where(taken < 0, -1.0, 1.0)
-        similarity[i] = np.abs(taken)
-    return permutation, sign, similarity
 
 
 def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.optimize import linear_sum_assignment
 
 from .._torch import undisturbed
 from .._version import __version__
@@ -22,6 +21,7 @@ from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
 from . import checkpoint as files
+from .restarts import align_latents
 from .transition_axes import FoundAxes, latents
 
 __all__ = ["TransitionFit"]
@@ -145,7 +145,7 @@ class TransitionFit:
         few = data.rows(torch.arange(min(len(data), 2000), device=data.x.device))
         frames = latents(model, few).double().cpu().numpy()
         seen = np.ones(frames.shape[1:3], bool) if few.present is None else few.present.cpu().numpy()
-        permutation, sign, similarity = _align(frames[:, seen], best)
+        permutation, sign, similarity = align_latents(frames[:, seen], best)
         d, lags = model.n_latents, model.lags
 
         def framed(inputs: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -171,7 +171,7 @@ class TransitionFit:
         )
         agreement = pd.DataFrame(
             {
-                "similarity": similarity,
+                "similarity": similarity.mean(1),
                 "recovered": recovered,
                 "edges_differing": differing,
                 "gap": gap,
@@ -350,20 +350,6 @@ def _best(rows: np.ndarray, gap: np.ndarray) -> int:
     error = behind.std(1, ddof=1) / np.sqrt(rows.shape[1]) if rows.shape[1] > 1 else np.zeros(len(rows))
     alike = [r for r in range(len(rows)) if r == top or mean[top] - mean[r] <= error[r]]
     return max(alike, key=lambda r: (gap[r], mean[r]))
-
-
-def _align(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Order and sign of each restart's latents that suit the best one's, and how similar they are."""
-    r, _, d = frames.shape
-    permutation, sign, similarity = np.zeros((r, d), int), np.ones((r, d)), np.zeros(r)
-    for i in range(r):
-        between = np.corrcoef(frames[best], frames[i], rowvar=False)[:d, d:].reshape(d, d)
-        between = np.nan_to_num(between)
-        permutation[i] = linear_sum_assignment(-np.abs(between))[1]
-        taken = between[np.arange(d), permutation[i]]
-        sign[i] = np.where(taken < 0, -1.0, 1.0)
-        similarity[i] = np.abs(taken).mean()
-    return permutation, sign, similarity
 
 
 def _recovered(

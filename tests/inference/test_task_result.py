@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference.task_result import MultiTaskFit, _align, _doubts, _unused, _warnings
+from pyro_sparse.inference.restarts import align_latents
+from pyro_sparse.inference.task_result import MultiTaskFit, _doubts, _unused, _warnings
 from pyro_sparse.inference.task_run import settle
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import SpikeSlabLasso
@@ -193,14 +194,14 @@ def test_other_restarts_stand_in_the_frame_of_the_best(fit):
 def test_alignment_by_hand():
     frames = RNG.normal(size=(1, 500, 3))
     mixed = np.stack([-frames[0, :, 2], frames[0, :, 0], frames[0, :, 1] + 0.5 * RNG.normal(size=500)], -1)
-    permutation, sign, similarity = _align(np.stack([frames[0], mixed]), best=0)
+    permutation, sign, similarity = align_latents(np.stack([frames[0], mixed]), best=0)
     np.testing.assert_array_equal(permutation, [[0, 1, 2], [1, 2, 0]])
     np.testing.assert_array_equal(sign, [[1, 1, 1], [1, 1, -1]])
     np.testing.assert_allclose(similarity[1], [1, 1 / np.sqrt(1.25), 1], atol=0.03)
     dead = np.stack([frames[0], np.zeros_like(frames[0])])
-    assert (_align(dead, best=0)[2][1] == 0).all()
+    assert (align_latents(dead, best=0)[2][1] == 0).all()
     one = np.stack([frames[0, :, :1], -frames[0, :, :1]])
-    assert _align(one, best=0)[1].tolist() == [[1], [-1]]
+    assert align_latents(one, best=0)[1].tolist() == [[1], [-1]]
 
 
 def test_doubts():
