@@ -103,14 +103,14 @@ class Encoder(nn.Module):
 class MaskedDecoder(nn.Module):
     r"""The Sparse VAE decoder: one trunk shared by all features, fed with that feature's own masked factors.
 
-    .. math:: f_j(z) = c_j + u_j\, w_j^\top z + v_j^\top \mathrm{relu}(b + B\, \mathrm{relu}(A (w_j \odot z)))
+    .. math:: f_j(z) = c_j + u_j\, w_j^\top z + v_j^\top \phi(b + B\, \phi(A (w_j \odot z)))
 
     The head of a feature reads its masked factors directly (`slope` u, one number, so that no edge can trade
     its weight for a slope of its own) and through the trunk (`head` v): a linear start is represented exactly
     and curvature is learned where the data ask for it. The first layer `A` has no bias (an empty row gives a
-    constant) and unit-norm columns (:math:`\|A_{\cdot k}\| = 1`, restored by `project`), otherwise a column
-    of W could shrink while A grew and a penalty on W would mean nothing (Moran et al. 2022, Section 3, leaves
-    this scale free).
+    constant) and columns of one norm (restored by `project`; 1 for relu, :math:`\sqrt{H}` for tanh, whose
+    units then bend where factors are), otherwise a column of W could shrink while A grew and a penalty on W
+    would mean nothing (Moran et al. 2022, Section 3, leaves this scale free).
 
     Parameters
     ----------
@@ -118,6 +118,8 @@ class MaskedDecoder(nn.Module):
         Sizes.
     hidden : int
         Width of the two hidden layers.
+    activation : {"relu", "tanh"}
+        What :math:`\phi` is.
 
     Notes
     -----
@@ -125,8 +127,12 @@ class MaskedDecoder(nn.Module):
     linear predictor (restart, row, feature).
     """
 
-    def __init__(self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 50):
+    def __init__(
+        self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 50, activation: str = "relu"
+    ):
         super().__init__()
+        self.activation = activation
+        self.column_norm = 1.0 if activation == "relu" else math.sqrt(hidden)
         self.first = nn.Parameter(torch.randn(n_restarts, n_factors, hidden))
         self.trunk = BatchLinear(n_restarts, hidden, hidden)
         assert self.trunk.bias is not None
@@ -138,8 +144,8 @@ class MaskedDecoder(nn.Module):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Restore the unit norm of the first layer's columns."""
-        self.first.div_(self.first.norm(dim=-1, keepdim=True).clamp_min(1e-12))
+        """Restore the norm of the first layer's columns."""
+        self.first.mul_(self.column_norm / self.first.norm(dim=-1, keepdim=True).clamp_min(1e-12))
 
     @torch.no_grad()
     def start(self, slope: Tensor, bent: Tensor) -> None:
@@ -161,8 +167,9 @@ class MaskedDecoder(nn.Module):
         n_restarts, n_features, n_factors = weights.shape
         n_rows = z.shape[1]
         masked = z.unsqueeze(2) * weights.unsqueeze(1)
-        h = torch.relu(torch.bmm(masked.reshape(n_restarts, n_rows * n_features, n_factors), self.first))
-        h = torch.relu(self.trunk(h)).view(n_restarts, n_rows, n_features, -1)
+        bend = torch.relu if self.activation == "relu" else torch.tanh
+        h = bend(torch.bmm(masked.reshape(n_restarts, n_rows * n_features, n_factors), self.first))
+        h = bend(self.trunk(h)).view(n_restarts, n_rows, n_features, -1)
         linear = torch.baddbmm(self.intercept, z, (weights * self.slope).mT)
         return (h * self.head.unsqueeze(1)).sum(-1) + linear
 
@@ -176,11 +183,13 @@ class LinearDecoder(nn.Module):
     ----------
     n_restarts, n_features, n_factors : int
         Sizes.
-    hidden : int
+    hidden, activation
         Ignored: there is no hidden layer.
     """
 
-    def __init__(self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 0):
+    def __init__(
+        self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 0, activation: str = ""
+    ):
         super().__init__()
         self.intercept = nn.Parameter(torch.zeros(n_restarts, 1, n_features))
 

@@ -43,6 +43,10 @@ def to_arviz(
     note: str,
     eta: ArrayLike | None = None,
     restart_probability: ArrayLike | None = None,
+    chain_restart: ArrayLike | None = None,
+    kept: ArrayLike | None = None,
+    chain_stats: Mapping[str, ArrayLike] | None = None,
+    edge_weight: ArrayLike | None = None,
     X: Any = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -52,8 +56,9 @@ def to_arviz(
     ----------
     fit : Fit
         Supplies names, weights, effects, ELBOs and the alignment.
-    edge : array_like of 0/1, shape (restart, draw, feature, factor)
-    weight : array_like, shape (restart, draw, feature, factor)
+    edge : array_like of 0/1, shape (chain, draw, feature, factor)
+        A chain is a restart, unless `chain_restart` says otherwise.
+    weight : array_like, shape (chain, draw, feature, factor)
         Signed loadings; a broadcast view is kept as it is, without a copy.
     probability : array_like, shape (feature, factor)
         The number to report for each edge, in [0, 1].
@@ -63,10 +68,18 @@ def to_arviz(
         True where `probability` is only a score.
     note : str
         One sentence on what the number means.
-    eta : array_like, shape (restart, draw, factor), optional
+    eta : array_like, shape (chain, draw, factor), optional
         Inclusion rate of each factor.
-    restart_probability : array_like, shape (restart, feature, factor), optional
-        The same number from each restart alone, for the between-restart gap. Default: `fit.edge_score`.
+    restart_probability : array_like, shape (chain, feature, factor), optional
+        The same number from each chain alone, for the gap between them. Default: `fit.edge_score`.
+    chain_restart : array_like of int, shape (chain,), optional
+        The restart each chain began at. Default: one chain a restart, in order.
+    kept : array_like of bool, shape (chain,), optional
+        Chains good enough to be compared. Default: by the restarts' ELBOs (`kept_restarts`).
+    chain_stats : dict of arrays of shape (chain,), optional
+        More for `sample_stats`.
+    edge_weight : array_like, shape (feature, factor), optional
+        The weight to report. Default: that of the best restart.
     X : array_like of shape (sample, feature), optional
         Stored as `observed_data` when it has at most a million cells.
     attrs : dict, optional
@@ -76,23 +89,24 @@ def to_arviz(
     -------
     arviz.InferenceData or xarray.DataTree
         Groups `posterior` (edge, weight, eta), `edge_posterior` (probability, q_value, gap, weight, effect;
-        and restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept),
+        and restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept, restart),
         `alignment` (permutation, sign, congruence) and, if small, `observed_data`.
 
     Raises
     ------
     ValueError
-        If a shape does not fit the fit's restarts, features and factors.
+        If a shape does not fit the chains, features and factors.
     """
     draws, weights = np.asarray(edge), np.asarray(weight)
     p = np.asarray(probability, dtype=float)
     per_restart = np.asarray(
         fit.edge_score if restart_probability is None else restart_probability, dtype=float
     )
-    shape = np.shape(fit.weights)
+    origin = np.arange(len(fit.weights)) if chain_restart is None else np.asarray(chain_restart)
+    shape = (len(origin), *np.shape(fit.weights)[1:])
     if draws.ndim != 4 or (draws.shape[0], *draws.shape[2:]) != shape:
         raise ValueError(
-            f"edge: want shape (restart, draw, feature, factor) with restart, feature, factor = {shape}, "
+            f"edge: want shape (chain, draw, feature, factor) with chain, feature, factor = {shape}, "
             f"got {draws.shape}"
         )
     wanted = {
@@ -104,7 +118,13 @@ def to_arviz(
         if values.shape != want:
             raise ValueError(f"{name}: want shape {want}, got {values.shape}")
     best = int(fit.best)
-    kept = kept_restarts(fit.elbo, len(fit.sample_names), best=best)
+    if kept is None:
+        good = kept_restarts(
+            np.asarray(fit.elbo)[origin], len(fit.sample_names), best=list(origin).index(best)
+        )
+    else:
+        good = np.asarray(kept, dtype=bool)
+    loading = np.asarray(fit.weights)[best] if edge_weight is None else np.asarray(edge_weight)
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
@@ -113,19 +133,21 @@ def to_arviz(
         "edge_posterior": {
             "probability": (_EDGE, p),
             "q_value": (_EDGE, q_values(p)),
-            "gap": (_EDGE, edge_gap(per_restart, kept)),
-            "weight": (_EDGE, np.asarray(fit.weights)[best]),
+            "gap": (_EDGE, edge_gap(per_restart, good)),
+            "weight": (_EDGE, loading),
             "effect": (_EDGE, np.asarray(fit.effects)[best]),
             "restart_probability": (("chain", *_EDGE), per_restart),
         },
         "sample_stats": {
-            "elbo": (("chain",), np.asarray(fit.elbo, dtype=float)),
-            "heldout_elbo": (("chain",), np.asarray(fit.heldout_elbo, dtype=float)),
-            "best": (("chain",), np.arange(shape[0]) == best),
-            "kept": (("chain",), kept),
+            "elbo": (("chain",), np.asarray(fit.elbo, dtype=float)[origin]),
+            "heldout_elbo": (("chain",), np.asarray(fit.heldout_elbo, dtype=float)[origin]),
+            "best": (("chain",), origin == best),
+            "kept": (("chain",), good),
+            "restart": (("chain",), origin),
+            **{name: (("chain",), np.asarray(v)) for name, v in dict(chain_stats or {}).items()},
         },
         "alignment": {
-            name: (("chain", "factor"), np.asarray(fit.alignment[name]))
+            name: (("chain", "factor"), np.asarray(fit.alignment[name])[origin])
             for name in ("permutation", "sign", "congruence")
         },
     }

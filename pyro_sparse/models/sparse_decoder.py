@@ -53,6 +53,8 @@ class SparseDecoder(FactorModel):
         Features that depend on that factor only (an anchor feature of the paper, known in advance).
     required, forbidden : iterable of (feature, factor), optional
         Edges that must, or must not, be there. Features by position or by name, factors by position from 0.
+    activation : {"relu", "tanh"}
+        Of the MLP decoder's hidden layers.
 
     Attributes
     ----------
@@ -69,7 +71,8 @@ class SparseDecoder(FactorModel):
     Raises
     ------
     ValueError
-        Impossible sizes, unknown decoder, an edge outside the table, an edge both required and forbidden.
+        Impossible sizes, unknown decoder or activation, an edge outside the table, an edge both required and
+        forbidden.
 
     Examples
     --------
@@ -99,10 +102,14 @@ class SparseDecoder(FactorModel):
         anchors: Mapping[Feature, int] | None = None,
         required: Iterable[Edge] | None = None,
         forbidden: Iterable[Edge] | None = None,
+        activation: str = "relu",
     ):
         super().__init__(n_features, n_factors, likelihood, encoder_hidden, factor_cov)
         if decoder not in ("mlp", "linear"):
             raise ValueError(f"decoder: got {decoder!r}, wanted 'mlp' or 'linear'")
+        if activation not in ("relu", "tanh"):
+            raise ValueError(f"activation: got {activation!r}, wanted 'relu' or 'tanh'")
+        self.activation = activation
         self.prior = SpikeSlabLasso() if prior is None else prior
         self.decoder_kind, self.hidden = decoder, hidden
         self.anchors, self.required, self.forbidden = (
@@ -114,7 +121,7 @@ class SparseDecoder(FactorModel):
     def build(self, feature_names: list[str] | None) -> None:
         shape = (self.n_restarts, self.n_features, self.n_factors)
         kind = MaskedDecoder if self.decoder_kind == "mlp" else LinearDecoder
-        self.decoder = kind(*shape, self.hidden)
+        self.decoder = kind(*shape, self.hidden, self.activation)
         self.weights = nn.Parameter(torch.full(shape, 0.5))
         allowed, required = self._constraints(feature_names)
         self.register_buffer("allowed", allowed.expand(shape).clone())
@@ -160,7 +167,7 @@ class SparseDecoder(FactorModel):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Return to the constraints: held rows, allowed edges, unit-norm first layer, rows of W at most 1."""
+        """Return to the constraints: held rows, allowed edges, norm of the first layer, rows of W at most 1."""
         held = self.held.unsqueeze(-1)
         self.weights.copy_(torch.where(held, self.held_weights, self.weights) * self.allowed)
         self.decoder.project()

@@ -1,8 +1,8 @@
 """From a fit to edge probabilities: one method per file, one door.
 
-Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.to_arviz`. So far there is one,
-`score`: the spike-and-slab-lasso weight p* of the best restart. It ranks edges; it is not calibrated, and
-says so.
+Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.to_arviz`. `polish` runs Markov
+chains from the fit: probabilities. `score` is the spike-and-slab-lasso weight p* of the best restart: it
+ranks edges, is not calibrated, and says so.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .polish import DecoderPrior, polish_edges
 from .score import score_edges
 
 if TYPE_CHECKING:
     from ..result import Fit
 
-__all__ = ["METHODS", "edge_posterior", "score_edges"]
+__all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges"]
 
-METHODS: dict[str, Callable[..., Any]] = {"score": score_edges}
+METHODS: dict[str, Callable[..., Any]] = {"polish": polish_edges, "score": score_edges}
 
 
 def edge_posterior(

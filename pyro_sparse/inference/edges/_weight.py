@@ -4,8 +4,8 @@ r"""One weight, all others held: a normal factor times a spike and a slab, in cl
           [\eta\, \psi_1(w)]^{\gamma}\, [(1 - \eta)\, \psi_0(w)]^{1 - \gamma}
 
 Slab :math:`\psi_1`: standard normal, or Laplace with rate 1. Spike :math:`\psi_0`: a point mass at zero, or
-Laplace with rate 1/r. Under a Laplace, each sign of w is a normal cut off at zero, so that normalisers,
-moments and draws need only the normal distribution function. Units: the slab's scale.
+the slab's family with r times its scale. Under a Laplace, each sign of w is a normal cut off at zero, so that
+normalisers, moments and draws need only the normal distribution function. Units: the slab's scale.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SpikeSlab(NamedTuple):
     laplace : bool
         The slab is Laplace with rate 1, else standard normal.
     ratio : ndarray
-        r, scale of the Laplace spike over that of the slab; 0 where the spike is a point mass.
+        r, scale of the spike over that of the slab; 0 where the spike is a point mass.
     """
 
     laplace: bool
@@ -70,6 +70,11 @@ class SpikeSlab(NamedTuple):
 
     def spike(self, a: Array, b: Array) -> Part:
         """The spike under exp(-a w^2/2 + b w)."""
+        if not self.laplace and np.any(self.ratio):
+            r = self.ratio**2
+            return Part(
+                0.5 * (b**2 * r / (1 + a * r) - np.log1p(a * r)), b * r / (1 + a * r), r / (1 + a * r)
+            )
         if not np.any(self.ratio):
             nothing = np.zeros(np.broadcast_shapes(a.shape, b.shape))
             return Part(nothing, nothing, nothing)
@@ -91,8 +96,8 @@ class SpikeSlab(NamedTuple):
             rate = np.where(edge, 1.0, 1.0 if point else 1 / self.ratio)
             w = _draw_laplace(a, b, rate, rng)
             return np.where(edge, w, 0.0) if point else w
-        normal = b / (1 + a) + rng.standard_normal(edge.shape) / np.sqrt(1 + a)
-        return np.where(edge, normal, 0.0)
+        var = np.where(edge, 1.0, self.ratio**2)
+        return var * b / (1 + a * var) + rng.standard_normal(edge.shape) * np.sqrt(var / (1 + a * var))
 
 
 def mixture(p: Array, one: Part, zero: Part) -> tuple[Array, Array]:

@@ -1,0 +1,207 @@
+r"""The masked decoder as a curve with a linear last layer, and what that layer's Gaussian prior gives.
+
+.. math:: f_j(z) = \beta_j^\top \phi(u) + o(u), \qquad u = w_j \odot z, \quad \beta_j \sim N(0, \Lambda^{-1})
+
+MLP: :math:`\phi = [1, \sum_k u_k, \text{last hidden layer}]` and no offset o. Linear decoder:
+:math:`\phi = [1]`, :math:`o = \sum_k u_k`. Summing out :math:`\beta_j` is exact under normal noise, and by
+Laplace's method (Newton steps from the current value) under any other likelihood.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Cells", "Curve", "Summed", "Trunk"]
+
+_NEWTON = 4
+
+
+class Trunk(NamedTuple):
+    """Hidden layers in units of their prior: every entry is standard normal before it sees data.
+
+    Attributes
+    ----------
+    first : Tensor (chain, factor, hidden)
+    second : Tensor (chain, hidden, hidden)
+    bias : Tensor (chain, 1, hidden)
+    """
+
+    first: Tensor
+    second: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Basis of a feature's curve, and the prior of its coefficients.
+
+    Parameters
+    ----------
+    activation : {"relu", "tanh"} or None
+        None: the linear decoder.
+    hidden : int
+    first_sd, second_sd, bias_sd : float
+        Prior standard deviations of the hidden layers: entries of the first, the root of a sum over the
+        second's inputs, biases.
+    intercept_sd, slope_sd, head_sd : float
+        Of the last layer: constant, slope, root of the sum of the head's variances.
+    """
+
+    activation: str | None
+    hidden: int
+    first_sd: float = 1.0
+    second_sd: float = 1.4
+    bias_sd: float = 0.5
+    intercept_sd: float = 1.0
+    slope_sd: float = 0.7
+    head_sd: float = 1.0
+
+    @property
+    def scales(self) -> tuple[float, float, float]:
+        """What `Trunk`'s entries are multiplied by."""
+        return self.first_sd, self.second_sd / math.sqrt(self.hidden), self.bias_sd
+
+    def head_precision(self, like: Tensor) -> Tensor:
+        """Diagonal of Lambda, (basis,)."""
+        if self.activation is None:
+            sd = [self.intercept_sd]
+        else:
+            sd = [self.intercept_sd, self.slope_sd, *[self.head_sd / math.sqrt(self.hidden)] * self.hidden]
+        return torch.tensor(sd, dtype=torch.float64, device=like.device) ** -2
+
+    def basis(self, masked: Tensor, trunk: Trunk) -> Tensor:
+        """phi of masked factors (chain, feature, row, factor): (chain, feature, row, basis)."""
+        one = torch.ones_like(masked[..., :1])
+        if self.activation is None:
+            return one
+        act = torch.relu if self.activation == "relu" else torch.tanh
+        a, b, c = (scale * part for scale, part in zip(self.scales, trunk, strict=True))
+        shape = masked.shape
+        h = act(torch.bmm(masked.reshape(shape[0], -1, shape[-1]), a))
+        h = act(torch.baddbmm(c, h, b)).view(*shape[:-1], -1)
+        return torch.cat([one, masked.sum(-1, keepdim=True), h], -1)
+
+    def offset(self, masked: Tensor) -> Tensor | float:
+        """The part of the curve without a coefficient, (chain, feature, row)."""
+        return masked.sum(-1) if self.activation is None else 0.0
+
+    def value(self, masked: Tensor, trunk: Trunk, head: Tensor) -> Tensor:
+        """f, (chain, feature, row)."""
+        return (self.basis(masked, trunk) @ head.unsqueeze(-1)).squeeze(-1) + self.offset(masked)
+
+
+class Summed(NamedTuple):
+    """A last layer summed out: log evidence (chain, feature) up to what w does not move; mean; precision."""
+
+    log_evidence: Tensor
+    mean: Tensor
+    root: Tensor
+
+    def draw(self, normal: Tensor) -> Tensor:
+        """Coefficients (chain, feature, basis) of their Gaussian, from standard normals of that shape."""
+        step = torch.linalg.solve_triangular(self.root.mT, normal.to(self.root).unsqueeze(-1), upper=True)
+        return self.mean + step.squeeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The data, feature by feature, and what a last layer makes of them.
+
+    Parameters
+    ----------
+    x : Tensor (chain or 1, feature, row)
+        Missing cells hold 0.
+    seen : Tensor of the same shape, or None
+        1 where a cell was seen.
+    exposure : Tensor (chain or 1, 1, row) or None
+    likelihood : Likelihood or None
+        None: normal noise, whose variance is given. Its parameters have a leading dimension of 1.
+    """
+
+    x: Tensor
+    seen: Tensor | None
+    exposure: Tensor | None
+    likelihood: Any
+
+    def log_prob(self, f: Tensor, noise: Tensor) -> Tensor:
+        """log p(cell | f) of every cell, (chain, feature, row), up to a constant; 0 where missing."""
+        if self.likelihood is None:
+            each = -0.5 * (self.x - f) ** 2 / noise.unsqueeze(-1) - 0.5 * noise.log().unsqueeze(-1)
+        else:
+            exposure = None if self.exposure is None else self.exposure.mT
+            each = self.likelihood(f.mT, exposure).log_prob(self.x.mT.expand_as(f.mT)).mT
+        return each if self.seen is None else each * self.seen
+
+    def sum_out(
+        self,
+        phi: Tensor,
+        offset: Tensor | float,
+        noise: Tensor,
+        precision: Tensor,
+        start: Tensor,
+        newton: int = _NEWTON,
+    ) -> Summed:
+        """Integrate the last layer: exactly under normal noise, else by Laplace's method.
+
+        Parameters
+        ----------
+        phi : Tensor (chain, feature, row, basis)
+        offset : Tensor (chain, feature, row) or 0
+        noise : Tensor (chain, feature)
+        precision : Tensor (basis,)
+        start : Tensor (chain, feature, basis)
+            Where Newton's method begins; the answer does not depend on it.
+        newton : int
+            Its steps; fewer do where `start` is the mode of a close neighbour.
+        """
+        if self.likelihood is None:
+            weighted = phi if self.seen is None else phi * self.seen.unsqueeze(-1)
+            pull = (weighted.mT @ (self.x - offset).unsqueeze(-1)).squeeze(-1).double()
+            gram = (weighted.mT @ phi).double()
+            s = noise.double().unsqueeze(-1)
+            root = torch.linalg.cholesky(gram / s.unsqueeze(-1) + precision.diag())
+            half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)
+            mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
+            log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            return Summed(
+                0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._own(offset, s), mean, root
+            )
+        return self._laplace(phi, offset, precision, start, newton)
+
+    def _own(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
+        """What an offset alone does to the likelihood under normal noise."""
+        if not isinstance(offset, Tensor):
+            return 0.0
+        left = (self.x - offset) if self.seen is None else (self.x - offset) * self.seen
+        return -0.5 * left.double().square().sum(-1) / s.squeeze(-1)
+
+    def _laplace(
+        self, phi: Tensor, offset: Tensor | float, precision: Tensor, start: Tensor, newton: int
+    ) -> Summed:
+        beta, phi64 = start, phi.double()
+        noise = start.new_ones(start.shape[:-1])
+        for step in range(newton + 1):
+            f = ((phi64 @ beta.unsqueeze(-1)).squeeze(-1) + offset).to(phi).detach().requires_grad_(True)
+            with torch.enable_grad():
+                each = self.log_prob(f, noise)
+                (slope,) = torch.autograd.grad(each.sum(), f, create_graph=True)
+                (bend,) = torch.autograd.grad(slope.sum(), f)
+            curvature = (-bend).clamp(min=0).double()
+            hessian = phi64.mT @ (curvature.unsqueeze(-1) * phi64) + precision.diag()
+            root = torch.linalg.cholesky(hessian)
+            if step == newton:
+                break
+            pull = (phi64.mT @ slope.detach().double().unsqueeze(-1)).squeeze(-1) - precision * beta
+            move = torch.cholesky_solve(pull.unsqueeze(-1), root).squeeze(-1)
+            largest = (phi64 @ move.unsqueeze(-1)).abs().amax((-2, -1))
+            beta = beta + move * (3.0 / largest.clamp(min=3.0)).unsqueeze(
+                -1
+            )  # a damped step never overshoots
+        log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        found = each.detach().double().sum(-1) - 0.5 * (precision * beta**2).sum(-1) - log_det
+        return Summed(found, beta, root)

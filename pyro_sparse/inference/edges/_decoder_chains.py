@@ -1,0 +1,371 @@
+r"""Markov chains over everything a masked decoder has: edges, weights, curves, factors, noise, rates.
+
+A sweep, for all chains, features and rows at once:
+
+1. weights, factor by factor: a few candidates for each :math:`w_{jk}`, weighed with the last layer summed out
+   (`_curves.py`), one of them taken (iterated sampling importance resampling). The average over candidates of
+   :math:`P(\gamma_{jk} = 1 \mid w)` is the Rao-Blackwellised edge probability;
+2. last layers, noise, edges and rates from their conditionals;
+3. factors, row by row, and hidden layers with the weights, by Hamiltonian Monte Carlo.
+
+The slab is Laplace or normal, the spike of the same family and narrow; f depends on w and z through their
+product only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from ._curves import Cells, Curve, Summed, Trunk
+from ._hmc import adapted, hmc
+
+__all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
+
+_HEADS = 8
+
+
+@dataclass(frozen=True)
+class MixtureLaw:
+    """Spike and slab of a weight: Laplace or normal, with these scales."""
+
+    laplace: bool
+    slab: float
+    spike: float
+
+    def log_density(self, w: Tensor, scale: float) -> Tensor:
+        """log of the density with this scale."""
+        u = w / scale
+        if self.laplace:
+            return -u.abs() - math.log(2 * scale)
+        return -0.5 * u**2 - math.log(scale * math.sqrt(2 * math.pi))
+
+    def log_prob(self, w: Tensor, log_odds: Tensor) -> Tensor:
+        """log of the mixture."""
+        return torch.logaddexp(
+            self.log_density(w, self.slab) + logsigmoid(log_odds),
+            self.log_density(w, self.spike) + logsigmoid(-log_odds),
+        )
+
+    def edge(self, w: Tensor, log_odds: Tensor) -> Tensor:
+        """P(slab | w)."""
+        return torch.sigmoid(log_odds + self.log_density(w, self.slab) - self.log_density(w, self.spike))
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """Draws with scale 1."""
+        return rng.laplace(size=shape) if self.laplace else rng.standard_normal(shape)
+
+
+class DecoderState(NamedTuple):
+    """One state of every chain.
+
+    Attributes
+    ----------
+    z : Tensor (chain, row, factor)
+    weight : Tensor (chain, feature, factor)
+    edge : Tensor of bool (chain, feature, factor)
+    log_odds : Tensor (chain, 1, factor)
+    head : Tensor (chain, feature, basis), float64
+    noise : Tensor (chain, feature)
+        Variance; 1 where the likelihood has none.
+    trunk : Trunk
+    exposure : Tensor (chain, 1, row) or None
+        Of counts; redrawn where rows are multinomial.
+    """
+
+    z: Tensor
+    weight: Tensor
+    edge: Tensor
+    log_odds: Tensor
+    head: Tensor
+    noise: Tensor
+    trunk: Trunk
+    exposure: Tensor | None
+
+
+@dataclass(eq=False)
+class Tuning:
+    """What the warm-up learns: step sizes, and where each weight tends to be when it is not small."""
+
+    rows: Tensor
+    whole: Tensor
+    centre: Tensor
+    width: Tensor
+    seen: float = field(default=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderChains:
+    """The data and the prior, which stay, and the sweep.
+
+    Parameters
+    ----------
+    cells : Cells
+    curve : Curve
+    law : MixtureLaw
+    permitted, must : Tensor of bool (feature, factor)
+    precision : Tensor (chain or 1, factor, factor)
+        Inverse of the factors' covariance.
+    eta_prior : tuple of ndarray
+        a and b of the rates, each (factor,).
+    shared_eta : bool
+    noise_prior : tuple of float
+    totals : Tensor (chain or 1, row) or None
+        Of multinomial rows, whose exposures are redrawn so that features come apart as Poisson counts.
+    candidates : int
+        New values tried for each weight in a sweep.
+    row_steps, whole_steps : int
+        Leapfrog steps for the factors, and for hidden layers with weights.
+    """
+
+    cells: Cells
+    curve: Curve
+    law: MixtureLaw
+    permitted: Tensor
+    must: Tensor
+    precision: Tensor
+    eta_prior: tuple[np.ndarray, np.ndarray]
+    shared_eta: bool
+    noise_prior: tuple[float, float]
+    totals: Tensor | None = None
+    candidates: int = 6
+    row_steps: int = 4
+    whole_steps: int = 6
+
+    def tuning(self, state: DecoderState) -> Tuning:
+        """Where the warm-up begins."""
+        return Tuning(
+            rows=torch.full(state.z.shape[:2], 0.15).to(state.z),
+            whole=torch.full(state.z.shape[:1], 0.02).to(state.z),
+            centre=state.weight.clone(),
+            width=torch.full_like(state.weight, 0.3),
+        )
+
+    @torch.no_grad()
+    def sweep(
+        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, held: Tensor, warm: bool
+    ) -> tuple[DecoderState, Tensor]:
+        """The next state and the Rao-Blackwellised edge probabilities (chain, feature, factor).
+
+        Parameters
+        ----------
+        state : DecoderState
+        tuning : Tuning
+            Changed in place while `warm`.
+        rng : numpy.random.Generator
+        held : Tensor of bool (chain,)
+            Chains whose rates stay as they are (at "all edges", while a dense start is made).
+        warm : bool
+        """
+        cells = self._cells(state)
+        weight, prob = self._weights(state, cells, tuning, rng, warm)
+        masked = state.z.unsqueeze(1) * weight.unsqueeze(2)
+        phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
+        summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), state.head)
+        head, f = self._heads(summed, phi, offset, cells, state, rng)
+        noise = self._noise(f, state.noise, rng)
+        p = self.law.edge(weight, state.log_odds)
+        p = torch.where(self.must, torch.ones_like(p), p) * self.permitted
+        edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
+        log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, rng))
+        state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
+        state = self._exposures(state, f, rng)
+        state = self._rows(state, tuning, rng, warm)
+        state = self._whole(state, tuning, rng, warm)
+        return state, prob
+
+    def log_joint(self, state: DecoderState) -> Tensor:
+        """log p of data, factors, weights, noise and last layers of each chain, up to a constant."""
+        masked = state.z.unsqueeze(1) * state.weight.unsqueeze(2)
+        f = self.curve.value(masked, state.trunk, state.head.to(state.z))
+        total = self._cells(state).log_prob(f, state.noise).double().sum((-1, -2))
+        total -= 0.5 * self._squares(state.z).double().sum(-1)
+        total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
+        own = self.law.log_prob(state.weight, state.log_odds)
+        own = torch.where(self.must, self.law.log_density(state.weight, self.law.slab), own)
+        total += (own * self.permitted).double().sum((-1, -2))
+        if self.cells.likelihood is None:
+            a, b = self.noise_prior
+            total -= ((a + 1) * state.noise.log() + b / state.noise).double().sum(-1)
+        if self.curve.activation is not None:
+            total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
+        return total
+
+    # ---- pieces --------------------------------------------------------------------------------------------
+    def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
+        return torch.as_tensor(rng.standard_normal(tuple(shape)), device=self.precision.device)
+
+    def _cells(self, state: DecoderState) -> Cells:
+        c = self.cells
+        return c if self.totals is None else Cells(c.x, c.seen, state.exposure, c.likelihood)
+
+    def _squares(self, z: Tensor) -> Tensor:
+        return ((z @ self.precision.to(z)) * z).sum(-1)
+
+    def _weights(
+        self, state: DecoderState, cells: Cells, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> tuple[Tensor, Tensor]:
+        weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
+        precision = self.curve.head_precision(weight)
+        for k in range(weight.shape[-1]):
+            if not bool(self.permitted[:, k].any()):
+                continue
+            centre, width = tuning.centre[..., k], tuning.width[..., k]
+            tried = torch.cat([weight[None, ..., k], self._propose(centre, width, rng)])
+            log_odds = state.log_odds[..., k].expand_as(centre)
+            own = self.law.log_prob(tried, log_odds)
+            own = torch.where(self.must[:, k], self.law.log_density(tried, self.law.slab), own)
+            log_weight = (own - self._log_proposal(tried, centre, width)).double()
+            start = state.head
+            for m in range(len(tried)):
+                w = weight.clone()
+                w[..., k] = tried[m]
+                masked = state.z.unsqueeze(1) * w.unsqueeze(2)
+                phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
+                summed = cells.sum_out(phi, offset, state.noise, precision, start, newton=2 if m else 4)
+                log_weight[m] += summed.log_evidence
+                start = start if m else summed.mean
+            chance = torch.softmax(log_weight, 0)
+            edge = self.law.edge(tried, log_odds)
+            edge = torch.where(self.must[:, k], torch.ones_like(edge), edge)
+            prob[..., k] = (chance * edge).sum(0).to(prob) * self.permitted[:, k]
+            u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
+            pick = (chance.cumsum(0) < u).sum(0, keepdim=True).clamp(max=len(tried) - 1)
+            new = tried.gather(0, pick)[0]
+            weight[..., k] = torch.where(self.permitted[:, k], new, weight[..., k])
+        if warm:
+            self._follow(tuning, weight, prob)
+        return weight, prob
+
+    def _propose(self, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
+        """Candidates: from the spike, from the slab, and around where the weight has been; in equal parts."""
+        shape = (self.candidates, *centre.shape)
+        unit = self.law.draw(shape, rng)
+        near = rng.laplace(size=shape)
+        which = rng.integers(3, size=shape)
+        around = centre.cpu().numpy() + width.cpu().numpy() * near
+        value = np.where(
+            which == 0, self.law.spike * unit, np.where(which == 1, self.law.slab * unit, around)
+        )
+        return torch.as_tensor(value).to(centre)
+
+    def _log_proposal(self, w: Tensor, centre: Tensor, width: Tensor) -> Tensor:
+        near = -(w - centre).abs() / width - (2 * width).log()
+        parts = [self.law.log_density(w, self.law.spike), self.law.log_density(w, self.law.slab), near]
+        return torch.logsumexp(torch.stack(parts), 0) - math.log(3)
+
+    def _heads(
+        self,
+        summed: Summed,
+        phi: Tensor,
+        offset: Tensor | float,
+        cells: Cells,
+        state: DecoderState,
+        rng: np.random.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Last layers given the rest, and f: exact under normal noise, else one of a few draws by its weight."""
+        n = 1 if cells.likelihood is None else _HEADS
+        normal = [self._normal(state.head.shape, rng) for _ in range(n)]
+        heads = torch.stack([summed.draw(e) for e in normal])
+        f = torch.stack([(phi @ head.to(phi).unsqueeze(-1)).squeeze(-1) + offset for head in heads])
+        if n == 1:
+            return heads[0], f[0]
+        precision = self.curve.head_precision(phi)
+        gain = [
+            cells.log_prob(own, state.noise).double().sum(-1) - 0.5 * (precision * head**2 - e**2).sum(-1)
+            for own, head, e in zip(f, heads, normal, strict=True)
+        ]
+        weight = torch.stack(gain)
+        gumbel = torch.as_tensor(rng.gumbel(size=tuple(weight.shape))).to(weight)
+        best = (weight + gumbel).argmax(0)
+        pick = best.view(1, *best.shape, 1)
+        return (
+            heads.gather(0, pick.expand(1, *heads.shape[1:]))[0],
+            f.gather(0, pick.expand(1, *f.shape[1:]))[0],
+        )
+
+    @staticmethod
+    def _follow(tuning: Tuning, weight: Tensor, prob: Tensor) -> None:
+        """Centre and width of each weight's proposals: running moments of its values as an edge."""
+        rate = 0.1 * prob
+        move = weight - tuning.centre
+        tuning.centre += rate * move
+        tuning.width += rate * (1.5 * move.abs() - tuning.width)
+        tuning.width.clamp_(min=0.01)
+
+    def _noise(self, f: Tensor, noise: Tensor, rng: np.random.Generator) -> Tensor:
+        if self.cells.likelihood is not None:
+            return noise
+        a, b = self.noise_prior
+        left, seen = self.cells.x - f, self.cells.seen
+        count = float(f.shape[-1]) if seen is None else seen.sum(-1).expand_as(noise).cpu().numpy()
+        left = left if seen is None else left * seen
+        squares = left.double().square().sum(-1).cpu().numpy()
+        drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
+        return torch.as_tensor(drawn).to(noise)
+
+    def _rates(self, edge: Tensor, rng: np.random.Generator) -> Tensor:
+        free = self.permitted & ~self.must
+        a, b = self.eta_prior
+        found = (edge & free).sum(-2).cpu().numpy()
+        size = np.broadcast_to(free.sum(-2).cpu().numpy(), found.shape)
+        if self.shared_eta:
+            found, size, a, b = found.sum(-1, keepdims=True), size.sum(-1, keepdims=True), a[:1], b[:1]
+        yes = np.maximum(rng.gamma(a + found), 1e-30)
+        no = np.maximum(rng.gamma(b + size - found), 1e-30)
+        odds = np.broadcast_to(np.log(yes) - np.log(no), (edge.shape[0], edge.shape[-1]))
+        return torch.as_tensor(odds[:, None].copy()).to(self.precision)
+
+    def _exposures(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
+        """Multinomial rows as Poisson counts: exposure | rest ~ Gamma(total, sum of e^f) (Baker 1994)."""
+        if self.totals is None:
+            return state
+        level = f if self.cells.seen is None else f.masked_fill(self.cells.seen == 0, -torch.inf)
+        totals = self.totals.expand(f.shape[0], f.shape[-1]).cpu().numpy()
+        log_gamma = torch.as_tensor(np.log(rng.gamma(totals))).to(f)
+        return state._replace(exposure=(log_gamma - level.logsumexp(1)).exp().unsqueeze(1))
+
+    def _rows(
+        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> DecoderState:
+        cells, head = self._cells(state), state.head.to(state.z)
+
+        def energy(at: list[Tensor]) -> Tensor:
+            masked = at[0].unsqueeze(1) * state.weight.unsqueeze(2)
+            f = self.curve.value(masked, state.trunk, head)
+            return 0.5 * self._squares(at[0]) - cells.log_prob(f, state.noise).sum(1)
+
+        moved = hmc(energy, [state.z], tuning.rows, self.row_steps, rng)
+        if warm:
+            tuning.rows = adapted(tuning.rows, moved.accept)
+        return state._replace(z=moved.position[0])
+
+    def _whole(
+        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> DecoderState:
+        """Hidden layers and weights together, the weights in units of their spike or slab."""
+        cells, head = self._cells(state), state.head.to(state.z)
+        scale = torch.where(state.edge | self.must, self.law.slab, self.law.spike) * self.permitted
+
+        def energy(at: list[Tensor]) -> Tensor:
+            w = at[0] * scale
+            masked = state.z.unsqueeze(1) * w.unsqueeze(2)
+            trunk = Trunk(*at[1:]) if len(at) > 1 else state.trunk
+            f = self.curve.value(masked, trunk, head)
+            own = at[0].abs() if self.law.laplace else 0.5 * at[0] ** 2
+            u = (own * self.permitted).sum((-1, -2)) - cells.log_prob(f, state.noise).sum((-1, -2))
+            return u + sum(0.5 * (part**2).sum((-1, -2)) for part in at[1:])
+
+        unit = torch.where(self.permitted, state.weight / scale.clamp(min=1e-12), torch.zeros_like(scale))
+        at = [unit, *(state.trunk if self.curve.activation is not None else ())]
+        moved = hmc(energy, at, tuning.whole, self.whole_steps, rng)
+        if warm:
+            tuning.whole = adapted(tuning.whole, moved.accept, 0.75, 0.1)
+        trunk = Trunk(*moved.position[1:]) if len(at) > 1 else state.trunk
+        return state._replace(weight=moved.position[0] * scale, trunk=trunk)

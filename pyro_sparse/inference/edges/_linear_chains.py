@@ -1,0 +1,226 @@
+r"""Gibbs chains of sparse factor analysis: factors, loadings, edges, noise, each from its conditional.
+
+.. math:: x_{ij} = c_j + w_j^\top z_i + \varepsilon_{ij}, \quad z_i \sim N(0, C), \quad
+          w_{jk} \sim \eta_k\,\psi_1 + (1 - \eta_k)\,\psi_0, \quad \varepsilon_{ij} \sim N(0, \sigma_j^2)
+
+A sweep draws every row of factors at once, then the loadings column by column with the edge summed out
+(`_weight.py`: its probability is what is averaged, after Rao and Blackwell), then noise, rates, intercepts.
+Only the rows' second moments enter the loadings, so a sweep costs O(rows x features x factors).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._weight import SpikeSlab
+
+__all__ = ["LinearChains", "LinearState"]
+
+Array = NDArray[np.float64]
+
+
+class LinearState(NamedTuple):
+    """One state of every chain.
+
+    Attributes
+    ----------
+    z : ndarray (chain, row, factor)
+    weight : ndarray (chain, feature, factor)
+    edge : ndarray of bool (chain, feature, factor)
+    log_odds : ndarray (chain, 1, factor)
+        Of the inclusion rates.
+    noise : ndarray (chain, feature)
+        Variance.
+    intercept : ndarray (chain, feature)
+    """
+
+    z: Array
+    weight: Array
+    edge: NDArray[np.bool_]
+    log_odds: Array
+    noise: Array
+    intercept: Array
+
+
+@dataclass(frozen=True, eq=False)
+class LinearChains:
+    """The data and the prior, which stay, and the sweep.
+
+    Parameters
+    ----------
+    x : ndarray (chain or 1, row, feature)
+        Missing cells hold 0.
+    seen : ndarray of bool (chain or 1, row, feature), or None
+        None: every cell was seen.
+    permitted, must : ndarray of bool (feature, factor)
+        Edges that may, and that have to, be there.
+    precision : ndarray (chain or 1, factor, factor)
+        Inverse of the factors' covariance C.
+    law : SpikeSlab
+        Slab and spike in units of the slab's scale.
+    slab_scale : float
+    eta_prior : tuple of ndarray
+        a and b of the rates' Beta distribution, each broadcastable to (factor,).
+    shared_eta : bool
+        One rate for the whole graph.
+    noise_prior : tuple of float
+        Shape and scale of the inverse gamma.
+    intercept_sd : float
+    """
+
+    x: Array
+    seen: NDArray[np.bool_] | None
+    permitted: NDArray[np.bool_]
+    must: NDArray[np.bool_]
+    precision: Array
+    law: SpikeSlab
+    slab_scale: float
+    eta_prior: tuple[Array, Array]
+    shared_eta: bool
+    noise_prior: tuple[float, float]
+    intercept_sd: float
+
+    def sweep(
+        self, state: LinearState, rng: np.random.Generator, held: NDArray[np.bool_] | None = None
+    ) -> tuple[LinearState, Array]:
+        """The next state, and P(edge | everything else) of each edge as it was drawn.
+
+        Parameters
+        ----------
+        state : LinearState
+        rng : numpy.random.Generator
+        held : ndarray of bool (chain,), optional
+            Chains whose rates stay as they are (at "all edges", while a dense start is made).
+        """
+        z = self._factors(state, rng)
+        gram, cross = self._moments(z, state.intercept)
+        weight, edge, prob = self._loadings(state, gram, cross, rng)
+        residual = self._residual(z, weight, np.zeros_like(state.intercept))
+        count = self._count()
+        scale = 1 / (count / state.noise + 1 / self.intercept_sd**2)
+        pull = residual.sum(-2) / state.noise
+        intercept = scale * pull + np.sqrt(scale) * rng.standard_normal(scale.shape)
+        squares = (self._residual(z, weight, intercept) ** 2).sum(-2)
+        a, b = self.noise_prior
+        noise = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
+        log_odds = self._rates(edge, rng)
+        if held is not None:
+            log_odds = np.where(held[:, None, None], state.log_odds, log_odds)
+        return LinearState(z, weight, edge, log_odds, noise, intercept), prob
+
+    def log_evidence(self, state: LinearState) -> Array:
+        """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""
+        x = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
+        pull = x @ (state.weight / state.noise[..., None])
+        inner = self._inner(state)
+        log_det = np.linalg.slogdet(inner)[1]
+        if self.seen is None:
+            explained = (pull * (pull @ np.linalg.inv(inner))).sum((-1, -2))
+            log_det = log_det * x.shape[-2]
+        else:
+            explained = (pull * np.linalg.solve(inner, pull[..., None])[..., 0]).sum((-1, -2))
+            log_det = log_det.sum(-1)
+        count = self._count()
+        rows = -0.5 * (
+            (count * np.log(state.noise)).sum(-1)
+            + (x**2 / state.noise[:, None]).sum((-1, -2))
+            - explained
+            + log_det
+        )
+        a, b = self.noise_prior
+        rows -= ((a + 1) * np.log(state.noise) + b / state.noise).sum(-1)
+        u = np.abs(state.weight) / self.slab_scale
+        slab = self._log_density(u, 1.0)
+        ratio = float(np.max(self.law.ratio))
+        if ratio > 0:
+            each = np.logaddexp(
+                slab - np.logaddexp(0, -state.log_odds),
+                self._log_density(u, ratio) - np.logaddexp(0, state.log_odds),
+            )
+        else:
+            each = np.where(
+                state.edge, slab - np.logaddexp(0, -state.log_odds), -np.logaddexp(0, state.log_odds)
+            )
+        each = np.where(self.must, slab, np.where(self.permitted, each, 0.0))
+        return rows + each.sum((-1, -2))
+
+    def _log_density(self, u: Array, ratio: float) -> Array:
+        u = u / ratio
+        if self.law.laplace:
+            return -u - np.log(2 * ratio)
+        return -0.5 * u**2 - np.log(ratio * np.sqrt(2 * np.pi))
+
+    def _count(self) -> Array:
+        """Seen cells of each feature, (chain or 1, feature)."""
+        if self.seen is None:
+            return np.full((1, self.x.shape[-1]), float(self.x.shape[-2]))
+        return self.seen.sum(-2).astype(float)
+
+    def _residual(self, z: Array, weight: Array, intercept: Array) -> Array:
+        left = self.x - z @ np.swapaxes(weight, -1, -2) - intercept[:, None]
+        return left if self.seen is None else left * self.seen
+
+    def _factors(self, state: LinearState, rng: np.random.Generator) -> Array:
+        pull = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
+        pull = pull @ (state.weight / state.noise[..., None])
+        spread = np.linalg.inv(self._inner(state))
+        root = np.linalg.cholesky(spread)
+        noise = rng.standard_normal(state.z.shape)
+        if self.seen is None:
+            return pull @ spread + noise @ np.swapaxes(root, -1, -2)
+        return (spread @ pull[..., None] + root @ noise[..., None])[..., 0]
+
+    def _inner(self, state: LinearState) -> Array:
+        """Precision of a row's factors given its cells: one for all rows, or one each where cells miss."""
+        scaled = state.weight / state.noise[..., None]
+        if self.seen is None:
+            return self.precision + np.swapaxes(state.weight, -1, -2) @ scaled
+        each = (state.weight[..., :, None] * scaled[..., None, :]).reshape(*state.noise.shape, -1)
+        k = state.weight.shape[-1]
+        return self.precision[:, None] + (self.seen.astype(float) @ each).reshape(*state.z.shape[:-1], k, k)
+
+    def _moments(self, z: Array, intercept: Array) -> tuple[Array, Array]:
+        """Z'Z (chain, feature or 1, factor, factor) and Z'x (chain, feature, factor), seen cells only."""
+        centred = self.x - intercept[:, None]
+        if self.seen is None:
+            return (np.swapaxes(z, -1, -2) @ z)[:, None], np.swapaxes(centred, -1, -2) @ z
+        centred = centred * self.seen
+        k = z.shape[-1]
+        pairs = (z[..., :, None] * z[..., None, :]).reshape(*z.shape[:-1], k * k)
+        gram = (np.swapaxes(self.seen, -1, -2).astype(float) @ pairs).reshape(*z.shape[:-2], -1, k, k)
+        return gram, np.swapaxes(centred, -1, -2) @ z
+
+    def _loadings(
+        self, state: LinearState, gram: Array, cross: Array, rng: np.random.Generator
+    ) -> tuple[Array, NDArray[np.bool_], Array]:
+        weight, edge = state.weight.copy(), state.edge.copy()
+        prob = np.zeros(weight.shape)
+        unit = self.slab_scale
+        for k in range(weight.shape[-1]):
+            row = gram[..., k, :]
+            pull = cross[..., k] - (row * weight).sum(-1) + row[..., k] * weight[..., k]
+            a, b = row[..., k] * unit**2 / state.noise, pull * unit / state.noise
+            found = self.law.tilted(a, b, np.broadcast_to(state.log_odds[..., k], a.shape))
+            p = np.where(self.must[:, k], 1.0, found.prob) * self.permitted[:, k]
+            edge[..., k] = rng.random(a.shape) < p
+            drawn = unit * self.law.draw(a, b, edge[..., k], rng)
+            weight[..., k] = np.where(self.permitted[:, k], drawn, 0.0)
+            prob[..., k] = p
+        return weight, edge, prob
+
+    def _rates(self, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+        free = self.permitted & ~self.must
+        a, b = self.eta_prior
+        found, size = (edge & free).sum(-2), np.broadcast_to(free.sum(-2), edge.shape[:1] + edge.shape[-1:])
+        if self.shared_eta:
+            found, size = found.sum(-1, keepdims=True), size.sum(-1, keepdims=True)
+            a, b = a[:1], b[:1]
+        # Two gammas rather than a beta: log odds stay finite however sure they are.
+        yes = np.maximum(rng.gamma(a + found), 1e-300)
+        no = np.maximum(rng.gamma(b + size - found), 1e-300)
+        odds = np.log(yes) - np.log(no)
+        return np.broadcast_to(odds, edge.shape[:1] + edge.shape[-1:])[:, None].copy()

@@ -1,0 +1,143 @@
+r"""A kernel's chains on their way: the state, what the warm-up learned, what a sweep looks like from outside.
+
+Two runs, one for each kernel, with the same few methods; what they show is numpy and in signed standardised
+loadings, :math:`\pm\sqrt{\mathrm{share}_{jk}}`, where the share of a feature's variance that goes with a factor
+means the same for a line and for a curve.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ._decoder_chains import DecoderChains, DecoderState
+from ._linear_chains import LinearChains, LinearState
+
+__all__ = ["CurvedRun", "LinearRun", "Seen", "follow"]
+
+Array = NDArray[np.float64]
+
+
+class Seen(NamedTuple):
+    """One sweep of every chain.
+
+    Attributes
+    ----------
+    prob : ndarray (chain, feature, factor)
+        P(edge | the rest).
+    edge : ndarray of bool (chain, feature, factor)
+    loading : ndarray (chain, feature, factor)
+    eta : ndarray (chain, factor)
+    log_joint : ndarray (chain,)
+    """
+
+    prob: Array
+    edge: NDArray[np.bool_]
+    loading: Array
+    eta: Array
+    log_joint: Array
+
+
+def follow(kernel: Any, state: Any, dense: list[bool]) -> LinearRun | CurvedRun:
+    """The run of a kernel from a state; `dense` says which chains may be held at all edges."""
+    kind: Any = LinearRun if isinstance(kernel, LinearChains) else CurvedRun
+    return kind(kernel, state, np.array(dense))
+
+
+class LinearRun:
+    """Chains of `LinearChains`."""
+
+    def __init__(self, kernel: LinearChains, state: LinearState, dense: NDArray[np.bool_]):
+        self.kernel, self.state, self.dense = kernel, state, dense
+        self.prob = np.zeros(state.weight.shape)
+
+    def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
+        """Next state; `hold` keeps the rates of dense chains where they are."""
+        self.state, self.prob = self.kernel.sweep(self.state, rng, self.dense & hold)
+
+    def release(self) -> None:
+        """Let the dense chains go: an edge more or less is as likely."""
+        odds = np.where(self.dense[:, None, None], 0.0, self.state.log_odds)
+        self.state = self.state._replace(log_odds=odds)
+
+    def seen(self, rng: np.random.Generator) -> Seen:
+        """The last sweep."""
+        state, spread = self.state, np.linalg.inv(self.kernel.precision)
+        factor_sd = np.sqrt(np.diagonal(spread, axis1=-2, axis2=-1))[:, None]
+        total = ((state.weight @ spread) * state.weight).sum(-1) + state.noise
+        return Seen(
+            prob=self.prob,
+            edge=state.edge,
+            loading=state.weight * factor_sd / np.sqrt(total)[..., None],
+            eta=1 / (1 + np.exp(-state.log_odds[:, 0])),
+            log_joint=self.kernel.log_evidence(state),
+        )
+
+    def volume(self) -> Array:
+        """Nothing to add: the factors are summed out."""
+        return np.zeros(len(self.dense))
+
+
+class CurvedRun:
+    """Chains of `DecoderChains`."""
+
+    def __init__(self, kernel: DecoderChains, state: DecoderState, dense: NDArray[np.bool_]):
+        self.kernel, self.state = kernel, state
+        self.dense = torch.as_tensor(dense, device=state.weight.device)
+        self.tuning = kernel.tuning(state)
+        self.prob = torch.zeros_like(state.weight)
+        self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
+
+    def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
+        """Next state; `hold` keeps the rates of dense chains where they are, `warm` tunes the steps."""
+        self.state, self.prob = self.kernel.sweep(self.state, self.tuning, rng, self.dense & hold, warm)
+
+    def release(self) -> None:
+        """Let the dense chains go: an edge more or less is as likely."""
+        odds = self.state.log_odds
+        self.state = self.state._replace(
+            log_odds=torch.where(self.dense.view(-1, 1, 1), torch.zeros_like(odds), odds)
+        )
+
+    @torch.no_grad()
+    def seen(self, rng: np.random.Generator) -> Seen:
+        """The last sweep."""
+        kernel, state = self.kernel, self.state
+        self.count += 1
+        self.first, self.second = self.first + state.z, self.second + state.z**2
+        head = state.head.to(state.z)
+
+        def curve(z: torch.Tensor) -> torch.Tensor:
+            return kernel.curve.value(z.unsqueeze(1) * state.weight.unsqueeze(2), state.trunk, head)
+
+        f = curve(state.z)
+        variance = f.var(-1) + (state.noise if kernel.cells.likelihood is None else 1.0)
+        other = torch.as_tensor(rng.permutation(state.z.shape[1]), device=state.z.device)
+        loading = torch.zeros_like(state.weight)
+        for k in range(state.weight.shape[-1]):
+            z = state.z.clone()
+            z[..., k] = z[:, other, k]
+            change = f - curve(z)
+            slope = (change * (state.z - z)[..., k].unsqueeze(1)).mean(-1)
+            effect = (0.5 * change.square().mean(-1) / variance.clamp(min=1e-12)).clamp(0, 1)
+            loading[..., k] = slope.sign() * effect.sqrt()
+        return Seen(
+            prob=_array(self.prob),
+            edge=state.edge.cpu().numpy(),
+            loading=_array(loading),
+            eta=_array(torch.sigmoid(state.log_odds[:, 0])),
+            log_joint=_array(kernel.log_joint(state)),
+        )
+
+    def volume(self) -> Array:
+        """Sum over rows and factors of the log standard deviation of z within each chain."""
+        mean = self.first / self.count
+        var = (self.second / self.count - mean**2).clamp(min=1e-8)
+        return _array(0.5 * var.log().double().sum((-1, -2)))
+
+
+def _array(t: torch.Tensor) -> Array:
+    return t.cpu().double().numpy()

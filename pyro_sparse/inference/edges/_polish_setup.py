@@ -1,0 +1,257 @@
+r"""From a fit to chains: which program they sample, and where each of them begins.
+
+A fit holds point values of the decoder's layers, the noise and the rates. Chains want a prior for each, and
+this file says which (`DecoderPrior`), turns the fitted values into the units of that prior, and picks kernel
+and data: `LinearChains` for a linear decoder with normal noise, `DecoderChains` for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..._torch import undisturbed
+from ...models import likelihoods
+from ...priors import SpikeSlabLasso, SpikeSlabNormal
+from ...priors.spike_slab import SpikeSlabPrior
+from ..refine import refine
+from ..restarts import pick
+from ._curves import Cells, Curve, Trunk
+from ._decoder_chains import DecoderChains, DecoderState, MixtureLaw
+from ._linear_chains import LinearChains, LinearState
+from ._weight import SpikeSlab
+
+if TYPE_CHECKING:
+    from ...data import Table
+    from ..result import Fit
+
+__all__ = ["ALL_EDGES", "DecoderPrior", "chains_of", "rate_prior", "weight_law"]
+
+ALL_EDGES = 60.0  # log odds at which every permitted edge is there, whatever its weight
+
+
+@dataclass(frozen=True)
+class DecoderPrior:
+    r"""Prior of what a fit takes as given: a decoder's layers, in units of the (standardised) features.
+
+    .. math:: c_j \sim N(0, s_c^2), \quad u_j \sim N(0, s_u^2), \quad v_{jh} \sim N(0, s_v^2 / H), \quad
+              A_{kh} \sim N(0, s_A^2), \quad B_{gh} \sim N(0, s_B^2 / H), \quad b_h \sim N(0, s_b^2)
+
+    for :math:`f_j(z) = c_j + u_j w_j^\top z + v_j^\top \phi(b + B \phi(A (w_j \odot z)))`. A linear decoder
+    has c only.
+
+    Parameters
+    ----------
+    intercept, slope, head, first, second, bias : float
+        :math:`s_c, s_u, s_v, s_A, s_B, s_b`.
+
+    Raises
+    ------
+    ValueError
+        One of them is not a positive number.
+    """
+
+    intercept: float = 1.0
+    slope: float = 0.7
+    head: float = 1.0
+    first: float = 1.0
+    second: float = 1.4
+    bias: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name}: want a positive number, got {value!r}")
+
+    def curve(self, model: Any) -> Curve:
+        """The model's decoder under this prior."""
+        linear = model.decoder_kind == "linear"
+        return Curve(
+            activation=None if linear else model.activation,
+            hidden=1 if linear else model.hidden,
+            first_sd=self.first,
+            second_sd=self.second,
+            bias_sd=self.bias,
+            intercept_sd=self.intercept,
+            slope_sd=self.slope,
+            head_sd=self.head,
+        )
+
+
+def weight_law(prior: Any) -> MixtureLaw:
+    """Spike and slab of a prior's weights.
+
+    Raises
+    ------
+    ValueError
+        The prior is not a spike and slab.
+    """
+    if isinstance(prior, SpikeSlabLasso):
+        return MixtureLaw(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
+    if isinstance(prior, SpikeSlabNormal):
+        return MixtureLaw(False, prior.slab_scale, prior.final_spike_scale)
+    raise ValueError(
+        f"method: polish wants a spike-and-slab prior (SpikeSlabLasso, SpikeSlabNormal), and the fit has "
+        f'{type(prior).__name__}; fit with one of these, or use method="score" if it has edge scores'
+    )
+
+
+def rate_prior(prior: SpikeSlabPrior) -> tuple[np.ndarray, np.ndarray]:
+    """a and b of the Beta distribution of each factor's rate; of its finite form for the Indian buffet."""
+    k = prior.n_factors
+    if prior.column == "ibp":
+        return np.full(k, prior.alpha / k), np.ones(k)
+    return np.full(k, prior.a), prior.b.reshape(-1).cpu().double().numpy()
+
+
+def chains_of(
+    fit: Fit,
+    table: Table,
+    restarts: list[int],
+    dense: list[bool],
+    prior: DecoderPrior,
+    seed: int,
+    **settings: Any,
+) -> tuple[LinearChains, LinearState] | tuple[DecoderChains, DecoderState]:
+    """The kernel and its first states.
+
+    Parameters
+    ----------
+    fit : Fit
+    table : Table
+        Rows to learn from, in model units.
+    restarts : list of int
+        The fit's restart each chain begins at.
+    dense : list of bool
+        Whether the chain begins with every permitted edge.
+    prior : DecoderPrior
+    seed : int
+    **settings
+        Of `DecoderChains`.
+    """
+    law = weight_law(fit.model.prior)
+    model = pick(fit.model, restarts)
+    like = model.factor_cov
+    batch = table.batch(like.device, like.dtype)
+    with undisturbed(seed), torch.no_grad():
+        with torch.enable_grad():
+            location, sd = refine(model, batch)
+        z = location + sd * torch.randn_like(sd)
+    log_odds = torch.logit(model.prior.eta.clamp(0.02, 0.98)).expand(len(restarts), 1, model.n_factors)
+    full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
+    log_odds = torch.where(full, torch.full_like(log_odds, ALL_EDGES), log_odds)
+    rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
+    normal = model.likelihood.name == "normal"
+    if normal and model.decoder_kind == "linear":
+        return _linear(model, batch, z, log_odds, law, prior, rates)
+    return _curved(model, batch, z, log_odds, law, prior, rates, settings)
+
+
+def _linear(
+    model: Any,
+    batch: Any,
+    z: Tensor,
+    log_odds: Tensor,
+    law: MixtureLaw,
+    prior: DecoderPrior,
+    rates: dict[str, Any],
+) -> tuple[LinearChains, LinearState]:
+    def array(t: Tensor) -> np.ndarray:
+        return t.detach().cpu().double().numpy()
+
+    chains = LinearChains(
+        x=array(batch.x)[None],
+        seen=None if batch.mask is None else batch.mask.cpu().numpy()[None],
+        permitted=model.permitted.cpu().numpy(),
+        must=model.must.cpu().numpy(),
+        precision=np.linalg.inv(array(model.factor_cov)),
+        law=SpikeSlab(law.laplace, np.array(law.spike / law.slab)),
+        slab_scale=law.slab,
+        noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
+        intercept_sd=prior.intercept,
+        **rates,
+    )
+    weight = array(model.weights)
+    state = LinearState(
+        z=array(z),
+        weight=weight,
+        edge=weight != 0,
+        log_odds=array(log_odds),
+        noise=array(model.likelihood.noise_sd()[:, 0] ** 2),
+        intercept=array(model.decoder.intercept[:, 0]),
+    )
+    return chains, state
+
+
+def _curved(
+    model: Any,
+    batch: Any,
+    z: Tensor,
+    log_odds: Tensor,
+    law: MixtureLaw,
+    prior: DecoderPrior,
+    rates: dict[str, Any],
+    settings: dict[str, Any],
+) -> tuple[DecoderChains, DecoderState]:
+    curve, likelihood = prior.curve(model), model.likelihood
+    counted = likelihood.name in ("multinomial", "categorical")
+    exposure = None if batch.exposure is None else batch.exposure.T[None].to(z)
+    if counted:  # given its exposure a multinomial row is a row of Poisson counts
+        exposure = torch.ones_like(z[..., 0]).unsqueeze(1)
+        likelihood = likelihoods.Poisson(size_factors=False)
+    x = batch.x.T[None].to(z)
+    seen = None if batch.mask is None else batch.mask.T[None].to(z)
+    normal = likelihood.name == "normal"
+    chains = DecoderChains(
+        cells=Cells(x, seen, exposure, None if normal else likelihood),
+        curve=curve,
+        law=law,
+        permitted=model.permitted,
+        must=model.must,
+        precision=torch.linalg.inv(model.factor_cov.double()).to(z),
+        noise_prior=(likelihood.prior_shape, likelihood.prior_scale) if normal else (1.0, 1.0),
+        totals=batch.x.sum(-1)[None] if counted else None,
+        **rates,
+        **settings,
+    )
+    trunk, head = _layers(model, curve)
+    noise = likelihood.noise_sd()[:, 0].detach() ** 2 if normal else torch.ones_like(model.weights[..., 0])
+    state = DecoderState(
+        z=z,
+        weight=model.weights.detach().clone(),
+        edge=model.weights.detach() != 0,
+        log_odds=log_odds,
+        head=head,
+        noise=noise.detach().clone(),
+        trunk=trunk,
+        exposure=exposure,
+    )
+    if counted:
+        masked = z.unsqueeze(1) * state.weight.unsqueeze(2)
+        with torch.no_grad():
+            f = curve.value(masked, trunk, head.to(z))
+        state = chains._exposures(state, f, np.random.default_rng(0))
+    return chains, state
+
+
+@torch.no_grad()
+def _layers(model: Any, curve: Curve) -> tuple[Trunk, Tensor]:
+    """The decoder's layers in units of their prior."""
+    decoder = model.decoder
+    intercept = decoder.intercept.mT.double()
+    if curve.activation is None:
+        empty = model.weights.new_zeros(model.n_restarts, 1, 1)
+        return Trunk(empty, empty, empty), intercept
+    # With relu a first layer of larger entries and a second of smaller ones are the same curve.
+    grow = (
+        math.sqrt(model.hidden) * curve.first_sd / decoder.column_norm if curve.activation == "relu" else 1.0
+    )
+    a, b, c = curve.scales
+    trunk = Trunk(decoder.first * grow / a, decoder.trunk.weight / grow / b, decoder.trunk.bias / c)
+    head = torch.cat([intercept, decoder.slope.double(), decoder.head.double()], -1)
+    return Trunk(*(part.clone() for part in trunk)), head

@@ -1,0 +1,337 @@
+r"""Edges of a masked decoder by short Markov chains that begin at the fit and from both sides of it.
+
+.. math:: P(\gamma_{jk} = 1 \mid x) \approx \frac1{CS} \sum_{c, s}
+          P(\gamma_{jk} = 1 \mid \text{all else in sweep } s \text{ of chain } c)
+
+One chain begins at the sparse fit, one with every permitted edge there; what they do not agree on is reported
+as unresolved. Factors, weights, noise and the decoder's layers all move (`_linear_chains.py`,
+`_decoder_chains.py`): an edge is unsure because everything is, which a fit's own score leaves out.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from ..._torch import undisturbed
+from ...data import Table, as_table
+from ...graphs.alignment import match_columns, similarity
+from ...graphs.selection import edge_gap
+from ...posterior import to_arviz
+from ._decoder_chains import DecoderChains
+from ._linear_chains import LinearChains
+from ._polish_runs import follow
+from ._polish_setup import DecoderPrior, chains_of
+
+if TYPE_CHECKING:
+    from ..result import Fit
+
+__all__ = ["DecoderPrior", "Polished", "polish_edges", "run_chains"]
+
+Array = NDArray[np.float64]
+
+LEAST_KEPT = 10
+_SWEEPS = {"linear": (1000, 300, 30), "mlp": (150, 50, 20)}  # in all, warm-up, of them with all edges held in
+TOLERANCE = 15.0  # nats below the best chain at which a chain is left out
+
+
+class Polished(NamedTuple):
+    """What the chains saw, every sweep turned into the frame of the pivot.
+
+    Attributes
+    ----------
+    prob : ndarray (chain, feature, factor)
+        Rao-Blackwellised edge probabilities, averaged over the sweeps kept.
+    edge : ndarray of int8 (chain, draw, feature, factor)
+    weight : ndarray (chain, draw, feature, factor)
+        Signed standardised loadings: sign of the mean slope times the root of the share of the feature's
+        variance that goes with the factor.
+    eta : ndarray (chain, draw, factor)
+    log_joint : ndarray (chain, sweep)
+        Of the sweeps kept, in nats and up to a constant, with the factors summed out: exactly for a linear
+        decoder with normal noise, else by adding the log of the volume they move in.
+    """
+
+    prob: Array
+    edge: NDArray[np.int8]
+    weight: Array
+    eta: Array
+    log_joint: Array
+
+
+def polish_edges(
+    fit: Fit,
+    num_draws: int = 500,
+    seed: int = 0,
+    X: Any = None,
+    *,
+    chains: int | None = None,
+    sweeps: int | None = None,
+    warm_up: int | None = None,
+    max_rows: int | None = None,
+    time_budget: float | None = None,
+    decoder_prior: DecoderPrior | None = None,
+    candidates: int = 6,
+    progress: bool = False,
+) -> Any:
+    """Edge probabilities of a `SparseDecoder` fit, by Markov chains over all it holds.
+
+    Parameters
+    ----------
+    fit : Fit
+        With a spike-and-slab prior.
+    num_draws : int
+        Draws kept of each chain, at most as many as sweeps.
+    seed : int
+    X : array_like (row, feature), optional
+        The data; needed after `load`, otherwise the fit's own.
+    chains : int, optional
+        Two begin at the best restart (sparse, and with all edges), two more at the next good one. Default 4,
+        or 2 where the fit has one good restart only.
+    sweeps, warm_up : int, optional
+        Per chain; the first include the second. Default 1000 and 300 for a linear decoder with normal noise,
+        150 and 50 otherwise.
+    max_rows : int, optional
+        Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
+        Default 100,000 for a linear decoder with normal noise, 2,000 otherwise.
+    time_budget : float, optional
+        Seconds after which the chains stop, if they have `LEAST_KEPT` sweeps after the warm-up.
+    decoder_prior : DecoderPrior, optional
+        Prior of the decoder's layers.
+    candidates : int
+        New values tried for each weight in a sweep (MLP decoders, and likelihoods that are not normal).
+    progress : bool
+        Show a bar.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        As `to_arviz`; chain = chain. `sample_stats` has `log_joint`, `restart` and `dense` of each.
+
+    Raises
+    ------
+    ValueError
+        The prior has no spike and slab; no data; a number is out of range.
+    """
+    table = _table_of(fit, X)
+    exact = fit.model.decoder_kind == "linear" and fit.model.likelihood.name == "normal"
+    all_sweeps, warm, held = _SWEEPS["linear" if exact else "mlp"]
+    all_sweeps = all_sweeps if sweeps is None else sweeps
+    warm = min(warm, all_sweeps // 3) if warm_up is None else warm_up
+    _check(num_draws, all_sweeps, warm, max_rows, time_budget, candidates)
+    limit = (100_000 if exact else 2_000) if max_rows is None else max_rows
+    if len(table.x) > limit:
+        table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
+    restarts, dense = chain_plan(fit, chains)
+    from ..result import _alike
+
+    options = {} if exact else {"candidates": candidates}
+    prior = DecoderPrior() if decoder_prior is None else decoder_prior
+    with undisturbed(seed):
+        kernel, state = chains_of(fit, table, restarts, dense, prior, seed, **options)
+        found = run_chains(
+            kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held, warm // 2), dense=dense, seed=seed,
+            pivot=fit.weights[fit.best], groups=_alike(fit.model), num_draws=num_draws,
+            time_budget=time_budget, progress=progress,
+        )  # fmt: skip
+    return _packed(fit, found, restarts, dense, table, X)
+
+
+def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[bool]]:
+    """Restart of each chain, and whether it begins with all edges: pairs, the best restart's first.
+
+    Parameters
+    ----------
+    fit : Fit
+    chains : int, optional
+
+    Raises
+    ------
+    ValueError
+        Fewer than two chains: one alone cannot say whether it found everything.
+    """
+    good = [
+        fit.best,
+        *(r for r in np.argsort(-_level(fit), kind="stable") if r in fit.equals and r != fit.best),
+    ]
+    wanted = (4 if len(good) > 1 else 2) if chains is None else chains
+    if int(wanted) != wanted or wanted < 2:
+        raise ValueError(
+            f"chains: want a whole number of at least 2, so that they can disagree, got {chains!r}"
+        )
+    pairs = -(-wanted // 2)
+    restarts = [int(good[p % len(good)]) for p in range(pairs) for _ in (0, 1)][:wanted]
+    return restarts, [bool(c % 2) for c in range(wanted)]
+
+
+def run_chains(
+    kernel: LinearChains | DecoderChains,
+    state: Any,
+    *,
+    sweeps: int,
+    warm_up: int,
+    held: int,
+    dense: list[bool],
+    seed: int,
+    pivot: Array,
+    groups: list[NDArray[np.intp]],
+    num_draws: int,
+    time_budget: float | None = None,
+    progress: bool = False,
+) -> Polished:
+    """Sweep, turn every state into the pivot's frame, keep what is wanted.
+
+    Parameters
+    ----------
+    kernel, state
+        From `chains_of`.
+    sweeps, warm_up, held : int
+        Of the first `warm_up` of all `sweeps`, dense chains hold every edge in for the first `held`.
+    dense : list of bool
+    seed : int
+    pivot : ndarray (feature, factor) or (chain, feature, factor)
+        Loadings that set order and signs of the factors.
+    groups : list of ndarray of int
+        Sets of factors that can change places.
+    num_draws : int
+    time_budget : float, optional
+        Seconds.
+    progress : bool
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+    run = follow(kernel, state, dense)
+    pivot = np.broadcast_to(pivot, state.weight.shape)
+    kept_sweeps = sweeps - warm_up
+    keep = set(np.unique(np.linspace(0, kept_sweeps - 1, min(num_draws, kept_sweeps)).round().astype(int)))
+    total, done = np.zeros(state.weight.shape), 0
+    draws: list[tuple[NDArray[Any], ...]] = []
+    joint: list[Array] = []
+    began = time.monotonic()
+    with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
+        try:
+            for sweep in range(sweeps):
+                if sweep == held:
+                    run.release()
+                run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
+                bar.update()
+                if sweep < warm_up:
+                    continue
+                seen = run.seen(rng)
+                turn, sign = _frame(seen.loading, pivot, groups)
+                total += np.take_along_axis(seen.prob, turn[:, None], -1)
+                joint.append(seen.log_joint)
+                if done in keep:
+                    weight = np.take_along_axis(seen.loading, turn[:, None], -1) * sign[:, None]
+                    edge = np.take_along_axis(seen.edge, turn[:, None], -1)
+                    draws.append((edge, weight, np.take_along_axis(seen.eta, turn, -1)))
+                done += 1
+                late = time_budget is not None and time.monotonic() - began > time_budget
+                if late and done >= LEAST_KEPT and draws:
+                    break
+        except KeyboardInterrupt:
+            if done < LEAST_KEPT or not draws:
+                raise
+            warnings.warn(
+                f"polish: stopped after {done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=3
+            )
+    edges, weights, eta = (np.stack(part, 1) for part in zip(*draws, strict=True))
+    level = np.stack(joint, 1) + run.volume()[:, None]
+    return Polished(total / done, edges.astype(np.int8), weights, eta, level)
+
+
+def _frame(loading: Array, pivot: Array, groups: list[NDArray[np.intp]]) -> tuple[NDArray[np.intp], Array]:
+    """Order and signs that carry each chain's factors into the pivot's frame."""
+    n, _, k = loading.shape
+    turn, sign = np.tile(np.arange(k), (n, 1)), np.ones((n, k))
+    for c in range(n):
+        for members in groups:
+            match = similarity(pivot[c][:, members], loading[c][:, members])
+            order, own = match_columns(match)
+            turn[c, members], sign[c, members] = members[order], own
+    return turn, sign
+
+
+def _level(fit: Fit) -> Array:
+    return np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
+
+
+def _table_of(fit: Fit, X: Any) -> Table:
+    if X is not None:
+        return as_table(X, likelihood=fit.model.likelihood, like=fit.table)
+    if not len(fit.table.x):
+        raise ValueError(
+            "X: a loaded fit holds no data, and polish needs them; pass X=, the table it was made of"
+        )
+    return fit.table
+
+
+def _check(
+    num_draws: int,
+    sweeps: int,
+    warm_up: int,
+    max_rows: int | None,
+    time_budget: float | None,
+    candidates: int,
+) -> None:
+    least = {"num_draws": 1, "sweeps": LEAST_KEPT, "warm_up": 0, "candidates": 1}
+    given = {"num_draws": num_draws, "sweeps": sweeps, "warm_up": warm_up, "candidates": candidates}
+    if max_rows is not None:
+        least["max_rows"], given["max_rows"] = 10, max_rows
+    for name, value in given.items():
+        if isinstance(value, bool) or int(value) != value or value < least[name]:
+            raise ValueError(f"{name}: want a whole number of at least {least[name]}, got {value!r}")
+    if sweeps - warm_up < LEAST_KEPT:
+        raise ValueError(
+            f"warm_up: leaves {sweeps - warm_up} of sweeps={sweeps}, want at least {LEAST_KEPT}; lower it"
+        )
+    if time_budget is not None and not time_budget > 0:
+        raise ValueError(f"time_budget: want a positive number of seconds, got {time_budget!r}")
+
+
+def kept_chains(log_joint: Array) -> NDArray[np.bool_]:
+    """Chains whose mean log joint, over their second half, is within `TOLERANCE` nats of the best one's.
+
+    The two best are always kept, so that there is something to compare.
+    """
+    level = log_joint[:, log_joint.shape[1] // 2 :].mean(1)
+    order = np.argsort(-level, kind="stable")
+    keep = level >= level[order[0]] - TOLERANCE
+    keep[order[:2]] = True
+    return keep
+
+
+def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], table: Table, X: Any) -> Any:
+    keep = kept_chains(found.log_joint)
+    permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
+    gap = edge_gap(found.prob, keep)
+    weight = found.weight[keep].mean((0, 1))
+    note = (
+        f"Posterior probability of the slab from {len(keep)} Markov chains of {found.log_joint.shape[1]} "
+        "sweeps, half of them begun with every edge there."
+    )
+    return to_arviz(
+        fit,
+        edge=found.edge,
+        weight=found.weight,
+        eta=found.eta,
+        probability=np.where(permitted, found.prob[keep].mean(0), 0.0).clip(0, 1),
+        restart_probability=found.prob.clip(0, 1),
+        chain_restart=np.array(restarts),
+        kept=keep,
+        chain_stats={"dense": np.array(dense), "log_joint": found.log_joint.mean(1)},
+        edge_weight=weight,
+        method="polish",
+        is_score=False,
+        note=note,
+        X=X,
+        attrs={
+            "rows_used": len(table.x),
+            "sweeps": found.log_joint.shape[1],
+            "mean_gap": float(np.nanmean(gap)),
+        },
+    )
