@@ -167,7 +167,7 @@ class SparseDecoder(FactorModel):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Return to the constraints: held rows, allowed edges, norm of the first layer, rows of W at most 1."""
+        """Return to the constraints: held rows, allowed edges, first layer's norm, rows of W at most 1."""
         held = self.held.unsqueeze(-1)
         self.weights.copy_(torch.where(held, self.held_weights, self.weights) * self.allowed)
         self.decoder.project()

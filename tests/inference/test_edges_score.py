@@ -112,7 +112,7 @@ def test_num_draws_must_be_a_positive_whole_number(draws):
 
 
 def test_unknown_method():
-    with pytest.raises(ValueError, match=r"method: want one of \['auto', 'score'\], got 'magic'"):
+    with pytest.raises(ValueError, match=r"method: want one of \['auto', 'polish', 'score'\], got 'magic'"):
         edge_posterior(fake_fit(), "magic")
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Cells", "Curve", "Summed", "Trunk"]
+__all__ = ["Cells", "Curve", "Summed", "Trunk", "masked_factors", "weighted"]
 
 _NEWTON = 4
 
@@ -75,24 +75,37 @@ class Curve:
         return torch.tensor(sd, dtype=torch.float64, device=like.device) ** -2
 
     def basis(self, masked: Tensor, trunk: Trunk) -> Tensor:
-        """phi of masked factors (chain, feature, row, factor): (chain, feature, row, basis)."""
-        one = torch.ones_like(masked[..., :1])
+        """phi of masked factors (chain, feature, factor, row): (chain, feature, basis, row)."""
+        one = torch.ones_like(masked[..., :1, :])
         if self.activation is None:
             return one
-        act = torch.relu if self.activation == "relu" else torch.tanh
-        a, b, c = (scale * part for scale, part in zip(self.scales, trunk, strict=True))
-        shape = masked.shape
-        h = act(torch.bmm(masked.reshape(shape[0], -1, shape[-1]), a))
-        h = act(torch.baddbmm(c, h, b)).view(*shape[:-1], -1)
-        return torch.cat([one, masked.sum(-1, keepdim=True), h], -1)
+        a, b, c = (scale * part.mT.unsqueeze(1) for scale, part in zip(self.scales, trunk, strict=True))
+        h = self._bend(torch.matmul(a, masked))
+        h = self._bend(torch.matmul(b, h) + c)
+        return torch.cat([one, masked.sum(-2, keepdim=True), h], -2)
+
+    def _bend(self, h: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return torch.relu(h) if self.activation == "relu" else torch.tanh(h)
+        return h.relu_() if self.activation == "relu" else h.tanh_()
 
     def offset(self, masked: Tensor) -> Tensor | float:
         """The part of the curve without a coefficient, (chain, feature, row)."""
-        return masked.sum(-1) if self.activation is None else 0.0
+        return masked.sum(-2) if self.activation is None else 0.0
 
     def value(self, masked: Tensor, trunk: Trunk, head: Tensor) -> Tensor:
         """f, (chain, feature, row)."""
-        return (self.basis(masked, trunk) @ head.unsqueeze(-1)).squeeze(-1) + self.offset(masked)
+        return weighted(head, self.basis(masked, trunk)) + self.offset(masked)
+
+
+def masked_factors(z: Tensor, weight: Tensor) -> Tensor:
+    """u = w * z of every feature and row: (chain, feature, factor, row)."""
+    return weight.unsqueeze(-1) * z.mT.unsqueeze(1)
+
+
+def weighted(head: Tensor, phi: Tensor) -> Tensor:
+    """Sum of the basis (chain, feature, basis, row) by its coefficients: (chain, feature, row)."""
+    return (head.to(phi).unsqueeze(-2) @ phi).squeeze(-2)
 
 
 class Summed(NamedTuple):
@@ -128,6 +141,12 @@ class Cells:
     exposure: Tensor | None
     likelihood: Any
 
+    def features(self, part: slice) -> Cells:
+        """The cells of some features."""
+        return Cells(
+            self.x[:, part], None if self.seen is None else self.seen[:, part], self.exposure, self.likelihood
+        )
+
     def log_prob(self, f: Tensor, noise: Tensor) -> Tensor:
         """log p(cell | f) of every cell, (chain, feature, row), up to a constant; 0 where missing."""
         if self.likelihood is None:
@@ -150,7 +169,7 @@ class Cells:
 
         Parameters
         ----------
-        phi : Tensor (chain, feature, row, basis)
+        phi : Tensor (chain, feature, basis, row)
         offset : Tensor (chain, feature, row) or 0
         noise : Tensor (chain, feature)
         precision : Tensor (basis,)
@@ -160,9 +179,9 @@ class Cells:
             Its steps; fewer do where `start` is the mode of a close neighbour.
         """
         if self.likelihood is None:
-            weighted = phi if self.seen is None else phi * self.seen.unsqueeze(-1)
-            pull = (weighted.mT @ (self.x - offset).unsqueeze(-1)).squeeze(-1).double()
-            gram = (weighted.mT @ phi).double()
+            of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2)
+            pull = (of_seen @ (self.x - offset).unsqueeze(-1)).squeeze(-1).double()
+            gram = (of_seen @ phi.mT).double()
             s = noise.double().unsqueeze(-1)
             root = torch.linalg.cholesky(gram / s.unsqueeze(-1) + precision.diag())
             half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)
@@ -186,19 +205,19 @@ class Cells:
         beta, phi64 = start, phi.double()
         noise = start.new_ones(start.shape[:-1])
         for step in range(newton + 1):
-            f = ((phi64 @ beta.unsqueeze(-1)).squeeze(-1) + offset).to(phi).detach().requires_grad_(True)
+            f = (weighted(beta, phi64) + offset).to(phi).detach().requires_grad_(True)
             with torch.enable_grad():
                 each = self.log_prob(f, noise)
                 (slope,) = torch.autograd.grad(each.sum(), f, create_graph=True)
                 (bend,) = torch.autograd.grad(slope.sum(), f)
             curvature = (-bend).clamp(min=0).double()
-            hessian = phi64.mT @ (curvature.unsqueeze(-1) * phi64) + precision.diag()
+            hessian = (phi64 * curvature.unsqueeze(-2)) @ phi64.mT + precision.diag()
             root = torch.linalg.cholesky(hessian)
             if step == newton:
                 break
-            pull = (phi64.mT @ slope.detach().double().unsqueeze(-1)).squeeze(-1) - precision * beta
+            pull = (phi64 @ slope.detach().double().unsqueeze(-1)).squeeze(-1) - precision * beta
             move = torch.cholesky_solve(pull.unsqueeze(-1), root).squeeze(-1)
-            largest = (phi64 @ move.unsqueeze(-1)).abs().amax((-2, -1))
+            largest = weighted(move, phi64).abs().amax(-1)
             beta = beta + move * (3.0 / largest.clamp(min=3.0)).unsqueeze(
                 -1
             )  # a damped step never overshoots

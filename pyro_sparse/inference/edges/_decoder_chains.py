@@ -23,12 +23,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ._curves import Cells, Curve, Summed, Trunk
+from ._curves import Cells, Curve, Summed, Trunk, masked_factors, weighted
 from ._hmc import adapted, hmc
 
 __all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
 
 _HEADS = 8
+_CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class DecoderChains:
         """
         cells = self._cells(state)
         weight, prob = self._weights(state, cells, tuning, rng, warm)
-        masked = state.z.unsqueeze(1) * weight.unsqueeze(2)
+        masked = masked_factors(state.z, weight)
         phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
         summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), state.head)
         head, f = self._heads(summed, phi, offset, cells, state, rng)
@@ -182,7 +183,7 @@ class DecoderChains:
 
     def log_joint(self, state: DecoderState) -> Tensor:
         """log p of data, factors, weights, noise and last layers of each chain, up to a constant."""
-        masked = state.z.unsqueeze(1) * state.weight.unsqueeze(2)
+        masked = masked_factors(state.z, state.weight)
         f = self.curve.value(masked, state.trunk, state.head.to(state.z))
         total = self._cells(state).log_prob(f, state.noise).double().sum((-1, -2))
         total -= 0.5 * self._squares(state.z).double().sum(-1)
@@ -213,6 +214,10 @@ class DecoderChains:
     ) -> tuple[Tensor, Tensor]:
         weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
         precision = self.curve.head_precision(weight)
+        each = max(1, _CACHE // (weight.shape[0] * self.curve.hidden * state.z.shape[1]))
+        parts = [slice(j, j + each) for j in range(0, weight.shape[1], each)]
+        if cells.likelihood is not None:  # its own parameters are those of all features
+            parts = [slice(None)]
         for k in range(weight.shape[-1]):
             if not bool(self.permitted[:, k].any()):
                 continue
@@ -222,15 +227,8 @@ class DecoderChains:
             own = self.law.log_prob(tried, log_odds)
             own = torch.where(self.must[:, k], self.law.log_density(tried, self.law.slab), own)
             log_weight = (own - self._log_proposal(tried, centre, width)).double()
-            start = state.head
-            for m in range(len(tried)):
-                w = weight.clone()
-                w[..., k] = tried[m]
-                masked = state.z.unsqueeze(1) * w.unsqueeze(2)
-                phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
-                summed = cells.sum_out(phi, offset, state.noise, precision, start, newton=2 if m else 4)
-                log_weight[m] += summed.log_evidence
-                start = start if m else summed.mean
+            for part in parts:
+                log_weight[..., part] += self._evidence(state, cells, weight, tried, k, part, precision)
             chance = torch.softmax(log_weight, 0)
             edge = self.law.edge(tried, log_odds)
             edge = torch.where(self.must[:, k], torch.ones_like(edge), edge)
@@ -242,6 +240,29 @@ class DecoderChains:
         if warm:
             self._follow(tuning, weight, prob)
         return weight, prob
+
+    def _evidence(
+        self,
+        state: DecoderState,
+        cells: Cells,
+        weight: Tensor,
+        tried: Tensor,
+        k: int,
+        part: slice,
+        precision: Tensor,
+    ) -> Tensor:
+        """Log evidence (candidate, chain, some features) with the last layer summed out."""
+        own, found = cells.features(part), []
+        masked = masked_factors(state.z, weight[:, part])
+        start = state.head[:, part]
+        for m, w in enumerate(tried[..., part]):
+            masked[..., k, :] = w.unsqueeze(-1) * state.z[..., k].unsqueeze(1)
+            phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
+            noise = state.noise[:, part]
+            summed = own.sum_out(phi, offset, noise, precision, start, newton=2 if m else 4)
+            start = start if m else summed.mean
+            found.append(summed.log_evidence)
+        return torch.stack(found)
 
     def _propose(self, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
         """Candidates: from the spike, from the slab, and around where the weight has been; in equal parts."""
@@ -269,11 +290,11 @@ class DecoderChains:
         state: DecoderState,
         rng: np.random.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """Last layers given the rest, and f: exact under normal noise, else one of a few draws by its weight."""
+        """Last layers given the rest, and f: exact under normal noise, else one of a few draws by weight."""
         n = 1 if cells.likelihood is None else _HEADS
         normal = [self._normal(state.head.shape, rng) for _ in range(n)]
         heads = torch.stack([summed.draw(e) for e in normal])
-        f = torch.stack([(phi @ head.to(phi).unsqueeze(-1)).squeeze(-1) + offset for head in heads])
+        f = torch.stack([weighted(head, phi) + offset for head in heads])
         if n == 1:
             return heads[0], f[0]
         precision = self.curve.head_precision(phi)
@@ -337,7 +358,7 @@ class DecoderChains:
         cells, head = self._cells(state), state.head.to(state.z)
 
         def energy(at: list[Tensor]) -> Tensor:
-            masked = at[0].unsqueeze(1) * state.weight.unsqueeze(2)
+            masked = masked_factors(at[0], state.weight)
             f = self.curve.value(masked, state.trunk, head)
             return 0.5 * self._squares(at[0]) - cells.log_prob(f, state.noise).sum(1)
 
@@ -355,7 +376,7 @@ class DecoderChains:
 
         def energy(at: list[Tensor]) -> Tensor:
             w = at[0] * scale
-            masked = state.z.unsqueeze(1) * w.unsqueeze(2)
+            masked = masked_factors(state.z, w)
             trunk = Trunk(*at[1:]) if len(at) > 1 else state.trunk
             f = self.curve.value(masked, trunk, head)
             own = at[0].abs() if self.law.laplace else 0.5 * at[0] ** 2

@@ -1,8 +1,8 @@
 r"""A kernel's chains on their way: the state, what the warm-up learned, what a sweep looks like from outside.
 
 Two runs, one for each kernel, with the same few methods; what they show is numpy and in signed standardised
-loadings, :math:`\pm\sqrt{\mathrm{share}_{jk}}`, where the share of a feature's variance that goes with a factor
-means the same for a line and for a curve.
+loadings, :math:`\pm\sqrt{\mathrm{share}_{jk}}`: the share of a feature's variance that goes with a factor is
+the same thing for a line and for a curve.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ._curves import masked_factors
 from ._decoder_chains import DecoderChains, DecoderState
 from ._linear_chains import LinearChains, LinearState
 
@@ -111,7 +112,7 @@ class CurvedRun:
         head = state.head.to(state.z)
 
         def curve(z: torch.Tensor) -> torch.Tensor:
-            return kernel.curve.value(z.unsqueeze(1) * state.weight.unsqueeze(2), state.trunk, head)
+            return kernel.curve.value(masked_factors(z, state.weight), state.trunk, head)
 
         f = curve(state.z)
         variance = f.var(-1) + (state.noise if kernel.cells.likelihood is None else 1.0)

@@ -21,7 +21,7 @@ from ...priors import SpikeSlabLasso, SpikeSlabNormal
 from ...priors.spike_slab import SpikeSlabPrior
 from ..refine import refine
 from ..restarts import pick
-from ._curves import Cells, Curve, Trunk
+from ._curves import Cells, Curve, Trunk, masked_factors
 from ._decoder_chains import DecoderChains, DecoderState, MixtureLaw
 from ._linear_chains import LinearChains, LinearState
 from ._weight import SpikeSlab
@@ -232,9 +232,8 @@ def _curved(
         exposure=exposure,
     )
     if counted:
-        masked = z.unsqueeze(1) * state.weight.unsqueeze(2)
         with torch.no_grad():
-            f = curve.value(masked, trunk, head.to(z))
+            f = curve.value(masked_factors(z, state.weight), trunk, head.to(z))
         state = chains._exposures(state, f, np.random.default_rng(0))
     return chains, state
 
