@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
+from . import calibrate, datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
 from ._version import __version__
 from .certificate import Certificate
 from .estimators import SparseFactorModel
@@ -42,6 +42,7 @@ __all__ = [
     "TransitionFit",
     "TransitionSchedule",
     "__version__",
+    "calibrate",
     "datasets",
     "distributions",
     "edge_prob",

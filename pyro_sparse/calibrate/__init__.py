@@ -1,0 +1,37 @@
+"""Are these probabilities what they say? Two checks that need the truth, hence simulated data, and no model.
+
+`reliability`: do edges called .8 exist eight times in ten? It wants probabilities and truths only.
+`sbc`: are joint *draws* of graphs draws from the posterior? It simulates data sets and ranks each truth among
+its draws. Both average over the prior that the data sets were drawn from: a wrong prior is not seen by them.
+"""
+
+from __future__ import annotations
+
+from .reliability import Reliability, reliability
+from .scores import (
+    BrierDecomposition,
+    RealisedFDR,
+    brier_decomposition,
+    cluster_ece,
+    cluster_z,
+    ece,
+    ece_when_calibrated,
+    log_score,
+    realised_fdr,
+    spiegelhalter_z,
+)
+
+__all__ = [
+    "BrierDecomposition",
+    "RealisedFDR",
+    "Reliability",
+    "brier_decomposition",
+    "cluster_ece",
+    "cluster_z",
+    "ece",
+    "ece_when_calibrated",
+    "log_score",
+    "realised_fdr",
+    "reliability",
+    "spiegelhalter_z",
+]
