@@ -7,7 +7,9 @@ its draws. Both average over the prior that the data sets were drawn from: a wro
 
 from __future__ import annotations
 
+from .bands import ecdf_band
 from .reliability import Reliability, reliability
+from .sbc import SBC, sbc
 from .scores import (
     BrierDecomposition,
     RealisedFDR,
@@ -20,18 +22,23 @@ from .scores import (
     realised_fdr,
     spiegelhalter_z,
 )
+from .statistics import graph_statistics
 
 __all__ = [
     "BrierDecomposition",
     "RealisedFDR",
     "Reliability",
+    "SBC",
     "brier_decomposition",
     "cluster_ece",
     "cluster_z",
     "ece",
     "ece_when_calibrated",
+    "ecdf_band",
+    "graph_statistics",
     "log_score",
     "realised_fdr",
     "reliability",
+    "sbc",
     "spiegelhalter_z",
 ]

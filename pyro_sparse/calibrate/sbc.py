@@ -1,0 +1,341 @@
+r"""Are draws of graphs draws from the posterior? Rank each truth among its own draws, data set by data set.
+
+.. math::
+
+    \theta^* \sim p(\theta), \quad y \sim p(y \mid \theta^*), \quad
+    \theta_1 \dots \theta_L \sim p(\theta \mid y)
+    \quad \Rightarrow \quad \#\{l : f(\theta_l, y) < f(\theta^*, y)\} \text{ uniform on } 0 \dots L
+
+for every statistic f, ties broken at random. Ranks that pile up say what is wrong: at one end, a bias; at
+both ends, draws that are too sure; in the middle, draws that are not sure enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import kstest
+from tqdm import tqdm
+
+from ._check import Array, whole
+from .bands import ecdf_band
+from .statistics import graph_statistics
+
+__all__ = ["SBC", "Statistic", "sbc"]
+
+Statistic = Callable[[Any, Any], float]
+_MAX_POINTS = 127
+_CLEAR = 2.0  # standard deviations from which a reading names its cause
+
+
+@dataclass(frozen=True, eq=False)
+class SBC:
+    """Ranks of the truths among their draws; `print` it for a verdict.
+
+    Attributes
+    ----------
+    statistics : tuple of str
+        Their names.
+    ranks : ndarray of int, shape (data set, statistic)
+        How many draws lie below the truth, 0 to `n_draws`; ties are broken at random.
+    pit : ndarray of shape (data set, statistic)
+        (rank + a uniform number) / (n_draws + 1): uniform on [0, 1] if the draws are right.
+    n_draws : int
+        L.
+    points : ndarray of shape (point,)
+        Where the distribution functions of the ranks are looked at, multiples of 1 / (L + 1).
+    band_low, band_high : ndarray of shape (point,)
+        Between which the function of each statistic stays, at all points. The band is made for
+        1 - (1 - prob) / number of statistics, so that all statistics stay inside with probability `prob`.
+    prob : float
+        That a method with right draws `passes`.
+    note : str
+        Empty, or why there are fewer data sets than were asked for.
+    """
+
+    statistics: tuple[str, ...]
+    ranks: NDArray[np.int64]
+    pit: Array
+    n_draws: int
+    points: Array
+    band_low: Array
+    band_high: Array
+    prob: float
+    note: str = ""
+
+    @property
+    def n_data_sets(self) -> int:
+        """How many data sets were simulated."""
+        return len(self.ranks)
+
+    @property
+    def ecdf(self) -> Array:
+        """Share of ranks below (L + 1) times each point, shape (statistic, point)."""
+        below = np.rint(self.points * (self.n_draws + 1))
+        return (self.ranks.T[:, :, None] < below).mean(1)
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """Whether each statistic stays inside the band, shape (statistic,)."""
+        ecdf = self.ecdf
+        within = (ecdf >= self.band_low - 1e-9) & (ecdf <= self.band_high + 1e-9)
+        return np.asarray(within.all(1))
+
+    @property
+    def passes(self) -> bool:
+        """Whether all statistics stay inside the band."""
+        return bool(self.inside.all())
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each statistic.
+
+        Columns: `inside` (the band), `p` (Kolmogorov-Smirnov), `bias_z` (of the mean rank; positive: the
+        truth lies above its draws), `spread_z` (of the ranks' variance; positive: the draws are too sure),
+        `reading` (in words, where the band is left).
+        """
+        n = self.n_data_sets
+        centred = self.pit - 0.5
+        bias = np.sqrt(12 * n) * centred.mean(0)
+        spread = np.sqrt(180 * n) * ((centred**2).mean(0) - 1 / 12)
+        inside = self.inside
+        return pd.DataFrame(
+            {
+                "inside": inside,
+                "p": [float(kstest(column, "uniform").pvalue) for column in self.pit.T],
+                "bias_z": bias,
+                "spread_z": spread,
+                "reading": [
+                    "" if ok else _reading(b, s) for ok, b, s in zip(inside, bias, spread, strict=True)
+                ],
+            },
+            index=pd.Index(self.statistics, name="statistic"),
+        )
+
+    def __str__(self) -> str:
+        verdict = "passes" if self.passes else "FAILS"
+        lines = [
+            f"Simulation-based calibration {verdict}: {self.n_data_sets} data sets, {self.n_draws} draws each"
+        ]
+        lines += [f"  {self.note}"] * bool(self.note)
+        width = max(len(name) for name in self.statistics)
+        for name, row in self.table.iterrows():
+            state = "inside " if row["inside"] else "OUTSIDE"
+            words = f": {row['reading']}" if row["reading"] else ""
+            lines.append(f"  {name:<{width}}  {state} its band (p = {row['p']:.2g}){words}")
+        middle = np.argmin(np.abs(self.points - 0.5))
+        reach = self.band_high[middle] - self.points[middle]
+        lines.append(
+            f"Right draws stay inside all bands with probability {self.prob:.0%}; they allow shifts of "
+            f"{reach:.2f} in the middle."
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def sbc(
+    simulate: Callable[[np.random.Generator], tuple[Any, Any]],
+    infer: Callable[[Any, np.random.Generator], Any],
+    statistics: Mapping[str, Statistic] | None = None,
+    *,
+    n_data_sets: int = 200,
+    n_draws: int = 63,
+    columns: int = 3,
+    prob: float = 0.95,
+    seed: int = 0,
+    progress: bool = True,
+) -> SBC:
+    """Simulation-based calibration of joint draws of graphs.
+
+    Parameters
+    ----------
+    simulate : callable
+        ``simulate(rng) -> (truth, data)``: a truth from the prior and a data set made with it. The truth is
+        an array of 0/1 edges, or a mapping with "edge" and whatever else is to be ranked ("weight" …).
+    infer : callable
+        ``infer(data, rng) -> draws``: the same keys and shapes with one leading axis of at least `n_draws`
+        joint draws. Of more, `n_draws` evenly spaced ones are kept. They must be (nearly) independent:
+        thinning a chain until they are is the caller's job, and a chain too short for it fails here. Draws of
+        a `RowPosterior` pass as ``posterior.draws(63, seed)._asdict()``.
+    statistics : mapping of str to callable, optional
+        ``f(truth, data) -> number``, called with the truth and with one draw at a time, in the form that
+        `simulate` gives. They are added to those of the graph: "edges", "log score", "same parent", "largest
+        column", "column 0" …; see `pyro_sparse.calibrate.graph_statistics`.
+    n_data_sets : int
+        How many truths and data sets; the first ones do not depend on how many there are.
+    n_draws : int
+        L. Numbers such as 63 make rank histograms easy to bin.
+    columns : int
+        How many of the first columns (last axis) are counted one by one; 0 where columns have no lasting
+        name, unless `infer` matches them.
+    prob : float
+        Probability in (0, 1) that right draws pass.
+    seed : int
+        Every data set has its own three random streams (truth, inference, ties) from it.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    SBC
+        Ctrl-C gives the result of the data sets that are done, with a note, if there is one.
+
+    Raises
+    ------
+    TypeError
+        If `simulate` returns no pair, or a truth without "edge".
+    ValueError
+        If shapes of truth and draws differ, there are too few draws, edges are not 0 or 1, a value is not
+        finite, or a setting is out of range. The data set at fault is named.
+
+    Notes
+    -----
+    Passing means that nothing was seen by these statistics at this number of data sets. The prior of the
+    simulation is part of the test: inference under another prior fails, rightly.
+
+    References
+    ----------
+    Talts, Betancourt, Simpson, Vehtari and Gelman (2018), arXiv:1804.06788; ties and statistics that look at
+    the data: Modrák et al. (2023), Bayesian Analysis, doi:10.1214/23-BA1404; bands: `ecdf_band`.
+
+    Examples
+    --------
+    Four edges that are there with probability .3, seen through noise:
+
+    >>> import numpy as np
+    >>> def simulate(rng):
+    ...     edge = rng.random(4) < 0.3
+    ...     return edge, edge + rng.normal(size=4)
+    >>> def infer(y, rng):
+    ...     p = 1 / (1 + 0.7 / 0.3 * np.exp(0.5 - y))
+    ...     return rng.random((63, 4)) < p
+    >>> sbc(simulate, infer, seed=1, progress=False).passes
+    True
+    """
+    whole("n_data_sets", n_data_sets)
+    whole("n_draws", n_draws)
+    whole("columns", columns, 0)
+    names: tuple[str, ...] = ()
+    ranks: list[Array] = []
+    note = ""
+    extra = dict(statistics or {})
+    for name, function in extra.items():
+        if not callable(function):
+            raise TypeError(f"statistics: want functions f(truth, data), got {function!r} for {name!r}")
+    points = _points(n_draws)
+    ecdf_band(n_data_sets, points, prob)  # complains before the work, not after
+    bar = tqdm(total=n_data_sets, disable=not progress, unit="data set")
+    try:
+        for i, child in enumerate(np.random.SeedSequence(seed).spawn(n_data_sets)):
+            streams = [np.random.default_rng(s) for s in child.spawn(3)]
+            try:
+                names, rank = _one(simulate, infer, extra, n_draws, columns, streams)
+            except Exception as error:
+                error.add_note(f"sbc: in data set {i} of {n_data_sets}, seed {seed}")
+                raise
+            ranks.append(rank)
+            bar.update()
+    except KeyboardInterrupt:
+        if not ranks:
+            raise
+        note = f"stopped by Ctrl-C after {len(ranks)} of {n_data_sets} data sets"
+    finally:
+        bar.close()
+    table = np.array(ranks)
+    low, high = ecdf_band(len(table), points, 1 - (1 - prob) / len(names))
+    whole_ranks = np.floor(table).astype(np.int64)
+    return SBC(names, whole_ranks, table / (n_draws + 1), n_draws, points, low, high, float(prob), note)
+
+
+def _points(n_draws: int) -> Array:
+    """Multiples of 1 / (L + 1) strictly inside, at most 127."""
+    each = np.linspace(1, n_draws, min(n_draws, _MAX_POINTS))
+    return np.unique(np.rint(each)) / (n_draws + 1)
+
+
+def _one(
+    simulate: Callable[..., Any],
+    infer: Callable[..., Any],
+    extra: Mapping[str, Statistic],
+    n_draws: int,
+    columns: int,
+    streams: list[np.random.Generator],
+) -> tuple[tuple[str, ...], Array]:
+    """Names of the statistics, and rank plus a uniform number of each."""
+    made = simulate(streams[0])
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise TypeError(f"simulate: want a pair (truth, data), got {type(made).__name__}")
+    truth, data = made
+    stack = _stack(truth, infer(data, streams[1]), n_draws)
+    values = graph_statistics(stack["edge"].astype(float), columns)
+    bare = not isinstance(truth, Mapping)
+    for name, function in extra.items():
+        items = ({key: value[j] for key, value in stack.items()} for j in range(n_draws + 1))
+        found = [np.asarray(function(item["edge"] if bare else item, data), dtype=float) for item in items]
+        if any(value.size != 1 for value in found) or not np.isfinite(found).all():
+            raise ValueError(
+                f"statistics: {name!r} wants to give one finite number, got {found[0]} for the truth; "
+                "return a float"
+            )
+        values[name] = np.array([value.item() for value in found])
+    ranks = []
+    for value in values.values():
+        below, equal = (value[1:] < value[0]).sum(), (value[1:] == value[0]).sum()
+        # Uniform among the ties, and within the rank.
+        ranks.append(below + streams[2].integers(equal + 1) + streams[2].random())
+    return tuple(values), np.array(ranks)
+
+
+def _stack(truth: Any, draws: Any, n_draws: int) -> dict[str, NDArray]:
+    """The truth on top of its draws, by key."""
+    one = truth if isinstance(truth, Mapping) else {"edge": truth}
+    many = draws if isinstance(draws, Mapping) else {"edge": draws}
+    if "edge" not in one:
+        raise TypeError(f'simulate: want the truth to be an array or to have "edge", got keys {list(one)}')
+    missing = [key for key in one if key not in many]
+    if missing:
+        raise ValueError(
+            f"infer: the truth has {list(one)}, the draws lack {missing}; draw them, or "
+            "leave them out of the truth"
+        )
+    stack = {}
+    for key, value in one.items():
+        top, below = np.asarray(value), np.asarray(many[key])
+        if below.ndim != top.ndim + 1 or below.shape[1:] != top.shape:
+            raise ValueError(
+                f"infer: want draws of {key!r} of shape (draw, {', '.join(map(str, top.shape))}), got "
+                f"{below.shape}; one leading axis, chains joined"
+            )
+        if len(below) < n_draws:
+            raise ValueError(
+                f"infer: want at least {n_draws} draws of {key!r}, got {len(below)}; draw more, or "
+                "lower n_draws"
+            )
+        kept = below[np.rint(np.linspace(0, len(below) - 1, n_draws)).astype(int)]
+        stack[key] = np.concatenate([top[None], kept])
+        for who, part in (("simulate", top), ("infer", kept)):
+            if not np.isfinite(part).all():
+                raise ValueError(
+                    f"{who}: want finite numbers, got {int((~np.isfinite(part)).sum())} NaN or inf in {key!r}"
+                )
+            if key == "edge" and (part.size == 0 or not np.isin(part, (0, 1)).all()):
+                strange = part[~np.isin(part, (0, 1))].flat[0] if part.size else "none"
+                raise ValueError(
+                    f"{who}: want edges of 0 or 1, at least one, got {strange}; compare weights with 0"
+                )
+    return stack
+
+
+def _reading(bias: float, spread: float) -> str:
+    """What ranks outside their band say."""
+    if max(abs(bias), abs(spread)) < _CLEAR:
+        return "ranks are uneven"
+    if abs(bias) >= abs(spread):
+        return "the truth lies above its draws" if bias > 0 else "the truth lies below its draws"
+    return "the draws are too sure" if spread > 0 else "the draws are not sure enough"
