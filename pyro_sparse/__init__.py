@@ -24,6 +24,8 @@ from .plots import (
     plot_forest,
     plot_graph,
     plot_predictive,
+    plot_reliability,
+    plot_sbc,
     plot_transition,
 )
 from .posterior import edge_prob, summary
@@ -60,6 +62,8 @@ __all__ = [
     "plot_forest",
     "plot_graph",
     "plot_predictive",
+    "plot_reliability",
+    "plot_sbc",
     "plot_transition",
     "priors",
     "report",

@@ -8,18 +8,17 @@ its draws. Both average over the prior that the data sets were drawn from: a wro
 from __future__ import annotations
 
 from .bands import ecdf_band
+from .discoveries import RealisedFDR, realised_fdr
 from .reliability import Reliability, reliability
 from .sbc import SBC, sbc
 from .scores import (
     BrierDecomposition,
-    RealisedFDR,
     brier_decomposition,
     cluster_ece,
     cluster_z,
     ece,
     ece_when_calibrated,
     log_score,
-    realised_fdr,
     spiegelhalter_z,
 )
 from .statistics import graph_statistics

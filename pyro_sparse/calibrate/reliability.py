@@ -17,16 +17,15 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, norm, t
 
 from ._check import Array, bin_of, groups, pair, whole
+from .discoveries import RealisedFDR, realised_fdr
 from .scores import (
     BrierDecomposition,
-    RealisedFDR,
     brier_decomposition,
     cluster_ece,
     cluster_z,
     ece,
     ece_when_calibrated,
     log_score,
-    realised_fdr,
     spiegelhalter_z,
 )
 

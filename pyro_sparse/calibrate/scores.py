@@ -15,19 +15,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlog1py, xlogy
 
-from ..graphs.selection import bayesian_fdr, expected_fdr
 from ._check import Array, bin_of, groups, pair, whole
 
 __all__ = [
     "BrierDecomposition",
-    "RealisedFDR",
     "brier_decomposition",
     "cluster_ece",
     "cluster_z",
     "ece",
     "ece_when_calibrated",
     "log_score",
-    "realised_fdr",
     "spiegelhalter_z",
 ]
 
@@ -52,30 +49,6 @@ class BrierDecomposition(NamedTuple):
     resolution: float
     uncertainty: float
     within_bin: float
-
-
-class RealisedFDR(NamedTuple):
-    """False discoveries and power of edges named at a nominal rate.
-
-    Attributes
-    ----------
-    fdr : float
-        Mean over data sets of the share of false edges among those named (0 where none is).
-    fdr_se : float
-        Its standard error over data sets; NaN for one data set.
-    claimed : float
-        Mean over data sets of the share that the probabilities themselves expect, `expected_fdr`.
-    power : float
-        Mean share of the true edges that are named, over data sets with at least one; NaN if none has.
-    power_se : float
-        Its standard error.
-    """
-
-    fdr: float
-    fdr_se: float
-    claimed: float
-    power: float
-    power_se: float
 
 
 def ece(probability: ArrayLike, truth: ArrayLike, bins: int = 15) -> float:
@@ -330,51 +303,6 @@ def cluster_z(deviation: ArrayLike, group: ArrayLike) -> float:
     # Sums that rounding alone keeps from zero are no deviation.
     total[np.abs(total) <= 1e-12 * np.abs(values).sum()] = 0
     return _ratio(float(total.mean()), float(total.std(ddof=1) / np.sqrt(len(total))))
-
-
-def realised_fdr(
-    probability: ArrayLike, truth: ArrayLike, group: ArrayLike, *, fdr: float = 0.1
-) -> RealisedFDR:
-    """Name edges in each data set at a nominal rate; how many are false, and how many true ones are named?
-
-    Parameters
-    ----------
-    probability, truth
-        As in `ece`.
-    group : array_like
-        Data set of each edge: labels of the same shape, or of the leading axes of it.
-    fdr : float
-        Nominal rate in [0, 1]; edges are named by `pyro_sparse.graphs.bayesian_fdr`.
-
-    Returns
-    -------
-    RealisedFDR
-        A low rate alone is no calibration: naming few edges has it too. Compare `fdr` with `claimed`.
-
-    Raises
-    ------
-    ValueError
-        As in `ece`, or if the labels do not fit or `fdr` is out of range.
-    """
-    p, gamma = pair(probability, truth)
-    home = groups(group, np.shape(probability))
-    order = np.argsort(home, kind="stable")
-    starts = np.flatnonzero(np.diff(home[order])) + 1
-    false, claimed, found = [], [], []
-    for some in np.split(order, starts):
-        named, there = bayesian_fdr(p[some], fdr), gamma[some] == 1
-        false.append((named & ~there).sum() / max(named.sum(), 1))
-        claimed.append(expected_fdr(p[some], named))
-        if there.any():
-            found.append((named & there).sum() / there.sum())
-    return RealisedFDR(*_mean_se(false), float(np.mean(claimed)), *_mean_se(found))
-
-
-def _mean_se(values: list[float]) -> tuple[float, float]:
-    if not values:
-        return np.nan, np.nan
-    n = len(values)
-    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(n)) if n > 1 else np.nan
 
 
 def _ratio(top: float, bottom: float) -> float:

@@ -1,12 +1,13 @@
-"""Pictures of a fit: its edges, its restarts, and how well it reproduces the data.
+"""Pictures of a fit: its edges, its restarts, how well it reproduces the data, and how far to trust it.
 
-Every function takes an ArviZ object (or a fit), draws on the axes it is given or on new ones, and returns
-them; none of them shows or saves anything. Colours of text and background follow matplotlib's own settings,
-so a dark style works.
+Every function takes an ArviZ object (or a fit, or a check of calibration), draws on the axes it is given or
+on new ones, and returns them; none of them shows or saves anything. Colours of text and background follow
+matplotlib's own settings, so a dark style works.
 """
 
 from __future__ import annotations
 
+from .calibration import plot_reliability, plot_sbc
 from .edges import plot_edges, plot_forest
 from .graph import plot_graph
 from .predictive import plot_predictive
@@ -20,5 +21,7 @@ __all__ = [
     "plot_forest",
     "plot_graph",
     "plot_predictive",
+    "plot_reliability",
+    "plot_sbc",
     "plot_transition",
 ]

@@ -36,8 +36,8 @@ def infer_with(a=2.0, b=2.0, sharpness=1.0, draws=31):
 
 
 def test_right_draws_pass_at_the_nominal_rate():
-    found = [quick(simulate, infer_with(), n_data_sets=40, prob=0.9, seed=seed) for seed in range(60)]
-    assert np.mean([one.passes for one in found]) > 0.78  # .9 wanted, three standard errors
+    found = [quick(simulate, infer_with(), n_data_sets=40, prob=0.9, seed=seed) for seed in range(40)]
+    assert np.mean([one.passes for one in found]) > 0.75  # .9 wanted, three standard errors
     pit = np.concatenate([one.pit for one in found])
     assert min(kstest(column, "uniform").pvalue for column in pit.T) > 0.001
 
@@ -117,9 +117,9 @@ def test_ranks_are_counts_below_and_ties_are_spread():
     def constant(rng):
         return np.array([1, 0, 1]), None
 
-    found = quick(constant, lambda _, rng: np.tile([1, 0, 1], (31, 1)), n_data_sets=2000)
+    found = quick(constant, lambda _, rng: np.tile([1, 0, 1], (31, 1)), n_data_sets=1000)
     counts = np.bincount(found.ranks[:, 0], minlength=32)
-    assert counts.min() > 30 and counts.max() < 100 and len(counts) == 32  # 62.5 each
+    assert counts.min() > 8 and counts.max() < 60 and len(counts) == 32  # 31 each, standard deviation 5.5
     np.testing.assert_array_equal(np.floor(found.pit * 32), found.ranks)
     below = quick(constant, lambda _, rng: np.tile([[1, 0, 0], [1, 1, 1]], (16, 1))[:31])
     # Draws alternate between one edge and three: 16 below the truth's two, 15 above.

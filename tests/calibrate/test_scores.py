@@ -14,7 +14,6 @@ from pyro_sparse.calibrate import (
     ece,
     ece_when_calibrated,
     log_score,
-    realised_fdr,
     spiegelhalter_z,
 )
 
@@ -131,28 +130,6 @@ def test_cluster_z_is_student_t_of_the_sums():
     assert cluster_z([0.1, 0.2, -0.3, 0.1, 0.2, -0.3], [0, 0, 0, 1, 1, 1]) == 0
 
 
-def test_fdr_and_power_set_by_set():
-    p = np.array([[0.95, 0.9, 0.2, 0.1], [0.99, 0.6, 0.3, 0.0], [0.2, 0.1, 0.1, 0.4]])
-    truth = np.array([[1, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
-    # Named at .1: the first two (mean of 1 - p .075); the first alone (.01; .205 with the second); none.
-    found = realised_fdr(p, truth, np.array([7, 3, 5]), fdr=0.1)
-    assert found.fdr == pytest.approx((1 / 2 + 0 + 0) / 3)
-    assert found.fdr_se == pytest.approx(np.std([0.5, 0, 0], ddof=1) / np.sqrt(3))
-    assert found.claimed == pytest.approx((0.075 + 0.01 + 0) / 3)
-    assert found.power == pytest.approx((1 / 2 + 1) / 2)
-    nothing = realised_fdr(p[2:], truth[2:], [0])
-    assert nothing.fdr == 0 and np.isnan([nothing.power, nothing.power_se, nothing.fdr_se]).all()
-
-
-def test_realised_rate_is_the_claimed_one_if_calibrated():
-    p, truth, _ = forecast(shape=(3000, 12))
-    found = realised_fdr(p, truth, np.arange(3000), fdr=0.2)
-    assert abs(found.fdr - found.claimed) < 3 * found.fdr_se
-    sure = p**2 / (p**2 + (1 - p) ** 2)
-    found = realised_fdr(sure, truth, np.arange(3000), fdr=0.2)
-    assert found.fdr > found.claimed + 6 * found.fdr_se
-
-
 @pytest.mark.parametrize("score", [ece, brier_decomposition, log_score, spiegelhalter_z])
 @pytest.mark.parametrize(
     ("p", "truth", "message"),
@@ -185,7 +162,6 @@ def test_bad_pairs_are_named(score, p, truth, message):
         (lambda: cluster_z(np.zeros(2), ["a", None]), "group: want a label for every edge, got 1 missing"),
         (lambda: cluster_z([0.0, np.inf], [0, 1]), "deviation: want finite numbers.*got 1 others among 2"),
         (lambda: cluster_ece([0.5], [1], [0], simulations=-1), "simulations: want a whole number"),
-        (lambda: realised_fdr([0.5], [1], [0], fdr=2), r"fdr: want a rate in \[0, 1\], got 2"),
     ],
 )
 def test_bad_settings_are_named(call, message):
