@@ -27,12 +27,14 @@ __all__ = [
 
 Kind = Literal["loadings", "factors"]
 _MAX_REPIVOTS = 20
+_BLOCK = 256  # members compared at once, which bounds the memory
 
 
 class Alignment(NamedTuple):
     """How each restart is carried into the pivot's frame.
 
-    `aligned[r][:, k] = sign[r, k] * original[r][:, permutation[r, k]]`.
+    `aligned[r][:, k] = sign[r, k] * original[r][:, permutation[r, k]]`. The leading axis, here restart, is
+    (chain, draw) where `align_draws` made it.
 
     Parameters
     ----------
@@ -55,19 +57,24 @@ def _columns(values: ArrayLike, name: str, kind: str) -> tuple[NDArray, NDArray]
     x = np.asarray(values, dtype=float)
     if x.ndim != 2:
         raise ValueError(f"{name}: want a matrix of shape (feature or sample, factor), got shape {x.shape}")
+    return _unit_columns(x, name, kind)
+
+
+def _unit_columns(x: NDArray, name: str, kind: str) -> tuple[NDArray, NDArray]:
+    """The same for a stack of matrices."""
     if not np.isfinite(x).all():
         raise ValueError(f"{name}: want finite numbers, got NaN or infinity; drop the failed restart first")
     if kind not in ("loadings", "factors"):
         raise ValueError(f'kind: want "loadings" or "factors", got {kind!r}')
-    largest = np.abs(x).max(axis=0, initial=0.0)
+    largest = np.abs(x).max(axis=-2, initial=0.0, keepdims=True)
     if kind == "factors":
-        x = x - x.mean(axis=0)
+        x = x - x.mean(axis=-2, keepdims=True)
     # Divide by the largest entry first, so that tiny columns do not underflow when squared; a column
     # that is constant up to rounding counts as empty.
     x = x / np.where(largest > 0, largest, 1.0)
-    norm = np.sqrt((x**2).sum(axis=0))
+    norm = np.sqrt((x**2).sum(axis=-2, keepdims=True))
     filled = norm > 1e-12
-    return np.where(filled, x / np.where(filled, norm, 1.0), 0.0), filled
+    return np.where(filled, x / np.where(filled, norm, 1.0), 0.0), filled[..., 0, :]
 
 
 def similarity(a: ArrayLike, b: ArrayLike, kind: Kind = "loadings") -> NDArray[np.float64]:
@@ -131,14 +138,18 @@ def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np
     rows, permutation = linear_sum_assignment(-np.abs(s))
     matched = s[rows, permutation]
     loose = matched == 0
-    taken = np.setdiff1d(np.arange(s.shape[1]), permutation[~loose])
-    permutation = permutation.copy()
-    permutation[loose] = taken[: loose.sum()]
+    if loose.any():
+        taken = np.setdiff1d(np.arange(s.shape[1]), permutation[~loose])
+        permutation[loose] = taken[: loose.sum()]
     return permutation, np.where(matched < 0, -1.0, 1.0)
 
 
 def align(
-    stack: ArrayLike, pivot: int | ArrayLike = 0, kind: Kind = "loadings", repivot: bool = False
+    stack: ArrayLike,
+    pivot: int | ArrayLike = 0,
+    kind: Kind = "loadings",
+    repivot: bool = False,
+    groups: ArrayLike | None = None,
 ) -> Alignment:
     """Match every member of a stack to a pivot, by permutation and sign.
 
@@ -153,6 +164,9 @@ def align(
     repivot : bool
         Afterwards align again to the mean of the aligned (unit-norm) columns, until nothing changes. Use it
         for posterior draws, where no draw is special; for restarts the best one is the natural pivot.
+    groups : array_like of shape (factor,), optional
+        A label for each factor: only factors of equal label may change places. Give factors that constraints
+        tell apart (an anchor, an order) labels of their own; they keep their place. Default: all alike.
 
     Returns
     -------
@@ -177,10 +191,10 @@ def align(
         reference = np.asarray(pivot, dtype=float)
         if reference.shape != x.shape[1:]:
             raise ValueError(f"pivot: want shape {x.shape[1:]} as in the stack, got {reference.shape}")
-    result = _align_to(x, reference, kind)
+    places = _places(groups, x.shape[-1])
+    result, mean = _align_to(x, reference, kind, places)
     for _ in range(_MAX_REPIVOTS if repivot else 0):
-        units = np.stack([_columns(member, "stack", kind)[0] for member in apply_alignment(x, result)])
-        again = _align_to(x, units.mean(axis=0), kind)
+        again, mean = _align_to(x, mean, kind, places)
         moved = (again.permutation != result.permutation).any() or (again.sign != result.sign).any()
         result = again
         if not moved:
@@ -188,18 +202,37 @@ def align(
     return result
 
 
-def _align_to(x: NDArray, reference: NDArray, kind: Kind) -> Alignment:
-    filled_reference = _columns(reference, "pivot", kind)[1]
-    permutations, signs, congruences = [], [], []
-    for member in x:
-        s = similarity(reference, member, kind)
-        permutation, sign = match_columns(s)
-        congruence = np.abs(s[np.arange(len(s)), permutation])
-        both_empty = ~filled_reference & ~_columns(member, "stack", kind)[1][permutation]
-        permutations.append(permutation)
-        signs.append(sign)
-        congruences.append(np.where(both_empty, np.nan, congruence))
-    return Alignment(np.stack(permutations), np.stack(signs), np.stack(congruences))
+def _places(groups: ArrayLike | None, n_factors: int) -> list[NDArray[np.intp]]:
+    """Factors that may change places with each other, group by group."""
+    labels = np.zeros(n_factors) if groups is None else np.asarray(groups)
+    if labels.shape != (n_factors,):
+        raise ValueError(f"groups: want one label per factor, shape ({n_factors},), got {labels.shape}")
+    _, inverse = np.unique(labels, return_inverse=True)
+    return [np.flatnonzero(inverse == g) for g in range(inverse.max(initial=-1) + 1)]
+
+
+def _align_to(
+    x: NDArray, reference: NDArray, kind: Kind, places: list[NDArray[np.intp]]
+) -> tuple[Alignment, NDArray]:
+    """Alignment to a matrix, and the mean of the aligned unit-norm columns."""
+    unit_reference, filled_reference = _columns(reference, "pivot", kind)
+    n_factors = x.shape[-1]
+    permutation, sign = np.zeros((len(x), n_factors), np.intp), np.ones((len(x), n_factors))
+    congruence, total = np.zeros((len(x), n_factors)), np.zeros(x.shape[1:])
+    for start in range(0, len(x), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        unit, filled = _unit_columns(x[block], "stack", kind)
+        s = np.clip(unit_reference.T @ unit, -1.0, 1.0)
+        for r, member in enumerate(s, start):
+            for place in places:
+                match, sign[r, place] = match_columns(member[np.ix_(place, place)])
+                permutation[r, place] = place[match]
+        order = permutation[block]
+        matched = np.take_along_axis(s, order[:, :, None], axis=2)[..., 0]
+        both_empty = ~filled_reference & ~np.take_along_axis(filled, order, axis=1)
+        congruence[block] = np.where(both_empty, np.nan, np.abs(matched))
+        total += (np.take_along_axis(unit, order[:, None, :], axis=2) * sign[block, None, :]).sum(axis=0)
+    return Alignment(permutation, sign, congruence), total / max(len(x), 1)
 
 
 def apply_alignment(values: ArrayLike, alignment: Alignment, signed: bool = True) -> NDArray:
@@ -210,6 +243,7 @@ def apply_alignment(values: ArrayLike, alignment: Alignment, signed: bool = True
     values : array_like of shape (restart, ..., factor)
         Loadings, factor values, edge probabilities, inclusion rates.
     alignment : Alignment
+        From `align`; or from `align_draws`, for values of shape (chain, draw, ..., factor).
     signed : bool
         Flip signs too. Off for what has no sign: probabilities, effects, eta.
 
@@ -219,11 +253,13 @@ def apply_alignment(values: ArrayLike, alignment: Alignment, signed: bool = True
     """
     x = np.asarray(values)
     permutation, sign, _ = alignment
-    if x.ndim < 2 or (x.shape[0], x.shape[-1]) != permutation.shape:
+    lead = permutation.ndim - 1
+    if x.ndim <= lead or (*x.shape[:lead], x.shape[-1]) != permutation.shape:
+        axes = "restart" if lead == 1 else "chain, draw"
         raise ValueError(
-            f"values: want shape (restart, ..., factor), both as in {permutation.shape}, got {x.shape}"
+            f"values: want shape ({axes}, ..., factor), these as in {permutation.shape}, got {x.shape}"
         )
-    shape = (len(x),) + (1,) * (x.ndim - 2) + (x.shape[-1],)
+    shape = (*x.shape[:lead], *(1,) * (x.ndim - lead - 1), x.shape[-1])
     moved = np.take_along_axis(x, permutation.reshape(shape), axis=-1)
     return moved * sign.reshape(shape) if signed else moved
 

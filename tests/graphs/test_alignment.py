@@ -117,6 +117,27 @@ def test_repivot_forgets_a_poor_pivot(rng):
     assert spread < 0.15  # all thirty good members share one frame
 
 
+def test_groups_bound_who_may_change_places(rng):
+    """Against all permutations that keep groups {0, 3} and {1, 2} and factor 4 to themselves."""
+    truth = rng.normal(size=(6, 5))
+    stack = np.stack([truth] + [scramble(truth, rng) for _ in range(20)])
+    found = align(stack, groups=["x", "y", "y", "x", "anchored"])
+    swaps = [[0, 1, 2, 3, 4], [3, 1, 2, 0, 4], [0, 2, 1, 3, 4], [3, 2, 1, 0, 4]]
+    for member, permutation, sign in zip(stack, found.permutation, found.sign, strict=True):
+        s = similarity(truth, member)
+        assert permutation.tolist() == max(swaps, key=lambda p: np.abs(s[np.arange(5), p]).sum())
+        np.testing.assert_array_equal(sign, np.sign(s[np.arange(5), permutation]))
+
+
+def test_long_stacks_are_aligned_as_short_ones_are(rng):
+    truth = rng.normal(size=(8, 3))
+    stack = np.stack([scramble(truth + 0.8 * rng.normal(size=truth.shape), rng) for _ in range(600)])
+    whole = align(stack, pivot=truth)
+    for part in (slice(0, 7), slice(250, 262), slice(590, 600)):
+        for field, want in zip(align(stack[part], pivot=truth), whole, strict=True):
+            np.testing.assert_array_equal(field, want[part])
+
+
 def test_apply_alignment_unsigned_moves_only(rng):
     truth = rng.normal(size=(10, 3))
     stack = np.stack([truth, -truth[:, [2, 0, 1]]])
@@ -158,6 +179,10 @@ def test_agreement_ignores_order_and_sign_and_counts_lost_factors(rng):
         (lambda: align(np.zeros((3, 2))), r"stack: want shape \(restart, row, factor\)"),
         (lambda: align(np.zeros((2, 3, 2)), pivot=2), "pivot: want a restart number below 2, got 2"),
         (lambda: align(np.zeros((2, 3, 2)), pivot=np.zeros((2, 2))), r"pivot: want shape \(3, 2\)"),
+        (
+            lambda: align(np.zeros((2, 3, 2)), groups=["a"]),
+            r"groups: want one label per factor, .* got \(1,\)",
+        ),
         (lambda: agreement_matrix(np.zeros((3, 2))), r"stack: want shape \(restart, row, factor\)"),
     ],
 )
