@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from . import _arviz
-from .graphs.selection import UNRESOLVED_GAP, bayesian_fdr, edge_gap, kept_restarts, q_values
+from .graphs.selection import bayesian_fdr, edge_gap, kept_restarts, q_values, unresolved
 from .task_posterior import task_summary
 from .transition_posterior import transition_summary
 
@@ -252,7 +252,7 @@ def summary(
             "effect": edges["effect"].to_numpy().ravel(),
             "q_value": edges["q_value"].to_numpy().ravel(),
             "gap": gap.ravel(),
-            "unresolved": (np.nan_to_num(gap) > UNRESOLVED_GAP).ravel(),
+            "unresolved": unresolved(gap).ravel(),
             "selected": bayesian_fdr(p, fdr).ravel(),
         },
         index=pd.Index([f"{features[i]} -> {factors[j]}" for i, j in zip(g, k, strict=True)], name="edge"),

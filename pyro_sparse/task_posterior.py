@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from .graphs.selection import UNRESOLVED_GAP, bayesian_fdr, q_values
+from .graphs.selection import bayesian_fdr, q_values, unresolved
 
 if TYPE_CHECKING:
     from .inference.task_result import MultiTaskFit
@@ -167,7 +167,7 @@ def task_summary(
             f"{kind}{100 * prob:g}_ub": upper.ravel(),
             "q_value": numbers["q_value"].to_numpy().ravel(),
             "gap": gap.ravel(),
-            "unresolved": (np.nan_to_num(gap) > UNRESOLVED_GAP).ravel(),
+            "unresolved": unresolved(gap).ravel(),
             "selected": bayesian_fdr(p, fdr).ravel(),
         },
         index=pd.Index([f"{tasks[i]} -> {latents[j]}" for i, j in zip(t, k, strict=True)], name="edge"),

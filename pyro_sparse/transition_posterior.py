@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from .graphs.selection import UNRESOLVED_GAP, bayesian_fdr, q_values
+from .graphs.selection import bayesian_fdr, q_values, unresolved
 
 if TYPE_CHECKING:
     from .inference.transition_result import TransitionFit
@@ -185,7 +185,7 @@ def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = Fa
     table = pd.concat(parts, ignore_index=True)
     p = table["probability"].to_numpy()
     table["q_value"] = q_values(p)
-    table["unresolved"] = table["gap"].fillna(0.0) > UNRESOLVED_GAP
+    table["unresolved"] = unresolved(table["gap"])
     table["selected"] = bayesian_fdr(p, fdr)
     table.index = pd.Index(
         [f"{s} -> {t}" for s, t in zip(table["source"], table["target"], strict=True)], name="edge"

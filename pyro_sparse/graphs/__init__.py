@@ -1,4 +1,4 @@
-"""Pure numpy functions on graphs: putting restarts in one frame, choosing edges, what graphs and tasks tell.
+"""Pure numpy functions on graphs: restarts and draws in one frame, which edges to name, what graphs tell.
 
 Nothing here knows a model or a fit; every function takes arrays and returns arrays.
 """
@@ -25,12 +25,16 @@ from .identifiability import (
     sufficient_influence,
 )
 from .selection import (
+    Consensus,
     bayesian_fdr,
+    consensus,
     edge_gap,
     expected_fdr,
     kept_restarts,
     median_probability_graph,
     q_values,
+    stability_bound,
+    unresolved,
 )
 from .supports import (
     SufficientSupports,
@@ -51,6 +55,7 @@ from .task_variability import (
 __all__ = [
     "Alignment",
     "Blocks",
+    "Consensus",
     "IdentifiabilityProbability",
     "SufficientInfluence",
     "SufficientSupports",
@@ -64,6 +69,7 @@ __all__ = [
     "bernoulli_failure_bound",
     "blocks",
     "completely_disentangled",
+    "consensus",
     "consistency",
     "edge_gap",
     "expected_fdr",
@@ -74,6 +80,7 @@ __all__ = [
     "orient",
     "q_values",
     "similarity",
+    "stability_bound",
     "sufficient_influence",
     "sufficient_representation",
     "sufficient_supports",
@@ -81,4 +88,5 @@ __all__ = [
     "sufficient_within_supports",
     "support_failure",
     "support_identifiability",
+    "unresolved",
 ]

@@ -10,30 +10,29 @@ are. So an edge must also be at least as likely present as absent, unless the ca
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ._draws import probabilities
+
 __all__ = [
     "UNRESOLVED_GAP",
+    "Consensus",
     "bayesian_fdr",
+    "consensus",
     "edge_gap",
     "expected_fdr",
     "kept_restarts",
     "median_probability_graph",
     "q_values",
+    "stability_bound",
+    "unresolved",
 ]
 
 # Between-restart gap above which an edge is called unresolved.
 UNRESOLVED_GAP = 0.25
-
-
-def _probabilities(values: ArrayLike, name: str = "probability") -> NDArray[np.float64]:
-    p = np.asarray(values, dtype=float)
-    if p.size and not (np.isfinite(p).all() and p.min() >= 0 and p.max() <= 1):
-        raise ValueError(
-            f"{name}: want numbers in [0, 1], got values from {np.min(p):.4g} to {np.max(p):.4g}"
-        )
-    return p
 
 
 def q_values(probability: ArrayLike) -> NDArray[np.float64]:
@@ -55,7 +54,7 @@ def q_values(probability: ArrayLike) -> NDArray[np.float64]:
     Newton, Noueiry, Sarkar and Ahlquist (2004), Biostatistics 5(2), section 3; Müller, Parmigiani, Robert and
     Rousseau (2004), JASA 99(468).
     """
-    p = _probabilities(probability)
+    p = probabilities(probability)
     if p.size == 0:
         return np.zeros_like(p)
     values, inverse, counts = np.unique(-p.ravel(), return_inverse=True, return_counts=True)
@@ -89,7 +88,7 @@ def bayesian_fdr(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -
         raise ValueError(f"fdr: want a rate in [0, 1], got {fdr!r}; ten per cent is 0.1")
     if not 0 <= floor <= 1:
         raise ValueError(f"floor: want a probability in [0, 1], got {floor!r}")
-    p = _probabilities(probability)
+    p = probabilities(probability)
     return (q_values(p) <= fdr + 1e-12) & (p >= floor)
 
 
@@ -107,7 +106,7 @@ def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:
     float
         0 for the empty set.
     """
-    p, chosen = _probabilities(probability), np.asarray(selected, dtype=bool)
+    p, chosen = probabilities(probability), np.asarray(selected, dtype=bool)
     if p.shape != chosen.shape:
         raise ValueError(f"selected: want the shape of probability, {p.shape}, got {chosen.shape}")
     return float((1 - p[chosen]).mean()) if chosen.any() else 0.0
@@ -129,7 +128,7 @@ def median_probability_graph(probability: ArrayLike) -> NDArray[np.bool_]:
     ----------
     Barbieri and Berger (2004), Annals of Statistics 32(3), definition 1.
     """
-    return _probabilities(probability) >= 0.5
+    return probabilities(probability) >= 0.5
 
 
 def edge_gap(probability: ArrayLike, keep: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -148,7 +147,7 @@ def edge_gap(probability: ArrayLike, keep: ArrayLike | None = None) -> NDArray[n
     -------
     ndarray of shape (...)
     """
-    p = _probabilities(probability)
+    p = probabilities(probability)
     if p.ndim < 1:
         raise ValueError("probability: want shape (restart, ...), got a single number")
     if keep is not None:
@@ -157,6 +156,21 @@ def edge_gap(probability: ArrayLike, keep: ArrayLike | None = None) -> NDArray[n
             raise ValueError(f"keep: want shape {p.shape[:1]}, one flag per restart, got {kept.shape}")
         p = p[kept]
     return np.ptp(p, axis=0) if len(p) > 1 else np.full(p.shape[1:], np.nan)
+
+
+def unresolved(gap: ArrayLike) -> NDArray[np.bool_]:
+    """Edges about which equally good answers disagree: those whose gap is above .25.
+
+    Parameters
+    ----------
+    gap : array_like of any shape
+        From `edge_gap`. NaN, where there was nothing to compare, is not unresolved.
+
+    Returns
+    -------
+    ndarray of bool, same shape
+    """
+    return np.nan_to_num(np.asarray(gap, dtype=float)) > UNRESOLVED_GAP
 
 
 def kept_restarts(
@@ -198,3 +212,102 @@ def kept_restarts(
     others = order[order != best]
     keep[others[: max(at_least - 1, 0)]] = True
     return keep & ((ranked > -np.inf) | (np.arange(len(values)) == best))
+
+
+class Consensus(NamedTuple):
+    """What several runs (restarts, folds, subsets of the rows) say about each edge together.
+
+    Parameters
+    ----------
+    mean : ndarray of float, shape (...)
+        Mean probability over runs.
+    minimum : ndarray of float, shape (...)
+        Smallest probability over runs.
+    share : ndarray of float, shape (...)
+        Share of the runs that name the edge.
+    agreed : ndarray of bool, shape (...)
+        Edges that every run names.
+    disputed : ndarray of bool, shape (...)
+        Edges that some runs name and others do not.
+    """
+
+    mean: NDArray[np.float64]
+    minimum: NDArray[np.float64]
+    share: NDArray[np.float64]
+    agreed: NDArray[np.bool_]
+    disputed: NDArray[np.bool_]
+
+
+def consensus(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -> Consensus:
+    r"""Edge probabilities of several runs combined, and the edges that all of them name.
+
+    With :math:`p_{re}` from run r and :math:`S_r` what `bayesian_fdr` names in that run alone,
+
+    .. math::
+
+        \bar p_e = \frac1R \sum_r p_{re}, \qquad \min_r p_{re}, \qquad
+        \pi_e = \frac1R \sum_r 1[e \in S_r].
+
+    Parameters
+    ----------
+    probability : array_like of shape (run, ...)
+        Aligned edge probabilities.
+    fdr, floor : float
+        As in `bayesian_fdr`, applied to each run.
+
+    Returns
+    -------
+    Consensus
+
+    Raises
+    ------
+    ValueError
+        If there is no run, or a value is out of range.
+    """
+    p = probabilities(probability)
+    if p.ndim < 2 or len(p) == 0:
+        raise ValueError(f"probability: want shape (run, ...) with at least one run, got {p.shape}")
+    named = np.stack([bayesian_fdr(run, fdr, floor) for run in p])
+    share = named.mean(axis=0)
+    return Consensus(p.mean(axis=0), p.min(axis=0), share, share == 1, (share > 0) & (share < 1))
+
+
+def stability_bound(named: ArrayLike, threshold: float = 0.9) -> float:
+    r"""Bound on the expected number of false edges among those that most runs on half the rows name.
+
+    .. math:: E[V] \le \frac{q^2}{(2 \pi - 1)\, p}
+
+    with q the mean number of edges that a run names, p the number of candidates and :math:`\pi` the share of
+    runs that must name an edge for it to count. It holds for runs on random halves of the rows, if a false
+    edge is as likely to be named as any other and no run does worse than guessing; not for restarts.
+
+    Parameters
+    ----------
+    named : array_like of bool, shape (run, ...)
+        Edges that each run names.
+    threshold : float
+        The share :math:`\pi`, in (1/2, 1].
+
+    Returns
+    -------
+    float
+        A number of edges. Above the number of edges that count, it says nothing.
+
+    Raises
+    ------
+    ValueError
+        If `threshold` is out of range, or `named` holds no run, no edge, or more than two values.
+
+    References
+    ----------
+    Meinshausen and Bühlmann (2010), Journal of the Royal Statistical Society B 72(4), theorem 1.
+    """
+    if not 0.5 < threshold <= 1:
+        raise ValueError(f"threshold: want a share of runs above 1/2 and at most 1, got {threshold!r}")
+    chosen = np.asarray(named)
+    if chosen.ndim < 2 or chosen.size == 0:
+        raise ValueError(f"named: want shape (run, ...) with runs and edges, got {chosen.shape}")
+    if not np.isin(chosen, (0, 1)).all():
+        raise ValueError("named: want True or False for each edge; choose edges with bayesian_fdr first")
+    chosen = chosen.reshape(len(chosen), -1)
+    return float(chosen.sum(axis=1).mean() ** 2 / ((2 * threshold - 1) * chosen.shape[1]))

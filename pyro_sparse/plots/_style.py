@@ -161,7 +161,7 @@ class Edges:
 
     def __init__(self, idata: Any, fdr: float) -> None:
         from .._arviz import get_group
-        from ..graphs.selection import UNRESOLVED_GAP, bayesian_fdr
+        from ..graphs.selection import bayesian_fdr, unresolved
 
         if idata.attrs.get("kind") == "transition":
             raise TypeError("idata: holds the edges of a latent transition; draw them with plot_transition")
@@ -174,7 +174,7 @@ class Edges:
         self.effect: NDArray = group["effect"].to_numpy()
         self.weight: NDArray = group["weight"].to_numpy()
         self.selected = bayesian_fdr(self.probability, fdr)
-        self.unresolved = np.nan_to_num(group["gap"].to_numpy()) > UNRESOLVED_GAP
+        self.unresolved = unresolved(group["gap"])
         self.word = "score" if idata.attrs.get("is_score", 0) else "probability"
         # Reads like a loading: its square is the share of variance.
         self.loading = np.sign(self.weight) * np.sqrt(np.clip(self.effect, 0, None))

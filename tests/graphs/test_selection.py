@@ -9,11 +9,14 @@ import pytest
 
 from pyro_sparse.graphs import (
     bayesian_fdr,
+    consensus,
     edge_gap,
     expected_fdr,
     kept_restarts,
     median_probability_graph,
     q_values,
+    stability_bound,
+    unresolved,
 )
 
 
@@ -92,6 +95,35 @@ def test_kept_restarts_never_drop_the_best():
     assert kept_restarts([np.nan], 10).tolist() == [True]
 
 
+def test_unresolved_is_a_gap_above_a_quarter():
+    assert unresolved([[0.25, 0.2501], [np.nan, 1.0]]).tolist() == [[False, True], [False, True]]
+
+
+def test_consensus_run_by_run():
+    p = np.array([[[0.99, 0.97], [0.6, 0.1]], [[0.95, 0.3], [0.99, 0.2]], [[1.0, 0.96], [0.98, 0.0]]])
+    found = consensus(p)
+    # named alone at .1: run 0 {.99, .97}, run 1 {.95, .99}, run 2 {1, .96, .98}
+    np.testing.assert_allclose(found.share, [[1, 2 / 3], [2 / 3, 0]])
+    assert found.agreed.tolist() == [[True, False], [False, False]]
+    assert found.disputed.tolist() == [[False, True], [True, False]]
+    np.testing.assert_allclose(found.mean, [[0.98, 2.23 / 3], [2.57 / 3, 0.1]])
+    np.testing.assert_allclose(found.minimum, [[0.95, 0.3], [0.6, 0.0]])
+    assert consensus(p, fdr=0.0).share.tolist() == [[1 / 3, 0], [0, 0]]
+    assert consensus(p, fdr=1.0, floor=0.98).agreed.sum() == 0
+
+
+def test_stability_bound_by_hand_and_in_a_simulation():
+    named = np.zeros((2, 5, 10), dtype=bool)
+    named[0, 0, :4], named[1, 0, :6] = True, True  # q = 5 of p = 50
+    assert stability_bound(named, 0.75) == pytest.approx(25 / (0.5 * 50))
+    assert stability_bound(named, 1.0) == pytest.approx(0.5)
+    # Thirty of a hundred edges named at random in each of ten runs: how many are named in at least six?
+    rng = np.random.default_rng(0)
+    runs = rng.permuted(np.broadcast_to(np.arange(100) < 30, (400, 10, 100)), axis=2)
+    false = (runs.mean(axis=1) >= 0.6).sum(axis=1).mean()
+    assert 1 < false < stability_bound(runs[0], 0.6)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -103,6 +135,16 @@ def test_kept_restarts_never_drop_the_best():
         (lambda: edge_gap([[0.5]], [True, False]), r"keep: want shape \(1,\), one flag per restart"),
         (lambda: edge_gap(0.5), r"probability: want shape \(restart"),
         (lambda: kept_restarts([], 3), r"elbo: want shape \(restart,\)"),
+        (lambda: consensus([0.5, 0.6]), r"probability: want shape \(run, ...\) .* got \(2,\)"),
+        (lambda: consensus(np.zeros((0, 2))), "probability: want shape .* at least one run"),
+        (lambda: consensus([[1.5]]), r"probability: want numbers in \[0, 1\]"),
+        (lambda: consensus([[0.5]], fdr=5), r"fdr: want a rate in \[0, 1\], got 5"),
+        (
+            lambda: stability_bound([[True]], 0.5),
+            "threshold: want a share of runs above 1/2 and at most 1, got 0.5",
+        ),
+        (lambda: stability_bound([True]), r"named: want shape \(run, ...\) with runs and edges, got \(1,\)"),
+        (lambda: stability_bound([[0.7]]), "named: want True or False for each edge; choose edges with"),
     ],
 )
 def test_messages(call, message):

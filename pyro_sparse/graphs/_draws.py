@@ -1,0 +1,50 @@
+"""What a stack of graph draws must look like, checked once: (..., row, column), each entry an edge.
+
+Draws of graphs hold 0 and 1 only; some functions also take probabilities, such as Rao-Blackwellised draws.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["chains_of", "graphs_of", "probabilities"]
+
+
+def probabilities(values: ArrayLike, name: str = "probability") -> NDArray[np.float64]:
+    """Numbers in [0, 1], of any shape."""
+    p = np.asarray(values, dtype=float)
+    if p.size and not (np.isfinite(p).all() and p.min() >= 0 and p.max() <= 1):
+        raise ValueError(
+            f"{name}: want numbers in [0, 1], got values from {np.min(p):.4g} to {np.max(p):.4g}"
+        )
+    return p
+
+
+def graphs_of(draws: ArrayLike) -> NDArray[np.bool_]:
+    """Draws of 0/1 graphs, all leading axes pooled: shape (draw, row, column)."""
+    x = np.asarray(draws)
+    if x.ndim < 3 or 0 in x.shape:
+        raise ValueError(
+            f"draws: want shape (..., draw, row, column) with entries, got {x.shape}; "
+            "use graph[None] for a single graph"
+        )
+    odd = x[(x != 0) & (x != 1)]
+    if odd.size:
+        raise ValueError(
+            f"draws: want edges of 0 or 1, got {odd.flat[0]!s}; draw graphs from the probabilities first"
+        )
+    return x.astype(bool).reshape(-1, *x.shape[-2:])
+
+
+def chains_of(draws: ArrayLike, at_least: int = 1) -> NDArray[np.float64]:
+    """Draws of edges or of their probabilities by chain: shape (chain, draw, row, column)."""
+    x = probabilities(draws, "draws")
+    if x.ndim != 4 or 0 in x.shape:
+        raise ValueError(
+            f"draws: want shape (chain, draw, row, column) with entries, got {x.shape}; "
+            "use draws[None] for a single chain"
+        )
+    if x.shape[1] < at_least:
+        raise ValueError(f"draws: want at least {at_least} draws per chain, got {x.shape[1]}; keep more")
+    return x
