@@ -14,6 +14,8 @@ from .alignment import (
     orient,
     similarity,
 )
+from .credible import CredibleParents, CredibleSets, credible_parents, credible_sets
+from .hamming import expected_shd, shd_optimal_graph
 from .identifiability import (
     Blocks,
     IdentifiabilityProbability,
@@ -56,6 +58,8 @@ __all__ = [
     "Alignment",
     "Blocks",
     "Consensus",
+    "CredibleParents",
+    "CredibleSets",
     "IdentifiabilityProbability",
     "SufficientInfluence",
     "SufficientSupports",
@@ -71,14 +75,18 @@ __all__ = [
     "completely_disentangled",
     "consensus",
     "consistency",
+    "credible_parents",
+    "credible_sets",
     "edge_gap",
     "expected_fdr",
+    "expected_shd",
     "identifiability_probability",
     "kept_restarts",
     "match_columns",
     "median_probability_graph",
     "orient",
     "q_values",
+    "shd_optimal_graph",
     "similarity",
     "stability_bound",
     "sufficient_influence",
