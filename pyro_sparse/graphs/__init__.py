@@ -14,6 +14,18 @@ from .alignment import (
     orient,
     similarity,
 )
+from .chain_verdict import verdict
+from .chains import (
+    CoMembershipRhat,
+    KeptChains,
+    align_draws,
+    between_chain_gap,
+    between_chain_sd,
+    co_membership,
+    co_membership_rhat,
+    effective_sample_size,
+    keep_chains,
+)
 from .credible import CredibleParents, CredibleSets, credible_parents, credible_sets
 from .hamming import expected_shd, shd_optimal_graph
 from .identifiability import (
@@ -26,6 +38,7 @@ from .identifiability import (
     identifiability_probability,
     sufficient_influence,
 )
+from .predicates import PredicateProbability, probability_of
 from .selection import (
     Consensus,
     bayesian_fdr,
@@ -57,10 +70,13 @@ from .task_variability import (
 __all__ = [
     "Alignment",
     "Blocks",
+    "CoMembershipRhat",
     "Consensus",
     "CredibleParents",
     "CredibleSets",
     "IdentifiabilityProbability",
+    "KeptChains",
+    "PredicateProbability",
     "SufficientInfluence",
     "SufficientSupports",
     "SufficientVariability",
@@ -68,23 +84,31 @@ __all__ = [
     "SupportFailure",
     "agreement_matrix",
     "align",
+    "align_draws",
     "apply_alignment",
     "bayesian_fdr",
     "bernoulli_failure_bound",
+    "between_chain_gap",
+    "between_chain_sd",
     "blocks",
+    "co_membership",
+    "co_membership_rhat",
     "completely_disentangled",
     "consensus",
     "consistency",
     "credible_parents",
     "credible_sets",
     "edge_gap",
+    "effective_sample_size",
     "expected_fdr",
     "expected_shd",
     "identifiability_probability",
+    "keep_chains",
     "kept_restarts",
     "match_columns",
     "median_probability_graph",
     "orient",
+    "probability_of",
     "q_values",
     "shd_optimal_graph",
     "similarity",
@@ -97,4 +121,5 @@ __all__ = [
     "support_failure",
     "support_identifiability",
     "unresolved",
+    "verdict",
 ]

@@ -1,0 +1,128 @@
+"""What the diagnostics of several chains come to, in sentences a person can act on.
+
+A column with an edge whose probability differs by more than .25 between chains is named, with the rows it
+concerns; chains that were left out are named; and where nothing is wrong, that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .chains import CoMembershipRhat, KeptChains
+from .selection import unresolved
+
+__all__ = ["verdict"]
+
+_LISTED = 5  # rows named in one sentence
+
+
+def verdict(
+    gap: ArrayLike,
+    rhat: CoMembershipRhat | None = None,
+    kept: KeptChains | None = None,
+    *,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    words: tuple[str, str] = ("feature", "factor"),
+    rhat_limit: float = 1.05,
+) -> list[str]:
+    r"""Plain sentences on whether the chains agree on the graph.
+
+    First the chains that were left out; then every column with unresolved edges,
+    :math:`\max_c p_{ce} - \min_c p_{ce} > .25`; then R-hat if the largest is above `rhat_limit`; then, if no
+    edge is unresolved, that.
+
+    Parameters
+    ----------
+    gap : array_like of shape (row, column)
+        From `between_chain_gap`, over the kept chains; NaN where nothing could be compared.
+    rhat : CoMembershipRhat, optional
+        From `co_membership_rhat`, over the kept chains.
+    kept : KeptChains, optional
+        From `keep_chains`.
+    rows, columns : sequence of str, optional
+        Names. Default: numbers from 0, as chains are numbered.
+    words : (str, str)
+        What a row and a column are called, in the singular.
+    rhat_limit : float
+        Vehtari et al. (2021) ask for 1.01 of one quantity; the largest of many pairs is higher by chance.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    ValueError
+        If `gap` is no matrix, holds a value outside of [0, 1], or the names do not fit.
+
+    Examples
+    --------
+    >>> print(*verdict([[0.0, 0.4], [0.1, 0.1], [0.0, 0.9]], rows=["age", "size", "weight"]), sep="\n")
+    At least two chains disagree on factor 1 (features age, weight): add an anchor for it, more rows, or fewer
+    factors.
+    >>> verdict([[0.0, 0.1]])
+    ['All edges are resolved.']
+    """
+    table = np.asarray(gap, dtype=float)
+    if table.ndim != 2:
+        raise ValueError(f"gap: want shape (row, column), got {table.shape}")
+    if ((table < 0) | (table > 1)).any():
+        low, high = np.nanmin(table), np.nanmax(table)
+        raise ValueError(f"gap: want differences of probabilities in [0, 1], got {low:.4g} to {high:.4g}")
+    row_names = _names(rows, table.shape[0], "rows")
+    column_names = _names(columns, table.shape[1], "columns")
+    n_chains = None if kept is None else int(np.sum(kept.keep))
+    sentences = [] if kept is None else _left_out(kept)
+    if n_chains == 1 or (table.size and np.isnan(table).all()):
+        return [*sentences, "There is only one chain to look at: run more, to see whether they agree."]
+    flagged = unresolved(table)
+    row, column = words
+    for k in np.flatnonzero(flagged.any(axis=0)):
+        which = _listed([row_names[j] for j in np.flatnonzero(flagged[:, k])], row)
+        sentences.append(
+            f"{_who(n_chains)} disagree on {column} {column_names[k]} ({which}): add an anchor for it, "
+            f"more rows, or fewer {column}s."
+        )
+    if rhat is not None and rhat.largest > rhat_limit:
+        i, j = np.unravel_index(np.nanargmax(rhat.rhat), rhat.rhat.shape)
+        sentences.append(
+            f"Chains differ in how often {row}s share a {column}, most of all {row_names[i]} and "
+            f"{row_names[j]} (R-hat {rhat.largest:.2f}): run them longer."
+        )
+    if not flagged.any():
+        sentences.append("All edges are resolved.")
+    return sentences
+
+
+def _left_out(kept: KeptChains) -> list[str]:
+    return [
+        f"Chain {c} is {below:.0f} nats below the best and was left out."
+        if np.isfinite(below)
+        else f"Chain {c} failed, its log joint is not finite, and was left out."
+        for c, (keep, below) in enumerate(zip(kept.keep, kept.nats_below, strict=True))
+        if not keep
+    ]
+
+
+def _who(n_chains: int | None) -> str:
+    if n_chains == 2:
+        return "Two chains"
+    return "At least two chains" if n_chains is None else f"At least two of {n_chains} chains"
+
+
+def _listed(names: list[str], word: str) -> str:
+    more = len(names) - _LISTED
+    text = ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return f"{word}{'s' if len(names) > 1 else ''} {text}"
+
+
+def _names(names: Sequence[str] | None, n: int, argument: str) -> list[str]:
+    if names is None:
+        return [str(i) for i in range(n)]
+    if len(names) != n:
+        raise ValueError(f"{argument}: want {n} names, as in gap, got {len(names)}")
+    return [str(name) for name in names]
