@@ -126,7 +126,8 @@ def _say(text: str) -> None:
 
 
 def _brief(row: Row) -> str:
-    shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
+    one = {k: v for k, v in row.items() if not isinstance(v, list)}
+    shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in one.items()}
     return "  ".join(f"{k}={v}" for k, v in shown.items())
 
 
