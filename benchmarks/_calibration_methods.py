@@ -1,0 +1,150 @@
+r"""What puts a number on every edge of a `Data`: the package's methods, a long Gibbs run, modes as scores.
+
+A method is ``f(data, quick, seed) -> ndarray (set, row, column)``, numbers in [0, 1]. A mode's number is
+:math:`p^*_{tk} = P(\gamma_{tk} = 1 \mid w_{tk} = \hat w_{tk}, \hat\eta_k)`: it takes the fitted weight for the
+true one, and is here as what a test of calibration has to turn down.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks._calibration_data import ETA_PRIOR, ROW_NOISE_PRIOR, Array, Data, RowLaw, two_frames
+
+SWEEPS, QUICK_SWEEPS, BURN_IN, CHAINS = 1500, 200, 300, 2
+LADDER, ROUNDS = 5, 25  # spike rates on the way, and rounds of weights, rate and noise at each
+LINEAR_SPIKE_RATE = 20.0  # of standardised targets on standardised inputs
+FIT_SEQUENCES = 20_000
+FIT = {"restarts": 1, "steps": 1400, "polish_steps": 300, "edge_steps": 100, "batch_size": 256}
+
+
+def row_prior(law: RowLaw) -> Any:
+    """The law of the rows, as the package states it."""
+    from pyro_sparse.inference.edges.rows import RowPrior
+
+    return RowPrior(
+        slab="laplace",
+        slab_scale=1 / law.slab_rate,
+        spike_scale=1 / law.spike_rate,
+        eta_prior=ETA_PRIOR,
+        eta_over="feature",
+        noise_prior=ROW_NOISE_PRIOR,
+        intercept=False,
+    )
+
+
+def ep(data: Data, quick: bool, seed: int) -> Array:
+    from pyro_sparse.inference.edges.ep import ep_edges
+
+    given = data.given
+    return ep_edges(given["features"], given["targets"], row_prior(given["law"])).edge_prob
+
+
+def gibbs(data: Data, quick: bool, seed: int, sweeps: int = SWEEPS) -> Array:
+    from pyro_sparse.inference.edges.gibbs import gibbs_edges
+
+    given = data.given
+    run = {"sweeps": QUICK_SWEEPS if quick else sweeps, "burn_in": BURN_IN, "chains": CHAINS, "seed": seed}
+    return gibbs_edges(given["features"], given["targets"], row_prior(given["law"]), **run).edge_prob
+
+
+def row_mode(data: Data, quick: bool, seed: int) -> Array:
+    given = data.given
+    law: RowLaw = given["law"]
+    sets = zip(given["features"], given["targets"], strict=True)
+    return np.stack([ssl_mode(x, y, law.slab_rate, law.spike_rate) for x, y in sets])
+
+
+def ssl_mode(features: Array, targets: Array, slab_rate: float, spike_rate: float) -> Array:
+    """p* (task, feature) at a joint mode of weights, inclusion rates and noise, spike rates coming down.
+
+    `features` (task, sample, feature), `targets` (task, sample).
+    """
+    import torch
+
+    from pyro_sparse.inference.inner import moments
+    from pyro_sparse.inference.inner.ssl import ssl_sweeps
+    from pyro_sparse.priors import em
+
+    data = moments(torch.as_tensor(features), torch.as_tensor(targets)[..., None], intercept=False)
+    tasks, samples, m = features.shape
+    a, b = ETA_PRIOR
+    shape, scale = ROW_NOISE_PRIOR
+    ridge = 0.1 / samples * torch.eye(m, dtype=torch.float64)
+    weight = torch.linalg.solve(data.gram + ridge, data.moment)[..., 0]
+    eta = torch.full((1, m), a / (a + b), dtype=torch.float64)
+    noise = torch.ones(tasks, dtype=torch.float64)
+    for rate in np.geomspace(2 * slab_rate, spike_rate, LADDER):
+        for _ in range(ROUNDS):
+            weight = ssl_sweeps(data, weight, noise / samples, eta[0], slab_rate, rate, sweeps=1)
+            slab = em.edge_probability(weight, eta, slab_rate, rate)
+            eta = em.eta_step(slab, a, b)
+            fitted_part = (data.gram @ weight[..., None])[..., 0]
+            left = data.square + ((fitted_part - 2 * data.moment[..., 0]) * weight).sum(1)
+            noise = (scale + samples * left.clamp(min=0) / 2) / (shape + samples / 2 + 1)
+    return em.edge_probability(weight, eta, slab_rate, spike_rate).numpy()
+
+
+def parents(data: Data, quick: bool, seed: int) -> Array:
+    """Of the latents as they are."""
+    return _parents(data.given["inputs"], data.given["targets"], seed)
+
+
+def parents_unit(data: Data, quick: bool, seed: int) -> Array:
+    """Of latents and actions in their standard deviations, as a fit has them."""
+    x, y = data.given["inputs"], data.given["targets"]
+    return _parents(x / x.std(1, keepdims=True), y / y.std(1, keepdims=True), seed)
+
+
+def _parents(inputs: Array, targets: Array, seed: int) -> Array:
+    from pyro_sparse.inference.edges.parents import parent_posterior
+
+    sets = zip(inputs, targets, strict=True)
+    return np.stack([parent_posterior(x, y, num_draws=1, seed=seed).probability for x, y in sets])
+
+
+def linear_mode(data: Data, quick: bool, seed: int) -> Array:
+    """p* of a spike-and-slab lasso of every latent on all that may drive it, both standardised."""
+    found = []
+    for x, y in zip(data.given["inputs"], data.given["targets"], strict=True):
+        x, y = (x - x.mean(0)) / x.std(0), ((y - y.mean(0)) / y.std(0)).T
+        found.append(ssl_mode(np.repeat(x[None], len(y), axis=0), y, 1.0, LINEAR_SPIKE_RATE))
+    return np.stack(found)
+
+
+def fit_parents(data: Data, quick: bool, seed: int) -> Array:
+    return _of_fits(data, "parents", seed)
+
+
+def fit_relaxed(data: Data, quick: bool, seed: int) -> Array:
+    return _of_fits(data, "relaxed", seed)
+
+
+def _of_fits(data: Data, method: str, seed: int) -> Array:
+    """What fits say of their edges, in the order of the true latents."""
+    found = []
+    for fit, order in zip(data.given["fits"], data.given["orders"], strict=True):
+        numbers = fit.edge_posterior(method=method, num_draws=1, seed=seed)["edge_posterior"]
+        time, action = (numbers[f"probability_{graph}"].to_numpy() for graph in ("time", "action"))
+        found.append(np.concatenate([time[order][:, order], action[order]], -1))
+    return np.stack(found)
+
+
+def fitted(n_sets: int, rng: np.random.Generator) -> Data:
+    """Fits of `LatentTransition` to `two_frames`, few and short, and the order of their latents."""
+    import pyro_sparse as ps
+    from pyro_sparse.metrics import mcc
+
+    edges, fits, orders = [], [], []
+    for _ in range(n_sets):
+        data = two_frames(FIT_SEQUENCES, rng)
+        x, z, actions = (data.given[name] for name in ("x", "z", "actions"))
+        model = ps.models.LatentTransition(x.shape[-1], z.shape[-1], n_actions=actions.shape[-1])
+        fit = ps.fit(model, x, actions=actions, seed=int(rng.integers(2**31)), progress=False, **FIT)
+        latents = fit.transform().reshape(-1, z.shape[-1])
+        edges.append(data.edge[0])
+        fits.append(fit)
+        orders.append(mcc(z.reshape(latents.shape), latents).permutation)
+    return Data(np.stack(edges), {"fits": fits, "orders": orders})
