@@ -1,8 +1,8 @@
 r"""What puts a number on every edge of a `Data`: the package's methods, a long Gibbs run, modes as scores.
 
 A method is ``f(data, quick, seed) -> ndarray (set, row, column)``, numbers in [0, 1]. A mode's number is
-:math:`p^*_{tk} = P(\gamma_{tk} = 1 \mid w_{tk} = \hat w_{tk}, \hat\eta_k)`: it takes the fitted weight for the
-true one, and is here as what a test of calibration has to turn down.
+:math:`p^*_{tk} = P(\gamma_{tk} = 1 \mid w_{tk} = \hat w_{tk}, \hat\eta_k)`: it takes the fitted weight for
+the true one, and is here as what a test of calibration has to turn down.
 """
 
 from __future__ import annotations
@@ -58,10 +58,15 @@ def row_mode(data: Data, quick: bool, seed: int) -> Array:
 
 
 def ssl_mode(features: Array, targets: Array, slab_rate: float, spike_rate: float) -> Array:
-    """p* (task, feature) at a joint mode of weights, inclusion rates and noise, spike rates coming down.
+    """p* (task, feature) at a mode; features (task, sample, feature), targets (task, sample)."""
+    from pyro_sparse.priors import em
 
-    `features` (task, sample, feature), `targets` (task, sample).
-    """
+    weight, eta, _ = ssl_fit(features, targets, slab_rate, spike_rate)
+    return em.edge_probability(weight, eta, slab_rate, spike_rate).numpy()
+
+
+def ssl_fit(features: Array, targets: Array, slab_rate: float, spike_rate: float) -> tuple[Any, Any, Any]:
+    """Weights, inclusion rates and noise variances at a joint mode, the spike rate coming up a ladder."""
     import torch
 
     from pyro_sparse.inference.inner import moments
@@ -79,12 +84,11 @@ def ssl_mode(features: Array, targets: Array, slab_rate: float, spike_rate: floa
     for rate in np.geomspace(2 * slab_rate, spike_rate, LADDER):
         for _ in range(ROUNDS):
             weight = ssl_sweeps(data, weight, noise / samples, eta[0], slab_rate, rate, sweeps=1)
-            slab = em.edge_probability(weight, eta, slab_rate, rate)
-            eta = em.eta_step(slab, a, b)
-            fitted_part = (data.gram @ weight[..., None])[..., 0]
-            left = data.square + ((fitted_part - 2 * data.moment[..., 0]) * weight).sum(1)
-            noise = (scale + samples * left.clamp(min=0) / 2) / (shape + samples / 2 + 1)
-    return em.edge_probability(weight, eta, slab_rate, spike_rate).numpy()
+            eta = em.eta_step(em.edge_probability(weight, eta, slab_rate, rate), a, b)
+            pull = (data.gram @ weight[..., None] - 2 * data.moment)[..., 0]
+            left = samples * (data.square + (pull * weight).sum(1)).clamp(min=0)
+            noise = (scale + left / 2) / (shape + samples / 2 + 1)
+    return weight, eta, noise
 
 
 def parents(data: Data, quick: bool, seed: int) -> Array:

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import _calibration_data as draw
 from benchmarks import _calibration_methods as methods
 from benchmarks._calibration_data import Array, Data, RowLaw
-from benchmarks._common import Row, report_seeds
+from benchmarks._common import FDR, Row, report_seeds
 
 SEEDS, QUICK_SEEDS = 8, 1
 
@@ -154,4 +154,80 @@ def _data(setting: str, seed: int, quick: bool) -> Data:
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
-    return {}
+    """For every setting the figures of its default method, what is met, and the other methods beside it."""
+    result: Row = {}
+    for name in dict.fromkeys(row["setting"] for row in rows):
+        own = SETTINGS[name]
+        found = {
+            method: figures([row for row in rows if (row["setting"], row["method"]) == (name, method)])
+            for method in own.methods
+        }
+        default = found.pop(own.default)
+        gold = found[own.gold]["brier"] if own.gold else float("nan")
+        result[name] = {
+            "method": own.default,
+            **default,
+            "brier_gold": gold,
+            "met": met(own, default, gold),
+            "map_fails": not found[own.score]["passes"],
+            "beside": found,
+        }
+    return result
+
+
+def figures(rows: list[Row]) -> Row:
+    """Of one method in one setting, over all its data sets at once."""
+    from pyro_sparse.calibrate import reliability
+
+    probability, truth = (np.concatenate([row[name] for row in rows]) for name in ("probability", "truth"))
+    found = reliability(probability, truth, group=np.arange(len(probability)), fdr=FDR)
+    return {
+        "n_data_sets": found.n_data_sets,
+        "n_edges": found.n_edges,
+        "brier": found.brier,
+        "ece": found.ece,
+        "ece_null": found.ece_null,
+        "fdr10": found.realised.fdr,
+        "fdr10_se": found.realised.fdr_se,
+        "power": found.realised.power,
+        "passes": found.passes,
+        "verdict": found.verdict,
+        # Of a data set. The first batch of a process pays for imports: the median does not see it.
+        "cpu_seconds": float(np.median([row["seconds"] / len(row["truth"]) for row in rows])),
+        "warned": sum(bool(row["warned"]) for row in rows),
+    }
+
+
+def met(setting: Setting, found: Row, gold: float) -> dict[str, bool]:
+    """What was asked of a setting, and whether it was met."""
+    seen = {
+        "ece": found["ece"] - found["ece_null"],
+        "fdr": found["fdr10"],
+        "brier": found["brier"],
+        "brier_over_gold": found["brier"] / gold,
+    }
+    asked = {name: getattr(setting, name) for name in seen}
+    return {name: bool(seen[name] <= most) for name, most in asked.items() if most is not None}
+
+
+def table(rows: list[Row]) -> list[Row]:
+    """One line per setting and method, the judged one first."""
+    lines: list[Row] = []
+    for name, found in collect(rows, argparse.Namespace()).items():
+        for method, own in {found["method"]: found, **found["beside"]}.items():
+            lines.append(
+                {
+                    "setting": name,
+                    "method": method,
+                    "sets": own["n_data_sets"],
+                    "brier": own["brier"],
+                    "ece": own["ece"],
+                    "null": own["ece_null"],
+                    "fdr10": own["fdr10"],
+                    "power": own["power"],
+                    "verdict": own["verdict"],
+                    "cpu_s": own["cpu_seconds"],
+                    "missed": " ".join(k for k, good in own.get("met", {}).items() if not good),
+                }
+            )
+    return lines

@@ -1,0 +1,234 @@
+"""The calibration benchmark: that its truths come from the priors it names, what it counts, small runs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import _calibration_data as draw
+from benchmarks import _calibration_methods as methods
+from benchmarks import calibration
+
+LAW = draw.RowLaw(features=4, samples=30, correlation=0.8, spike_rate=10.0, slab_rate=0.5, tasks=6)
+
+
+def options(**given):
+    return Namespace(**{"quick": False, "seeds": 2, "first_seed": 0, "setting": None, **given})
+
+
+def test_every_method_of_a_setting_for_every_seed():
+    jobs = calibration.tasks(options())
+    assert len(jobs) == 2 * sum(len(own.methods) for own in calibration.SETTINGS.values())
+    assert {job["seed"] for job in jobs} == {0, 1}
+    (a, b, c) = calibration.tasks(options(seeds=1, first_seed=1000, setting=["rows_d6"], quick=True))
+    assert [job["method"] for job in (a, b, c)] == ["ep", "gibbs", "map"]
+    assert a == {"setting": "rows_d6", "method": "ep", "seed": 1000, "quick": True}
+
+
+def test_a_full_run_has_two_hundred_data_sets_of_every_setting_with_a_target():
+    for own in calibration.SETTINGS.values():
+        assert {own.default, own.score} <= set(own.methods) and own.default != own.score
+        if own.ece is not None:
+            assert own.batch * calibration.SEEDS >= 200
+        assert (own.brier_over_gold is None) == (own.gold is None)
+
+
+def test_rows_are_drawn_from_their_prior():
+    data = draw.rows(LAW, 500, np.random.default_rng(1000))
+    x, y = data.given["features"], data.given["targets"]
+    assert x.shape == (500, 6, 30, 4) and y.shape == (500, 6, 30) and data.edge.shape == (500, 6, 4)
+    np.testing.assert_array_equal(x[:, 0], x[:, 5])
+    r = np.corrcoef(x[:, 0].reshape(-1, 4).T)
+    assert r[0, 1] == pytest.approx(0.8, abs=0.02) and r[0, 3] == pytest.approx(0.512, abs=0.03)
+    # Edges of a column share a Beta(1, 2) rate: their count is beta-binomial.
+    count = np.bincount(data.edge.sum(1).ravel(), minlength=7)
+    want = stats.betabinom(6, 1, 2).pmf(np.arange(7)) * count.sum()
+    assert stats.chisquare(count, want).pvalue > 0.001
+    # Var y = E[w' S w] + E[noise]: two moments of a Laplace, and the mean of an inverse gamma.
+    want = 4 * (1 / 3 * 2 / 0.5**2 + 2 / 3 * 2 / 10**2) + 2 / (3 - 1)
+    assert y.var() == pytest.approx(want, rel=0.15)
+
+
+def test_a_transition_sees_its_parents_only():
+    rng = np.random.default_rng(1000)
+    nets = draw.Networks.draw(400, 3, 1, rng)
+    assert nets.edge.mean() == pytest.approx(1 / 3, abs=0.03)
+    assert nets.edge.mean((1, 2)).std() > 0.2  # a rate of each data set: sd of Beta(1, 2) .236
+    assert (1 / nets.noise).mean() == pytest.approx(3 / 0.2, rel=0.1)
+    quiet = replace(nets, noise=np.zeros_like(nets.noise))
+    x = rng.normal(size=(400, 1, 4))
+    moved = x.copy()
+    moved[..., 2] += 1
+    changed = (quiet.step(moved, rng) != quiet.step(x, rng))[:, 0]
+    np.testing.assert_array_equal(changed, nets.edge[..., 2])
+    one = quiet.step(x, rng)[7, 0, 1]
+    hidden = np.tanh(nets.inner[7, 1] @ (x[7, 0] * nets.edge[7, 1]) + nets.inner_offset[7, 1])
+    assert one == pytest.approx(nets.outer[7, 1] @ hidden + nets.offset[7, 1])
+
+
+def test_latents_are_seen_with_one_error_each():
+    exact, noisy = (draw.transitions(5, np.random.default_rng(1000), error=e) for e in (0.0, 0.3))
+    assert exact.given["inputs"].shape == (5, 200, 6) and exact.given["targets"].shape == (5, 200, 5)
+    np.testing.assert_array_equal(exact.edge, noisy.edge)
+    for data in (exact, noisy):  # what a step leads to is what the next one comes from
+        np.testing.assert_allclose(data.given["inputs"][:, 1:, :5], data.given["targets"][:, :-1])
+    off = noisy.given["targets"] - exact.given["targets"]
+    ratio = off.std(1) / exact.given["targets"].std(1)
+    assert ratio.mean() == pytest.approx(0.3, abs=0.02)
+    np.testing.assert_array_equal(noisy.given["inputs"][..., 5], exact.given["inputs"][..., 5])
+
+
+@pytest.mark.parametrize("kind", [draw.linear_decoder, draw.mlp_decoder])
+def test_anchors_are_pinned_and_not_asked_about(kind):
+    data = kind(40, np.random.default_rng(1000))
+    weight, anchors = data.given["weight"], data.given["anchors"]
+    n, features, factors = data.edge.shape
+    assert anchors == [(k, k) for k in range(factors)]
+    for feature, factor in anchors:
+        others = np.delete(np.arange(factors), factor)
+        assert (weight[:, feature, factor] > 0).all() and not weight[:, feature, others].any()
+        assert data.edge[:, feature, factor].all() and not data.edge[:, feature, others].any()
+    assert data.asked(data.edge).shape == (n, (features - factors) * factors)
+    np.testing.assert_array_equal(data.asked(data.edge), data.edge[:, factors:].reshape(n, -1))
+    there, absent = (np.abs(weight[:, factors:][data.edge[:, factors:] == e]).mean() for e in (True, False))
+    rates = {20: (50.0, 1.0), 12: (10.0, 0.7)}[features]
+    assert absent == pytest.approx(1 / rates[0], rel=0.15) and there == pytest.approx(1 / rates[1], rel=0.15)
+
+
+def test_a_linear_decoder_has_the_covariance_it_says():
+    data = draw.linear_decoder(60, np.random.default_rng(1000), samples=2000)
+    x, weight = data.given["x"], data.given["weight"]
+    low_rank = weight @ weight.swapaxes(1, 2)
+    seen = x.swapaxes(1, 2) @ x / x.shape[1]
+    off = ~np.eye(x.shape[2], dtype=bool)
+    scale = np.sqrt(np.einsum("djj,dkk->djk", seen, seen))
+    assert np.abs((seen - low_rank) / scale)[:, off].max() < 6 / np.sqrt(x.shape[1])
+    noise = np.einsum("djj->dj", seen - low_rank)
+    assert np.median(noise) == pytest.approx(stats.invgamma(3, scale=1).median(), rel=0.1)
+
+
+def test_an_mlp_feature_without_edges_hardly_moves_with_the_latents():
+    data = draw.mlp_decoder(1, np.random.default_rng(1000), samples=4000, spike_rate=1e6)
+    z, x = data.given["z"][0], data.given["x"][0]
+    r = np.corrcoef(np.c_[z, x].T)[:2, 2:].T
+    assert np.abs(r[~data.edge[0]]).max() < 0.06
+    assert np.abs(r[data.edge[0]]).max() > 0.3
+
+
+def test_a_mode_is_a_mode():
+    """Nearby weights, rates and noises do not have a higher log posterior; p* is that of the weights."""
+    data = draw.rows(replace(LAW, tasks=3), 1, np.random.default_rng(1001))
+    x, y = data.given["features"][0], data.given["targets"][0]
+    found = methods.ssl_fit(x, y, LAW.slab_rate, LAW.spike_rate)
+    weight, eta, noise = (part.numpy() for part in found)
+
+    def log_posterior(w, e, v):
+        slab, spike = stats.laplace(scale=1 / LAW.slab_rate), stats.laplace(scale=1 / LAW.spike_rate)
+        left = y - (x @ w[..., None])[..., 0]
+        return (
+            stats.norm(0, np.sqrt(v)[:, None]).logpdf(left).sum()
+            + np.log(e * slab.pdf(w) + (1 - e) * spike.pdf(w)).sum()
+            + stats.beta(1, 2).logpdf(e).sum()
+            + stats.invgamma(3, scale=2).logpdf(v).sum()
+        )
+
+    best = log_posterior(weight, eta, noise)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        w = weight + 1e-3 * rng.normal(size=weight.shape)
+        e = np.clip(eta * np.exp(1e-3 * rng.normal(size=eta.shape)), 1e-6, 1 - 1e-6)
+        v = noise * np.exp(1e-3 * rng.normal(size=noise.shape))
+        assert log_posterior(w, e, v) < best + 1e-5
+    slab, spike = (r / 2 * np.exp(-r * np.abs(weight)) for r in (LAW.slab_rate, LAW.spike_rate))
+    np.testing.assert_allclose(
+        methods.ssl_mode(x, y, LAW.slab_rate, LAW.spike_rate), eta * slab / (eta * slab + (1 - eta) * spike)
+    )
+
+
+def rows_of(setting="rows_d6", **probabilities):
+    """Made-up rows of a setting, 60 data sets of 40 edges in two batches, truths drawn from p."""
+    rng = np.random.default_rng(0)
+    p = rng.random((60, 40)) ** 2
+    truth = (rng.random(p.shape) < p).astype(int)
+    own = calibration.SETTINGS[setting].methods
+    return [
+        {
+            "setting": setting,
+            "method": method,
+            "seed": seed,
+            "probability": probabilities.get(method, lambda p: p)(p[half]).tolist(),
+            "truth": truth[half].tolist(),
+            "seconds": 3.0,
+            "warned": [],
+        }
+        for seed, half in enumerate((slice(30), slice(30, 60)))
+        for method in own
+    ]
+
+
+def sure(p):
+    return p**2 / (p**2 + (1 - p) ** 2)
+
+
+def test_a_calibrated_method_meets_its_targets_and_a_score_fails():
+    found = calibration.collect(rows_of(map=sure), Namespace())["rows_d6"]
+    assert found["method"] == "ep" and found["n_data_sets"] == 60 and found["n_edges"] == 2400
+    assert found["met"] == {"ece": True, "fdr": True, "brier_over_gold": True}
+    assert found["passes"] and found["map_fails"]
+    assert "too sure" in found["beside"]["map"]["verdict"]
+    assert found["cpu_seconds"] == pytest.approx(0.1)
+    p, truth = (np.concatenate([row[k] for row in rows_of()[::3]]) for k in ("probability", "truth"))
+    assert found["brier"] == pytest.approx(((p - truth) ** 2).mean()) == found["brier_gold"]
+
+
+def test_what_misses_its_targets_is_said():
+    rows = rows_of(ep=sure)
+    found = calibration.collect(rows, Namespace())["rows_d6"]
+    assert not found["met"]["ece"] and not found["met"]["brier_over_gold"] and not found["passes"]
+    assert not found["map_fails"]  # here the score is the calibrated one
+    line, *others = calibration.table(rows)
+    assert line["missed"].split()[0] == "ece" and [o["method"] for o in others] == ["gibbs", "map"]
+    only = calibration.collect(rows_of("transitions"), Namespace())["transitions"]
+    assert np.isnan(only["brier_gold"]) and set(only["met"]) == {"ece", "fdr", "brier"}
+    assert only["met"]["ece"] and not only["met"]["brier"]
+
+
+def test_a_small_run_of_rows():
+    found = {m: calibration.run("rows_d5", m, 1000, quick=True) for m in ("ep", "gibbs", "map")}
+    p = {m: np.array(row["probability"]) for m, row in found.items()}
+    assert p["ep"].shape == (4, 50) and found["ep"]["truth"] == found["map"]["truth"]
+    assert np.abs(p["ep"] - p["gibbs"]).mean() < 0.02 < np.abs(p["map"] - p["gibbs"]).mean()
+    again = calibration.run("rows_d5", "map", 1001, quick=True)
+    assert again["truth"] != found["map"]["truth"]
+
+
+def test_a_small_run_of_transitions():
+    for method in ("parents", "linear_map"):
+        row = calibration.run("transitions", method, 1000, quick=True)
+        p, truth = np.array(row["probability"]), np.array(row["truth"])
+        assert p.shape == (4, 30) and ((p - truth) ** 2).mean() < truth.mean() * (1 - truth.mean()) / 2
+
+
+def test_what_a_fit_says_is_put_in_the_order_of_the_true_latents():
+    time = np.arange(9.0).reshape(3, 3) / 10
+    action = np.arange(3.0).reshape(3, 1) / 10
+
+    class Numbers(dict):
+        def __getitem__(self, key):
+            return Namespace(to_numpy=lambda: {"probability_time": time, "probability_action": action}[key])
+
+    fit = Namespace(edge_posterior=lambda **given: {"edge_posterior": Numbers()})
+    order = np.array([2, 0, 1])  # the found latent of each true one
+    data = draw.Data(np.zeros((1, 3, 4), dtype=bool), {"fits": [fit], "orders": [order]})
+    found = methods.fit_parents(data, True, 0)[0]
+    assert found[0].tolist() == [time[2, 2], time[2, 0], time[2, 1], action[2, 0]]
+
+
+@pytest.mark.slow
+def test_edges_of_a_fit():
+    row = calibration.run("transitions_fit", "parents", 1000, quick=True)
+    assert np.shape(row["probability"]) == (1, 30)
