@@ -1,6 +1,7 @@
 r"""Data sets whose graph is known because it is drawn, with all else, from the prior a method is told.
 
 Rows:         y_t = F w_t + e,  w_tj ~ eta_j Laplace(l1) + (1 - eta_j) Laplace(l0),  eta_j ~ Beta(1, 2)
+              or  w_tj = sd_t N(0, 1) or 0,  eta_t ~ Beta(1, 2)
 Transitions:  z_ti = b_i + c_i' tanh(A_i (g_i * [z_(t-1), a_t]) + d_i) + e,  g_ij ~ Bernoulli(eta)
 Decoders:     x_i = W z_i + e,  or  x_ij = b_j + c_j' tanh(A (w_j * z_i) + d) + e,  z_i ~ N(0, I)
 
@@ -66,18 +67,43 @@ class RowLaw:
 def rows(law: RowLaw, n_sets: int, rng: np.random.Generator) -> Data:
     """Tasks with the features in common (AR(1) columns), no intercept, a noise variance of each task.
 
-    `given`: ``features`` (set, task, sample, feature), ``targets`` (set, task, sample), ``law``.
+    `given`: ``features`` (set, task, sample, feature), ``targets`` (set, task, sample), ``law``, and for
+    checks ``weight``.
     """
-    m = law.features
-    apart = np.abs(np.subtract.outer(np.arange(m), np.arange(m)))
-    lower = np.linalg.cholesky(law.correlation**apart)
-    x = rng.normal(size=(n_sets, 1, law.samples, m)) @ lower.T
-    edge = rng.random((n_sets, law.tasks, m)) < rng.beta(*ETA_PRIOR, size=(n_sets, 1, m))
+    x = _columns(law, n_sets, 1, rng)
+    edge = rng.random((n_sets, law.tasks, law.features)) < rng.beta(
+        *ETA_PRIOR, size=(n_sets, 1, law.features)
+    )
     weight = rng.laplace(size=edge.shape) / np.where(edge, law.slab_rate, law.spike_rate)
     noise = _inverse_gamma(ROW_NOISE_PRIOR, (n_sets, law.tasks, 1), rng)
+    return _regressions(law, np.repeat(x, law.tasks, axis=1), edge, weight, noise, rng)
+
+
+def normal_rows(law: RowLaw, n_sets: int, rng: np.random.Generator) -> Data:
+    """Tasks on their own: features, rate and noise of each; weights zero, or normal in units of the noise.
+
+    `given` as in `rows`; the rates of `law` are not used.
+    """
+    x = _columns(law, n_sets, law.tasks, rng)
+    edge = rng.random((n_sets, law.tasks, law.features)) < rng.beta(*ETA_PRIOR, size=(n_sets, law.tasks, 1))
+    noise = _inverse_gamma(ROW_NOISE_PRIOR, (n_sets, law.tasks, 1), rng)
+    weight = np.sqrt(noise) * rng.normal(size=edge.shape) * edge
+    return _regressions(law, x, edge, weight, noise, rng)
+
+
+def _columns(law: RowLaw, n_sets: int, tasks: int, rng: np.random.Generator) -> Array:
+    """AR(1) columns."""
+    apart = np.abs(np.subtract.outer(np.arange(law.features), np.arange(law.features)))
+    lower = np.linalg.cholesky(law.correlation**apart)
+    return rng.normal(size=(n_sets, tasks, law.samples, law.features)) @ lower.T
+
+
+def _regressions(
+    law: RowLaw, x: Array, edge: NDArray[np.bool_], weight: Array, noise: Array, rng: np.random.Generator
+) -> Data:
     y = (x @ weight[..., None])[..., 0]
     y = y + np.sqrt(noise) * rng.normal(size=y.shape)
-    return Data(edge, {"features": np.repeat(x, law.tasks, axis=1), "targets": y, "law": law})
+    return Data(edge, {"features": x, "targets": y, "weight": weight, "law": law})
 
 
 @dataclass(frozen=True, eq=False)

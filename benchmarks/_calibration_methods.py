@@ -14,10 +14,12 @@ import numpy as np
 from benchmarks._calibration_data import ETA_PRIOR, ROW_NOISE_PRIOR, Array, Data, RowLaw, two_frames
 
 SWEEPS, QUICK_SWEEPS, BURN_IN, CHAINS = 1500, 200, 300, 2
+RANKED_DRAWS = 63
+RANKED = {"sweeps": 150, "burn_in": 200, "chains": 8}  # many short chains: draws far apart, and few sweeps
 LADDER, ROUNDS = 5, 25  # spike rates on the way, and rounds of weights, rate and noise at each
 LINEAR_SPIKE_RATE = 20.0  # of standardised targets on standardised inputs
-FIT_SEQUENCES = 20_000
-FIT = {"restarts": 1, "steps": 1400, "polish_steps": 300, "edge_steps": 100, "batch_size": 256}
+FIT_SEQUENCES = 10_000
+FIT = {"restarts": 1, "steps": 700, "polish_steps": 150, "edge_steps": 100, "batch_size": 256}
 
 
 def row_prior(law: RowLaw) -> Any:
@@ -89,6 +91,44 @@ def ssl_fit(features: Array, targets: Array, slab_rate: float, spike_rate: float
             left = samples * (data.square + (pull * weight).sum(1)).clamp(min=0)
             noise = (scale + left / 2) / (shape + samples / 2 + 1)
     return weight, eta, noise
+
+
+def gibbs_draws(data: Data, rng: np.random.Generator) -> dict[str, Array]:
+    """Joint draws of edges and weights of one data set, some nineteen states apart."""
+    from pyro_sparse.inference.edges.gibbs import gibbs_edges
+
+    given = data.given
+    seed = int(rng.integers(2**31))
+    prior = row_prior(given["law"])
+    found = gibbs_edges(given["features"], given["targets"], prior, seed=seed, **RANKED)
+    return _joint(found, RANKED_DRAWS, rng)
+
+
+def enumerate_draws(data: Data, rng: np.random.Generator, num_draws: int = RANKED_DRAWS) -> dict[str, Array]:
+    """Exact joint draws of edges and weights of one data set of `normal_rows`."""
+    from pyro_sparse.inference.edges.enumerate import enumerate_edges
+    from pyro_sparse.inference.edges.rows import RowPrior
+
+    prior = RowPrior(eta_prior=ETA_PRIOR, noise_prior=ROW_NOISE_PRIOR, slab_units="noise", intercept=False)
+    return _joint(enumerate_edges(data.given["features"], data.given["targets"], prior), num_draws, rng)
+
+
+def _joint(found: Any, num_draws: int, rng: np.random.Generator) -> dict[str, Array]:
+    drawn = found.draws(num_draws, seed=int(rng.integers(2**31)))
+    return {"edge": drawn.edge[:, 0], "weight": drawn.weight[:, 0]}
+
+
+def likeliest_graph(data: Data, quick: bool, seed: int) -> Array:
+    """1 for the edges of each task's most probable set, as seen in 500 exact draws; else 0."""
+    rng = np.random.default_rng(seed)
+    found = np.empty(data.edge.shape)
+    for s in range(len(found)):
+        given = {name: data.given[name][s : s + 1] for name in ("features", "targets")}
+        drawn = enumerate_draws(Data(data.edge[s : s + 1], given), rng, 500)["edge"]
+        for t in range(found.shape[1]):
+            sets, count = np.unique(drawn[:, t], axis=0, return_counts=True)
+            found[s, t] = sets[count.argmax()]
+    return found
 
 
 def parents(data: Data, quick: bool, seed: int) -> Array:

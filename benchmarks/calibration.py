@@ -4,7 +4,8 @@ Asked of each setting's default method: the calibration error (ECE, 15 bins) abo
 forecaster would show at that sample size), the realised false-discovery rate where 10 % was asked for, and
 the Brier score, against a gold standard (a long Gibbs run) or a number. The score beside it is a mode's p*
 (or the like): if it passed, the test would be worth nothing (`map_fails`). A seed is a batch of data sets;
-rows keep every probability, so that figures are made over all data sets at once.
+rows keep every probability, so that figures are made over all data sets at once. sbc_*: truths ranked among
+63 joint draws of the posterior, 200 data sets on one seed, all statistics within their 99 % band.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks._calibration_data import Array, Data, RowLaw
 from benchmarks._common import FDR, Row, report_seeds
 
 SEEDS, QUICK_SEEDS = 8, 1
+BAND = 0.99  # with which right draws pass the ranks
 
 Method = Callable[[Data, bool, int], Array]
 Draw = Callable[[int, np.random.Generator], Data]
@@ -46,7 +48,9 @@ class Setting:
         Most that is allowed: of ECE less its null, of the realised rate, of the Brier score, and of its ratio
         to the gold's. None: not asked.
     batch, quick_batch : int
-        Data sets of one seed.
+        Data sets of one job.
+    batches : int
+        Jobs that one of ``--seeds`` stands for: more and smaller ones where a method takes minutes.
     """
 
     data: Draw
@@ -60,6 +64,35 @@ class Setting:
     brier_over_gold: float | None = None
     batch: int = 25
     quick_batch: int = 4
+    batches: int = 1
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Joint draws among which truths are ranked, and a score that is judged by its reliability.
+
+    Attributes
+    ----------
+    data : callable
+        As in `Setting`; `given` has ``weight``, ``features`` and ``targets``.
+    draws : callable
+        ``draws(data, rng)`` for one data set: "edge" and "weight", (draw, row, column).
+    scores : callable
+        A method as in `Setting`.
+    """
+
+    data: Draw
+    draws: Callable[[Data, np.random.Generator], dict[str, Array]]
+    scores: Method
+    default: str = "draws"
+    score: str = "map"
+    batch: int = 200
+    quick_batch: int = 20
+
+    @property
+    def methods(self) -> dict[str, Method | None]:
+        """Names, and what puts numbers on edges; draws do not."""
+        return {self.default: None, self.score: self.scores}
 
 
 def row_setting(law: RowLaw, sweeps: int = methods.SWEEPS, **sizes: int) -> Setting:
@@ -91,9 +124,11 @@ TRANSITIONS = Setting(
     brier=0.05,
 )
 
-SETTINGS: dict[str, Setting] = {
+HARD_ROWS = RowLaw(features=6, samples=25, correlation=0.9, spike_rate=10)
+
+SETTINGS: dict[str, Setting | Ranked] = {
     "rows_d5": row_setting(RowLaw(features=5, samples=40, correlation=0.3, spike_rate=10)),
-    "rows_d6": row_setting(RowLaw(features=6, samples=25, correlation=0.9, spike_rate=10)),
+    "rows_d6": row_setting(HARD_ROWS),
     "rows_d5_sharp": row_setting(
         RowLaw(features=5, samples=100, correlation=0.95, spike_rate=50, slab_rate=0.5)
     ),
@@ -112,6 +147,12 @@ SETTINGS: dict[str, Setting] = {
         batch=1,
         quick_batch=1,
     ),
+    "sbc_rows": Ranked(partial(draw.rows, HARD_ROWS), methods.gibbs_draws, methods.row_mode, quick_batch=8),
+    "sbc_enumerate": Ranked(
+        partial(draw.normal_rows, replace(HARD_ROWS, tasks=4)),
+        methods.enumerate_draws,
+        methods.likeliest_graph,
+    ),
 }
 
 
@@ -121,20 +162,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
-    return [
-        {"setting": name, "method": method, "seed": options.first_seed + seed, "quick": options.quick}
-        for name in options.setting or SETTINGS
-        for seed in report_seeds(options.seeds)
-        for method in SETTINGS[name].methods
-    ]
+    jobs = []
+    for name in options.setting or SETTINGS:
+        own = SETTINGS[name]
+        count = options.seeds if options.quick else options.seeds * getattr(own, "batches", 1)
+        seeds = report_seeds(1 if isinstance(own, Ranked) else count)
+        jobs += [
+            {"setting": name, "method": method, "seed": options.first_seed + seed, "quick": options.quick}
+            for seed in seeds
+            for method in own.methods
+        ]
+    return jobs
 
 
 def run(setting: str, method: str, seed: int, quick: bool = False) -> Row:
+    own = SETTINGS[setting]
+    if isinstance(own, Ranked) and method == own.default:
+        return ranked(own, seed, quick)
     data = _data(setting, seed, quick)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", RuntimeWarning)
         start = time.process_time()
-        found = SETTINGS[setting].methods[method](data, quick, seed)
+        found = own.methods[method](data, quick, seed)
         seconds = time.process_time() - start
     if found.shape != data.edge.shape:
         raise ValueError(f"{method}: numbers of shape {found.shape} for edges of shape {data.edge.shape}")
@@ -143,6 +192,38 @@ def run(setting: str, method: str, seed: int, quick: bool = False) -> Row:
         "truth": data.asked(data.edge).astype(int).tolist(),
         "seconds": seconds,
         "warned": sorted({str(w.message)[:200] for w in said if issubclass(w.category, RuntimeWarning)}),
+    }
+
+
+def ranked(setting: Ranked, seed: int, quick: bool) -> Row:
+    """Simulation-based calibration: statistics of the graph, size of the weights, squares left over."""
+    from pyro_sparse.calibrate import sbc
+
+    def simulate(rng: np.random.Generator) -> tuple[dict[str, Array], Data]:
+        data = setting.data(1, rng)
+        return {"edge": data.edge[0], "weight": data.given["weight"][0]}, data
+
+    def left_over(truth: dict[str, Array], data: Data) -> float:
+        x, y = data.given["features"][0], data.given["targets"][0]
+        return float(((y - (x @ truth["weight"][..., None])[..., 0]) ** 2).sum())
+
+    start = time.process_time()
+    found = sbc(
+        simulate,
+        setting.draws,
+        {"weights": lambda truth, data: float(np.abs(truth["weight"]).sum()), "left over": left_over},
+        n_data_sets=setting.quick_batch if quick else setting.batch,
+        n_draws=methods.RANKED_DRAWS,
+        prob=BAND,
+        seed=seed,
+        progress=False,
+    )
+    return {
+        "statistics": list(found.statistics),
+        "ranks": found.ranks.T.tolist(),
+        "inside": found.inside.tolist(),
+        "p": found.table["p"].tolist(),
+        "seconds": time.process_time() - start,
     }
 
 
@@ -158,21 +239,38 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     result: Row = {}
     for name in dict.fromkeys(row["setting"] for row in rows):
         own = SETTINGS[name]
-        found = {
-            method: figures([row for row in rows if (row["setting"], row["method"]) == (name, method)])
+        by_method = {
+            method: [row for row in rows if (row["setting"], row["method"]) == (name, method)]
             for method in own.methods
         }
-        default = found.pop(own.default)
-        gold = found[own.gold]["brier"] if own.gold else float("nan")
+        default = by_method.pop(own.default)
+        found = {method: figures(these) for method, these in by_method.items()}
+        judged = rank_figures(default) if isinstance(own, Ranked) else figures(default)
+        if isinstance(own, Setting):
+            judged["brier_gold"] = found[own.gold]["brier"] if own.gold else float("nan")
+            judged["met"] = met(own, judged)
         result[name] = {
             "method": own.default,
-            **default,
-            "brier_gold": gold,
-            "met": met(own, default, gold),
+            **judged,
             "map_fails": not found[own.score]["passes"],
             "beside": found,
         }
     return result
+
+
+def rank_figures(rows: list[Row]) -> Row:
+    """Of the joint draws of one setting."""
+    (row,) = rows
+    n = len(row["ranks"][0])
+    outside = [name for name, ok in zip(row["statistics"], row["inside"], strict=True) if not ok]
+    return {
+        "n_data_sets": n,
+        "passes": not outside,
+        "verdict": f"outside: {', '.join(outside)}" if outside else f"within the {BAND:.0%} band",
+        "p": dict(zip(row["statistics"], row["p"], strict=True)),
+        "met": {"band": not outside},
+        "cpu_seconds": row["seconds"] / n,
+    }
 
 
 def figures(rows: list[Row]) -> Row:
@@ -198,13 +296,13 @@ def figures(rows: list[Row]) -> Row:
     }
 
 
-def met(setting: Setting, found: Row, gold: float) -> dict[str, bool]:
+def met(setting: Setting, found: Row) -> dict[str, bool]:
     """What was asked of a setting, and whether it was met."""
     seen = {
         "ece": found["ece"] - found["ece_null"],
         "fdr": found["fdr10"],
         "brier": found["brier"],
-        "brier_over_gold": found["brier"] / gold,
+        "brier_over_gold": found["brier"] / found["brier_gold"],
     }
     asked = {name: getattr(setting, name) for name in seen}
     return {name: bool(seen[name] <= most) for name, most in asked.items() if most is not None}
@@ -220,14 +318,12 @@ def table(rows: list[Row]) -> list[Row]:
                     "setting": name,
                     "method": method,
                     "sets": own["n_data_sets"],
-                    "brier": own["brier"],
-                    "ece": own["ece"],
-                    "null": own["ece_null"],
-                    "fdr10": own["fdr10"],
-                    "power": own["power"],
+                    **{figure: own.get(figure, float("nan")) for figure in SHOWN},
                     "verdict": own["verdict"],
-                    "cpu_s": own["cpu_seconds"],
                     "missed": " ".join(k for k, good in own.get("met", {}).items() if not good),
                 }
             )
     return lines
+
+
+SHOWN = ("brier", "ece", "ece_null", "fdr10", "power", "cpu_seconds")

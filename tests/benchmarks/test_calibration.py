@@ -22,18 +22,32 @@ def options(**given):
 
 def test_every_method_of_a_setting_for_every_seed():
     jobs = calibration.tasks(options())
-    assert len(jobs) == 2 * sum(len(own.methods) for own in calibration.SETTINGS.values())
-    assert {job["seed"] for job in jobs} == {0, 1}
+    for name, own in calibration.SETTINGS.items():
+        seeds = {0} if isinstance(own, calibration.Ranked) else {0, 1}
+        found = {(job["method"], job["seed"]) for job in jobs if job["setting"] == name}
+        assert found == {(method, seed) for method in own.methods for seed in seeds}
+    assert len({tuple(job.items()) for job in jobs}) == len(jobs)
     (a, b, c) = calibration.tasks(options(seeds=1, first_seed=1000, setting=["rows_d6"], quick=True))
     assert [job["method"] for job in (a, b, c)] == ["ep", "gibbs", "map"]
     assert a == {"setting": "rows_d6", "method": "ep", "seed": 1000, "quick": True}
 
 
+def test_slow_settings_have_more_and_smaller_jobs(monkeypatch):
+    slow = replace(calibration.SETTINGS["rows_d6"], batch=5, batches=5)
+    monkeypatch.setitem(calibration.SETTINGS, "slow", slow)
+    jobs = calibration.tasks(options(seeds=calibration.SEEDS, setting=["slow"]))
+    assert len(jobs) == 3 * 40 and max(job["seed"] for job in jobs) == 39
+    assert len(calibration.tasks(options(seeds=1, setting=["slow"], quick=True))) == 3
+
+
 def test_a_full_run_has_two_hundred_data_sets_of_every_setting_with_a_target():
     for own in calibration.SETTINGS.values():
         assert {own.default, own.score} <= set(own.methods) and own.default != own.score
+        if isinstance(own, calibration.Ranked):
+            assert own.batch >= 200
+            continue
         if own.ece is not None:
-            assert own.batch * calibration.SEEDS >= 200
+            assert own.batch * own.batches * calibration.SEEDS >= 200
         assert (own.brier_over_gold is None) == (own.gold is None)
 
 
@@ -51,6 +65,17 @@ def test_rows_are_drawn_from_their_prior():
     # Var y = E[w' S w] + E[noise]: two moments of a Laplace, and the mean of an inverse gamma.
     want = 4 * (1 / 3 * 2 / 0.5**2 + 2 / 3 * 2 / 10**2) + 2 / (3 - 1)
     assert y.var() == pytest.approx(want, rel=0.15)
+
+
+def test_normal_rows_are_those_of_a_conjugate_prior():
+    data = draw.normal_rows(replace(LAW, features=2, samples=8, tasks=1), 20_000, np.random.default_rng(1000))
+    weight, edge = data.given["weight"], data.edge
+    np.testing.assert_array_equal(weight != 0, edge)
+    assert edge.mean() == pytest.approx(1 / 3, abs=0.01)
+    assert edge.all(-1).mean() == pytest.approx(stats.betabinom(2, 1, 2).pmf(2), abs=0.01)  # one rate a task
+    # Weight over noise's deviation: a weight is Student's t with 2 x 3 degrees, scale sqrt(2 / 3).
+    assert stats.kstest(weight[edge], stats.t(6, scale=np.sqrt(2 / 3)).cdf).pvalue > 0.001
+    assert not np.array_equal(data.given["features"][0, 0], data.given["features"][1, 0])
 
 
 def test_a_transition_sees_its_parents_only():
@@ -206,11 +231,53 @@ def test_a_small_run_of_rows():
     assert again["truth"] != found["map"]["truth"]
 
 
-def test_a_small_run_of_transitions():
+def test_exact_draws_stay_within_their_band_and_those_of_another_prior_do_not(monkeypatch):
+    own = replace(calibration.SETTINGS["sbc_enumerate"], batch=100)
+    row = calibration.ranked(own, 1000, False)
+    assert np.shape(row["ranks"]) == (len(row["statistics"]), 100) and {"weights", "left over"} <= set(
+        row["statistics"]
+    )
+    assert all(row["inside"])
+    monkeypatch.setattr(methods, "ETA_PRIOR", (2.0, 1.0))
+    assert not all(calibration.ranked(own, 1000, False)["inside"])
+
+
+def test_ranks_pass_or_name_what_is_outside():
+    rng = np.random.default_rng(0)
+    p = rng.random((30, 24)) ** 2
+    truth = (rng.random(p.shape) < p).astype(int).tolist()
+    score = {"method": "map", "probability": sure(p).round().tolist(), "truth": truth, "seconds": 1.0}
+    draws = {"method": "draws", "statistics": ["edges", "weights"], "ranks": [[1] * 30] * 2, "seconds": 60.0}
+    rows = [
+        {"setting": "sbc_rows", "seed": 0, "warned": [], **row}
+        for row in ({**draws, "inside": [True, False], "p": [0.5, 0.001]}, score)
+    ]
+    found = calibration.collect(rows, Namespace())["sbc_rows"]
+    assert not found["passes"] and found["verdict"] == "outside: weights" and found["met"] == {"band": False}
+    assert found["map_fails"] and found["cpu_seconds"] == 2.0 and found["n_data_sets"] == 30
+    first, second = calibration.table(rows)
+    assert first["missed"] == "band" and np.isnan(first["brier"]) and second["brier"] > 0
+    rows[0]["inside"] = [True, True]
+    assert calibration.collect(rows, Namespace())["sbc_rows"]["met"] == {"band": True}
+
+
+def test_gibbs_draws_are_joint_draws_of_its_own_law():
+    data = draw.rows(calibration.HARD_ROWS, 1, np.random.default_rng(1000))
+    drawn = methods.gibbs_draws(data, np.random.default_rng(0))
+    assert drawn["edge"].shape == drawn["weight"].shape == (methods.RANKED_DRAWS, 10, 6)
+    assert np.abs(drawn["edge"].mean(0) - methods.ep(data, True, 0)[0]).mean() < 0.06
+
+
+def test_a_small_run_of_transitions(monkeypatch):
+    own = replace(calibration.SETTINGS["transitions"], quick_batch=2)
+    monkeypatch.setitem(calibration.SETTINGS, "two transitions", own)
+    brier = {}
     for method in ("parents", "linear_map"):
-        row = calibration.run("transitions", method, 1000, quick=True)
+        row = calibration.run("two transitions", method, 1000, quick=True)
         p, truth = np.array(row["probability"]), np.array(row["truth"])
-        assert p.shape == (4, 30) and ((p - truth) ** 2).mean() < truth.mean() * (1 - truth.mean()) / 2
+        assert p.shape == (2, 30) and row["warned"] == []
+        brier[method] = ((p - truth) ** 2).mean()
+    assert brier["parents"] < min(brier["linear_map"], truth.mean() * (1 - truth.mean()) / 2)
 
 
 def test_what_a_fit_says_is_put_in_the_order_of_the_true_latents():
