@@ -156,6 +156,15 @@ class Cells:
             each = self.likelihood(f.mT, exposure).log_prob(self.x.mT.expand_as(f.mT)).mT
         return each if self.seen is None else each * self.seen
 
+    def expanded(self, f: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """log p of every cell, its slope in f, and minus its second derivative (at least 0)."""
+        at = f.detach().requires_grad_(True)
+        with torch.enable_grad():
+            each = self.log_prob(at, noise)
+            (slope,) = torch.autograd.grad(each.sum(), at, create_graph=True)
+            (bend,) = torch.autograd.grad(slope.sum(), at)
+        return each.detach(), slope.detach(), (-bend).clamp(min=0)
+
     def sum_out(
         self,
         phi: Tensor,
@@ -205,22 +214,17 @@ class Cells:
         beta, phi64 = start, phi.double()
         noise = start.new_ones(start.shape[:-1])
         for step in range(newton + 1):
-            f = (weighted(beta, phi64) + offset).to(phi).detach().requires_grad_(True)
-            with torch.enable_grad():
-                each = self.log_prob(f, noise)
-                (slope,) = torch.autograd.grad(each.sum(), f, create_graph=True)
-                (bend,) = torch.autograd.grad(slope.sum(), f)
-            curvature = (-bend).clamp(min=0).double()
-            hessian = (phi64 * curvature.unsqueeze(-2)) @ phi64.mT + precision.diag()
+            each, slope, curvature = self.expanded((weighted(beta, phi64) + offset).to(phi), noise)
+            hessian = (phi64 * curvature.double().unsqueeze(-2)) @ phi64.mT + precision.diag()
             root = torch.linalg.cholesky(hessian)
             if step == newton:
                 break
-            pull = (phi64 @ slope.detach().double().unsqueeze(-1)).squeeze(-1) - precision * beta
+            pull = (phi64 @ slope.double().unsqueeze(-1)).squeeze(-1) - precision * beta
             move = torch.cholesky_solve(pull.unsqueeze(-1), root).squeeze(-1)
             largest = weighted(move, phi64).abs().amax(-1)
             beta = beta + move * (3.0 / largest.clamp(min=3.0)).unsqueeze(
                 -1
             )  # a damped step never overshoots
         log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        found = each.detach().double().sum(-1) - 0.5 * (precision * beta**2).sum(-1) - log_det
+        found = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1) - log_det
         return Summed(found, beta, root)

@@ -4,7 +4,8 @@ A sweep, for all chains, features and rows at once:
 
 1. weights, factor by factor: a few candidates for each :math:`w_{jk}`, weighed with the last layer summed out
    (`_curves.py`), one of them taken (iterated sampling importance resampling). The average over candidates of
-   :math:`P(\gamma_{jk} = 1 \mid w)` is the Rao-Blackwellised edge probability;
+   :math:`P(\gamma_{jk} = 1 \mid w)` is the Rao-Blackwellised edge probability. A linear decoder has no last
+   layer to sum out and a better proposal (`_line_weights.py`);
 2. last layers, noise, edges and rates from their conditionals;
 3. factors, row by row, and hidden layers with the weights, by Hamiltonian Monte Carlo.
 
@@ -25,6 +26,7 @@ from torch.nn.functional import logsigmoid
 
 from ._curves import Cells, Curve, Summed, Trunk, masked_factors, weighted
 from ._hmc import adapted, hmc
+from ._line_weights import line_weights
 
 __all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
 
@@ -212,6 +214,8 @@ class DecoderChains:
     def _weights(
         self, state: DecoderState, cells: Cells, tuning: Tuning, rng: np.random.Generator, warm: bool
     ) -> tuple[Tensor, Tensor]:
+        if self.curve.activation is None:
+            return line_weights(self, state, cells, rng)
         weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
         precision = self.curve.head_precision(weight)
         each = max(1, _CACHE // (weight.shape[0] * self.curve.hidden * state.z.shape[1]))

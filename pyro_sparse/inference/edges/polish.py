@@ -36,7 +36,7 @@ __all__ = ["DecoderPrior", "Polished", "polish_edges", "run_chains"]
 Array = NDArray[np.float64]
 
 LEAST_KEPT = 10
-_SWEEPS = {"linear": (1000, 300, 30), "mlp": (150, 50, 20)}  # in all, warm-up, of them with all edges held in
+_SWEEPS = {"linear": (1500, 400, 50), "mlp": (200, 60, 25)}  # in all, warm-up, of them with all edges held in
 TOLERANCE = 15.0  # nats below the best chain at which a chain is left out
 
 
@@ -94,8 +94,8 @@ def polish_edges(
         Two begin at the best restart (sparse, and with all edges), two more at the next good one. Default 4,
         or 2 where the fit has one good restart only.
     sweeps, warm_up : int, optional
-        Per chain; the first include the second. Default 1000 and 300 for a linear decoder with normal noise,
-        150 and 50 otherwise.
+        Per chain; the first include the second. Default 1500 and 400 for a linear decoder with normal noise,
+        200 and 60 otherwise.
     max_rows : int, optional
         Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
         Default 100,000 for a linear decoder with normal noise, 2,000 otherwise.

@@ -1,0 +1,227 @@
+r"""Masked decoders whose truth is drawn from the prior that `polish` samples, their fits, and what says how sure.
+
+Linear:  x_ij = w_j' z_i + e                                  (`_calibration_data.linear_decoder`)
+Curved:  f_j(z) = c_j + u_j w_j' z + v_j' phi(b + B phi(A (w_j * z))), every layer from `DecoderPrior`;
+         x_ij normal, Poisson(e^f) or Bernoulli(logit f)
+
+Feature k is the anchor of factor k, which pins the factors down. One fit of a data set serves all methods;
+their seconds are without it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks._calibration_data import (
+    ETA_PRIOR,
+    LINEAR_NOISE_PRIOR,
+    MLP_NOISE_PRIOR,
+    Array,
+    Data,
+    _anchored,
+    _inverse_gamma,
+    _loadings,
+    linear_decoder,
+)
+
+LONG = {"linear": (5000, 1000, 100), "mlp": (1200, 300, 50)}  # sweeps, warm-up, held at all edges
+QUICK_LONG = {"linear": (600, 200, 30), "mlp": (60, 20, 5)}
+QUICK_SWEEPS = {"linear": 300, "mlp": 40}
+
+
+@dataclass(frozen=True)
+class DecoderLaw:
+    """Size, program and prior of the decoders of one setting."""
+
+    decoder: str = "mlp"
+    activation: str = "tanh"
+    likelihood: str = "normal"
+    features: int = 12
+    factors: int = 2
+    samples: int = 200
+    hidden: int = 10
+    spike_rate: float = 10.0
+    slab_rate: float = 0.7
+    anchored: bool = True
+    steps: int = 800
+    restarts: int = 1
+
+    @property
+    def noise_prior(self) -> tuple[float, float]:
+        return LINEAR_NOISE_PRIOR if self.decoder == "linear" else MLP_NOISE_PRIOR
+
+    def model(self) -> Any:
+        """The program, told its prior."""
+        import pyro_sparse as ps
+
+        shape, scale = self.noise_prior
+        normal = self.likelihood == "normal"
+        kind = ps.models.likelihoods
+        counts = {"poisson": kind.Poisson(size_factors=False), "bernoulli": kind.Bernoulli()}
+        return ps.models.SparseDecoder(
+            self.features,
+            self.factors,
+            prior=ps.priors.SpikeSlabLasso(self.slab_rate, self.spike_rate, *ETA_PRIOR),
+            likelihood=kind.Normal(prior_shape=shape, prior_scale=scale)
+            if normal
+            else counts[self.likelihood],
+            decoder=self.decoder,
+            activation=self.activation,
+            hidden=self.hidden,
+            factor_cov=False,
+            anchors={k: k for k in range(self.factors)} if self.anchored else None,
+        )
+
+
+def decoders(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
+    """Data sets, and under ``fits`` a fit of each."""
+    if law.decoder == "linear" and law.likelihood == "normal":
+        data = linear_decoder(
+            n_sets, rng, law.features, law.factors, law.samples, law.spike_rate, law.slab_rate
+        )
+    else:
+        data = curved(law, n_sets, rng)
+    start = time.process_time()
+    fits = [_fit(law, x, int(rng.integers(2**31))) for x in data.given["x"]]
+    data.given.update(law=law, fits=fits, fit_seconds=(time.process_time() - start) / n_sets)
+    return data
+
+
+def curved(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
+    """Data sets of one law, without fits; `given` as in `linear_decoder`."""
+    import torch
+
+    from pyro_sparse.inference.edges._curves import Trunk, masked_factors
+    from pyro_sparse.inference.edges.polish import DecoderPrior
+
+    def tensor(values: Array) -> torch.Tensor:
+        return torch.as_tensor(values, dtype=torch.float32)
+
+    edge, weight = _loadings(n_sets, law.features, law.factors, law.spike_rate, law.slab_rate, rng)
+    weight[:, : law.factors] *= np.eye(law.factors)
+    z = rng.normal(size=(n_sets, law.samples, law.factors))
+    curve = DecoderPrior().curve(law.model())
+    sizes = [(law.factors, law.hidden), (law.hidden, law.hidden), (1, law.hidden)]
+    trunk = Trunk(*(tensor(rng.normal(size=(n_sets, *size))) for size in sizes))
+    sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
+    head = tensor(sd * rng.normal(size=(n_sets, law.features, len(sd))))
+    f = curve.value(masked_factors(tensor(z), tensor(weight)), trunk, head).numpy().swapaxes(1, 2)
+    if law.likelihood == "poisson":
+        x = rng.poisson(np.exp(np.minimum(f, 12))).astype(float)
+    elif law.likelihood == "bernoulli":
+        x = (rng.random(f.shape) < 1 / (1 + np.exp(-f))).astype(float)
+    else:
+        noise = _inverse_gamma(law.noise_prior, (n_sets, 1, law.features), rng)
+        x = f + np.sqrt(noise) * rng.normal(size=f.shape)
+    data = _anchored(edge, weight, z, _not_constant(x))
+    if not law.anchored:
+        raise ValueError("a curved decoder without anchors is no setting of this benchmark")
+    return data
+
+
+def _not_constant(x: Array) -> Array:
+    """Counts may be all zero, which a fit refuses: one cell then says otherwise."""
+    still = np.argwhere(np.ptp(x, axis=1) == 0)
+    for s, j in still:
+        x[s, 0, j] = 1 - x[s, 0, j] if x[s, 0, j] in (0, 1) else x[s, 0, j] + 1
+    return x
+
+
+def _fit(law: DecoderLaw, x: Array, seed: int) -> Any:
+    import pyro_sparse as ps
+
+    return ps.fit(
+        law.model(), x, restarts=law.restarts, seed=seed, steps=law.steps, standardise=False, holdout=0.0,
+        patience=None, progress=False,
+    )  # fmt: skip
+
+
+def _kind(law: DecoderLaw) -> str:
+    return "linear" if law.decoder == "linear" and law.likelihood == "normal" else "mlp"
+
+
+def polish(data: Data, quick: bool, seed: int) -> Array:
+    """The default method of a fit, as a user calls it."""
+    law = data.given["law"]
+    short = {"sweeps": QUICK_SWEEPS[_kind(law)]} if quick else {}
+    found = [
+        fit.edge_posterior("polish", seed=seed + i, num_draws=10, **short)
+        for i, fit in enumerate(data.given["fits"])
+    ]
+    return np.stack([one["edge_posterior"]["probability"].to_numpy() for one in found])
+
+
+def gap(data: Data, quick: bool, seed: int) -> Array:
+    """How far the chains of `polish` are apart: not a probability, for `unresolved`."""
+    found = [
+        fit.edge_posterior("polish", seed=seed + i, num_draws=10) for i, fit in enumerate(data.given["fits"])
+    ]
+    return np.stack([one["edge_posterior"]["gap"].to_numpy() for one in found])
+
+
+def score(data: Data, quick: bool, seed: int) -> Array:
+    """p* at the fitted weights."""
+    return np.stack([fit.edge_score[fit.best] for fit in data.given["fits"]])
+
+
+def long_chains(data: Data, quick: bool, seed: int) -> Array:
+    """The same chains, many times as long, those of all data sets in step."""
+    from pyro_sparse.inference.edges.polish import run_chains
+    from pyro_sparse.inference.result import _alike
+
+    law, fits = data.given["law"], data.given["fits"]
+    kernel, state = _together(fits, seed)
+    sweeps, warm_up, held = (QUICK_LONG if quick else LONG)[_kind(law)]
+    pivot = np.repeat(np.stack([fit.weights[fit.best] for fit in fits]), 2, axis=0)
+    found = run_chains(
+        kernel, state, sweeps=sweeps, warm_up=warm_up, held=held, dense=[False, True] * len(fits), seed=seed,
+        pivot=pivot, groups=_alike(fits[0].model), num_draws=1,
+    )  # fmt: skip
+    return found.prob.reshape(len(fits), 2, *found.prob.shape[1:]).mean(1)
+
+
+def _together(fits: list[Any], seed: int) -> tuple[Any, Any]:
+    """One kernel for the chains of several fits of one shape."""
+    from dataclasses import replace
+
+    import torch
+
+    from pyro_sparse.inference.edges.polish import DecoderPrior, chains_of
+
+    pairs = [
+        chains_of(fit, fit.table, [fit.best] * 2, [False, True], DecoderPrior(), seed + i)
+        for i, fit in enumerate(fits)
+    ]
+    kernels, states = zip(*pairs, strict=True)
+
+    def joined(parts: Any) -> Any:
+        if parts[0] is None:
+            return None
+        if isinstance(parts[0], np.ndarray):
+            return np.concatenate(parts)
+        if isinstance(parts[0], torch.Tensor):
+            return torch.cat(parts)
+        return type(parts[0])(*(joined(part) for part in zip(*parts, strict=True)))
+
+    state = joined(states)
+    first = kernels[0]
+    if hasattr(first, "cells"):
+        x = torch.cat([k.cells.x.expand(2, -1, -1) for k in kernels])
+        precision = torch.cat([k.precision for k in kernels])
+        return replace(first, cells=replace(first.cells, x=x), precision=precision), state
+    x = np.concatenate([np.repeat(k.x, 2, axis=0) for k in kernels])
+    return replace(first, x=x, precision=np.concatenate([k.precision for k in kernels])), state
+
+
+METHODS = {"polish": polish, "long": long_chains, "map": score}
+SHORT_METHODS = {"polish": polish, "map": score}
+
+
+def decoder_data(law: DecoderLaw) -> Any:
+    """What a `Setting` calls."""
+    return partial(decoders, law)
