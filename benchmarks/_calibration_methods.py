@@ -13,13 +13,12 @@ import numpy as np
 
 from benchmarks._calibration_data import ETA_PRIOR, ROW_NOISE_PRIOR, Array, Data, RowLaw, two_frames
 
-SWEEPS, QUICK_SWEEPS, BURN_IN, CHAINS = 1500, 200, 300, 2
+SWEEPS, BURN_IN, QUICK_SWEEPS, QUICK_BURN_IN, CHAINS = 1500, 300, 150, 50, 2
 RANKED_DRAWS = 63
 RANKED = {"sweeps": 150, "burn_in": 200, "chains": 8}  # many short chains: draws far apart, and few sweeps
 LADDER, ROUNDS = 5, 25  # spike rates on the way, and rounds of weights, rate and noise at each
 LINEAR_SPIKE_RATE = 20.0  # of standardised targets on standardised inputs
-FIT_SEQUENCES = 10_000
-FIT = {"restarts": 1, "steps": 700, "polish_steps": 150, "edge_steps": 100, "batch_size": 256}
+FIT_SEQUENCES, FIT_STEPS, QUICK_FIT_STEPS = 10_000, 700, 150
 
 
 def row_prior(law: RowLaw) -> Any:
@@ -48,7 +47,8 @@ def gibbs(data: Data, quick: bool, seed: int, sweeps: int = SWEEPS) -> Array:
     from pyro_sparse.inference.edges.gibbs import gibbs_edges
 
     given = data.given
-    run = {"sweeps": QUICK_SWEEPS if quick else sweeps, "burn_in": BURN_IN, "chains": CHAINS, "seed": seed}
+    sweeps, burn_in = (QUICK_SWEEPS, QUICK_BURN_IN) if quick else (sweeps, BURN_IN)
+    run = {"sweeps": sweeps, "burn_in": burn_in, "chains": CHAINS, "seed": seed}
     return gibbs_edges(given["features"], given["targets"], row_prior(given["law"]), **run).edge_prob
 
 
@@ -176,17 +176,18 @@ def _of_fits(data: Data, method: str, seed: int) -> Array:
     return np.stack(found)
 
 
-def fitted(n_sets: int, rng: np.random.Generator) -> Data:
+def fitted(n_sets: int, rng: np.random.Generator, steps: int = FIT_STEPS) -> Data:
     """Fits of `LatentTransition` to `two_frames`, few and short, and the order of their latents."""
     import pyro_sparse as ps
     from pyro_sparse.metrics import mcc
 
+    short = {"restarts": 1, "steps": steps, "polish_steps": 150, "edge_steps": 100, "batch_size": 256}
     edges, fits, orders = [], [], []
     for _ in range(n_sets):
         data = two_frames(FIT_SEQUENCES, rng)
         x, z, actions = (data.given[name] for name in ("x", "z", "actions"))
         model = ps.models.LatentTransition(x.shape[-1], z.shape[-1], n_actions=actions.shape[-1])
-        fit = ps.fit(model, x, actions=actions, seed=int(rng.integers(2**31)), progress=False, **FIT)
+        fit = ps.fit(model, x, actions=actions, seed=int(rng.integers(2**31)), progress=False, **short)
         latents = fit.transform().reshape(-1, z.shape[-1])
         edges.append(data.edge[0])
         fits.append(fit)

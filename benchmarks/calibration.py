@@ -51,6 +51,8 @@ class Setting:
         Data sets of one job.
     batches : int
         Jobs that one of ``--seeds`` stands for: more and smaller ones where a method takes minutes.
+    quick_data : callable, optional
+        In place of `data` with ``--quick``, where drawing takes long.
     """
 
     data: Draw
@@ -65,6 +67,7 @@ class Setting:
     batch: int = 25
     quick_batch: int = 4
     batches: int = 1
+    quick_data: Draw | None = None
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,9 @@ SETTINGS: dict[str, Setting | Ranked] = {
         score="relaxed",
         batch=1,
         quick_batch=1,
+        quick_data=partial(methods.fitted, steps=methods.QUICK_FIT_STEPS),
     ),
-    "sbc_rows": Ranked(partial(draw.rows, HARD_ROWS), methods.gibbs_draws, methods.row_mode, quick_batch=8),
+    "sbc_rows": Ranked(partial(draw.rows, HARD_ROWS), methods.gibbs_draws, methods.row_mode, quick_batch=5),
     "sbc_enumerate": Ranked(
         partial(draw.normal_rows, replace(HARD_ROWS, tasks=4)),
         methods.enumerate_draws,
@@ -231,7 +235,9 @@ def ranked(setting: Ranked, seed: int, quick: bool) -> Row:
 def _data(setting: str, seed: int, quick: bool) -> Data:
     own = SETTINGS[setting]
     rng = np.random.default_rng([seed, crc32(setting.encode())])
-    return own.data(own.quick_batch if quick else own.batch, rng)
+    if not quick:
+        return own.data(own.batch, rng)
+    return (getattr(own, "quick_data", None) or own.data)(own.quick_batch, rng)
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
