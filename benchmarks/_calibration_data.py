@@ -3,7 +3,7 @@ r"""Data sets whose graph is known because it is drawn, with all else, from the 
 Rows:         y_t = F w_t + e,  w_tj ~ eta_j Laplace(l1) + (1 - eta_j) Laplace(l0),  eta_j ~ Beta(1, 2)
               or  w_tj = sd_t N(0, 1) or 0,  eta_t ~ Beta(1, 2)
 Transitions:  z_ti = b_i + c_i' tanh(A_i (g_i * [z_(t-1), a_t]) + d_i) + e,  g_ij ~ Bernoulli(eta)
-Decoders:     x_i = W z_i + e,  or  x_ij = b_j + c_j' tanh(A (w_j * z_i) + d) + e,  z_i ~ N(0, I)
+Decoders:     x_i = W z_i + e,  z_i ~ N(0, I); the curved ones are in `_calibration_decoders.py`
 
 Noise variances are inverse gamma. Nothing is rescaled afterwards: a forecaster told these laws can be right
 about every edge on average, and a benchmark of calibration can tell whether it is.
@@ -202,33 +202,6 @@ def linear_decoder(
     noise = _inverse_gamma(LINEAR_NOISE_PRIOR, (n_sets, 1, features), rng)
     x = z @ weight.swapaxes(1, 2) + np.sqrt(noise) * rng.normal(size=(n_sets, samples, features))
     return _anchored(edge, weight, z, x)
-
-
-def mlp_decoder(
-    n_sets: int,
-    rng: np.random.Generator,
-    features: int = 12,
-    factors: int = 2,
-    samples: int = 120,
-    spike_rate: float = 10.0,
-    slab_rate: float = 0.7,
-) -> Data:
-    """A one-layer network common to all features, which see the latents through their own weights.
-
-    Feature k is the anchor of factor k: weight one there, zero elsewhere. `given` as in `linear_decoder`.
-    """
-    edge, weight = _loadings(n_sets, features, factors, spike_rate, slab_rate, rng)
-    weight[:, :factors] = np.eye(factors)
-    z = rng.normal(size=(n_sets, samples, factors))
-    inner = rng.normal(size=(n_sets, 1, factors, HIDDEN))
-    hidden = np.tanh(
-        (z[:, None] * weight[:, :, None]) @ inner + rng.normal(size=(n_sets, 1, 1, HIDDEN))
-    )  # set, feature, sample, hidden
-    outer = rng.normal(size=(n_sets, features, HIDDEN, 1)) * np.sqrt(OUTER_VARIANCE / HIDDEN)
-    offset = rng.normal(size=(n_sets, features, 1)) * np.sqrt(OFFSET_VARIANCE)
-    mean = ((hidden @ outer)[..., 0] + offset).swapaxes(1, 2)
-    noise = _inverse_gamma(MLP_NOISE_PRIOR, (n_sets, 1, features), rng)
-    return _anchored(edge, weight, z, mean + np.sqrt(noise) * rng.normal(size=mean.shape))
 
 
 def _loadings(

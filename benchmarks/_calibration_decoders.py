@@ -1,4 +1,4 @@
-r"""Masked decoders whose truth is drawn from the prior that `polish` samples, their fits, and what says how sure.
+r"""Masked decoders whose truth is drawn from the prior that `polish` samples, their fits, and the methods.
 
 Linear:  x_ij = w_j' z_i + e                                  (`_calibration_data.linear_decoder`)
 Curved:  f_j(z) = c_j + u_j w_j' z + v_j' phi(b + B phi(A (w_j * z))), every layer from `DecoderPrior`;
@@ -29,7 +29,7 @@ from benchmarks._calibration_data import (
     linear_decoder,
 )
 
-LONG = {"linear": (5000, 1000, 100), "mlp": (1200, 300, 50)}  # sweeps, warm-up, held at all edges
+LONG = {"linear": (4000, 800, 100), "mlp": (900, 200, 50)}  # sweeps, warm-up, held at all edges
 QUICK_LONG = {"linear": (600, 200, 30), "mlp": (60, 20, 5)}
 QUICK_SWEEPS = {"linear": 300, "mlp": 40}
 
@@ -47,7 +47,6 @@ class DecoderLaw:
     hidden: int = 10
     spike_rate: float = 10.0
     slab_rate: float = 0.7
-    anchored: bool = True
     steps: int = 800
     restarts: int = 1
 
@@ -74,7 +73,7 @@ class DecoderLaw:
             activation=self.activation,
             hidden=self.hidden,
             factor_cov=False,
-            anchors={k: k for k in range(self.factors)} if self.anchored else None,
+            anchors={k: k for k in range(self.factors)},
         )
 
 
@@ -118,10 +117,7 @@ def curved(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
     else:
         noise = _inverse_gamma(law.noise_prior, (n_sets, 1, law.features), rng)
         x = f + np.sqrt(noise) * rng.normal(size=f.shape)
-    data = _anchored(edge, weight, z, _not_constant(x))
-    if not law.anchored:
-        raise ValueError("a curved decoder without anchors is no setting of this benchmark")
-    return data
+    return _anchored(edge, weight, z, _not_constant(x))
 
 
 def _not_constant(x: Array) -> Array:
@@ -154,14 +150,6 @@ def polish(data: Data, quick: bool, seed: int) -> Array:
         for i, fit in enumerate(data.given["fits"])
     ]
     return np.stack([one["edge_posterior"]["probability"].to_numpy() for one in found])
-
-
-def gap(data: Data, quick: bool, seed: int) -> Array:
-    """How far the chains of `polish` are apart: not a probability, for `unresolved`."""
-    found = [
-        fit.edge_posterior("polish", seed=seed + i, num_draws=10) for i, fit in enumerate(data.given["fits"])
-    ]
-    return np.stack([one["edge_posterior"]["gap"].to_numpy() for one in found])
 
 
 def score(data: Data, quick: bool, seed: int) -> Array:

@@ -16,11 +16,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from benchmarks import _calibration_data as draw
+from benchmarks import _calibration_decoders as decoders
 from benchmarks import _calibration_methods as methods
 from benchmarks._calibration_data import Array, Data, RowLaw
 from benchmarks._common import FDR, Row, report_seeds
@@ -44,9 +46,9 @@ class Setting:
         By name, ``method(data, quick, seed)``: numbers in [0, 1] of shape (set, row, column).
     default, score, gold : str
         Which of them is judged, which is only a score, and which is as good as the truth (or none).
-    ece, fdr, brier, brier_over_gold : float or None
+    ece, fdr, brier, brier_over_gold, brier_over_score : float or None
         Most that is allowed: of ECE less its null, of the realised rate, of the Brier score, and of its ratio
-        to the gold's. None: not asked.
+        to the gold's and to the score's. None: not asked.
     batch, quick_batch : int
         Data sets of one job.
     batches : int
@@ -64,6 +66,7 @@ class Setting:
     fdr: float | None = None
     brier: float | None = None
     brier_over_gold: float | None = None
+    brier_over_score: float | None = None
     batch: int = 25
     quick_batch: int = 4
     batches: int = 1
@@ -127,6 +130,24 @@ TRANSITIONS = Setting(
     brier=0.05,
 )
 
+
+def decoder_setting(law: decoders.DecoderLaw, gold: bool = True, **asked: Any) -> Setting:
+    """A fit of a masked decoder to each data set, and Markov chains from it."""
+    return Setting(
+        data=partial(decoders.decoders, law),
+        methods=decoders.METHODS if gold else decoders.SHORT_METHODS,
+        default="polish",
+        score="map",
+        gold="long" if gold else None,
+        quick_batch=1,
+        **asked,
+    )
+
+
+LINEAR = decoders.DecoderLaw(decoder="linear", features=20, factors=4, samples=300)
+CURVED: dict[str, Any] = {"ece": 0.03, "fdr": 0.12, "brier_over_gold": 1.05}
+LARGE: dict[str, Any] = {"gold": False, "ece": 0.04, "fdr": 0.12, "batches": 5, "batch": 5}
+
 HARD_ROWS = RowLaw(features=6, samples=25, correlation=0.9, spike_rate=10)
 
 SETTINGS: dict[str, Setting | Ranked] = {
@@ -150,6 +171,24 @@ SETTINGS: dict[str, Setting | Ranked] = {
         batch=1,
         quick_batch=1,
         quick_data=partial(methods.fitted, steps=methods.QUICK_FIT_STEPS),
+    ),
+    "linear_10": decoder_setting(LINEAR, ece=0.02, fdr=0.12, brier_over_gold=1.05),
+    "linear_50": decoder_setting(replace(LINEAR, spike_rate=50), ece=0.03, fdr=0.13, brier_over_gold=1.10),
+    "mlp_tanh": decoder_setting(decoders.DecoderLaw(), **CURVED),
+    "mlp_relu": decoder_setting(decoders.DecoderLaw(activation="relu"), **CURVED),
+    "mlp_g30": decoder_setting(
+        decoders.DecoderLaw(features=30, factors=4, samples=400), brier_over_score=0.75, **LARGE
+    ),
+    "mlp_g60": decoder_setting(
+        decoders.DecoderLaw(features=60, factors=6, samples=1000), brier_over_score=0.75, **LARGE
+    ),
+    "poisson": decoder_setting(
+        replace(LINEAR, likelihood="poisson", factors=3, slab_rate=2.5, spike_rate=25),
+        brier_over_score=0.8,
+        **LARGE,
+    ),
+    "bernoulli": decoder_setting(
+        replace(LINEAR, likelihood="bernoulli", factors=3), brier_over_score=0.8, **LARGE
     ),
     "sbc_rows": Ranked(partial(draw.rows, HARD_ROWS), methods.gibbs_draws, methods.row_mode, quick_batch=5),
     "sbc_enumerate": Ranked(
@@ -254,6 +293,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
         judged = rank_figures(default) if isinstance(own, Ranked) else figures(default)
         if isinstance(own, Setting):
             judged["brier_gold"] = found[own.gold]["brier"] if own.gold else float("nan")
+            judged["brier_score"] = found[own.score]["brier"]
             judged["met"] = met(own, judged)
         result[name] = {
             "method": own.default,
@@ -309,6 +349,7 @@ def met(setting: Setting, found: Row) -> dict[str, bool]:
         "fdr": found["fdr10"],
         "brier": found["brier"],
         "brier_over_gold": found["brier"] / found["brier_gold"],
+        "brier_over_score": found["brier"] / found["brier_score"],
     }
     asked = {name: getattr(setting, name) for name in seen}
     return {name: bool(seen[name] <= most) for name, most in asked.items() if most is not None}

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import _calibration_data as draw
+from benchmarks import _calibration_decoders as decoders
 from benchmarks import _calibration_methods as methods
 from benchmarks import calibration
 
@@ -107,15 +108,17 @@ def test_latents_are_seen_with_one_error_each():
     np.testing.assert_array_equal(noisy.given["inputs"][..., 5], exact.given["inputs"][..., 5])
 
 
-@pytest.mark.parametrize("kind", [draw.linear_decoder, draw.mlp_decoder])
-def test_anchors_are_pinned_and_not_asked_about(kind):
-    data = kind(40, np.random.default_rng(1000))
+@pytest.mark.parametrize("likelihood", ["linear", "normal", "poisson", "bernoulli"])
+def test_anchors_are_pinned_and_not_asked_about(likelihood):
+    rng = np.random.default_rng(1000)
+    law = decoders.DecoderLaw(likelihood=likelihood, samples=20)
+    data = draw.linear_decoder(40, rng) if likelihood == "linear" else decoders.curved(law, 40, rng)
     weight, anchors = data.given["weight"], data.given["anchors"]
     n, features, factors = data.edge.shape
     assert anchors == [(k, k) for k in range(factors)]
     for feature, factor in anchors:
         others = np.delete(np.arange(factors), factor)
-        assert (weight[:, feature, factor] > 0).all() and not weight[:, feature, others].any()
+        assert weight[:, feature, factor].all() and not weight[:, feature, others].any()
         assert data.edge[:, feature, factor].all() and not data.edge[:, feature, others].any()
     assert data.asked(data.edge).shape == (n, (features - factors) * factors)
     np.testing.assert_array_equal(data.asked(data.edge), data.edge[:, factors:].reshape(n, -1))
@@ -136,8 +139,10 @@ def test_a_linear_decoder_has_the_covariance_it_says():
     assert np.median(noise) == pytest.approx(stats.invgamma(3, scale=1).median(), rel=0.1)
 
 
-def test_an_mlp_feature_without_edges_hardly_moves_with_the_latents():
-    data = draw.mlp_decoder(1, np.random.default_rng(1000), samples=4000, spike_rate=1e6)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_curved_feature_without_edges_hardly_moves_with_the_factors(activation):
+    law = decoders.DecoderLaw(activation=activation, samples=4000, spike_rate=1e6)
+    data = decoders.curved(law, 1, np.random.default_rng(1000))
     z, x = data.given["z"][0], data.given["x"][0]
     r = np.corrcoef(np.c_[z, x].T)[:2, 2:].T
     assert np.abs(r[~data.edge[0]]).max() < 0.06

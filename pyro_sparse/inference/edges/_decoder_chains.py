@@ -17,20 +17,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy import stats
+from scipy.special import logsumexp
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ._curves import Cells, Curve, Summed, Trunk, masked_factors, weighted
 from ._hmc import adapted, hmc
 from ._line_weights import line_weights
+from ._relabel import Anchors, anchors_of, exchanged
 
 __all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
 
 _HEADS = 8
+_NODES = 16
 _CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
 
 
@@ -59,6 +64,11 @@ class MixtureLaw:
     def edge(self, w: Tensor, log_odds: Tensor) -> Tensor:
         """P(slab | w)."""
         return torch.sigmoid(log_odds + self.log_density(w, self.slab) - self.log_density(w, self.spike))
+
+    def quantiles(self, n: int) -> np.ndarray:
+        """Midpoints of n equally likely intervals, scale 1."""
+        p = (np.arange(n) + 0.5) / n
+        return stats.laplace.ppf(p) if self.laplace else stats.norm.ppf(p)
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Draws with scale 1."""
@@ -181,7 +191,7 @@ class DecoderChains:
         state = self._exposures(state, f, rng)
         state = self._rows(state, tuning, rng, warm)
         state = self._whole(state, tuning, rng, warm)
-        return state, prob
+        return self._relabelled(state, tuning, rng), prob
 
     def log_joint(self, state: DecoderState) -> Tensor:
         """log p of data, factors, weights, noise and last layers of each chain, up to a constant."""
@@ -199,6 +209,78 @@ class DecoderChains:
         if self.curve.activation is not None:
             total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
         return total
+
+    @cached_property
+    def _anchors(self) -> Anchors:
+        permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
+        return anchors_of(permitted, must, self.eta_prior)
+
+    def _relabelled(self, state: DecoderState, tuning: Tuning, rng: np.random.Generator) -> DecoderState:
+        """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew.
+
+        The weight of an anchor is summed over `_NODES` quantiles of the slab. Every third time, on average:
+        it is the dearest part for few features.
+        """
+        rows, factors, pairs = self._anchors
+        if not len(pairs) or any(True for _ in getattr(self.cells.likelihood, "parameters", tuple)()):
+            return state  # a likelihood's own parameters are those of all features
+        if rng.random() > 1 / 3:
+            return state
+        nodes = self.law.slab * self.law.quantiles(_NODES)
+        each = self._anchor_evidence(state, rows, nodes)  # node, chain, anchor, factor
+        n, k = each.shape[1], state.weight.shape[-1]
+        evidence = np.zeros((n, k, k))
+        for column, own_factor in enumerate(factors):
+            evidence[:, own_factor] += logsumexp(each[:, :, column], axis=0)
+        moment = (state.z.mT @ state.z).double().cpu().numpy()
+        order = exchanged(evidence, moment, self.precision.double().cpu().numpy(), pairs, rng)
+        own = np.take_along_axis(each, order[:, factors][None, ..., None], -1)[..., 0]
+        pick = (own + rng.gumbel(size=own.shape)).argmax(0)
+        if (order == np.arange(k)).all():
+            return state
+        turn = torch.as_tensor(order, device=state.z.device).unsqueeze(1)
+        weight, edge = (part.gather(-1, turn.expand_as(part)) for part in (state.weight, state.edge))
+        changed = torch.as_tensor(order[:, factors] != factors, device=weight.device)
+        drawn = torch.as_tensor(nodes[pick]).to(weight)
+        at = torch.as_tensor(rows, device=weight.device)
+        kept = state.weight[:, at, factors]
+        weight[:, at], edge[:, at] = 0.0, False
+        weight[:, at, factors] = torch.where(changed, drawn, kept)
+        edge[:, at, factors] = True
+        tuning.centre = tuning.centre.gather(-1, turn.expand_as(weight))
+        tuning.width = tuning.width.gather(-1, turn.expand_as(weight))
+        first = state.trunk.first
+        if self.curve.activation is not None:
+            first = first.gather(1, turn.mT.expand_as(first))
+        return state._replace(
+            z=state.z.gather(-1, turn.expand_as(state.z)),
+            weight=weight,
+            edge=edge,
+            log_odds=state.log_odds.gather(-1, turn),
+            trunk=state.trunk._replace(first=first),
+        )
+
+    def _anchor_evidence(self, state: DecoderState, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Log evidence (node, chain, anchor, factor) of anchors with each weight, if they saw each factor."""
+        part = torch.as_tensor(rows, device=state.z.device)
+        cells = self._cells(state)
+        cells = Cells(
+            cells.x[:, part],
+            None if cells.seen is None else cells.seen[:, part],
+            cells.exposure,
+            cells.likelihood,
+        )
+        precision = self.curve.head_precision(state.z)
+        found = np.empty((len(nodes), len(state.z), len(rows), state.z.shape[-1]))
+        for k in range(state.z.shape[-1]):
+            for i, node in enumerate(nodes):
+                weight = torch.zeros_like(state.weight[:, part])
+                weight[..., k] = float(node)
+                masked = masked_factors(state.z, weight)
+                phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
+                summed = cells.sum_out(phi, offset, state.noise[:, part], precision, state.head[:, part])
+                found[i, ..., k] = summed.log_evidence.cpu().numpy()
+        return found
 
     # ---- pieces --------------------------------------------------------------------------------------------
     def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:

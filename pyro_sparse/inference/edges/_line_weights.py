@@ -1,4 +1,4 @@
-r"""Weights of a linear decoder under any likelihood: spike and slab under a parabola, put right by Metropolis.
+r"""Weights of a linear decoder under any likelihood: spike and slab under a parabola, then Metropolis.
 
 With :math:`f_{ij} = c_j + w_j^\top z_i` the log-likelihood of one weight, expanded where it stands,
 

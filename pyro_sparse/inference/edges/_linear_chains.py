@@ -11,11 +11,13 @@ Only the rows' second moments enter the loadings, so a sweep costs O(rows x feat
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ._relabel import Anchors, anchors_of, exchanged
 from ._weight import SpikeSlab
 
 __all__ = ["LinearChains", "LinearState"]
@@ -110,7 +112,7 @@ class LinearChains:
         log_odds = self._rates(edge, rng)
         if held is not None:
             log_odds = np.where(held[:, None, None], state.log_odds, log_odds)
-        return LinearState(z, weight, edge, log_odds, noise, intercept), prob
+        return self._relabelled(LinearState(z, weight, edge, log_odds, noise, intercept), rng), prob
 
     def log_evidence(self, state: LinearState) -> Array:
         """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""
@@ -211,6 +213,38 @@ class LinearChains:
             weight[..., k] = np.where(self.permitted[:, k], drawn, 0.0)
             prob[..., k] = p
         return weight, edge, prob
+
+    @cached_property
+    def _anchors(self) -> Anchors:
+        return anchors_of(self.permitted, self.must, self.eta_prior)
+
+    def _relabelled(self, state: LinearState, rng: np.random.Generator) -> LinearState:
+        """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew."""
+        rows, factors, pairs = self._anchors
+        if not len(pairs):
+            return state
+        gram, cross = self._moments(state.z, state.intercept)
+        noise = state.noise[:, rows, None]
+        gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
+        a = np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise
+        b = cross[:, rows] * self.slab_scale / noise
+        each = self.law.slab(a, b).log_norm  # chain, anchor, factor
+        k = state.weight.shape[-1]
+        evidence = np.zeros((len(each), k, k))
+        for column, k_own in enumerate(factors):
+            evidence[:, k_own] += each[:, column]
+        moment = np.swapaxes(state.z, -1, -2) @ state.z
+        order = exchanged(evidence, moment, self.precision, pairs, rng)
+        wide = order[:, None]
+        weight = np.take_along_axis(state.weight, wide, -1)
+        edge = np.take_along_axis(state.edge, wide, -1)
+        own = order[:, factors][..., None]
+        a, b = (np.take_along_axis(part, own, -1)[..., 0] for part in (a, b))
+        drawn = self.law.draw(a, b, np.ones(a.shape, dtype=bool), rng)
+        weight[:, rows], edge[:, rows] = 0.0, False
+        weight[:, rows, factors], edge[:, rows, factors] = self.slab_scale * drawn, True
+        z, log_odds = (np.take_along_axis(part, wide, -1) for part in (state.z, state.log_odds))
+        return state._replace(z=z, weight=weight, edge=edge, log_odds=log_odds)
 
     def _rates(self, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
         free = self.permitted & ~self.must
