@@ -24,7 +24,7 @@ def options(**given):
 def test_every_method_of_a_setting_for_every_seed():
     jobs = calibration.tasks(options())
     for name, own in calibration.SETTINGS.items():
-        seeds = {0} if isinstance(own, calibration.Ranked) else {0, 1}
+        seeds = {0} if isinstance(own, calibration.Ranked) else set(range(2 * own.batches))
         found = {(job["method"], job["seed"]) for job in jobs if job["setting"] == name}
         assert found == {(method, seed) for method in own.methods for seed in seeds}
     assert len({tuple(job.items()) for job in jobs}) == len(jobs)
@@ -49,7 +49,7 @@ def test_a_full_run_has_two_hundred_data_sets_of_every_setting_with_a_target():
             continue
         if own.ece is not None:
             assert own.batch * own.batches * calibration.SEEDS >= 200
-        assert (own.brier_over_gold is None) == (own.gold is None)
+        assert own.brier_over_gold is None or own.gold is not None
 
 
 def test_rows_are_drawn_from_their_prior():
