@@ -177,10 +177,10 @@ def sparse_fit(x: np.ndarray, n_factors: int, seed: int, **settings: Any) -> Any
 
 
 def selected_edges(fit: Any, fdr: float = FDR) -> np.ndarray:
-    """Edges named at a Bayesian false-discovery rate, as `ps.summary` does: bool, (feature, factor)."""
+    """Edges whose score passes a Bayesian false-discovery rate, as `ps.summary` has it: (feature, factor)."""
     import pyro_sparse as ps
 
-    chosen = ps.summary(fit.edge_posterior(num_draws=1), fdr=fdr, selected_only=True)
+    chosen = ps.summary(fit.edge_posterior("score", num_draws=1), fdr=fdr, selected_only=True)
     edges = np.zeros((len(fit.feature_names), len(fit.factor_names)), dtype=bool)
     feature = [fit.feature_names.index(name) for name in chosen["feature"]]
     factor = [fit.factor_names.index(name) for name in chosen["factor"]]

@@ -60,11 +60,26 @@ class Decoder(StrEnum):
     linear = "linear"
 
 
+class EdgeMethod(StrEnum):
+    """What puts a number on each edge."""
+
+    auto = "auto"
+    polish = "polish"
+    score = "score"
+
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
 ]
 Fdr = Annotated[
     float, typer.Option(min=0.0, max=1.0, help="Bayesian false-discovery rate at which edges are kept.")
+]
+Edges = Annotated[
+    EdgeMethod,
+    typer.Option(help="Probabilities by Markov chains from the fit (polish), or its own scores (score)."),
+]
+EdgeSeconds = Annotated[
+    float, typer.Option(min=1.0, help="Seconds after which the chains stop, once they have warmed up.")
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; made where it is absent.")]
 Folder = Annotated[Path, typer.Argument(help="Folder that `pyro-sparse fit` wrote.", show_default=False)]
@@ -110,6 +125,8 @@ def fit(
     steps: Steps = None,
     seed: Seed = 0,
     fdr: Fdr = 0.1,
+    edges: Edges = EdgeMethod.auto,
+    edge_seconds: EdgeSeconds = 120.0,
     threads: Threads = 1,
     device: Annotated[
         str, typer.Option(help="Where to compute; `pyro-sparse doctor` lists what there is.")
@@ -134,7 +151,7 @@ def fit(
     frame = read_table(table, columns=_split(columns), drop=_split(drop), index=index)
     settings: dict[str, Any] = {"likelihood": likelihood, "decoder": str(decoder)}
     result, seconds = _fit(frame, factors, settings, restarts, steps, seed, threads, device, as_json)
-    _finish(result, frame, out, fdr, seconds, as_json)
+    _finish(result, frame, out, fdr, seconds, as_json, edges, edge_seconds)
 
 
 @app.command()
@@ -145,6 +162,8 @@ def demo(
     seed: Seed = 0,
     threads: Threads = 1,
     fdr: Fdr = 0.1,
+    edges: Edges = EdgeMethod.auto,
+    edge_seconds: EdgeSeconds = 120.0,
     out: Out = Path("demo"),
     as_json: Json = False,
 ) -> None:
@@ -161,7 +180,7 @@ def demo(
 
     frame = load_embedded("breast_cancer").x
     result, seconds = _fit(frame, factors, {}, restarts, steps, seed, threads, "cpu", as_json)
-    _finish(result, frame, out, fdr, seconds, as_json)
+    _finish(result, frame, out, fdr, seconds, as_json, edges, edge_seconds)
 
 
 @app.command()
@@ -360,7 +379,16 @@ def _fit(
     return result, time.perf_counter() - begun
 
 
-def _finish(result: Fit, frame: pd.DataFrame, out: Path, fdr: float, seconds: float, as_json: bool) -> None:
+def _finish(
+    result: Fit,
+    frame: pd.DataFrame,
+    out: Path,
+    fdr: float,
+    seconds: float,
+    as_json: bool,
+    method: EdgeMethod,
+    edge_seconds: float,
+) -> None:
     """Write everything the fit gives into `out`, say so, and exit with what the fit deserves."""
     import pandas as pd
 
@@ -371,7 +399,10 @@ def _finish(result: Fit, frame: pd.DataFrame, out: Path, fdr: float, seconds: fl
     out.mkdir(parents=True, exist_ok=True)
     files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
     result.save(files["model"])  # first, so that nothing after it can lose the fit
-    idata = result.edge_posterior(X=frame)
+    budget: dict[str, Any] = {}
+    if method is not EdgeMethod.score:
+        budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not as_json}
+    idata = result.edge_posterior(str(method), X=frame, **budget)
     to_netcdf(idata, files["idata"])
     edges = ps.summary(idata, fdr=fdr)
     edges.to_csv(files["edges"])

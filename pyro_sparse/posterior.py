@@ -215,7 +215,7 @@ def summary(
         Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
         the method gives only a score), `weight` (signed, of the best restart), `hdi90_lb` and `hdi90_ub`
         (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]),
-        `q_value`, `gap` (largest difference of the probability between restarts; NaN for one restart),
+        `q_value`, `gap` (largest difference of the probability between restarts or chains; NaN for one),
         `unresolved` (gap > .25) and `selected`. For a score the interval is the spread of the weight *between
         the kept restarts*: there is no other, and it says nothing about sampling error. `DataFrame.attrs`
         holds `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.

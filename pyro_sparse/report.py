@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ._arviz import get_group
 from .graphs.alignment import agreement_matrix
+from .graphs.selection import kept_restarts
 from .posterior import summary
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def gather(fit: Fit, idata: Any, fdr: float) -> dict[str, Any]:
             factors.append({"name": name, "share": share, "edges": rows, "groups": _in_words(rows)})
     linked = set(chosen["feature"])
     near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(12)
-    stats = get_group(idata, "sample_stats")
-    verdict = _verdict(idata, chosen, fdr, word)
+    kept = kept_restarts(fit.elbo, len(fit.sample_names), best=int(fit.best))
+    verdict = _verdict(fit, chosen, fdr)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
     correlation = _correlation(np.asarray(fit.factor_cov))
     return {
@@ -140,6 +140,7 @@ def gather(fit: Fit, idata: Any, fdr: float) -> dict[str, Any]:
         "fdr": fdr,
         "interval": f"{100 * table.attrs['interval_prob']:g} % {table.attrs['interval_kind'].upper()}",
         "verdict": verdict,
+        "chains": str(idata.attrs.get("verdict", "")).splitlines(),
         "warnings": list(fit.warnings),
         "n_samples": len(fit.sample_names),
         "n_features": len(features),
@@ -161,8 +162,8 @@ def gather(fit: Fit, idata: Any, fdr: float) -> dict[str, Any]:
         ],
         "correlated_names": [names[k] for k in used],
         "restarts": [
-            {"number": r, "elbo": float(stats["elbo"][r]), "heldout": float(stats["heldout_elbo"][r]),
-             "best": bool(stats["best"][r]), "kept": bool(stats["kept"][r]), "alike": verdict["alike"][r]}
+            {"number": r, "elbo": float(fit.elbo[r]), "heldout": float(fit.heldout_elbo[r]),
+             "best": r == int(fit.best), "kept": bool(kept[r]), "alike": verdict["alike"][r]}
             for r in range(fit.n_restarts)
         ],
         "settings": [
@@ -234,17 +235,10 @@ def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
     return groups
 
 
-def _verdict(idata: Any, chosen: pd.DataFrame, fdr: float, word: str) -> dict[str, Any]:
+def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float) -> dict[str, Any]:
     """How far the restarts agree, in one word and a few sentences."""
-    stats = get_group(idata, "sample_stats")
-    best = int(np.flatnonzero(stats["best"].to_numpy())[0])
-    weights = (
-        get_group(idata, "posterior")["weight"]
-        .mean("draw")
-        .transpose("chain", "feature", "factor")
-        .to_numpy()
-    )
-    alike = agreement_matrix(weights)[best]
+    best = int(fit.best)
+    alike = agreement_matrix(fit.weights)[best]
     others = np.delete(alike, best)
     n_alike = int((others >= _ALIKE).sum())
     unresolved = float(chosen["unresolved"].mean()) if len(chosen) else 0.0

@@ -14,7 +14,8 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse import cli
 
-QUICK = ["--factors", "2", "--restarts", "2", "--steps", "40"]
+SHORT = ["--factors", "2", "--restarts", "2", "--steps", "40"]
+QUICK = [*SHORT, "--edges", "score"]
 
 
 @pytest.fixture
@@ -48,7 +49,8 @@ def table(tmp_path_factory):
 def fitted(table, tmp_path_factory):
     """A folder that `fit` wrote, and the JSON object it printed."""
     folder = tmp_path_factory.mktemp("fit")
-    command = [sys.executable, "-m", "pyro_sparse.cli", "fit", table, *QUICK, "--out", folder, "--json"]
+    command = [sys.executable, "-m", "pyro_sparse.cli", "fit", table, *SHORT]
+    command += ["--edge-seconds", "1", "--out", folder, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode in (0, cli.NOTHING_FOUND), done.stderr
     assert done.stdout.count("\n") == 1
@@ -63,7 +65,8 @@ def test_fit_writes_what_it_says(fitted):
     edges = pd.read_csv(folder / "edges.csv")
     assert len(edges) == 12
     assert said["edges"] == edges["selected"].sum()
-    assert said["is_score"] is True and "score" in edges.columns
+    assert said["is_score"] is False and "probability" in edges.columns
+    assert said["edge_method"] == "polish"
     factors = pd.read_csv(folder / "factors.csv", index_col=0)
     assert factors.shape == (120, 2) and factors.index[3] == "row 3"
     assert "<html" in (folder / "report.html").read_text()
@@ -85,7 +88,7 @@ def test_no_edge_has_its_own_exit_code(run, fitted, table, tmp_path):
     noise = tmp_path / "noise.csv"
     pd.DataFrame(np.random.default_rng(1).normal(size=(60, 4))).add_prefix("x").to_csv(noise, index=False)
     done = run("fit", noise, *QUICK, "--fdr", "0", "--out", tmp_path / "out", "--json")
-    assert json.loads(done.out)["edges"] == 0
+    assert json.loads(done.out)["edges"] == 0 and json.loads(done.out)["is_score"]
     assert done.code == cli.NOTHING_FOUND
 
 
@@ -101,8 +104,7 @@ def test_summary_of_a_fit(run, fitted):
     none = json.loads(run("summary", folder, "--fdr", "0", "--json").out)["edges"]
     assert len(none) <= len(kept)
     printed = run("summary", folder, "--all")
-    assert "b2" in printed.out and "score" in printed.out
-    assert "not calibrated" in printed.err
+    assert "b2" in printed.out and "probability" in printed.out
 
 
 def test_report_of_a_fit(run, fitted, tmp_path):
@@ -205,7 +207,7 @@ def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
 
 
 def test_demo_prints_a_table_and_writes_a_report(run, tmp_path):
-    done = run("demo", "--restarts", 1, "--steps", 20, "--out", tmp_path)
+    done = run("demo", "--restarts", 1, "--steps", 20, "--edges", "score", "--out", tmp_path)
     assert done.code in (0, cli.NOTHING_FOUND)
     assert "false-discovery rate" in done.out
     assert (tmp_path / "report.html").is_file()

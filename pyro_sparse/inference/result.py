@@ -82,6 +82,7 @@ class Fit:
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     _excess: np.ndarray | None = field(default=None, repr=False)
+    _edges: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     # ---- names ---------------------------------------------------------------------------------------------
     @property
@@ -268,18 +269,26 @@ class Fit:
         return x.cpu().double().numpy() * self.table.scale + self.table.centre
 
     def edge_posterior(
-        self, method: str = "score", num_draws: int = 500, seed: int = 0, **options: Any
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
     ) -> Any:
-        """Edges as an ArviZ object; see `pyro_sparse.inference.edges.edge_posterior`."""
+        """Edges as an ArviZ object; see `pyro_sparse.inference.edges.edge_posterior`.
+
+        Without options the answer is kept, so that asking again costs nothing.
+        """
         from .edges import edge_posterior
 
-        return edge_posterior(self, method=method, num_draws=num_draws, seed=seed, **options)
+        asked = (method, num_draws, seed)
+        if options:
+            return edge_posterior(self, method=method, num_draws=num_draws, seed=seed, **options)
+        if asked not in self._edges:
+            self._edges[asked] = edge_posterior(self, method=method, num_draws=num_draws, seed=seed)
+        return self._edges[asked]
 
     def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
         """Table of edges; see `pyro_sparse.summary`."""
         from ..posterior import summary
 
-        return summary(self.edge_posterior(num_draws=100), fdr=fdr, **options)
+        return summary(self.edge_posterior(), fdr=fdr, **options)
 
     def report(self, path: str | os.PathLike[str], **options: Any) -> Any:
         """Write an HTML report; see `pyro_sparse.report`."""

@@ -74,7 +74,7 @@ def plot_elbo(fit: Fit, *, ax: Axes | None = None) -> Axes:
 
 @styled
 def plot_agreement(idata: Any, *, ax: Axes | None = None) -> Axes:
-    """How alike the loadings of every two restarts are, the restart with the highest held-out ELBO first.
+    """How alike the loadings of every two restarts (or chains) are, the best first.
 
     Parameters
     ----------
@@ -115,8 +115,9 @@ def plot_agreement(idata: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(0, n, step), names[::step])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_xlabel("restart, best (*) first")
-    ax.set_title("Agreement between restarts")
+    what = "chain" if "dense" in stats else "restart"
+    ax.set_xlabel(f"{what}, {'those of the best restart' if what == 'chain' else 'best'} (*) first")
+    ax.set_title(f"Agreement between {what}s")
     if n > 12:
         ax.figure.colorbar(image, ax=ax, shrink=0.8).outline.set_visible(False)
     return ax

@@ -65,7 +65,7 @@ def oracle(data, surplus=0, flip=()):
         def inverse_transform(self, z):
             return clean[self.rows]
 
-        def edge_posterior(self, num_draws=1):
+        def edge_posterior(self, method, num_draws=1):
             feature, factor = np.nonzero(edges)
             return pd.DataFrame(
                 {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...priors import SpikeSlabLasso, SpikeSlabNormal
 from .polish import DecoderPrior, polish_edges
 from .score import score_edges
 
@@ -29,8 +30,9 @@ def edge_posterior(
     Parameters
     ----------
     fit : Fit
-    method : {"auto", "score"}
-        "auto" takes the best method there is for this fit: today always "score".
+    method : {"auto", "polish", "score"}
+        "auto" takes "polish" where it can: a spike-and-slab prior, and data to go by; else "score". The
+        object says which, and why.
     num_draws : int
         Draws per restart.
     seed : int
@@ -48,7 +50,23 @@ def edge_posterior(
     ValueError
         If the method is unknown or `num_draws` is below 1.
     """
-    name = "score" if method == "auto" else method
-    if name not in METHODS:
+    if method == "auto":
+        name, why = _choice(fit, options.get("X"))
+        if name == "score":  # it reads none of the others' options
+            options = {key: value for key, value in options.items() if key == "X"}
+        found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
+        found.attrs["chosen_because"] = why
+        return found
+    if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
-    return METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
+    return METHODS[method](fit, num_draws=num_draws, seed=seed, **options)
+
+
+def _choice(fit: Fit, X: Any) -> tuple[str, str]:
+    """The method for a fit, and the reason."""
+    prior = getattr(fit.model, "prior", None)
+    if not isinstance(prior, SpikeSlabLasso | SpikeSlabNormal):
+        return "score", f"Markov chains want a spike-and-slab prior, and the fit has {type(prior).__name__}"
+    if X is None and not len(fit.table.x):
+        return "score", "a loaded fit holds no data; pass X= for probabilities"
+    return "polish", "Markov chains from the fit give probabilities"

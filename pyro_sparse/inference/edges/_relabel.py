@@ -83,10 +83,11 @@ def exchanged(
     precision = np.broadcast_to(precision, evidence.shape)
     order = np.tile(np.arange(k), (n, 1))
     level = _level(evidence, moment, precision, order)
-    for pair in rng.integers(len(pairs), size=_TRIES * k):
-        i, j = pairs[pair]
+    chain = np.arange(n)
+    for _ in range(_TRIES * k):
+        i, j = pairs[rng.integers(len(pairs), size=n)].T
         other = order.copy()
-        other[:, [i, j]] = order[:, [j, i]]
+        other[chain, i], other[chain, j] = order[chain, j], order[chain, i]
         new = _level(evidence, moment, precision, other)
         yes = np.log(rng.random(n)) < new - level
         order, level = np.where(yes[:, None], other, order), np.where(yes, new, level)

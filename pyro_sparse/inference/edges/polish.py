@@ -21,6 +21,8 @@ from tqdm.auto import tqdm
 from ..._torch import undisturbed
 from ...data import Table, as_table
 from ...graphs.alignment import match_columns, similarity
+from ...graphs.chain_verdict import verdict
+from ...graphs.chains import KeptChains, co_membership_rhat, keep_chains
 from ...graphs.selection import edge_gap
 from ...posterior import to_arviz
 from ._decoder_chains import DecoderChains
@@ -36,7 +38,9 @@ __all__ = ["DecoderPrior", "Polished", "polish_edges", "run_chains"]
 Array = NDArray[np.float64]
 
 LEAST_KEPT = 10
+_WORK = 4e8  # chains x features x factors x hidden units squared x rows
 _SWEEPS = {"linear": (1500, 400, 50), "mlp": (200, 60, 25)}  # in all, warm-up, of them with all edges held in
+_MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
 TOLERANCE = 15.0  # nats below the best chain at which a chain is left out
 
 
@@ -91,14 +95,15 @@ def polish_edges(
     X : array_like (row, feature), optional
         The data; needed after `load`, otherwise the fit's own.
     chains : int, optional
-        Two begin at the best restart (sparse, and with all edges), two more at the next good one. Default 4,
-        or 2 where the fit has one good restart only.
+        Two begin at the best restart (sparse, and with all edges), two more at the next good one. Default 2,
+        or 4 for a linear decoder with normal noise and a fit with two good restarts.
     sweeps, warm_up : int, optional
         Per chain; the first include the second. Default 1500 and 400 for a linear decoder with normal noise,
         200 and 60 otherwise.
     max_rows : int, optional
         Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
-        Default 100,000 for a linear decoder with normal noise, 2,000 otherwise.
+        Default 100,000 for a linear decoder with normal noise; otherwise what keeps a sweep near a second,
+        500 to 2,000.
     time_budget : float, optional
         Seconds after which the chains stop, if they have `LEAST_KEPT` sweeps after the warm-up.
     decoder_prior : DecoderPrior, optional
@@ -124,10 +129,10 @@ def polish_edges(
     all_sweeps = all_sweeps if sweeps is None else sweeps
     warm = min(warm, all_sweeps // 3) if warm_up is None else warm_up
     _check(num_draws, all_sweeps, warm, max_rows, time_budget, candidates)
-    limit = (100_000 if exact else 2_000) if max_rows is None else max_rows
+    restarts, dense = chain_plan(fit, chains)
+    limit = _row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
     if len(table.x) > limit:
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
-    restarts, dense = chain_plan(fit, chains)
     from ..result import _alike
 
     options = {} if exact else {"candidates": candidates}
@@ -140,6 +145,15 @@ def polish_edges(
             time_budget=time_budget, progress=progress,
         )  # fmt: skip
     return _packed(fit, found, restarts, dense, table, X)
+
+
+def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
+    """Rows that keep a sweep near a second."""
+    if exact:
+        return 100_000
+    hidden = fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
+    each = n_chains * fit.model.n_features * fit.model.n_factors * hidden**2
+    return int(np.clip(_WORK / each, 500, 2000))
 
 
 def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[bool]]:
@@ -159,7 +173,8 @@ def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[boo
         fit.best,
         *(r for r in np.argsort(-_level(fit), kind="stable") if r in fit.equals and r != fit.best),
     ]
-    wanted = (4 if len(good) > 1 else 2) if chains is None else chains
+    exact = fit.model.decoder_kind == "linear" and fit.model.likelihood.name == "normal"
+    wanted = (4 if exact and len(good) > 1 else 2) if chains is None else chains
     if int(wanted) != wanted or wanted < 2:
         raise ValueError(
             f"chains: want a whole number of at least 2, so that they can disagree, got {chains!r}"
@@ -293,20 +308,29 @@ def _check(
         raise ValueError(f"time_budget: want a positive number of seconds, got {time_budget!r}")
 
 
-def kept_chains(log_joint: Array) -> NDArray[np.bool_]:
-    """Chains whose mean log joint, over their second half, is within `TOLERANCE` nats of the best one's.
-
-    The two best are always kept, so that there is something to compare.
-    """
-    level = log_joint[:, log_joint.shape[1] // 2 :].mean(1)
-    order = np.argsort(-level, kind="stable")
-    keep = level >= level[order[0]] - TOLERANCE
-    keep[order[:2]] = True
+def _with_second(good: KeptChains) -> NDArray[np.bool_]:
+    """Chains that are averaged: those within reach of the best, and always the two best."""
+    keep = good.keep.copy()
+    keep[np.argsort(np.nan_to_num(good.nats_below, nan=np.inf), kind="stable")[:2]] = True
     return keep
 
 
+def _verdict(fit: Fit, found: Polished, good: KeptChains, keep: NDArray[np.bool_], gap: Array) -> list[str]:
+    """Plain sentences on whether the chains agree."""
+    draws = found.edge[keep]
+    few = fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8
+    return verdict(
+        gap,
+        co_membership_rhat(draws) if few else None,
+        good._replace(keep=keep),
+        rows=fit.feature_names,
+        columns=[name.removeprefix("factor ") for name in fit.factor_names],
+    )
+
+
 def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], table: Table, X: Any) -> Any:
-    keep = kept_chains(found.log_joint)
+    good = keep_chains(found.log_joint, TOLERANCE)
+    keep = _with_second(good)
     permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
     gap = edge_gap(found.prob, keep)
     weight = found.weight[keep].mean((0, 1))
@@ -330,6 +354,7 @@ def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], t
         note=note,
         X=X,
         attrs={
+            "verdict": "\n".join(_verdict(fit, found, good, keep, gap)),
             "rows_used": len(table.x),
             "sweeps": found.log_joint.shape[1],
             "mean_gap": float(np.nanmean(gap)),

@@ -1,0 +1,285 @@
+"""Kernels of the Markov chains: a state and data drawn from the prior stay distributed as the prior.
+
+If (parameters, data) come from the joint law, parameters after any number of sweeps given those data still
+come from the prior: a test of every conditional at once that no sign, factor or forgotten Jacobian survives.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+import pyro_sparse as ps
+from pyro_sparse.inference.edges._curves import Cells, Curve, Trunk, masked_factors
+from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState, MixtureLaw
+from pyro_sparse.inference.edges._hmc import hmc
+from pyro_sparse.inference.edges._linear_chains import LinearChains, LinearState
+from pyro_sparse.inference.edges._relabel import anchors_of, exchanged
+from pyro_sparse.inference.edges._weight import SpikeSlab
+
+G, K, H = 4, 2, 3
+A, B = 2.0, 3.0
+SLAB, SPIKE = 1.0, 0.1
+NOISE = (4.0, 1.0)
+C = np.array([[1.0, 0.4], [0.4, 1.0]])
+RATES = (np.full(K, A), np.full(K, B))
+
+
+def tensor(values):
+    return torch.as_tensor(np.asarray(values), dtype=torch.float32)
+
+
+class Joint:
+    """Parameters and factors of many chains, drawn from the prior."""
+
+    def __init__(self, chains, rows, laplace=True, missing=False, anchored=True, seed=3):
+        rng = self.rng = np.random.default_rng(seed)
+        self.permitted = np.ones((G, K), dtype=bool)
+        self.must = np.zeros((G, K), dtype=bool)
+        if anchored:
+            self.permitted[[0, 1], [1, 0]] = False
+            self.must[[0, 1], [0, 1]] = True
+        shape = (chains, G, K)
+        self.eta = rng.beta(A, B, size=(chains, 1, K))
+        self.edge = (rng.random(shape) < self.eta) & self.permitted | self.must
+        unit = rng.laplace(size=shape) if laplace else rng.standard_normal(shape)
+        self.weight = unit * np.where(self.edge, SLAB, SPIKE) * self.permitted
+        self.z = rng.multivariate_normal(np.zeros(K), C, size=(chains, rows))
+        self.noise = NOISE[1] / rng.gamma(NOISE[0], size=(chains, G))
+        self.seen = rng.random((chains, rows, G)) < 0.8 if missing else None
+        self.precision = np.linalg.inv(C)[None]
+        self.free = self.permitted & ~self.must
+
+    @property
+    def log_odds(self):
+        return np.log(self.eta / (1 - self.eta))
+
+
+def assert_same_law(**pairs):
+    """Means of before and after agree within their errors; edges count as 0 and 1."""
+    for name, (before, after) in pairs.items():
+        x, y = (np.asarray(v, dtype=float).reshape(len(v), -1).mean(1) for v in (before, after))
+        z = (x.mean() - y.mean()) / np.sqrt(x.var() / len(x) + y.var() / len(y))
+        assert abs(z) < 4, f"{name}: mean {x.mean():.4f} before, {y.mean():.4f} after, z = {z:.1f}"
+
+
+@pytest.mark.parametrize("case", ["laplace", "normal", "missing", "held at the truth"])
+def test_linear_chains_leave_the_prior_alone(case):
+    own = Joint(600, 15, laplace=case != "normal", missing=case == "missing")
+    c = 0.7 * own.rng.standard_normal((600, G))
+    x = c[:, None] + own.z @ own.weight.swapaxes(1, 2)
+    x = x + np.sqrt(own.noise)[:, None] * own.rng.standard_normal(x.shape)
+    x = x if own.seen is None else x * own.seen
+    law = SpikeSlab(case != "normal", np.array(SPIKE / SLAB))
+    chains = LinearChains(
+        x, own.seen, own.permitted, own.must, own.precision, law, SLAB, RATES, False, NOISE, 0.7
+    )
+    state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, c)
+    held = np.ones(600, dtype=bool) if case.startswith("held") else None
+    for _ in range(12):
+        state, prob = chains.sweep(state, own.rng, held)
+    f = own.free
+    assert_same_law(
+        edge=(own.edge[:, f], state.edge[:, f]),
+        probability=(own.edge[:, f], prob[:, f]),
+        weight=(np.abs(own.weight[:, f]), np.abs(state.weight[:, f])),
+        anchors=(np.abs(own.weight[:, own.must]), np.abs(state.weight[:, own.must])),
+        noise=(np.log(own.noise), np.log(state.noise)),
+        eta=(own.eta, 1 / (1 + np.exp(-state.log_odds))),
+        z=(own.z**2, state.z**2),
+        together=(own.z.prod(-1), state.z.prod(-1)),
+        intercept=(c**2, state.intercept**2),
+    )
+    assert not state.weight[:, ~own.permitted].any() and state.edge[:, own.must].all()
+
+
+@pytest.mark.parametrize("case", ["tanh", "relu missing", "poisson", "bernoulli", "multinomial"])
+def test_decoder_chains_leave_the_prior_alone(case):
+    """Exact for normal noise and for straight lines; curves under other likelihoods have Laplace's error."""
+    n = 400
+    own = Joint(n, 12, missing="missing" in case)
+    rng, activation = own.rng, case.split()[0] if case[:4] in ("tanh", "relu") else None
+    curve = Curve(activation, H if activation else 1)
+    sizes = [(K, H), (H, H), (1, H)] if activation else [(1, 1)] * 3
+    trunk = Trunk(*(tensor(rng.standard_normal((n, *size)) * bool(activation)) for size in sizes))
+    sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
+    head = torch.as_tensor(sd * rng.standard_normal((n, G, len(sd))))
+    f = curve.value(masked_factors(tensor(own.z), tensor(own.weight)), trunk, head).numpy()
+    likelihood, totals = None, None
+    if case == "bernoulli":
+        likelihood, x = ps.models.likelihoods.Bernoulli(), rng.random(f.shape) < 1 / (1 + np.exp(-f))
+    elif case == "poisson":
+        likelihood, x = ps.models.likelihoods.Poisson(size_factors=False), rng.poisson(np.exp(f))
+    elif case == "multinomial":
+        likelihood = ps.models.likelihoods.Poisson(size_factors=False)
+        share = np.exp(f.astype(float) - f.max(1, keepdims=True))
+        x = rng.multinomial(20, (share / share.sum(1, keepdims=True)).swapaxes(1, 2)).swapaxes(1, 2)
+        totals = tensor(x.sum(1))
+    else:
+        x = f + np.sqrt(own.noise)[..., None] * rng.standard_normal(f.shape)
+    seen = None if own.seen is None else tensor(own.seen.swapaxes(1, 2))
+    x = tensor(x) if seen is None else tensor(x) * seen
+    chains = DecoderChains(
+        Cells(x, seen, None, likelihood), curve, MixtureLaw(True, SLAB, SPIKE),
+        torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
+        totals=totals,
+    )  # fmt: skip
+    noise = tensor(own.noise) if likelihood is None else torch.ones(n, G)
+    state = DecoderState(
+        tensor(own.z), tensor(own.weight), torch.as_tensor(own.edge), tensor(own.log_odds), head, noise,
+        trunk, None,
+    )  # fmt: skip
+    if totals is not None:
+        state = chains._exposures(state, tensor(f), rng)
+    tuning = chains.tuning(state)
+    tuning.centre.fill_(0.5)  # of no chain in particular: proposals must not know where a chain stands
+    for _ in range(6):
+        state, prob = chains.sweep(state, tuning, rng, torch.zeros(n, dtype=torch.bool), False)
+    free = own.free
+    after = {name: getattr(state, name).double().numpy() for name in ("weight", "z", "noise", "head")}
+    assert_same_law(
+        edge=(own.edge[:, free], state.edge.numpy()[:, free]),
+        probability=(own.edge[:, free], prob.numpy()[:, free]),
+        weight=(np.abs(own.weight[:, free]), np.abs(after["weight"][:, free])),
+        anchors=(np.abs(own.weight[:, own.must]), np.abs(after["weight"][:, own.must])),
+        eta=(own.eta, torch.sigmoid(state.log_odds).numpy()),
+        z=(own.z**2, after["z"] ** 2),
+        together=(own.z.prod(-1), after["z"].prod(-1)),
+        head=(head.numpy() ** 2, after["head"] ** 2),
+    )
+    if likelihood is None:
+        assert_same_law(noise=(np.log(own.noise), np.log(after["noise"])))
+    for before, now in zip(trunk, state.trunk, strict=True):
+        if activation:
+            assert_same_law(trunk=(before.numpy() ** 2, now.numpy() ** 2))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing):
+    own = Joint(2, 5, missing=missing)
+    own.seen = None if own.seen is None else own.seen[:1].repeat(2, axis=0)
+    x = own.rng.standard_normal((2, 5, G))
+    x = x if own.seen is None else x * own.seen
+    law = SpikeSlab(True, np.array(SPIKE / SLAB))
+    chains = LinearChains(
+        x, own.seen, own.permitted, own.must, own.precision, law, SLAB, RATES, False, NOISE, 1.0
+    )
+    state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, np.full((2, G), 0.3))
+    want = []
+    for s in range(2):
+        w, v = own.weight[s], own.noise[s]
+        total = 0.0
+        for i in range(5):
+            at = np.arange(G) if own.seen is None else np.flatnonzero(own.seen[s, i])
+            cov = (w @ C @ w.T + np.diag(v))[np.ix_(at, at)]
+            total += stats.multivariate_normal(np.full(len(at), 0.3), cov).logpdf(x[s, i, at])
+        total += stats.invgamma(NOISE[0], scale=NOISE[1]).logpdf(v).sum()
+        slab, spike = stats.laplace(scale=SLAB).pdf(w), stats.laplace(scale=SPIKE).pdf(w)
+        mixed = np.log(own.eta[s] * slab + (1 - own.eta[s]) * spike)
+        total += mixed[own.free].sum() + np.log(slab[own.must]).sum()
+        want.append(total)
+    assert np.diff(chains.log_evidence(state)) == pytest.approx(np.diff(want), rel=1e-9)
+
+
+def test_a_last_layer_is_summed_out_exactly_under_normal_noise():
+    rng = np.random.default_rng(0)
+    phi, x = rng.standard_normal((1, 1, 3, 6)), rng.standard_normal((1, 1, 6))
+    noise, precision = torch.full((1, 1), 0.7), np.array([1.0, 2.0, 4.0])
+    cells = Cells(torch.as_tensor(x), None, None, None)
+    found, other = (
+        cells.sum_out(torch.as_tensor(p), 0.0, noise, torch.as_tensor(precision), torch.zeros(1, 1, 3))
+        for p in (phi, 2 * phi)
+    )
+
+    def marginal(p):
+        return stats.multivariate_normal(np.zeros(6), p.T @ np.diag(1 / precision) @ p + 0.7 * np.eye(6))
+
+    want = marginal(phi[0, 0]).logpdf(x[0, 0]) - marginal(2 * phi[0, 0]).logpdf(x[0, 0])
+    assert (found.log_evidence - other.log_evidence).item() == pytest.approx(want, rel=1e-6)
+    inverse = np.linalg.inv(phi[0, 0] @ phi[0, 0].T / 0.7 + np.diag(precision))
+    np.testing.assert_allclose(found.mean[0, 0], inverse @ phi[0, 0] @ x[0, 0] / 0.7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["poisson", "bernoulli"])
+def test_laplace_is_close_to_the_integral(kind):
+    rng = np.random.default_rng(1)
+    offset = 0.5 * rng.standard_normal(60)
+    x = rng.poisson(np.exp(offset + 0.4)) if kind == "poisson" else (rng.random(60) < 0.6).astype(float)
+    likelihood = (
+        ps.models.likelihoods.Poisson(size_factors=False)
+        if kind == "poisson"
+        else ps.models.likelihoods.Bernoulli()
+    )
+    cells = Cells(torch.as_tensor(x, dtype=torch.float64)[None, None], None, None, likelihood)
+
+    def evidence(shift):
+        return cells.sum_out(
+            torch.ones(1, 1, 1, 60, dtype=torch.float64), torch.as_tensor(offset + shift)[None, None],
+            torch.ones(1, 1), torch.ones(1, dtype=torch.float64), torch.zeros(1, 1, 1, dtype=torch.float64),
+        ).log_evidence.item()  # fmt: skip
+
+    def exact(shift):
+        def joint(c):
+            f = offset + shift + c
+            each = x * f - np.exp(f) if kind == "poisson" else x * f - np.logaddexp(0, f)
+            return np.exp(each.sum() - base) * stats.norm.pdf(c)
+
+        return np.log(integrate.quad(joint, -6, 6, limit=300)[0]) + base
+
+    base = (x * offset - (np.exp(offset) if kind == "poisson" else np.logaddexp(0, offset))).sum()
+    assert evidence(0.8) - evidence(0.0) == pytest.approx(exact(0.8) - exact(0.0), abs=0.01)
+
+
+def test_hamiltonian_steps_keep_a_normal():
+    rng = np.random.default_rng(0)
+    sd = torch.tensor([1.0, 0.2])
+    x = [torch.as_tensor(rng.standard_normal((4000, 2)), dtype=torch.float32) * sd]
+
+    def energy(at):
+        return 0.5 * ((at[0] / sd) ** 2).sum(-1)
+
+    for _ in range(5):
+        moved = hmc(energy, x, torch.full((4000,), 0.25), 5, rng)
+        x = moved.position
+    assert 0.4 < moved.accept.mean() < 0.999
+    np.testing.assert_allclose(x[0].std(0), sd, rtol=0.05)
+
+
+def test_exchanges_visit_orders_as_often_as_their_evidence_says():
+    rng = np.random.default_rng(0)
+    k, n = 3, 20_000
+    evidence, root = rng.standard_normal((k, k)), rng.standard_normal((k, 5))
+    moment, precision = root @ root.T, np.linalg.inv(0.6 * np.eye(k) + 0.4 + np.diag([0, 0.3, 0.6]))
+    orders = list(itertools.permutations(range(k)))
+    level = np.array(
+        [
+            sum(evidence[i, o] for i, o in enumerate(order))
+            - 0.5 * (moment[np.ix_(order, order)] * precision).sum()
+            for order in orders
+        ]
+    )
+    want = np.exp(level - level.max())
+    pairs = np.array([(1, 0), (2, 0), (2, 1)])
+    found = exchanged(*(np.tile(m, (n, 1, 1)) for m in (evidence, moment)), precision[None], pairs, rng)
+    share = np.array([(found == order).all(1).mean() for order in orders])
+    np.testing.assert_allclose(share, want / want.sum(), atol=0.015)
+
+
+def test_factors_with_other_constraints_keep_their_places():
+    permitted, must = np.ones((5, 3), dtype=bool), np.zeros((5, 3), dtype=bool)
+    for k in range(3):
+        permitted[k] = False
+        permitted[k, k] = must[k, k] = True
+    rates = (np.ones(3), np.ones(3))
+    found = anchors_of(permitted, must, rates)
+    assert found.rows.tolist() == [0, 1, 2] and found.factors.tolist() == [0, 1, 2]
+    assert found.pairs.tolist() == [[1, 0], [2, 0], [2, 1]]
+    permitted[4, 1] = False
+    assert anchors_of(permitted, must, rates).pairs.tolist() == [[2, 0]]
+    assert anchors_of(permitted, must, (np.array([1.0, 1.0, 2.0]), np.ones(3))).pairs.size == 0
+    nothing = np.ones((5, 3), dtype=bool)
+    assert anchors_of(nothing, ~nothing, rates).pairs.size == 0

@@ -1,0 +1,196 @@
+"""The polish as a user meets it: what it finds, what it says of itself, what it refuses."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pyro_sparse as ps
+from pyro_sparse.inference.edges import DecoderPrior, polish
+from pyro_sparse.inference.edges.polish import chain_plan, run_chains
+
+EDGES = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool)
+FAST = {"sweeps": 120, "num_draws": 40}
+
+
+def table(n=150, seed=0, likelihood="normal"):
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((n, 2))
+    f = z @ (EDGES * rng.choice([-1.0, 1.0], EDGES.shape)).T
+    if likelihood == "poisson":
+        return rng.poisson(np.exp(0.5 + 0.7 * f)).astype(float)
+    if likelihood == "bernoulli":
+        return (rng.random(f.shape) < 1 / (1 + np.exp(-2 * f))).astype(float)
+    return f + 0.5 * rng.standard_normal(f.shape)
+
+
+def fitted(x, restarts=1, **settings):
+    own = {"decoder": "linear", "anchors": {0: 0, 1: 1}, "hidden": 6, **settings}
+    own.setdefault("prior", ps.priors.SpikeSlabLasso(lambda0=20.0, b=2.0))
+    model = ps.models.SparseDecoder(x.shape[1], 2, **own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ps.fit(model, x, restarts=restarts, steps=150, seed=0, progress=False)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return fitted(table(), restarts=2)
+
+
+def probability(idata):
+    return ps.edge_prob(idata).to_numpy()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "decoder", "missing"),
+    [
+        ("normal", "linear", True),
+        ("normal", "mlp", False),
+        ("poisson", "linear", False),
+        pytest.param("bernoulli", "linear", True, marks=pytest.mark.slow),
+        pytest.param("bernoulli", "mlp", False, marks=pytest.mark.slow),
+        pytest.param("negative_binomial", "linear", False, marks=pytest.mark.slow),
+        pytest.param("multinomial", "linear", False, marks=pytest.mark.slow),
+    ],
+)
+def test_plain_edges_are_found_under_every_likelihood(likelihood, decoder, missing):
+    counts = likelihood in ("negative_binomial", "multinomial")
+    x = table(300 if likelihood == "bernoulli" else 120, likelihood="poisson" if counts else likelihood)
+    if missing:
+        x[np.random.default_rng(1).random(x.shape) < 0.1] = np.nan
+    idata = fitted(x, likelihood=likelihood, decoder=decoder).edge_posterior(
+        "polish", sweeps=80, num_draws=20
+    )
+    p = probability(idata)
+    assert ((p >= 0) & (p <= 1)).all() and np.isfinite(p).all()
+    assert idata.attrs["is_score"] == 0 and idata.attrs["edge_method"] == "polish"
+    if likelihood != "multinomial":  # where a row's total hides what all its counts share
+        assert p[EDGES].mean() > p[~EDGES].mean() + 0.4
+
+
+def test_the_object_holds_draws_of_every_chain(fit):
+    idata = fit.edge_posterior("polish", sweeps=150, num_draws=40, chains=3)
+    draws = idata["posterior"]
+    assert draws["edge"].dims == ("chain", "draw", "feature", "factor")
+    assert draws["edge"].shape == (3, 40, 8, 2) and set(np.unique(draws["edge"])) <= {0, 1}
+    edges, stats = idata["edge_posterior"], idata["sample_stats"]
+    assert stats["dense"].to_numpy().tolist() == [False, True, False]
+    assert stats["restart"].to_numpy()[0] == fit.best and len(stats["log_joint"]) == 3
+    by_chain, kept = edges["restart_probability"].to_numpy(), stats["kept"].to_numpy()
+    np.testing.assert_allclose(edges["probability"], by_chain[kept].mean(0))
+    np.testing.assert_allclose(edges["gap"], np.ptp(by_chain[kept], axis=0))
+    drawn = draws["edge"].to_numpy()[kept].mean((0, 1))  # what the average of conditionals must agree with
+    np.testing.assert_allclose(drawn, edges["probability"], atol=0.2)
+    signs = np.sign(edges["weight"].to_numpy())[EDGES]
+    np.testing.assert_array_equal(signs, np.sign(fit.weights[fit.best])[EDGES])
+    assert "resolved" in idata.attrs["verdict"] or "disagree" in idata.attrs["verdict"]
+    table = ps.summary(idata)
+    assert "probability" in table and {"gap", "unresolved", "q_value"} <= set(table)
+
+
+def test_same_seed_same_draws(fit):
+    first, again, other = (fit.edge_posterior("polish", seed=s, **FAST) for s in (3, 3, 4))
+    assert first["posterior"].equals(again["posterior"])
+    assert not first["posterior"].equals(other["posterior"])
+
+
+def test_anchors_keep_their_factor(fit):
+    p = probability(fit.edge_posterior("polish", **FAST))
+    np.testing.assert_array_equal(p[:2], np.eye(2))
+
+
+def test_chains_that_begin_with_factors_turned_round_come_back_in_one_frame():
+    x = table()
+    fit = fitted(x, anchors=None)
+    state_fit = replace(fit)
+    restarts, dense = chain_plan(state_fit, 2)
+    kernel, state = polish.chains_of(fit, fit.table, restarts, dense, DecoderPrior(), 0)
+    turned = state._replace(
+        z=np.stack([state.z[0], -state.z[1][:, ::-1]]),
+        weight=np.stack([state.weight[0], -state.weight[1][:, ::-1]]),
+        edge=np.stack([state.edge[0], state.edge[1][:, ::-1]]),
+    )
+    run = {"sweeps": 150, "warm_up": 50, "held": 0, "dense": [False, False], "seed": 1, "num_draws": 20}
+    found = run_chains(kernel, turned, pivot=fit.weights[fit.best], groups=[np.arange(2)], **run)
+    np.testing.assert_allclose(found.prob[0], found.prob[1], atol=0.25)
+    np.testing.assert_allclose(found.weight[0].mean(0), found.weight[1].mean(0), atol=0.1)
+
+
+def test_auto_says_what_it_chose_and_why(fit, tmp_path):
+    assert fit.edge_posterior(num_draws=5, sweeps=60).attrs["edge_method"] == "polish"
+    lasso = fitted(table(), prior=ps.priors.SpikeSlabNormal(spike_scale=0.05))
+    assert lasso.edge_posterior("auto", sweeps=60).attrs["edge_method"] == "polish"
+    fit.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt")
+    found = loaded.edge_posterior(num_draws=5)
+    assert found.attrs["edge_method"] == "score" and "pass X=" in found.attrs["chosen_because"]
+    assert loaded.edge_posterior(num_draws=5, X=table(), sweeps=60).attrs["edge_method"] == "polish"
+
+
+def test_asking_again_costs_nothing(fit):
+    first = fit.edge_posterior("score", num_draws=3)
+    assert fit.edge_posterior("score", num_draws=3) is first
+    assert fit.edge_posterior("score", num_draws=4) is not first
+
+
+def test_a_time_budget_ends_the_chains(fit):
+    idata = fit.edge_posterior("polish", sweeps=100_000, warm_up=20, num_draws=100_000, time_budget=0.5)
+    assert polish.LEAST_KEPT <= idata.attrs["sweeps"] < 50_000
+
+
+def test_few_rows_are_said(fit):
+    assert fit.edge_posterior("polish", max_rows=40, **FAST).attrs["rows_used"] == 40
+
+
+def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
+    real, calls = polish.LinearChains.sweep, []
+
+    def sweep(self, *arguments):
+        calls.append(0)
+        if len(calls) == 80:
+            raise KeyboardInterrupt
+        return real(self, *arguments)
+
+    monkeypatch.setattr(polish.LinearChains, "sweep", sweep)
+    with pytest.warns(RuntimeWarning, match="stopped after 39 of 80 sweeps"):
+        assert fit.edge_posterior("polish", sweeps=120, warm_up=40).attrs["sweeps"] == 39
+    calls.clear()
+    calls.extend([0] * 60)
+    with pytest.raises(KeyboardInterrupt):
+        fit.edge_posterior("polish", sweeps=120, warm_up=40)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chains": 1}, "chains: want a whole number of at least 2"),
+        ({"sweeps": 3}, "sweeps: want a whole number of at least 10, got 3"),
+        ({"sweeps": 40, "warm_up": 35}, "warm_up: leaves 5 of sweeps=40"),
+        ({"candidates": 0}, "candidates: want"),
+        ({"num_draws": 0}, "num_draws: want"),
+        ({"max_rows": 2}, "max_rows: want a whole number of at least 10"),
+        ({"time_budget": 0.0}, "time_budget: want a positive number of seconds"),
+        ({"X": np.zeros((20, 3))}, "X: has 3 feature"),
+    ],
+)
+def test_bad_options_are_refused(fit, options, message):
+    with pytest.raises(ValueError, match=message):
+        fit.edge_posterior("polish", **options)
+
+
+def test_priors_without_spike_and_slab_are_refused():
+    fit = fitted(table(), prior=ps.priors.Laplace())
+    with pytest.raises(ValueError, match="method: polish wants a spike-and-slab prior"):
+        fit.edge_posterior("polish")
+    with pytest.raises(ValueError, match="head: want a positive number, got -1"):
+        DecoderPrior(head=-1)
+
+
+def test_a_loaded_fit_wants_its_data(fit, tmp_path):
+    fit.save(tmp_path / "fit.pt")
+    with pytest.raises(ValueError, match="X: a loaded fit holds no data"):
+        ps.load(tmp_path / "fit.pt").edge_posterior("polish")
