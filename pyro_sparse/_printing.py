@@ -52,7 +52,7 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None) -> None:
     ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
     table = Table(
         title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}",
-        caption="variance: share of the feature's variance due to the factor; gap: between restarts or chains",
+        caption="variance: share of the feature's variance due to the factor; gap: between runs",
         caption_justify="left",
     )
     table.add_column("factor", no_wrap=True)

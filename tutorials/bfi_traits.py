@@ -74,10 +74,11 @@ elbo.rename_axis("restart").round(2)
 # variance that is due to the trait. `gap` is the largest difference between restarts that explain the
 # answers comparably well, or the best two: it is 1 where one of them has no such edge, perhaps because it
 # began with fewer factors. The number in `score` ranks edges; it is **not** a calibrated probability, so the
-# false-discovery rate is a threshold on a ranking, not a guarantee.
+# false-discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities,
+# by Markov chains that take a few minutes here.
 
 # %%
-idata = fit.edge_posterior()
+idata = fit.edge_posterior("score")
 edges = ps.summary(idata, fdr=0.1, selected_only=True)
 print(f"{len(edges)} edges, {len(edges) / X.shape[1]:.1f} per column")
 edges[["score", "weight", "effect", "gap"]].round(2).head(12)
