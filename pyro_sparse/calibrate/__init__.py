@@ -1,13 +1,15 @@
-"""Are these probabilities what they say? Two checks that need the truth, hence simulated data, and no model.
+"""Are these probabilities what they say? Two checks that need the truth, hence simulated data.
 
 `reliability`: do edges called .8 exist eight times in ten? It wants probabilities and truths only.
 `sbc`: are joint *draws* of graphs draws from the posterior? It simulates data sets and ranks each truth among
-its draws. Both average over the prior that the data sets were drawn from: a wrong prior is not seen by them.
+its draws; `experiment` makes both sides of it from a model. Both average over the prior that the data sets
+were drawn from: a wrong prior is not seen by them.
 """
 
 from __future__ import annotations
 
 from .bands import ecdf_band
+from .decoders import Experiment, experiment
 from .discoveries import RealisedFDR, realised_fdr
 from .reliability import Reliability, reliability
 from .sbc import SBC, sbc
@@ -25,6 +27,7 @@ from .statistics import graph_statistics
 
 __all__ = [
     "BrierDecomposition",
+    "Experiment",
     "RealisedFDR",
     "Reliability",
     "SBC",
@@ -34,6 +37,7 @@ __all__ = [
     "ece",
     "ece_when_calibrated",
     "ecdf_band",
+    "experiment",
     "graph_statistics",
     "log_score",
     "realised_fdr",

@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from scipy.stats import kstest
 from tqdm import tqdm
 
+from ..models import SparseDecoder
 from ._check import Array, whole
 from .bands import ecdf_band
+from .decoders import experiment
 from .statistics import graph_statistics
 
 __all__ = ["SBC", "Statistic", "sbc"]
@@ -140,8 +142,8 @@ class SBC:
 
 
 def sbc(
-    simulate: Callable[[np.random.Generator], tuple[Any, Any]],
-    infer: Callable[[Any, np.random.Generator], Any],
+    simulate: Callable[[np.random.Generator], tuple[Any, Any]] | SparseDecoder,
+    infer: Callable[[Any, np.random.Generator], Any] | None = None,
     statistics: Mapping[str, Statistic] | None = None,
     *,
     n_data_sets: int = 200,
@@ -150,6 +152,7 @@ def sbc(
     prob: float = 0.95,
     seed: int = 0,
     progress: bool = True,
+    **of_model: Any,
 ) -> SBC:
     """Simulation-based calibration of joint draws of graphs.
 
@@ -157,7 +160,8 @@ def sbc(
     ----------
     simulate : callable
         ``simulate(rng) -> (truth, data)``: a truth from the prior and a data set made with it. The truth is
-        an array of 0/1 edges, or a mapping with "edge" and whatever else is to be ranked ("weight" …).
+        an array of 0/1 edges, or a mapping with "edge" and whatever else is to be ranked ("weight" …). Or a
+        `SparseDecoder`, to be simulated from its prior, fitted and polished (`experiment`).
     infer : callable
         ``infer(data, rng) -> draws``: the same keys and shapes with one leading axis of at least `n_draws`
         joint draws. Of more, `n_draws` evenly spaced ones are kept. They must be (nearly) independent:
@@ -180,6 +184,8 @@ def sbc(
         Every data set has its own three random streams (truth, inference, ties) from it.
     progress : bool
         Show a progress bar.
+    **of_model
+        With a model: arguments of `experiment` (``n_rows``, ``sweeps``, settings of the fit).
 
     Returns
     -------
@@ -218,6 +224,7 @@ def sbc(
     >>> sbc(simulate, infer, seed=1, progress=False).passes
     True
     """
+    simulate, infer = _both(simulate, infer, of_model)
     whole("n_data_sets", n_data_sets)
     whole("n_draws", n_draws)
     whole("columns", columns, 0)
@@ -257,6 +264,19 @@ def _points(n_draws: int) -> Array:
     """Multiples of 1 / (L + 1) strictly inside, at most 127."""
     each = np.linspace(1, n_draws, min(n_draws, _MAX_POINTS))
     return np.unique(np.rint(each)) / (n_draws + 1)
+
+
+def _both(simulate: Any, infer: Any, of_model: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The two functions, made from the model if one was given."""
+    if isinstance(simulate, SparseDecoder):
+        if infer is not None:
+            raise TypeError("infer: a model brings its own; leave it out, or pass simulate and infer")
+        return experiment(simulate, **of_model)
+    if infer is None:
+        raise TypeError("infer: want a function infer(data, rng) beside simulate, got none")
+    if of_model:
+        raise TypeError(f"{next(iter(of_model))}: only with a model; leave it out")
+    return simulate, infer
 
 
 def _one(

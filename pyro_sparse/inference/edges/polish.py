@@ -26,6 +26,7 @@ from ...graphs.chains import KeptChains, co_membership_rhat, keep_chains
 from ...graphs.selection import edge_gap
 from ...posterior import to_arviz
 from ._decoder_chains import DecoderChains
+from ._decoder_draw import draw_decoder
 from ._linear_chains import LinearChains
 from ._polish_runs import follow
 from ._polish_setup import DecoderPrior, chains_of
@@ -33,7 +34,7 @@ from ._polish_setup import DecoderPrior, chains_of
 if TYPE_CHECKING:
     from ..result import Fit
 
-__all__ = ["DecoderPrior", "Polished", "polish_edges", "run_chains"]
+__all__ = ["DecoderPrior", "Polished", "chains_of", "draw_decoder", "polish_edges", "run_chains"]
 
 Array = NDArray[np.float64]
 

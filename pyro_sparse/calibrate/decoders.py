@@ -1,0 +1,127 @@
+r"""Simulation of a masked decoder from its own prior, and the fit and chains that are to be checked on it.
+
+.. math:: \eta_k \to \gamma_{jk} \to w_{jk}, \quad \theta \sim \mathrm{DecoderPrior}, \quad
+          z_i \sim N(0, I), \quad x_{ij} \sim \mathrm{likelihood}(f_\theta(w_j \odot z_i)_j)
+
+`experiment` returns the two functions that `sbc` wants, for the caller's own model: prior, likelihood,
+decoder, anchors. Factors without anchors have no lasting order, so that truths and draws then compare by
+statistics that need none.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .._torch import undisturbed
+from ..inference.edges.polish import DecoderPrior, draw_decoder
+from ..models import SparseDecoder
+
+__all__ = ["Experiment", "experiment"]
+
+Truth = dict[str, NDArray[Any]]
+
+
+class Experiment(NamedTuple):
+    """How data sets come about, and what is inferred from each.
+
+    Attributes
+    ----------
+    simulate : callable
+        ``simulate(rng) -> (truth, data)``: "edge" and "weight" (feature, factor), and a table.
+    infer : callable
+        ``infer(data, rng) -> draws``: "edge" and "weight" (draw, feature, factor).
+    """
+
+    simulate: Callable[[np.random.Generator], tuple[Truth, NDArray[np.float64]]]
+    infer: Callable[[NDArray[np.float64], np.random.Generator], Truth]
+
+
+def experiment(
+    model: SparseDecoder,
+    n_rows: int = 200,
+    *,
+    decoder_prior: DecoderPrior | None = None,
+    sweeps: int = 600,
+    num_draws: int = 64,
+    **settings: Any,
+) -> Experiment:
+    """A model's own prior as a simulator, and its fit with `polish` as the inference.
+
+    Parameters
+    ----------
+    model : SparseDecoder
+        With a spike-and-slab prior. It is copied, never changed. ``factor_cov=False`` is what the simulation
+        assumes; a model that learns the correlation is checked for what that costs.
+    n_rows : int
+        Rows of each simulated table.
+    decoder_prior : DecoderPrior, optional
+        Of the decoder's layers, in simulation and inference.
+    sweeps, num_draws : int
+        Of `polish`, per chain.
+    **settings
+        Of `pyro_sparse.fit`: ``restarts`` (default 1), ``steps`` …
+
+    Returns
+    -------
+    Experiment
+
+    Raises
+    ------
+    TypeError
+        The model is not a `SparseDecoder`.
+    ValueError
+        Too few rows, or a prior without spike and slab.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyro_sparse as ps
+    >>> model = ps.models.SparseDecoder(6, 2, decoder="linear", anchors={0: 0, 1: 1}, factor_cov=False)
+    >>> simulate, infer = ps.calibrate.experiment(model, n_rows=50)
+    >>> truth, x = simulate(np.random.default_rng(0))
+    >>> truth["edge"].shape, x.shape
+    ((6, 2), (50, 6))
+    """
+    if not isinstance(model, SparseDecoder):
+        raise TypeError(
+            f"model: got a {type(model).__name__}, wanted a SparseDecoder; others pass simulate and infer"
+        )
+    if n_rows < 10:
+        raise ValueError(f"n_rows: want at least 10, got {n_rows!r}")
+    prior = DecoderPrior() if decoder_prior is None else decoder_prior
+
+    def simulate(rng: np.random.Generator) -> tuple[Truth, NDArray[np.float64]]:
+        with undisturbed(int(rng.integers(2**31))):
+            found = draw_decoder(copy.deepcopy(model), n_rows, rng, prior)
+        return {"edge": found.edge.astype(np.int8), "weight": found.weight}, found.x
+
+    def infer(data: NDArray[np.float64], rng: np.random.Generator) -> Truth:
+        from ..inference.fit import fit
+
+        own = {"restarts": 1, "holdout": 0.0, "patience": None, "standardise": False, **settings}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            result = fit(copy.deepcopy(model), data, seed=int(rng.integers(2**31)), progress=False, **own)
+            found = result.edge_posterior(
+                "polish",
+                seed=int(rng.integers(2**31)),
+                sweeps=sweeps,
+                num_draws=num_draws,
+                decoder_prior=prior,
+            )
+        draws = found["posterior"]
+        return {
+            name: draws[name].to_numpy().reshape(-1, model.n_features, model.n_factors)
+            for name in ("edge", "weight")
+        }
+
+    with undisturbed(0), torch.no_grad():
+        draw_decoder(copy.deepcopy(model), 10, np.random.default_rng(0), prior)  # complaints come now
+    return Experiment(simulate, infer)

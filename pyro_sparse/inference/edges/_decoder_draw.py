@@ -1,0 +1,84 @@
+"""A masked decoder and a table drawn from the program that the chains sample: what they should give back."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ._curves import Trunk, masked_factors
+from ._polish_setup import DecoderPrior, rate_prior, weight_law
+
+__all__ = ["DrawnDecoder", "draw_decoder"]
+
+
+class DrawnDecoder(NamedTuple):
+    """One draw.
+
+    Attributes
+    ----------
+    edge : ndarray of bool (feature, factor)
+    weight : ndarray (feature, factor)
+    z : ndarray (row, factor)
+    x : ndarray (row, feature)
+        In model units. A column of counts that came out constant has its first cell changed by one, since no
+        fit takes it.
+    """
+
+    edge: NDArray[np.bool_]
+    weight: NDArray[np.float64]
+    z: NDArray[np.float64]
+    x: NDArray[np.float64]
+
+
+@torch.no_grad()
+def draw_decoder(
+    model: Any, n_rows: int, rng: np.random.Generator, prior: DecoderPrior | None = None
+) -> DrawnDecoder:
+    """Rates, edges, weights, layers, noise, factors and cells, one after the other.
+
+    Parameters
+    ----------
+    model : SparseDecoder
+        It is set up anew. Its factors are drawn uncorrelated; parameters of its likelihood other than the
+        normal's noise stay where a fit starts.
+    n_rows : int
+    rng : numpy.random.Generator
+    prior : DecoderPrior, optional
+        Of the decoder's layers.
+
+    Raises
+    ------
+    ValueError
+        The model's prior has no spike and slab.
+    """
+    prior = DecoderPrior() if prior is None else prior
+    law = weight_law(model.prior)
+    model.setup(1, n_samples=n_rows)
+    permitted, must = model.permitted.numpy(), model.must.numpy()
+    a, b = rate_prior(model.prior)
+    eta = rng.beta(a[:1], b[:1]) if model.prior.shared else rng.beta(a, b)
+    edge = ((rng.random(permitted.shape) < eta) | must) & permitted
+    weight = law.draw(permitted.shape, rng) * np.where(edge, law.slab, law.spike) * permitted
+    z = rng.standard_normal((n_rows, model.n_factors))
+
+    def tensor(values: Any) -> torch.Tensor:
+        return torch.as_tensor(np.asarray(values), dtype=torch.float32).unsqueeze(0)
+
+    curve = prior.curve(model)
+    k, h = (model.n_factors, curve.hidden) if curve.activation else (1, 1)
+    trunk = Trunk(*(tensor(rng.standard_normal(size)) for size in ((k, h), (h, h), (1, h))))
+    sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
+    head = tensor(sd * rng.standard_normal((model.n_features, len(sd))))
+    f = curve.value(masked_factors(tensor(z), tensor(weight)), trunk, head).mT
+    likelihood = model.likelihood
+    if likelihood.name == "normal":
+        noise = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=model.n_features)
+        x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
+    else:
+        x = likelihood.observation(f.clamp(max=12.0), None, None).sample()[0].double().numpy()
+        still = np.ptp(x, axis=0) == 0
+        x[0, still] += np.where(x[0, still] == 1, -1, 1)
+    return DrawnDecoder(edge, weight, z, x)

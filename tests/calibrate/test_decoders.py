@@ -1,0 +1,80 @@
+"""A model as its own simulator: what is drawn follows the prior, and what is inferred has the right shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyro_sparse as ps
+from pyro_sparse.calibrate import experiment, sbc
+from pyro_sparse.inference.edges.polish import draw_decoder
+
+SETTINGS = {"steps": 60, "sweeps": 60, "num_draws": 20}
+
+
+def model(**settings):
+    own = {"decoder": "linear", "anchors": {0: 0, 1: 1}, "factor_cov": False, "hidden": 4}
+    own["prior"] = ps.priors.SpikeSlabLasso(lambda0=20.0, a=2.0, b=3.0)
+    return ps.models.SparseDecoder(7, 2, **(own | settings))
+
+
+def test_what_is_drawn_follows_the_prior():
+    rng = np.random.default_rng(0)
+    drawn = [draw_decoder(model(), 12, rng) for _ in range(400)]
+    edge, weight = (np.stack([getattr(d, name) for d in drawn]) for name in ("edge", "weight"))
+    assert edge[:, :2].mean(0).tolist() == [[1, 0], [0, 1]]
+    assert edge[:, 2:].mean() == pytest.approx(2 / 5, abs=0.03)
+    own = edge[:, 2:]
+    assert np.abs(weight[:, 2:][own]).mean() == pytest.approx(1, rel=0.08)
+    assert np.abs(weight[:, 2:][~own]).mean() == pytest.approx(1 / 20, rel=0.08)
+    # Edges of a factor share a rate: their number is beta-binomial, wider than binomial.
+    assert own.sum(1).var() == pytest.approx(5 * 0.24 * (5 + 5) / (5 + 1), rel=0.15)
+    # Without edges a column is its intercept and its noise.
+    quiet = np.concatenate([d.x[:, ~d.edge.any(1)].var(0, ddof=1) for d in drawn])
+    assert np.median(quiet) < 0.1
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "poisson", "negative_binomial"])
+@pytest.mark.parametrize("decoder", ["linear", "mlp"])
+def test_tables_suit_their_likelihood(likelihood, decoder):
+    own = model(likelihood=likelihood, decoder=decoder)
+    x = draw_decoder(own, 40, np.random.default_rng(1)).x
+    own.likelihood.check(x)
+    assert (np.ptp(x, axis=0) > 0).all()
+
+
+def test_sbc_of_a_model_runs_its_own_simulation_and_chains():
+    found = sbc(model(), n_data_sets=3, n_draws=15, progress=False, n_rows=40, **SETTINGS)
+    assert found.ranks.shape[0] == 3 and {"edges", "log score"} <= set(found.statistics)
+
+
+@pytest.mark.slow
+def test_sbc_passes_with_the_prior_of_the_simulation_and_fails_with_another():
+    """Thirty features in reach of two strong anchors, eighty tables."""
+    right = model()
+    simulate, infer = experiment(right, n_rows=60, steps=150, sweeps=500, num_draws=64)
+    wrong = model(prior=ps.priors.SpikeSlabLasso(lambda0=20.0, a=1.0, b=12.0))
+    options = {"n_data_sets": 80, "prob": 0.99, "progress": False}
+    assert sbc(simulate, infer, **options).passes
+    _, sparse = experiment(wrong, n_rows=60, steps=150, sweeps=500, num_draws=64)
+    assert not sbc(simulate, sparse, **options).passes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((1, 2), {"n_rows": 3}, TypeError, "n_rows: only with a model"),
+        ((1,), {}, TypeError, "infer: want a function"),
+        ((model(), len), {}, TypeError, "infer: a model brings its own"),
+        ((model(),), {"n_rows": 3}, ValueError, "n_rows: want at least 10"),
+        ((model(prior=ps.priors.Laplace()),), {}, ValueError, "polish wants a spike-and-slab prior"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        sbc(*arguments, **options)
+
+
+def test_only_decoders_simulate_themselves():
+    with pytest.raises(TypeError, match="model: got a LatentTransition, wanted a SparseDecoder"):
+        experiment(ps.models.LatentTransition(6, 2))
