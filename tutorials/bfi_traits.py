@@ -74,8 +74,8 @@ elbo.rename_axis("restart").round(2)
 # variance that is due to the trait. `gap` is the largest difference between restarts that explain the
 # answers comparably well, or the best two: it is 1 where one of them has no such edge, perhaps because it
 # began with fewer factors. The number in `score` ranks edges; it is **not** a calibrated probability, so the
-# false-discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities,
-# by Markov chains that take a few minutes here.
+# false-discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives
+# probabilities, by Markov chains that take a few minutes here.
 
 # %%
 idata = fit.edge_posterior("score")

@@ -57,8 +57,9 @@ def experiment(
     Parameters
     ----------
     model : SparseDecoder
-        With a spike-and-slab prior. It is copied, never changed. ``factor_cov=False`` is what the simulation
-        assumes; a model that learns the correlation is checked for what that costs.
+        With a spike-and-slab prior. It is copied, never changed. ``factor_cov=False``, and for counts
+        ``Poisson(size_factors=False)``, are what the simulation assumes; a model that learns the correlation,
+        or takes rows' totals for their depth, is checked for what that costs.
     n_rows : int
         Rows of each simulated table.
     decoder_prior : DecoderPrior, optional
