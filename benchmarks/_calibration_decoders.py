@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from benchmarks._calibration_data import (
     ETA_PRIOR,
@@ -54,7 +55,7 @@ class DecoderLaw:
     def noise_prior(self) -> tuple[float, float]:
         return LINEAR_NOISE_PRIOR if self.decoder == "linear" else MLP_NOISE_PRIOR
 
-    def model(self) -> Any:
+    def model(self, **changes: Any) -> Any:
         """The program, told its prior."""
         import pyro_sparse as ps
 
@@ -62,19 +63,18 @@ class DecoderLaw:
         normal = self.likelihood == "normal"
         kind = ps.models.likelihoods
         counts = {"poisson": kind.Poisson(size_factors=False), "bernoulli": kind.Bernoulli()}
-        return ps.models.SparseDecoder(
-            self.features,
-            self.factors,
-            prior=ps.priors.SpikeSlabLasso(self.slab_rate, self.spike_rate, *ETA_PRIOR),
-            likelihood=kind.Normal(prior_shape=shape, prior_scale=scale)
+        own: dict[str, Any] = {
+            "prior": ps.priors.SpikeSlabLasso(self.slab_rate, self.spike_rate, *ETA_PRIOR),
+            "likelihood": kind.Normal(prior_shape=shape, prior_scale=scale)
             if normal
             else counts[self.likelihood],
-            decoder=self.decoder,
-            activation=self.activation,
-            hidden=self.hidden,
-            factor_cov=False,
-            anchors={k: k for k in range(self.factors)},
-        )
+            "decoder": self.decoder,
+            "activation": self.activation,
+            "hidden": self.hidden,
+            "factor_cov": False,
+            "anchors": {k: k for k in range(self.factors)},
+        }
+        return ps.models.SparseDecoder(self.features, self.factors, **(own | changes))
 
 
 def decoders(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
@@ -128,13 +128,11 @@ def _not_constant(x: Array) -> Array:
     return x
 
 
-def _fit(law: DecoderLaw, x: Array, seed: int) -> Any:
+def _fit(law: DecoderLaw, x: Array, seed: int, **changes: Any) -> Any:
     import pyro_sparse as ps
 
-    return ps.fit(
-        law.model(), x, restarts=law.restarts, seed=seed, steps=law.steps, standardise=False, holdout=0.0,
-        patience=None, progress=False,
-    )  # fmt: skip
+    own = {"restarts": law.restarts, "steps": law.steps, "standardise": False, "holdout": 0.0}
+    return ps.fit(law.model(**changes), x, seed=seed, patience=None, progress=False, **own)
 
 
 def _kind(law: DecoderLaw) -> str:
@@ -206,7 +204,53 @@ def _together(fits: list[Any], seed: int) -> tuple[Any, Any]:
     return replace(first, x=x, precision=np.concatenate([k.precision for k in kernels])), state
 
 
+def unpinned(n_sets: int, rng: np.random.Generator) -> Data:
+    """Dense linear loadings without one anchor, many rows: the data fix the space, hardly the axes."""
+    from pyro_sparse.priors import SpikeSlabLasso
+
+    law = DecoderLaw(decoder="linear", features=20, factors=4, samples=1000, spike_rate=50, restarts=4)
+    shape = (n_sets, law.features, law.factors)
+    edge = rng.random(shape) < rng.beta(8, 2, size=(n_sets, 1, law.factors))
+    weight = rng.laplace(size=shape) / np.where(edge, law.slab_rate, law.spike_rate)
+    z = rng.normal(size=(n_sets, law.samples, law.factors))
+    noise = _inverse_gamma(LINEAR_NOISE_PRIOR, (n_sets, 1, law.features), rng)
+    x = z @ weight.swapaxes(1, 2)
+    x = x + np.sqrt(noise) * rng.normal(size=x.shape)
+    prior = SpikeSlabLasso(law.slab_rate, law.spike_rate, 8.0, 2.0)
+    fits = [_fit(law, table, int(rng.integers(2**31)), anchors=None, prior=prior) for table in x]
+    orders = []
+    for i, fit in enumerate(fits):
+        alike = np.corrcoef(z[i].T, fit.transform(x[i]).T)[: law.factors, law.factors :]
+        orders.append(linear_sum_assignment(-np.abs(alike))[1])
+    return Data(edge, {"law": law, "fits": fits, "orders": orders})
+
+
+def _turned(data: Data, seed: int, name: str) -> Array:
+    found = []
+    for i, (fit, order) in enumerate(zip(data.given["fits"], data.given["orders"], strict=True)):
+        numbers = fit.edge_posterior("polish", seed=seed + i, num_draws=10)["edge_posterior"][name]
+        found.append(numbers.to_numpy()[:, order])
+    return np.stack(found)
+
+
+def turned_polish(data: Data, quick: bool, seed: int) -> Array:
+    """`polish`, its factors put in the order of the true ones they resemble."""
+    return _turned(data, seed, "probability")
+
+
+def turned_gap(data: Data, quick: bool, seed: int) -> Array:
+    """How far the chains are apart at each edge: no probability, what "unresolved" is read from."""
+    return _turned(data, seed, "gap")
+
+
+def turned_score(data: Data, quick: bool, seed: int) -> Array:
+    """p* at the fitted weights, in the same order."""
+    pairs = zip(data.given["fits"], data.given["orders"], strict=True)
+    return np.stack([fit.edge_score[fit.best][:, order] for fit, order in pairs])
+
+
 METHODS = {"polish": polish, "long": long_chains, "map": score}
+UNPINNED = {"polish": turned_polish, "gap": turned_gap, "map": turned_score}
 SHORT_METHODS = {"polish": polish, "map": score}
 
 

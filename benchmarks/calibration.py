@@ -49,6 +49,8 @@ class Setting:
     ece, fdr, brier, brier_over_gold, brier_over_score : float or None
         Most that is allowed: of ECE less its null, of the realised rate, of the Brier score, and of its ratio
         to the gold's and to the score's. None: not asked.
+    flagged : float, optional
+        Least share of wrong edges (p on the wrong side of .5) that have to be unresolved by the method "gap".
     batch, quick_batch : int
         Data sets of one job.
     batches : int
@@ -67,6 +69,7 @@ class Setting:
     brier: float | None = None
     brier_over_gold: float | None = None
     brier_over_score: float | None = None
+    flagged: float | None = None
     batch: int = 25
     quick_batch: int = 4
     batches: int = 1
@@ -190,6 +193,15 @@ SETTINGS: dict[str, Setting | Ranked] = {
     "bernoulli": decoder_setting(
         replace(LINEAR, likelihood="bernoulli", factors=3), brier_over_score=0.8, **LARGE
     ),
+    "linear_unpinned": Setting(
+        data=decoders.unpinned,
+        methods=decoders.UNPINNED,
+        default="polish",
+        score="map",
+        flagged=0.9,
+        batch=5,
+        quick_batch=1,
+    ),
     "sbc_rows": Ranked(partial(draw.rows, HARD_ROWS), methods.gibbs_draws, methods.row_mode, quick_batch=5),
     "sbc_enumerate": Ranked(
         partial(draw.normal_rows, replace(HARD_ROWS, tasks=4)),
@@ -289,11 +301,13 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
             for method in own.methods
         }
         default = by_method.pop(own.default)
-        found = {method: figures(these) for method, these in by_method.items()}
+        found = {method: figures(these) for method, these in by_method.items() if method != "gap"}
         judged = rank_figures(default) if isinstance(own, Ranked) else figures(default)
         if isinstance(own, Setting):
             judged["brier_gold"] = found[own.gold]["brier"] if own.gold else float("nan")
             judged["brier_score"] = found[own.score]["brier"]
+            if own.flagged is not None:
+                judged["flagged"] = flagged(default, by_method["gap"])
             judged["met"] = met(own, judged)
         result[name] = {
             "method": own.default,
@@ -352,7 +366,20 @@ def met(setting: Setting, found: Row) -> dict[str, bool]:
         "brier_over_score": found["brier"] / found["brier_score"],
     }
     asked = {name: getattr(setting, name) for name in seen}
-    return {name: bool(seen[name] <= most) for name, most in asked.items() if most is not None}
+    judged = {name: bool(seen[name] <= most) for name, most in asked.items() if most is not None}
+    if setting.flagged is not None:
+        judged["flagged"] = bool(found["flagged"] >= setting.flagged)
+    return judged
+
+
+def flagged(probabilities: list[Row], gaps: list[Row]) -> float:
+    """Share of the edges on the wrong side of one half that are unresolved."""
+    from pyro_sparse.graphs import unresolved
+
+    gap = {row["seed"]: np.array(row["probability"]) for row in gaps}
+    wrong = [(np.array(row["probability"]) > 0.5) != np.array(row["truth"]) for row in probabilities]
+    open_ = [unresolved(gap[row["seed"]]) for row in probabilities]
+    return float(np.concatenate([o[w] for o, w in zip(open_, wrong, strict=True)]).mean())
 
 
 def table(rows: list[Row]) -> list[Row]:
