@@ -158,7 +158,6 @@ def score(data: Data, quick: bool, seed: int) -> Array:
 def long_chains(data: Data, quick: bool, seed: int) -> Array:
     """The same chains, many times as long, those of all data sets in step."""
     from pyro_sparse.inference.edges.polish import run_chains
-    from pyro_sparse.inference.result import _alike
 
     law, fits = data.given["law"], data.given["fits"]
     kernel, state = _together(fits, seed)
@@ -166,7 +165,7 @@ def long_chains(data: Data, quick: bool, seed: int) -> Array:
     pivot = np.repeat(np.stack([fit.weights[fit.best] for fit in fits]), 2, axis=0)
     found = run_chains(
         kernel, state, sweeps=sweeps, warm_up=warm_up, held=held, dense=[False, True] * len(fits), seed=seed,
-        pivot=pivot, groups=_alike(fits[0].model), num_draws=1,
+        pivot=pivot, groups=fits[0].model.alike_factors(), num_draws=1,
     )  # fmt: skip
     return found.prob.reshape(len(fits), 2, *found.prob.shape[1:]).mean(1)
 

@@ -423,12 +423,9 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
 
 def _alike(model: Any) -> list[np.ndarray]:
     """Sets of factors that can change places: those with the same constraints (one set if there are none)."""
-    k = model.n_factors
     if getattr(model, "weights", None) is None:
-        return [np.arange(k)]
-    columns = torch.cat([model.permitted, model.must]).cpu().numpy()
-    kind = np.unique(columns, axis=1, return_inverse=True)[1].reshape(k)
-    return [np.flatnonzero(kind == which) for which in np.unique(kind)]
+        return [np.arange(model.n_factors)]
+    return model.alike_factors()
 
 
 def _align(loadings: np.ndarray, effects: np.ndarray, best: int, alike: list[np.ndarray]) -> Alignment:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
@@ -181,6 +182,12 @@ class SparseDecoder(FactorModel):
     def after_step(self, batch: Batch, progress: float) -> None:
         super().after_step(batch, progress)
         self.project()
+
+    def alike_factors(self) -> list[np.ndarray]:
+        """Sets of factors that can change places: same constraints (one set if there are none)."""
+        columns = torch.cat([self.permitted, self.must]).cpu().numpy()
+        kind = np.unique(columns, axis=1, return_inverse=True)[1].reshape(self.n_factors)
+        return [np.flatnonzero(kind == which) for which in np.unique(kind)]
 
     def _seated(self, scores: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """The guessed factors in the order that suits the constraints, which name factors by number, best."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.stats import ortho_group
 from torch import Tensor
 
 from ..._torch import undisturbed
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ...data import Table
     from ..result import Fit
 
-__all__ = ["ALL_EDGES", "DecoderPrior", "chains_of", "rate_prior", "weight_law"]
+__all__ = ["ALL_EDGES", "DecoderPrior", "chains_of", "rate_prior", "turned_round", "weight_law"]
 
 ALL_EDGES = 60.0  # log odds at which every permitted edge is there, whatever its weight
 
@@ -148,8 +149,36 @@ def chains_of(
     rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
     normal = model.likelihood.name == "normal"
     if normal and model.decoder_kind == "linear":
-        return _linear(model, batch, z, log_odds, law, prior, rates)
+        chains, state = _linear(model, batch, z, log_odds, law, prior, rates)
+        later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
+        return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
     return _curved(model, batch, z, log_odds, law, prior, rates, settings)
+
+
+def turned_round(
+    state: LinearState, chains: list[int], groups: list[np.ndarray], rng: np.random.Generator
+) -> LinearState:
+    """The same space in other axes, at random, for these chains: factors that nothing tells apart.
+
+    A chain that comes back says that the data know the axes; one that does not, and is no worse, that they
+    do not.
+
+    Parameters
+    ----------
+    state : LinearState
+    chains : list of int
+    groups : list of ndarray of int
+        Sets of factors with the same constraints.
+    rng : numpy.random.Generator
+    """
+    z, weight = state.z.copy(), state.weight.copy()
+    for c in chains:
+        for members in groups:
+            if len(members) > 1:
+                turn = ortho_group.rvs(len(members), random_state=rng)
+                z[c][:, members] = z[c][:, members] @ turn
+                weight[c][:, members] = weight[c][:, members] @ turn
+    return state._replace(z=z, weight=weight, edge=weight != 0)
 
 
 def _linear(

@@ -40,7 +40,8 @@ Array = NDArray[np.float64]
 
 LEAST_KEPT = 10
 _WORK = 4e8  # chains x features x factors x hidden units squared x rows
-_SWEEPS = {"linear": (1500, 400, 50), "mlp": (200, 60, 25)}  # in all, warm-up, of them with all edges held in
+# In all, warm-up, of them with all edges held in.
+_SWEEPS = {"exact": (1500, 400, 50), "small": (400, 120, 40), "large": (200, 60, 25)}
 _MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
 TOLERANCE = 15.0  # nats below the best chain at which a chain is left out
 
@@ -96,11 +97,12 @@ def polish_edges(
     X : array_like (row, feature), optional
         The data; needed after `load`, otherwise the fit's own.
     chains : int, optional
-        Two begin at the best restart (sparse, and with all edges), two more at the next good one. Default 2,
-        or 4 for a linear decoder with normal noise and a fit with two good restarts.
+        Two begin at the best restart (sparse, and with all edges), two more at the next good one, or there
+        again if there is none. Default 4 for a linear decoder with normal noise, else 2. In the former case
+        the second dense chain begins in other axes, chosen at random, where nothing pins them.
     sweeps, warm_up : int, optional
-        Per chain; the first include the second. Default 1500 and 400 for a linear decoder with normal noise,
-        200 and 60 otherwise.
+        Per chain; the first include the second. Default 1500 and 400 for a linear decoder with normal noise;
+        otherwise 400 and 120, or 200 and 60 where a sweep takes long.
     max_rows : int, optional
         Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
         Default 100,000 for a linear decoder with normal noise; otherwise what keeps a sweep near a second,
@@ -125,8 +127,9 @@ def polish_edges(
         The prior has no spike and slab; no data; a number is out of range.
     """
     table = _table_of(fit, X)
-    exact = fit.model.decoder_kind == "linear" and fit.model.likelihood.name == "normal"
-    all_sweeps, warm, held = _SWEEPS["linear" if exact else "mlp"]
+    exact = _is_exact(fit)
+    small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
+    all_sweeps, warm, held = _SWEEPS["exact" if exact else "small" if small else "large"]
     all_sweeps = all_sweeps if sweeps is None else sweeps
     warm = min(warm, all_sweeps // 3) if warm_up is None else warm_up
     _check(num_draws, all_sweeps, warm, max_rows, time_budget, candidates)
@@ -134,27 +137,34 @@ def polish_edges(
     limit = _row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
     if len(table.x) > limit:
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
-    from ..result import _alike
-
     options = {} if exact else {"candidates": candidates}
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
     with undisturbed(seed):
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, **options)
         found = run_chains(
             kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held, warm // 2), dense=dense, seed=seed,
-            pivot=fit.weights[fit.best], groups=_alike(fit.model), num_draws=num_draws,
+            pivot=fit.weights[fit.best], groups=fit.model.alike_factors(), num_draws=num_draws,
             time_budget=time_budget, progress=progress,
         )  # fmt: skip
     return _packed(fit, found, restarts, dense, table, X)
+
+
+def _is_exact(fit: Fit) -> bool:
+    """Whether every conditional has a closed form."""
+    return fit.model.decoder_kind == "linear" and fit.model.likelihood.name == "normal"
+
+
+def _each(fit: Fit) -> int:
+    """Work of one row in one chain."""
+    hidden = fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
+    return fit.model.n_features * fit.model.n_factors * hidden**2
 
 
 def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
     """Rows that keep a sweep near a second."""
     if exact:
         return 100_000
-    hidden = fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
-    each = n_chains * fit.model.n_features * fit.model.n_factors * hidden**2
-    return int(np.clip(_WORK / each, 500, 2000))
+    return int(np.clip(_WORK / (n_chains * _each(fit)), 500, 2000))
 
 
 def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[bool]]:
@@ -174,8 +184,7 @@ def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[boo
         fit.best,
         *(r for r in np.argsort(-_level(fit), kind="stable") if r in fit.equals and r != fit.best),
     ]
-    exact = fit.model.decoder_kind == "linear" and fit.model.likelihood.name == "normal"
-    wanted = (4 if exact and len(good) > 1 else 2) if chains is None else chains
+    wanted = (4 if _is_exact(fit) else 2) if chains is None else chains
     if int(wanted) != wanted or wanted < 2:
         raise ValueError(
             f"chains: want a whole number of at least 2, so that they can disagree, got {chains!r}"
