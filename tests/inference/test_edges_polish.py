@@ -194,3 +194,13 @@ def test_a_loaded_fit_wants_its_data(fit, tmp_path):
     fit.save(tmp_path / "fit.pt")
     with pytest.raises(ValueError, match="X: a loaded fit holds no data"):
         ps.load(tmp_path / "fit.pt").edge_posterior("polish")
+
+
+@pytest.mark.parametrize("decoder", ["linear", "mlp"])
+def test_a_multinomial_row_without_a_count_does_no_harm(decoder):
+    x = table(40, likelihood="poisson")
+    x[3] = 0
+    fit = fitted(x, likelihood="multinomial", decoder=decoder)
+    idata = fit.edge_posterior("polish", sweeps=20, num_draws=5)
+    assert np.isfinite(probability(idata)).all()
+    assert np.isfinite(idata["sample_stats"]["log_joint"]).all()

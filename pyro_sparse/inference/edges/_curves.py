@@ -141,7 +141,7 @@ class Cells:
     exposure: Tensor | None
     likelihood: Any
 
-    def features(self, part: slice) -> Cells:
+    def features(self, part: slice | Tensor) -> Cells:
         """The cells of some features."""
         return Cells(
             self.x[:, part], None if self.seen is None else self.seen[:, part], self.exposure, self.likelihood
@@ -222,9 +222,8 @@ class Cells:
             pull = (phi64 @ slope.double().unsqueeze(-1)).squeeze(-1) - precision * beta
             move = torch.cholesky_solve(pull.unsqueeze(-1), root).squeeze(-1)
             largest = weighted(move, phi64).abs().amax(-1)
-            beta = beta + move * (3.0 / largest.clamp(min=3.0)).unsqueeze(
-                -1
-            )  # a damped step never overshoots
+            damped = 3.0 / largest.clamp(min=3.0)  # no step moves f so far that it overshoots
+            beta = beta + move * damped.unsqueeze(-1)
         log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         found = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1) - log_det
         return Summed(found, beta, root)

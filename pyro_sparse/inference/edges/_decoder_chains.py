@@ -16,7 +16,7 @@ product only.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ __all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
 
 _HEADS = 8
 _NODES = 16
+_LEAST = 1e-12  # exposure
 _CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
 
 
@@ -110,7 +111,6 @@ class Tuning:
     whole: Tensor
     centre: Tensor
     width: Tensor
-    seen: float = field(default=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,13 +263,7 @@ class DecoderChains:
     def _anchor_evidence(self, state: DecoderState, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Log evidence (node, chain, anchor, factor) of anchors with each weight, if they saw each factor."""
         part = torch.as_tensor(rows, device=state.z.device)
-        cells = self._cells(state)
-        cells = Cells(
-            cells.x[:, part],
-            None if cells.seen is None else cells.seen[:, part],
-            cells.exposure,
-            cells.likelihood,
-        )
+        cells = self._cells(state).features(part)
         precision = self.curve.head_precision(state.z)
         found = np.empty((len(nodes), len(state.z), len(rows), state.z.shape[-1]))
         for k in range(state.z.shape[-1]):
@@ -435,8 +429,9 @@ class DecoderChains:
             return state
         level = f if self.cells.seen is None else f.masked_fill(self.cells.seen == 0, -torch.inf)
         totals = self.totals.expand(f.shape[0], f.shape[-1]).cpu().numpy()
-        log_gamma = torch.as_tensor(np.log(rng.gamma(totals))).to(f)
-        return state._replace(exposure=(log_gamma - level.logsumexp(1)).exp().unsqueeze(1))
+        # A row without a count says nothing of its exposure but that it is small; its logarithm is wanted.
+        log_gamma = torch.as_tensor(np.log(np.maximum(rng.gamma(totals), _LEAST))).to(f)
+        return state._replace(exposure=(log_gamma - level.logsumexp(1)).exp().clamp(min=_LEAST).unsqueeze(1))
 
     def _rows(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
