@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -251,8 +250,3 @@ def turned_score(data: Data, quick: bool, seed: int) -> Array:
 METHODS = {"polish": polish, "long": long_chains, "map": score}
 UNPINNED = {"polish": turned_polish, "gap": turned_gap, "map": turned_score}
 SHORT_METHODS = {"polish": polish, "map": score}
-
-
-def decoder_data(law: DecoderLaw) -> Any:
-    """What a `Setting` calls."""
-    return partial(decoders, law)

@@ -34,7 +34,7 @@ def edge_posterior(
         "auto" takes "polish" where it can: a spike-and-slab prior, and data to go by; else "score". The
         object says which, and why.
     num_draws : int
-        Draws per restart.
+        Draws per restart, or per chain.
     seed : int
         Same seed, same draws.
     **options

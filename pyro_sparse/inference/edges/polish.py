@@ -30,6 +30,7 @@ from ._decoder_draw import draw_decoder
 from ._linear_chains import LinearChains
 from ._polish_runs import follow
 from ._polish_setup import DecoderPrior, chains_of
+from ._row_checks import check_whole
 
 if TYPE_CHECKING:
     from ..result import Fit
@@ -112,7 +113,7 @@ def polish_edges(
     decoder_prior : DecoderPrior, optional
         Prior of the decoder's layers.
     candidates : int
-        New values tried for each weight in a sweep (MLP decoders, and likelihoods that are not normal).
+        New values tried for each weight in a sweep (MLP decoders).
     progress : bool
         Show a bar.
 
@@ -185,10 +186,7 @@ def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[boo
         *(r for r in np.argsort(-_level(fit), kind="stable") if r in fit.equals and r != fit.best),
     ]
     wanted = (4 if _is_exact(fit) else 2) if chains is None else chains
-    if int(wanted) != wanted or wanted < 2:
-        raise ValueError(
-            f"chains: want a whole number of at least 2, so that they can disagree, got {chains!r}"
-        )
+    check_whole(2, chains=wanted)  # one alone could not disagree
     pairs = -(-wanted // 2)
     restarts = [int(good[p % len(good)]) for p in range(pairs) for _ in (0, 1)][:wanted]
     return restarts, [bool(c % 2) for c in range(wanted)]
@@ -303,13 +301,11 @@ def _check(
     time_budget: float | None,
     candidates: int,
 ) -> None:
-    least = {"num_draws": 1, "sweeps": LEAST_KEPT, "warm_up": 0, "candidates": 1}
-    given = {"num_draws": num_draws, "sweeps": sweeps, "warm_up": warm_up, "candidates": candidates}
+    check_whole(1, num_draws=num_draws, candidates=candidates)
+    check_whole(LEAST_KEPT, sweeps=sweeps)
+    check_whole(0, warm_up=warm_up)
     if max_rows is not None:
-        least["max_rows"], given["max_rows"] = 10, max_rows
-    for name, value in given.items():
-        if isinstance(value, bool) or int(value) != value or value < least[name]:
-            raise ValueError(f"{name}: want a whole number of at least {least[name]}, got {value!r}")
+        check_whole(10, max_rows=max_rows)
     if sweeps - warm_up < LEAST_KEPT:
         raise ValueError(
             f"warm_up: leaves {sweeps - warm_up} of sweeps={sweeps}, want at least {LEAST_KEPT}; lower it"
