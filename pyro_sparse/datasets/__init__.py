@@ -8,6 +8,12 @@ unless asked to, check every download against a checksum, and take a local path 
 
 from __future__ import annotations
 
+from pyro_sparse.datasets.dependency import (
+    DEPENDENCY_MECHANISMS,
+    DEPENDENCY_STRUCTURES,
+    dependency_data,
+    dependency_mean,
+)
 from pyro_sparse.datasets.entangled import Fig1, fig1_data
 from pyro_sparse.datasets.episodes import (
     Episode,
@@ -48,6 +54,8 @@ from pyro_sparse.datasets.transitions import (
 
 __all__ = [
     "CORRELATION",
+    "DEPENDENCY_MECHANISMS",
+    "DEPENDENCY_STRUCTURES",
     "SHAPES_FACTORS",
     "TASK_WEIGHTS",
     "TRANSITION_GRAPHS",
@@ -66,6 +74,8 @@ __all__ = [
     "anchored",
     "anchored60",
     "as_episode",
+    "dependency_data",
+    "dependency_mean",
     "fig1_data",
     "glyphs",
     "load_3dshapes",
