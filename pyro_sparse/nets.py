@@ -99,6 +99,21 @@ class Encoder(nn.Module):
         location = torch.bmm(x, self.skip) + self.location(h)
         return location, self.log_sd(h).clamp(*self.log_sd_range).exp()
 
+    @torch.no_grad()
+    def turn(self, maps: Tensor) -> None:
+        """Answer in new latents, ``z_old = maps @ z_new``, `maps` (restart, factor, factor).
+
+        Standard deviations have no exact counterpart: they start again at their typical size.
+        """
+        back = torch.linalg.inv(maps)
+        self.skip.copy_(self.skip @ back.mT)
+        for part in (self.location.weight, self.location.bias):
+            assert part is not None
+            part.copy_(part @ back.mT)
+        assert self.log_sd.bias is not None
+        self.log_sd.weight.mul_(0.1)
+        self.log_sd.bias.copy_(self.log_sd.bias.mean(-1, keepdim=True).expand_as(self.log_sd.bias))
+
 
 class MaskedDecoder(nn.Module):
     r"""The Sparse VAE decoder: one trunk shared by all features, fed with that feature's own masked factors.

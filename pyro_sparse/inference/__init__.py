@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .constraint import BernoulliKL, Budget, Penalty, SparsityControl, get_control
+from .dependency_schedule import DependencySchedule
 from .edge_path import decreasing_path
 from .fit import fit
 from .result import Fit, load
@@ -16,6 +17,7 @@ from .transition_schedule import TransitionSchedule
 __all__ = [
     "BernoulliKL",
     "Budget",
+    "DependencySchedule",
     "Fit",
     "MultiTaskFit",
     "Penalty",

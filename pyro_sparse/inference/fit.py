@@ -21,11 +21,14 @@ from tqdm import tqdm
 from .._torch import undisturbed
 from .._version import __version__
 from ..data import Table, as_table
+from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
 from ..sequences import as_sequences
 from ..tasks import as_tasks
 from . import checkpoint as files
+from .dependency_run import DependencyRun
+from .dependency_schedule import DependencySchedule
 from .elbo import rowwise_elbo
 from .fit_tasks import fit_tasks
 from .fit_transition import fit_transition
@@ -58,7 +61,7 @@ def fit(
     sparsity: Any = None,
     restarts: int | None = None,
     seed: int = 0,
-    schedule: Schedule | TransitionSchedule | TaskSchedule | None = None,
+    schedule: Schedule | DependencySchedule | TransitionSchedule | TaskSchedule | None = None,
     holdout: float = 0.1,
     mask: Any = None,
     exposure: Any = None,
@@ -104,11 +107,11 @@ def fit(
         float a price per edge in nats, "auto" asks held-out sequences; the default leaves it to the Bernoulli
         prior. The graph read from the axes is not touched.
     restarts : int, optional
-        Starts, by default 8, or 2 for sequences and tasks. On a table each begins with its own number of
-        factors, from K down to 1 and again.
+        Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences and tasks. On a table each begins with
+        its own number of factors, from K down to 1 and again (a `DependencyVAE` with all of them).
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
-    schedule : Schedule, TransitionSchedule or TaskSchedule, optional
+    schedule : Schedule, DependencySchedule, TransitionSchedule or TaskSchedule, optional
         Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
         Share of rows kept aside for choosing a restart, in [0, 1).
@@ -155,12 +158,15 @@ def fit(
     (2, 7, 2)
     """
     sequential, tasked = isinstance(model, LatentTransition), isinstance(model, MultiTaskRegression)
-    kind: type = TransitionSchedule if sequential else TaskSchedule if tasked else Schedule
+    kinds = ((LatentTransition, TransitionSchedule, 2), (MultiTaskRegression, TaskSchedule, 2),
+             (DependencyVAE, DependencySchedule, 4), (object, Schedule, 8))  # fmt: skip
+    kind, usual = next((kind, usual) for of, kind, usual in kinds if isinstance(model, of))
     plan = _schedule(kind, schedule, settings)
-    restarts = (2 if sequential or tasked else 8) if restarts is None else restarts
+    restarts = usual if restarts is None else restarts
     _refuse(model, sequential, "sequences", actions=actions, id=id, time=time, sparsity=sparsity)
     _refuse(model, tasked, "tasks", y=y, task=task, inner=inner)
-    _refuse(model, not tasked, "tables", mask=mask, exposure=exposure, caps=caps, feature_names=feature_names)
+    _refuse(model, not tasked, "tables", mask=mask, exposure=exposure, feature_names=feature_names)
+    _refuse(model, kind is not DependencySchedule and not tasked, "priors on weights", caps=caps)
     _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
@@ -217,7 +223,7 @@ def _fit(
     table: Table,
     n_restarts: int,
     seed: int,
-    schedule: Schedule,
+    schedule: Any,
     holdout: float,
     caps: Sequence[int] | None,
     progress: bool,
@@ -239,7 +245,9 @@ def _fit(
         )
     train = table.rows(kept).batch(device, dtype)
     heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
-    grid = np.asarray(caps if caps is not None else cap_grid(model.n_factors, n_restarts))
+    dense = isinstance(model, DependencyVAE)
+    usual = np.full(n_restarts, model.n_factors) if dense else cap_grid(model.n_factors, n_restarts)
+    grid = usual if caps is None else np.asarray(caps)
     bent = bent_starts(grid)
     seeds = child_seeds(seed, n_restarts)
     sizes = group_sizes(model, n_restarts, schedule.batch_size)
@@ -280,7 +288,7 @@ def _fit(
         part.to(device=device, dtype=dtype)
         mine = slice(at, at + size)
         _start(part, [starts[which] for which in wanted[mine]], bent[mine], table, kept, device, dtype)
-        run = SparseRun(part, train, heldout, schedule, first_restart=at)
+        run = (DependencyRun if dense else SparseRun)(part, train, heldout, schedule, first_restart=at)
         if number < n_resumed:
             run.load(finished[number])
         elif resumed is not None and number == n_resumed:

@@ -140,6 +140,7 @@ def jacobian_axes(
     time: ArrayLike | None = None,
     actions: ArrayLike | None = None,
     *,
+    orthogonal: bool = False,
     n_starts: int = 96,
     steps: int = 200,
     epsilon: tuple[float, ...] = (0.2, 0.1, 0.05),
@@ -164,6 +165,10 @@ def jacobian_axes(
     actions : array_like of shape (n_actions, d, d), optional
         :math:`S_j = E[J_{:j} J_{:j}^\top]` of the Jacobian of the latent mean by the actions, in the same
         latents as `time`; actions in comparable units, for instance of unit variance.
+    orthogonal : bool
+        With actions alone: rotations only, latents being white (features of a decoder, each S_j of trace 1,
+        take the place of actions). Their strengths are graded, no gap parts them: the answer is that of the
+        smallest epsilon.
     n_starts : int
         Random restarts, optimised in one batch.
     steps : int
@@ -210,7 +215,7 @@ def jacobian_axes(
             f"n_starts={n_starts}, steps={steps}, epsilon={epsilon}: want at least 1, 2, and positive"
         )
     moment, stack, d = _check(time, actions)
-    general = moment is None
+    general = moment is None and not orthogonal
     scale = np.eye(d)  # of the latents
     unit = 1.0  # of the actions
     if stack is not None:
@@ -218,7 +223,7 @@ def jacobian_axes(
         if general:
             scale = _whitening(total)
             stack = scale @ stack @ scale.T
-        else:
+        elif moment is not None:
             unit = float(np.sqrt(np.trace(total) / d)) or 1.0
             stack = stack / unit**2
     problem = _Contraction(d, moment, stack)
@@ -256,7 +261,7 @@ def jacobian_axes(
                 n_starts=n_starts,
             )
         )
-    return _clearest(candidates)
+    return candidates[-1] if orthogonal else _clearest(candidates)
 
 
 def _graph(

@@ -9,6 +9,7 @@ must not see each other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -37,6 +38,9 @@ class SOAP(torch.optim.Optimizer):
         Steps between two turns of the basis: one QR iteration each.
     largest : int
         Sides longer than this keep the coordinate basis.
+    most : float
+        Largest move in a coordinate of the turned basis, in units of `lr`. Adam's is 1 for a gradient that
+        never changes; after a turn of the basis a mean square may be far too small for a rare gradient.
 
     References
     ----------
@@ -62,10 +66,12 @@ class SOAP(torch.optim.Optimizer):
         eps: float = 1e-8,
         every: int = 10,
         largest: int = 512,
+        most: float = math.inf,
     ):
         if not lr > 0 or every < 1:
             raise ValueError(f"lr={lr}, every={every}: wanted a positive step size and at least 1 step")
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "every": every, "largest": largest})
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "every": every, "largest": largest, "most": most}
+        super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -108,6 +114,8 @@ class SOAP(torch.optim.Optimizer):
         state["square"].lerp_(turned * turned, 1 - second)
         root = (state["square"] / (1 - second**step)).sqrt() + group["eps"]
         move = state["mean"] / (1 - first**step) / root
+        if group["most"] < math.inf:
+            move.clamp_(-group["most"], group["most"])
         parameter.add_(_back(state, move), alpha=-group["lr"])
         if step % group["every"] == 0:
             _turn(state)

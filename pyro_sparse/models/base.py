@@ -64,6 +64,7 @@ class FactorModel(Recorded, nn.Module):
     encoder: Encoder
     decoder: Any  # callable (z, weights) -> linear predictor, with an `intercept` and a `project`
     factor_cov: Tensor
+    square = False  # whether there may be as many factors as features
     gaussian_guide = True  # False: rows keep the encoder's answer, refining it would need another family
 
     def __init__(
@@ -75,9 +76,10 @@ class FactorModel(Recorded, nn.Module):
         factor_cov: bool = True,
     ):
         super().__init__()
-        if not 1 <= n_factors < n_features:
+        if not 1 <= n_factors < n_features + self.square:
+            most = "n_factors <= n_features" if self.square else "n_factors < n_features"
             raise ValueError(
-                f"n_factors: got {n_factors} for n_features={n_features}; wanted 1 <= n_factors < n_features "
+                f"n_factors: got {n_factors} for n_features={n_features}; wanted 1 <= {most} "
                 "(a factor must be shared by features; lower n_factors)"
             )
         self.n_features, self.n_factors = int(n_features), int(n_factors)

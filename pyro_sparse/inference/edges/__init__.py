@@ -1,8 +1,8 @@
 """From a fit to edge probabilities: one method per file, one door.
 
 Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.to_arviz`. `polish` runs Markov
-chains from the fit: probabilities. `score` is the spike-and-slab-lasso weight p* of the best restart: it
-ranks edges, is not calibrated, and says so.
+chains from the fit: probabilities. `strengths` reads them off the slopes of a `DependencyVAE`. `score` is the
+spike-and-slab-lasso weight p* of the best restart: it ranks edges, is not calibrated, and says so.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...models.dependency import DependencyVAE
 from ...priors import SpikeSlabLasso, SpikeSlabNormal
 from .polish import DecoderPrior, polish_edges
 from .score import score_edges
+from .strengths import strength_edges
 
 if TYPE_CHECKING:
     from ..result import Fit
 
-__all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges"]
+__all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges", "strength_edges"]
 
-METHODS: dict[str, Callable[..., Any]] = {"polish": polish_edges, "score": score_edges}
+METHODS: dict[str, Callable[..., Any]] = {
+    "polish": polish_edges,
+    "score": score_edges,
+    "strengths": strength_edges,
+}
 
 
 def edge_posterior(
@@ -30,9 +36,9 @@ def edge_posterior(
     Parameters
     ----------
     fit : Fit
-    method : {"auto", "polish", "score"}
-        "auto" takes "polish" where it can: a spike-and-slab prior, and data to go by; else "score". The
-        object says which, and why.
+    method : {"auto", "polish", "strengths", "score"}
+        "auto" takes "polish" where it can: a spike-and-slab prior, and data to go by; "strengths" for a
+        `DependencyVAE`; else "score". The object says which, and why.
     num_draws : int
         Draws per restart, or per chain.
     seed : int
@@ -52,7 +58,7 @@ def edge_posterior(
     """
     if method == "auto":
         name, why = _choice(fit, options.get("X"))
-        if name == "score":  # it reads none of the others' options
+        if name != "polish":  # they read none of the others' options
             options = {key: value for key, value in options.items() if key == "X"}
         found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
         found.attrs["chosen_because"] = why
@@ -64,6 +70,11 @@ def edge_posterior(
 
 def _choice(fit: Fit, X: Any) -> tuple[str, str]:
     """The method for a fit, and the reason."""
+    if isinstance(fit.model, DependencyVAE):
+        return (
+            "strengths",
+            "a DependencyVAE has no prior on weights; its slopes say what depends on what",
+        )
     prior = getattr(fit.model, "prior", None)
     if not isinstance(prior, SpikeSlabLasso | SpikeSlabNormal):
         return "score", f"Markov chains want a spike-and-slab prior, and the fit has {type(prior).__name__}"

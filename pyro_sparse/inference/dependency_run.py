@@ -1,0 +1,71 @@
+"""The run of a `DependencyVAE`: SOAP on the dense program, the fold onto sparse axes, the sparse program.
+
+At the fold every restart gets axes of its own and its decoder is cut to the edges it may have; at the end the
+strengths are read once more and the mask becomes the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .decoder_axes import decoder_axes, strengths
+from .loop import Run
+from .soap import SOAP
+from .strength_mixture import edge_probability
+
+__all__ = ["DependencyRun"]
+
+_MOST = 2.0  # without it some dense fits run away, for little noise makes rare gradients huge
+_MAY = 0.1  # least probability of an edge that the sparse program keeps: it can cut, not add
+
+
+class DependencyRun(Run):
+    """A `Run` of a `DependencyVAE`.
+
+    Parameters
+    ----------
+    model : DependencyVAE
+        Set up and started.
+    train, heldout : Batch
+        Rows to learn from, and rows kept aside (None: none).
+    schedule : DependencySchedule
+    first_restart : int
+        Number of the group's first restart, for the history.
+    """
+
+    def _optimiser(self) -> torch.optim.Optimizer:
+        return SOAP(self.model.parameters(), lr=self.schedule.learning_rate, most=_MOST)
+
+    def _n_edges(self) -> list[int]:
+        return self.model.decoder.mask.sum((1, 2)).int().tolist()
+
+    def _after_step(self, batch: Any, rate: float) -> None:
+        done = self.step + 1
+        if done == self.schedule.dense_steps:
+            self._fold()
+            self._cut(_MAY)
+            self.optimiser = self._optimiser()
+        if done == self.schedule.steps:
+            self._cut(0.5)
+
+    @torch.no_grad()
+    def _fold(self) -> None:
+        like = self.model.strength
+        axes = decoder_axes(self.model, self.train)
+        self.model.turn(torch.stack([torch.as_tensor(a.map).to(like) for a in axes]))
+
+    @torch.no_grad()
+    def _cut(self, least: float) -> None:
+        """Keep the edges of at least this probability, and of each feature the strongest.
+
+        An edge cut earlier is judged by the strength it had then.
+        """
+        mask, known = self.model.decoder.mask, self.model.strength
+        strength = torch.where(mask == 1, strengths(self.model, self.train).to(known), known)
+        probability = np.stack([edge_probability(s) for s in strength.cpu().numpy()])
+        strongest = strength == strength.amax(-1, keepdim=True)
+        known.copy_(strength)
+        mask.mul_((torch.as_tensor(probability).to(strength) >= least) | strongest)

@@ -1,0 +1,87 @@
+"""When each part of a `DependencyVAE` is fitted: one frozen record of the numbers that steer it.
+
+First the dense program; at `axes_at` of the steps the axes are found and the inputs without an edge are cut;
+then the sparse program to the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["DependencySchedule"]
+
+
+@dataclass(frozen=True)
+class DependencySchedule:
+    """Settings of the two parts of a fit.
+
+    Attributes
+    ----------
+    steps, batch_size : int
+        Number of minibatch steps, rows in each.
+    axes_at : float
+        When the axes are found, as a fraction of the steps; 1 leaves the decoder dense.
+    learning_rate : float
+        SOAP's step size: reached after `warm_up` steps, constant for half of the dense part, then falling
+        linearly to the share `decay_to` of it; the sparse part begins at half of it and falls likewise.
+    evaluate_every : int
+        Steps between entries of the history.
+    patience : int or None
+        Stop when the held-out ELBO of the sparse program has not improved for so many entries.
+    """
+
+    steps: int = 3500
+    batch_size: int = 256
+    axes_at: float = 0.75
+    learning_rate: float = 6e-3
+    warm_up: int = 50
+    decay_to: float = 0.02
+    evaluate_every: int = 100
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "evaluate_every"):
+            value = getattr(self, name)
+            if int(value) != value or value < 1:
+                raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
+        if not 0 < self.axes_at <= 1:
+            raise ValueError(f"axes_at: got {self.axes_at!r}, wanted a fraction of the steps in (0, 1]")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate: got {self.learning_rate!r}, wanted a positive number")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Names of all settings."""
+        return [f.name for f in fields(cls)]
+
+    @property
+    def dense_steps(self) -> int:
+        """Steps before the axes are found."""
+        return max(1, round(self.axes_at * self.steps))
+
+    @property
+    def settled(self) -> int:
+        """First step after which nothing but the learning rate changes."""
+        return self.dense_steps + 1
+
+    def rate(self, step: int) -> float:
+        """SOAP's step size at `step`."""
+        if step < self.dense_steps:
+            done, top, rise = step / self.dense_steps, self.learning_rate, (step + 1) / max(self.warm_up, 1)
+        else:
+            step, n = step - self.dense_steps, self.steps - self.dense_steps
+            done, top, rise = step / n, self.learning_rate / 2, (step + 1) / max(self.warm_up, 1)
+        return top * min(1.0, rise) * max(self.decay_to, min(1.0, 2 * (1 - done)))
+
+    def kl_weight(self, step: int) -> float:
+        """Weight of the divergence at `step`: always 1."""
+        return 1.0
+
+    def stage(self, step: int) -> str:
+        """ "dense" or "sparse"."""
+        return "dense" if step < self.dense_steps else "sparse"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able copy."""
+        return {name: getattr(self, name) for name in self.names()}
