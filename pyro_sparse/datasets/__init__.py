@@ -23,6 +23,7 @@ from pyro_sparse.datasets.episodes import (
     load_image_folders,
     split_classes,
 )
+from pyro_sparse.datasets.factor_images import FactorImages, load_cars3d, load_mpi3d
 from pyro_sparse.datasets.handwriting import glyphs
 from pyro_sparse.datasets.multitask import (
     TASK_WEIGHTS,
@@ -62,6 +63,7 @@ __all__ = [
     "ActionTime",
     "Episode",
     "Episodes",
+    "FactorImages",
     "Fig1",
     "LabelledImages",
     "Loaded",
@@ -80,9 +82,11 @@ __all__ = [
     "glyphs",
     "load_3dshapes",
     "load_bfi",
+    "load_cars3d",
     "load_embedded",
     "load_image_folders",
     "load_movielens",
+    "load_mpi3d",
     "load_peerread",
     "load_zeisel",
     "proxy_data",

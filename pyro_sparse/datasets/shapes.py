@@ -16,7 +16,6 @@ import colorsys
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +24,7 @@ from pyro_sparse.datasets._arguments import stream, whole
 from pyro_sparse.datasets._fetch import locate
 from pyro_sparse.datasets._shapes_grid import COUNTS, LEVELS, grid, levels_of
 from pyro_sparse.datasets._shapes_scene import weights_of_pixels
+from pyro_sparse.datasets.factor_images import FactorImages
 from pyro_sparse.datasets.multitask import LATENT_NOISE, MultiTaskStream
 
 __all__ = ["SHAPES_FACTORS", "Shapes3D", "load_3dshapes", "render_shapes", "shapes_data"]
@@ -95,7 +95,7 @@ def _hues(saturation: float) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Shapes3D:
+class Shapes3D(FactorImages):
     """The published images.
 
     Parameters
@@ -104,39 +104,11 @@ class Shapes3D:
         All images.
     labels : ndarray of shape (480000, 6)
         The values of the factors as the file has them.
+    factor_names : tuple of str
+        The factors of `SHAPES_FACTORS`.
     """
 
-    images: Any
-    labels: np.ndarray
-
-    def read(self, cells: ArrayLike) -> np.ndarray:
-        """Images of some cells.
-
-        Parameters
-        ----------
-        cells : array_like of int, shape (...)
-            Row numbers in the file, 0 to 479,999, in any order, with repeats.
-
-        Returns
-        -------
-        ndarray of shape (..., 3, 64, 64), dtype float32
-            Red, green and blue in [0, 1].
-
-        Raises
-        ------
-        ValueError
-            If there is no such row.
-        """
-        rows = np.asarray(cells)
-        if not np.issubdtype(rows.dtype, np.integer) or ((rows < 0) | (rows >= len(self.labels))).any():
-            raise ValueError(
-                f"cells: want whole numbers from 0 to {len(self.labels) - 1}, got {rows.dtype} "
-                f"from {rows.min()} to {rows.max()}"
-            )
-        # The file gives rows in increasing order, each once.
-        once, back = np.unique(rows, return_inverse=True)
-        pixels = np.moveaxis(self.images[once], -1, 1)
-        return pixels[back.reshape(rows.shape)] / np.float32(255)
+    factor_names: tuple[str, ...] = tuple(SHAPES_FACTORS)
 
 
 def load_3dshapes(path: str | os.PathLike[str]) -> Shapes3D:

@@ -185,6 +185,7 @@ def write(file, rows=480_000, images="images", order=None, dtype="u1"):
 def test_the_published_file_is_read_row_by_row(tmp_path):
     shapes = load_3dshapes(write(tmp_path / "3dshapes.h5"))
     assert isinstance(shapes.images, h5py.Dataset) and shapes.labels.shape == (480_000, 6)
+    np.testing.assert_array_equal(shapes.levels, levels_of(np.arange(480_000)))
     found = shapes.read([[479_999, 3], [3, 200_000]])
     assert found.shape == (2, 2, 3, 64, 64) and found.dtype == np.float32
     for image, cell in zip(found.reshape(4, 3, 64, 64), (479_999, 3, 3, 200_000), strict=True):
