@@ -1,7 +1,7 @@
 """How close a fit came to the truth: factors, graph, predictions, rankings.
 
 Pure NumPy functions, no model in sight. `factors`: MCC, R, DCI. `consistency`: R_con, SHD of action and time
-graphs. `supports`: F1, Hamming, SHD, false discoveries. `predictions`: held-out error and log-likelihood,
+graphs. `levels`: FactorVAE score, MIG, SAP, modularity of factors with levels. `supports`: F1, Hamming, SHD, false discoveries. `predictions`: held-out error and log-likelihood,
 recall and NDCG.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pyro_sparse.metrics.consistency import MechanismSHD, mechanism_shd, r_con
 from pyro_sparse.metrics.factors import DCI, MCC, dci, mcc, r_score
+from pyro_sparse.metrics.levels import FactorVAEScore, factor_vae_score, mig, modularity, sap
 from pyro_sparse.metrics.predictions import (
     gaussian_log_likelihood,
     heldout_mse,
@@ -22,15 +23,19 @@ from pyro_sparse.metrics.supports import SupportScores, fdp, shd, support_scores
 
 __all__ = [
     "DCI",
+    "FactorVAEScore",
     "MCC",
     "MechanismSHD",
     "SupportScores",
     "dci",
+    "factor_vae_score",
     "fdp",
     "gaussian_log_likelihood",
     "heldout_mse",
     "mcc",
     "mechanism_shd",
+    "mig",
+    "modularity",
     "multinomial_log_loss",
     "ndcg_at_k",
     "r_con",
@@ -38,6 +43,7 @@ __all__ = [
     "recall_at_k",
     "reconstruction_ndcg_at_k",
     "reconstruction_recall_at_k",
+    "sap",
     "shd",
     "support_scores",
 ]

@@ -1,11 +1,11 @@
-"""The one check the metrics share."""
+"""The checks the metrics share."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["same_rows"]
+__all__ = ["levels_and_codes", "same_rows"]
 
 
 def same_rows(first: ArrayLike, second: ArrayLike, name: str, other: str) -> tuple[np.ndarray, np.ndarray]:
@@ -14,3 +14,19 @@ def same_rows(first: ArrayLike, second: ArrayLike, name: str, other: str) -> tup
     if a.ndim != 2 or b.ndim != 2 or len(a) != len(b) or len(a) == 0:
         raise ValueError(f"{name} has shape {a.shape}, {other} {b.shape}: want two tables with the same rows")
     return a, b
+
+
+def levels_and_codes(
+    levels: ArrayLike, codes: ArrayLike, name: str = "levels", other: str = "codes"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Levels (N, F) counted from 0 without gaps, finite codes (N, K); or a ValueError that names them."""
+    level, code = same_rows(levels, codes, name, other)
+    if not np.isfinite(code).all():
+        raise ValueError(f"{other}: want finite numbers, got nan or infinite ones")
+    if not np.array_equal(level, np.rint(level)):
+        raise ValueError(f"{name}: want whole numbers, a level for each factor, got others")
+    ranks = np.column_stack([np.unique(column, return_inverse=True)[1] for column in level.T])
+    if (ranks.max(0) == 0).any():
+        k = int(np.argmax(ranks.max(0) == 0))
+        raise ValueError(f"{name}: factor {k} has one level only; leave it out")
+    return ranks, code

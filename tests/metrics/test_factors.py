@@ -7,6 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from scipy.stats import entropy, pearsonr, spearmanr
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 
 from pyro_sparse.metrics import dci, mcc, r_score
@@ -99,3 +100,83 @@ def test_dci_formula_from_its_own_importances():
         dci(true, hat, "forest")
     assert dci(true[:, :1], true[:, :2], "lasso").disentanglement == 1
     assert dci(true[:, :1], np.ones((200, 2)), "lasso").completeness == 0
+
+
+def levels_and_mixed(n, seed):
+    rng = np.random.default_rng(seed)
+    levels = np.stack([rng.integers(c, size=n) for c in (4, 3)], axis=1)
+    codes = (levels - levels.mean(0)) @ [[1.0, 0.0, 0.6], [0.0, 1.0, 0.6]] + 0.6 * rng.standard_normal((n, 3))
+    return levels, codes
+
+
+@pytest.mark.parametrize("method", ["boosting", "histogram"])
+def test_dci_of_levels(method):
+    levels, codes = levels_and_mixed(600, 6)
+    fresh = levels_and_mixed(300, 7)[0]
+
+    def score(of, test):
+        return dci(levels, of, method, discrete=True, z_true_test=fresh, z_hat_test=test)
+
+    clean = score(levels[:, [1, 0]] * [1.0, -2.0], fresh[:, [1, 0]] * [1.0, -2.0])
+    assert min(clean[:3]) == pytest.approx(1, abs=0.01)
+    assert clean.importance.argmax(0).tolist() == [1, 0]
+    np.testing.assert_allclose(clean.importance.sum(0), 1)
+    rng = np.random.default_rng(7)
+    noise = score(rng.standard_normal((600, 2)), rng.standard_normal((300, 2)))
+    assert noise.disentanglement < 0.1 and noise.informativeness == pytest.approx(7 / 24, abs=0.06)
+    mixed = score(codes, np.zeros((300, 3)))
+    assert 0.1 < mixed.disentanglement < 0.9
+    moved = score(codes[:, [2, 0, 1]] * [2.0, -4.0, 8.0] + 1, np.zeros((300, 3)))
+    assert moved.disentanglement == pytest.approx(mixed.disentanglement, abs=0.03)
+
+
+def test_dci_has_no_use_for_the_order_of_levels():
+    levels, codes = levels_and_mixed(600, 8)
+    odd = np.array([10, -3, 7, 0])[levels]
+    first = dci(levels, codes, "histogram", discrete=True, folds=2)
+    second = dci(odd, codes, "histogram", discrete=True, folds=2)
+    assert second[:3] == pytest.approx(first[:3], abs=1e-6)
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_histogram_gains_are_close_to_those_of_boosting(discrete):
+    levels, codes = levels_and_mixed(1500, 9)
+    one, other = (
+        dci(levels, codes, m, discrete=discrete, z_true_test=levels, z_hat_test=codes)
+        for m in ("boosting", "histogram")
+    )
+    np.testing.assert_allclose(one.importance, other.importance, atol=0.06)
+    assert one.informativeness == pytest.approx(other.informativeness, abs=0.05)
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_dci_on_test_rows(discrete):
+    levels, codes = levels_and_mixed(800, 10)
+    levels = levels * 2 + 5
+    train, test = (levels[:400], codes[:400]), (levels[400:], codes[400:])
+    score = dci(*train, "histogram", discrete=discrete, z_true_test=test[0], z_hat_test=test[1])
+    kind = HistGradientBoostingClassifier if discrete else HistGradientBoostingRegressor
+    wanted = []
+    for k in range(2):
+        model = kind(
+            max_depth=3, max_leaf_nodes=None, min_samples_leaf=5, early_stopping=False, random_state=0
+        )
+        guess = model.fit(train[1], train[0][:, k]).predict(test[1])
+        error = (guess - test[0][:, k]) ** 2 / train[0][:, k].var()
+        wanted.append((guess == test[0][:, k]).mean() if discrete else 1 - error.mean())
+    assert score.informativeness == pytest.approx(np.mean(wanted), abs=0.01)
+    same = dci(*train, "histogram", discrete=discrete, folds=2)
+    np.testing.assert_array_equal(same.importance, score.importance)
+    assert same.informativeness != score.informativeness
+
+
+def test_dci_of_levels_refuses():
+    levels, codes = levels_and_mixed(30, 11)
+    with pytest.raises(ValueError, match="method='lasso' must be 'boosting' or 'histogram' for discrete"):
+        dci(levels, codes, "lasso", discrete=True)
+    with pytest.raises(ValueError, match="z_true: want whole numbers"):
+        dci(levels + 0.5, codes, discrete=True)
+    with pytest.raises(ValueError, match="z_true: factor 0 has one level only"):
+        dci(levels * [0, 1], codes, discrete=True)
+    with pytest.raises(ValueError, match="give both or neither"):
+        dci(levels, codes, z_true_test=levels)
