@@ -1,7 +1,8 @@
 """How close a fit came to the truth: factors, graph, predictions, rankings.
 
 Pure NumPy functions, no model in sight. `factors`: MCC, R, DCI. `consistency`: R_con, SHD of action and time
-graphs. `levels`: FactorVAE score, MIG, SAP, modularity of factors with levels. `supports`: F1, Hamming, SHD, false discoveries. `predictions`: held-out error and log-likelihood,
+graphs. `levels`: FactorVAE score, MIG, SAP, modularity of factors with levels. `sets`: R squared between sets
+of factors. `supports`: F1, Hamming, SHD, false discoveries. `predictions`: held-out error and log-likelihood,
 recall and NDCG.
 """
 
@@ -19,6 +20,7 @@ from pyro_sparse.metrics.predictions import (
     reconstruction_ndcg_at_k,
     reconstruction_recall_at_k,
 )
+from pyro_sparse.metrics.sets import SetR2, SetScores, set_r2
 from pyro_sparse.metrics.supports import SupportScores, fdp, shd, support_scores
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "FactorVAEScore",
     "MCC",
     "MechanismSHD",
+    "SetR2",
+    "SetScores",
     "SupportScores",
     "dci",
     "factor_vae_score",
@@ -44,6 +48,7 @@ __all__ = [
     "reconstruction_ndcg_at_k",
     "reconstruction_recall_at_k",
     "sap",
+    "set_r2",
     "shd",
     "support_scores",
 ]
