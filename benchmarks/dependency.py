@@ -75,10 +75,8 @@ def run(
     from pyro_sparse.datasets import dependency_data
     from pyro_sparse.metrics import mcc, support_scores
 
-    data = dependency_data(
-        structure, d, times * d, 2000 if quick else 10_000, mechanism=mechanism, seed=seed
-    )
-    row: Row = {"mcc_x": float(mcc(data.z, data.x[:, : data.x.shape[1]], "spearman").value)}
+    data = dependency_data(structure, d, times * d, 2000 if quick else 10_000, mechanism=mechanism, seed=seed)
+    row: Row = {"mcc_x": float(mcc(data.z, data.x, "spearman").value)}
     if method == "varimax":
         z, edges, extra = _varimax(data.x, d)
     else:
@@ -89,7 +87,7 @@ def run(
     return {
         **row,
         "mcc": float(matched.value),
-        "least": float(np.min(matched.per_factor)),
+        "least": float(np.min(matched.correlation)),
         "f1": support.f1,
         "brier": float(((edges[:, order] - data.support) ** 2).mean()),
         "probability": edges[:, order].round(4).tolist(),
@@ -112,10 +110,15 @@ def _fitted(x: np.ndarray, d: int, method: str, seed: int, quick: bool) -> tuple
     return (
         fit.transform(x),
         found["probability"].to_numpy(),
-        {"elbo": fit.elbo.tolist(), "heldout": fit.heldout_elbo.tolist(), "best": fit.best,
-         "congruence": fit.alignment["congruence"].min(1).tolist(), "gap": float(np.nanmax(gap)),
-         "warnings": fit.warnings},
-    )  # fmt: skip
+        {
+            "elbo": fit.elbo.tolist(),
+            "heldout": fit.heldout_elbo.tolist(),
+            "best": fit.best,
+            "congruence": fit.alignment["congruence"].min(1).tolist(),
+            "gap": float(np.nanmax(gap)),
+            "warnings": fit.warnings,
+        },
+    )
 
 
 def _penalty(method: str) -> Any:
@@ -136,13 +139,20 @@ def _varimax(x: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray, Row]:
     loadings = found.components_.T * np.sqrt(found.explained_variance_)
     turn = varimax(loadings)
     share = np.abs(loadings @ turn)
-    return found.transform(x) @ turn, edge_probability(share / np.linalg.norm(share, axis=1, keepdims=True)), {}
+    return (
+        found.transform(x) @ turn,
+        edge_probability(share / np.linalg.norm(share, axis=1, keepdims=True)),
+        {},
+    )
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     def cells(own: list[Row], key: str) -> Row:
         return {
-            s: {str(d): [r[key] for r in own if (r["structure"], r["d"]) == (s, d)] for d in sorted({r["d"] for r in own})}
+            s: {
+                str(d): [r[key] for r in own if (r["structure"], r["d"]) == (s, d)]
+                for d in sorted({r["d"] for r in own})
+            }
             for s in dict.fromkeys(r["structure"] for r in own)
         }
 
