@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from .constraint import BernoulliKL, Budget, Penalty, SparsityControl, get_control
+from .dependency_elbo import DependencySparsity
 from .dependency_schedule import DependencySchedule
 from .edge_path import decreasing_path
 from .fit import fit
+from .jacobian_penalty import jacobian_l1, mean_abs_jacobian
+from .latent_penalty import DependencyPenalty, LatentPenalty
 from .result import Fit, load
 from .schedule import Schedule
 from .task_axes import TaskAxes, task_axes
@@ -17,8 +20,11 @@ from .transition_schedule import TransitionSchedule
 __all__ = [
     "BernoulliKL",
     "Budget",
+    "DependencyPenalty",
     "DependencySchedule",
+    "DependencySparsity",
     "Fit",
+    "LatentPenalty",
     "MultiTaskFit",
     "Penalty",
     "Schedule",
@@ -30,6 +36,8 @@ __all__ = [
     "decreasing_path",
     "fit",
     "get_control",
+    "jacobian_l1",
     "load",
+    "mean_abs_jacobian",
     "task_axes",
 ]

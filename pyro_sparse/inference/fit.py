@@ -33,6 +33,7 @@ from .elbo import rowwise_elbo
 from .fit_tasks import fit_tasks
 from .fit_transition import fit_transition
 from .interrupt import Stopped, stopped_between_steps
+from .latent_penalty import LatentPenalty, check_penalty
 from .loop import Run
 from .refine import refined_elbo
 from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join
@@ -59,6 +60,7 @@ def fit(
     id: str | None = None,
     time: str | None = None,
     sparsity: Any = None,
+    dependency: LatentPenalty | None = None,
     restarts: int | None = None,
     seed: int = 0,
     schedule: Schedule | DependencySchedule | TransitionSchedule | TaskSchedule | None = None,
@@ -106,6 +108,9 @@ def fit(
         For a `LatentTransition`: how many edges the relaxed graph may have. A whole number is a budget, a
         float a price per edge in nats, "auto" asks held-out sequences; the default leaves it to the Bernoulli
         prior. The graph read from the axes is not touched.
+    dependency : LatentPenalty, optional
+        For a table: a penalty on how the decoder uses the latents, beside the ELBO of a row, for instance
+        `DependencyPenalty(weight=0.05)`. Reported ELBOs do not contain it.
     restarts : int, optional
         Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences and tasks. On a table each begins with
         its own number of factors, from K down to 1 and again (a `DependencyVAE` with all of them).
@@ -167,6 +172,9 @@ def fit(
     _refuse(model, tasked, "tasks", y=y, task=task, inner=inner)
     _refuse(model, not tasked, "tables", mask=mask, exposure=exposure, feature_names=feature_names)
     _refuse(model, kind is not DependencySchedule and not tasked, "priors on weights", caps=caps)
+    _refuse(model, not (sequential or tasked), "tables", dependency=dependency)
+    if dependency is not None:
+        check_penalty(dependency)
     _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
@@ -212,7 +220,7 @@ def fit(
             return _fit(
                 model, table, restarts, int(seed), plan, holdout, caps, progress,
                 checkpoint, checkpoint_every,
-                device, precision,
+                device, precision, dependency,
             )  # fmt: skip
     finally:
         _BUSY.release()
@@ -231,6 +239,7 @@ def _fit(
     checkpoint_every: int,
     device: str,
     dtype: torch.dtype,
+    dependency: LatentPenalty | None,
 ) -> Fit:
     n_rows = len(table.x)
     aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[: int(round(holdout * n_rows))])
@@ -250,7 +259,8 @@ def _fit(
     grid = usual if caps is None else np.asarray(caps)
     bent = bent_starts(grid)
     seeds = child_seeds(seed, n_restarts)
-    sizes = group_sizes(model, n_restarts, schedule.batch_size)
+    copies = 1 if dependency is None else dependency.copies(model.n_factors)
+    sizes = group_sizes(model, n_restarts, schedule.batch_size * copies)
     setup = {
         "n_samples": train.total,
         "missing": table.mask is not None,
@@ -273,6 +283,7 @@ def _fit(
             "data": files.digest(table.x, table.mask, table.exposure),
             "made": files.made(model),
             "version": __version__,
+            **({} if dependency is None else {"dependency": dependency.as_dict()}),
             **schedule.as_dict(),
         },
     )
@@ -288,7 +299,7 @@ def _fit(
         part.to(device=device, dtype=dtype)
         mine = slice(at, at + size)
         _start(part, [starts[which] for which in wanted[mine]], bent[mine], table, kept, device, dtype)
-        run = (DependencyRun if dense else SparseRun)(part, train, heldout, schedule, first_restart=at)
+        run = (DependencyRun if dense else SparseRun)(part, train, heldout, schedule, at, dependency)
         if number < n_resumed:
             run.load(finished[number])
         elif resumed is not None and number == n_resumed:
@@ -344,6 +355,7 @@ def _fit(
         "rows": n_rows,
         "device": device,
         "dtype": str(dtype).removeprefix("torch."),
+        "dependency": None if dependency is None else dependency.as_dict(),
         **schedule.as_dict(),
     }
     return Fit.build(

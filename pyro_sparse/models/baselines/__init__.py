@@ -2,12 +2,14 @@
 
 `VAE` (with ``beta`` a β-VAE) and `VSC` are Pyro programs for `pyro_sparse.fit`, like `SparseDecoder`;
 `sparse_factor_analysis` is its linear case; `Classical` is scikit-learn's FA with varimax, PCA, NMF and LDA.
-`SequenceBaseline` is what a `LatentTransition` is measured against.
+`SequenceBaseline` is what a `LatentTransition` is measured against, `LatentL1`, `HessianPenalty` and
+`OrthogonalJacobian` what a `DependencyPenalty` is.
 """
 
 from __future__ import annotations
 
 from .classical import Classical, ClassicalFit
+from .penalties import HessianPenalty, LatentL1, OrthogonalJacobian
 from .sequences import SEQUENCE_BASELINES, SequenceBaseline, SequenceBaselineFit
 from .vae import VAE, sparse_factor_analysis
 from .vsc import VSC
@@ -18,6 +20,9 @@ __all__ = [
     "VSC",
     "Classical",
     "ClassicalFit",
+    "HessianPenalty",
+    "LatentL1",
+    "OrthogonalJacobian",
     "SequenceBaseline",
     "SequenceBaselineFit",
     "sparse_factor_analysis",

@@ -1,0 +1,208 @@
+r"""`DependencySparsity`: an ELBO for any Pyro program and guide, trained with a penalty on the decoder.
+
+.. math:: \mathrm{loss} = -\mathrm{ELBO} + N\, \alpha(t)\, P(f, z), \qquad \text{reported: } -\mathrm{ELBO}
+
+The latents are those the guide drew for the ELBO itself: the guide does not run a second time, and where the
+model called the decoder as a module, neither does the decoder. A `pyro.factor` in the model would train the
+same, but the joint density and every reported ELBO would then contain the penalty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import torch
+from pyro.infer import ELBO, Trace_ELBO
+from pyro.poutine.messenger import Messenger
+from torch import Tensor, nn
+
+from .latent_penalty import DependencyPenalty, LatentPenalty, check_penalty
+
+__all__ = ["DependencySparsity"]
+
+
+class DependencySparsity(ELBO):
+    r"""Wrap an ELBO of Pyro so that `pyro.infer.SVI` trains on it plus a penalty on the decoder.
+
+    .. math:: -\mathrm{ELBO} + N\, \alpha\, P(f, z)
+
+    N is the number of rows that the ELBO counts (with a subsampled plate: all rows), so that `weight` stands
+    beside the ELBO of a row, as in the paper and in ``ps.fit(..., dependency=)``.
+
+    Parameters
+    ----------
+    decode : callable
+        Decoder, latents (..., row, K) to features (..., row, G), with the parameters that the model uses.
+    elbo : ELBO, optional
+        Default ``Trace_ELBO()``; any that has a ``differentiable_loss``.
+    site : str
+        Name of the latents' site, with shape (row, K), or (restart, row, K) whose penalties are summed.
+    dependency : LatentPenalty, optional
+        Default ``DependencyPenalty()``: what is penalised, with which weight and warm-up.
+    steps : int, optional
+        Length of the training, for a penalty that has a warm-up.
+
+    Attributes
+    ----------
+    step : int
+        Training steps so far; the warm-up counts in them.
+    last_penalty : Tensor or None
+        P of the last training step, without its weight.
+
+    Raises
+    ------
+    TypeError
+        `elbo` or `dependency` is of the wrong kind.
+    ValueError
+        A warm-up without `steps`; in a step: the guide has no such site.
+
+    Notes
+    -----
+    What ``loss``, ``loss_and_grads``, ``differentiable_loss`` and `SVI` return is the loss of `elbo`; the
+    penalty is in the gradients only.
+
+    Examples
+    --------
+    >>> import pyro, torch
+    >>> import pyro.distributions as dist
+    >>> decoder = torch.nn.Linear(2, 4)
+    >>> def model(x):
+    ...     pyro.module("decoder", decoder)
+    ...     with pyro.plate("data", len(x)):
+    ...         z = pyro.sample("z", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    ...         pyro.sample("x", dist.Normal(decoder(z), 1.0).to_event(1), obs=x)
+    >>> def guide(x):
+    ...     location = pyro.param("location", 0.1 * torch.randn(len(x), 2))
+    ...     with pyro.plate("data", len(x)):
+    ...         pyro.sample("z", dist.Normal(location, 0.5).to_event(1))
+    >>> loss = DependencySparsity(decoder, dependency=DependencyPenalty(weight=0.1))
+    >>> svi = pyro.infer.SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), loss)
+    >>> reported = svi.step(torch.randn(20, 4))
+    >>> loss.step, loss.last_penalty.shape
+    (1, torch.Size([]))
+    >>> pyro.clear_param_store()
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[Tensor], Tensor],
+        elbo: ELBO | None = None,
+        site: str = "z",
+        dependency: LatentPenalty | None = None,
+        steps: int | None = None,
+    ):
+        elbo = Trace_ELBO() if elbo is None else elbo
+        jit = type(elbo).__name__.startswith("Jit")  # runs the guide in the first step only
+        if not isinstance(elbo, ELBO) or jit or not hasattr(elbo, "differentiable_loss"):
+            raise TypeError(
+                f"elbo: got a {type(elbo).__name__}, wanted an ELBO of pyro.infer with a differentiable loss "
+                "and no JIT, such as Trace_ELBO() or TraceMeanField_ELBO()"
+            )
+        dependency = check_penalty(DependencyPenalty() if dependency is None else dependency)
+        if dependency.warm_up[1] > 0 and steps is None:
+            raise ValueError(
+                f"steps: got None, and the penalty warms up over shares {dependency.warm_up} of the "
+                "training; wanted its number of steps"
+            )
+        if steps is not None and (int(steps) != steps or steps < 1):
+            raise ValueError(f"steps: got {steps!r}, wanted a whole number of at least 1")
+        super().__init__(
+            num_particles=elbo.num_particles,
+            max_plate_nesting=elbo.max_plate_nesting,
+            vectorize_particles=elbo.vectorize_particles,
+            retain_graph=elbo.retain_graph,
+        )
+        self.decode, self.elbo, self.site, self.dependency = decode, elbo, site, dependency
+        self.steps, self.step = steps, 0
+        self.last_penalty: Tensor | None = None
+
+    def loss(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> Any:
+        """The ELBO's own loss, without gradient or penalty."""
+        return self.elbo.loss(model, guide, *args, **kwargs)
+
+    def differentiable_loss(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> Tensor:
+        """The ELBO's own loss, with a gradient that contains the penalty's; counts as a training step."""
+        drawn = _Drawn(self.site)
+        with _calls(self.decode) as outputs:
+            loss = self.elbo.differentiable_loss(model, _watched(guide, drawn), *args, **kwargs)
+        weight = self.dependency.weight_at(0.0 if self.steps is None else self.step / self.steps)
+        self.step += 1
+        if weight == 0:
+            return loss
+        if not drawn.sites:
+            raise ValueError(
+                f"site: the guide has no site {self.site!r}, wanted the one whose value is decoded; "
+                f"it has {sorted(drawn.others)}"
+            )
+        n = 1 if self.vectorize_particles else self.num_particles
+        sites = drawn.sites[-n:]  # before them Pyro may have run the guide to count its plates
+        found = []
+        for site in sites:
+            z = site["value"]
+            penalty = self.dependency(self.decode, z, next((x for given, x in outputs if given is z), None))
+            found.append(_rows(site) * penalty.sum())
+        # with vectorised particles they are the first dimension of z, and have been summed
+        extra = torch.stack(found).sum() / self.num_particles
+        self.last_penalty = extra.detach() / _rows(sites[-1])
+        return loss + weight * (extra - extra.detach())
+
+    def loss_and_grads(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> float:
+        """Take gradients, the penalty's included; returns the ELBO's own loss."""
+        loss = self.differentiable_loss(model, guide, *args, **kwargs)
+        if getattr(loss, "requires_grad", False):
+            loss.backward(retain_graph=self.retain_graph)
+        return loss.item()
+
+    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
+        return self.elbo._get_trace(model, guide, args, kwargs)
+
+
+class _Drawn(Messenger):
+    """Notes the messages of one site of a program."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.name = name
+        self.sites: list[Any] = []
+        self.others: set[str] = set()
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if msg["name"] == self.name:
+            self.sites.append(msg)
+        else:
+            self.others.add(msg["name"])
+
+
+def _watched(guide: Callable, drawn: _Drawn) -> Callable:
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        with drawn:
+            return guide(*args, **kwargs)
+
+    return watched  # a plain function: Pyro takes a partial of a handler apart
+
+
+@contextmanager
+def _calls(decode: Any) -> Any:
+    """Inputs and outputs of a decoder that is a module, as long as this lasts."""
+    outputs: list[tuple[Any, Any]] = []
+    if not isinstance(decode, nn.Module):
+        yield outputs
+        return
+
+    def note(module: nn.Module, given: tuple[Any, ...], x: Any) -> None:
+        outputs.append((given[0] if given else None, x))
+
+    hook = decode.register_forward_hook(note)
+    try:
+        yield outputs
+    finally:
+        hook.remove()
+
+
+def _rows(site: Any) -> float:
+    """Rows that the ELBO counts: those of z, scaled up by the plates they were subsampled from."""
+    plates = [frame for frame in site["cond_indep_stack"] if frame.vectorized]
+    return site["value"].shape[-2] * prod((plate.full_size or plate.size) / plate.size for plate in plates)
