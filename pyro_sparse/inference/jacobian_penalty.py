@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from ._rowwise import Rowwise, around, by_row, nodes, reusable
 
@@ -123,10 +122,14 @@ def jacobian_l1(
             total = _surrogate(scaled, surrogate, width).sum((0, -1))
         else:
             which = deal(z)
-            take = column if estimator == "column" else difference
-            size = take(fn, z, which, x_hat).abs().sum(-1)
-            if sd is not None:
-                size = size * sd.unsqueeze(-2).expand(z.shape).gather(-1, which.unsqueeze(-1)).squeeze(-1)
+            unit = None if sd is None else _of_row(sd, which)
+            if estimator == "column":
+                size = column(fn, z, which, x_hat).abs().sum(-1)
+                size = size if unit is None else size * unit.squeeze(-1)
+            else:
+                step = _small(z) * (_of_row(_sd(z.detach()), which) if unit is None else unit)
+                size = difference(fn, z, which, step, x_hat).abs().sum(-1)
+                size = size / (step.squeeze(-1) if unit is None else _small(z))
             total = z.shape[-1] * size.mean(-1)
     return total if training else total.detach()
 
@@ -180,18 +183,17 @@ def mean_abs_jacobian(
 
 # ---- columns of the Jacobian ---------------------------------------------------------------------------
 def deal(z: Tensor) -> Tensor:
-    """A random column for each row, (..., row): uniform for every row, and each column as often as others."""
+    """A random column for each row, (..., row, 1): uniform for every row, and all columns equally often."""
     *groups, n_rows, n_latents = z.shape
     order = torch.rand(*groups, n_rows, device=z.device).argsort(-1)
     first = torch.randint(n_latents, (*groups, 1), device=z.device)
-    return (order + first) % n_latents
+    return ((order + first) % n_latents).unsqueeze(-1)
 
 
 def column(fn: Network, z: Tensor, which: Tensor, x_hat: Tensor | None = None) -> Tensor:
     """Derivative of each row in its own latent `which`, (..., row, G)."""
     x, inputs = graph(fn, z, x_hat)
-    direction = one_hot(which, z.shape[-1]).to(z)
-    return directional(x, inputs, direction)
+    return directional(x, inputs, torch.zeros_like(z).scatter_(-1, which, 1.0))
 
 
 def columns(fn: Network, z: Tensor, x_hat: Tensor | None = None) -> Tensor:
@@ -235,14 +237,20 @@ def directional(x: Tensor, z: Tensor, direction: Tensor, batched: bool = False) 
     return x.new_zeros(*direction.shape[: direction.dim() - z.dim()], *x.shape)  # x does not depend on z
 
 
-def difference(fn: Network, z: Tensor, which: Tensor, x_hat: Tensor | None = None) -> Tensor:
-    """`column` by a forward difference, its step a small part of each latent's spread."""
-    step = (
-        4 * torch.finfo(z.dtype).eps ** 0.5 * z.detach().std(-2, correction=0, keepdim=True).clamp_min(1e-3)
-    )
-    move = one_hot(which, z.shape[-1]) * step
-    here, (there,) = around(fn, z, [move], x_hat)
-    return (there - here) / move.sum(-1, keepdim=True)
+def difference(fn: Network, z: Tensor, which: Tensor, step: Tensor, x_hat: Tensor | None = None) -> Tensor:
+    """`column` times a step (..., row, 1), by a forward difference."""
+    here, (there,) = around(fn, z, [torch.zeros_like(z).scatter(-1, which, step)], x_hat)
+    return there - here
+
+
+def _small(z: Tensor) -> float:
+    """Step of a difference, in units of the latent: rounding and curvature err about equally."""
+    return float(4 * torch.finfo(z.dtype).eps ** 0.5)
+
+
+def _of_row(figures: Tensor, which: Tensor) -> Tensor:
+    """Of a figure per latent (..., K), that of each row's own latent, (..., row, 1)."""
+    return figures.unsqueeze(-2).expand(*which.shape[:-1], figures.shape[-1]).gather(-1, which)
 
 
 def graph(fn: Network, z: Tensor, x_hat: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -311,6 +319,10 @@ def _scale(z: Tensor, scale: str | Tensor | None) -> Tensor | None:
         raise ValueError(f"scale: got {scale!r}, wanted 'sd', None or a tensor with one number per latent")
     if z.shape[-2] < 2:
         raise ValueError("z: has one row, and scale='sd' wants at least 2; give scale a tensor, or None")
+    return _sd(z)
+
+
+def _sd(z: Tensor) -> Tensor:
     # of a latent that is constant the root has no derivative; the clamp gives it 0
     return z.var(-2, correction=0).clamp_min(torch.finfo(z.dtype).tiny).sqrt()
 

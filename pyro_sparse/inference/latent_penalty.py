@@ -80,7 +80,7 @@ class LatentPenalty:
         begin, end = self.warm_up
         if progress >= end:
             return float(self.weight)
-        return self.weight * max(0.0, progress - begin) / (end - begin)
+        return 0.0 if progress <= begin else self.weight * (progress - begin) / (end - begin)
 
     def copies(self, n_latents: int) -> int:
         """How many times the activations of a plain step a step with the penalty holds in memory."""

@@ -1,0 +1,198 @@
+"""`DependencySparsity`: the clean loss is reported, the gradient is the ELBO's plus that of the penalty."""
+
+from __future__ import annotations
+
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import (
+    SVI,
+    JitTrace_ELBO,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+)
+from torch import nn
+
+from pyro_sparse.inference import DependencyPenalty, DependencySparsity, LatentPenalty
+
+N, K, G = 12, 2, 4
+EXACT = DependencyPenalty(weight=0.3, estimator="exact")
+
+
+@pytest.fixture(autouse=True)
+def own_parameters():
+    pyro.clear_param_store()
+    yield
+    pyro.clear_param_store()
+
+
+class Program:
+    """A linear decoder whose penalty is known: mean |W| times the sd of the latents that were drawn."""
+
+    def __init__(self, total=N, kl_weight=1.0):
+        torch.manual_seed(0)
+        self.decoder = nn.Linear(K, G)
+        self.encoder = nn.Linear(G, K)
+        self.x = torch.randn(N, G)
+        self.total, self.kl_weight = total, kl_weight
+        self.guided, self.decoded, self.drawn = 0, 0, []
+        self.decoder.register_forward_hook(lambda *_: setattr(self, "decoded", self.decoded + 1))
+
+    def plate(self):
+        return pyro.plate("data", self.total, subsample=torch.arange(N))
+
+    def model(self):
+        pyro.module("decoder", self.decoder)
+        with self.plate():
+            with pyro.poutine.scale(scale=self.kl_weight):
+                z = pyro.sample("z", dist.Normal(torch.zeros(K), 1.0).to_event(1))
+            pyro.sample("x", dist.Normal(self.decoder(z), 1.0).to_event(1), obs=self.x)
+
+    def guide(self):
+        self.guided += 1
+        pyro.module("encoder", self.encoder)
+        with self.plate(), pyro.poutine.scale(scale=self.kl_weight):
+            z = pyro.sample("z", dist.Normal(self.encoder(self.x), 0.5).to_event(1))
+        self.drawn.append(z)
+
+    @property
+    def parameters(self):
+        return [*self.decoder.parameters(), *self.encoder.parameters()]
+
+    def gradients(self, loss, seed=1, **settings):
+        """Returned loss and the gradients of one training step."""
+        for p in self.parameters:
+            p.grad = None
+        torch.manual_seed(seed)
+        returned = loss.loss_and_grads(self.model, self.guide, **settings)
+        return returned, [p.grad.clone() for p in self.parameters]
+
+    def penalty(self, z):
+        return (self.decoder.weight.abs().sum(0) * z.std(-2, correction=0).reshape(-1, K).mean(0)).sum()
+
+
+@pytest.mark.parametrize("kind", [Trace_ELBO, TraceMeanField_ELBO, TraceEnum_ELBO])
+@pytest.mark.parametrize(("total", "kl_weight"), [(N, 1.0), (100, 0.25)])
+def test_the_loss_is_clean_and_the_gradient_is_not(kind, total, kl_weight):
+    program = Program(total, kl_weight)
+    options = {"max_plate_nesting": 1, "strict_enumeration_warning": False}
+    plain, bare = program.gradients(kind(**options))
+    loss = DependencySparsity(program.decoder, kind(**options), dependency=EXACT)
+    returned, found = program.gradients(loss)
+    assert returned == pytest.approx(plain, rel=1e-6)
+    z = program.drawn[-1]
+    # z hangs on the encoder: draw it again with a graph of its own
+    torch.manual_seed(1)
+    z = program.encoder(program.x) + (z - program.encoder(program.x)).detach()
+    extra = torch.autograd.grad(total * 0.3 * program.penalty(z), program.parameters, allow_unused=True)
+    for before, after, own in zip(bare, found, extra, strict=True):
+        own = torch.zeros_like(before) if own is None else own
+        torch.testing.assert_close(after, before + own, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(loss.last_penalty, program.penalty(z).detach())
+    torch.manual_seed(1)
+    assert loss.loss(program.model, program.guide) == pytest.approx(plain, rel=1e-6)
+
+
+def test_neither_guide_nor_decoder_runs_twice():
+    program = Program()
+    loss = DependencySparsity(program.decoder, Trace_ELBO(max_plate_nesting=1))
+    program.gradients(loss)
+    assert (program.guided, program.decoded) == (1, 1)
+    program.gradients(DependencySparsity(lambda z: program.decoder(z), Trace_ELBO(max_plate_nesting=1)))
+    assert (program.guided, program.decoded) == (2, 3)  # what is no module cannot be watched
+    assert len(program.decoder._forward_hooks) == 1  # the test's own
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_particles_are_averaged(vectorized):
+    program = Program()
+    elbo = Trace_ELBO(num_particles=3, vectorize_particles=vectorized, max_plate_nesting=1)
+    loss = DependencySparsity(program.decoder, elbo, dependency=EXACT)
+    program.gradients(loss)
+    draws = program.drawn[-1] if vectorized else torch.stack(program.drawn[-3:])
+    assert draws.shape[0] == 3
+    torch.testing.assert_close(loss.last_penalty, program.penalty(draws).detach())
+
+
+def test_svi_trains_with_it_and_the_penalty_tells():
+    found = {}
+    for weight in (0.0, 3.0):
+        pyro.clear_param_store()
+        program = Program()
+        loss = DependencySparsity(program.decoder, dependency=DependencyPenalty(weight=weight))
+        svi = SVI(program.model, program.guide, pyro.optim.Adam({"lr": 0.02}), loss)
+        losses = [svi.step() for _ in range(200)]
+        assert all(map(math.isfinite, losses)) and loss.step == 200
+        assert math.isfinite(svi.evaluate_loss()) and loss.step == 200
+        z = program.encoder(program.x)
+        found[weight] = program.penalty(z).detach().item()
+    assert found[3.0] < 0.1 * found[0.0]
+
+
+def test_a_module_of_the_elbo_trains_too():
+    program = Program()
+    loss = DependencySparsity(program.decoder, dependency=EXACT)
+    torch.manual_seed(1)
+    loss(nn.Module(), nn.Module())  # pyro's constructor
+    value = loss.differentiable_loss(program.model, program.guide)
+    value.backward()
+    assert all(torch.isfinite(p.grad).all() for p in program.parameters)
+
+
+def test_warm_up_counts_training_steps():
+    seen = []
+
+    class Noted(LatentPenalty):
+        def __call__(self, fn, z, x_hat=None):
+            seen.append(self.weight)
+            return z.sum() * 0.0
+
+        def weight_at(self, progress):
+            seen.append(progress)
+            return super().weight_at(progress)
+
+    program = Program()
+    loss = DependencySparsity(program.decoder, dependency=Noted(2.0, (0.25, 0.75)), steps=4)
+    for _ in range(5):
+        program.gradients(loss)
+    assert seen == [0.0, 0.25, 0.5, 2.0, 0.75, 2.0, 1.0, 2.0]
+
+
+def test_restarts_are_summed():
+    weight = torch.nn.Parameter(torch.ones(3, K, G))
+
+    def model():
+        with pyro.plate("run", 3, dim=-2), pyro.plate("data", N, dim=-1):
+            z = pyro.sample("z", dist.Normal(torch.zeros(K), 1.0).to_event(1))
+            pyro.sample("x", dist.Normal(z @ weight, 1.0).to_event(1), obs=torch.zeros(3, N, G))
+
+    def guide():
+        with pyro.plate("run", 3, dim=-2), pyro.plate("data", N, dim=-1):
+            pyro.sample("z", dist.Normal(torch.zeros(3, N, K), 1.0).to_event(1))
+
+    plain = DependencyPenalty(weight=1.0, scaled=False, estimator="exact")
+    loss = DependencySparsity(lambda z: z @ weight, Trace_ELBO(max_plate_nesting=2), dependency=plain)
+    loss.differentiable_loss(model, guide)
+    torch.testing.assert_close(loss.last_penalty, torch.tensor(3.0 * K * G))
+
+
+def test_complaints():
+    decoder = nn.Linear(K, G)
+    for elbo in (JitTrace_ELBO(), TraceGraph_ELBO(), RenyiELBO(num_particles=2), "elbo"):
+        with pytest.raises(TypeError, match=rf"elbo: got a {type(elbo).__name__}, wanted an ELBO"):
+            DependencySparsity(decoder, elbo)
+    with pytest.raises(TypeError, match="dependency: got a float, wanted a LatentPenalty"):
+        DependencySparsity(decoder, dependency=0.05)
+    with pytest.raises(ValueError, match="steps: got None, and the penalty warms up"):
+        DependencySparsity(decoder, dependency=DependencyPenalty(warm_up=(0.1, 0.5)))
+    with pytest.raises(ValueError, match="steps: got 0, wanted"):
+        DependencySparsity(decoder, steps=0)
+    program = Program()
+    with pytest.raises(ValueError, match="site: the guide has no site 'latent'.*'z'"):
+        program.gradients(DependencySparsity(decoder, site="latent"))
