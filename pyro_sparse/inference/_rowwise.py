@@ -58,9 +58,7 @@ class Rowwise:
         with _Held(self.statistics, record=first), sdpa_kernel(SDPBackend.MATH):
             x = self.fn(z)
         if first:
-            self.random = any(
-                not torch.equal(a, b) for a, b in zip(self._state, random_state(), strict=False)
-            )
+            self.random = _drew(self._state)
         return by_row(x, z)
 
     @property
@@ -120,12 +118,12 @@ def around(
     x_hat : Tensor, optional
         ``fn(z)``; taken where it is what another evaluation would give.
     """
-    network = Rowwise(fn)
-    if x_hat is not None and (not z.requires_grad or reusable(x_hat, z)):
-        moved = [network(z + move) for move in moves]
-        if not (network.random or network.meets):
+    if x_hat is not None and z.requires_grad and reusable(x_hat, z):
+        before = random_state()
+        moved = [by_row(fn(z + move), z) for move in moves]  # plainly: nothing in there that needs care
+        if not _drew(before):  # else x_hat was made with masks of its own
             return by_row(x_hat, z), moved
-        network = Rowwise(fn)  # x_hat was made with masks or statistics of its own
+    network = Rowwise(fn)
     here = network(z)
     return here, [network(z + move) for move in moves]
 
@@ -188,3 +186,8 @@ def nodes(x: Tensor, stop: Callable[[Any], bool] = lambda node: False) -> Iterat
         yield node, last
         if not last:
             waiting.extend(before for before, _ in node.next_functions)
+
+
+def _drew(before: list[Tensor]) -> bool:
+    """Whether random numbers were drawn since the state `before`."""
+    return any(not torch.equal(a, b) for a, b in zip(before, random_state(), strict=False))

@@ -185,7 +185,7 @@ def mean_abs_jacobian(
 def deal(z: Tensor) -> Tensor:
     """A random column for each row, (..., row, 1): uniform for every row, and all columns equally often."""
     *groups, n_rows, n_latents = z.shape
-    order = torch.rand(*groups, n_rows, device=z.device).argsort(-1)
+    order = torch.randperm(n_rows, device=z.device)
     first = torch.randint(n_latents, (*groups, 1), device=z.device)
     return ((order + first) % n_latents).unsqueeze(-1)
 
