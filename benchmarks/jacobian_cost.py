@@ -169,6 +169,7 @@ def errors(x: np.ndarray, n_factors: int, width: int, n_rows: int, draws: int) -
     import torch
 
     from pyro_sparse.inference import jacobian_l1
+    from pyro_sparse.inference.jacobian_penalty import difference, relative_step
 
     trained = started(x, n_factors, width, n_rows, None)
     for _ in range(TRAINED):
@@ -188,6 +189,12 @@ def errors(x: np.ndarray, n_factors: int, width: int, n_rows: int, draws: int) -
             figures[f"sd_percent_{name}"] = 100 * float(found.std(ddof=1))
             figures[f"bias_percent_{name}"] = 100 * float(found.mean() - 1)
             figures[f"bias_se_percent_{name}"] = 100 * float(found.std(ddof=1) / np.sqrt(draws))
+        small, sd, total = relative_step(z), z.std(-2, correction=0), 0.0
+        for k in range(n_factors):  # every column by differences: their bias without the noise of drawing
+            which = torch.full((*z.shape[:-1], 1), k)
+            moved = difference(fn, z, which, small * sd[..., k].view(1, 1, 1).expand_as(which))
+            total += float(moved.abs().sum(-1).mean()) / small
+    figures["all_differences_bias_percent"] = 100 * (total / exact - 1)
     return figures
 
 
@@ -196,7 +203,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     result: Row = {}
     for size in SIZES:
         own = [row for row in rows if row["size"] == size]
-        keys = [key for key in own[0] if key.startswith(("ms_", "bare_", "fit_", "sd_", "bias_"))]
+        keys = [key for key in own[0] if key.startswith(("ms_", "bare_", "fit_", "sd_", "bias_", "all_"))]
         result[size] = {key: float(np.median([row[key] for row in own])) for key in keys}
     result["default_ratio"] = result["reference"]["bare_column"]
     result["difference_ratio"] = result["reference"]["bare_difference"]

@@ -127,9 +127,9 @@ def jacobian_l1(
                 size = column(fn, z, which, x_hat).abs().sum(-1)
                 size = size if unit is None else size * unit.squeeze(-1)
             else:
-                step = _small(z) * (_of_row(_sd(z.detach()), which) if unit is None else unit)
+                step = relative_step(z) * (_of_row(_sd(z.detach()), which) if unit is None else unit)
                 size = difference(fn, z, which, step, x_hat).abs().sum(-1)
-                size = size / (step.squeeze(-1) if unit is None else _small(z))
+                size = size / (step.squeeze(-1) if unit is None else relative_step(z))
             total = z.shape[-1] * size.mean(-1)
     return total if training else total.detach()
 
@@ -243,7 +243,7 @@ def difference(fn: Network, z: Tensor, which: Tensor, step: Tensor, x_hat: Tenso
     return there - here
 
 
-def _small(z: Tensor) -> float:
+def relative_step(z: Tensor) -> float:
     """Step of a difference, in units of the latent: rounding and curvature err about equally."""
     return float(4 * torch.finfo(z.dtype).eps ** 0.5)
 

@@ -62,6 +62,7 @@ def test_a_biased_estimate_is_seen(monkeypatch):
     for name in ("column", "difference"):
         assert 0 < figures[f"sd_percent_{name}"] < 30
         assert abs(figures[f"bias_percent_{name}"]) < 4 * figures[f"bias_se_percent_{name}"]
+    assert 0 < abs(figures["all_differences_bias_percent"]) < 1
 
 
 def test_collect_and_table():

@@ -12,14 +12,21 @@ from torch.autograd.functional import jacobian
 from torch.nn import functional as F
 
 from pyro_sparse.inference._rowwise import reusable
-from pyro_sparse.inference.jacobian_penalty import column, deal, difference, jacobian_l1, mean_abs_jacobian
+from pyro_sparse.inference.jacobian_penalty import (
+    column,
+    deal,
+    difference,
+    jacobian_l1,
+    mean_abs_jacobian,
+    relative_step,
+)
 from pyro_sparse.nets import DenseDecoder
 
 B, K, G = 7, 3, 5
 
 
 def slope(network, z, which, x_hat=None):
-    step = torch.full((B, 1), 4 * torch.finfo(z.dtype).eps ** 0.5, dtype=z.dtype)
+    step = torch.full((B, 1), relative_step(z), dtype=z.dtype)
     return difference(network, z, which, step, x_hat) / step
 
 
