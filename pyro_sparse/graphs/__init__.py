@@ -27,6 +27,8 @@ from .chains import (
     keep_chains,
 )
 from .credible import CredibleParents, CredibleSets, credible_parents, credible_sets
+from .dependence import dependency_identifiability, kept_apart, may_depend
+from .diversity import Diversity, anchors, structural_sparsity, sufficient_diversity
 from .hamming import expected_shd, shd_optimal_graph
 from .identifiability import (
     Blocks,
@@ -38,6 +40,7 @@ from .identifiability import (
     identifiability_probability,
     sufficient_influence,
 )
+from .index_sets import IndexSets, index_set, index_sets
 from .predicates import PredicateProbability, probability_of
 from .selection import (
     Consensus,
@@ -66,15 +69,20 @@ from .task_variability import (
     sufficient_tasks,
     sufficient_within_supports,
 )
+from .venn import AtomProbability, Atoms, atom_probability, atoms
 
 __all__ = [
     "Alignment",
+    "AtomProbability",
+    "Atoms",
     "Blocks",
     "CoMembershipRhat",
     "Consensus",
     "CredibleParents",
     "CredibleSets",
+    "Diversity",
     "IdentifiabilityProbability",
+    "IndexSets",
     "KeptChains",
     "PredicateProbability",
     "SufficientInfluence",
@@ -85,7 +93,10 @@ __all__ = [
     "agreement_matrix",
     "align",
     "align_draws",
+    "anchors",
     "apply_alignment",
+    "atom_probability",
+    "atoms",
     "bayesian_fdr",
     "bernoulli_failure_bound",
     "between_chain_gap",
@@ -98,14 +109,19 @@ __all__ = [
     "consistency",
     "credible_parents",
     "credible_sets",
+    "dependency_identifiability",
     "edge_gap",
     "effective_sample_size",
     "expected_fdr",
     "expected_shd",
     "identifiability_probability",
+    "index_set",
+    "index_sets",
     "keep_chains",
+    "kept_apart",
     "kept_restarts",
     "match_columns",
+    "may_depend",
     "median_probability_graph",
     "orient",
     "probability_of",
@@ -113,6 +129,8 @@ __all__ = [
     "shd_optimal_graph",
     "similarity",
     "stability_bound",
+    "structural_sparsity",
+    "sufficient_diversity",
     "sufficient_influence",
     "sufficient_representation",
     "sufficient_supports",

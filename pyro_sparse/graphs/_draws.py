@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["chains_of", "graphs_of", "probabilities"]
+__all__ = ["chains_of", "feature_graphs", "graphs_of", "probabilities"]
 
 
 def probabilities(values: ArrayLike, name: str = "probability") -> NDArray[np.float64]:
@@ -48,3 +48,16 @@ def chains_of(draws: ArrayLike, at_least: int = 1) -> NDArray[np.float64]:
     if x.shape[1] < at_least:
         raise ValueError(f"draws: want at least {at_least} draws per chain, got {x.shape[1]}; keep more")
     return x
+
+
+def feature_graphs(values: ArrayLike, name: str = "graph") -> NDArray[np.bool_]:
+    """0/1 graphs from factors to features, alone or stacked: shape (..., feature, factor)."""
+    x = np.asarray(values)
+    if x.ndim < 2 or x.shape[-1] == 0:
+        raise ValueError(f"{name}: want shape (..., feature, factor) with at least one factor, got {x.shape}")
+    odd = x[(x != 0) & (x != 1)]
+    if odd.size:
+        raise ValueError(
+            f"{name}: want edges of 0 or 1, got {odd.flat[0]!s}; choose edges first, as in probability > 0.5"
+        )
+    return x.astype(bool)
