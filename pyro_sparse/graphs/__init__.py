@@ -27,6 +27,7 @@ from .chains import (
     keep_chains,
 )
 from .credible import CredibleParents, CredibleSets, credible_parents, credible_sets
+from .decoder_slopes import SlopeDirections, anchor_likeness, anchor_scale, slope_directions
 from .dependence import dependency_identifiability, kept_apart, may_depend
 from .diversity import Diversity, anchors, structural_sparsity, sufficient_diversity
 from .hamming import expected_shd, shd_optimal_graph
@@ -70,6 +71,7 @@ from .task_variability import (
     sufficient_within_supports,
 )
 from .venn import AtomProbability, Atoms, atom_probability, atoms
+from .zeros import free_given_zeros
 
 __all__ = [
     "Alignment",
@@ -85,6 +87,7 @@ __all__ = [
     "IndexSets",
     "KeptChains",
     "PredicateProbability",
+    "SlopeDirections",
     "SufficientInfluence",
     "SufficientSupports",
     "SufficientVariability",
@@ -93,6 +96,8 @@ __all__ = [
     "agreement_matrix",
     "align",
     "align_draws",
+    "anchor_likeness",
+    "anchor_scale",
     "anchors",
     "apply_alignment",
     "atom_probability",
@@ -114,6 +119,7 @@ __all__ = [
     "effective_sample_size",
     "expected_fdr",
     "expected_shd",
+    "free_given_zeros",
     "identifiability_probability",
     "index_set",
     "index_sets",
@@ -128,6 +134,7 @@ __all__ = [
     "q_values",
     "shd_optimal_graph",
     "similarity",
+    "slope_directions",
     "stability_bound",
     "structural_sparsity",
     "sufficient_diversity",
