@@ -78,6 +78,19 @@ def suits(method: str, dataset: str) -> bool:
 def run(
     dataset: str, seed: int, quick: bool = False, decoder_seed: int | None = None, method: str = "sparse"
 ) -> Row:
+    if method == "sparse":
+        return score(*fitted(dataset, seed, quick, decoder_seed))
+    from pyro_sparse.models.baselines import SequenceBaseline
+
+    data, _ = simulated(dataset, seed, quick, decoder_seed)
+    x, z, actions = data.part("train")
+    short = {"steps": 300} if quick else {}
+    baseline = SequenceBaseline(method, data.z.shape[-1], seed=seed, **short)
+    return score_latents(baseline.fit(x, actions, z if method == "supervised" else None), data)
+
+
+def simulated(dataset: str, seed: int, quick: bool, decoder_seed: int | None = None) -> tuple[Any, Row]:
+    """A set, and the settings its fit takes."""
     import pyro_sparse as ps
 
     made = {"name": dataset, **SETS[dataset][0]}
@@ -87,22 +100,22 @@ def run(
         d_z = 6 if "Block" in dataset or "Cross" in dataset else 5  # blocks are of two latents
         size = {"n": 20_000, "n_validation": 2000, "n_test": 2000, "d_z": d_z, "d_x": 2 * d_z}
         settings = {"restarts": 1, "steps": 1400, "polish_steps": 300, "edge_steps": 100, "batch_size": 256}
-    data = ps.datasets.transition_data(**made, **size, seed=seed, decoder_seed=decoder_seed)
-    x, z, actions = data.part("train")
-    if method != "sparse":
-        short = {"steps": 300} if quick else {}
-        from pyro_sparse.models.baselines import SequenceBaseline
+    return ps.datasets.transition_data(**made, **size, seed=seed, decoder_seed=decoder_seed), settings
 
-        baseline = SequenceBaseline(method, data.z.shape[-1], seed=seed, **short)
-        return score_latents(baseline.fit(x, actions, z if method == "supervised" else None), data)
+
+def fitted(dataset: str, seed: int, quick: bool, decoder_seed: int | None = None) -> tuple[Any, Any]:
+    """`ps.fit` of one set, and the set."""
+    import pyro_sparse as ps
+
+    data, settings = simulated(dataset, seed, quick, decoder_seed)
+    x, _, actions = data.part("train")
     model = ps.models.LatentTransition(
         x.shape[-1],
         data.z.shape[-1],
         n_actions=0 if actions is None else actions.shape[-1],
         lags=0 if data.graph_z is None else 1,
     )
-    fit = ps.fit(model, x, actions=actions, seed=seed, progress=False, **settings)
-    return score(fit, data)
+    return ps.fit(model, x, actions=actions, seed=seed, progress=False, **settings), data
 
 
 def score(fit: Any, data: Any) -> Row:

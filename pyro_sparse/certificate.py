@@ -1,6 +1,6 @@
 """What may be claimed about each latent: a table of verdicts, the assumptions behind it, and how to read it.
 
-`identify` fills it, from the graph of a transition or from the supports of tasks.
+`identify` fills it, from the graph of a table, of a transition, or from the supports of tasks.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ class Certificate:
     theorem : str
         Whose criterion was asked.
     table : DataFrame
-        Index `latent`; columns `verdict` ("identified", "mixed", "unresolved", or "alone" where there is no
-        other latent), `probability` (that the criterion singles the latent out), `mixed_with` (names it may
-        be mixed with), `would_help`.
+        Index `latent`; columns `verdict` ("identified", "mixed", "unresolved", "alone" where there is no
+        other latent, or "empty" where it reaches no feature), `probability` (that the criterion singles the
+        latent out), `mixed_with` (names it may be mixed with), `would_help`; of a table also `by`, the
+        criterion that says "identified".
     all_identified : float
         Probability that the criterion holds for all latents at once.
     assumptions : DataFrame
         Index `assumption`; columns `holds` (True, False or None where it cannot be checked), `figure`.
     caution : list of str
         Reasons to distrust the graph itself.
+    criteria : DataFrame, optional
+        Where several criteria were asked, the probability of each (column) for each latent (row).
     """
 
     theorem: str
@@ -39,13 +42,15 @@ class Certificate:
     all_identified: float
     assumptions: pd.DataFrame
     caution: list[str] = field(default_factory=list)
+    criteria: pd.DataFrame | None = None
 
     def __str__(self) -> str:
         lines = ["Caution:", *(f"  {note}" for note in self.caution), ""] if self.caution else []
         lines += [f"Criterion: {self.theorem}", ""]
         for name, row in self.table.iterrows():
             with_whom = f" with {', '.join(row['mixed_with'])}" if len(row["mixed_with"]) else ""
-            lines.append(f"{name}: {row['verdict']}{with_whom} (P = {row['probability']:.2f})")
+            by = f" by {row['by']}" if row.get("by") else ""
+            lines.append(f"{name}: {row['verdict']}{with_whom}{by} (P = {row['probability']:.2f})")
             if row["would_help"]:
                 lines.append(f"    would help: {row['would_help']}")
         lines += [

@@ -1,46 +1,48 @@
 """Which latents a learned graph identifies, and which may still be mixed, in words and with probabilities.
 
-The graph criterion (`graphs/identifiability.py`) is asked of every posterior draw of the graph, so an
-uncertain edge makes an uncertain verdict. What the theorem assumes is listed beside it: with the figure found
-where a fit can be asked, and as an open assumption where it cannot.
+The criterion is asked of every posterior draw of the graph, so an uncertain edge makes an uncertain verdict.
+What the theorem assumes is listed beside it: with the figure found where a fit can be asked, and as an open
+assumption where it cannot. One file for each kind of graph; this one only finds the right one.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import pandas as pd
+from collections.abc import Callable
+from typing import Any, Literal
 
 from . import _arviz
-from .certificate import Certificate, verdicts
-from .graphs.identifiability import identifiability_probability, sufficient_influence
+from .certificate import Certificate
+from .table_certificate import table_certificate
 from .task_certificate import task_certificate
-from .transition_posterior import graph_draws
+from .transition_certificate import transition_certificate
 
 __all__ = ["identify"]
 
-_THEOREM = "mechanism sparsity, (a, z)-consistency (Lachapelle et al. 2024)"
-_HELP = "an action or a past latent that drives {name} and not {others}"
-_OPEN = {
-    "one-to-one mixing": "two different latents never make the same frame",
-    "all that drives is there": "no hidden common cause; what drove the latents is in the table",
-    "Gaussian noise": "noise of the transition is Gaussian and independent between latents",
+_KINDS: dict[str, Callable[..., Certificate]] = {
+    "table": table_certificate,
+    "tasks": task_certificate,
+    "transition": transition_certificate,
 }
+_BETTER = {"table": "polish", "transition": "parents"}
 
 
-def identify(result: Any, sure: float = 0.95, idata: Any = None) -> Certificate:
+def identify(
+    result: Any, sure: float = 0.95, idata: Any = None, *, mode: Literal["support", "paper"] = "support"
+) -> Certificate:
     """Say of every latent whether the learned graph identifies it.
 
     Parameters
     ----------
-    result : TransitionFit, MultiTaskFit, InferenceData or DataTree
-        A fit of sequences or tasks, or what its `edge_posterior` returned. From a fit the assumptions that
-        can be checked are checked too.
+    result : Fit, TransitionFit, MultiTaskFit, InferenceData or DataTree
+        A fit of a table, of sequences or of tasks, or what its `edge_posterior` returned. From a fit the
+        assumptions that can be checked are checked too.
     sure : float
         A verdict wants at least this probability, in (.5, 1).
     idata : InferenceData or DataTree, optional
         Edge posterior of the fit, if it has been computed already.
+    mode : {"support", "paper"}
+        Of a table: "paper" also asks what diverse dictionary learning publishes, which claims more than the
+        default is ready to (see `graphs.may_depend`).
 
     Returns
     -------
@@ -50,96 +52,48 @@ def identify(result: Any, sure: float = 0.95, idata: Any = None) -> Certificate:
     Raises
     ------
     TypeError
-        The result is of neither.
+        The result is neither a fit nor its edge posterior.
     ValueError
-        `sure` is out of range, or the numbers are only scores.
+        `sure` is out of range, the numbers are only scores, or `mode` is another, or is given for anything
+        but a table.
 
     References
     ----------
-    Lachapelle et al. (2024), arXiv 2401.04890: consistency and complete disentanglement. Lachapelle, Deleu et
-    al. (2023), arXiv 2211.14666: assumptions 3.3 to 3.6 on tasks.
+    Tables: Moran, Sridhar, Wang, Blei (2022), arXiv 2110.10804; Zheng, Ng, Zhang (2022), arXiv 2206.07751;
+    Zheng et al. (2026), arXiv 2604.17568. Sequences: Lachapelle et al. (2024), arXiv 2401.04890. Tasks:
+    Lachapelle, Deleu et al. (2023), arXiv 2211.14666.
     """
     if not 0.5 < sure < 1:
         raise ValueError(f"sure: got {sure!r}, wanted a probability above .5 and below 1")
+    if mode not in ("support", "paper"):
+        raise ValueError(f'mode: got {mode!r}, wanted "support" or "paper"')
     fit = result if callable(getattr(result, "edge_posterior", None)) else None
-    if fit is not None and not (hasattr(fit, "strength_time") or hasattr(fit, "task_names")):
-        raise TypeError(
-            f"result: a {type(fit).__name__} of a table has no certificate yet; wanted a fit of sequences "
-            "or tasks"
-        )
     if idata is None:
         idata = fit.edge_posterior() if fit is not None else result
-    attrs = getattr(idata, "attrs", {})
-    if attrs.get("kind") not in ("transition", "tasks"):
+    kind = _kind(idata)
+    if kind is None:
         raise TypeError(
-            f"result: got a {type(result).__name__}, wanted a fit of sequences or tasks, or its edge "
-            "posterior"
+            f"result: got a {type(result).__name__}, wanted a fit of a table, of sequences or of tasks, "
+            "or its edge posterior"
         )
-    if int(attrs.get("is_score", 0)):
+    if int(idata.attrs.get("is_score", 0)):
+        why = str(idata.attrs.get("chosen_because", ""))
         raise ValueError(
-            'result: these edges are scores, not probabilities; use fit.edge_posterior(method="parents")'
+            f"result: these edges are scores, not probabilities{f' ({why})' if why else ''}; use "
+            f'fit.edge_posterior(method="{_BETTER.get(kind, "ep")}")'
         )
-    if attrs["kind"] == "tasks":
-        return task_certificate(fit, idata, sure)
-    time, action = graph_draws(idata, "time"), graph_draws(idata, "action")
-    found = identifiability_probability(action, time)
-    edges = _arviz.get_group(idata, "edge_posterior")
-    names = [str(n) for n in edges["target"].to_numpy()]
-    return Certificate(
-        theorem=_THEOREM,
-        table=verdicts(names, found, sure, _HELP),
-        all_identified=found.all_disentangled,
-        assumptions=_assumptions(fit),
-        caution=_caution(fit, idata),
-    )
+    if mode != "support" and kind != "table":
+        raise ValueError(f'mode: got {mode!r} for {kind}, wanted "support"; other modes are of tables')
+    return _KINDS[kind](fit, idata, sure, **({"mode": mode} if kind == "table" else {}))
 
 
-def _assumptions(fit: Any) -> pd.DataFrame:
-    rows: dict[str, dict[str, Any]] = {}
-    if fit is not None:
-        from .inference.transition_axes import turned_jacobian
-
-        jacobian = turned_jacobian(
-            fit.model, fit.sequences.batch(fit.model.axes.device, fit.model.axes.dtype)
-        )
-        own = jacobian[fit.best][:, fit.alignment["permutation"][fit.best]]
-        d, lags = fit.model.n_latents, fit.model.lags
-        kinds: list[tuple[str, np.ndarray, np.ndarray]] = []
-        if lags == 1:
-            turn = fit.alignment["permutation"][fit.best]
-            kinds.append(("time", own[:, :, :d][:, :, turn], fit.graph_time[fit.best, 0]))
-        if fit.model.n_actions:
-            kinds.append(("actions", own[:, :, lags * d :], fit.graph_action[fit.best]))
-        for kind, values, graph in kinds:
-            if len(values) < graph.sum():
-                continue
-            # What a fitted Jacobian shows of the directions it should not move in is its error.
-            error = np.sqrt((values[:, graph == 0] ** 2).mean()) if (graph == 0).any() else 0.0
-            scale = np.sqrt((values[:, graph == 1] ** 2).mean())
-            influence = sufficient_influence(
-                values,
-                graph,
-                "time" if kind == "time" else "actions",
-                float(np.clip(error / scale, 1e-6, 0.5)),
-            )
-            least = float(np.nanmin(influence.smallest))
-            rows[f"sufficient influence ({kind})"] = {
-                "holds": influence.holds,
-                "figure": f"rank {int(influence.rank.sum())} of {int(influence.dimension.sum())}, least "
-                f"direction {least:.3g}, error of the Jacobian {error:.3g}",
-            }
-    for name, figure in _OPEN.items():
-        rows[name] = {"holds": None, "figure": figure}
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["holds", "figure"])
-    table.index.name = "assumption"
-    return table
-
-
-def _caution(fit: Any, idata: Any) -> list[str]:
-    if fit is not None:
-        return list(fit.warnings)
-    stats = _arviz.get_group(idata, "sample_stats")
-    others = stats["recovered"].to_numpy()[~stats["best"].to_numpy()]
-    if not len(others):
-        return ["one restart only: nothing here says whether another start would agree"]
-    return ["no other restart found the same latents"] if others.max() < 0.95 else []
+def _kind(idata: Any) -> str | None:
+    """What the graph is of, or None if this is no edge posterior."""
+    try:
+        edges = _arviz.get_group(idata, "edge_posterior")
+    except (KeyError, TypeError):
+        return None
+    kind = str(idata.attrs.get("kind", ""))
+    if kind in _KINDS:
+        return kind
+    return "table" if {"feature", "factor"} <= set(edges.dims) and "probability" in edges else None

@@ -142,8 +142,10 @@ def test_refusals(fitted):
         identify(idata_of(draws, is_score=True))
     with pytest.raises(TypeError, match="result: got a dict"):
         identify({})
-    with pytest.raises(TypeError, match="no certificate yet"):
+    with pytest.raises(TypeError, match="result: got a SimpleNamespace, wanted a fit of a table"):
         identify(SimpleNamespace(edge_posterior=print))
+    with pytest.raises(ValueError, match='mode: got .paper. for transition, wanted "support"'):
+        identify(idata_of(draws), mode="paper")
     with pytest.raises(ValueError, match="method: want one of"):
         fitted.edge_posterior("bootstrap")
     with pytest.raises(ValueError, match="num_draws"):

@@ -1,7 +1,7 @@
 r"""Does a decoder bend enough, and are its anchors strong enough? What theory assumes beside the graph.
 
-Let :math:`D^{(s)}_{jk} = \partial E[x_j] / \partial z_k` at the point s. Structural sparsity wants the slopes of
-every feature to point in as many directions as it has factors, anchors to have the same curve and to be at
+Let :math:`D^{(s)}_{jk} = \partial E[x_j] / \partial z_k` at the point s. Structural sparsity wants the slopes
+of every feature to point in as many directions as it has factors, anchors to have the same curve and to be at
 least as steep as features of several factors:
 
 .. math:: \operatorname{rank}\,(D^{(s)}_{jk})_{s,\,k \in R_j} = |R_j|, \qquad

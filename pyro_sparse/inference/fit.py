@@ -344,6 +344,7 @@ def _fit(
     frame = pd.DataFrame(history, columns=["step", "restart", "elbo", "heldout_elbo", "edges", "stage"])
     record = {
         "model": type(model).__name__,
+        "decoder": getattr(model, "decoder_kind", ""),
         "likelihood": model.likelihood.name,
         "prior": type(getattr(model, "prior", None)).__name__,
         "n_factors": model.n_factors,

@@ -7,6 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks._by_definition import apart as apart_by_definition
+from benchmarks._by_definition import diversity as diversity_by_definition
+from benchmarks._by_definition import groups_of, rows_of
 from pyro_sparse.graphs import (
     anchors,
     consistency,
@@ -22,51 +25,6 @@ CYCLE = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]])
 ANCHORED = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]])
 DOUBLED = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1]])
 NOT_DIVERSE = np.array([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 1]])
-
-
-def rows_of(graph):
-    return [frozenset(np.flatnonzero(row).tolist()) for row in graph]
-
-
-def groups_of(n):
-    return [group for size in range(1, n + 1) for group in itertools.combinations(range(n), size)]
-
-
-def diversity_by_definition(graph):
-    """The three conditions of assumption 2, over all groups A and all features k in A."""
-    rows, (g, k) = rows_of(graph), graph.shape
-    everything = frozenset(range(k))
-    found = np.zeros((3, k), dtype=bool)
-    for group in groups_of(g):
-        common = frozenset.intersection(*(rows[r] for r in group))
-        if len(common) == 1:
-            found[2, list(common)] = True
-        if frozenset().union(*(rows[r] for r in group)) != everything:
-            continue
-        for one in group:
-            rest = [rows[r] for r in group if r != one]
-            alone = rows[one] - frozenset().union(*rest)
-            lacking = frozenset.intersection(*rest) - rows[one] if rest else frozenset()
-            for condition, members in ((0, alone), (1, lacking)):
-                if len(members) == 1:
-                    found[condition, list(members)] = True
-    return found
-
-
-def apart_by_definition(graph, clauses):
-    """Definition 5: pairs of latents that some pair of groups keeps apart."""
-    rows, (g, k) = rows_of(graph), graph.shape
-    reached = [frozenset().union(*(rows[r] for r in group)) for group in groups_of(g)]
-    apart = np.zeros((k, k), dtype=bool)
-    for a, b in itertools.product(set(reached), repeat=2):
-        for i, j in itertools.permutations(range(k), 2):
-            apart[i, j] |= (
-                (i in a & b and j in a ^ b)
-                or ("ii" in clauses and i in a ^ b and j in a & b)
-                or (i in a - b and j in b - a)
-                or (i in b - a and j in a - b)
-            )
-    return apart
 
 
 def random_graphs(n, rng, most=(6, 5)):

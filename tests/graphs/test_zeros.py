@@ -5,27 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks._by_definition import free_given_zeros as free_by_algebra
 from pyro_sparse.graphs import anchors, free_given_zeros, may_depend
 
 CYCLE = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]])
-
-
-def free_by_algebra(graph, directions, rng):
-    """Null space of random rows of the features without j; which latents it holds."""
-    g, k = graph.shape
-    rows, owner = [], []
-    for r in range(g):
-        for _ in range(int(min(directions[r], graph[r].sum()))):
-            rows.append(graph[r] * rng.normal(size=k))
-            owner.append(r)
-    free = np.zeros((k, k), dtype=bool)
-    for j in range(k):
-        without = [row for row, r in zip(rows, owner, strict=True) if not graph[r, j]]
-        matrix = np.array([*without, np.zeros(k)])
-        _, sigma, v = np.linalg.svd(matrix)
-        rank = int((sigma > 1e-9 * max(sigma.max(), 1e-300)).sum())
-        free[:, j] = np.abs(v[rank:]).max(axis=0, initial=0) > 1e-7
-    return free
 
 
 def test_random_graphs_against_null_spaces():

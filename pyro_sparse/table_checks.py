@@ -1,0 +1,155 @@
+"""What a table's fit shows of the assumptions behind its certificate: curves, restarts, chains.
+
+A decoder is asked as a function: its means at points drawn from the factors' law, and their slopes by central
+differences, in standard deviations of feature and factor. So this holds for every decoder a fit may have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _arviz
+from .graphs.selection import unresolved
+
+__all__ = ["AS_GOOD", "SAME_FACTOR", "Agreement", "Curves", "agreement_of", "curves_of"]
+
+Floats = NDArray[np.float64]
+
+SAME_FACTOR = 0.9  # congruence from which two columns of loadings are one factor
+AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
+
+_POINTS, _LEAST_POINTS = 200, 40
+_STEP = 0.1  # standard deviations of the factor, on either side
+_CELLS = 4_000_000  # asked of the decoder in all
+_CELLS_AT_ONCE = 200_000
+
+
+class Curves(NamedTuple):
+    """A decoder's means and slopes at points drawn from the factors' law.
+
+    Attributes
+    ----------
+    mean : ndarray (point, feature)
+    slope : ndarray (point, feature, factor)
+        Both in standard deviations of the feature, noise included where it is normal, and of the factor.
+    """
+
+    mean: Floats
+    slope: Floats
+
+
+def curves_of(fit: Any, seed: int = 0) -> Curves:
+    """Means and slopes of a fit's decoder.
+
+    Parameters
+    ----------
+    fit : Fit
+        With `inverse_transform` and `factor_cov`.
+    seed : int
+        Of the points.
+    """
+    cov = np.asarray(fit.factor_cov, dtype=float)
+    k, g = len(cov), len(fit.feature_names)
+    sd = np.sqrt(np.clip(np.diag(cov), 1e-12, None))
+    n = int(np.clip(_CELLS / (2 * k * g), _LEAST_POINTS, _POINTS))
+    rng = np.random.default_rng(seed)
+    values, axes = np.linalg.eigh(cov)
+    z = rng.normal(size=(n, k)) * np.sqrt(np.clip(values, 0, None)) @ axes.T
+    moves = _STEP * np.diag(sd)
+    at = np.concatenate([z[:, None], z[:, None] + moves, z[:, None] - moves], axis=1).reshape(-1, k)
+    size = max(1, _CELLS_AT_ONCE // g)
+    rows = [fit.inverse_transform(at[i : i + size]) for i in range(0, len(at), size)]
+    x = np.concatenate(rows).astype(float).reshape(n, 1 + 2 * k, g)
+    noise = 0.0 if fit.noise_sd is None else np.asarray(fit.noise_sd, dtype=float)
+    spread = np.sqrt(x[:, 0].var(axis=0) + noise**2)
+    x = x / np.where(spread > 0, spread, 1.0)
+    slope = (x[:, 1 : 1 + k] - x[:, 1 + k :]) / (2 * _STEP)
+    return Curves(x[:, 0], slope.swapaxes(1, 2))
+
+
+class Agreement(NamedTuple):
+    """Whether other restarts and chains have each factor.
+
+    Attributes
+    ----------
+    doubt : list of str
+        Why a factor is doubtful; empty where nothing speaks against it.
+    restarts, chains : str
+        What was compared, in words.
+    restarts_agree, chains_agree : bool or None
+        None where there was nothing to compare.
+    """
+
+    doubt: list[str]
+    restarts: str
+    chains: str
+    restarts_agree: bool | None
+    chains_agree: bool | None
+
+
+def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
+    """Compare restarts (of a fit, if there is one) and chains, factor by factor.
+
+    A factor is doubtful if a restart that explains the data as well lacks it, if no restart with room for it
+    has it, or if a chain of the edge posterior turned it into another.
+
+    Parameters
+    ----------
+    fit : Fit or None
+    idata : InferenceData or DataTree
+    used : ndarray of bool, shape (factor,)
+        Factors that are to be compared.
+    """
+    lost_restarts, restarts, agree = _restarts(fit, used)
+    lost_chains, chains, same = _chains(idata, used)
+    doubt = [a or b for a, b in zip(lost_restarts, lost_chains, strict=True)]
+    return Agreement(doubt, restarts, chains, agree, same)
+
+
+def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:
+    doubt = [""] * len(used)
+    if fit is None:
+        return doubt, "ask the fit: its edge posterior does not know all restarts", None
+    best = int(fit.best)
+    found = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
+    level = np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
+    others = np.arange(len(found)) != best
+    # Restarts begin with different numbers of factors: one with fewer could not have them all.
+    room = np.asarray((fit.weights != 0).any(axis=1).sum(axis=1)) >= used.sum()
+    equal = others & (level >= level[best] - AS_GOOD)
+    rivals = others & (room | equal)
+    for k in np.flatnonzero(used):
+        if (equal & room & ~found[:, k]).any():
+            doubt[k] = "a restart that explains the data as well has another factor in its place"
+        elif rivals.any() and not found[rivals, k].any():
+            doubt[k] = "no other restart found it"
+    if not rivals.any():
+        why = "there is one only" if len(found) == 1 else "no other had as many factors"
+        return doubt, f"nothing to compare with: {why}", None
+    every = int(found[rivals][:, used].all(axis=1).sum())
+    text = f"{every} of {int(rivals.sum())} other restarts with as many factors found all of them"
+    return doubt, text, not any(doubt)
+
+
+def _chains(idata: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:
+    """Congruence of each chain's mean loadings with those of all chains, and the gap between edges."""
+    doubt = [""] * len(used)
+    kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
+    if len(kept) < 2:
+        return doubt, "there is one chain only", None
+    weight = _arviz.get_group(idata, "posterior")["weight"].isel(chain=kept)
+    means = weight.mean("draw").transpose("chain", "feature", "factor").to_numpy()
+    together = means.mean(axis=0)
+    size = np.linalg.norm(means, axis=1) * np.linalg.norm(together, axis=0)
+    cosine = np.einsum("cjk,jk->ck", means, together) / np.where(size > 0, size, 1.0)
+    for k in np.flatnonzero(used):
+        if cosine[:, k].min() < SAME_FACTOR:
+            doubt[k] = "the chains of the edge posterior do not agree on it"
+    edges = _arviz.get_group(idata, "edge_posterior")
+    gap = edges["gap"].transpose("feature", "factor").to_numpy()
+    open_ = int(unresolved(gap).sum())
+    text = f"{len(kept)} chains, largest gap of an edge {np.nanmax(gap):.2f}, {open_} unresolved"
+    return doubt, text, not open_ and not any(doubt)

@@ -1,0 +1,107 @@
+"""What the graph of a transition identifies: the criterion on who drives whom, and what it assumes.
+
+(a, z)-consistency (`graphs/identifiability.py`) is asked of every posterior draw of the graphs; from a fit,
+sufficient influence is measured on the Jacobian of its transition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import _arviz
+from .certificate import Certificate, verdicts
+from .graphs.identifiability import identifiability_probability, sufficient_influence
+from .transition_posterior import graph_draws
+
+__all__ = ["transition_certificate"]
+
+_THEOREM = "mechanism sparsity, (a, z)-consistency (Lachapelle et al. 2024)"
+_HELP = "an action or a past latent that drives {name} and not {others}"
+_OPEN = {
+    "one-to-one mixing": "two different latents never make the same frame",
+    "all that drives is there": "no hidden common cause; what drove the latents is in the table",
+    "Gaussian noise": "noise of the transition is Gaussian and independent between latents",
+}
+
+
+def transition_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
+    """Say of every latent whether the transition's graph identifies it.
+
+    Parameters
+    ----------
+    fit : TransitionFit or None
+        From a fit the influences are checked.
+    idata : InferenceData or DataTree
+        Its edge posterior.
+    sure : float
+        Probability that a verdict wants.
+
+    Returns
+    -------
+    Certificate
+    """
+    time, action = graph_draws(idata, "time"), graph_draws(idata, "action")
+    found = identifiability_probability(action, time)
+    edges = _arviz.get_group(idata, "edge_posterior")
+    names = [str(n) for n in edges["target"].to_numpy()]
+    return Certificate(
+        theorem=_THEOREM,
+        table=verdicts(names, found, sure, _HELP),
+        all_identified=found.all_disentangled,
+        assumptions=_assumptions(fit),
+        caution=_caution(fit, idata),
+    )
+
+
+def _assumptions(fit: Any) -> pd.DataFrame:
+    rows: dict[str, dict[str, Any]] = {}
+    if fit is not None:
+        from .inference.transition_axes import turned_jacobian
+
+        jacobian = turned_jacobian(
+            fit.model, fit.sequences.batch(fit.model.axes.device, fit.model.axes.dtype)
+        )
+        own = jacobian[fit.best][:, fit.alignment["permutation"][fit.best]]
+        d, lags = fit.model.n_latents, fit.model.lags
+        kinds: list[tuple[str, np.ndarray, np.ndarray]] = []
+        if lags == 1:
+            turn = fit.alignment["permutation"][fit.best]
+            kinds.append(("time", own[:, :, :d][:, :, turn], fit.graph_time[fit.best, 0]))
+        if fit.model.n_actions:
+            kinds.append(("actions", own[:, :, lags * d :], fit.graph_action[fit.best]))
+        for kind, values, graph in kinds:
+            if len(values) < graph.sum():
+                continue
+            # What a fitted Jacobian shows of the directions it should not move in is its error.
+            error = np.sqrt((values[:, graph == 0] ** 2).mean()) if (graph == 0).any() else 0.0
+            scale = np.sqrt((values[:, graph == 1] ** 2).mean())
+            influence = sufficient_influence(
+                values,
+                graph,
+                "time" if kind == "time" else "actions",
+                float(np.clip(error / scale, 1e-6, 0.5)),
+            )
+            least = float(np.nanmin(influence.smallest))
+            rows[f"sufficient influence ({kind})"] = {
+                "holds": influence.holds,
+                "figure": f"rank {int(influence.rank.sum())} of {int(influence.dimension.sum())}, least "
+                f"direction {least:.3g}, error of the Jacobian {error:.3g}",
+            }
+    for name, figure in _OPEN.items():
+        rows[name] = {"holds": None, "figure": figure}
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["holds", "figure"])
+    table.index.name = "assumption"
+    return table
+
+
+def _caution(fit: Any, idata: Any) -> list[str]:
+    if fit is not None:
+        return list(fit.warnings)
+    stats = _arviz.get_group(idata, "sample_stats")
+    others = stats["recovered"].to_numpy()[~stats["best"].to_numpy()]
+    if not len(others):
+        return ["one restart only: nothing here says whether another start would agree"]
+    return ["no other restart found the same latents"] if others.max() < 0.95 else []

@@ -1,0 +1,319 @@
+"""The certificate of a table: verdicts against the theorems' own words, draws, doubts, assumptions, words."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import pyro_sparse as ps
+from benchmarks import certificates
+from benchmarks.certificates import compare, table_idata
+from pyro_sparse.table_certificate import criteria_of, edge_draws
+from pyro_sparse.table_checks import agreement_of, curves_of
+from tests._fake_fit import fake_fit
+
+ANCHORED = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]])
+CYCLE = np.tile([[1, 1, 0], [0, 1, 1], [1, 0, 1]], (2, 1))
+NESTED = np.array([[1, 1], [1, 1], [0, 1], [0, 1]])
+
+
+def sure(graph, chains=1, draws=4, **options):
+    """A graph without any doubt."""
+    return table_idata(np.broadcast_to(graph, (chains, draws, *np.shape(graph))), **options)
+
+
+@pytest.mark.parametrize(
+    "theorem",
+    ["anchors", "zeros", "structural sparsity", "diversity", "set algebra (support)", "set algebra (paper)"],
+)
+def test_verdicts_are_the_theorems(theorem):
+    rng = np.random.default_rng(11)
+    figures = [compare(theorem, rng) for _ in range(100)]
+    assert all(ours == list(theirs) for ours, theirs in figures)
+    share = np.mean([one for _, theirs in figures for one in theirs])
+    assert 0.1 < share < 0.9
+
+
+def test_the_criterion_that_asks_least_is_named():
+    anchored = ps.identify(sure(ANCHORED))
+    assert anchored.table["verdict"].tolist() == ["identified"] * 2
+    assert anchored.table["by"].tolist() == ["anchors"] * 2
+    assert "factor 1: identified by anchors (P = 1.00)" in str(anchored)
+    twice = ps.identify(sure(CYCLE))
+    assert twice.table["by"].tolist() == ["zeros"] * 3
+    assert twice.all_identified == 1
+    once = ps.identify(sure(np.vstack([CYCLE[:3], np.ones((1, 3))])))
+    assert once.table["by"].tolist() == ["structural sparsity"] * 3
+    assert any("taken on trust" in note for note in once.caution)
+    np.testing.assert_array_equal(once.criteria, [[0, 0, 1]] * 3)
+
+
+def test_a_linear_decoder_is_told_what_it_cannot_know():
+    once = np.vstack([CYCLE[:3], np.ones((1, 3))])
+    found = ps.identify(sure(once, decoder="linear"))
+    assert "structural sparsity" not in found.criteria
+    assert found.table["verdict"].tolist() == ["mixed"] * 3
+    assert any("every rotation" in note for note in found.caution)
+    found = ps.identify(sure(ANCHORED, decoder="linear"), mode="paper")
+    assert found.table["by"].tolist() == ["anchors"] * 2
+    assert any("diversity wants" in note for note in found.caution)
+
+
+def test_one_column_inside_another_is_mixed_unless_the_paper_is_believed():
+    found = ps.identify(sure(NESTED))
+    assert found.table["verdict"].tolist() == ["mixed", "identified"]
+    assert found.table["mixed_with"].tolist() == [["factor 2"], []]
+    assert found.table["would_help"].iloc[0] == "one more feature that depends on factor 1 only"
+    paper = ps.identify(sure(NESTED), mode="paper")
+    assert paper.table["by"].tolist() == ["diversity", "zeros"]
+    same = ps.identify(sure(np.ones((3, 2))), mode="paper")
+    assert same.table["mixed_with"].tolist() == [["factor 2"], ["factor 1"]]
+
+
+def test_the_advice_mends_it():
+    rng = np.random.default_rng(12)
+    helped = 0
+    for _ in range(25):
+        graph = (rng.random((6, 4)) < 0.5).astype(int)
+        for decoder in ("mlp", "linear"):
+            table = ps.identify(sure(graph, draws=1, decoder=decoder)).table
+            for k, name in enumerate(table.index):
+                if table.at[name, "verdict"] == "mixed":
+                    assert name in table.at[name, "would_help"]
+                    more = np.vstack([graph, np.eye(4, dtype=int)[[k]]])
+                    again = ps.identify(sure(more, draws=1, decoder=decoder)).table
+                    alone = graph[:, k].sum() == 0 or again.at[name, "verdict"] in ("identified", "alone")
+                    assert alone, (graph, name)
+                    helped += 1
+    assert helped > 40
+
+
+def test_empty_factors_and_noise_are_no_factors():
+    graph = np.zeros((6, 4), dtype=int)
+    graph[:3, 0], graph[3:5, 1], graph[5, 2] = 1, 1, 1
+    found = ps.identify(sure(graph))
+    assert found.table["verdict"].tolist() == ["identified", "identified", "mixed", "empty"]
+    assert found.table["mixed_with"].tolist() == [[], [], ["the noise of x6"], []]
+    assert found.table["probability"].tolist() == [1, 1, 0, 0]
+    assert found.all_identified == 0  # not of the third
+    assert ps.identify(sure(graph[:5])).all_identified == 1
+    # A factor of one feature is that feature's noise, and takes no anchor from the others.
+    graph[0, 3] = 1
+    assert ps.identify(sure(graph)).table["by"].iloc[0] == "anchors"
+    assert ps.identify(sure(np.ones((3, 1)))).table["verdict"].tolist() == ["alone"]
+    assert ps.identify(sure([[1], [0]])).table["verdict"].tolist() == ["mixed"]
+    one = np.zeros((4, 2), dtype=int)
+    one[:, 0] = 1
+    assert ps.identify(sure(one)).table["verdict"].tolist() == ["alone", "empty"]
+    nothing = ps.identify(sure(np.zeros((4, 2), dtype=int)))
+    assert nothing.table["verdict"].tolist() == ["empty"] * 2
+    assert nothing.all_identified == 0
+
+
+def test_an_uncertain_edge_makes_an_uncertain_verdict():
+    """Factor 1 is inside factor 2 where its fifth feature is not its own: as probable as that edge."""
+    rng = np.random.default_rng(13)
+    draws = np.broadcast_to(NESTED, (2, 300, 4, 2)).copy()
+    draws[:, :, 0, 1] = rng.random((2, 300)) < 0.6
+    found = ps.identify(table_idata(draws))
+    share = 1 - draws[:, :, 0, 1].mean()
+    assert found.table["probability"].tolist() == [pytest.approx(share), 1]
+    assert found.table["verdict"].tolist() == ["unresolved", "identified"]
+    assert found.all_identified == pytest.approx(share)
+    assert found.table["mixed_with"].iloc[0] == ["factor 2"]
+    # There or not: neither identified nor mixed with anybody, and more rows would tell.
+    draws = np.broadcast_to(ANCHORED, (2, 300, 5, 2)).copy()
+    draws[:, :90, :, 0] = 0
+    found = ps.identify(table_idata(draws))
+    assert found.table["verdict"].tolist() == ["unresolved", "identified"]
+    assert found.table["mixed_with"].tolist() == [[], []]
+    assert found.table["would_help"].iloc[0].startswith("more rows, or")
+
+
+def test_only_kept_chains_count_and_long_runs_are_thinned():
+    draws = np.stack([np.broadcast_to(ANCHORED, (2000, 5, 2)), np.ones((2000, 5, 2))])
+    idata = table_idata(draws)
+    idata.sample_stats["kept"][:] = [True, False]
+    assert edge_draws(idata).shape == (1000, 5, 2)
+    assert edge_draws(idata, 10).shape == (10, 5, 2)
+    assert ps.identify(idata).table["verdict"].tolist() == ["identified"] * 2
+
+
+def test_each_criterion_implies_the_next():
+    rng = np.random.default_rng(14)
+    draws = rng.random((400, 8, 4)) < rng.uniform(0.2, 0.6, (400, 1, 1))
+    for directions in (1, np.inf, rng.integers(1, 4, 8)):
+        alone = list(criteria_of(draws, directions, "paper").alone.values())
+        for weaker, stronger in zip(alone[1:], alone[:-1], strict=True):
+            assert not (stronger & ~weaker).any()
+    assert len(alone) == 3  # diversity is not asked where some features do not bend
+
+
+# ---- what a fit shows --------------------------------------------------------------------------------------
+def curved_fit(graph, functions, restarts=3, noise=0.3, cov=None):
+    """A fit whose decoder adds a function of each factor: functions[feature][factor]."""
+    g, k = graph.shape
+    fit = fake_fit(g, k, k, restarts)
+    fit.weights = np.broadcast_to(graph, (restarts, g, k)).astype(float).copy()
+    fit.factor_cov = np.eye(k) if cov is None else np.asarray(cov)
+    fit.noise_sd = np.full(g, noise)
+    fit.alignment["congruence"] = np.ones((restarts, k))
+    fit.inverse_transform = lambda z: np.stack(
+        [sum(functions[j][i](z[:, i]) for i in range(k) if graph[j, i]) + 0 * z[:, 0] for j in range(g)], 1
+    )
+    return fit
+
+
+def bent(u):
+    return u + 0.5 * u**2
+
+
+def straight(u):
+    return 2 * u
+
+
+def identity(u):
+    return u
+
+
+def test_slopes_are_those_of_the_function():
+    graph = np.array([[1, 0], [1, 1], [0, 0]])
+    fit = curved_fit(graph, [[bent, None], [straight, np.sin], [None, None]], cov=[[4, 1], [1, 1]])
+    fit.edge_score = fit.edge_score[:, :3]
+    mean, slope = curves_of(fit)
+    assert mean.shape == (200, 3) and slope.shape == (200, 3, 2)
+    assert not slope[:, 2].any() and not slope[:, 0, 1].any()
+    # 2 z1 + sin z2 with sd 2 and 1: slopes 4 and cos z2, over the feature's own sd
+    ratio = slope[:, 1, 1] / slope[:, 1, 0]
+    assert np.abs(ratio).max() <= 0.25 + 1e-3 and ratio.std() > 0.05
+    total = np.sqrt((slope[:, 0, 0] ** 2).mean())
+    z = np.random.default_rng(0).normal(scale=2, size=100_000)
+    expected = 2 * np.sqrt(((1 + z) ** 2).mean()) / np.sqrt(bent(z).var() + 0.09)
+    assert total == pytest.approx(expected, rel=0.15)
+
+
+def test_a_fit_is_asked_whether_it_bends():
+    once = np.vstack([CYCLE[:3], np.ones((1, 3), dtype=int)])
+    idata = sure(once, chains=2)
+    curves = [[bent, np.sin, np.tanh]] * 4
+    found = ps.identify(curved_fit(once, curves), idata=idata)
+    assert found.table["by"].tolist() == ["structural sparsity"] * 3
+    assert found.assumptions.at["enough nonlinearity", "holds"] is True
+    assert not any("trust" in note for note in found.caution)
+    flat = ps.identify(curved_fit(once, [[straight] * 3] * 4), idata=idata)
+    assert flat.table["verdict"].tolist() == ["mixed"] * 3
+    assert flat.assumptions.at["enough nonlinearity", "holds"] is False
+    assert "structural sparsity" not in flat.criteria
+    assert any("every rotation" in note for note in flat.caution)
+    # One feature that does not bend: two of three factors may still be pinned down, or none.
+    some = ps.identify(curved_fit(once, [[straight] * 3, *curves[1:]]), idata=idata)
+    assert some.assumptions.at["enough nonlinearity", "figure"].startswith("3 of 4 features")
+    assert (some.table["probability"] <= found.table["probability"]).all()
+
+
+def test_assumptions_of_anchors_decide_who_is_named():
+    idata = sure(ANCHORED, chains=2)
+    one = [[straight, straight]] * 4
+    good = ps.identify(curved_fit(ANCHORED, [*one, [identity, identity]], noise=2.0), idata=idata)
+    state = good.assumptions
+    assert state.at["anchors answer alike", "holds"] is True
+    assert state.at["anchors are steep enough", "holds"] is False  # noise makes the sum relatively steep
+    assert good.table["by"].tolist() == ["zeros"] * 2
+    steep = ps.identify(curved_fit(ANCHORED, [*one, [lambda u: 0.1 * u] * 2], noise=2.0), idata=idata)
+    assert steep.assumptions.at["anchors are steep enough", "holds"] is True
+    assert steep.table["by"].tolist() == ["anchors"] * 2
+    given = curved_fit(ANCHORED, [*one, [identity, identity]], noise=2.0)
+    given.model = SimpleNamespace(anchors={0: 0, 1: 0, 2: 1, 3: 1})
+    assert ps.identify(given, idata=idata).table["by"].tolist() == ["anchors"] * 2
+    unlike = [[straight, straight], [lambda u: u**2, None], *one[2:], [lambda u: 0.1 * u] * 2]
+    other = ps.identify(curved_fit(ANCHORED, unlike), idata=idata)
+    assert other.assumptions.at["anchors answer alike", "holds"] is False
+    assert "(factor 1)" in other.assumptions.at["anchors answer alike", "figure"]
+    assert other.table["by"].tolist() == ["zeros"] * 2
+    close = curved_fit(ANCHORED, [*one, [lambda u: 0.1 * u] * 2], noise=2.0, cov=[[1, 0.97], [0.97, 1]])
+    found = ps.identify(close, idata=idata)
+    assert found.assumptions.at["factors are not collinear", "holds"] is False
+    assert (
+        "largest correlation 0.97, rank 2 of 2" in found.assumptions.at["factors are not collinear", "figure"]
+    )
+    assert found.table["by"].tolist() == ["zeros"] * 2
+    two = found.assumptions.loc["three features for every factor"]
+    assert two["holds"] is True and two["figure"].startswith("3 for factor 1")
+    fewer = curved_fit(ANCHORED[:4], one)
+    few = ps.identify(fewer, idata=sure(ANCHORED[:4], chains=2)).assumptions
+    assert few.at["three features for every factor", "holds"] is None
+
+
+def test_restarts_that_found_something_else_make_a_doubt():
+    idata = sure(ANCHORED, chains=2)
+    one = [[straight, straight]] * 5
+    fit = curved_fit(ANCHORED, one)
+    fit.elbo[:] = fit.heldout_elbo[:] = -1.0
+    assert ps.identify(fit, idata=idata).table["verdict"].tolist() == ["identified"] * 2
+    fit.alignment["congruence"][2, 1] = 0.5  # as good, and another factor in its place
+    found = ps.identify(fit, idata=idata)
+    assert found.table["verdict"].tolist() == ["identified", "unresolved"]
+    assert found.table["by"].tolist() == ["zeros", ""]
+    assert "another factor in its place" in found.table["would_help"].iloc[1]
+    assert found.assumptions.at["restarts agree", "holds"] is False
+    fit.heldout_elbo[2] = -2.0  # far worse, and another restart found it
+    assert ps.identify(fit, idata=idata).table["verdict"].tolist() == ["identified"] * 2
+    fit.heldout_elbo[1], fit.alignment["congruence"][1, 1] = -2.0, 0.5
+    assert "no other restart" in ps.identify(fit, idata=idata).table["would_help"].iloc[1]
+    fit.weights[1:, :, 1] = 0.0  # restarts with fewer factors could not have found it
+    found = ps.identify(fit, idata=idata)
+    assert found.table["verdict"].tolist() == ["identified"] * 2
+    assert found.assumptions.at["restarts agree", "holds"] is None
+    single = curved_fit(ANCHORED, one, restarts=1)
+    assert "one only" in ps.identify(single, idata=idata).assumptions.at["restarts agree", "figure"]
+
+
+def test_chains_that_turn_a_factor_into_another_make_a_doubt():
+    draws = np.broadcast_to(ANCHORED, (3, 20, 5, 2))
+    idata = table_idata(draws)
+    weight = idata.posterior["weight"].to_numpy().copy()
+    weight[2, :, :, 1] = [[1, 1, 0, 0, 0]] * 20
+    idata.posterior["weight"][:] = weight
+    found = ps.identify(idata)
+    assert found.table["verdict"].tolist() == ["identified", "unresolved"]
+    assert "chains of the edge posterior do not agree" in found.table["would_help"].iloc[1]
+    assert found.assumptions.at["chains agree", "holds"] is False
+    same = agreement_of(None, table_idata(draws), np.array([True, True]))
+    assert same.chains_agree is True and same.restarts_agree is None
+    assert "one chain only" in agreement_of(None, table_idata(draws[:1]), np.array([True, True])).chains
+
+
+def test_warnings_of_the_fit_and_of_the_chains_come_first():
+    fit = curved_fit(ANCHORED, [[bent, bent]] * 5)
+    fit.warnings = ["few rows"]
+    idata = sure(ANCHORED, chains=2, verdict="Two chains disagree on factor 1.\nAll edges are resolved.")
+    found = ps.identify(fit, idata=idata)
+    assert found.caution == ["few rows", "Two chains disagree on factor 1."]
+    assert str(found).startswith("Caution:\n  few rows")
+
+
+def test_a_real_fit_end_to_end():
+    rng = np.random.default_rng(1000)
+    graph = np.repeat(np.eye(2), 4, axis=0)
+    x = rng.normal(size=(300, 2)) @ graph.T + 0.3 * rng.normal(size=(300, 8))
+    model = ps.models.SparseDecoder(8, 2, decoder="linear")
+    fit = ps.fit(model, x, restarts=2, steps=200, progress=False, seed=1000)
+    idata = fit.edge_posterior("polish", num_draws=40, sweeps=80, warm_up=30)
+    found = ps.identify(fit, idata=idata)
+    assert found.table["verdict"].tolist() == ["identified"] * 2
+    assert found.assumptions.at["two anchors for every factor", "holds"] is True
+    assert any("every rotation" in note for note in found.caution)
+    assert certificates.called(found, fit.transform(x), fit.transform(x))["right"] == 2
+    alone = ps.identify(idata)  # the edge posterior knows that the decoder is linear
+    assert "structural sparsity" not in alone.criteria
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match=r'mode: got .both., wanted "support" or "paper"'):
+        ps.identify(sure(ANCHORED), mode="both")
+    with pytest.raises(ValueError, match=r"scores, not probabilities \(no data\); use .*polish"):
+        ps.identify(sure(ANCHORED, is_score=1, chosen_because="no data"))
+    with pytest.raises(ValueError, match="sure: got 1"):
+        ps.identify(sure(ANCHORED), sure=1)
