@@ -26,6 +26,7 @@ from .plots import (
     plot_predictive,
     plot_reliability,
     plot_sbc,
+    plot_sets,
     plot_transition,
 )
 from .posterior import edge_prob, summary
@@ -64,6 +65,7 @@ __all__ = [
     "plot_predictive",
     "plot_reliability",
     "plot_sbc",
+    "plot_sets",
     "plot_transition",
     "priors",
     "report",

@@ -23,11 +23,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ._certificate_facts import certificate_facts
 from .graphs.alignment import agreement_matrix
 from .graphs.selection import kept_restarts
 from .posterior import summary
 
 if TYPE_CHECKING:
+    from .graphs.venn import Groups
     from .inference.result import Fit
 
 __all__ = ["report"]
@@ -36,6 +38,7 @@ _LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-lear
 # Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
 _SWEEP = np.linspace(-2, 2, 17)
 _ALIKE = 0.9
+_MOST_SETS = 20  # factors beyond which nobody reads who shares what
 _THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"text": "#1f2328", "background": "#ffffff"},
     "dark": {"text": "#e6e8eb", "background": "#1b1f26"},
@@ -43,7 +46,13 @@ _THEMES: Mapping[str, Mapping[str, str]] = {
 
 
 def report(
-    fit: Fit, path: str | os.PathLike[str], X: Any = None, fdr: float = 0.1, *, idata: Any = None
+    fit: Fit,
+    path: str | os.PathLike[str],
+    X: Any = None,
+    fdr: float = 0.1,
+    *,
+    idata: Any = None,
+    groups: Groups | None = None,
 ) -> Path:
     """Write a fit as one HTML file that needs nothing else, and return its path.
 
@@ -58,6 +67,9 @@ def report(
         Bayesian false-discovery rate at which edges are selected, in [0, 1].
     idata : InferenceData or DataTree, optional
         Result of `fit.edge_posterior(...)`. Default: `fit.edge_posterior()`.
+    groups : mapping of name to features, optional
+        Groups of features of which to draw what they share (`plot_sets`). Default: which features share
+        factors.
 
     Returns
     -------
@@ -97,7 +109,7 @@ def report(
     )
     environment.filters["percent"] = percent
     page = environment.get_template("report.html.j2").render(
-        **gather(fit, idata, fdr), pictures=_pictures(fit, idata, X, fdr)
+        **gather(fit, idata, fdr), pictures=_pictures(fit, idata, X, fdr, groups), grouped=groups is not None
     )
     path.write_text(page, encoding="utf-8")
     return path
@@ -150,6 +162,7 @@ def gather(fit: Fit, idata: Any, fdr: float) -> dict[str, Any]:
         "n_unresolved": int(chosen["unresolved"].sum()),
         "explained": float(np.clip(effects.sum(axis=1), 0, 1).mean()),
         "factors": factors,
+        "certificate": certificate_facts(fit, idata),
         "idle": [name for k, name in enumerate(names) if k not in used],
         "alone": [name for name in features if name not in linked],
         "near": [
@@ -292,7 +305,9 @@ def _versions() -> list[tuple[str, str]]:
     return found
 
 
-def _pictures(fit: Fit, idata: Any, X: Any, fdr: float) -> dict[str, dict[str, str]]:
+def _pictures(
+    fit: Fit, idata: Any, X: Any, fdr: float, groups: Groups | None = None
+) -> dict[str, dict[str, str]]:
     """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
     from . import plots
 
@@ -302,6 +317,8 @@ def _pictures(fit: Fit, idata: Any, X: Any, fdr: float) -> dict[str, dict[str, s
         "forest": lambda: plots.plot_forest(idata, fdr=fdr, top=30),
         "elbo": lambda: plots.plot_elbo(fit),
     }
+    if groups is not None or len(fit.factor_names) <= _MOST_SETS:
+        drawings["sets"] = lambda: plots.plot_sets(idata, groups)
     if fit.n_restarts > 1:
         drawings["agreement"] = lambda: plots.plot_agreement(idata)
     if X is not None:

@@ -65,7 +65,7 @@ def assumptions(
     ----------
     fit : Fit or None
     named : ndarray of bool, shape (feature, factor)
-        Edges that are more probable than not.
+        Edges that are at least as probable as not.
     names : list of str
         Of the factors.
     curves, slopes

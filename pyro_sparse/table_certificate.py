@@ -90,7 +90,7 @@ def table_certificate(
     """
     edges = _arviz.get_group(idata, "edge_posterior")
     features, names = ([str(n) for n in edges[dim].to_numpy()] for dim in ("feature", "factor"))
-    named = edges["probability"].transpose("feature", "factor").to_numpy() > 0.5
+    named = edges["probability"].transpose("feature", "factor").to_numpy() >= 0.5
     draws = edge_draws(idata)
     curves = None if fit is None else curves_of(fit)
     slopes = None if curves is None else slope_directions(curves.slope, named)

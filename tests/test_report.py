@@ -85,7 +85,7 @@ def test_the_page_is_complete_in_itself(written):
 def test_pictures_are_inlined_for_light_and_dark_and_have_words(written):
     _, page = written
     pictures = [a for tag, a in page.tags if tag == "img"]
-    assert len(pictures) == 6
+    assert len(pictures) == 7
     assert all(a["alt"] for a in pictures)
     sources = [a for tag, a in page.tags if tag == "source"]
     assert {a["media"] for a in sources} == {"(prefers-color-scheme: dark)"}
@@ -221,7 +221,7 @@ def test_it_leaves_no_figure_behind(fit, tmp_path):
 
     before, settings = plt.get_fignums(), dict(matplotlib.rcParams)
     _, page = write(fit, tmp_path)
-    assert len([tag for tag, _ in page.tags if tag == "img"]) == 5
+    assert len([tag for tag, _ in page.tags if tag == "img"]) == 6
     assert plt.get_fignums() == before
     assert dict(matplotlib.rcParams) == settings
 
@@ -232,3 +232,44 @@ def test_messages(fit, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match=r'the report needs jinja2.*pip install "pyro-sparse\[plots,cli\]"'):
         report(fit, tmp_path / "report.html")
+
+
+def probable(fit):
+    """The fit's scores taken for probabilities: an edge posterior that has a certificate."""
+    from pyro_sparse.posterior import to_arviz
+
+    p = np.where(fit.edge_score > 0.5, fit.edge_score, 0.001)
+    p[:, :, 3:] = 0.0
+    edge = (np.random.default_rng(0).random((len(p), 40, *p.shape[1:])) < p[:, None]).astype(np.int8)
+    return to_arviz(
+        fit,
+        edge=edge,
+        weight=np.broadcast_to(fit.weights[:, None], edge.shape),
+        probability=p[0],
+        restart_probability=p,
+        method="polish",
+        is_score=False,
+        note="",
+    )
+
+
+def test_the_certificate_is_on_the_page(fit, tmp_path):
+    import pyro_sparse as ps
+
+    idata = probable(fit)
+    certificate = ps.identify(fit, idata=idata)
+    _, page = write(fit, tmp_path, idata=idata, groups={"first <half>": fit.feature_names[:6]})
+    text = page.text.replace(" ", "")
+    for name, row in certificate.table.iterrows():
+        line = f"{name}{row['verdict']}{row['probability']:.2f}{row['by'] or '–'}"
+        assert line.replace(" ", "") in text
+    for name, row in certificate.assumptions.iterrows():
+        assert name in page.text and row["figure"] in page.text
+    assert "every rotation fits the rows as well" in page.text
+    assert page.text.count("one restart <failed>") == 1  # told once
+    assert "exactly these groups depend on" in page.text
+
+
+def test_scores_have_no_certificate(written):
+    _, page = written
+    assert "No certificate: the numbers of the edges are scores" in page.text

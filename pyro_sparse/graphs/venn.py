@@ -227,11 +227,14 @@ def atom_probability(
         raise ValueError(f"groups: want at most 62 in one diagram, got {len(names)}")
     reached = np.stack([edges[:, rows].any(axis=1) for rows in members], axis=-1)
     codes = reached @ (1 << np.arange(len(names), dtype=np.int64))
-    found = np.unique(codes)
+    found, which = np.unique(codes, return_inverse=True)
     inside = (found[:, None] >> np.arange(len(names))) & 1 == 1
     order = np.lexsort((*(~inside.T[::-1]), -inside.sum(axis=1)))
-    here = codes[:, None] == found[order][:, None]
-    return AtomProbability(names, inside[order], here.mean(axis=0), here.sum(axis=-1).std(axis=0))
+    place = order.argsort()[which.reshape(codes.shape)]  # the atom of each latent in each draw
+    (n_draws, k), n = codes.shape, len(found)
+    probability = np.bincount((place * k + np.arange(k)).ravel(), minlength=n * k).reshape(n, k) / n_draws
+    size = np.bincount((place + n * np.arange(n_draws)[:, None]).ravel(), minlength=n * n_draws)
+    return AtomProbability(names, inside[order], probability, size.reshape(n_draws, n).std(axis=0))
 
 
 def _members(

@@ -1,6 +1,6 @@
 """Pictures of a fit: its edges, its restarts, how well it reproduces the data, and how far to trust it.
 
-Every function takes an ArviZ object (or a fit, or a check of calibration), draws on the axes it is given or
+Every function takes an ArviZ object (or a fit, a graph, a check of calibration), draws on the axes given, or
 on new ones, and returns them; none of them shows or saves anything. Colours of text and background follow
 matplotlib's own settings, so a dark style works.
 """
@@ -12,6 +12,7 @@ from .edges import plot_edges, plot_forest
 from .graph import plot_graph
 from .predictive import plot_predictive
 from .restarts import plot_agreement, plot_elbo
+from .sets import plot_sets
 from .transition import plot_transition
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "plot_predictive",
     "plot_reliability",
     "plot_sbc",
+    "plot_sets",
     "plot_transition",
 ]

@@ -1,0 +1,54 @@
+"""A table's certificate as plain facts for the report's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .identify import identify
+
+__all__ = ["certificate_facts"]
+
+_SHORT = {
+    "identified": "good",
+    "alone": "good",
+    "mixed": "poor",
+    "unresolved": "mixed",
+    "empty": "unknown",
+}
+
+
+def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
+    """What the certificate says; None where edges are only scores.
+
+    Warnings of the fit and of the chains are left out, for the page shows them elsewhere.
+    """
+    if int(idata.attrs.get("is_score", 0)):
+        return None
+    found = identify(fit, idata=idata)
+    elsewhere = {*fit.warnings, *str(idata.attrs.get("verdict", "")).splitlines()}
+    return {
+        "criteria": found.theorem.split("; "),
+        "all": found.all_identified,
+        "caution": [note for note in found.caution if note not in elsewhere],
+        "rows": [
+            {
+                "name": name,
+                "verdict": row["verdict"],
+                "level": _SHORT[row["verdict"]],
+                "by": row["by"],
+                "probability": row["probability"],
+                "mixed": list(row["mixed_with"]),
+                "help": row["would_help"],
+            }
+            for name, row in found.table.iterrows()
+        ],
+        "assumptions": [
+            {
+                "name": name,
+                "state": {True: "holds", False: "fails"}.get(row["holds"], "open"),
+                "level": {True: "good", False: "poor"}.get(row["holds"], "unknown"),
+                "figure": row["figure"],
+            }
+            for name, row in found.assumptions.iterrows()
+        ],
+    }

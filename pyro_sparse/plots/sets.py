@@ -1,0 +1,204 @@
+"""Who shares what with whom, as an UpSet picture: a column for each region of the Venn diagram.
+
+Dots below say which sets a region is in, and no other; the stack above holds what is in it, each piece as
+high as it is probable, so that a stack's height is the expected number. A Venn diagram proper can be drawn
+for three sets; this one can be read for ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graphs._draws import feature_graphs
+from ..graphs.index_sets import names_of
+from ..graphs.venn import AtomProbability, Groups, atom_probability
+from ._style import colours, new_axes, shorten, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_sets"]
+
+_LEAST = 0.1  # regions with fewer expected members are left out
+_NAMED = 40  # members beyond which pieces are too thin for their names
+_PIECES = 200  # members beyond which stacks are drawn whole
+
+
+@styled
+def plot_sets(
+    graph: Any,
+    groups: Groups | None = None,
+    *,
+    feature_names: Sequence[str] | None = None,
+    factor_names: Sequence[str] | None = None,
+    max_regions: int = 14,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw which factors groups of features share, or which features factors share.
+
+    Parameters
+    ----------
+    graph : array_like, DataFrame, InferenceData or DataTree
+        0/1 edges of shape (feature, factor), draws of shape (..., feature, factor), or what
+        `fit.edge_posterior()` returns for a table.
+    groups : mapping of name to features, or sequence of features, optional
+        Regions are then of *factors*: those that exactly these groups depend on (`graphs.atoms`). Without
+        groups they are of *features*: those that depend on exactly these factors; with a single factor, its
+        anchors.
+    feature_names, factor_names : sequence of str, optional
+        Default: those of the object or DataFrame; else x1, x2, … and z1, z2, …
+    max_regions : int
+        Beyond it only the largest are drawn, and the title says so.
+    ax : Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+        Orange: of one set only; blue: shared. Bars mark one posterior standard deviation of the number.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `graph` is none of these, or holds something else than 0 and 1; or as in `graphs.atoms`.
+    """
+    from matplotlib.patches import Patch
+
+    if max_regions < 1:
+        raise ValueError(f"max_regions: want at least 1, got {max_regions}")
+    draws, features, factors = _edges(graph, feature_names, factor_names)
+    found: AtomProbability | None = None
+    if groups is not None:
+        found, members = atom_probability(draws, groups, feature_names=features), factors
+        title = "Which factors the groups share"
+    else:
+        members, title = features, "Which features depend on which factors"
+        sets = {factors[k]: [k] for k in np.flatnonzero(draws.any(axis=1).mean(axis=0) > 0.5)}
+        if sets:
+            found = atom_probability(draws.swapaxes(-1, -2), sets)
+    if found is None:
+        ax = new_axes(ax, 4.0, 1.5)
+        ax.set_axis_off()
+        ax.set_title(title)
+        ax.text(0.5, 0.5, "no factor reaches a feature", ha="center", va="center", transform=ax.transAxes)
+        return ax
+    shown = _shown(found, max_regions)
+    n_sets, n = len(found.groups), len(shown)
+    tallest = max(1.0, float((found.expected_size + found.size_sd)[shown].max(initial=1.0)))
+    # One unit of height is a member above the line and a set below it: neither may be too thin to read.
+    unit = float(np.clip(4.0 / tallest, 0.04, 0.5))
+    row = 0.26 / unit
+    named = len(members) <= _NAMED and unit > 0.12
+    ax = new_axes(ax, 1.6 + (0.95 if named else 0.6) * n, 1.4 + unit * tallest + 0.26 * n_sets)
+    _stacks(ax, found, shown, shorten(members, 14), named)
+    _dots(ax, found, shown, row)
+    places = -row * (np.arange(n_sets) + 0.8)
+    sizes = found.expected_size @ found.inside
+    labels = [f"{name}  {_number(size)}" for name, size in zip(shorten(found.groups, 22), sizes, strict=True)]
+    ax.set_yticks(places, labels)
+    ax.tick_params(length=0)
+    ax.set_xticks([])
+    ax.spines[:].set_visible(False)
+    ax.set(xlim=(-0.6, max(n, 2) - 0.4), ylim=(places[-1] - 0.6 * row, tallest + 0.7 / unit * 0.26))
+    left = len(found.inside) - n
+    if left:
+        kept = found.expected_size[shown].sum() / found.expected_size.sum()
+        title += f"\n{n} of {len(found.inside)} regions, {100 * kept:.0f} % of all"
+    ax.set_title(title)
+    c = colours()
+    keys = [("positive", "of one only"), ("negative", "shared"), ("muted", "of none")]
+    handles = [Patch(color=c[name], alpha=0.85, label=label) for name, label in keys]
+    ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=3)
+    return ax
+
+
+def _edges(
+    graph: Any, feature_names: Sequence[str] | None, factor_names: Sequence[str] | None
+) -> tuple[NDArray[np.bool_], list[str], list[str]]:
+    """Draws (draw, feature, factor) and the names."""
+    if hasattr(graph, "attrs") and not hasattr(graph, "columns") and not hasattr(graph, "shape"):
+        from .._arviz import get_group
+        from ..table_certificate import edge_draws
+
+        edges = get_group(graph, "edge_posterior")
+        if not {"feature", "factor"} <= set(edges.dims):
+            raise TypeError("graph: holds no edges of a table; want its draws, or a graph (feature, factor)")
+        draws = edge_draws(graph)
+        feature_names = feature_names or [str(n) for n in edges["feature"].to_numpy()]
+        factor_names = factor_names or [str(n) for n in edges["factor"].to_numpy()]
+    else:
+        draws = feature_graphs(graph)
+    g, k = draws.shape[-2:]
+    features = names_of(graph, feature_names, g, "index", "feature_names")
+    factors = names_of(graph, factor_names, k, "columns", "factor_names")
+    return (
+        draws.reshape(-1, g, k),
+        features or [f"x{j + 1}" for j in range(g)],
+        factors or [f"z{i + 1}" for i in range(k)],
+    )
+
+
+def _shown(found: AtomProbability, limit: int) -> NDArray[np.intp]:
+    """Regions to draw: those of one set first, then those of two …, none last."""
+    size, degree = found.expected_size, found.inside.sum(axis=1)
+    keep = np.flatnonzero(size >= _LEAST)
+    keep = keep[np.argsort(-size[keep], kind="stable")[:limit]]
+    first = np.where(found.inside.any(axis=1), found.inside.argmax(axis=1), 0)
+    return keep[np.lexsort((keep, first[keep], np.where(degree[keep] == 0, np.inf, degree[keep])))]
+
+
+def _stacks(
+    ax: Axes, found: AtomProbability, shown: NDArray[np.intp], members: list[str], named: bool
+) -> None:
+    c = colours()
+    for x, atom in enumerate(shown):
+        degree = int(found.inside[atom].sum())
+        colour = c["muted"] if degree == 0 else c["positive"] if degree == 1 else c["negative"]
+        base = 0.0
+        if len(members) > _PIECES:
+            base = float(found.expected_size[atom])
+            ax.bar(x, base, 0.8, color=colour, alpha=0.85)
+        for member in [] if len(members) > _PIECES else np.argsort(-found.probability[atom], kind="stable"):
+            p = float(found.probability[atom, member])
+            if p < 0.01:
+                break
+            ax.bar(
+                x,
+                p,
+                0.8,
+                base,
+                color=colour,
+                alpha=0.25 + 0.6 * p,
+                edgecolor=ax.get_facecolor(),
+                linewidth=0.8,
+            )
+            if named and p >= 0.4:
+                ax.text(x, base + p / 2, members[member], ha="center", va="center", fontsize=7.5)
+            base += p
+        sd = float(found.size_sd[atom])
+        if sd > 0.05:
+            ax.vlines(x + 0.44, base - sd, base + sd, color=c["muted"], linewidth=1.2)
+        ax.annotate(_number(base), (x, base), (0, 3), textcoords="offset points", ha="center", fontsize=9)
+
+
+def _dots(ax: Axes, found: AtomProbability, shown: NDArray[np.intp], row: float) -> None:
+    c = colours()
+    n_sets = len(found.groups)
+    y = -row * (np.arange(n_sets) + 0.8)
+    for i in range(0, n_sets, 2):
+        ax.axhspan(y[i] - row / 2, y[i] + row / 2, color=c["zero"], zorder=0)
+    for x, atom in enumerate(shown):
+        on = found.inside[atom]
+        ax.scatter(
+            np.full(n_sets, x), y, s=48, color=[c["muted"] if here else c["line"] for here in on], zorder=3
+        )
+        if on.sum() > 1:
+            ax.vlines(x, y[on].min(), y[on].max(), color=c["muted"], linewidth=2, zorder=2)
+
+
+def _number(value: float) -> str:
+    """Whole numbers without a decimal."""
+    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
