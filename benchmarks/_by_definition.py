@@ -87,12 +87,21 @@ def apart(graph: Graph, clauses: tuple[str, ...] = ("i", "ii", "iii")) -> NDArra
 
 
 def free_given_zeros(
-    graph: Graph, directions: NDArray[np.integer], rng: np.random.Generator
+    graph: Graph, directions: NDArray[np.integer], rng: np.random.Generator, overdetermined: bool = False
 ) -> NDArray[np.bool_]:
-    """Null spaces of random rows of the features without latent j, `directions` rows for each feature."""
+    """Null spaces of random rows of the features without latent j, `directions` rows for each feature.
+
+    With `overdetermined`, of every table with one straight feature left out, too.
+    """
+    if overdetermined:
+        found = free_given_zeros(graph, directions, rng)
+        for r in np.flatnonzero(directions == 1):
+            found |= free_given_zeros(np.delete(graph, r, axis=0), np.delete(directions, r), rng)
+        return found
     g, k = graph.shape
     owner = [r for r in range(g) for _ in range(int(min(directions[r], graph[r].sum())))]
     rows = np.array([graph[r] * rng.normal(size=k) for r in owner]).reshape(-1, k)
+    owner = np.array(owner, dtype=int)
     free = np.zeros((k, k), dtype=bool)
     for j in range(k):
         without = np.vstack([rows[graph[owner, j] == 0], np.zeros((1, k))])

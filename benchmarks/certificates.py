@@ -98,7 +98,8 @@ def _by_words(theorem: str, graph: np.ndarray, rng: np.random.Generator) -> Any:
     if theorem == "diversity":
         return wanted.diversity(graph).any(axis=0)
     if theorem == "zeros":
-        return wanted.free_given_zeros(graph, np.ones(len(graph), dtype=int), rng).sum(axis=1) == 1
+        ones = np.ones(len(graph), dtype=int)
+        return wanted.free_given_zeros(graph, ones, rng, overdetermined=True).sum(axis=1) == 1
     apart = wanted.apart(graph, ("i", "iii") if theorem == "set algebra (support)" else ("i", "ii", "iii"))
     return (apart | np.eye(len(apart), dtype=bool)).all(axis=1)
 

@@ -3,7 +3,7 @@ r"""What the graph of a table identifies: every draw of it is asked, and what th
 For each draw, from the theorem that asks least beside the graph to the one that asks most:
 
 * *anchors*: every factor has two features of its own (Moran et al. 2022; Bing et al. 2020 if linear);
-* *zeros*: given the graph, its zeros leave no other axes, for almost all loadings, linear or not;
+* *zeros*: given the graph, its zeros leave no other axes, linear or not, whichever feature is left out;
 * *structural sparsity*: for every other factor, a feature without it (Zheng et al. 2022), if features bend;
 * *diversity*: no other factor reaches the same features (Zheng et al. 2026), on request.
 
@@ -34,12 +34,12 @@ __all__ = ["Criteria", "criteria_of", "edge_draws", "table_certificate"]
 
 Bools = NDArray[np.bool_]
 
-_MOST_DRAWS = 1000
+_MOST_DRAWS = 500
 _STRAIGHT = 0.05  # share of the slopes' power that varies, up to which a decoder counts as straight
-_HELP = "one more feature that depends on {name} only"
+_HELP = {1: "one more feature that depends on {name} only", 2: "two features that depend on {name} only"}
 _THEOREMS = {
     "anchors": "two anchors for every factor (Moran et al. 2022; linear: Bing et al. 2020)",
-    "zeros": "the zeros of the graph leave no other axes (Anderson and Rubin 1956)",
+    "zeros": "more zeros than another choice of axes could have (Anderson and Rubin 1956)",
     "structural sparsity": "structural sparsity (Zheng et al. 2022)",
     "diversity": "sufficient diversity (Zheng et al. 2026, theorem 3)",
     "set differences": "no other factor with the same features (Zheng et al. 2026, theorem 1)",
@@ -58,11 +58,14 @@ class Criteria(NamedTuple):
         implies the next.
     free : ndarray of bool, shape (draw, factor, factor)
         What the last criterion leaves: whether a factor may be a function of another estimate.
+    bent : bool
+        Whether all features were taken to bend.
     """
 
     there: Bools
     alone: dict[str, Bools]
     free: Bools
+    bent: bool
 
 
 def table_certificate(
@@ -99,7 +102,8 @@ def table_certificate(
     agreement = agreement_of(fit, idata, (draws.any(axis=1)).mean(axis=0) > 0.5)
     method = str(idata.attrs.get("edge_method", ""))
     assumed = assumptions(fit, named, names, curves, slopes, agreement, method, straight)
-    table = _verdicts(names, features, draws, found, sure)
+    advice = _advice(names, named, found)
+    table = _verdicts(names, features, draws, found, sure, advice)
     table["by"] = [
         _by({name: alone[:, k].mean() for name, alone in found.alone.items()}, assumed.refuted, sure)
         if verdict == "identified"
@@ -160,18 +164,18 @@ def criteria_of(draws: Bools, directions: Any = np.inf, mode: str = "support") -
         return there & (_of_those(free, there).sum(axis=-1) == 1)
 
     two = (anchors(common) >= 2) | ~there
-    free = free_given_zeros(common)
+    free = free_given_zeros(common, overdetermined=True)
     alone = {"anchors": two.all(axis=1, keepdims=True) & there, "zeros": single(free)}
     turns = np.asarray(directions, dtype=float)
+    bent = bool(np.isinf(turns).all())
     if (turns > 1).any():
-        bent = bool(np.isinf(turns).all())
-        free = may_depend(common) if bent else free_given_zeros(common, turns)
+        free = may_depend(common) if bent else free_given_zeros(common, turns, overdetermined=True)
         alone["structural sparsity"] = single(free)
         if mode == "paper" and bent:
             free = may_depend(common, "paper")
             diverse = _diverse(common, there) | alone["structural sparsity"]
             alone |= {"diversity": diverse, "set differences": single(free)}
-    return Criteria(there, alone, _of_those(free, there))
+    return Criteria(there, alone, _of_those(free, there), bent)
 
 
 def _of_those(free: Bools, there: Bools) -> Bools:
@@ -206,8 +210,15 @@ def _is_straight(curves: Curves | None, named: Bools, idata: Any) -> bool:
     return bool(slope.var(axis=0).sum() <= _STRAIGHT * (slope**2).mean(axis=0).sum())
 
 
+def _advice(names: list[str], named: Bools, found: Criteria) -> list[str]:
+    """Anchors help under every criterion: a second one too, where zeros of straight features count."""
+    wanted = 1 if found.bent else 2
+    missing = np.maximum(1, wanted - anchors(named & (named.sum(axis=0) >= 2)))
+    return [_HELP[int(n)].format(name=name) for name, n in zip(names, missing, strict=True)]
+
+
 def _verdicts(
-    names: list[str], features: list[str], draws: Bools, found: Criteria, sure: float
+    names: list[str], features: list[str], draws: Bools, found: Criteria, sure: float, advice: list[str]
 ) -> pd.DataFrame:
     alone = list(found.alone.values())[-1]
     free = found.free
@@ -220,7 +231,7 @@ def _verdicts(
             mixed=(free | free.swapaxes(-1, -2)).mean(axis=0),
         ),
         sure,
-        _HELP,
+        "",
     )
     sizes = draws.sum(axis=1)
     empty, single = (sizes == 0).mean(axis=0), (sizes == 1).mean(axis=0)
@@ -234,13 +245,12 @@ def _verdicts(
             table.at[name, "verdict"] = "identified" if others else "alone"
         else:
             table.at[name, "verdict"] = "mixed" if p <= 1 - sure else "unresolved"
-            advice = _HELP.format(name=name)
+            table.at[name, "would_help"] = advice[k]
             if single[k] > (1 - sure if verdict == "unresolved" else 0.5):
                 feature = features[int(draws[sizes[:, k] == 1][:, :, k].sum(axis=0).argmax())]
                 table.at[name, "mixed_with"] = [*table.at[name, "mixed_with"], f"the noise of {feature}"]
             elif not table.at[name, "mixed_with"]:
-                advice = f"more rows, or {advice}"
-            table.at[name, "would_help"] = advice
+                table.at[name, "would_help"] = f"more rows, or {advice[k]}"
     return table
 
 

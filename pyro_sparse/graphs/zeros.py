@@ -27,7 +27,7 @@ Bools = NDArray[np.bool_]
 _FIRST = 8
 
 
-def free_given_zeros(graph: ArrayLike, directions: ArrayLike = 1) -> Bools:
+def free_given_zeros(graph: ArrayLike, directions: ArrayLike = 1, *, overdetermined: bool = False) -> Bools:
     r"""Whether latent i may still be a function of the estimated latent j, given the zeros of the graph.
 
     .. math:: \text{free}_{ij} \iff \text{some}\ t \in \ker B_j \ \text{has}\ t_i \ne 0, \qquad
@@ -38,6 +38,11 @@ def free_given_zeros(graph: ArrayLike, directions: ArrayLike = 1) -> Bools:
     With as many as the feature has factors (enough nonlinearity) what is left is `may_depend`:
     :math:`c_i \subseteq c_j`.
 
+    **Zeros that cost nothing.** Any straight decoder can be turned until each factor has K - 1 zeros, in any
+    places, and its fit is the same. Zeros are evidence for axes only beyond that: with `overdetermined` what
+    is pinned down must stay so whichever straight feature is left out. Two anchors for each factor do; that
+    is why one is not enough.
+
     Parameters
     ----------
     graph : array_like of shape (..., feature, factor)
@@ -45,6 +50,8 @@ def free_given_zeros(graph: ArrayLike, directions: ArrayLike = 1) -> Bools:
     directions : array_like of number, shape () or (feature,)
         Directions of each feature's derivatives, at least 1, `inf` for all; no more count than the feature
         has factors.
+    overdetermined : bool
+        Whether zeros count only as far as no single feature with one direction decides.
 
     Returns
     -------
@@ -90,17 +97,47 @@ def free_given_zeros(graph: ArrayLike, directions: ArrayLike = 1) -> Bools:
     flat = edges.reshape(-1, *edges.shape[-2:])
     found = np.empty((len(flat), k, k), dtype=bool)
     for n, one in enumerate(flat):
-        found[n] = _free(one, turns)
+        found[n] = _free(one, turns, overdetermined)
     return found.reshape(*edges.shape[:-2], k, k)
 
 
-def _free(edges: Bools, turns: NDArray[np.float64]) -> Bools:
+def _free(edges: Bools, turns: NDArray[np.float64], overdetermined: bool) -> Bools:
     """The same for one graph."""
-    k = edges.shape[1]
-    patterns, which = np.unique(edges[edges.any(axis=1)], axis=0, return_inverse=True)
-    size = patterns.sum(axis=1)
-    copies = np.bincount(which.ravel(), turns[edges.any(axis=1)], len(patterns))
-    rows = np.repeat(patterns, np.minimum(copies, size).astype(int), axis=0)
+    seen = edges.any(axis=1)
+    edges, turns = edges[seen], turns[seen]
+    patterns, which = np.unique(edges, axis=0, return_inverse=True)
+    which, size = which.ravel(), patterns.sum(axis=1)
+    copies = np.bincount(which, turns, len(patterns))
+    free = _left_by(patterns, np.minimum(copies, size))
+    straight = turns == 1
+    if not overdetermined or not straight.any():
+        return free
+    # What each half of the straight features pins down stays so if any one of them is left out: nearly always
+    # this is the answer. They are dealt out in turn, those that pin down most first.
+    dealt = np.zeros(len(edges), dtype=int)
+    order = np.lexsort((which, edges.sum(axis=1)))
+    order = order[straight[order]]
+    dealt[order] = np.arange(len(order)) % 2
+    halves = [~straight | (dealt == half) for half in (0, 1)]
+    counts = [np.bincount(which[half], turns[half], len(patterns)) for half in halves]
+    most = free | np.logical_or(*(_left_by(patterns, np.minimum(n, size)) for n in counts))
+    # Else they are left out one by one: those that touch a latent that is not pinned down by both halves, and
+    # that are not one too many anyway; features of one pattern are alike.
+    touched = patterns[:, (most & ~np.eye(len(most), dtype=bool)).any(axis=1)].any(axis=1)
+    some = np.bincount(which, straight, len(patterns)) > 0
+    for p in np.flatnonzero(some & (copies <= size) & touched):
+        if (free == most).all():
+            break
+        fewer = np.minimum(copies, size)
+        fewer[p] -= 1
+        free |= _left_by(patterns, fewer)
+    return free
+
+
+def _left_by(patterns: Bools, copies: NDArray[np.float64]) -> Bools:
+    """What is free given rows of these patterns, so many of each."""
+    k = patterns.shape[1]
+    rows = np.repeat(patterns, copies.astype(int), axis=0)
     rows = rows[np.argsort(rows.sum(axis=1), kind="stable")]  # those that pin down most come first
     # A latent with an anchor is pinned down in every column but its own.
     rest = np.flatnonzero(~rows[rows.sum(axis=1) == 1].any(axis=0))

@@ -24,6 +24,34 @@ def test_random_graphs_against_null_spaces():
     assert 0.1 < np.mean(kept) < 0.9
 
 
+def test_leaving_out_one_feature_after_another():
+    rng = np.random.default_rng(7)
+    kept = []
+    for _ in range(250):
+        k = rng.integers(1, 5)
+        graph = (rng.random((rng.integers(1, 6), k)) < rng.choice([0.3, 0.5])).astype(int)
+        graph = np.vstack([graph, np.eye(k, dtype=int)[rng.integers(0, k, rng.integers(0, 2 * k))]])
+        directions = rng.integers(1, 3, size=len(graph))
+        found = free_given_zeros(graph, directions, overdetermined=True)
+        np.testing.assert_array_equal(found, free_by_algebra(graph, directions, rng, overdetermined=True))
+        assert not (free_given_zeros(graph, directions) & ~found).any()
+        kept.append((found.sum(axis=1) == 1).mean())
+    assert 0.1 < np.mean(kept) < 0.9
+
+
+def test_zeros_that_any_turn_can_have_are_no_evidence():
+    """A dense decoder of three factors, turned until each of them has two zeros."""
+    dense = np.random.default_rng(8).normal(size=(9, 3))
+    turn = np.column_stack([np.linalg.svd(dense[rows])[2][-1] for rows in ([0, 1], [2, 3], [4, 5])])
+    graph = np.abs(dense @ turn) > 1e-9
+    assert graph.sum() == 27 - 6 and np.linalg.matrix_rank(turn) == 3
+    np.testing.assert_array_equal(free_given_zeros(graph), np.eye(3))
+    assert free_given_zeros(graph, overdetermined=True).all()
+    two = np.repeat(np.eye(3, dtype=int), 2, axis=0)
+    np.testing.assert_array_equal(free_given_zeros(two, overdetermined=True), np.eye(3))
+    assert free_given_zeros(two[1:], overdetermined=True)[0].all()
+
+
 def test_features_that_bend_in_every_way_leave_inclusions():
     rng = np.random.default_rng(1)
     for _ in range(200):
