@@ -14,6 +14,7 @@ import pandas as pd
 from . import _arviz
 from .certificate import Certificate, verdicts
 from .graphs.identifiability import identifiability_probability, sufficient_influence
+from .inference.transition_result import SAME_LATENTS
 from .transition_posterior import graph_draws
 
 __all__ = ["transition_certificate"]
@@ -49,11 +50,27 @@ def transition_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     names = [str(n) for n in edges["target"].to_numpy()]
     return Certificate(
         theorem=_THEOREM,
-        table=verdicts(names, found, sure, _HELP),
+        table=_doubted(verdicts(names, found, sure, _HELP), fit, idata),
         all_identified=found.all_disentangled,
         assumptions=_assumptions(fit),
         caution=_caution(fit, idata),
     )
+
+
+def _doubted(table: pd.DataFrame, fit: Any, idata: Any) -> pd.DataFrame:
+    """A verdict is of the graph that was found: none stands where the fit itself is unsure of that."""
+    if bool(getattr(fit, "unsure", False)) or _lost(idata):
+        table = table.copy()
+        sure = table["verdict"] == "identified"
+        table.loc[sure, ["verdict", "would_help"]] = ["unresolved", "more restarts, or more sequences"]
+    return table
+
+
+def _lost(idata: Any) -> bool:
+    """Whether there are other restarts and none found the same latents."""
+    stats = _arviz.get_group(idata, "sample_stats")
+    others = stats["recovered"].to_numpy()[~stats["best"].to_numpy()]
+    return bool(len(others)) and bool(others.max() < SAME_LATENTS)
 
 
 def _assumptions(fit: Any) -> pd.DataFrame:
@@ -100,8 +117,6 @@ def _assumptions(fit: Any) -> pd.DataFrame:
 def _caution(fit: Any, idata: Any) -> list[str]:
     if fit is not None:
         return list(fit.warnings)
-    stats = _arviz.get_group(idata, "sample_stats")
-    others = stats["recovered"].to_numpy()[~stats["best"].to_numpy()]
-    if not len(others):
+    if _arviz.get_group(idata, "sample_stats").sizes["chain"] == 1:
         return ["one restart only: nothing here says whether another start would agree"]
-    return ["no other restart found the same latents"] if others.max() < 0.95 else []
+    return ["no other restart found the same latents"] if _lost(idata) else []

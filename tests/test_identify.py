@@ -71,7 +71,10 @@ def test_restarts_that_disagree_are_a_caution():
     draws = draws_of(np.eye(2))
     assert identify(idata_of(draws)).caution == []
     far = fake_fit(2, 2, recovered=0.5)
-    assert "no other restart" in identify(idata_of(draws, fit=far)).caution[0]
+    found = identify(idata_of(draws, fit=far))
+    assert "no other restart" in found.caution[0]
+    assert found.table["verdict"].tolist() == ["unresolved"] * 2  # of which latents, it is not known
+    assert identify(idata_of(draws)).table["verdict"].tolist() == ["identified"] * 2
     assert "one restart" in identify(idata_of(draws[:1])).caution[0]
 
 
@@ -89,6 +92,7 @@ def test_a_fit_is_asked_for_its_assumptions(fitted):
     assert {"sufficient influence (time)", "sufficient influence (actions)"} <= set(found.assumptions.index)
     assert found.assumptions["holds"].iloc[0] in (True, False)
     assert found.caution == fitted.warnings
+    assert not (fitted.unsure and (found.table["verdict"] == "identified").any())
     assert list(found.table.index) == ["latent 1", "latent 2"]
 
 
