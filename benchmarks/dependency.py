@@ -122,11 +122,11 @@ def _fitted(x: np.ndarray, d: int, method: str, seed: int, quick: bool) -> tuple
 
 
 def _penalty(method: str) -> Any:
-    from pyro_sparse import inference
+    from pyro_sparse.inference import DependencyPenalty
+    from pyro_sparse.models.baselines import HessianPenalty, OrthogonalJacobian
 
-    weight = 0.05  # of the paper's L1, and as good for the others on tuning seeds
-    kinds = {"paper": "JacobianL1", "hessian": "HessianPenalty", "orojar": "OroJaR"}
-    return None if method == "none" else getattr(inference, kinds[method])(weight=weight)
+    kinds = {"paper": DependencyPenalty, "hessian": HessianPenalty, "orojar": OrthogonalJacobian}
+    return kinds[method](weight=0.05) if method in kinds else None
 
 
 def _varimax(x: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray, Row]:

@@ -87,6 +87,7 @@ class FeatureDecoder(_Masked):
 
     @torch.no_grad()
     def turn(self, maps: Tensor) -> None:
+        """Read new latents: ``z_old = maps @ z_new``, `maps` (restart, factor, factor)."""
         super().turn(maps)
         self.first.copy_(maps.mT @ self.first)
 
@@ -130,5 +131,6 @@ class SharedDecoder(_Masked):
 
     @torch.no_grad()
     def turn(self, maps: Tensor) -> None:
+        """Read new latents: ``z_old = maps @ z_new``, `maps` (restart, factor, factor)."""
         super().turn(maps)
         self.first.copy_(maps.mT @ self.first)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .decoder_axes import decoder_axes, strengths
-from .loop import Run
+from .decoder_run import DecoderRun
 from .soap import SOAP
 from .strength_mixture import edge_probability
 
@@ -22,7 +22,7 @@ _MOST = 2.0  # without it some dense fits run away, for little noise makes rare 
 _MAY = 0.1  # least probability of an edge that the sparse program keeps: it can cut, not add
 
 
-class DependencyRun(Run):
+class DependencyRun(DecoderRun):
     """A `Run` of a `DependencyVAE`.
 
     Parameters
@@ -34,6 +34,8 @@ class DependencyRun(Run):
     schedule : DependencySchedule
     first_restart : int
         Number of the group's first restart, for the history.
+    dependency : LatentPenalty, optional
+        What is added to the negative ELBO of a row.
     """
 
     def _optimiser(self) -> torch.optim.Optimizer:
@@ -44,12 +46,12 @@ class DependencyRun(Run):
 
     def _after_step(self, batch: Any, rate: float) -> None:
         done = self.step + 1
-        if done == self.schedule.dense_steps:
+        if done == self.schedule.folds_at:
             self._fold()
             self._cut(_MAY)
             self.optimiser = self._optimiser()
         if done == self.schedule.steps:
-            self._cut(0.5)
+            self._cut(0.5 if self.schedule.folds_at else 0.0)
 
     @torch.no_grad()
     def _fold(self) -> None:

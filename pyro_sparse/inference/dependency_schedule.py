@@ -20,8 +20,9 @@ class DependencySchedule:
     ----------
     steps, batch_size : int
         Number of minibatch steps, rows in each.
-    axes_at : float
-        When the axes are found, as a fraction of the steps; 1 leaves the decoder dense.
+    axes_at : float or None
+        When the axes are found, as a fraction of the steps; at 1 they are found and nothing more is trained.
+        None keeps the axes that the fit ends in, and the decoder dense (for a penalty to choose them).
     learning_rate : float
         SOAP's step size: reached after `warm_up` steps, constant for half of the dense part, then falling
         linearly to the share `decay_to` of it; the sparse part begins at half of it and falls likewise.
@@ -33,7 +34,7 @@ class DependencySchedule:
 
     steps: int = 3500
     batch_size: int = 256
-    axes_at: float = 0.75
+    axes_at: float | None = 0.75
     learning_rate: float = 6e-3
     warm_up: int = 50
     decay_to: float = 0.02
@@ -45,8 +46,8 @@ class DependencySchedule:
             value = getattr(self, name)
             if int(value) != value or value < 1:
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
-        if not 0 < self.axes_at <= 1:
-            raise ValueError(f"axes_at: got {self.axes_at!r}, wanted a fraction of the steps in (0, 1]")
+        if self.axes_at is not None and not 0 < self.axes_at <= 1:
+            raise ValueError(f"axes_at: got {self.axes_at!r}, wanted a share of the steps in (0, 1], or None")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate: got {self.learning_rate!r}, wanted a positive number")
 
@@ -57,8 +58,13 @@ class DependencySchedule:
 
     @property
     def dense_steps(self) -> int:
-        """Steps before the axes are found."""
-        return max(1, round(self.axes_at * self.steps))
+        """Steps of the dense program."""
+        return self.steps if self.axes_at is None else max(1, round(self.axes_at * self.steps))
+
+    @property
+    def folds_at(self) -> int:
+        """Step after which the axes are found; 0 is never."""
+        return 0 if self.axes_at is None else self.dense_steps
 
     @property
     def settled(self) -> int:

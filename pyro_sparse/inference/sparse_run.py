@@ -2,14 +2,11 @@ r"""The run of a decoder: AdamW, the exact proximal map of W, and what happens t
 
 After each step the weights are shrunk by a lasso (while the axes are sought) or by the prior's proximal map
 with Adam's own preconditioned step; then come the prior's closed-form EM and ladder, the late arrivals of
-`directions.py` and the deletions of `support.py`. A penalty on the use of the latents, if there is one, is
-taken of the draw and the decoding that the ELBO made.
+`directions.py` and the deletions of `support.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,9 +15,9 @@ from torch import Tensor
 from ..data import Batch
 from ..priors import Prior
 from ..priors.em import soft_threshold
+from .decoder_run import DecoderRun
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
-from .loop import Run
 from .schedule import Schedule
 from .support import prune
 
@@ -29,7 +26,7 @@ __all__ = ["SparseRun"]
 DECAYED = ("decoder.trunk.weight", "decoder.head")
 
 
-class SparseRun(Run):
+class SparseRun(DecoderRun):
     """A `Run` of a `FactorModel`, sparse or not.
 
     Parameters
@@ -54,12 +51,10 @@ class SparseRun(Run):
         first_restart: int = 0,
         dependency: LatentPenalty | None = None,
     ):
-        self.dependency = dependency
-        self.decoded: list[Decoding] = []
         prior = getattr(model, "prior", None)
         self.encoder_parameters = list(model.encoder.parameters())
         self.proximal = prior is not None and type(prior).prox is not Prior.prox
-        super().__init__(model, train, heldout, schedule, first_restart)
+        super().__init__(model, train, heldout, schedule, first_restart, dependency)
 
     def _optimiser(self) -> torch.optim.Optimizer:
         named = dict(self.model.named_parameters())
@@ -89,22 +84,6 @@ class SparseRun(Run):
 
     def _stage(self) -> str:
         return self.schedule.stage(self.step)
-
-    def _dependency_weight(self) -> float:
-        return 0.0 if self.dependency is None else self.dependency.weight_at(self.step / self.schedule.steps)
-
-    def _bound(self, batch: Batch) -> Tensor:
-        if not self._dependency_weight():
-            return super()._bound(batch)
-        with decodings(self.model) as self.decoded:
-            return super()._bound(batch)
-
-    def _extra_loss(self) -> Tensor | float:
-        weight = self._dependency_weight()
-        if self.dependency is None or not weight:
-            return 0.0
-        decode, z, x_hat = self.decoded.pop()
-        return weight * self.dependency(decode, z, x_hat).sum()
 
     @torch.no_grad()
     def _after_step(self, batch: Batch, rate: float) -> None:
@@ -136,29 +115,3 @@ class SparseRun(Run):
         """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
         state = self.optimiser.state[self.model.weights]
         return rate / ((state["exp_avg_sq"] / (1 - 0.999 ** state["step"])).sqrt() + 1e-8)
-
-
-Decoding = tuple[Callable[[Tensor], Tensor], Tensor, Tensor]
-
-
-@contextmanager
-def decodings(model: Any) -> Iterator[list[Decoding]]:
-    """What the model decodes meanwhile: the decoder as a function of latents alone, latents, and its answer.
-
-    Parameters
-    ----------
-    model : FactorModel
-    """
-    found: list[Decoding] = []
-    decode = model.decode
-
-    def noted(z: Tensor, weights: Tensor | None) -> Tensor:
-        answer = decode(z, weights)
-        found.append((lambda other: decode(other, weights), z, answer))
-        return answer
-
-    model.decode = noted
-    try:
-        yield found
-    finally:
-        del model.decode

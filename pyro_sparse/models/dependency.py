@@ -103,6 +103,7 @@ class DependencyVAE(FactorModel):
         """
         with torch.no_grad():
             self.encoder.skip.normal_(std=self.n_features**-0.5)
+            assert self.encoder.log_sd.bias is not None
             self.encoder.log_sd.bias.fill_(-3.0)
             self.decoder.intercept.copy_(intercept.expand_as(self.decoder.intercept))
             self.likelihood.start_noise(torch.full_like(residual_sd, 0.74))

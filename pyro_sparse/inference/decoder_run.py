@@ -1,0 +1,91 @@
+"""What the runs of all decoders share: a penalty on the use of the latents, beside the ELBO.
+
+It is taken of the draw and the decoding that the ELBO made, so neither is made twice, and no reported ELBO
+contains it. `sparse_run.py` and `dependency_run.py` say the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from ..data import Batch
+from .latent_penalty import LatentPenalty
+from .loop import Run
+
+__all__ = ["DecoderRun", "decodings"]
+
+
+class DecoderRun(Run):
+    """A `Run` of a `FactorModel`.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Set up and started.
+    train, heldout : Batch
+        Rows to learn from, and rows kept aside (None: none).
+    schedule : Schedule or DependencySchedule
+    first_restart : int
+        Number of the group's first restart, for the history.
+    dependency : LatentPenalty, optional
+        What is added to the negative ELBO of a row.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        train: Batch,
+        heldout: Batch | None,
+        schedule: Any,
+        first_restart: int = 0,
+        dependency: LatentPenalty | None = None,
+    ):
+        self.dependency = dependency
+        self.decoded: list[Decoding] = []
+        super().__init__(model, train, heldout, schedule, first_restart)
+
+    def _dependency_weight(self) -> float:
+        return 0.0 if self.dependency is None else self.dependency.weight_at(self.step / self.schedule.steps)
+
+    def _bound(self, batch: Batch) -> Tensor:
+        if not self._dependency_weight():
+            return super()._bound(batch)
+        with decodings(self.model) as self.decoded:
+            return super()._bound(batch)
+
+    def _extra_loss(self) -> Tensor | float:
+        weight = self._dependency_weight()
+        if self.dependency is None or not weight:
+            return 0.0
+        decode, z, x_hat = self.decoded.pop()
+        return weight * self.dependency(decode, z, x_hat).sum()
+
+
+Decoding = tuple[Callable[[Tensor], Tensor], Tensor, Tensor]
+
+
+@contextmanager
+def decodings(model: Any) -> Iterator[list[Decoding]]:
+    """What the model decodes meanwhile: the decoder as a function of latents alone, latents, and its answer.
+
+    Parameters
+    ----------
+    model : FactorModel
+    """
+    found: list[Decoding] = []
+    decode = model.decode
+
+    def noted(z: Tensor, weights: Tensor | None) -> Tensor:
+        answer = decode(z, weights)
+        found.append((lambda other: decode(other, weights), z, answer))
+        return answer
+
+    model.decode = noted
+    try:
+        yield found
+    finally:
+        del model.decode
