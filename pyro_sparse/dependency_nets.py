@@ -24,6 +24,10 @@ def smooth_leaky(h: Tensor) -> Tensor:
     r"""Leaky ReLU of slope .2 without its corner, so that a Jacobian has no steps.
 
     .. math:: \phi(h) = .6\,h + .4\sqrt{h^2 + .3^2}
+
+    Parameters
+    ----------
+    h : Tensor
     """
     return 0.5 * ((1 + _SLOPE) * h + (1 - _SLOPE) * torch.sqrt(h * h + _CORNER**2))
 

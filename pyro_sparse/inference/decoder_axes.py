@@ -47,7 +47,6 @@ class DecoderAxes(NamedTuple):
     found: float
 
 
-@torch.no_grad()
 def decoder_jacobian(model: Any, z: Tensor) -> Tensor:
     """Jacobian of the linear predictor at given latents, (restart, row, feature, factor).
 
@@ -56,17 +55,15 @@ def decoder_jacobian(model: Any, z: Tensor) -> Tensor:
     model : FactorModel
     z : Tensor (restart, row, factor)
     """
-    weights = getattr(model, "weights", None)
-
-    def predictor(latents: Tensor) -> Tensor:
-        return model.decode(latents, weights)
-
-    columns = []
-    for k in range(z.shape[-1]):
-        along = torch.zeros_like(z)
-        along[..., k] = 1.0
-        columns.append(torch.func.jvp(predictor, (z,), (along,))[1])
-    return torch.stack(columns, -1)
+    with torch.enable_grad():  # u'J is linear in u, and its derivative by u is J: one pass for each column
+        z = z.detach().requires_grad_(True)
+        predictor = model.decode(z, getattr(model, "weights", None))
+        u = torch.zeros_like(predictor, requires_grad=True)
+        (pulled,) = torch.autograd.grad(predictor, z, u, create_graph=True)
+        columns = [
+            torch.autograd.grad(pulled[..., k].sum(), u, retain_graph=True)[0] for k in range(z.shape[-1])
+        ]
+    return torch.stack(columns, -1).detach()
 
 
 @torch.no_grad()

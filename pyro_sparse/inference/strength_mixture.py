@@ -83,7 +83,7 @@ def strength_mixture(
     if r.ndim != 2 or not r.size or not (np.isfinite(r) & (r >= 0) & (r <= 1 + 1e-6)).all():
         raise ValueError(
             f"strength: want numbers in [0, 1] of shape (feature, factor), got shape {r.shape}"
-            + (f" from {np.nanmin(r):.3g} to {np.nanmax(r):.3g}" if r.size else "")
+            + (f" from {r.min():.3g} to {r.max():.3g}" if r.size else "")
         )
     rng = np.random.default_rng(seed)
     n_features, n_factors = r.shape

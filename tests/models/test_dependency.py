@@ -1,0 +1,145 @@
+"""DependencyVAE: a small table whose graph is known, through `fit`, edges, files; what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse._arviz import get_group
+
+
+@pytest.fixture(scope="module")
+def data():
+    return ps.datasets.dependency_data("triangular", 3, n=2000, seed=1000)
+
+
+@pytest.fixture(scope="module")
+def fit(data):
+    model = ps.models.DependencyVAE(9, 3)
+    return ps.fit(model, data.x, restarts=2, steps=700, seed=1000, progress=False)
+
+
+def test_latents_and_graph_of_a_small_table_are_found(data, fit):
+    found = ps.metrics.mcc(data.z, fit.transform(data.x), "spearman")
+    assert found.value > 0.97
+    assert (fit.weights[fit.best] != 0).sum() == fit.model.decoder.mask[fit.best].sum()
+    idata = fit.edge_posterior(num_draws=50)
+    assert idata.attrs["edge_method"] == "strengths" and not idata.attrs["is_score"]
+    p = get_group(idata, "edge_posterior")["probability"].to_numpy()[:, found.permutation]
+    assert ps.metrics.support_scores(data.support, p > 0.5, [0, 1, 2]).f1 > 0.95
+    draws = get_group(idata, "posterior")["edge"].to_numpy()
+    assert draws.shape == (2, 50, 9, 3)
+    table = ps.summary(idata, fdr=0.1)
+    assert set(table.columns) >= {"probability", "q_value"}
+
+
+def test_a_factor_without_an_edge_changes_no_feature(fit):
+    cut = fit.weights[fit.best] == 0
+    z = np.zeros((2, 3))
+    z[1] = 1.0
+    for k in range(3):
+        one = np.zeros((2, 3))
+        one[1, k] = 2.0
+        moved = np.abs(np.diff(fit.inverse_transform(one), axis=0))[0]
+        np.testing.assert_allclose(moved[cut[:, k]], 0, atol=1e-5)
+        assert (moved[~cut[:, k]] > 1e-3).all()
+
+
+def test_files_and_resume_give_the_same_bits(tmp_path, data, fit):
+    fit.save(tmp_path / "fit.pt")
+    again = ps.load(tmp_path / "fit.pt")
+    np.testing.assert_array_equal(again.transform(data.x[:20]), fit.transform(data.x[:20]))
+    np.testing.assert_array_equal(
+        get_group(again.edge_posterior(num_draws=5), "posterior")["edge"],
+        get_group(fit.edge_posterior(num_draws=5), "posterior")["edge"],
+    )
+
+
+def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypatch):
+    from pyro_sparse.inference.dependency_run import DependencyRun
+
+    settings = {"restarts": 1, "steps": 40, "axes_at": 0.5, "progress": False, "checkpoint_every": 5}
+    whole = ps.fit(ps.models.DependencyVAE(9, 3), data.x, **settings)
+    advance = DependencyRun.advance
+    for stop in (12, 33):
+        file = tmp_path / f"run{stop}"
+
+        def until(self, stop=stop):
+            if self.step == stop:
+                raise KeyboardInterrupt
+            advance(self)
+
+        monkeypatch.setattr(DependencyRun, "advance", until)
+        part = ps.fit(ps.models.DependencyVAE(9, 3), data.x, checkpoint=file, **settings)
+        assert any("interrupted" in note for note in part.warnings)
+        monkeypatch.setattr(DependencyRun, "advance", advance)
+        resumed = ps.fit(ps.models.DependencyVAE(9, 3), data.x, checkpoint=file, **settings)
+        np.testing.assert_array_equal(resumed.weights, whole.weights)
+
+
+@pytest.mark.parametrize("decoder", ["per_feature", "shared"])
+def test_the_axes_may_be_left_to_a_penalty(data, decoder):
+    model = ps.models.DependencyVAE(9, 3, decoder=decoder)
+    fit = ps.fit(
+        model,
+        data.x[:300],
+        restarts=1,
+        steps=20,
+        axes_at=None,
+        dependency=ps.inference.DependencyPenalty(weight=0.05),
+        progress=False,
+    )
+    assert (fit.model.decoder.mask == 1).all() and not (fit.model.strength == 1).all()
+    assert fit.settings["dependency"]["weight"] == 0.05 and fit.settings["axes_at"] is None
+
+
+def test_as_many_factors_as_features_are_allowed_here_only():
+    ps.models.DependencyVAE(4, 4)
+    with pytest.raises(ValueError, match="got 5 for n_features=4; wanted 1 <= n_factors <= n_features"):
+        ps.models.DependencyVAE(4, 5)
+    with pytest.raises(ValueError, match="wanted 1 <= n_factors < n_features"):
+        ps.models.SparseDecoder(4, 4)
+
+
+def test_what_is_refused(data):
+    with pytest.raises(ValueError, match="decoder: got 'dense', wanted 'per_feature' or 'shared'"):
+        ps.models.DependencyVAE(9, 3, decoder="dense")
+    with pytest.raises(TypeError, match="caps: is for priors on weights"):
+        ps.fit(ps.models.DependencyVAE(9, 3), data.x, restarts=1, caps=[3])
+    with pytest.raises(ValueError, match="axes_at: got 1.5"):
+        ps.fit(ps.models.DependencyVAE(9, 3), data.x, axes_at=1.5)
+    with pytest.raises(ValueError, match="learning_rate: got 0"):
+        ps.inference.DependencySchedule(learning_rate=0)
+    with pytest.raises(ValueError, match="steps: got 0"):
+        ps.inference.DependencySchedule(steps=0)
+
+
+def test_strengths_want_a_dependency_vae(data):
+    other = ps.fit(ps.models.SparseDecoder(9, 3), data.x[:200], restarts=1, steps=5, progress=False)
+    with pytest.raises(ValueError, match="has no strengths; wanted a fit of a DependencyVAE"):
+        other.edge_posterior(method="strengths")
+
+
+def test_missing_cells_and_counts(data):
+    x = data.x[:400].copy()
+    x[::7, 2] = np.nan
+    fit = ps.fit(ps.models.DependencyVAE(9, 3), x, restarts=1, steps=30, progress=False)
+    assert np.isfinite(fit.impute(x)).all()
+    counts = np.random.default_rng(0).poisson(np.exp(data.x[:300] / 2))
+    model = ps.models.DependencyVAE(9, 3, likelihood="poisson", decoder="shared")
+    fit = ps.fit(model, counts, restarts=1, steps=30, progress=False)
+    assert np.isfinite(fit.elbo).all()
+
+
+def test_strength_and_mask_start_at_one_and_the_turn_moves_both_nets():
+    model = ps.models.DependencyVAE(6, 2)
+    model.setup(n_restarts=2)
+    assert (model.weights == 1).all()
+    assert [list(set_) for set_ in model.alike_factors()] == [[0, 1]]
+    z = torch.randn(2, 4, 2)
+    before = model.decode(z, None)
+    maps = torch.eye(2).flip(0).expand(2, 2, 2)
+    model.turn(maps)
+    torch.testing.assert_close(model.decode(z.flip(-1), None), before)

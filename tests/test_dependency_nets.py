@@ -1,0 +1,72 @@
+"""Masked dense decoders against loops in float64; a turn of the latents changes nothing but their names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_sparse.dependency_nets import FeatureDecoder, SharedDecoder, smooth_leaky
+from pyro_sparse.nets import Encoder
+
+R, N, G, K, H = 2, 6, 5, 3, 4
+KINDS = (FeatureDecoder, SharedDecoder)
+
+
+def made(kind):
+    torch.manual_seed(0)
+    return kind(R, G, K, H).double()
+
+
+def draw(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def bend(h):
+    return np.where(h > 0, h, 0.2 * h)
+
+
+def test_smooth_leaky_is_a_leaky_relu_without_its_corner():
+    h = torch.linspace(-40, 40, 81, dtype=torch.float64)
+    smooth = smooth_leaky(h).numpy()
+    assert np.abs(smooth - bend(h.numpy())).max() == pytest.approx(0.4 * 0.3)  # at the corner
+    assert np.abs(smooth - bend(h.numpy()))[[0, -1]].max() < 1e-3
+
+
+def by_hand(decoder, z, r, j):
+    """One feature of one restart, with the mask on its inputs."""
+    phi = lambda h: 0.6 * h + 0.4 * np.sqrt(h**2 + 0.09)  # noqa: E731
+    own = {name: p.detach().numpy() for name, p in decoder.named_parameters()}
+    seen = z[r].numpy() * decoder.mask[r, j].numpy()
+    out = own["intercept"][r, 0, j] + seen @ own["slope"][r, :, j]
+    if isinstance(decoder, FeatureDecoder):
+        units = slice(j * H, (j + 1) * H)
+        return out + phi(seen @ own["first"][r][:, units] + own["bias"][r, 0, units]) @ own["head"][r, 0, j]
+    h = phi(seen @ own["first"][r] + own["bias"][r, 0])
+    h = phi(h @ own["second.weight"][r] + own["second.bias"][r, 0])
+    return out + h @ own["head"][r][:, j]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_feature_sees_its_own_masked_factors(kind, dense):
+    decoder, z = made(kind), draw(R, N, K)
+    if not dense:
+        decoder.mask.copy_(torch.rand(R, G, K, generator=torch.Generator().manual_seed(1)) < 0.5)
+    found = decoder(z).detach().numpy()
+    for r in range(R):
+        for j in range(G):
+            np.testing.assert_allclose(found[r, :, j], by_hand(decoder, z, r, j), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_turned_decoder_and_encoder_say_the_same_of_new_latents(kind):
+    decoder, z, maps = made(kind), draw(R, N, K), draw(R, K, K)
+    before = decoder(z)
+    decoder.turn(maps)
+    torch.testing.assert_close(decoder(z @ torch.linalg.inv(maps).mT), before)
+
+    encoder, x = Encoder(R, G, K, H).double(), draw(N, G)
+    location, _ = encoder(x)
+    encoder.turn(maps)
+    torch.testing.assert_close(encoder(x)[0] @ maps.mT, location)
