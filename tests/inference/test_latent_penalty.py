@@ -13,11 +13,12 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.data import Batch
-from pyro_sparse.inference import DependencyPenalty, LatentPenalty, mean_abs_jacobian
+from pyro_sparse.inference import DependencyPenalty, DependencySchedule, LatentPenalty, mean_abs_jacobian
 from pyro_sparse.inference import axes as axes_module
 from pyro_sparse.inference.axes import oblique
+from pyro_sparse.inference.dependency_run import DependencyRun
 from pyro_sparse.inference.sparse_run import SparseRun
-from pyro_sparse.models import SparseDecoder
+from pyro_sparse.models import DependencyVAE, SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC, HessianPenalty, LatentL1, OrthogonalJacobian
 
 DATA = ps.datasets.sim1(n=120, seed=1).x
@@ -52,8 +53,10 @@ def run_of(dependency, model=None, **settings):
     model = model or VAE(G, K, hidden=4, encoder_hidden=4)
     model.setup(R, N)
     x = torch.randn(N, G, generator=torch.Generator().manual_seed(1))
-    schedule = ps.Schedule(**{"steps": 20, "batch_size": 8, "evaluate_every": 5, **settings})
-    return SparseRun(model, Batch(x, x, None, None, N), None, schedule, 0, dependency)
+    dense = isinstance(model, DependencyVAE)
+    kind, run = (DependencySchedule, DependencyRun) if dense else (ps.Schedule, SparseRun)
+    schedule = kind(**{"steps": 20, "batch_size": 8, "evaluate_every": 5, **settings})
+    return run(model, Batch(x, x, None, None, N), None, schedule, 0, dependency)
 
 
 def same(one, two):
@@ -190,8 +193,10 @@ def test_a_heavy_penalty_leaves_fewer_dependencies():
         lambda: SparseDecoder(G, K, decoder="linear", encoder_hidden=4),
         lambda: VAE(G, K, hidden=4, encoder_hidden=4, beta=2.0),
         lambda: VSC(G, K, hidden=4, encoder_hidden=4),
+        lambda: DependencyVAE(G, K, hidden=4, encoder_hidden=4),
     ],
 )
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch.func.jvp
 def test_every_decoder_takes_every_penalty(make, penalty):
     run = run_of(penalty, make())
     run.finish()
