@@ -36,7 +36,7 @@ from .interrupt import Stopped, stopped_between_steps
 from .latent_penalty import LatentPenalty, check_penalty
 from .loop import Run
 from .refine import refined_elbo
-from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join
+from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join, unconfirmed
 from .result import Fit
 from .schedule import Schedule
 from .sparse_run import SparseRun
@@ -359,7 +359,7 @@ def _fit(
         "dependency": None if dependency is None else dependency.as_dict(),
         **schedule.as_dict(),
     }
-    return Fit.build(
+    found = Fit.build(
         whole,
         table,
         train=train,
@@ -370,6 +370,9 @@ def _fit(
         settings=record,
         notes=notes,
     )
+    if dense:
+        found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
+    return found
 
 
 def _refuse(model: Any, right: bool, what: str, **given: Any) -> None:
@@ -464,9 +467,7 @@ def _warnings(model: Any, best: int, active: np.ndarray, rows: np.ndarray, n_tra
             "the best restart has no edge: the data support no shared factor, or the prior is too strong"
         )
     elif (
-        active[best] == model.n_factors
-        and model.n_factors > 1
-        and getattr(model, "weights", None) is not None
+        active[best] == model.n_factors and model.n_factors > 1 and getattr(model, "prior", None) is not None
     ):
         notes.append(f"all {model.n_factors} factors are in use; more may be hidden, try a larger n_factors")
     if len(rows) == 1:

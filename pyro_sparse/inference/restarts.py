@@ -17,7 +17,16 @@ from scipy.optimize import linear_sum_assignment
 
 from .._torch import undisturbed
 
-__all__ = ["align_latents", "best_restart", "bent_starts", "child_seeds", "group_sizes", "join", "pick"]
+__all__ = [
+    "align_latents",
+    "best_restart",
+    "bent_starts",
+    "child_seeds",
+    "group_sizes",
+    "join",
+    "pick",
+    "unconfirmed",
+]
 
 GROUP_BYTES = 400e6
 
@@ -141,6 +150,39 @@ def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int
         r for r in range(len(rows)) if r == top or (np.isfinite(mean[r]) and mean[top] - mean[r] <= error[r])
     ]
     return min(alike, key=lambda r: (active[r], edges[r], -mean[r]))
+
+
+def unconfirmed(congruence: np.ndarray, best: int, names: list[str], alike: float = 0.95) -> list[str]:
+    """What to say of factors of the best restart that no other restart found.
+
+    Parameters
+    ----------
+    congruence : ndarray (restart, factor)
+        Of each restart's loadings with the best one's.
+    best : int
+    names : list of str
+        Of the factors.
+    alike : float
+        Congruence from which two factors count as the same.
+
+    Returns
+    -------
+    list of str
+        One sentence, or none. Of a single restart nothing is said here.
+
+    Examples
+    --------
+    >>> unconfirmed(np.array([[1.0, 1.0], [0.99, 0.6], [0.7, 0.9]]), 0, ["a", "b"])
+    ['no other restart found b: its axis is a guess']
+    """
+    others = np.delete(np.asarray(congruence, dtype=float), best, axis=0)
+    if not len(others):
+        return []
+    lost = [name for name, top in zip(names, np.nan_to_num(others).max(0), strict=True) if top < alike]
+    if not lost:
+        return []
+    which = "its axis is" if len(lost) == 1 else "their axes are"
+    return [f"no other restart found {', '.join(lost)}: {which} a guess"]
 
 
 def align_latents(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from pyro_sparse.inference import restarts
-from pyro_sparse.inference.restarts import bent_starts, best_restart, child_seeds, group_sizes, join
+from pyro_sparse.inference.restarts import (
+    bent_starts,
+    best_restart,
+    child_seeds,
+    group_sizes,
+    join,
+    unconfirmed,
+)
 from pyro_sparse.inference.start import cap_grid
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VSC
@@ -80,3 +87,13 @@ def test_a_restart_that_is_not_finite_is_never_best():
 
 def test_a_single_row_gives_no_error_estimate():
     assert best_restart(np.array([[1.0], [0.9]]), np.array([2, 1]), np.array([2, 1])) == 0
+
+
+def test_factors_that_only_the_best_restart_found_are_named():
+    congruence = np.array([[0.97, np.nan, 0.2], [1.0, 1.0, 1.0], [0.5, 0.3, 0.9]])
+    names = ["factor 1", "factor 2", "factor 3"]
+    assert unconfirmed(congruence, 1, names) == [
+        "no other restart found factor 2, factor 3: their axes are a guess"
+    ]
+    assert unconfirmed(congruence, 1, names, alike=0.2) == []
+    assert unconfirmed(congruence[:1], 0, names) == []
