@@ -145,6 +145,8 @@ print(graphs.atoms(structure, groups))
 
 # %% [markdown]
 # The picture has a column for each region of that diagram. A piece is as high as it is probable.
+# Pale pieces are doubts: nine edges with a probability of a few per cent each already make it possible that
+# *one* of them is there, and one is enough to put a factor into a set. Large groups show more of this.
 
 # %%
 ps.plot_sets(idata, groups)
