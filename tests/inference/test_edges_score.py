@@ -112,7 +112,8 @@ def test_num_draws_must_be_a_positive_whole_number(draws):
 
 
 def test_unknown_method():
-    with pytest.raises(ValueError, match=r"method: want one of \['auto', 'polish', 'score'\], got 'magic'"):
+    known = r"\['auto', 'polish', 'score', 'strengths'\]"
+    with pytest.raises(ValueError, match=rf"method: want one of {known}, got 'magic'"):
         edge_posterior(fake_fit(), "magic")
 
 
