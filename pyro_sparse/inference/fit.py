@@ -170,8 +170,8 @@ def fit(
     restarts = usual if restarts is None else restarts
     _refuse(model, sequential, "sequences", actions=actions, id=id, time=time, sparsity=sparsity)
     _refuse(model, tasked, "tasks", y=y, task=task, inner=inner)
-    _refuse(model, not tasked, "tables", mask=mask, exposure=exposure, feature_names=feature_names)
-    _refuse(model, kind is not DependencySchedule and not tasked, "priors on weights", caps=caps)
+    _refuse(model, not tasked, "tables", mask=mask, exposure=exposure, caps=caps, feature_names=feature_names)
+    _refuse(model, kind is not DependencySchedule, "priors on weights", caps=caps)
     _refuse(model, not (sequential or tasked), "tables", dependency=dependency)
     if dependency is not None:
         check_penalty(dependency)

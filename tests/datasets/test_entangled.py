@@ -43,8 +43,9 @@ def test_more_rows_leave_all_else_as_it_is():
     few, many, other = fig1_data(0.2, 25, seed=4), fig1_data(0.2, 150, seed=4), fig1_data(0.2, 25, seed=5)
     np.testing.assert_array_equal(few.weights, many.weights)
     np.testing.assert_array_equal(few.rotation, many.rotation)
+    # equal but for rounding: a product of matrices may be summed in another order when one has more rows
     for a, b in zip(few.part("test"), many.part("test"), strict=True):
-        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, b, atol=1e-12)
     for a, b in zip(few.part("train"), many.part("train"), strict=True):
         np.testing.assert_allclose(a, b[:25], atol=1e-12)
     assert not np.isclose(few.y, other.y).any()
