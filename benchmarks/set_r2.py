@@ -48,12 +48,13 @@ def run(structure: str, d: int, seed: int, quick: bool = False) -> Row:
     model = ps.models.DependencyVAE(graph.shape[0], d)
     settings = {"steps": 800, "restarts": 2} if quick else {}
     fit = ps.fit(model, data.x, seed=seed, progress=False, **settings)
-    found = ps.metrics.set_r2(data.z, fit.transform(data.x), graph, groups, seed=seed)
+    z = fit.transform(data.x)
+    found = ps.metrics.set_r2(data.z, z, graph, groups, seed=seed)
     return {
         **{name: float(getattr(found.leak, field)) for name, field in SETS.items()},
         **{f"{name}_own": float(getattr(found.own, field)) for name, field in SETS.items()},
         "reference": found.reference,
-        "mcc": float(ps.metrics.mcc(data.z, fit.transform(data.x), "spearman").value),
+        "mcc": float(ps.metrics.mcc(data.z, z, "spearman").value),
     }
 
 

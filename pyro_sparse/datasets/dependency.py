@@ -21,6 +21,7 @@ from scipy.special import log_expit
 
 from pyro_sparse.datasets._arguments import stream, whole
 from pyro_sparse.datasets.simulated import Simulated
+from pyro_sparse.graphs.diversity import sufficient_diversity
 
 __all__ = ["DEPENDENCY_MECHANISMS", "DEPENDENCY_STRUCTURES", "dependency_data", "dependency_mean"]
 
@@ -240,28 +241,11 @@ def _random(rows: int, d_z: int, seed: int) -> np.ndarray:
         support = rng.random((rows, d_z)) < _DENSITY
         empty = ~support.any(1)
         support[empty, rng.integers(d_z, size=int(empty.sum()))] = True
-        if len(np.unique(support.T, axis=0)) == d_z and _diverse(support):
+        if len(np.unique(support.T, axis=0)) == d_z and sufficient_diversity(support).holds:
             return support.astype(int)
     raise ValueError(
         f"structure='random': none of {_TRIES} draws with d_x={rows}, d_z={d_z} is diverse; raise d_x"
     )
-
-
-def _diverse(support: np.ndarray) -> bool:
-    """Whether every latent satisfies one of the three diversity conditions, by their closed forms."""
-    s = np.asarray(support, dtype=bool)
-    if not s.any(0).all():
-        return False
-    inside = ~(s[:, :, None] & ~s[:, None, :]).any(0)  # features of i are features of j
-    np.fill_diagonal(inside, False)
-    alone = ~inside.any(1) | ~inside.any(0)  # the third, the first
-    return all(alone[i] or _second(s, i, inside[i]) for i in range(s.shape[1]))
-
-
-def _second(s: np.ndarray, i: int, above: np.ndarray) -> bool:
-    """Some feature without latent i has all that i's features share, and completes them."""
-    rest = s[s[:, i]].any(0)
-    return any(not row[i] and row[above].all() and (row | rest).all() for row in s)
 
 
 # ------------------------------------------------------------------------------------------- mechanisms

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 GROUP_BYTES = 400e6
+_ALIKE = 0.95  # congruence from which two factors count as the same
 
 
 def child_seeds(seed: int, n_restarts: int) -> list[int]:
@@ -152,7 +153,7 @@ def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int
     return min(alike, key=lambda r: (active[r], edges[r], -mean[r]))
 
 
-def unconfirmed(congruence: np.ndarray, best: int, names: list[str], alike: float = 0.95) -> list[str]:
+def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str]:
     """What to say of factors of the best restart that no other restart found.
 
     Parameters
@@ -162,8 +163,6 @@ def unconfirmed(congruence: np.ndarray, best: int, names: list[str], alike: floa
     best : int
     names : list of str
         Of the factors.
-    alike : float
-        Congruence from which two factors count as the same.
 
     Returns
     -------
@@ -178,7 +177,7 @@ def unconfirmed(congruence: np.ndarray, best: int, names: list[str], alike: floa
     others = np.delete(np.asarray(congruence, dtype=float), best, axis=0)
     if not len(others):
         return []
-    lost = [name for name, top in zip(names, np.nan_to_num(others).max(0), strict=True) if top < alike]
+    lost = [name for name, top in zip(names, np.nan_to_num(others).max(0), strict=True) if top < _ALIKE]
     if not lost:
         return []
     which = "its axis is" if len(lost) == 1 else "their axes are"

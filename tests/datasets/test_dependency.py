@@ -16,7 +16,8 @@ from pyro_sparse.datasets import (
     dependency_mean,
     sim1,
 )
-from pyro_sparse.datasets.dependency import _diverse, _leaky, _rounded
+from pyro_sparse.datasets.dependency import _leaky, _rounded
+from pyro_sparse.graphs import sufficient_diversity
 
 
 def identified(s, i):
@@ -44,11 +45,11 @@ def test_diversity_is_that_of_all_sets_of_features():
     for _ in range(300):
         s = rng.random((rng.integers(2, 6), rng.integers(2, 5))) < rng.uniform(0.3, 0.8)
         wanted = all(s[:, i].any() and identified(s, i) for i in range(s.shape[1]))
-        assert _diverse(s) == wanted, s.astype(int).tolist()
+        assert sufficient_diversity(s).holds == wanted, s.astype(int).tolist()
         answers.append(wanted)
     assert 0.1 < np.mean(answers) < 0.9
-    assert not _diverse(np.array([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 1]]))
-    assert not _diverse(np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1]]))
+    assert not sufficient_diversity(np.array([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 1]])).holds
+    assert not sufficient_diversity(np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1]])).holds
 
 
 @pytest.mark.parametrize(("structure", "diverse"), DEPENDENCY_STRUCTURES.items())
@@ -58,7 +59,7 @@ def test_structures_are_as_diverse_as_they_say(structure, diverse, size):
     for support in supports:
         assert support.shape == (size[1] or 9, size[0])
         assert support.any(0).all() and support.any(1).all()
-        assert _diverse(support) == diverse
+        assert sufficient_diversity(support).holds == diverse
     same = [np.array_equal(supports[0], other) for other in supports[1:]]
     assert not any(same) if structure in ("random", "duplicate") else all(same)
 

@@ -95,5 +95,5 @@ def test_factors_that_only_the_best_restart_found_are_named():
     assert unconfirmed(congruence, 1, names) == [
         "no other restart found factor 2, factor 3: their axes are a guess"
     ]
-    assert unconfirmed(congruence, 1, names, alike=0.2) == []
+    assert unconfirmed(congruence[[0, 1, 1]], 1, names) == []
     assert unconfirmed(congruence[:1], 0, names) == []

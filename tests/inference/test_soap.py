@@ -82,6 +82,21 @@ def test_a_resumed_descent_is_the_same():
     assert torch.equal(w, again)
 
 
+def test_no_move_is_longer_than_the_most():
+    """After small gradients a huge one: each turned coordinate moves by `most` steps of `lr` at most."""
+    moved = {}
+    for most in (float("inf"), 0.1):
+        torch.manual_seed(0)
+        w = torch.nn.Parameter(torch.zeros(1, 4, 3))
+        optimiser = SOAP([w], lr=0.1, most=most)
+        for step in range(31):
+            w.grad = torch.randn(1, 4, 3) * (1e4 if step == 30 else 1e-3)
+            before = w.detach().clone()
+            optimiser.step()
+        moved[most] = float((w.detach() - before).norm())
+    assert moved[0.1] <= 0.1 * 0.1 * 12**0.5 + 1e-6 < moved[float("inf")]
+
+
 def test_long_sides_keep_their_coordinates():
     w = torch.nn.Parameter(torch.ones(4, 30))
     optimiser = SOAP([w], largest=10)
