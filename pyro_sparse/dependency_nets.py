@@ -1,8 +1,9 @@
-r"""Decoders whose Jacobian is read: smooth networks, one per feature or one shared, with a mask on inputs.
+r"""Networks of a `DependencyVAE`: an encoder with full covariances, decoders whose Jacobian is read.
 
-Feature j sees :math:`S_j \odot z`, S being 0/1 and at first all ones: a dense decoder. After the axes are
-found S is the graph. A linear part beside the network lets a nearly linear table be found at once. As in
-`nets.py` every parameter has a leading restart dimension and nothing here samples.
+In a decoder, smooth and with one network per feature or one shared, feature j sees :math:`S_j \odot z`, S
+being 0/1 and at first all ones: dense. After the axes are found S is the graph. A linear part beside the
+network lets a nearly linear table be found at once. As in `nets.py` every parameter has a leading restart
+dimension and nothing here samples.
 """
 
 from __future__ import annotations
@@ -12,12 +13,62 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .nets import BatchLinear
+from .nets import BatchLinear, Encoder
 
-__all__ = ["FeatureDecoder", "SharedDecoder", "smooth_leaky"]
+__all__ = ["CorrelatedEncoder", "FeatureDecoder", "SharedDecoder", "smooth_leaky"]
 
 _SLOPE = 0.2
 _CORNER = 0.3
+
+
+class CorrelatedEncoder(Encoder):
+    r"""Amortised :math:`q(z|x) = N(B m(x), B L(x) L(x)^\top B^\top)`, L lower triangular.
+
+    Independent factors given x would be a wish that bends the latents: little noise and several features per
+    factor make the posterior of a row correlated, and a dense fit that may not say so gains nats by curves
+    whose Jacobian has orthogonal columns everywhere. B are the axes: the identity until the model is turned.
+
+    Parameters
+    ----------
+    n_restarts, n_features, n_factors, hidden, missing
+        As in `Encoder`, whose answers are those of this one, its standard deviations the marginal ones.
+
+    Attributes
+    ----------
+    axes : buffer (restart, factor, factor)
+        B.
+    """
+
+    axes: Tensor
+    log_sd_range = (-6.0, 1.5)  # little noise and many features tell a factor to a percent
+
+    def __init__(
+        self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 64, missing: bool = False
+    ):
+        super().__init__(n_restarts, n_features, n_factors, hidden, missing)
+        self.below = BatchLinear(n_restarts, hidden, n_factors * (n_factors - 1) // 2, gain=0.01)
+        self.register_buffer("axes", torch.eye(n_factors).repeat(n_restarts, 1, 1))
+
+    def gaussian(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Location (restart, row, factor), a root of the covariance, BL, and its log-determinant."""
+        location, log_sd, h = self.read(x, mask)
+        k = self.n_factors
+        root = torch.eye(k, dtype=h.dtype, device=h.device).repeat(*h.shape[:2], 1, 1)
+        row, column = torch.tril_indices(k, k, -1, device=h.device)
+        root[..., row, column] = self.below(h)
+        root = self.axes.unsqueeze(1) @ (root * log_sd.exp().unsqueeze(-1))
+        log_det = log_sd.sum(-1) + torch.linalg.slogdet(self.axes)[1].unsqueeze(-1)
+        return location @ self.axes.mT, root, log_det
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return location and standard deviation of q(z | x)."""
+        location, root, _ = self.gaussian(x, mask)
+        return location, root.square().sum(-1).sqrt()
+
+    @torch.no_grad()
+    def turn(self, maps: Tensor) -> None:
+        """Answer in new latents, ``z_old = maps @ z_new``, `maps` (restart, factor, factor)."""
+        self.axes.copy_(torch.linalg.solve(maps, self.axes))
 
 
 def smooth_leaky(h: Tensor) -> Tensor:

@@ -89,6 +89,11 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return location and standard deviation of q(z | x)."""
+        location, log_sd, _ = self.read(x, mask)
+        return location, log_sd.exp()
+
+    def read(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Location, log standard deviation and the last hidden layer."""
         if self.missing:
             mask = torch.ones_like(x) if mask is None else mask.to(x.dtype)
             x = torch.cat([x * mask, mask - 1.0], -1)
@@ -97,22 +102,7 @@ class Encoder(nn.Module):
         for layer in self.layers:
             h = torch.relu(layer(h))
         location = torch.bmm(x, self.skip) + self.location(h)
-        return location, self.log_sd(h).clamp(*self.log_sd_range).exp()
-
-    @torch.no_grad()
-    def turn(self, maps: Tensor) -> None:
-        """Answer in new latents, ``z_old = maps @ z_new``, `maps` (restart, factor, factor).
-
-        Standard deviations have no exact counterpart: they start again at their typical size.
-        """
-        back = torch.linalg.inv(maps)
-        self.skip.copy_(self.skip @ back.mT)
-        for part in (self.location.weight, self.location.bias):
-            assert part is not None
-            part.copy_(part @ back.mT)
-        assert self.log_sd.bias is not None
-        self.log_sd.weight.mul_(0.1)
-        self.log_sd.bias.copy_(self.log_sd.bias.mean(-1, keepdim=True).expand_as(self.log_sd.bias))
+        return location, self.log_sd(h).clamp(*self.log_sd_range), h
 
 
 class MaskedDecoder(nn.Module):

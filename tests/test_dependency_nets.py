@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse.dependency_nets import FeatureDecoder, SharedDecoder, smooth_leaky
-from pyro_sparse.nets import Encoder
+from pyro_sparse.dependency_nets import CorrelatedEncoder, FeatureDecoder, SharedDecoder, smooth_leaky
 
 R, N, G, K, H = 2, 6, 5, 3, 4
 KINDS = (FeatureDecoder, SharedDecoder)
@@ -60,13 +59,26 @@ def test_a_feature_sees_its_own_masked_factors(kind, dense):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_turned_decoder_and_encoder_say_the_same_of_new_latents(kind):
+def test_a_turned_decoder_says_the_same_of_new_latents(kind):
     decoder, z, maps = made(kind), draw(R, N, K), draw(R, K, K)
     before = decoder(z)
     decoder.turn(maps)
     torch.testing.assert_close(decoder(z @ torch.linalg.inv(maps).mT), before)
 
-    encoder, x = Encoder(R, G, K, H).double(), draw(N, G)
-    location, _ = encoder(x)
+
+def test_a_turned_encoder_says_the_same_of_new_latents():
+    torch.manual_seed(0)
+    encoder, x, maps = CorrelatedEncoder(R, G, K, H, missing=True).double(), draw(N, G), draw(R, K, K)
+    with torch.no_grad():
+        encoder.below.weight.normal_()
+    mask = draw(N, G) > -1
+    location, root, log_det = encoder.gaussian(x, mask)
     encoder.turn(maps)
-    torch.testing.assert_close(encoder(x)[0] @ maps.mT, location)
+    turned, other, other_det = encoder.gaussian(x, mask)
+    torch.testing.assert_close(turned @ maps.mT, location)
+    torch.testing.assert_close(maps.unsqueeze(1) @ other, root)
+    torch.testing.assert_close(other_det, torch.linalg.slogdet(other)[1])
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(root)[1])
+    sd = torch.sqrt(torch.einsum("rnij,rnij->rni", other, other))
+    torch.testing.assert_close(encoder(x, mask), (turned, sd))
+    assert (root.triu(1) == 0).all() and (root.tril(-1) != 0).any()

@@ -1,8 +1,8 @@
 r"""Zero-mean Gaussian factors that share one covariance, with the closed-form divergence of a guide.
 
 .. math:: z \sim N(0, C), \qquad
-          KL(N(m, \mathrm{diag}\, s^2) \,\|\, N(0, C)) = \tfrac12 \big[ m^\top C^{-1} m
-          + \mathrm{tr}(C^{-1} \mathrm{diag}\, s^2) - K - \textstyle\sum_k \log s_k^2 + \log|C| \big]
+          KL(N(m, S) \,\|\, N(0, C)) = \tfrac12 \big[ m^\top C^{-1} m
+          + \mathrm{tr}(C^{-1} S) - K - \log|S| + \log|C| \big], \quad S \text{ diagonal or full}
 
 A ``MultivariateNormal`` inside a plate copies its covariance for every row; this one factorises it once for
 each restart.
@@ -16,6 +16,8 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Independent, Normal, constraints, register_kl
+
+from .full_normal import FullNormal
 
 __all__ = ["CorrelatedNormal"]
 
@@ -99,3 +101,13 @@ def _kl(guide: Independent, prior: CorrelatedNormal) -> Tensor:
     trace = (base.scale**2 * precision.diagonal(dim1=-2, dim2=-1)).sum(-1)
     n = prior.event_shape[0]
     return 0.5 * (quadratic + trace - n - 2 * base.scale.log().sum(-1) + prior.log_determinant)
+
+
+@register_kl(FullNormal, CorrelatedNormal)
+def _kl_full(guide: FullNormal, prior: CorrelatedNormal) -> Tensor:
+    if len(guide.event_shape) != 1:
+        raise NotImplementedError
+    precision = prior.precision
+    quadratic = (torch.einsum("...i,...ij->...j", guide.loc, precision) * guide.loc).sum(-1)
+    trace = ((precision @ guide.factor) * guide.factor).sum((-1, -2))
+    return 0.5 * (quadratic + trace - guide.event_shape[0] + prior.log_determinant) - guide.log_det

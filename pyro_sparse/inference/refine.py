@@ -4,7 +4,8 @@ The encoder's guess is good on average; for one row the posterior is better foun
 
 .. math:: \max_{m, s}\; E_{z \sim N(m, s^2)}[\log p(x \mid z)] - KL(N(m, s^2) \,\|\, N(0, C))
 
-from it. On the paper's synthetic data this takes the held-out error from .31 to the noise floor of .25.
+from it, or of N(m, S) with the columns of a root of S stretched, where the guide has full covariances. On
+the paper's synthetic data this takes the held-out error from .31 to the noise floor of .25.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from ..data import Batch
+from ..distributions import FullNormal
 from .elbo import rowwise_elbo
 
 __all__ = ["expected_cells", "refine", "refined_elbo"]
@@ -24,8 +26,10 @@ __all__ = ["expected_cells", "refine", "refined_elbo"]
 
 def refine(
     model: Any, batch: Batch, steps: int = 60, rate: float = 0.05, n_draws: int = 4, chunk: int = 2000
-) -> tuple[Tensor, Tensor]:
-    """Location and standard deviation of each row's Gaussian guide after `steps` Adam steps.
+) -> Any:
+    """Each row's own guide after `steps` Adam steps on its location and its standard deviations.
+
+    Of a `FullNormal` the columns of the root of the covariance are lengthened or shortened, not turned.
 
     Parameters
     ----------
@@ -43,20 +47,45 @@ def refine(
 
     Returns
     -------
-    location, sd : Tensor (restart, row, factor)
+    Distribution
+        Batch (restart, row), event (factor,), of the kind of the model's `factor_posterior`.
     """
+    if steps == 0 or not model.gaussian_guide:
+        with torch.no_grad():
+            return model.factor_posterior(batch.whole())
     found = [
         _refine_rows(model, batch.rows(index).whole(), steps, rate, n_draws)
         for index in torch.arange(len(batch), device=batch.x.device).split(chunk)
     ]
-    return torch.cat([m for m, _ in found], 1), torch.cat([s for _, s in found], 1)
+    return _made(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
 
 
-def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int) -> tuple[Tensor, Tensor]:
+def _parts(q: Any) -> tuple[Tensor, ...]:
+    return (q.loc, q.factor, q.log_det) if isinstance(q, FullNormal) else (q.mean, q.base_dist.scale)
+
+
+def _made(*parts: Tensor) -> Any:
+    """The Gaussian of a location and standard deviations, or of a location, a root and its log-det."""
+    return FullNormal(*parts) if len(parts) == 3 else dist.Normal(*parts).to_event(1)
+
+
+def _stretched(spread: tuple[Tensor, ...], stretch: Tensor) -> tuple[Tensor, ...]:
+    """Standard deviations, or root and log-determinant, of a row that is `exp(stretch)` as wide."""
+    if len(spread) == 1:
+        return (spread[0] * stretch.exp(),)
+    return spread[0] * stretch.exp().unsqueeze(-2), spread[1] + stretch.sum(-1)
+
+
+def _at(q: Any, noise: Tensor) -> Tensor:
+    """The draw that standard normal `noise` becomes."""
+    if isinstance(q, FullNormal):
+        return q.loc + (q.factor @ noise.unsqueeze(-1)).squeeze(-1)
+    return q.mean + q.stddev * noise
+
+
+def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int) -> tuple[Tensor, ...]:
     with torch.no_grad():
-        location, sd = model.encode(batch)
-    if steps == 0 or not model.gaussian_guide:
-        return location, sd
+        location, *spread = _parts(model.factor_posterior(batch))
     frozen = [p for p in model.parameters() if p.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(False)
@@ -68,20 +97,21 @@ def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int
         noise = torch.cat([half, -half])
         weights, prior = getattr(model, "weights", None), model.factor_prior()
         m = location.clone().requires_grad_(True)
-        log_s = sd.log().requires_grad_(True)
-        optimiser = torch.optim.Adam([m, log_s], lr=rate, betas=(0.9, 0.99))
+        stretch = torch.zeros_like(m).requires_grad_(True)
+        optimiser = torch.optim.Adam([m, stretch], lr=rate, betas=(0.9, 0.99))
         for step in range(steps):
             for group in optimiser.param_groups:
                 group["lr"] = rate * (1 - step / steps)
             fit = torch.zeros_like(m[..., 0])
+            own = _made(m, *_stretched(tuple(spread), stretch))
             for draw in noise:
-                f = model.decode(m + log_s.exp() * draw, weights)
+                f = model.decode(_at(own, draw), weights)
                 fit = fit + model.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure) / len(noise)
-            loss = kl_divergence(dist.Normal(m, log_s.exp()).to_event(1), prior) - fit
+            loss = kl_divergence(own, prior) - fit
             optimiser.zero_grad(set_to_none=True)
             loss.sum().backward()
             optimiser.step()
-        return m.detach(), log_s.detach().exp()
+        return m.detach(), *_stretched(tuple(spread), stretch.detach())
     finally:
         for parameter in frozen:
             parameter.requires_grad_(True)
@@ -103,13 +133,13 @@ def refined_elbo(model: Any, batch: Batch, n_draws: int = 16, steps: int = 60) -
     if not model.gaussian_guide:
         return rowwise_elbo(model, batch, n_draws)
     with torch.enable_grad():
-        location, sd = refine(model, batch, steps=steps)
+        q = refine(model, batch, steps=steps)
     weights = getattr(model, "weights", None)
-    fit = torch.zeros_like(location[..., 0])
+    fit = torch.zeros_like(q.mean[..., 0])
     for _ in range(n_draws):
-        f = model.decode(location + sd * torch.randn_like(sd), weights)
+        f = model.decode(_at(q, torch.randn_like(q.mean)), weights)
         fit += model.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure) / n_draws
-    return fit - kl_divergence(dist.Normal(location, sd).to_event(1), model.factor_prior())
+    return fit - kl_divergence(q, model.factor_prior())
 
 
 @torch.no_grad()
@@ -137,12 +167,13 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, n_draws: int = 32)
     for index in torch.arange(len(batch), device=batch.x.device).split(1000):
         rows = batch.rows(index).whole()
         with torch.enable_grad():
-            location, sd = refine(model, rows, steps=steps)
-        total = torch.zeros_like(location[..., :1]).expand(-1, -1, model.n_features).clone()
+            q = refine(model, rows, steps=steps)
+        total = torch.zeros_like(q.mean[..., :1]).expand(-1, -1, model.n_features).clone()
         half = max(1, n_draws // 2)
         for _ in range(half):
-            step = sd * torch.randn_like(sd)
-            for z in (location + step, location - step):
+            noise = torch.randn_like(q.mean)
+            pair = (_at(q, noise), _at(q, -noise)) if model.gaussian_guide else (q.sample(), q.sample())
+            for z in pair:
                 total += model.likelihood.mean(model.decode(z, weights), rows.exposure) / (2 * half)
         parts.append(total)
     return torch.cat(parts, 1)

@@ -341,8 +341,8 @@ class Fit:
 
     def _posterior(self, batch: Batch, climb: bool) -> tuple[torch.Tensor, torch.Tensor]:
         with undisturbed(seed=0):
-            location, sd = refine(pick(self.model, [self.best]), batch, steps=60 if climb else 0)
-        return location[0], sd[0]
+            q = refine(pick(self.model, [self.best]), batch, steps=60 if climb else 0)
+        return q.mean[0], q.stddev[0]
 
     def _to_frame(self, z: torch.Tensor) -> np.ndarray:
         turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]

@@ -173,9 +173,8 @@ class FactorModel(Recorded, nn.Module):
         with pyro.plate("restart", self.n_restarts, dim=-1):
             self.global_guide()
         with pyro.plate("run", self.n_restarts, dim=-2), self.rows(batch):
-            location, sd = self.encode(batch)
             with poutine.scale(scale=self.kl_weight * self.beta):
-                pyro.sample("z", dist.Normal(location, sd).to_event(1))
+                pyro.sample("z", self.factor_posterior(batch))
 
     def global_sites(self) -> Tensor | None:
         """Sample what all rows share; return the weights (restart, feature, factor), if the model has any."""
@@ -195,6 +194,11 @@ class FactorModel(Recorded, nn.Module):
     def factor_prior(self) -> dist.Distribution:
         """N(0, C), event (factor,), batch (restart, 1)."""
         return CorrelatedNormal(self.factor_cov.unsqueeze(1))
+
+    def factor_posterior(self, batch: Batch) -> Any:
+        """q(z | x) of each row, event (factor,), batch (restart, row): independent Gaussians here."""
+        location, sd = self.encode(batch)
+        return dist.Normal(location, sd).to_event(1)
 
     def encode(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Location and standard deviation of the guide's factors, both (restart, row, factor)."""

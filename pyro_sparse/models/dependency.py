@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..dependency_nets import FeatureDecoder, SharedDecoder
+from ..data import Batch
+from ..dependency_nets import CorrelatedEncoder, FeatureDecoder, SharedDecoder
+from ..distributions import FullNormal
 from .base import EdgeSet, FactorModel
 from .likelihoods import Likelihood
 
@@ -64,6 +66,7 @@ class DependencyVAE(FactorModel):
     edges = (EdgeSet("edge", ("feature", "factor"), "x"),)
     square = True
     strength: Tensor
+    encoder: CorrelatedEncoder
 
     def __init__(
         self,
@@ -85,7 +88,9 @@ class DependencyVAE(FactorModel):
         shape = (self.n_restarts, self.n_features, self.n_factors)
         self.decoder = kind(*shape, self.hidden)
         self.register_buffer("strength", torch.ones(shape))
-        self.encoder.log_sd_range = (-6.0, 1.5)  # little noise and many features tell a factor to a percent
+        self.encoder = CorrelatedEncoder(
+            self.n_restarts, self.n_features, self.n_factors, self.encoder_hidden, self.missing
+        )
 
     def start(
         self,
@@ -107,6 +112,10 @@ class DependencyVAE(FactorModel):
             self.encoder.log_sd.bias.fill_(-3.0)
             self.decoder.intercept.copy_(intercept.expand_as(self.decoder.intercept))
             self.likelihood.start_noise(torch.full_like(residual_sd, 0.74))
+
+    def factor_posterior(self, batch: Batch) -> FullNormal:
+        """q(z | x) of each row, event (factor,), batch (restart, row): Gaussian with a full covariance."""
+        return FullNormal(*self.encoder.gaussian(batch.inputs, batch.mask))
 
     @property
     def weights(self) -> Tensor:

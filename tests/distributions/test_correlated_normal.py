@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
-from pyro_sparse.distributions import CorrelatedNormal
+from pyro_sparse.distributions import CorrelatedNormal, FullNormal
 
 R, B, K = 3, 5, 4
 
@@ -79,3 +79,18 @@ def test_shapes_moments_and_expand():
     torch.testing.assert_close(wide.variance, reference.variance.expand(R, B, K))
     torch.testing.assert_close(prior.precision, reference.precision_matrix)
     torch.testing.assert_close(prior.log_determinant, torch.logdet(some()))
+
+
+def test_kl_of_a_full_guide_is_that_of_multivariate_normals():
+    torch.manual_seed(2)
+    loc, factor = torch.randn(2, 4, 3).double(), torch.randn(2, 4, 3, 3).double()
+    root = torch.randn(2, 1, 3, 3).double()
+    cov = root @ root.mT + torch.eye(3)
+    guide = FullNormal(loc, factor, torch.linalg.slogdet(factor)[1])
+    expected = kl_divergence(
+        MultivariateNormal(loc, factor @ factor.mT), MultivariateNormal(loc.new_zeros(3), cov)
+    )
+    torch.testing.assert_close(kl_divergence(guide, CorrelatedNormal(cov)), expected)
+    paths = FullNormal(loc, factor, torch.linalg.slogdet(factor)[1], event_dims=2)
+    with pytest.raises(NotImplementedError):
+        kl_divergence(paths, CorrelatedNormal(cov))

@@ -24,7 +24,7 @@ def hidden(seed=0):
     model.double()
     with torch.no_grad():
         model.decoder.mask.copy_(torch.as_tensor(GRAPH, dtype=torch.float64))
-        model.decoder.slope.copy_(torch.randn(1, K, G) + 1.0)
+        model.decoder.slope.copy_((torch.rand(1, K, G) + 0.5) * torch.randn(1, K, G).sign())
         model.decoder.slope.mul_(model.decoder.mask.mT)
         model.decoder.first.mul_(model.decoder.mask.mT.repeat_interleave(model.hidden, -1))
         model.decoder.mask.fill_(1.0)

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 from pyro_sparse.data import Batch
+from pyro_sparse.distributions import FullNormal
 from pyro_sparse.inference.elbo import rowwise_elbo
 from pyro_sparse.inference.refine import refine, refined_elbo
 from pyro_sparse.models import SparseDecoder
@@ -33,7 +34,7 @@ def linear():
 def test_refine_reaches_the_exact_posterior_mean(linear):
     model, batch = linear
     torch.manual_seed(0)
-    location, sd = refine(model, batch, steps=120, rate=0.1, n_draws=16)
+    q = refine(model, batch, steps=120, rate=0.1, n_draws=16)
     w, cov = model.weights.detach().numpy(), model.factor_cov.numpy()
     noise = model.likelihood.noise_sd().detach().numpy()[:, 0]
     ratio = []
@@ -43,8 +44,8 @@ def test_refine_reaches_the_exact_posterior_mean(linear):
             a = w[r][seen] / noise[r][seen, None]
             precision = np.linalg.inv(cov[r]) + a.T @ a
             mean = np.linalg.solve(precision, a.T @ (batch.x[i].numpy()[seen] / noise[r][seen]))
-            np.testing.assert_allclose(location[r, i].detach().numpy(), mean, atol=0.02)
-            ratio.append(sd[r, i].detach().numpy() * np.diag(precision) ** 0.5)
+            np.testing.assert_allclose(q.mean[r, i].numpy(), mean, atol=0.02)
+            ratio.append(q.stddev[r, i].numpy() * np.diag(precision) ** 0.5)
     # the best diagonal Gaussian has the precision's diagonal
     assert abs(np.log(ratio)).mean() < 0.2 and abs(np.log(ratio).mean()) < 0.05
 
@@ -53,12 +54,12 @@ def test_refine_raises_the_elbo_and_leaves_the_model_alone(linear):
     model, batch = linear
     before = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(0)
-    location, sd = refine(model, batch)
+    q = refine(model, batch)
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
     rough = rowwise_elbo(model, batch, n_draws=50)
-    model.encode = lambda rows: (location, sd)
+    model.encode = lambda rows: (q.mean, q.stddev)
     better = rowwise_elbo(model, batch, n_draws=100)
     assert (better > rough - 0.3).all()
     assert (better.mean(1) > rough.mean(1) + 1).all()
@@ -105,7 +106,35 @@ def test_refined_elbo_of_a_model_whose_guide_is_not_gaussian_is_the_encoders(lin
 
 def test_no_steps_is_the_encoder(linear):
     model, batch = linear
-    location, sd = refine(model, batch, steps=0)
+    q = refine(model, batch, steps=0)
     expected = model.encode(batch)
-    torch.testing.assert_close(location, expected[0])
-    torch.testing.assert_close(sd, expected[1])
+    torch.testing.assert_close(q.mean, expected[0])
+    torch.testing.assert_close(q.stddev, expected[1])
+
+
+def test_a_full_guide_keeps_its_shape_and_comes_nearer_to_the_exact_posterior(linear):
+    """Given a root of the exact covariance times a number, the refinement finds mean and number."""
+    model, batch = linear
+    w, cov = model.weights.detach(), model.factor_cov
+    noise = model.likelihood.noise_sd().detach()[:, 0]
+    seen = batch.mask.double()
+    scaled = w / noise.unsqueeze(-1)
+    precision = torch.linalg.inv(cov).unsqueeze(1) + torch.einsum("rja,nj,rjb->rnab", scaled, seen, scaled)
+    exact = torch.linalg.inv(precision)
+    mean = (exact @ torch.einsum("rja,nj,rj->rna", scaled, seen * batch.x, 1 / noise).unsqueeze(-1)).squeeze(
+        -1
+    )
+    root = 1.5 * torch.linalg.cholesky(exact)
+    log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    model.factor_posterior = lambda rows: FullNormal(torch.zeros_like(mean), root, log_det)
+    torch.manual_seed(0)
+    q = refine(model, batch, steps=200, rate=0.1, n_draws=32)
+    assert isinstance(q, FullNormal)
+    torch.testing.assert_close(q.mean, mean, atol=0.02, rtol=0)
+    found = (q.factor @ q.factor.mT).diagonal(dim1=-2, dim2=-1) / exact.diagonal(dim1=-2, dim2=-1)
+    assert abs(found.log().mean()) < 0.1
+    torch.testing.assert_close(q.log_det, torch.linalg.slogdet(q.factor)[1])
+    bound = torch.as_tensor(log_evidence(model, batch))
+    model.factor_posterior = lambda rows: q
+    reached = rowwise_elbo(model, batch, n_draws=400)
+    assert ((bound - reached).abs() < 0.4).all() and (bound - reached).mean() < 0.1

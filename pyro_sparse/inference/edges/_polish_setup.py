@@ -141,8 +141,8 @@ def chains_of(
     batch = table.batch(like.device, like.dtype)
     with undisturbed(seed), torch.no_grad():
         with torch.enable_grad():
-            location, sd = refine(model, batch)
-        z = location + sd * torch.randn_like(sd)
+            q = refine(model, batch)
+        z = q.mean + q.stddev * torch.randn_like(q.mean)
     log_odds = torch.logit(model.prior.eta.clamp(0.02, 0.98)).expand(len(restarts), 1, model.n_factors)
     full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
     log_odds = torch.where(full, torch.full_like(log_odds, ALL_EDGES), log_odds)

@@ -12,9 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import pyro
 import torch
-from pyro import poutine
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
 from torch.distributions import (
@@ -310,10 +308,6 @@ class VSC(VAE):
         dense = self.n_factors * kl_divergence(Bernoulli(used, validate_args=False), Bernoulli(target))
         return PseudoInputPrior(components, -math.log(self.n_pseudo) - dense)
 
-    def guide(self, batch: Batch) -> None:
-        """The variational program: point masses at the global parameters, factors that may be zero."""
-        with pyro.plate("restart", self.n_restarts, dim=-1):
-            self.global_guide()
-        with pyro.plate("run", self.n_restarts, dim=-2), self.rows(batch):
-            with poutine.scale(scale=self.kl_weight * self.beta):
-                pyro.sample("z", self.posterior(batch.x, batch.mask).to_event(1))
+    def factor_posterior(self, batch: Batch) -> Any:
+        """q(z | x) of each row, event (factor,): factors that may be zero."""
+        return self.posterior(batch.x, batch.mask).to_event(1)
