@@ -292,7 +292,7 @@ def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float) -> dict[str, Any]:
 
 def _correlation(covariance: NDArray) -> NDArray:
     sd = np.sqrt(np.clip(np.diag(covariance), 1e-300, None))
-    return covariance / np.outer(sd, sd)
+    return np.round(covariance / np.outer(sd, sd), 2) + 0.0  # no "-0.00"
 
 
 def _versions() -> list[tuple[str, str]]:
