@@ -57,13 +57,18 @@ class FrameEncoder(nn.Module):
     """
 
     log_sd_range = (-9.0, 2.0)
+    place: Tensor
 
     def __init__(
         self, n_restarts: int, n_features: int, n_latents: int, hidden: int = 128, missing: bool = False
     ):
         super().__init__()
         self.n_restarts, self.n_latents, self.missing = n_restarts, n_latents, missing
-        n_out = (2 + n_latents) * n_latents  # of L's square the part below the diagonal is used
+        below = torch.ones(n_latents, n_latents, dtype=torch.bool).tril(-1).flatten()
+        # where each entry below the diagonal stands in L's square, and in which unit
+        place = 0.05 * torch.eye(n_latents**2)[below]
+        self.register_buffer("place", place, persistent=False)
+        n_out = 2 * n_latents + len(place)
         self.layers = _Layers(n_restarts, n_features * (2 if missing else 1), hidden, n_out)
         out = self.layers.out
         assert out.bias is not None
@@ -73,14 +78,41 @@ class FrameEncoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Location, Cholesky factor and its log-determinant."""
+        loc, log_sd, below = self._outputs(x, mask)
+        k = self.n_latents
+        return (
+            loc,
+            (below @ self.place).unflatten(-1, (k, k)) + torch.diag_embed(log_sd.exp()),
+            log_sd.sum(-1),
+        )
+
+    def draw(self, x: Tensor, mask: Tensor | None, noise: Tensor) -> tuple[Tensor, Tensor]:
+        r"""A draw :math:`\mu(x) + L e` without the matrix L, and log|L|.
+
+        A training step needs no more, and two products with constant matrices, for all frames at once, are a
+        fraction of one small product for each frame.
+
+        Parameters
+        ----------
+        x, mask : Tensor (frame, feature)
+        noise : Tensor (restart, frame, latent)
+            e, standard normal.
+        """
+        loc, log_sd, below = self._outputs(x, mask)
+        k = self.n_latents
+        by_entry = self.place.unflatten(-1, (k, k))
+        lower = (below * (noise @ by_entry.sum(1).mT)) @ by_entry.sign().sum(2)
+        return loc + log_sd.exp() * noise + lower, log_sd.sum(-1)
+
+    def _outputs(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Location, log of L's diagonal, and the entries below it, row by row, before their unit."""
         if self.missing:
             mask = torch.ones_like(x) if mask is None else mask.to(x.dtype)
             x = torch.cat([x * mask, mask - 1.0], -1)
         out = self.layers(x.expand(self.n_restarts, *x.shape[-2:]))
         k = self.n_latents
-        log_sd = out[..., k : 2 * k].clamp(*self.log_sd_range)
-        below = (0.05 * out[..., 2 * k :]).unflatten(-1, (k, k)).tril(-1)
-        return out[..., :k], below + torch.diag_embed(log_sd.exp()), log_sd.sum(-1)
+        loc, log_sd, below = out.split([k, k, len(self.place)], -1)
+        return loc, log_sd.clamp(*self.log_sd_range), below
 
 
 class FrameDecoder(nn.Module):
@@ -188,10 +220,19 @@ class GatedTransition(nn.Module):
             Between 0 and 1.
         """
         if gates.dim() == 3:
-            gates = gates.unsqueeze(1)
-        gated = (gates * inputs.unsqueeze(2)).transpose(1, 2)  # (restart, latent, row, n_inputs)
-        hidden = (gated @ self.inner + self.phase).sin()
-        out = (self.constant + gated @ self.line + hidden @ self.outer).transpose(1, 2)
+            # the same gates in every row: close them in the weights, and let one product serve all latents
+            weights = gates.unsqueeze(-1)
+            inner = (weights * self.inner).transpose(1, 2).flatten(2)
+            line = (weights * self.line).transpose(1, 2).flatten(2)
+            own = torch.eye(self.n_latents, dtype=inputs.dtype, device=inputs.device)[:, None, :, None]
+            outer = (self.outer.unsqueeze(3) * own).flatten(3, 4).flatten(1, 2)
+            hidden = torch.baddbmm(self.phase.transpose(1, 2).flatten(2), inputs, inner).sin()
+            out = torch.baddbmm(torch.bmm(inputs, line), hidden, outer).unflatten(-1, (self.n_latents, -1))
+            out = out + self.constant.transpose(1, 2)
+        else:
+            gated = (gates * inputs.unsqueeze(2)).transpose(1, 2)  # (restart, latent, row, n_inputs)
+            hidden = (gated @ self.inner + self.phase).sin()
+            out = (self.constant + gated @ self.line + hidden @ self.outer).transpose(1, 2)
         log_sd = self.log_sd.expand(out.shape[:-1])
         if self.heteroscedastic:
             log_sd = log_sd + out[..., 1]

@@ -15,6 +15,7 @@ from torch import Tensor
 from .constraint import BernoulliKL, SparsityControl
 from .loop import Run
 from .soap import SOAP
+from .transition_elbo import has_own_programs, transition_elbo
 from .transition_schedule import TransitionSchedule
 
 __all__ = ["EdgeRun", "PolishRun", "RefitRun", "TransitionRun"]
@@ -44,6 +45,11 @@ class TransitionRun(Run):
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in own)
         super().__init__(model, train, heldout, schedule, first_restart)
+
+    def _bound(self, batch: Any) -> Tensor:
+        if has_own_programs(self.model):
+            return super()._bound(batch)
+        return transition_elbo(self.model, batch, self._skipped())
 
     def _optimiser(self) -> torch.optim.Optimizer:
         return SOAP(self.trained, lr=self.schedule.learning_rate)
