@@ -34,7 +34,7 @@ class _Layers(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.hidden:
-            x = nn.functional.leaky_relu(layer(x), _SLOPE)
+            x = nn.functional.leaky_relu(layer(x), _SLOPE, inplace=True)
         return self.out(x)
 
 
