@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.func import jacrev, vmap
 
@@ -17,6 +18,16 @@ def test_the_encoder_gives_a_location_and_a_cholesky_factor():
     assert factor.shape == (R, N, D, D)
     assert torch.equal(factor, factor.tril())
     torch.testing.assert_close(torch.linalg.slogdet(factor)[1], log_det)
+
+
+def test_a_draw_is_the_location_and_the_factor_times_noise():
+    torch.manual_seed(0)
+    for k in (1, D):
+        encoder, x, noise = FrameEncoder(R, G, k, hidden=8), torch.randn(N, G), torch.randn(R, N, k)
+        location, factor, log_det = encoder(x)
+        drawn, log_det_of_draw = encoder.draw(x, None, noise)
+        torch.testing.assert_close(drawn, location + (factor @ noise.unsqueeze(-1)).squeeze(-1))
+        torch.testing.assert_close(log_det_of_draw, log_det)
 
 
 def test_a_missing_cell_is_not_a_cell_at_the_mean():
@@ -48,6 +59,14 @@ def test_restarts_do_not_see_each_other():
     assert FrameDecoder(R, D, G).intercept.shape == (R, 1, G)
 
 
+def test_the_layers_gradient_is_that_of_finite_differences():
+    """Of the input and of every parameter."""
+    torch.manual_seed(0)
+    net = FrameDecoder(R, D, G, hidden=5).double()
+    z = torch.randn(R, 4, D, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *_: net(z), (z, *net.parameters()))
+
+
 def test_the_sines_jacobian_is_autograds():
     torch.manual_seed(0)
     net = SineTransition(R, 4, D, units=16).double()
@@ -76,6 +95,18 @@ def test_a_closed_gate_shuts_an_input_out():
         assert (slope[0, :, 0] != 0).all()
         (slope,) = torch.autograd.grad(part[0, :, 0].sum(), u, retain_graph=True)
         assert (slope[0, :, 2] != 0).all()
+
+
+@pytest.mark.parametrize("heteroscedastic", [False, True])
+def test_gates_of_all_rows_are_those_of_each(heteroscedastic):
+    """The same gates given once, and given for every row."""
+    torch.manual_seed(0)
+    net = GatedTransition(R, 4, D, units=8, heteroscedastic=heteroscedastic)
+    for part in (net.line, net.constant):
+        torch.nn.init.normal_(part)
+    u, gates = torch.randn(R, N, 4), torch.rand(R, D, 4)
+    for once, each in zip(net(u, gates), net(u, gates.unsqueeze(1).expand(R, N, D, 4)), strict=True):
+        torch.testing.assert_close(once, each)
 
 
 def test_gates_may_differ_between_rows():
