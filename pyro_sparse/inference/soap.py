@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 __all__ = ["SOAP"]
 
@@ -77,48 +78,64 @@ class SOAP(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
+            parameters = [p for p in group["params"] if p.grad is not None]
+            parameters = [p for p in parameters if self._prepare(p, group)]
+            states = [self.state[p] for p in parameters]
+            moves = [torch.zeros_like(p) for p in parameters]
+            first, second = group["betas"]
+            adam(  # of a parameter at 0 with step size 1: the move itself
+                moves,
+                [_into(state, p.grad) for p, state in zip(parameters, states, strict=True)],
+                [state["mean"] for state in states],
+                [state["square"] for state in states],
+                [],
+                [state["step"] for state in states],
+                fused=True,
+                amsgrad=False,
+                beta1=first,
+                beta2=second,
+                lr=1.0,
+                weight_decay=0.0,
+                eps=group["eps"],
+                maximize=False,
+            )
+            for parameter, state, move in zip(parameters, states, moves, strict=True):
+                if group["most"] < math.inf:
+                    move.clamp_(-group["most"], group["most"])
+                parameter.add_(_back(state, move), alpha=group["lr"])
+                if int(state["step"]) % group["every"] == 0:
+                    _turn(state)
 
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _prepare(self, parameter: Tensor, group: dict[str, Any]) -> bool:
+        """Follow the covariances of a gradient; whether there are bases to make a step in."""
         gradient, state = parameter.grad, self.state[parameter]
         assert gradient is not None
-        first, second = group["betas"]
         if not state:
-            state["step"] = 0
+            state["step"] = torch.zeros((), device=parameter.device)
             state["mean"], state["square"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
             if parameter.dim() >= 2 and min(parameter.shape[-2:]) > 1:
                 for side, size in (("left", parameter.shape[-2]), ("right", parameter.shape[-1])):
                     if size <= group["largest"]:
                         state[side] = parameter.new_zeros(*parameter.shape[:-2], size, size)
-        state["step"] += 1
-        step = state["step"]
+        if "left" not in state and "right" not in state:
+            return True
+        step = int(state["step"]) + 1
         if step % _COVARIANCE_EVERY == 1:
-            weight = 1 - second**_COVARIANCE_EVERY
+            weight = 1 - group["betas"][1] ** _COVARIANCE_EVERY
             if "left" in state:
                 state["left"].lerp_(gradient @ gradient.mT, weight)
             if "right" in state:
                 state["right"].lerp_(gradient.mT @ gradient, weight)
-        if step == 1:  # as published, the first gradient only sets the bases
-            for side in ("left", "right"):
-                if side in state:
-                    small = 1e-12 * torch.eye(
-                        state[side].shape[-1], dtype=parameter.dtype, device=parameter.device
-                    )
-                    state[side + " basis"] = torch.linalg.eigh(state[side] + small)[1].flip(-1)
-            if "left" in state or "right" in state:
-                return
-        turned = _into(state, gradient)
-        state["mean"].lerp_(turned, 1 - first)
-        state["square"].lerp_(turned * turned, 1 - second)
-        root = (state["square"] / (1 - second**step)).sqrt() + group["eps"]
-        move = state["mean"] / (1 - first**step) / root
-        if group["most"] < math.inf:
-            move.clamp_(-group["most"], group["most"])
-        parameter.add_(_back(state, move), alpha=-group["lr"])
-        if step % group["every"] == 0:
-            _turn(state)
+        if step > 1:
+            return True
+        for side in ("left", "right"):  # as published, the first gradient only sets the bases
+            if side in state:
+                small = 1e-12 * torch.eye(
+                    state[side].shape[-1], dtype=parameter.dtype, device=parameter.device
+                )
+                state[side + " basis"] = torch.linalg.eigh(state[side] + small)[1].flip(-1)
+        state["step"] += 1
+        return False
 
 
 def _into(state: dict[str, Any], matrix: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ def test_on_vectors_it_is_adam():
 
 def test_matrices_of_a_batch_do_not_see_each_other():
     torch.manual_seed(0)
-    start, target = torch.randn(3, 4, 5), torch.randn(3, 4, 5)
+    start, target = torch.randn(2, 3, 4, 5, dtype=torch.float64)
     together = torch.nn.Parameter(start.clone())
     alone = [torch.nn.Parameter(start[i : i + 1].clone()) for i in range(3)]
     descend(SOAP([together], lr=0.05), lambda: ((together - target) ** 4).sum(), 40)
