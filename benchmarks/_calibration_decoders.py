@@ -94,7 +94,7 @@ def curved(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
     """Data sets of one law, without fits; `given` as in `linear_decoder`."""
     import torch
 
-    from pyro_sparse.inference.edges._curves import Trunk, masked_factors
+    from pyro_sparse.inference.edges._curves import Trunk
     from pyro_sparse.inference.edges.polish import DecoderPrior
 
     def tensor(values: Array) -> torch.Tensor:
@@ -108,7 +108,7 @@ def curved(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
     trunk = Trunk(*(tensor(rng.normal(size=(n_sets, *size))) for size in sizes))
     sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
     head = tensor(sd * rng.normal(size=(n_sets, law.features, len(sd))))
-    f = curve.value(masked_factors(tensor(z), tensor(weight)), trunk, head).numpy().swapaxes(1, 2)
+    f = curve.value(tensor(z), tensor(weight), trunk, head).numpy().swapaxes(1, 2)
     if law.likelihood == "poisson":
         x = rng.poisson(np.exp(np.minimum(f, 12))).astype(float)
     elif law.likelihood == "bernoulli":

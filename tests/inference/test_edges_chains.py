@@ -14,7 +14,9 @@ import torch
 from scipy import integrate, stats
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges._curves import Cells, Curve, Trunk, masked_factors
+from pyro_sparse.inference.edges import _curve_weights
+from pyro_sparse.inference.edges._cells import Cells
+from pyro_sparse.inference.edges._curves import Curve, Trunk
 from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState, MixtureLaw
 from pyro_sparse.inference.edges._hmc import hmc
 from pyro_sparse.inference.edges._linear_chains import LinearChains, LinearState
@@ -108,7 +110,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     trunk = Trunk(*(tensor(rng.standard_normal((n, *size)) * bool(activation)) for size in sizes))
     sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
     head = torch.as_tensor(sd * rng.standard_normal((n, G, len(sd))))
-    f = curve.value(masked_factors(tensor(own.z), tensor(own.weight)), trunk, head).numpy()
+    f = curve.value(tensor(own.z), tensor(own.weight), trunk, head).numpy()
     likelihood, totals = None, None
     if case == "bernoulli":
         likelihood, x = ps.models.likelihoods.Bernoulli(), rng.random(f.shape) < 1 / (1 + np.exp(-f))
@@ -158,6 +160,34 @@ def test_decoder_chains_leave_the_prior_alone(case):
             assert_same_law(trunk=(before.numpy() ** 2, now.numpy() ** 2))
 
 
+def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
+    """Also of features that do not see the first factor."""
+    own, real, seen = Joint(3, 9), _curve_weights._evidence, []
+    curve, rng = Curve("tanh", H), own.rng
+    trunk = Trunk(*(tensor(rng.standard_normal((3, *size))) for size in ((K, H), (H, H), (1, H))))
+    chains = DecoderChains(
+        Cells(tensor(rng.standard_normal((3, G, 9))), None, None, None), curve, MixtureLaw(True, SLAB, SPIKE),
+        torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
+    )  # fmt: skip
+    head = torch.zeros(3, G, H + 2, dtype=torch.float64)
+    state = DecoderState(
+        tensor(own.z), tensor(own.weight), torch.as_tensor(own.edge), tensor(own.log_odds), head,
+        tensor(own.noise), trunk, None,
+    )  # fmt: skip
+
+    def checked(chains, state, cells, weight, tried, k, here):
+        found = real(chains, state, cells, weight, tried, k, here)
+        free = chains.permitted[:, k]
+        seen.append(here is not None)
+        anew = real(chains, state, cells, weight, tried, k, None)
+        np.testing.assert_allclose(found[..., free], anew[..., free], rtol=1e-4, atol=1e-4)
+        return found
+
+    monkeypatch.setattr(_curve_weights, "_evidence", checked)
+    _curve_weights.curve_weights(chains, state, chains.cells, chains.tuning(state), rng)
+    assert seen == [False, True]
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing):
     own = Joint(2, 5, missing=missing)
@@ -204,6 +234,92 @@ def test_a_last_layer_is_summed_out_exactly_under_normal_noise():
     np.testing.assert_allclose(found.mean[0, 0], inverse @ phi[0, 0] @ x[0, 0] / 0.7, rtol=1e-6)
 
 
+def test_bordered_evidence_is_that_of_the_layer_summed_out():
+    """Two ways to one number; above, the second is held against a multivariate normal."""
+    rng = np.random.default_rng(2)
+    phi, x = (
+        torch.as_tensor(rng.standard_normal((5, 2, 3, 4, 9))),
+        torch.as_tensor(rng.standard_normal((2, 3, 9))),
+    )
+    noise, precision = torch.as_tensor(rng.random((2, 3)) + 0.2), torch.tensor([1.0, 2.0, 4.0, 0.5])
+    seen = torch.as_tensor(rng.random(x.shape) < 0.8).double()
+    for cells in (Cells(x, None, None, None), Cells(x * seen, seen, None, None)):
+        design = torch.cat([phi, cells.x[None, :, :, None].expand(5, -1, -1, -1, -1)], -2)
+        found = cells.evidence(design, noise, precision.double())
+        want = [cells.sum_out(p, 0.0, noise, precision.double(), phi[0, ..., 0]).log_evidence for p in phi]
+        np.testing.assert_allclose(found, torch.stack(want), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["bernoulli", "poisson", "poisson, high rates", "normal"])
+def test_derivatives_of_cells_are_those_of_the_likelihood(kind):
+    """By hand or not, with exposures and missing cells: against autograd through the likelihood itself."""
+    rng = np.random.default_rng(3)
+    f = torch.as_tensor(rng.standard_normal((2, 3, 8)) + 14 * ("high" in kind))
+    x = torch.as_tensor(rng.integers(0, 2, size=(2, 3, 8)).astype(float))
+    seen, exposure = torch.as_tensor(rng.random(x.shape) < 0.8).double(), torch.full((1, 1, 8), 1.7)
+    noise = torch.as_tensor(rng.random((2, 3)) + 0.5)
+    own = {"bernoulli": ps.models.likelihoods.Bernoulli(), "normal": None}
+    likelihood = own.get(kind, ps.models.likelihoods.Poisson(size_factors=False))
+    cells = Cells(x * seen, seen, exposure if "poisson" in kind else None, likelihood)
+
+    def log_prob(at):
+        if likelihood is None:
+            return torch.distributions.Normal(at, noise.sqrt().unsqueeze(-1)).log_prob(cells.x) * seen
+        exposures = None if cells.exposure is None else cells.exposure.mT
+        return likelihood(at.mT, exposures).log_prob(cells.x.mT).mT * seen
+
+    at = f.clone().requires_grad_(True)
+    value = log_prob(at)
+    (slope,) = torch.autograd.grad(value.sum(), at, create_graph=True)
+    bend = -torch.autograd.grad(slope.sum(), at)[0] if slope.requires_grad else torch.zeros_like(f)
+    found = cells.expanded(f, noise)
+    for mine, want in zip(found[1:], (slope, bend), strict=True):
+        np.testing.assert_allclose(mine, want.detach(), rtol=1e-5, atol=1e-6)
+    gain = cells.log_prob(f + 0.3, noise) - found[0]  # up to a constant of each cell
+    np.testing.assert_allclose(gain, (log_prob(f + 0.3) - log_prob(f)).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", None])
+def test_slopes_of_a_curve_are_those_of_autograd(activation):
+    rng = np.random.default_rng(4)
+
+    def normal(*shape):
+        return torch.as_tensor(rng.standard_normal(shape)).requires_grad_(True)
+
+    curve = Curve(activation, H if activation else 1)
+    z, weight, trunk = (
+        normal(2, 7, K),
+        normal(2, G, K),
+        Trunk(normal(2, K, H), normal(2, H, H), normal(2, 1, H)),
+    )
+    head = normal(2, G, H + 2 if activation else 1)
+    bend = {"relu": torch.relu, "tanh": torch.tanh}.get(activation)
+    u = weight.unsqueeze(-1) * z.mT.unsqueeze(1)  # chain, feature, factor, row
+    if bend is None:
+        f = head + u.sum(-2)
+    else:
+        a, b, c = curve.scales
+        h = bend(a * trunk.first.mT.unsqueeze(1) @ u)
+        h = bend(b * trunk.second.mT.unsqueeze(1) @ h + c * trunk.bias.mT.unsqueeze(1))
+        phi = torch.cat([torch.ones_like(u[..., :1, :]), u.sum(-2, keepdim=True), h], -2)
+        f = (head.unsqueeze(-2) @ phi).squeeze(-2)
+        with torch.no_grad():
+            np.testing.assert_allclose(curve.design(z, weight, trunk), phi, atol=1e-12)
+            two = curve.design(z, torch.stack([weight, 2 * weight]), trunk, f)
+            np.testing.assert_allclose(two[0, ..., :-1, :], phi, atol=1e-12)
+            np.testing.assert_allclose(two[1, ..., -1, :], f, atol=1e-12)
+    pull = torch.as_tensor(rng.standard_normal(f.shape))
+    inputs = [z, weight, *(trunk if bend else ())]
+    want = torch.autograd.grad(f, inputs, pull)
+    with torch.no_grad():
+        own = (z, weight, trunk, head)
+        run = curve.forwards(*own)
+        found = [curve.to_factors(run, pull, *own), *curve.to_layers(run, pull, *own)]
+    np.testing.assert_allclose(run.f, f.detach(), atol=1e-12)
+    for mine, right in zip(found, want, strict=True):
+        np.testing.assert_allclose(mine, right, atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", ["poisson", "bernoulli"])
 def test_laplace_is_close_to_the_integral(kind):
     rng = np.random.default_rng(1)
@@ -237,16 +353,16 @@ def test_laplace_is_close_to_the_integral(kind):
 def test_hamiltonian_steps_keep_a_normal():
     rng = np.random.default_rng(0)
     sd = torch.tensor([1.0, 0.2])
-    x = [torch.as_tensor(rng.standard_normal((4000, 2)), dtype=torch.float32) * sd]
+    x = torch.as_tensor(rng.standard_normal((4000, 2)), dtype=torch.float32) * sd
 
     def energy(at):
-        return 0.5 * ((at[0] / sd) ** 2).sum(-1)
+        return 0.5 * ((at / sd) ** 2).sum(-1), at / sd**2
 
     for _ in range(5):
         moved = hmc(energy, x, torch.full((4000,), 0.25), 5, rng)
         x = moved.position
     assert 0.4 < moved.accept.mean() < 0.999
-    np.testing.assert_allclose(x[0].std(0), sd, rtol=0.05)
+    np.testing.assert_allclose(x.std(0), sd, rtol=0.05)
 
 
 def test_exchanges_visit_orders_as_often_as_their_evidence_says():

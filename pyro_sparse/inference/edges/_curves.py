@@ -1,24 +1,23 @@
-r"""The masked decoder as a curve with a linear last layer, and what that layer's Gaussian prior gives.
+r"""The masked decoder as a curve with a linear last layer, forwards and backwards.
 
 .. math:: f_j(z) = \beta_j^\top \phi(u) + o(u), \qquad u = w_j \odot z, \quad \beta_j \sim N(0, \Lambda^{-1})
 
 MLP: :math:`\phi = [1, \sum_k u_k, \text{last hidden layer}]` and no offset o. Linear decoder:
-:math:`\phi = [1]`, :math:`o = \sum_k u_k`. Summing out :math:`\beta_j` is exact under normal noise, and by
-Laplace's method (Newton steps from the current value) under any other likelihood.
+:math:`\phi = [1]`, :math:`o = \sum_k u_k`. Hidden layers are laid out (chain, hidden, feature times row), so
+that each of them is one matrix product for each chain; the derivatives are written out, at a fraction of what
+autograd costs at these sizes.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["Cells", "Curve", "Summed", "Trunk", "masked_factors", "weighted"]
-
-_NEWTON = 4
+__all__ = ["Curve", "Pass", "Trunk"]
 
 
 class Trunk(NamedTuple):
@@ -34,6 +33,15 @@ class Trunk(NamedTuple):
     first: Tensor
     second: Tensor
     bias: Tensor
+
+
+class Pass(NamedTuple):
+    """f (chain, feature, row), and to go back u and both hidden layers, (chain, own, feature times row)."""
+
+    f: Tensor
+    masked: Tensor
+    below: Tensor
+    above: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,156 +82,104 @@ class Curve:
             sd = [self.intercept_sd, self.slope_sd, *[self.head_sd / math.sqrt(self.hidden)] * self.hidden]
         return torch.tensor(sd, dtype=torch.float64, device=like.device) ** -2
 
-    def basis(self, masked: Tensor, trunk: Trunk) -> Tensor:
-        """phi of masked factors (chain, feature, factor, row): (chain, feature, basis, row)."""
-        one = torch.ones_like(masked[..., :1, :])
-        if self.activation is None:
-            return one
-        a, b, c = (scale * part.mT.unsqueeze(1) for scale, part in zip(self.scales, trunk, strict=True))
-        h = self._bend(torch.matmul(a, masked))
-        h = self._bend(torch.matmul(b, h) + c)
-        return torch.cat([one, masked.sum(-2, keepdim=True), h], -2)
-
-    def _bend(self, h: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            return torch.relu(h) if self.activation == "relu" else torch.tanh(h)
-        return h.relu_() if self.activation == "relu" else h.tanh_()
-
-    def offset(self, masked: Tensor) -> Tensor | float:
-        """The part of the curve without a coefficient, (chain, feature, row)."""
-        return masked.sum(-2) if self.activation is None else 0.0
-
-    def value(self, masked: Tensor, trunk: Trunk, head: Tensor) -> Tensor:
-        """f, (chain, feature, row)."""
-        return weighted(head, self.basis(masked, trunk)) + self.offset(masked)
-
-
-def masked_factors(z: Tensor, weight: Tensor) -> Tensor:
-    """u = w * z of every feature and row: (chain, feature, factor, row)."""
-    return weight.unsqueeze(-1) * z.mT.unsqueeze(1)
-
-
-def weighted(head: Tensor, phi: Tensor) -> Tensor:
-    """Sum of the basis (chain, feature, basis, row) by its coefficients: (chain, feature, row)."""
-    return (head.to(phi).unsqueeze(-2) @ phi).squeeze(-2)
-
-
-class Summed(NamedTuple):
-    """A last layer summed out: log evidence (chain, feature) up to what w does not move; mean; precision."""
-
-    log_evidence: Tensor
-    mean: Tensor
-    root: Tensor
-
-    def draw(self, normal: Tensor) -> Tensor:
-        """Coefficients (chain, feature, basis) of their Gaussian, from standard normals of that shape."""
-        step = torch.linalg.solve_triangular(self.root.mT, normal.to(self.root).unsqueeze(-1), upper=True)
-        return self.mean + step.squeeze(-1)
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The data, feature by feature, and what a last layer makes of them.
-
-    Parameters
-    ----------
-    x : Tensor (chain or 1, feature, row)
-        Missing cells hold 0.
-    seen : Tensor of the same shape, or None
-        1 where a cell was seen.
-    exposure : Tensor (chain or 1, 1, row) or None
-    likelihood : Likelihood or None
-        None: normal noise, whose variance is given. Its parameters have a leading dimension of 1.
-    """
-
-    x: Tensor
-    seen: Tensor | None
-    exposure: Tensor | None
-    likelihood: Any
-
-    def features(self, part: slice | Tensor) -> Cells:
-        """The cells of some features."""
-        return Cells(
-            self.x[:, part], None if self.seen is None else self.seen[:, part], self.exposure, self.likelihood
-        )
-
-    def log_prob(self, f: Tensor, noise: Tensor) -> Tensor:
-        """log p(cell | f) of every cell, (chain, feature, row), up to a constant; 0 where missing."""
-        if self.likelihood is None:
-            each = -0.5 * (self.x - f) ** 2 / noise.unsqueeze(-1) - 0.5 * noise.log().unsqueeze(-1)
-        else:
-            exposure = None if self.exposure is None else self.exposure.mT
-            each = self.likelihood(f.mT, exposure).log_prob(self.x.mT.expand_as(f.mT)).mT
-        return each if self.seen is None else each * self.seen
-
-    def expanded(self, f: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """log p of every cell, its slope in f, and minus its second derivative (at least 0)."""
-        at = f.detach().requires_grad_(True)
-        with torch.enable_grad():
-            each = self.log_prob(at, noise)
-            (slope,) = torch.autograd.grad(each.sum(), at, create_graph=True)
-            (bend,) = torch.autograd.grad(slope.sum(), at)
-        return each.detach(), slope.detach(), (-bend).clamp(min=0)
-
-    def sum_out(
-        self,
-        phi: Tensor,
-        offset: Tensor | float,
-        noise: Tensor,
-        precision: Tensor,
-        start: Tensor,
-        newton: int = _NEWTON,
-    ) -> Summed:
-        """Integrate the last layer: exactly under normal noise, else by Laplace's method.
+    def design(self, z: Tensor, weight: Tensor, trunk: Trunk, cells: Tensor | None = None) -> Tensor:
+        """phi (..., chain, feature, basis, row), with the cells as one more row if they are given.
 
         Parameters
         ----------
-        phi : Tensor (chain, feature, basis, row)
-        offset : Tensor (chain, feature, row) or 0
-        noise : Tensor (chain, feature)
-        precision : Tensor (basis,)
-        start : Tensor (chain, feature, basis)
-            Where Newton's method begins; the answer does not depend on it.
-        newton : int
-            Its steps; fewer do where `start` is the mode of a close neighbour.
+        z : Tensor (chain, row, factor)
+        weight : Tensor (..., chain, feature, factor)
+        trunk : Trunk
+        cells : Tensor (chain or 1, feature, row), optional
         """
-        if self.likelihood is None:
-            of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2)
-            pull = (of_seen @ (self.x - offset).unsqueeze(-1)).squeeze(-1).double()
-            gram = (of_seen @ phi.mT).double()
-            s = noise.double().unsqueeze(-1)
-            root = torch.linalg.cholesky(gram / s.unsqueeze(-1) + precision.diag())
-            half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)
-            mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
-            log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            return Summed(
-                0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._own(offset, s), mean, root
-            )
-        return self._laplace(phi, offset, precision, start, newton)
+        rows = (1 if self.activation is None else 2 + self.hidden) + (cells is not None)
+        phi = z.new_empty(*weight.shape[:-1], rows, z.shape[1])
+        phi[..., 0, :] = 1.0
+        if cells is not None:
+            phi[..., -1, :] = cells
+        if self.activation is not None:
+            tried = weight.reshape(-1, *weight.shape[-3:]).transpose(0, 1)  # chains first
+            masked, _, above = self._layers(z, tried.flatten(1, 2), trunk)
+            own = phi.view(-1, *phi.shape[-4:]).transpose(0, 1)
+            sizes = *tried.shape[1:3], z.shape[1]
+            own[..., 1, :] = masked.view(len(z), -1, *sizes).sum(1)
+            own[..., 2 : 2 + self.hidden, :] = above.view(len(z), -1, *sizes).movedim(1, 3)
+        return phi
 
-    def _own(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
-        """What an offset alone does to the likelihood under normal noise."""
-        if not isinstance(offset, Tensor):
-            return 0.0
-        left = (self.x - offset) if self.seen is None else (self.x - offset) * self.seen
-        return -0.5 * left.double().square().sum(-1) / s.squeeze(-1)
+    def offset(self, z: Tensor, weight: Tensor) -> Tensor | float:
+        """The part of the curve without a coefficient, (chain, feature, row)."""
+        return weight @ z.mT if self.activation is None else 0.0
 
-    def _laplace(
-        self, phi: Tensor, offset: Tensor | float, precision: Tensor, start: Tensor, newton: int
-    ) -> Summed:
-        beta, phi64 = start, phi.double()
-        noise = start.new_ones(start.shape[:-1])
-        for step in range(newton + 1):
-            each, slope, curvature = self.expanded((weighted(beta, phi64) + offset).to(phi), noise)
-            hessian = (phi64 * curvature.double().unsqueeze(-2)) @ phi64.mT + precision.diag()
-            root = torch.linalg.cholesky(hessian)
-            if step == newton:
-                break
-            pull = (phi64 @ slope.double().unsqueeze(-1)).squeeze(-1) - precision * beta
-            move = torch.cholesky_solve(pull.unsqueeze(-1), root).squeeze(-1)
-            largest = weighted(move, phi64).abs().amax(-1)
-            damped = 3.0 / largest.clamp(min=3.0)  # no step moves f so far that it overshoots
-            beta = beta + move * damped.unsqueeze(-1)
-        log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        found = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1) - log_det
-        return Summed(found, beta, root)
+    def value(self, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor) -> Tensor:
+        """f, (chain, feature, row)."""
+        return self.forwards(z, weight, trunk, head).f
+
+    def forwards(self, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor) -> Pass:
+        """f with what `backwards` needs.
+
+        Parameters
+        ----------
+        z : Tensor (chain, row, factor)
+        weight : Tensor (chain, feature, factor)
+        trunk : Trunk
+        head : Tensor (chain, feature, basis)
+        """
+        head = head.to(z)
+        if self.activation is None:
+            return Pass(torch.baddbmm(head, weight, z.mT), z, z, z)
+        masked, below, above = self._layers(z, weight, trunk)
+        c, g, n = *weight.shape[:2], z.shape[1]
+        f = (above.view(c, self.hidden, g, n) * head[..., 2:].mT.contiguous().unsqueeze(-1)).sum(1)
+        f += head[..., :1]
+        return Pass(f.addcmul_(head[..., 1:2], masked.view(c, -1, g, n).sum(1)), masked, below, above)
+
+    def to_factors(
+        self, run: Pass, slope: Tensor, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor
+    ) -> Tensor:
+        """Slope in z, (chain, row, factor), from the slope in f; arguments as in `forwards`."""
+        if self.activation is None:
+            return slope.mT @ weight
+        back = self._back(run, slope, trunk, head.to(z))[0]
+        return (back * weight.mT.contiguous().unsqueeze(-1)).sum(2).mT
+
+    def to_layers(
+        self, run: Pass, slope: Tensor, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Slopes in the weights and, of a curve, in `Trunk`'s three parts; arguments as in `forwards`."""
+        if self.activation is None:
+            return (slope @ z,)
+        back, under, over = self._back(run, slope, trunk, head.to(z))
+        a, b, c = self.scales
+        return (
+            (back * z.mT.contiguous().unsqueeze(2)).sum(-1).mT,
+            a * torch.bmm(run.masked, under.mT),
+            b * torch.bmm(run.below, over.mT),
+            c * over.sum(-1).unsqueeze(1),
+        )
+
+    def _layers(self, z: Tensor, weight: Tensor, trunk: Trunk) -> tuple[Tensor, Tensor, Tensor]:
+        """u (chain, factor, feature times row) and the hidden layers (chain, hidden, feature times row)."""
+        a, b, c = self.scales
+        # Small parts are turned round first: large products run along rows, and fast.
+        masked = (weight.mT.contiguous().unsqueeze(-1) * z.mT.contiguous().unsqueeze(2)).flatten(2)
+        below = self._bend(torch.bmm(a * trunk.first.mT, masked))
+        above = self._bend(torch.baddbmm(c * trunk.bias.mT, b * trunk.second.mT, below))
+        return masked, below, above
+
+    def _back(self, run: Pass, slope: Tensor, trunk: Trunk, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Slopes in u (chain, factor, feature, row), and in what the hidden layers bend."""
+        a, b, _ = self.scales
+        over = (head[..., 2:].mT.contiguous().unsqueeze(-1) * slope.unsqueeze(1)).flatten(2)
+        over = self._unbend(over, run.above)
+        under = self._unbend(torch.bmm(b * trunk.second, over), run.below)
+        back = torch.bmm(a * trunk.first, under).view(len(slope), -1, *slope.shape[1:])
+        back += (head[..., 1:2] * slope).unsqueeze(1)
+        return back, under, over
+
+    def _bend(self, h: Tensor) -> Tensor:
+        return h.relu_() if self.activation == "relu" else h.tanh_()
+
+    def _unbend(self, slope: Tensor, h: Tensor) -> Tensor:
+        if self.activation == "relu":
+            return torch.ops.aten.threshold_backward(slope, h, 0.0)
+        return torch.ops.aten.tanh_backward(slope, h)

@@ -27,7 +27,9 @@ from scipy.special import logsumexp
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ._curves import Cells, Curve, Summed, Trunk, masked_factors, weighted
+from ._cells import Cells, Summed, weighted
+from ._curve_weights import curve_weights
+from ._curves import Curve, Trunk
 from ._hmc import adapted, hmc
 from ._line_weights import line_weights
 from ._relabel import Anchors, anchors_of, exchanged
@@ -177,9 +179,14 @@ class DecoderChains:
         warm : bool
         """
         cells = self._cells(state)
-        weight, prob = self._weights(state, cells, tuning, rng, warm)
-        masked = masked_factors(state.z, weight)
-        phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
+        if self.curve.activation is None:
+            weight, prob = line_weights(self, state, cells, rng)
+        else:
+            weight, prob = curve_weights(self, state, cells, tuning, rng)
+            if warm:
+                self._follow(tuning, weight, prob)
+        phi = self.curve.design(state.z, weight, state.trunk)
+        offset = self.curve.offset(state.z, weight)
         summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), state.head)
         head, f = self._heads(summed, phi, offset, cells, state, rng)
         noise = self._noise(f, state.noise, rng)
@@ -193,10 +200,12 @@ class DecoderChains:
         state = self._whole(state, tuning, rng, warm)
         return self._relabelled(state, tuning, rng), prob
 
-    def log_joint(self, state: DecoderState) -> Tensor:
+    def value(self, state: DecoderState, z: Tensor | None = None) -> Tensor:
+        """f of a state, (chain, feature, row), or of other factors in their place."""
+        return self.curve.value(state.z if z is None else z, state.weight, state.trunk, state.head)
+
+    def log_joint(self, state: DecoderState, f: Tensor) -> Tensor:
         """log p of data, factors, weights, noise and last layers of each chain, up to a constant."""
-        masked = masked_factors(state.z, state.weight)
-        f = self.curve.value(masked, state.trunk, state.head.to(state.z))
         total = self._cells(state).log_prob(f, state.noise).double().sum((-1, -2))
         total -= 0.5 * self._squares(state.z).double().sum(-1)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
@@ -263,18 +272,37 @@ class DecoderChains:
     def _anchor_evidence(self, state: DecoderState, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Log evidence (node, chain, anchor, factor) of anchors with each weight, if they saw each factor."""
         part = torch.as_tensor(rows, device=state.z.device)
-        cells = self._cells(state).features(part)
-        precision = self.curve.head_precision(state.z)
-        found = np.empty((len(nodes), len(state.z), len(rows), state.z.shape[-1]))
-        for k in range(state.z.shape[-1]):
-            for i, node in enumerate(nodes):
-                weight = torch.zeros_like(state.weight[:, part])
-                weight[..., k] = float(node)
-                masked = masked_factors(state.z, weight)
-                phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
-                summed = cells.sum_out(phi, offset, state.noise[:, part], precision, state.head[:, part])
-                found[i, ..., k] = summed.log_evidence.cpu().numpy()
-        return found
+        k = state.z.shape[-1]
+        each = torch.as_tensor(nodes).to(state.z)
+        tried = (each.view(-1, 1, 1) * torch.eye(k).to(each)).view(-1, 1, 1, k)
+        tried = tried.expand(-1, len(state.z), len(part), k)
+        found = self.evidence(state, self._cells(state), tried, part, state.head[:, part])[0]
+        return found.unflatten(0, (len(nodes), k)).movedim(1, -1).cpu().numpy()
+
+    def evidence(
+        self, state: DecoderState, cells: Cells, tried: Tensor, part: Tensor, start: Tensor, newton: int = 4
+    ) -> tuple[Tensor, Tensor]:
+        """Log evidence (candidate, chain, some features), last layers summed out, and the layers' modes.
+
+        Parameters
+        ----------
+        state : DecoderState
+        cells : Cells
+        tried : Tensor (candidate, chain, some features, factor)
+        part : Tensor of int
+            The features.
+        start : Tensor (..., chain, some features, basis)
+        newton : int
+            Where layers are not summed out exactly (`Cells.sum_out`); then modes are of use.
+        """
+        own, noise, precision = cells.features(part), state.noise[:, part], self.curve.head_precision(start)
+        if cells.likelihood is None:
+            phi = self.curve.design(state.z, tried, state.trunk, own.x)
+            return own.evidence(phi, noise, precision), start
+        phi = self.curve.design(state.z, tried, state.trunk)
+        offset = self.curve.offset(state.z, tried)
+        summed = own.sum_out(phi, offset, noise, precision, start.expand(*phi.shape[:-2], -1), newton)
+        return summed.log_evidence, summed.mean
 
     # ---- pieces --------------------------------------------------------------------------------------------
     def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
@@ -287,80 +315,6 @@ class DecoderChains:
     def _squares(self, z: Tensor) -> Tensor:
         return ((z @ self.precision.to(z)) * z).sum(-1)
 
-    def _weights(
-        self, state: DecoderState, cells: Cells, tuning: Tuning, rng: np.random.Generator, warm: bool
-    ) -> tuple[Tensor, Tensor]:
-        if self.curve.activation is None:
-            return line_weights(self, state, cells, rng)
-        weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
-        precision = self.curve.head_precision(weight)
-        each = max(1, _CACHE // (weight.shape[0] * self.curve.hidden * state.z.shape[1]))
-        parts = [slice(j, j + each) for j in range(0, weight.shape[1], each)]
-        if cells.likelihood is not None:  # its own parameters are those of all features
-            parts = [slice(None)]
-        for k in range(weight.shape[-1]):
-            if not bool(self.permitted[:, k].any()):
-                continue
-            centre, width = tuning.centre[..., k], tuning.width[..., k]
-            tried = torch.cat([weight[None, ..., k], self._propose(centre, width, rng)])
-            log_odds = state.log_odds[..., k].expand_as(centre)
-            own = self.law.log_prob(tried, log_odds)
-            own = torch.where(self.must[:, k], self.law.log_density(tried, self.law.slab), own)
-            log_weight = (own - self._log_proposal(tried, centre, width)).double()
-            for part in parts:
-                log_weight[..., part] += self._evidence(state, cells, weight, tried, k, part, precision)
-            chance = torch.softmax(log_weight, 0)
-            edge = self.law.edge(tried, log_odds)
-            edge = torch.where(self.must[:, k], torch.ones_like(edge), edge)
-            prob[..., k] = (chance * edge).sum(0).to(prob) * self.permitted[:, k]
-            u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
-            pick = (chance.cumsum(0) < u).sum(0, keepdim=True).clamp(max=len(tried) - 1)
-            new = tried.gather(0, pick)[0]
-            weight[..., k] = torch.where(self.permitted[:, k], new, weight[..., k])
-        if warm:
-            self._follow(tuning, weight, prob)
-        return weight, prob
-
-    def _evidence(
-        self,
-        state: DecoderState,
-        cells: Cells,
-        weight: Tensor,
-        tried: Tensor,
-        k: int,
-        part: slice,
-        precision: Tensor,
-    ) -> Tensor:
-        """Log evidence (candidate, chain, some features) with the last layer summed out."""
-        own, found = cells.features(part), []
-        masked = masked_factors(state.z, weight[:, part])
-        start = state.head[:, part]
-        for m, w in enumerate(tried[..., part]):
-            masked[..., k, :] = w.unsqueeze(-1) * state.z[..., k].unsqueeze(1)
-            phi, offset = self.curve.basis(masked, state.trunk), self.curve.offset(masked)
-            noise = state.noise[:, part]
-            summed = own.sum_out(phi, offset, noise, precision, start, newton=2 if m else 4)
-            start = start if m else summed.mean
-            found.append(summed.log_evidence)
-        return torch.stack(found)
-
-    def _propose(self, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
-        """Candidates: from the spike, from the slab, and around where the weight has been; in equal parts."""
-        shape = (self.candidates, *centre.shape)
-        unit = self.law.draw(shape, rng)
-        near = rng.laplace(size=shape)
-        which = rng.integers(3, size=shape)
-        around = centre.cpu().numpy() + width.cpu().numpy() * near
-        value = np.where(
-            which == 0, self.law.spike * unit, np.where(which == 1, self.law.slab * unit, around)
-        )
-        return torch.as_tensor(value).to(centre)
-
-    def _log_proposal(self, w: Tensor, centre: Tensor, width: Tensor) -> Tensor:
-        near = -(w - centre).abs() / width - (2 * width).log()
-        parts = [self.law.log_density(w, self.law.spike), self.law.log_density(w, self.law.slab), near]
-        return torch.logsumexp(torch.stack(parts), 0) - math.log(3)
-
     def _heads(
         self,
         summed: Summed,
@@ -372,17 +326,14 @@ class DecoderChains:
     ) -> tuple[Tensor, Tensor]:
         """Last layers given the rest, and f: exact under normal noise, else one of a few draws by weight."""
         n = 1 if cells.likelihood is None else _HEADS
-        normal = [self._normal(state.head.shape, rng) for _ in range(n)]
-        heads = torch.stack([summed.draw(e) for e in normal])
-        f = torch.stack([weighted(head, phi) + offset for head in heads])
+        normal = self._normal((n, *state.head.shape), rng)
+        heads = summed.draw(normal)
+        f = weighted(heads, phi) + offset
         if n == 1:
             return heads[0], f[0]
         precision = self.curve.head_precision(phi)
-        gain = [
-            cells.log_prob(own, state.noise).double().sum(-1) - 0.5 * (precision * head**2 - e**2).sum(-1)
-            for own, head, e in zip(f, heads, normal, strict=True)
-        ]
-        weight = torch.stack(gain)
+        weight = cells.log_prob(f, state.noise).double().sum(-1)
+        weight -= 0.5 * (precision * heads**2 - normal**2).sum(-1)
         gumbel = torch.as_tensor(rng.gumbel(size=tuple(weight.shape))).to(weight)
         best = (weight + gumbel).argmax(0)
         pick = best.view(1, *best.shape, 1)
@@ -436,17 +387,18 @@ class DecoderChains:
     def _rows(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
     ) -> DecoderState:
-        cells, head = self._cells(state), state.head.to(state.z)
+        cells, rest = self._cells(state), (state.weight, state.trunk, state.head.to(state.z))
 
-        def energy(at: list[Tensor]) -> Tensor:
-            masked = masked_factors(at[0], state.weight)
-            f = self.curve.value(masked, state.trunk, head)
-            return 0.5 * self._squares(at[0]) - cells.log_prob(f, state.noise).sum(1)
+        def energy(z: Tensor) -> tuple[Tensor, Tensor]:
+            run = self.curve.forwards(z, *rest)
+            each, slope = cells.slope(run.f, state.noise)
+            pull = z @ self.precision.to(z)
+            return 0.5 * (pull * z).sum(-1) - each.sum(1), pull - self.curve.to_factors(run, slope, z, *rest)
 
-        moved = hmc(energy, [state.z], tuning.rows, self.row_steps, rng)
+        moved = hmc(energy, state.z, tuning.rows, self.row_steps, rng)
         if warm:
             tuning.rows = adapted(tuning.rows, moved.accept)
-        return state._replace(z=moved.position[0])
+        return state._replace(z=moved.position)
 
     def _whole(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
@@ -454,20 +406,29 @@ class DecoderChains:
         """Hidden layers and weights together, the weights in units of their spike or slab."""
         cells, head = self._cells(state), state.head.to(state.z)
         scale = torch.where(state.edge | self.must, self.law.slab, self.law.spike) * self.permitted
+        parts = [state.weight / scale.clamp(min=1e-12) * self.permitted]
+        parts += state.trunk if self.curve.activation is not None else []
+        sizes, shapes = [part[0].numel() for part in parts], [part.shape for part in parts]
 
-        def energy(at: list[Tensor]) -> Tensor:
-            w = at[0] * scale
-            masked = masked_factors(state.z, w)
-            trunk = Trunk(*at[1:]) if len(at) > 1 else state.trunk
-            f = self.curve.value(masked, trunk, head)
-            own = at[0].abs() if self.law.laplace else 0.5 * at[0] ** 2
-            u = (own * self.permitted).sum((-1, -2)) - cells.log_prob(f, state.noise).sum((-1, -2))
-            return u + sum(0.5 * (part**2).sum((-1, -2)) for part in at[1:])
+        def apart(at: Tensor) -> tuple[Tensor, Trunk, Tensor]:
+            own = [part.view(shape) for part, shape in zip(at.split(sizes, 1), shapes, strict=True)]
+            return own[0], Trunk(*own[1:]) if len(own) > 1 else state.trunk, at[:, sizes[0] :]
 
-        unit = torch.where(self.permitted, state.weight / scale.clamp(min=1e-12), torch.zeros_like(scale))
-        at = [unit, *(state.trunk if self.curve.activation is not None else ())]
+        def energy(at: Tensor) -> tuple[Tensor, Tensor]:
+            unit, trunk, layers = apart(at)
+            rest = (state.z, unit * scale, trunk, head)
+            run = self.curve.forwards(*rest)
+            each, slope = cells.slope(run.f, state.noise)
+            of_weight, *of_layers = self.curve.to_layers(run, slope, *rest)
+            own, pull = (unit.abs(), unit.sign()) if self.law.laplace else (0.5 * unit**2, unit)
+            u = (own * self.permitted).sum((-1, -2)) + 0.5 * layers.square().sum(-1) - each.sum((-1, -2))
+            gradient = [pull * self.permitted - of_weight * scale]
+            gradient += [part - g for part, g in zip(trunk, of_layers, strict=False)]  # a line has no layers
+            return u, torch.cat([g.flatten(1) for g in gradient], 1)
+
+        at = torch.cat([part.flatten(1) for part in parts], 1)
         moved = hmc(energy, at, tuning.whole, self.whole_steps, rng)
         if warm:
             tuning.whole = adapted(tuning.whole, moved.accept, 0.75, 0.1)
-        trunk = Trunk(*moved.position[1:]) if len(at) > 1 else state.trunk
-        return state._replace(weight=moved.position[0] * scale, trunk=trunk)
+        unit, trunk, _ = apart(moved.position)
+        return state._replace(weight=unit * scale, trunk=trunk)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ._curves import Trunk, masked_factors
+from ._curves import Trunk
 from ._polish_setup import DecoderPrior, rate_prior, weight_law
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
@@ -72,7 +72,7 @@ def draw_decoder(
     trunk = Trunk(*(tensor(rng.standard_normal(size)) for size in ((k, h), (h, h), (1, h))))
     sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
     head = tensor(sd * rng.standard_normal((model.n_features, len(sd))))
-    f = curve.value(masked_factors(tensor(z), tensor(weight)), trunk, head).mT
+    f = curve.value(tensor(z), tensor(weight), trunk, head).mT
     likelihood = model.likelihood
     if likelihood.name == "normal":
         noise = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=model.n_features)

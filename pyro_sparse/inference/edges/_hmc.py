@@ -20,13 +20,13 @@ __all__ = ["Moved", "adapted", "hmc"]
 class Moved(NamedTuple):
     """New positions, and the acceptance probability (batch) of each."""
 
-    position: list[Tensor]
+    position: Tensor
     accept: Tensor
 
 
 def hmc(
-    energy: Callable[[list[Tensor]], Tensor],
-    position: list[Tensor],
+    energy: Callable[[Tensor], tuple[Tensor, Tensor]],
+    position: Tensor,
     step: Tensor,
     n_steps: int,
     rng: np.random.Generator,
@@ -36,9 +36,9 @@ def hmc(
     Parameters
     ----------
     energy : callable
-        Positions to U, of the batch's shape; elements must not depend on one another.
-    position : list of Tensor
-        Leading dimensions are the batch's.
+        Positions to U, of the batch's shape, and its gradient, of the positions'; elements must not depend on
+        one another.
+    position : Tensor (*batch, dimension)
     step : Tensor of the batch's shape
         Leapfrog step sizes.
     n_steps : int
@@ -48,36 +48,20 @@ def hmc(
     -------
     Moved
     """
-    n_batch = step.ndim
-    batch = step.shape
-    wide = [step.reshape(*batch, *[1] * (x.ndim - n_batch)) for x in position]
-
-    def slope(at: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        with torch.enable_grad():
-            leaves = [x.detach().requires_grad_(True) for x in at]
-            u = energy(leaves)
-            return u.detach(), list(torch.autograd.grad(u.sum(), leaves))
-
-    def kinetic(p: list[Tensor]) -> Tensor:
-        return sum((q.reshape(*batch, -1) ** 2).sum(-1) for q in p) / 2  # type: ignore[return-value]
-
-    momentum = [torch.as_tensor(rng.standard_normal(x.shape, dtype=np.float32)).to(x) for x in position]
-    before, gradient = slope(position)
-    start = before + kinetic(momentum)
-    at = list(position)
-    for _ in range(n_steps):
-        momentum = [p - 0.5 * e * g for p, e, g in zip(momentum, wide, gradient, strict=True)]
-        at = [x + e * p for x, e, p in zip(at, wide, momentum, strict=True)]
-        after, gradient = slope(at)
-        momentum = [p - 0.5 * e * g for p, e, g in zip(momentum, wide, gradient, strict=True)]
-    gain = start - after - kinetic(momentum)
+    e = step.unsqueeze(-1)
+    p = torch.as_tensor(rng.standard_normal(position.shape, dtype=np.float32)).to(position)
+    before, gradient = energy(position)
+    start = before + 0.5 * p.square().sum(-1)
+    at = position
+    p = p - 0.5 * e * gradient
+    for i in range(n_steps):
+        at = at + e * p
+        after, gradient = energy(at)
+        p -= (e if i + 1 < n_steps else 0.5 * e) * gradient
+    gain = start - after - 0.5 * p.square().sum(-1)
     accept = gain.clamp(max=0).exp().nan_to_num(0.0)
-    yes = torch.as_tensor(rng.random(tuple(batch))).to(accept) < accept
-    new = [
-        torch.where(yes.reshape(*batch, *[1] * (x.ndim - n_batch)), moved, x)
-        for x, moved in zip(position, at, strict=True)
-    ]
-    return Moved(new, accept)
+    yes = torch.as_tensor(rng.random(tuple(step.shape))).to(accept) < accept
+    return Moved(torch.where(yes.unsqueeze(-1), at, position), accept)
 
 
 def adapted(step: Tensor, accept: Tensor, wanted: float = 0.8, speed: float = 0.15) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._curves import Cells, masked_factors
+from ._cells import Cells
 from ._weight import SpikeSlab, Tilted
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def line_weights(
     weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
     law = SpikeSlab(chains.law.laplace, np.array(chains.law.spike / chains.law.slab))
     unit = chains.law.slab
-    f = chains.curve.value(masked_factors(state.z, weight), state.trunk, state.head)
+    f = chains.value(state)
     here = cells.expanded(f, state.noise)
     for k in range(weight.shape[-1]):
         permitted = chains.permitted[:, k]
@@ -85,12 +85,12 @@ def line_weights(
         weight[..., k] = torch.where(yes, new, weight[..., k])
         rows = yes.unsqueeze(-1)
         f = torch.where(rows, moved, f)
-        here = tuple(torch.where(rows, b, a) for a, b in zip(here, there, strict=True))  # type: ignore[assignment]
+        here = tuple(torch.where(rows, b, a) for a, b in zip(here, there, strict=True))
     return weight, prob
 
 
 def _parabola(
-    at: tuple[Tensor, Tensor, Tensor], z: Tensor, u: Array, law: SpikeSlab, odds: Array, unit: float
+    at: tuple[Tensor, ...], z: Tensor, u: Array, law: SpikeSlab, odds: Array, unit: float
 ) -> _Parabola:
     _, slope, bend = at
     a = np.maximum(_array((bend * z**2).double().sum(-1)) * unit**2, 1e-3)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ._curves import masked_factors
 from ._decoder_chains import DecoderChains, DecoderState
 from ._linear_chains import LinearChains, LinearState
 
@@ -30,14 +29,15 @@ class Seen(NamedTuple):
     prob : ndarray (chain, feature, factor)
         P(edge | the rest).
     edge : ndarray of bool (chain, feature, factor)
-    loading : ndarray (chain, feature, factor)
+    loading : ndarray (chain, feature, factor) or None
+        None where nobody asked for it.
     eta : ndarray (chain, factor)
     log_joint : ndarray (chain,)
     """
 
     prob: Array
     edge: NDArray[np.bool_]
-    loading: Array
+    loading: Array | None
     eta: Array
     log_joint: Array
 
@@ -64,8 +64,8 @@ class LinearRun:
         odds = np.where(self.dense[:, None, None], 0.0, self.state.log_odds)
         self.state = self.state._replace(log_odds=odds)
 
-    def seen(self, rng: np.random.Generator) -> Seen:
-        """The last sweep."""
+    def seen(self, rng: np.random.Generator, loading: bool = True) -> Seen:
+        """The last sweep; loadings cost next to nothing here."""
         state, spread = self.state, np.linalg.inv(self.kernel.precision)
         factor_sd = np.sqrt(np.diagonal(spread, axis1=-2, axis2=-1))[:, None]
         total = ((state.weight @ spread) * state.weight).sum(-1) + state.noise
@@ -104,34 +104,33 @@ class CurvedRun:
         )
 
     @torch.no_grad()
-    def seen(self, rng: np.random.Generator) -> Seen:
-        """The last sweep."""
+    def seen(self, rng: np.random.Generator, loading: bool = True) -> Seen:
+        """The last sweep, with a curve's loadings if they are wanted: they cost as many passes as factors."""
         kernel, state = self.kernel, self.state
         self.count += 1
         self.first, self.second = self.first + state.z, self.second + state.z**2
-        head = state.head.to(state.z)
+        f = kernel.value(state)
+        return Seen(
+            prob=_array(self.prob),
+            edge=state.edge.cpu().numpy(),
+            loading=self._loading(f, rng) if loading else None,
+            eta=_array(torch.sigmoid(state.log_odds[:, 0])),
+            log_joint=_array(kernel.log_joint(state, f)),
+        )
 
-        def curve(z: torch.Tensor) -> torch.Tensor:
-            return kernel.curve.value(masked_factors(z, state.weight), state.trunk, head)
-
-        f = curve(state.z)
+    def _loading(self, f: torch.Tensor, rng: np.random.Generator) -> Array:
+        kernel, state = self.kernel, self.state
         variance = f.var(-1) + (state.noise if kernel.cells.likelihood is None else 1.0)
         other = torch.as_tensor(rng.permutation(state.z.shape[1]), device=state.z.device)
         loading = torch.zeros_like(state.weight)
         for k in range(state.weight.shape[-1]):
             z = state.z.clone()
             z[..., k] = z[:, other, k]
-            change = f - curve(z)
+            change = f - kernel.value(state, z)
             slope = (change * (state.z - z)[..., k].unsqueeze(1)).mean(-1)
             effect = (0.5 * change.square().mean(-1) / variance.clamp(min=1e-12)).clamp(0, 1)
             loading[..., k] = slope.sign() * effect.sqrt()
-        return Seen(
-            prob=_array(self.prob),
-            edge=state.edge.cpu().numpy(),
-            loading=_array(loading),
-            eta=_array(torch.sigmoid(state.log_odds[:, 0])),
-            log_joint=_array(kernel.log_joint(state)),
-        )
+        return _array(loading)
 
     def volume(self) -> Array:
         """Sum over rows and factors of the log standard deviation of z within each chain."""

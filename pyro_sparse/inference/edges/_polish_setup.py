@@ -22,7 +22,8 @@ from ...priors import SpikeSlabLasso, SpikeSlabNormal
 from ...priors.spike_slab import SpikeSlabPrior
 from ..refine import refine
 from ..restarts import pick
-from ._curves import Cells, Curve, Trunk, masked_factors
+from ._cells import Cells
+from ._curves import Curve, Trunk
 from ._decoder_chains import DecoderChains, DecoderState, MixtureLaw
 from ._linear_chains import LinearChains, LinearState
 from ._weight import SpikeSlab
@@ -262,8 +263,7 @@ def _curved(
     )
     if counted:
         with torch.no_grad():
-            f = curve.value(masked_factors(z, state.weight), trunk, head.to(z))
-        state = chains._exposures(state, f, np.random.default_rng(0))
+            state = chains._exposures(state, chains.value(state), np.random.default_rng(0))
     return chains, state
 
 

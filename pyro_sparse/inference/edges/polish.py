@@ -232,6 +232,7 @@ def run_chains(
     kept_sweeps = sweeps - warm_up
     keep = set(np.unique(np.linspace(0, kept_sweeps - 1, min(num_draws, kept_sweeps)).round().astype(int)))
     total, done = np.zeros(state.weight.shape), 0
+    pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
     draws: list[tuple[NDArray[Any], ...]] = []
     joint: list[Array] = []
     began = time.monotonic()
@@ -244,11 +245,11 @@ def run_chains(
                 bar.update()
                 if sweep < warm_up:
                     continue
-                seen = run.seen(rng)
+                seen = run.seen(rng, loading=not pinned or done in keep)
+                joint.append(seen.log_joint)
                 turn, sign = _frame(seen.loading, pivot, groups)
                 total += np.take_along_axis(seen.prob, turn[:, None], -1)
-                joint.append(seen.log_joint)
-                if done in keep:
+                if done in keep and seen.loading is not None:
                     weight = np.take_along_axis(seen.loading, turn[:, None], -1) * sign[:, None]
                     edge = np.take_along_axis(seen.edge, turn[:, None], -1)
                     draws.append((edge, weight, np.take_along_axis(seen.eta, turn, -1)))
@@ -267,13 +268,15 @@ def run_chains(
     return Polished(total / done, edges.astype(np.int8), weights, eta, level)
 
 
-def _frame(loading: Array, pivot: Array, groups: list[NDArray[np.intp]]) -> tuple[NDArray[np.intp], Array]:
-    """Order and signs that carry each chain's factors into the pivot's frame."""
-    n, _, k = loading.shape
+def _frame(
+    loading: Array | None, pivot: Array, groups: list[NDArray[np.intp]]
+) -> tuple[NDArray[np.intp], Array]:
+    """Order and signs that carry each chain's factors into the pivot's frame; no loadings, no change."""
+    n, _, k = pivot.shape
     turn, sign = np.tile(np.arange(k), (n, 1)), np.ones((n, k))
-    for c in range(n):
+    for c in range(n if loading is not None else 0):
         for members in groups:
-            match = similarity(pivot[c][:, members], loading[c][:, members])
+            match = similarity(pivot[c][:, members], loading[c][:, members])  # type: ignore[index]
             order, own = match_columns(match)
             turn[c, members], sign[c, members] = members[order], own
     return turn, sign

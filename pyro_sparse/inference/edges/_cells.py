@@ -1,0 +1,234 @@
+r"""The data, feature by feature: their log-likelihood with its derivatives, and a last layer summed out.
+
+With :math:`f_j = \beta_j^\top \phi + o`, :math:`\beta_j \sim N(0, \Lambda^{-1})` and
+:math:`M = \Lambda + \phi \phi^\top / \sigma^2`, :math:`v = \phi (x_j - o) / \sigma^2` under normal noise,
+
+.. math:: \log p(x_j \mid \phi, o) = \tfrac12 v^\top M^{-1} v - \tfrac12 \log |M|
+          - \tfrac1{2\sigma^2} |x_j - o|^2 + \text{const};
+
+under any other likelihood by Laplace's method: Newton steps from the current value, and
+the same at the mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from ...models.likelihoods import Bernoulli, Poisson
+
+__all__ = ["Cells", "Summed", "weighted"]
+
+_NEWTON = 4
+_PLAIN = (-13.0, 8.0)  # log rates in which a Poisson's soft range bends nothing that float32 can hold
+
+
+def weighted(head: Tensor, phi: Tensor) -> Tensor:
+    """Sum of the basis (..., basis, row) by its coefficients (..., basis): (..., row)."""
+    return (head.to(phi).unsqueeze(-2) @ phi).squeeze(-2)
+
+
+class Summed(NamedTuple):
+    """A last layer summed out: log evidence up to what w does not move, mean, root of the precision."""
+
+    log_evidence: Tensor
+    mean: Tensor
+    root: Tensor
+
+    def draw(self, normal: Tensor) -> Tensor:
+        """Coefficients (chain, feature, basis) of their Gaussian, from standard normals of that shape."""
+        step = torch.linalg.solve_triangular(self.root.mT, normal.to(self.root).unsqueeze(-1), upper=True)
+        return self.mean + step.squeeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The data, feature by feature, and what a last layer makes of them.
+
+    Shapes of f are (..., feature, row), where leading dimensions end in the chain.
+
+    Parameters
+    ----------
+    x : Tensor (chain or 1, feature, row)
+        Missing cells hold 0.
+    seen : Tensor of the same shape, or None
+        1 where a cell was seen.
+    exposure : Tensor (chain or 1, 1, row) or None
+    likelihood : Likelihood or None
+        None: normal noise, whose variance is given. Its parameters have a leading dimension of 1.
+    """
+
+    x: Tensor
+    seen: Tensor | None
+    exposure: Tensor | None
+    likelihood: Any
+
+    def features(self, part: slice | Tensor) -> Cells:
+        """The cells of some features."""
+        return Cells(
+            self.x[:, part], None if self.seen is None else self.seen[:, part], self.exposure, self.likelihood
+        )
+
+    def log_prob(self, f: Tensor, noise: Tensor) -> Tensor:
+        """log p(cell | f) of every cell, up to a constant; 0 where missing."""
+        return self._where_seen(self._derivatives(f, noise, 0))[0]
+
+    def slope(self, f: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        """log p of every cell, and its slope in f."""
+        return self._where_seen(self._derivatives(f, noise, 1))
+
+    def expanded(self, f: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        """log p of every cell, its slope in f, and minus its second derivative (at least 0)."""
+        return self._where_seen(self._derivatives(f, noise, 2))
+
+    def _where_seen(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return parts if self.seen is None else tuple(part * self.seen for part in parts)
+
+    def _derivatives(self, f: Tensor, noise: Tensor, order: int) -> tuple[Tensor, ...]:
+        """log p and as many of its slope and its bend: by hand where they are short, else by autograd."""
+        if self.likelihood is None:
+            s = noise.unsqueeze(-1)
+            left = self.x - f
+            slope = left / s
+            each = -0.5 * (left * slope + s.log())
+            return (each, slope, (1 / s).expand_as(f))[: order + 1]
+        if type(self.likelihood) is Bernoulli:
+            sign = 2 * self.x - 1
+            each = logsigmoid(sign * f)
+            if order == 0:
+                return (each,)
+            p = torch.sigmoid(f)
+            return (each, self.x - p, p * (1 - p))[: order + 1]
+        if type(self.likelihood) is Poisson:
+            log_rate = f if self.exposure is None else f + self.exposure.to(f).log()
+            low, high = (end.item() for end in torch.aminmax(log_rate.detach()))
+            if _PLAIN[0] < low and high < _PLAIN[1]:
+                rate = log_rate.exp()
+                return (self.x * log_rate - rate, self.x - rate, rate)[: order + 1]
+        return self._by_autograd(f, order)
+
+    def _by_autograd(self, f: Tensor, order: int) -> tuple[Tensor, ...]:
+        exposure = None if self.exposure is None else self.exposure.mT
+        at = f.detach().requires_grad_(order > 0)
+        with torch.set_grad_enabled(order > 0):
+            if type(self.likelihood) is Poisson:  # as above, without the factorial
+                rate = self.likelihood.mean(at.mT, exposure).mT
+                each = self.x * rate.log() - rate
+            else:
+                each = self.likelihood(at.mT, exposure).log_prob(self.x.mT.expand_as(at.mT)).mT
+            found = [each.detach()]
+            for n in range(order):
+                (each,) = torch.autograd.grad(each.sum(), at, create_graph=n + 1 < order)
+                found.append(each.detach())
+        if order == 2:
+            found[2] = (-found[2]).clamp(min=0)
+        return tuple(found)
+
+    def evidence(self, design: Tensor, noise: Tensor, precision: Tensor) -> Tensor:
+        """Log evidence under normal noise of bases that have the cells as their last row.
+
+        One Cholesky factor holds all of it: with the last row of M's bordered matrix v and its corner c, the
+        last diagonal entry of the root is :math:`\\sqrt{c - v^\\top M^{-1} v}`.
+
+        Parameters
+        ----------
+        design : Tensor (..., chain, feature, basis + 1, row)
+        noise : Tensor (chain, feature)
+        precision : Tensor (basis,)
+
+        Returns
+        -------
+        Tensor (..., chain, feature), float64
+        """
+        last = len(precision)
+        of_seen = design if self.seen is None else design * self.seen.unsqueeze(-2)
+        bordered = (of_seen @ design.mT).double() / noise.double()[..., None, None]
+        diagonal = bordered.diagonal(dim1=-2, dim2=-1)
+        diagonal[..., :last] += precision
+        corner = 1.001 * diagonal[..., last] + 1.0  # above v'M^-1 v whatever the rounding
+        diagonal[..., last] = corner
+        root = torch.linalg.cholesky(bordered).diagonal(dim1=-2, dim2=-1)
+        return 0.5 * (corner - root[..., last] ** 2) - root[..., :last].log().sum(-1)
+
+    def sum_out(
+        self,
+        phi: Tensor,
+        offset: Tensor | float,
+        noise: Tensor,
+        precision: Tensor,
+        start: Tensor,
+        newton: int = _NEWTON,
+    ) -> Summed:
+        """Integrate the last layer: exactly under normal noise, else by Laplace's method.
+
+        Parameters
+        ----------
+        phi : Tensor (..., feature, basis, row)
+        offset : Tensor (..., feature, row) or 0
+        noise : Tensor (chain, feature)
+        precision : Tensor (basis,)
+        start : Tensor (..., feature, basis)
+            Where Newton's method begins; the answer does not depend on it.
+        newton : int
+            Its steps; fewer do where `start` is the mode of a close neighbour.
+        """
+        if self.likelihood is None:
+            of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2)
+            pull = (of_seen @ (self.x - offset).unsqueeze(-1)).squeeze(-1).double()
+            gram = (of_seen @ phi.mT).double()
+            s = noise.double().unsqueeze(-1)
+            root = torch.linalg.cholesky(gram / s.unsqueeze(-1) + precision.diag())
+            half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)
+            mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
+            log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            return Summed(
+                0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._own(offset, s), mean, root
+            )
+        if phi.shape[-2] == 1:
+            return self._constant(offset + torch.zeros_like(phi[..., 0, :]), precision, start, newton)
+        return self._laplace(phi, offset, precision, start, newton)
+
+    def _own(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
+        """What an offset alone does to the likelihood under normal noise."""
+        if not isinstance(offset, Tensor):
+            return 0.0
+        left = (self.x - offset) if self.seen is None else (self.x - offset) * self.seen
+        return -0.5 * left.double().square().sum(-1) / s.squeeze(-1)
+
+    def _constant(self, offset: Tensor, precision: Tensor, start: Tensor, newton: int) -> Summed:
+        """`_laplace` where the basis is the constant 1 alone."""
+        c, noise = start, start.new_ones(start.shape[:-1])
+        for step in range(newton + 1):
+            each, slope, bend = self.expanded(offset + c.to(offset), noise)
+            hessian = bend.sum(-1, keepdim=True).double() + precision
+            if step == newton:
+                break
+            move = (slope.sum(-1, keepdim=True).double() - precision * c) / hessian
+            c = c + move.clamp(-3.0, 3.0)
+        root = hessian.sqrt()
+        found = each.double().sum(-1) - (0.5 * precision * c**2 + root.log()).squeeze(-1)
+        return Summed(found, c, root.unsqueeze(-1))
+
+    def _laplace(
+        self, phi: Tensor, offset: Tensor | float, precision: Tensor, start: Tensor, newton: int
+    ) -> Summed:
+        beta, phi64 = start, phi.double()
+        noise = start.new_ones(start.shape[:-1])
+        for step in range(newton + 1):
+            each, slope, curvature = self.expanded((weighted(beta, phi64) + offset).to(phi), noise)
+            hessian = (phi64 * curvature.double().unsqueeze(-2)) @ phi64.mT + precision.diag()
+            root = torch.linalg.cholesky(hessian)
+            if step == newton:
+                break
+            pull = (phi64 @ slope.double().unsqueeze(-1)).squeeze(-1) - precision * beta
+            move = torch.cholesky_solve(pull.unsqueeze(-1), root).squeeze(-1)
+            largest = weighted(move, phi64).abs().amax(-1)
+            damped = 3.0 / largest.clamp(min=3.0)  # no step moves f so far that it overshoots
+            beta = beta + move * damped.unsqueeze(-1)
+        log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        found = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1) - log_det
+        return Summed(found, beta, root)

@@ -1,0 +1,118 @@
+r"""Weights of a curve: a few candidates each, weighed with the last layer summed out, and one of them taken.
+
+.. math:: P(w_{jk} = c_m) \propto \frac{p(x_j \mid c_m, w_{j,-k}, z)\, p(c_m \mid \eta_k)}{q(c_m)}, \qquad
+          c_0 = w_{jk}, \quad c_m \sim q
+
+(iterated sampling importance resampling: Andrieu, Lee and Vihola 2018, Bernoulli 24(2)). q is a mixture in
+equal parts of spike, slab and a Laplace distribution where the warm-up saw the weight as an edge. The average
+of P(edge | c_m) over the candidates is the Rao-Blackwellised edge probability.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ._cells import Cells
+
+if TYPE_CHECKING:
+    from ._decoder_chains import DecoderChains, DecoderState, MixtureLaw, Tuning
+
+__all__ = ["curve_weights"]
+
+_CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
+
+
+def curve_weights(
+    chains: DecoderChains, state: DecoderState, cells: Cells, tuning: Tuning, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """New weights, and P(edge | w) averaged over candidates, both (chain, feature, factor).
+
+    Parameters
+    ----------
+    chains : DecoderChains
+        Of an MLP decoder.
+    state : DecoderState
+    cells : Cells
+    tuning : Tuning
+    rng : numpy.random.Generator
+    """
+    weight, prob, law = state.weight.clone(), torch.zeros_like(state.weight), chains.law
+    here = None  # log evidence at `weight`, (chain, feature)
+    for k in range(weight.shape[-1]):
+        free = chains.permitted[:, k]
+        if not bool(free.any()):
+            continue
+        centre, width = tuning.centre[..., k], tuning.width[..., k]
+        tried = torch.cat([weight[None, ..., k], _candidates(chains, centre, width, rng)])
+        log_odds = state.log_odds[..., k].expand_as(centre)
+        own = law.log_prob(tried, log_odds)
+        own = torch.where(chains.must[:, k], law.log_density(tried, law.slab), own)
+        level = _evidence(chains, state, cells, weight, tried, k, here)
+        chance = torch.softmax(level + (own - _log_proposal(law, tried, centre, width)), 0)
+        edge = law.edge(tried, log_odds)
+        edge = torch.where(chains.must[:, k], torch.ones_like(edge), edge)
+        prob[..., k] = (chance * edge).sum(0).to(prob) * free
+        u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
+        pick = (chance.cumsum(0) < u).sum(0, keepdim=True).clamp(max=len(tried) - 1)
+        weight[..., k] = torch.where(free, tried.gather(0, pick)[0], weight[..., k])
+        if cells.likelihood is None:
+            here = torch.where(free, level.gather(0, pick)[0], level[0] if here is None else here)
+    return weight, prob
+
+
+def _evidence(
+    chains: DecoderChains,
+    state: DecoderState,
+    cells: Cells,
+    weight: Tensor,
+    tried: Tensor,
+    k: int,
+    here: Tensor | None,
+) -> Tensor:
+    """Log evidence (candidate, chain, feature) with the last layer summed out.
+
+    `here` is that of the first candidate, if known; features that do not see factor k are then left at 0.
+    """
+    found = torch.zeros(tried.shape, dtype=torch.float64, device=tried.device)
+    own = [] if cells.likelihood is None else list(cells.likelihood.parameters())
+    at = torch.arange(weight.shape[1], device=weight.device)
+    parts = (at,)
+    if not own:  # else its parameters are those of all features
+        each = _CACHE // (len(tried) * len(weight) * chains.curve.hidden * state.z.shape[1])
+        asked = cells.likelihood is not None or here is not None  # else the first candidates' levels are kept
+        parts = (at[chains.permitted[:, k]] if asked else at).split(max(1, each))
+    for part in parts:
+        full = weight[:, part].expand(len(tried), -1, -1, -1).clone()
+        full[..., k] = tried[..., part]
+        start = state.head[:, part]
+        if cells.likelihood is not None:
+            found[:1, :, part], start = chains.evidence(state, cells, full[:1], part, start)
+            found[1:, :, part], _ = chains.evidence(state, cells, full[1:], part, start, 2)
+        elif here is None:
+            found[:, :, part], _ = chains.evidence(state, cells, full, part, start)
+        else:
+            found[1:, :, part], _ = chains.evidence(state, cells, full[1:], part, start)
+            found[0][:, part] = here[:, part]
+    return found
+
+
+def _candidates(chains: DecoderChains, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
+    """From the spike, from the slab, and around where the weight has been; in equal parts."""
+    law, shape = chains.law, (chains.candidates, *centre.shape)
+    unit = law.draw(shape, rng)
+    near = rng.laplace(size=shape)
+    which = rng.integers(3, size=shape)
+    around = centre.cpu().numpy() + width.cpu().numpy() * near
+    value = np.where(which == 0, law.spike * unit, np.where(which == 1, law.slab * unit, around))
+    return torch.as_tensor(value).to(centre)
+
+
+def _log_proposal(law: MixtureLaw, w: Tensor, centre: Tensor, width: Tensor) -> Tensor:
+    near = -(w - centre).abs() / width - (2 * width).log()
+    parts = [law.log_density(w, law.spike), law.log_density(w, law.slab), near]
+    return torch.logsumexp(torch.stack(parts), 0) - math.log(3)
