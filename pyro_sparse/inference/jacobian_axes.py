@@ -291,8 +291,12 @@ class _Contraction:
     def __init__(self, d: int, time: np.ndarray | None, actions: np.ndarray | None) -> None:
         self.d = d
         a, c = self.first, self.second = torch.triu_indices(d, d)
-        self.pair = torch.zeros(d, d, dtype=torch.long)
-        self.pair[a, c] = self.pair[c, a] = torch.arange(len(a))
+        # from products to squares, which are symmetric; the gradient meets a diagonal entry twice
+        self.square = torch.zeros(len(a), d, d, dtype=torch.float64)
+        pair = torch.arange(len(a))
+        self.square[pair, a, c] += 1
+        self.square[pair, c, a] += 1
+        self.square = self.square.flatten(1)
         twice = torch.where(a == c, 1.0, 2.0).double()[:, None]
         self.time = self.actions = None
         if time is not None:
@@ -302,9 +306,12 @@ class _Contraction:
         if actions is not None:
             self.actions = torch.as_tensor(actions)[:, a, c].T * twice
 
+    def _products(self, maps: torch.Tensor) -> torch.Tensor:
+        return maps.index_select(-1, self.first) * maps.index_select(-1, self.second)
+
     def squared(self, maps: torch.Tensor) -> torch.Tensor:
         """r^2 of shape (restart, target, source and then action)."""
-        products = maps[..., self.first] * maps[..., self.second]
+        products = self._products(maps)
         parts = [] if self.time is None else [products @ (products @ self.time.T).mT]
         parts += [] if self.actions is None else [products @ self.actions]
         return torch.cat(parts, dim=-1).clamp_min(0)
@@ -316,7 +323,7 @@ class _Contraction:
 
     def gradient(self, maps: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
         """Gradient of the cost by the map ("count"), or of sum log(r^2 + epsilon^2) / 2 ("log")."""
-        products = maps[..., self.first] * maps[..., self.second]
+        products = self._products(maps)
         by_product = torch.zeros_like(products)
         if self.time is not None:
             half = products @ self.time.T
@@ -324,7 +331,7 @@ class _Contraction:
             by_product = slope @ half + slope.mT @ (products @ self.time)
         if self.actions is not None:
             by_product = by_product + _slope(products @ self.actions, kind, epsilon) @ self.actions.T
-        hessian = by_product[..., self.pair] * (1 + torch.eye(self.d, dtype=maps.dtype))
+        hessian = (by_product @ self.square).unflatten(-1, (self.d, self.d))
         return (hessian @ maps[..., None]).squeeze(-1)
 
 

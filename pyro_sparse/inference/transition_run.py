@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .constraint import BernoulliKL, SparsityControl
+from .elbo import rowwise_elbo
 from .loop import Run
 from .soap import SOAP
 from .transition_elbo import has_own_programs, transition_elbo
 from .transition_schedule import TransitionSchedule
 
 __all__ = ["EdgeRun", "PolishRun", "RefitRun", "TransitionRun"]
+
+_MANY = 1000  # sequences kept aside whose mean needs one draw of each only
 
 
 class TransitionRun(Run):
@@ -50,6 +54,10 @@ class TransitionRun(Run):
         if has_own_programs(self.model):
             return super()._bound(batch)
         return transition_elbo(self.model, batch, self._skipped())
+
+    def _judged(self) -> np.ndarray:
+        n_draws = 4 if len(self.heldout) < _MANY else 1
+        return rowwise_elbo(self.model, self.heldout, n_draws).mean(-1).cpu().numpy()
 
     def _optimiser(self) -> torch.optim.Optimizer:
         return SOAP(self.trained, lr=self.schedule.learning_rate)
