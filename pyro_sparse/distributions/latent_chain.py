@@ -83,21 +83,28 @@ class LatentChain(TorchDistribution):
         loc, log_sd = torch.zeros_like(z), torch.zeros_like(z)
         if first >= z.shape[2]:
             return loc, log_sd
-        inputs = self._inputs(z, first, z.shape[2])
-        flat = inputs.reshape(inputs.shape[0], -1, inputs.shape[-1])
-        mean, scale = (part.reshape(*inputs.shape[:-1], -1) for part in self.transition(flat))
         follows = self.follows[..., first:].unsqueeze(-1)
-        here = (torch.where(follows, mean, 0.0), torch.where(follows, scale, 0.0))
+        here = [torch.where(follows, part, 0.0) for part in self._led(z)]
         if not first:
-            return here
+            return here[0], here[1]
         return torch.cat([loc[:, :, :first], here[0]], 2), torch.cat([log_sd[:, :, :first], here[1]], 2)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density (restart, sequence)."""
-        loc, log_sd = self.moments(value)
-        away = (value - loc) * (-log_sd).exp()
-        term = -0.5 * away**2 - log_sd - 0.5 * math.log(2 * math.pi)
-        return (term.sum(-1) * self.present).sum(-1)
+        first = self.lags
+        cost = (value**2).sum(-1)
+        if first < value.shape[2]:
+            loc, log_sd = self._led(value)
+            away = (value[:, :, first:] - loc) * (-log_sd).exp()
+            led = torch.where(self.follows[..., first:], (away**2 + 2 * log_sd).sum(-1), cost[..., first:])
+            cost = torch.cat([cost[..., :first], led], -1) if first else led
+        return -0.5 * ((cost + value.shape[-1] * math.log(2 * math.pi)) * self.present).sum(-1)
+
+    def _led(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """What the transition says of frame `lags` and all after it, (restart, sequence, frame, latent)."""
+        inputs = self._inputs(z, self.lags, z.shape[2])
+        loc, log_sd = self.transition(inputs.flatten(1, 2))
+        return loc.unflatten(1, inputs.shape[1:3]), log_sd.unflatten(1, inputs.shape[1:3])
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Draws frame by frame, (restart, sequence, time, latent)."""

@@ -61,10 +61,10 @@ def transition_elbo(model: LatentTransition, batch: SequenceBatch, skip: tuple[s
     gates = None if model.dense else _gates(model, len(batch))
     if gates is not None and "G" not in skip:
         terms["G"] = -_divergence(model)
-    values = model.likelihood.values()
-    for name, prior in model.likelihood.priors().items():
-        if name not in skip:
-            terms[name] = prior.log_prob(values[name])
+    values = {name: value for name, value in model.likelihood.values().items() if name not in skip}
+    if values:
+        priors = model.likelihood.priors()
+        terms |= {name: priors[name].log_prob(value) for name, value in values.items()}
     n, t = batch.x.shape[:2]
     x, seen = batch.x.flatten(0, 1), None if batch.mask is None else batch.mask.flatten(0, 1)
     noise = torch.randn(model.n_restarts, n, t, model.n_latents, dtype=x.dtype, device=x.device)

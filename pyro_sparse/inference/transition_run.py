@@ -45,6 +45,7 @@ class TransitionRun(Run):
         self, model: Any, train: Any, heldout: Any, schedule: TransitionSchedule, first_restart: int = 0
     ):
         self.trained = [p for name in self.trains for p in model.part(name)]
+        self.of_frames = tuple(model.likelihood.priors())  # sites of the likelihood's own quantities
         own = {id(p) for p in self.trained}
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in own)
@@ -75,7 +76,7 @@ class RefitRun(TransitionRun):
     trains = ("dense",)
 
     def _skipped(self) -> tuple[str, ...]:
-        return ("x", *self.model.likelihood.priors())
+        return ("x", *self.of_frames)
 
 
 class EdgeRun(TransitionRun):
@@ -117,7 +118,7 @@ class EdgeRun(TransitionRun):
 
     def _skipped(self) -> tuple[str, ...]:
         counted = ("G",) if isinstance(self.control, BernoulliKL) else ()  # by the control instead
-        return ("x", *self.model.likelihood.priors(), *counted)
+        return ("x", *self.of_frames, *counted)
 
     def _extra_loss(self) -> Tensor | float:
         if self.control is None:
