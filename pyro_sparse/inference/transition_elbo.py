@@ -18,6 +18,7 @@ from torch import Tensor
 from ..distributions import RelaxedEdges, bernoulli_kl
 from ..models.latent_transition import LatentTransition
 from ..sequences import SequenceBatch
+from ..transition_nets import FrameEncoder
 
 __all__ = ["has_own_programs", "transition_elbo"]
 
@@ -25,13 +26,15 @@ _PROGRAM = ("model", "guide", "edge_sites", "edge_guide", "chain", "posterior", 
 
 
 def has_own_programs(model: Any) -> bool:
-    """Whether a subclass of `LatentTransition` changed what `transition_elbo` is made of.
+    """Whether a subclass of `LatentTransition`, or another encoder, changed what `transition_elbo` is made of.
 
     Parameters
     ----------
     model : LatentTransition
     """
     kind = type(model)
+    if type(model.encoder) is not FrameEncoder:
+        return True
     return any(getattr(kind, name, None) is not getattr(LatentTransition, name) for name in _PROGRAM)
 
 

@@ -120,7 +120,10 @@ def test_programs_of_a_subclass_are_traced():
     model = Own(G, D, hidden=8, units=8, gated_units=4)
     model.setup(1, S)
     assert has_own_programs(model)
-    assert not has_own_programs(model_of(batch, folded=False))
+    other = model_of(batch, folded=False)
+    assert not has_own_programs(other)
+    other.encoder = torch.nn.Identity()
+    assert has_own_programs(other)
     data = batch.whole()
     TransitionRun(model, data, None, TransitionSchedule(steps=1, batch_size=4).for_lags(1)).advance()
     assert model.traced
