@@ -26,7 +26,7 @@ _PROGRAM = ("model", "guide", "edge_sites", "edge_guide", "chain", "posterior", 
 
 
 def has_own_programs(model: Any) -> bool:
-    """Whether a subclass of `LatentTransition`, or another encoder, changed what `transition_elbo` is made of.
+    """Whether a subclass or another encoder changed what `transition_elbo` is made of.
 
     Parameters
     ----------
