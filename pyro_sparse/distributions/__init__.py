@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .correlated_normal import CorrelatedNormal
+from .decoded_cells import DecodedCells, MaskedNet, predictor, recomputed_predictor
 from .full_normal import FullNormal
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .latent_chain import LatentChain
@@ -13,9 +14,11 @@ from .spike_slab_normal import SpikeSlabNormal
 
 __all__ = [
     "CorrelatedNormal",
+    "DecodedCells",
     "FullNormal",
     "Horseshoe",
     "LatentChain",
+    "MaskedNet",
     "RegularisedHorseshoe",
     "RelaxedEdges",
     "SpikeSlab",
@@ -23,4 +26,6 @@ __all__ = [
     "SpikeSlabNormal",
     "Temperature",
     "bernoulli_kl",
+    "predictor",
+    "recomputed_predictor",
 ]

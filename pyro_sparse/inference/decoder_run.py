@@ -84,8 +84,10 @@ def decodings(model: Any) -> Iterator[list[Decoding]]:
         found.append((lambda other: decode(other, weights), z, answer))
         return answer
 
-    model.decode = noted
+    chunked = getattr(model, "chunked", False)
+    model.decode, model.chunked = noted, False  # what is penalised is differentiated twice
     try:
         yield found
     finally:
         del model.decode
+        model.chunked = chunked

@@ -165,8 +165,7 @@ class FactorModel(Recorded, nn.Module):
         with pyro.plate("run", self.n_restarts, dim=-2), self.rows(batch):
             with poutine.scale(scale=self.kl_weight * self.beta):
                 z = pyro.sample("z", self.factor_prior())
-            f = self.decode(z, weights)
-            pyro.sample("x", self.likelihood.observation(f, batch.mask, batch.exposure), obs=batch.x)
+            pyro.sample("x", self.observation(z, weights, batch), obs=batch.x)
 
     def guide(self, batch: Batch) -> None:
         """The variational program: point masses at global parameters, Gaussian factors from the encoder."""
@@ -190,6 +189,10 @@ class FactorModel(Recorded, nn.Module):
     def decode(self, z: Tensor, weights: Tensor | None) -> Tensor:
         """Linear predictor (restart, row, feature) of factors (restart, row, factor)."""
         return self.decoder(z, weights)
+
+    def observation(self, z: Tensor, weights: Tensor | None, batch: Batch) -> dist.Distribution:
+        """Distribution of the rows' seen cells given their factors: the likelihood of what `decode` says."""
+        return self.likelihood.observation(self.decode(z, weights), batch.mask, batch.exposure)
 
     def factor_prior(self) -> dist.Distribution:
         """N(0, C), event (factor,), batch (restart, 1)."""

@@ -19,6 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from ..data import Batch
+from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor
 from ..nets import LinearDecoder, MaskedDecoder
 from ..priors import Prior, SpikeSlabLasso
 from .base import EdgeSet, FactorModel
@@ -28,6 +29,8 @@ __all__ = ["SparseDecoder"]
 
 Feature = int | str
 Edge = tuple[Feature, int]
+
+CHUNKED_FROM = 1e6  # hidden units of a layer in a pass; below, calls cost more than memory
 
 
 class SparseDecoder(FactorModel):
@@ -68,6 +71,9 @@ class SparseDecoder(FactorModel):
     held : buffer (restart, feature) of bool
         Features whose row of W stays at `held_weights` for the time being: at zero while nothing explains
         them, then along a direction found by a search (`inference/directions.py`).
+    chunked : bool
+        Whether passes through many hidden units go a few features at a time (`DecodedCells`), which changes
+        numbers by rounding only. True by default; set it to False for the plain pass at every size.
 
     Raises
     ------
@@ -87,6 +93,7 @@ class SparseDecoder(FactorModel):
     allowed: Tensor
     permitted: Tensor
     must: Tensor
+    chunked: bool = True
     held: Tensor
     held_weights: Tensor
 
@@ -165,6 +172,31 @@ class SparseDecoder(FactorModel):
         super().global_guide()
         self.prior.guide()
         pyro.sample(self.prior.site, dist.Delta(self.weights).to_event(2))
+
+    def decode(self, z: Tensor, weights: Tensor | None) -> Tensor:
+        if weights is not None and self.in_chunks(z) and not torch.is_grad_enabled():
+            return predictor(self._net(weights), z, self.activation)
+        return super().decode(z, weights)
+
+    def observation(self, z: Tensor, weights: Tensor | None, batch: Batch) -> dist.Distribution:
+        """What `FactorModel.observation` says; through many hidden units a few features at a time."""
+        if weights is None or not self.in_chunks(z):
+            return super().observation(z, weights, batch)
+        net, way = self._net(weights), {"allowed": self.allowed, "activation": self.activation}
+        if self.likelihood.separable:
+            cells = {"mask": batch.mask, "exposure": batch.exposure}
+            return DecodedCells(self.likelihood, net, z, **cells, **way)
+        return self.likelihood.observation(recomputed_predictor(net, z, **way), batch.mask, batch.exposure)
+
+    def in_chunks(self, z: Tensor) -> bool:
+        """Whether a pass of factors (restart, row, factor) goes a few features at a time."""
+        large = z[..., 0].numel() * self.n_features * self.hidden >= CHUNKED_FROM
+        return self.chunked and self.decoder_kind == "mlp" and z.device.type == "cpu" and large
+
+    def _net(self, weights: Tensor) -> MaskedNet:
+        own = self.decoder
+        trunk = own.trunk
+        return MaskedNet(weights, own.first, trunk.weight, trunk.bias, own.slope, own.head, own.intercept)
 
     @torch.no_grad()
     def project(self) -> None:

@@ -32,6 +32,9 @@ class Likelihood(Recorded, nn.Module):
         Whether the fit works on z-scored columns (only `Normal` does) and undoes it on output.
     uses_exposure : bool
         Whether rows carry an exposure: a size factor, or the total count of a multinomial row.
+    separable : bool
+        Whether each cell depends on its own entry of f and on its own feature's parameters only, so that a
+        few features at a time may be evaluated. Default False, which is never wrong.
 
     Notes
     -----
@@ -43,6 +46,7 @@ class Likelihood(Recorded, nn.Module):
     name: str = ""
     standardise: bool = False
     uses_exposure: bool = False
+    separable: bool = False
 
     def __init__(self) -> None:
         super().__init__()

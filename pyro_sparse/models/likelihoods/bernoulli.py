@@ -19,6 +19,7 @@ class Bernoulli(Likelihood):
     r"""Yes/no data (0, 1, NaN): :math:`x_{ij} \sim \mathrm{Bernoulli}(\mathrm{logit}^{-1} f_{ij})`."""
 
     name = "bernoulli"
+    separable = True
 
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
         refuse_where(

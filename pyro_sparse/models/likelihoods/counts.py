@@ -125,6 +125,7 @@ class Poisson(_Counts):
     """
 
     name = "poisson"
+    separable = True
 
     def __init__(self, size_factors: bool = True) -> None:
         super().__init__()

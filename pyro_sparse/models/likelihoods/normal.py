@@ -42,6 +42,7 @@ class Normal(Likelihood):
 
     name = "normal"
     standardise = True
+    separable = True
 
     def __init__(
         self, init: float = 0.1, floor: float = 0.02, prior_shape: float = 1.5, prior_scale: float = 0.015

@@ -1,0 +1,253 @@
+r"""A row of a table given its factors: masked decoder and likelihood as one distribution, in one sweep.
+
+.. math:: \log p(x_i \mid z_i, W) = \sum_{j\ \mathrm{seen}} \log p\big(x_{ij} \mid f_j(w_j \odot z_i)\big)
+
+The same numbers as the likelihood of the decoder's linear predictor. But as each term needs one feature only,
+a few features at a time go through the decoder and back at once: their gradients are ready when their values
+are, and no hidden unit is kept (`_sweep.py`). Where the likelihood couples the features (a softmax),
+`recomputed_predictor` keeps nothing either and computes the hidden units a second time on the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.distributions import constraints
+
+from ._sweep import MaskedNet, sweep, values
+
+__all__ = ["DecodedCells", "MaskedNet", "predictor", "recomputed_predictor"]
+
+
+def predictor(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
+    """Linear predictor of a masked decoder, without gradients, a few features at a time.
+
+    Parameters
+    ----------
+    net : MaskedNet
+        Tensors with a leading restart dimension.
+    z : Tensor (restart, row, factor)
+    activation : {"relu", "tanh"}
+
+    Returns
+    -------
+    Tensor (restart, row, feature)
+    """
+    return torch.stack([values(net.restart(r), own, activation) for r, own in enumerate(z)])
+
+
+def recomputed_predictor(
+    net: MaskedNet, z: Tensor, allowed: Tensor | None = None, activation: str = "relu"
+) -> Tensor:
+    """Linear predictor with gradients (once differentiable) whose hidden units are computed again for them.
+
+    Parameters
+    ----------
+    net : MaskedNet
+        Tensors with a leading restart dimension.
+    z : Tensor (restart, row, factor)
+    allowed : Tensor of bool (restart, feature, factor), optional
+        As in `DecodedCells`.
+    activation : {"relu", "tanh"}
+
+    Returns
+    -------
+    Tensor (restart, row, feature)
+    """
+    return _Recomputed.apply(allowed, activation, z, *net)
+
+
+class DecodedCells(TorchDistribution):
+    r"""Rows given their factors: batch shape (restart, row), event shape (feature,).
+
+    Parameters
+    ----------
+    likelihood : Module
+        ``likelihood(f, exposure)`` is the distribution of the cells given the linear predictor (restart, row,
+        feature), each cell depending on its own entry of `f` and on its own feature's entry of parameters
+        (restart, 1, feature).
+    net : MaskedNet
+        Tensors of the decoder with a leading restart dimension; weights (restart, feature, factor).
+    z : Tensor (restart, row, factor)
+    mask : Tensor of bool (row, feature) or (restart, row, feature), optional
+        True where a cell was seen.
+    exposure : Tensor (row, 1), optional
+    allowed : Tensor of bool (restart, feature, factor), optional
+        Edges that may be there, default all. A weight that is zero and stays so gets no gradient, which is
+        what lets a feature of one factor be evaluated without hidden units of its own.
+    activation : {"relu", "tanh"}
+        Of the decoder.
+
+    Notes
+    -----
+    `log_prob` computes its gradients at once, for rows of equal weight; if the rows turn out to be weighted
+    unequally the sweep is made again. It can be differentiated once.
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.independent(constraints.real, 1)
+
+    def __init__(
+        self,
+        likelihood: nn.Module,
+        net: MaskedNet,
+        z: Tensor,
+        *,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+        allowed: Tensor | None = None,
+        activation: str = "relu",
+    ):
+        self.likelihood, self.net, self.z = likelihood, net, z
+        self.cell_mask, self.exposure, self.allowed, self.activation = mask, exposure, allowed, activation
+        super().__init__(z.shape[:-1], net.weights.shape[1:2], validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> DecodedCells:
+        """Itself: the batch shape is given by the factors.
+
+        Raises
+        ------
+        ValueError
+            Another batch shape than (restart, row).
+        """
+        if torch.Size(batch_shape) != self.batch_shape:
+            raise ValueError(
+                f"batch_shape: got {tuple(batch_shape)}, these rows have {tuple(self.batch_shape)} (restart, "
+                "row); expand the factors z instead"
+            )
+        return self
+
+    def cells(self) -> Any:
+        """The same distribution by way of the linear predictor, without gradients: batch (restart, row)."""
+        found = self.likelihood(predictor(self.net, self.z, self.activation), self.exposure)
+        return (found if self.cell_mask is None else found.mask(self.cell_mask.bool())).to_event(1)
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws, shape ``sample_shape + (restart, row, feature)``."""
+        return self.cells().sample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log density of the seen cells of each row, (restart, row).
+
+        Parameters
+        ----------
+        value : Tensor (row, feature) or (restart, row, feature)
+        """
+        own = dict(self.likelihood.named_parameters())
+        given = (self.z, *self.net, *own.values())
+        if not (torch.is_grad_enabled() and any(part.requires_grad for part in given)):
+            with torch.no_grad():
+                return self.cells().log_prob(value)
+        plan = _Plan(
+            self.likelihood, tuple(own), value, self.cell_mask, self.exposure, self.allowed, self.activation
+        )
+        return _OneSweep.apply(plan, *given)
+
+
+class _Plan(NamedTuple):
+    """What a sweep needs besides the tensors it differentiates by."""
+
+    likelihood: nn.Module
+    names: tuple[str, ...]
+    x: Tensor
+    mask: Tensor | None
+    exposure: Tensor | None
+    allowed: Tensor | None
+    activation: str
+
+    def run(self, given: tuple[Tensor, ...], row_weight: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """Log density (restart, row), and the gradients of its (weighted) sum by everything given."""
+        z, net, own = given[0], MaskedNet(*given[1:8]), given[8:]
+        total, grads = torch.zeros_like(z[..., 0]), [torch.zeros_like(part) for part in given]
+        for r, latents in enumerate(z):
+            local = tuple(p[r : r + 1] for p in own)
+            score = self._score(r, local, total[r], [g[r : r + 1] for g in grads[8:]], row_weight)
+            allowed = None if self.allowed is None else self.allowed[r]
+            dnet, dz = sweep(net.restart(r), latents, score, allowed, self.activation)
+            for into, found in zip(grads, (dz, *dnet), strict=False):
+                into[r] = found
+        return total, grads
+
+    def _score(
+        self,
+        r: int,
+        own: tuple[Tensor, ...],
+        total: Tensor,
+        own_grads: list[Tensor],
+        row_weight: Tensor | None,
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        def of(table: Tensor, features: Tensor) -> Tensor:
+            return (table[r] if table.dim() == 3 else table).index_select(1, features)
+
+        def score(features: Tensor, f: Tensor) -> Tensor:
+            with torch.enable_grad():
+                leaf = f.T.unsqueeze(0).detach().requires_grad_()
+                parts = [p.detach().index_select(-1, features).requires_grad_() for p in own]
+                named = dict(zip(self.names, parts, strict=True))
+                found = torch.func.functional_call(self.likelihood, named, (leaf, self.exposure))
+                each = found.log_prob(of(self.x, features))
+                if self.mask is not None:
+                    each = torch.where(of(self.mask, features).bool(), each, torch.zeros_like(each))
+                by_row = each.sum(-1)[0]
+                weighted = by_row.sum() if row_weight is None else by_row @ row_weight[r]
+                back = torch.autograd.grad(weighted, [leaf, *parts], materialize_grads=True)
+            total.add_(by_row.detach())
+            for into, part in zip(own_grads, back[1:], strict=True):
+                into.index_copy_(-1, features, part)
+            return back[0][0].T
+
+        return score
+
+
+class _OneSweep(torch.autograd.Function):
+    """Log density of each row; its gradients are computed with it."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: _Plan, *given: Tensor) -> Tensor:
+        total, ctx.grads = plan.run(given, None)
+        ctx.plan = plan
+        ctx.save_for_backward(*given)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        share = grad[:, :1]
+        if (grad == share).all():
+            grads = [part * share.view(-1, *[1] * (part.dim() - 1)) for part in ctx.grads]
+        else:
+            grads = ctx.plan.run(ctx.saved_tensors, grad)[1]
+        return (None, *grads)
+
+
+class _Recomputed(torch.autograd.Function):
+    """Linear predictor whose hidden units are computed again for the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, allowed: Tensor | None, activation: str, z: Tensor, *net: Tensor) -> Tensor:
+        ctx.allowed, ctx.activation = allowed, activation
+        ctx.save_for_backward(z, *net)
+        return predictor(MaskedNet(*net), z, activation)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        z, *rest = ctx.saved_tensors
+        net = MaskedNet(*rest)
+        found = []
+        for r, latents in enumerate(z):
+            toward = grad[r].T
+
+            def score(features: Tensor, f: Tensor, toward: Tensor = toward) -> Tensor:
+                return toward[features]
+
+            allowed = None if ctx.allowed is None else ctx.allowed[r]
+            dnet, dz = sweep(net.restart(r), latents, score, allowed, ctx.activation)
+            found.append((dz, *dnet))
+        return (None, None, *(torch.stack(parts) for parts in zip(*found, strict=True)))
