@@ -10,7 +10,7 @@ are, and no hidden unit is kept (`_sweep.py`). Where the likelihood couples the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -70,7 +70,7 @@ class DecodedCells(TorchDistribution):
     likelihood : Module
         ``likelihood(f, exposure)`` is the distribution of the cells given the linear predictor (restart, row,
         feature), each cell depending on its own entry of `f` and on its own feature's entry of parameters
-        (restart, 1, feature).
+        (restart, 1, feature). If it has a ``scorer(exposure)``, that is the derivative (see `Likelihood`).
     net : MaskedNet
         Tensors of the decoder with a leading restart dimension; weights (restart, feature, factor).
     z : Tensor (restart, row, factor)
@@ -164,45 +164,48 @@ class _Plan(NamedTuple):
     def run(self, given: tuple[Tensor, ...], row_weight: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """Log density (restart, row), and the gradients of its (weighted) sum by everything given."""
         z, net, own = given[0], MaskedNet(*given[1:8]), given[8:]
-        total, grads = torch.zeros_like(z[..., 0]), [torch.zeros_like(part) for part in given]
+        f = z.new_empty(z.shape[0], net.weights.shape[1], z.shape[1])
+        x, mask = (t if t is None else t.mT.contiguous().expand(f.shape) for t in (self.x, self.mask))
+        of_likelihood = getattr(self.likelihood, "scorer", lambda exposure: None)(self.exposure)
+        of_cell = of_likelihood or self._by_autograd
+        found = []
         for r, latents in enumerate(z):
-            local = tuple(p[r : r + 1] for p in own)
-            score = self._score(r, local, total[r], [g[r : r + 1] for g in grads[8:]], row_weight)
+
+            def score(features: Tensor, line: Tensor, r: int = r) -> Tensor:
+                f[r, features] = line
+                each = of_cell(line, x[r, features], r, features)
+                if mask is not None:
+                    each = torch.where(mask[r, features].bool(), each, torch.zeros_like(each))
+                return each if row_weight is None else each * row_weight[r]
+
             allowed = None if self.allowed is None else self.allowed[r]
             dnet, dz = sweep(net.restart(r), latents, score, allowed, self.activation)
-            for into, found in zip(grads, (dz, *dnet), strict=False):
-                into[r] = found
-        return total, grads
+            found.append((dz, *dnet))
+        grads = [torch.stack(parts) for parts in zip(*found, strict=True)]
+        with torch.enable_grad():  # the likelihood's own parameters: all features at once
+            leaves = [part.detach().requires_grad_() for part in own]
+            each = self._log_prob(leaves, f.mT, self.x)
+            if self.mask is not None:
+                each = torch.where(self.mask.bool(), each, torch.zeros_like(each))
+            rows = each.sum(-1)
+            total = rows.sum() if row_weight is None else (rows * row_weight).sum()
+            if leaves:
+                grads += torch.autograd.grad(total, leaves, materialize_grads=True)
+        return rows.detach(), grads
 
-    def _score(
-        self,
-        r: int,
-        own: tuple[Tensor, ...],
-        total: Tensor,
-        own_grads: list[Tensor],
-        row_weight: Tensor | None,
-    ) -> Callable[[Tensor, Tensor], Tensor]:
-        def of(table: Tensor, features: Tensor) -> Tensor:
-            return (table[r] if table.dim() == 3 else table).index_select(1, features)
+    def _log_prob(self, own: Sequence[Tensor], f: Tensor, x: Tensor) -> Tensor:
+        """Log density of cells (restart, row, feature) at these values of the likelihood's parameters."""
+        named = dict(zip(self.names, own, strict=True))
+        return torch.func.functional_call(self.likelihood, named, (f, self.exposure)).log_prob(x)
 
-        def score(features: Tensor, f: Tensor) -> Tensor:
-            with torch.enable_grad():
-                leaf = f.T.unsqueeze(0).detach().requires_grad_()
-                parts = [p.detach().index_select(-1, features).requires_grad_() for p in own]
-                named = dict(zip(self.names, parts, strict=True))
-                found = torch.func.functional_call(self.likelihood, named, (leaf, self.exposure))
-                each = found.log_prob(of(self.x, features))
-                if self.mask is not None:
-                    each = torch.where(of(self.mask, features).bool(), each, torch.zeros_like(each))
-                by_row = each.sum(-1)[0]
-                weighted = by_row.sum() if row_weight is None else by_row @ row_weight[r]
-                back = torch.autograd.grad(weighted, [leaf, *parts], materialize_grads=True)
-            total.add_(by_row.detach())
-            for into, part in zip(own_grads, back[1:], strict=True):
-                into.index_copy_(-1, features, part)
-            return back[0][0].T
-
-        return score
+    def _by_autograd(self, f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
+        """What a likelihood's `scorer` says, for one that has none."""
+        named = dict(self.likelihood.named_parameters())
+        own = [named[name][r : r + 1, :, features].detach() for name in self.names]
+        with torch.enable_grad():
+            leaf = f.T.unsqueeze(0).detach().requires_grad_()
+            each = self._log_prob(own, leaf, x.T)
+            return torch.autograd.grad(each.sum(), leaf)[0][0].T
 
 
 class _OneSweep(torch.autograd.Function):

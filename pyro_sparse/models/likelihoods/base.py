@@ -8,7 +8,7 @@ Shapes: R = restart, B or N = row, G = feature; x is (B, G), the linear predicto
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,21 @@ class Likelihood(Recorded, nn.Module):
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         """Distribution of x given f (R, B, G): batch (R, B, G), event ()."""
         raise NotImplementedError
+
+    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor] | None:
+        r"""Closed form of :math:`\partial \log p(x_{ij} | f_{ij}) / \partial f_{ij}`, if `separable`.
+
+        Parameters
+        ----------
+        exposure : Tensor of shape (B, 1), optional
+
+        Returns
+        -------
+        callable or None
+            ``score(f, x, r, features)``: the derivative at f and x, both (feature, B), of the features with
+            these numbers in restart r. None (the default) leaves it to autograd, which takes longer.
+        """
+        return None
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         """Expectation (R, B, G) of x given f."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,9 @@ class Bernoulli(Likelihood):
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         return dist.Bernoulli(logits=f)
+
+    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+        return lambda f, x, r, own: x - torch.sigmoid(f)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return torch.sigmoid(f)

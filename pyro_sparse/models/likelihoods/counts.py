@@ -7,7 +7,7 @@ so that factors speak of composition.  The training table sets the yardstick for
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,11 @@ LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses 
 def _soft_range(x: Tensor, low: float, high: float) -> Tensor:
     """The identity inside ``(low, high)``, bent smoothly towards the ends, with a gradient everywhere."""
     return x + F.softplus(low - x) - F.softplus(x - high)
+
+
+def _soft_range_slope(x: Tensor, low: float, high: float) -> Tensor:
+    """Derivative of `_soft_range`."""
+    return 1 - torch.sigmoid(low - x) - torch.sigmoid(x - high)
 
 
 class _Counts(Likelihood):
@@ -137,6 +142,16 @@ class Poisson(_Counts):
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         return dist.Poisson(self._log_rate(f, exposure).exp())
 
+    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+        shift = 0.0 if exposure is None else exposure.log().mT
+
+        def score(f: Tensor, x: Tensor, r: int, own: Tensor) -> Tensor:
+            log_rate = f + shift
+            excess = x - _soft_range(log_rate, *LOG_RATE_RANGE).exp()
+            return excess * _soft_range_slope(log_rate, *LOG_RATE_RANGE)
+
+        return score
+
 
 class NegativeBinomial(Poisson):
     r"""Counts with more variance than Poisson, one dispersion per feature.
@@ -187,6 +202,16 @@ class NegativeBinomial(Poisson):
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         theta = self._theta()
         return dist.NegativeBinomial(theta, logits=self._log_rate(f, exposure) - theta.log())
+
+    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+        shift, theta = 0.0 if exposure is None else exposure.log().mT, self._theta().mT
+
+        def score(f: Tensor, x: Tensor, r: int, own: Tensor) -> Tensor:
+            log_rate, size = f + shift, theta[r, own]
+            over = torch.sigmoid(_soft_range(log_rate, *LOG_RATE_RANGE) - size.log())
+            return (x - (x + size) * over) * _soft_range_slope(log_rate, *LOG_RATE_RANGE)
+
+        return score
 
 
 class Multinomial(_Counts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pyro.distributions as dist
 import torch
@@ -83,6 +84,10 @@ class Normal(Likelihood):
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         return dist.Normal(f, self.noise_sd())
+
+    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+        precision = self.noise_sd().mT ** -2
+        return lambda f, x, r, own: (x - f) * precision[r, own]
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return f
