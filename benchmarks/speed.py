@@ -1,12 +1,12 @@
-"""speed: CPU time and memory of a training step of the Sparse VAE, against the published code or the plain pass.
+"""speed: CPU time and memory of a training step of the Sparse VAE, against published code or a plain pass.
 
-A step is that of `ps.fit` in its last stage (one thread, float32, encoder as wide as the decoder, spike-and-slab
-lasso with its EM): minibatch, ELBO, gradients, AdamW, proximal map, projection. --peer PATH takes a checkout of
-gemoran/sparse-vae-code, whose own training loop runs in the same process; without it the same model with
-`chunked = False` is the rival. They take turns, and the median over turns of the ratio within a turn counts.
-"one_factor" is the share of features whose row of W has one edge left, the others keep all; with restarts, the
-rival's step is counted once for each. "rss" is the peak of memory in a process of its own above what it had
-after its imports; a ratio is the rival's figure over ours throughout.
+A step is that of `ps.fit` in its last stage (one thread, float32, encoder as wide as the decoder, spike-and-
+slab lasso with its EM): minibatch, ELBO, gradients, AdamW, proximal map, projection. --peer PATH takes a
+checkout of gemoran/sparse-vae-code, whose own training loop runs in the same process; without it the same
+model with `chunked = False` is the rival. They take turns, and the median over turns of the ratio within a
+turn counts. "one_factor" is the share of features whose row of W has one edge left, the others keep all; with
+restarts, the rival's step counts once for each. "rss" is the peak of memory in a process of its own above
+what it had after its imports. A ratio is the rival's figure over ours throughout.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from benchmarks._common import Row, report_seeds
 
 SEEDS, QUICK_SEEDS = 3, 1
 # features, factors, width, rows of a minibatch
-SIZES = {"tiny": (7, 2, 50, 100), "ml": (300, 20, 300, 128), "zeisel": (558, 15, 100, 512), "big": (2000, 50, 300, 128)}  # fmt: skip
+SIZES = {
+    "tiny": (7, 2, 50, 100),
+    "ml": (300, 20, 300, 128),
+    "zeisel": (558, 15, 100, 512),
+    "big": (2000, 50, 300, 128),
+}
 SHARES = (0.0, 0.7, 0.95)
 QUICK = ("tiny", "ml")
 TURNS, QUICK_TURNS, TURN = 7, 3, 0.2  # CPU seconds of our side in a turn, at least
@@ -199,7 +204,7 @@ def _status(key: str) -> float:
 
 # ---- what is shown -----------------------------------------------------------------------------------------
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
-    """Medians over seeds, by size: ``ratio`` and ``rss_ratio``, and ratios with one-factor rows or restarts."""
+    """Medians over seeds, by size: ``ratio``, ``rss_ratio``, ratios with one-factor rows or restarts."""
     result: Row = {"against": "published" if options.peer else "plain"}
     for row in rows:
         own = [other for other in rows if all(other[k] == row[k] for k in ("size", "one_factor", "restarts"))]

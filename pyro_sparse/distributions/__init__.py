@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ._sweep import MaskedNet, Routes, routes
 from .correlated_normal import CorrelatedNormal
-from .decoded_cells import DecodedCells, MaskedNet, predictor, recomputed_predictor
+from .decoded_cells import DecodedCells, predictor, recomputed_predictor
 from .full_normal import FullNormal
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .latent_chain import LatentChain
@@ -21,6 +22,7 @@ __all__ = [
     "MaskedNet",
     "RegularisedHorseshoe",
     "RelaxedEdges",
+    "Routes",
     "SpikeSlab",
     "SpikeSlabLasso",
     "SpikeSlabNormal",
@@ -28,4 +30,5 @@ __all__ = [
     "bernoulli_kl",
     "predictor",
     "recomputed_predictor",
+    "routes",
 ]

@@ -7,8 +7,8 @@ no hidden layer of their own. With :math:`t = w_{jk} z_k` alone, a relu decoder 
 .. math:: f_j = c_j + u_j t + v_j^\top \mathrm{relu}(b + t_+ P_k^+ + t_- P_k^-), \qquad
           P_k^{\pm} = \mathrm{relu}(\pm A_k) B,
 
-a piecewise-linear function of t whose bends all features of that factor and weight share (rows of W are scaled
-to 1, so these are two for each factor), and a feature without factors is a constant.
+a piecewise-linear function of t whose bends all features of that factor and weight share (rows of W are
+scaled to 1, so these are two for each factor), and a feature without factors is a constant.
 Everything here is of one restart.
 """
 
@@ -22,7 +22,9 @@ from torch import Tensor
 
 __all__ = ["MaskedNet", "Routes", "routes", "sweep", "values"]
 
-CHUNK_BYTES = 1.5e6  # one buffer of hidden units; larger ones fall out of the cache, smaller ones pay for calls
+CHUNK_BYTES = (
+    1.5e6  # one buffer of hidden units; larger ones fall out of the cache, smaller ones pay for calls
+)
 
 Score = Callable[[Tensor, Tensor], Tensor]
 
@@ -109,12 +111,15 @@ def routes(weights: Tensor, open_: Tensor | None, activation: str, gradient: boo
 def values(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
     """Linear predictor (row, feature) of factors (row, factor): a few features at a time, by `routes`."""
     way = routes(net.weights, None, activation, gradient=False)
-    f = torch.empty(len(net.weights), len(z), dtype=z.dtype, device=z.device)
-    line = _lines(net, z)
-    _simple_values(net, z, way, f, activation)
-    for own in _chunks(net, z, way.dense):
-        f[own] = _Chunk(net, z, own, activation).forward()
-    return f.add_(line).T
+    f, space = z.new_empty(len(net.weights), len(z)), _Space(net, z, activation)
+    if len(way.constant):
+        f[way.constant] = _Flat(space, way.constant).forward()
+    rays = _Rays(net)
+    for k, w, own in way.rays:
+        f[own] = _Ray(space, rays, k, w, own).forward()
+    for own in space.chunks(way.dense):
+        f[own] = _Chunk(space, own).forward()
+    return f.add_(_lines(net, z)).T
 
 
 @torch.no_grad()
@@ -142,18 +147,23 @@ def sweep(
     """
     grads, dz = MaskedNet(*(torch.zeros_like(part) for part in net)), torch.zeros_like(z)
     way = routes(net.weights, open_, activation, gradient=True)
-    scores = torch.empty(len(net.weights), len(z), dtype=z.dtype, device=z.device)
+    scores, space = z.new_empty(len(net.weights), len(z)), _Space(net, z, activation)
     line = _lines(net, z)
-    simple = torch.cat([way.constant, *(own for _, _, own in way.rays)])
-    if len(simple):
-        f = torch.empty_like(scores)
-        _simple_values(net, z, way, f, activation)
-        scores[simple] = score(simple, f[simple] + line[simple])
-        _simple_gradients(net, z, way, scores, grads, dz, activation)
-    for own in _chunks(net, z, way.dense):
-        chunk = _Chunk(net, z, own, activation)
-        scores[own] = score(own, chunk.forward().add_(line[own]))
-        chunk.backward(scores[own], grads, dz)
+    if len(way.constant):
+        flat, own = _Flat(space, way.constant), way.constant
+        scores[own] = found = score(own, flat.forward().add_(line[own]))
+        flat.backward(found, grads)
+    rays = _Rays(net)
+    for k, w, own in way.rays:
+        ray = _Ray(space, rays, k, w, own)
+        scores[own] = found = score(own, ray.forward().add_(line[own]))
+        ray.backward(found, grads, dz)
+    if way.rays:
+        rays.gradients(grads)
+    for own in space.chunks(way.dense):
+        chunk = _Chunk(space, own)
+        scores[own] = found = score(own, chunk.forward().add_(line[own]))
+        chunk.backward(found, grads, dz)
     toward = scores @ z
     grads.weights.addcmul_(toward, net.slope)
     grads.slope.copy_((toward * net.weights).sum(1, keepdim=True))
@@ -169,104 +179,131 @@ def _lines(net: MaskedNet, z: Tensor) -> Tensor:
     return torch.addmm(net.intercept.view(-1, 1), net.weights * net.slope, z.T)
 
 
-def _chunks(net: MaskedNet, z: Tensor, features: Tensor) -> tuple[Tensor, ...]:
-    """Features whose hidden units fit in the cache together."""
-    each = max(1, len(z) * net.first.shape[1] * z.element_size())
-    return features.split(max(1, int(CHUNK_BYTES // each))) if len(features) else ()
+class _Space:
+    """Room for the hidden units of a chunk, used again and again: fresh pages cost more than their use."""
+
+    def __init__(self, net: MaskedNet, z: Tensor, activation: str):
+        n_rows, hidden = len(z), net.first.shape[1]
+        self.net, self.z, self.relu = net, z, activation == "relu"
+        self.together = max(
+            1, min(len(net.weights), int(CHUNK_BYTES // (n_rows * hidden * z.element_size())))
+        )
+        self.rooms = z.new_empty(3, self.together * n_rows, hidden)
+
+    def chunks(self, features: Tensor) -> tuple[Tensor, ...]:
+        """Features that go together."""
+        return features.split(self.together) if len(features) else ()
+
+    def room(self, which: int, n: int) -> Tensor:
+        """The first n rows of one of three matrices (any, hidden)."""
+        return self.rooms[which, :n]
+
+    def bend(self, h: Tensor) -> Tensor:
+        """The activation, in place."""
+        return h.relu_() if self.relu else h.tanh_()
+
+    def through(self, down: Tensor, h: Tensor, into: Tensor) -> Tensor:
+        """Gradient before a bend, given that behind it and the units."""
+        if self.relu:
+            return torch.ops.aten.threshold_backward.grad_input(down, h, 0, grad_input=into)
+        return torch.ops.aten.tanh_backward.grad_input(down, h, grad_input=into)
 
 
 # ---- features that need both hidden layers -----------------------------------------------------------------
 class _Chunk:
     """A few features forth and back; hidden units (feature * row, hidden) are overwritten on the way back."""
 
-    def __init__(self, net: MaskedNet, z: Tensor, own: Tensor, activation: str):
-        self.net, self.z, self.own, self.relu = net, z, own, activation == "relu"
-        self.w, self.head = net.weights[own], net.head[own]
+    def __init__(self, space: _Space, own: Tensor):
+        self.space, self.own = space, own
+        self.w, self.head = space.net.weights[own], space.net.head[own]
 
     def forward(self) -> Tensor:
         """Curved part of the linear predictor, (feature, row)."""
-        net, n_rows = self.net, len(self.z)
-        self.masked = (self.z * self.w.unsqueeze(1)).view(len(self.own) * n_rows, -1)
-        bend = torch.relu_ if self.relu else torch.tanh_
-        self.h1 = bend(self.masked @ net.first)
-        self.h2 = bend(torch.addmm(net.bias, self.h1, net.trunk))
-        self.cube = self.h2.view(len(self.own), n_rows, -1)
+        space, net = self.space, self.space.net
+        n = len(self.own) * len(space.z)
+        self.masked = (space.z * self.w.unsqueeze(1)).view(n, -1)
+        self.h1 = space.bend(torch.mm(self.masked, net.first, out=space.room(0, n)))
+        self.h2 = space.bend(torch.addmm(net.bias, self.h1, net.trunk, out=space.room(1, n)))
+        self.cube = self.h2.view(len(self.own), len(space.z), -1)
         return torch.bmm(self.cube, self.head.unsqueeze(-1)).squeeze(-1)
 
     def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
         """Add the gradients given those of the linear predictor, (feature, row)."""
-        net, own = self.net, self.own
+        space, net, own, n = self.space, self.space.net, self.own, len(self.h1)
         grads.head[own] = torch.bmm(score.unsqueeze(1), self.cube).squeeze(1)
-        down = score.unsqueeze(-1) * self.head.unsqueeze(1)
-        d2 = self._through(down.view_as(self.h2), self.h2)
+        down = space.room(2, n)
+        torch.mul(score.unsqueeze(-1), self.head.unsqueeze(1), out=down.view_as(self.cube))
+        d2 = space.through(down, self.h2, into=self.h2)
         grads.trunk.addmm_(self.h1.T, d2)
         grads.bias.add_(d2.sum(0))
-        d1 = self._through(d2 @ net.trunk.T, self.h1)
+        d1 = space.through(torch.mm(d2, net.trunk.T, out=down), self.h1, into=down)
         grads.first.addmm_(self.masked.T, d1)
-        back = (d1 @ net.first.T).view(len(own), len(self.z), -1)
-        grads.weights[own] = (back * self.z).sum(1)
-        dz.add_((back * self.w.unsqueeze(1)).sum(0))
-
-    def _through(self, down: Tensor, h: Tensor) -> Tensor:
-        """Gradient before a layer's bend, given that behind it and the layer's units."""
-        return _through_relu(down, h) if self.relu else down.mul_(1 - h * h)
-
-
-def _through_relu(down: Tensor, h: Tensor) -> Tensor:
-    return torch.ops.aten.threshold_backward.grad_input(down, h, 0, grad_input=down)
+        back = (d1 @ net.first.T).view(len(own), len(space.z), -1)
+        grads.weights[own] = (back * space.z).sum(1)
+        dz.add_(back.mul_(self.w.unsqueeze(1)).sum(0))
 
 
 # ---- features that follow one factor or none ---------------------------------------------------------------
-def _bends(net: MaskedNet) -> Tensor:
-    """What the trunk makes of each factor alone, upwards and downwards: (factor, 2, hidden)."""
-    both = torch.stack([torch.relu(net.first), torch.relu(-net.first)], 1)
-    return both @ net.trunk
+class _Flat:
+    """Features without factors: constants."""
+
+    def __init__(self, space: _Space, own: Tensor):
+        self.own, self.n_rows, self.relu = own, len(space.z), space.relu
+        self.head, self.h = space.net.head[own], space.bend(space.net.bias[0].clone())
+
+    def forward(self) -> Tensor:
+        """Curved part of the linear predictor, (feature, row)."""
+        return (self.head @ self.h).unsqueeze(1).repeat(1, self.n_rows)
+
+    def backward(self, score: Tensor, grads: MaskedNet) -> None:
+        """Add the gradients given those of the linear predictor, (feature, row)."""
+        total = score.sum(1)
+        grads.head[self.own] = torch.outer(total, self.h)
+        grads.bias.add_((total @ self.head) * ((self.h > 0) if self.relu else 1 - self.h * self.h))
 
 
-def _ray(net: MaskedNet, bends: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """Positive and negative part of t (row,), as (row, 2), and the second layer's units, (row, hidden)."""
-    parts = torch.stack([t, -t], 1).clamp_min_(0)
-    return parts, torch.addmm(net.bias, parts, bends).relu_()
+class _Rays:
+    """What the trunk makes of each factor alone: `table` (factor, 3, hidden), upwards, downwards, at zero."""
+
+    def __init__(self, net: MaskedNet):
+        self.net = net
+        both = torch.stack([torch.relu(net.first), torch.relu(-net.first)], 1) @ net.trunk
+        self.table = torch.cat([both, net.bias.expand(len(both), 1, -1)], 1)
+        self.back = torch.zeros_like(self.table)
+
+    def gradients(self, grads: MaskedNet) -> None:
+        """Add the gradients that the rays have left in `back`."""
+        (up, down, bias), a = self.back.unbind(1), self.net.first
+        grads.bias.add_(bias.sum(0))
+        grads.trunk.addmm_(torch.relu(a).T, up).addmm_(torch.relu(-a).T, down)
+        grads.first.add_((a > 0) * (up @ self.net.trunk.T)).sub_((a < 0) * (down @ self.net.trunk.T))
 
 
-def _simple_values(net: MaskedNet, z: Tensor, way: Routes, f: Tensor, activation: str) -> None:
-    """Write the curved part of constant and one-factor features into f (feature, row)."""
-    if len(way.constant):
-        h = torch.relu(net.bias[0]) if activation == "relu" else torch.tanh(net.bias[0])
-        f[way.constant] = (net.head[way.constant] @ h).unsqueeze(1).expand(-1, len(z))
-    if way.rays:
-        bends = _bends(net)
-        for k, w, own in way.rays:
-            f[own] = net.head[own] @ _ray(net, bends[k], w * z[:, k])[1].T
+class _Ray:
+    """Features that follow factor k with weight w: their hidden units are the same, (row, hidden)."""
 
+    def __init__(self, space: _Space, rays: _Rays, k: int, w: float, own: Tensor):
+        self.space, self.rays, self.k, self.w, self.own = space, rays, k, w, own
+        self.head, self.zk = space.net.head[own], space.z[:, k]
+        t = w * self.zk
+        self.parts = torch.stack([t.clamp_min(0), (-t).clamp_min_(0), torch.ones_like(t)], 1)
 
-def _simple_gradients(
-    net: MaskedNet, z: Tensor, way: Routes, scores: Tensor, grads: MaskedNet, dz: Tensor, activation: str
-) -> None:
-    """Add the gradients of constant and one-factor features, given those of f (feature, row)."""
-    if len(way.constant):
-        relu, bias = activation == "relu", net.bias[0]
-        h = torch.relu(bias) if relu else torch.tanh(bias)
-        total = scores[way.constant].sum(1)
-        grads.head[way.constant] = torch.outer(total, h)
-        grads.bias.add_((total @ net.head[way.constant]) * ((h > 0) if relu else 1 - h * h))
-    if not way.rays:
-        return
-    bends = _bends(net)
-    dbends = torch.zeros_like(bends)
-    for k, w, own in way.rays:
-        head, score, zk = net.head[own], scores[own], z[:, k]
-        parts, h = _ray(net, bends[k], w * zk)
-        grads.head[own] = score @ h
-        d2 = _through_relu(score.T @ head, h)
-        dbends[k].addmm_(parts.T, d2)
-        grads.bias.add_(d2.sum(0))
-        signs = (parts > 0).to(z)
-        signs[:, 1].neg_()
-        by_t = score * (head @ _through_relu(signs @ bends[k], h).T)  # d/dt of each feature, (feature, row)
-        grads.weights[own, k] = by_t @ zk
-        dz[:, k].add_(by_t.sum(0), alpha=w)
-    up, down = dbends.unbind(1)
-    a = net.first
-    grads.trunk.addmm_(torch.relu(a).T, up).addmm_(torch.relu(-a).T, down)
-    grads.first.add_((a > 0) * (up @ net.trunk.T)).sub_((a < 0) * (down @ net.trunk.T))
+    def forward(self) -> Tensor:
+        """Curved part of the linear predictor, (feature, row)."""
+        room = self.space.room(0, len(self.zk))
+        self.h = torch.mm(self.parts, self.rays.table[self.k], out=room).relu_()
+        return self.head @ self.h.T
+
+    def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
+        """Add the gradients given those of the linear predictor, (feature, row)."""
+        table, h = self.rays.table[self.k, :2], self.h
+        grads.head[self.own] = score @ h
+        down = torch.mm(score.T, self.head, out=self.space.room(1, len(h)))
+        d2 = self.space.through(down, h, into=down)
+        self.rays.back[self.k].addmm_(self.parts.T, d2)
+        up, down = self.parts[:, :2].sign().unbind(1)
+        toward = d2 @ table.T
+        dz[:, self.k].add_(up * toward[:, 0] - down * toward[:, 1], alpha=self.w)
+        on, by_z = h.sign_(), score * self.zk  # which units are on; now by the weights, one for each feature
+        by_weight = ((by_z * up) @ on).mul_(table[0]).sub_(((by_z * down) @ on).mul_(table[1]))
+        grads.weights[self.own, self.k] = by_weight.mul_(self.head).sum(1)

@@ -21,7 +21,7 @@ from torch.distributions import constraints
 
 from ._sweep import MaskedNet, sweep, values
 
-__all__ = ["DecodedCells", "MaskedNet", "predictor", "recomputed_predictor"]
+__all__ = ["DecodedCells", "predictor", "recomputed_predictor"]
 
 
 def predictor(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
@@ -165,7 +165,8 @@ class _Plan(NamedTuple):
         """Log density (restart, row), and the gradients of its (weighted) sum by everything given."""
         z, net, own = given[0], MaskedNet(*given[1:8]), given[8:]
         f = z.new_empty(z.shape[0], net.weights.shape[1], z.shape[1])
-        x, mask = (t if t is None else t.mT.contiguous().expand(f.shape) for t in (self.x, self.mask))
+        x = self.x.mT.contiguous().expand(f.shape)
+        mask = None if self.mask is None else self.mask.mT.contiguous().bool().expand(f.shape)
         of_likelihood = getattr(self.likelihood, "scorer", lambda exposure: None)(self.exposure)
         of_cell = of_likelihood or self._by_autograd
         found = []
@@ -175,7 +176,7 @@ class _Plan(NamedTuple):
                 f[r, features] = line
                 each = of_cell(line, x[r, features], r, features)
                 if mask is not None:
-                    each = torch.where(mask[r, features].bool(), each, torch.zeros_like(each))
+                    each = torch.where(mask[r, features], each, torch.zeros_like(each))
                 return each if row_weight is None else each * row_weight[r]
 
             allowed = None if self.allowed is None else self.allowed[r]

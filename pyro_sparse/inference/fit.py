@@ -341,7 +341,9 @@ def _fit(
     edges, active = _sizes(whole)
     best = best_restart(train_rows if held_rows is None else held_rows, active, edges)
     notes.extend(_warnings(whole, best, active, train_rows if held_rows is None else held_rows, train.total))
-    frame = pd.DataFrame(history, columns=["step", "restart", "elbo", "heldout_elbo", "edges", "stage"])
+    columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
+    columns += ["closed_form"] * any("closed_form" in row for row in history)
+    frame = pd.DataFrame(history, columns=columns)
     record = {
         "model": type(model).__name__,
         "decoder": getattr(model, "decoder_kind", ""),

@@ -111,6 +111,13 @@ class SparseRun(DecoderRun):
             if schedule.prunes(step):
                 prune(model, self.train)
 
+    def _record(self) -> None:
+        super()._record()
+        if hasattr(self.model, "closed_form"):
+            counts = self.model.closed_form(min(self.schedule.batch_size, self.train.total))
+            for row, count in zip(self.history[-len(counts) :], counts, strict=True):
+                row["closed_form"] = count
+
     def _preconditioner(self, rate: float) -> Tensor:
         """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
         state = self.optimiser.state[self.model.weights]

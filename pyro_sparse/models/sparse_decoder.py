@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from ..data import Batch
-from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor
+from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
 from ..nets import LinearDecoder, MaskedDecoder
 from ..priors import Prior, SpikeSlabLasso
 from .base import EdgeSet, FactorModel
@@ -30,7 +30,7 @@ __all__ = ["SparseDecoder"]
 Feature = int | str
 Edge = tuple[Feature, int]
 
-CHUNKED_FROM = 1e6  # hidden units of a layer in a pass; below, calls cost more than memory
+CHUNKED_FROM = 2e6  # hidden units of a layer in a pass; below, calls cost more than memory
 
 
 class SparseDecoder(FactorModel):
@@ -182,16 +182,33 @@ class SparseDecoder(FactorModel):
         """What `FactorModel.observation` says; through many hidden units a few features at a time."""
         if weights is None or not self.in_chunks(z):
             return super().observation(z, weights, batch)
-        net, way = self._net(weights), {"allowed": self.allowed, "activation": self.activation}
+        net, mask, exposure = self._net(weights), batch.mask, batch.exposure
         if self.likelihood.separable:
-            cells = {"mask": batch.mask, "exposure": batch.exposure}
-            return DecodedCells(self.likelihood, net, z, **cells, **way)
-        return self.likelihood.observation(recomputed_predictor(net, z, **way), batch.mask, batch.exposure)
+            return DecodedCells(
+                self.likelihood, net, z,
+                mask=mask, exposure=exposure, allowed=self.allowed, activation=self.activation,
+            )  # fmt: skip
+        f = recomputed_predictor(net, z, self.allowed, self.activation)
+        return self.likelihood.observation(f, mask, exposure)
 
     def in_chunks(self, z: Tensor) -> bool:
         """Whether a pass of factors (restart, row, factor) goes a few features at a time."""
         large = z[..., 0].numel() * self.n_features * self.hidden >= CHUNKED_FROM
         return self.chunked and self.decoder_kind == "mlp" and z.device.type == "cpu" and large
+
+    @torch.no_grad()
+    def closed_form(self, n_rows: int) -> list[int]:
+        """Features of each restart that training on so many rows evaluates without hidden units of their own.
+
+        They follow one factor or none and have no other edge that may come back; 0 where a pass is plain.
+        """
+        if not self.in_chunks(self.weights.new_empty(self.n_restarts, n_rows, 1)):
+            return [0] * self.n_restarts
+        ways = [
+            routes(w, allowed, self.activation, gradient=True)
+            for w, allowed in zip(self.weights, self.allowed, strict=True)
+        ]
+        return [self.n_features - len(way.dense) for way in ways]
 
     def _net(self, weights: Tensor) -> MaskedNet:
         own = self.decoder

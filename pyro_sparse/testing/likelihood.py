@@ -113,6 +113,24 @@ class LikelihoodTestCase:
         mask[:, j] = True
         return f.expand(1, len(x), -1), x, mask, self.exposure(likelihood, 1)
 
+    def test_score(self):
+        """If cells are separable, the derivative in closed form against autograd, and cells one by one."""
+        likelihood, x = self.ready(n_restarts=2), self.data()
+        if not likelihood.separable:
+            return
+        exposure, f = self.exposure(likelihood), 3 * self.predictor(2).requires_grad_()
+        (expected,) = torch.autograd.grad(likelihood(f, exposure).log_prob(x).sum(), f)
+        score = likelihood.scorer(exposure)
+        for r in range(2):
+            for own in (torch.tensor([2, 0]), torch.tensor([1])):
+                if score is not None:
+                    found = score(f[r].mT[own], x.mT[own], r, own)
+                    _close(found.detach(), expected[r].mT[own], 1e-9, "scorer")
+                moved = f.detach().clone()
+                moved[..., [j for j in range(f.shape[-1]) if j not in own]] += 1.0
+                cells = [likelihood(g.detach(), exposure).log_prob(x)[r][:, own].detach() for g in (f, moved)]
+                _close(cells[1], cells[0], 1e-12, "log_prob of a separable likelihood")
+
     def test_gradient(self):
         """Of log_prob in f and in every parameter, against finite differences."""
         likelihood, x = self.ready(n_restarts=2), self.data()

@@ -108,7 +108,9 @@ class Likelihood(Recorded, nn.Module):
         """Distribution of x given f (R, B, G): batch (R, B, G), event ()."""
         raise NotImplementedError
 
-    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor] | None:
+    def scorer(
+        self, exposure: Tensor | None = None
+    ) -> Callable[[Tensor, Tensor, int, Tensor], Tensor] | None:
         r"""Closed form of :math:`\partial \log p(x_{ij} | f_{ij}) / \partial f_{ij}`, if `separable`.
 
         Parameters
