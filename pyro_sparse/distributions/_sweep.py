@@ -14,8 +14,8 @@ Everything here is of one restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -111,21 +111,17 @@ def routes(weights: Tensor, open_: Tensor | None, activation: str, gradient: boo
 def values(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
     """Linear predictor (row, feature) of factors (row, factor): a few features at a time, by `routes`."""
     way = routes(net.weights, None, activation, gradient=False)
-    f, space = z.new_empty(len(net.weights), len(z)), _Space(net, z, activation)
-    if len(way.constant):
-        f[way.constant] = _Flat(space, way.constant).forward()
-    rays = _Rays(net)
-    for k, w, own in way.rays:
-        f[own] = _Ray(space, rays, k, w, own).forward()
-    for own in space.chunks(way.dense):
-        f[own] = _Chunk(space, own).forward()
-    return f.add_(_lines(net, z)).T
+    order, net = _in_order(net, way)
+    f = _lines(net, z)
+    for part, own in _parts(net, z, way, activation):
+        f[own].add_(part.forward())
+    return _back(f, order).T
 
 
 @torch.no_grad()
 def sweep(
     net: MaskedNet, z: Tensor, score: Score, open_: Tensor | None = None, activation: str = "relu"
-) -> tuple[MaskedNet, Tensor]:
+) -> tuple[MaskedNet, Tensor, Tensor]:
     r"""Gradients of a sum over cells, :math:`\sum_{ij} \ell_{ij}(f_{ij})`, by the decoder and the factors.
 
     Parameters
@@ -142,36 +138,60 @@ def sweep(
 
     Returns
     -------
-    MaskedNet, Tensor (row, factor)
-        Gradients, shaped like `net` and `z`.
+    MaskedNet, Tensor (row, factor), Tensor (feature, row)
+        Gradients, shaped like `net` and `z`, and the linear predictor.
     """
-    grads, dz = MaskedNet(*(torch.zeros_like(part) for part in net)), torch.zeros_like(z)
     way = routes(net.weights, open_, activation, gradient=True)
-    scores, space = z.new_empty(len(net.weights), len(z)), _Space(net, z, activation)
-    line = _lines(net, z)
-    if len(way.constant):
-        flat, own = _Flat(space, way.constant), way.constant
-        scores[own] = found = score(own, flat.forward().add_(line[own]))
-        flat.backward(found, grads)
-    rays = _Rays(net)
-    for k, w, own in way.rays:
-        ray = _Ray(space, rays, k, w, own)
-        scores[own] = found = score(own, ray.forward().add_(line[own]))
-        ray.backward(found, grads, dz)
-    if way.rays:
-        rays.gradients(grads)
-    for own in space.chunks(way.dense):
-        chunk = _Chunk(space, own)
-        scores[own] = found = score(own, chunk.forward().add_(line[own]))
-        chunk.backward(found, grads, dz)
+    order, net = _in_order(net, way)
+    grads, dz = MaskedNet(*(torch.zeros_like(part) for part in net)), torch.zeros_like(z)
+    f, scores = _lines(net, z), z.new_empty(len(net.weights), len(z))
+    for part, own in _parts(net, z, way, activation):
+        found = score(order[own], f[own].add_(part.forward()))
+        scores[own] = found
+        part.backward(found, grads, dz)
     toward = scores @ z
     grads.weights.addcmul_(toward, net.slope)
     grads.slope.copy_((toward * net.weights).sum(1, keepdim=True))
     grads.intercept.copy_(scores.sum(1))
     dz.addmm_(scores.T, net.weights * net.slope)
+    weights, slope, head, f = (_back(part, order) for part in (grads.weights, grads.slope, grads.head, f))
     if open_ is not None:
-        grads.weights.mul_(open_)
-    return grads, dz
+        weights.mul_(open_)
+    intercept = _back(grads.intercept.T, order).T
+    return grads._replace(weights=weights, slope=slope, head=head, intercept=intercept), dz, f
+
+
+def _in_order(net: MaskedNet, way: Routes) -> tuple[Tensor, MaskedNet]:
+    """Features sorted by their route, so that those that go together are neighbours: numbers, and tensors."""
+    order = torch.cat([way.constant, *(own for _, _, own in way.rays), way.dense])
+    if len(way.dense) == len(order):
+        return order, net
+    per_feature = {name: getattr(net, name)[order] for name in ("weights", "slope", "head")}
+    return order, net._replace(**per_feature, intercept=net.intercept[:, order])
+
+
+def _back(part: Tensor, order: Tensor) -> Tensor:
+    """Rows in the features' own order."""
+    return torch.empty_like(part).index_copy_(0, order, part)
+
+
+def _parts(net: MaskedNet, z: Tensor, way: Routes, activation: str) -> Iterator[tuple[Any, slice]]:
+    """What goes forth and back together, one after the other, and which of the sorted features it is."""
+    space, at = _Space(net, z, activation), 0
+    if len(way.constant):
+        at = len(way.constant)
+        yield _Flat(space, slice(0, at)), slice(0, at)
+    if way.rays:
+        rays = _Rays(net)
+        for k, w, features in way.rays:
+            own = slice(at, at + len(features))
+            at = own.stop
+            last = own.stop == len(net.weights) - len(way.dense)
+            yield _Ray(space, rays, k, w, own, last), own
+    while at < len(net.weights):
+        own = slice(at, min(at + space.together, len(net.weights)))
+        at = own.stop
+        yield _Chunk(space, own), own
 
 
 def _lines(net: MaskedNet, z: Tensor) -> Tensor:
@@ -189,10 +209,6 @@ class _Space:
             1, min(len(net.weights), int(CHUNK_BYTES // (n_rows * hidden * z.element_size())))
         )
         self.rooms = z.new_empty(3, self.together * n_rows, hidden)
-
-    def chunks(self, features: Tensor) -> tuple[Tensor, ...]:
-        """Features that go together."""
-        return features.split(self.together) if len(features) else ()
 
     def room(self, which: int, n: int) -> Tensor:
         """The first n rows of one of three matrices (any, hidden)."""
@@ -213,18 +229,18 @@ class _Space:
 class _Chunk:
     """A few features forth and back; hidden units (feature * row, hidden) are overwritten on the way back."""
 
-    def __init__(self, space: _Space, own: Tensor):
+    def __init__(self, space: _Space, own: slice):
         self.space, self.own = space, own
         self.w, self.head = space.net.weights[own], space.net.head[own]
 
     def forward(self) -> Tensor:
         """Curved part of the linear predictor, (feature, row)."""
         space, net = self.space, self.space.net
-        n = len(self.own) * len(space.z)
+        n = len(self.w) * len(space.z)
         self.masked = (space.z * self.w.unsqueeze(1)).view(n, -1)
         self.h1 = space.bend(torch.mm(self.masked, net.first, out=space.room(0, n)))
         self.h2 = space.bend(torch.addmm(net.bias, self.h1, net.trunk, out=space.room(1, n)))
-        self.cube = self.h2.view(len(self.own), len(space.z), -1)
+        self.cube = self.h2.view(len(self.w), len(space.z), -1)
         return torch.bmm(self.cube, self.head.unsqueeze(-1)).squeeze(-1)
 
     def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
@@ -238,7 +254,7 @@ class _Chunk:
         grads.bias.add_(d2.sum(0))
         d1 = space.through(torch.mm(d2, net.trunk.T, out=down), self.h1, into=down)
         grads.first.addmm_(self.masked.T, d1)
-        back = (d1 @ net.first.T).view(len(own), len(space.z), -1)
+        back = (d1 @ net.first.T).view(len(self.w), len(space.z), -1)
         grads.weights[own] = (back * space.z).sum(1)
         dz.add_(back.mul_(self.w.unsqueeze(1)).sum(0))
 
@@ -247,7 +263,7 @@ class _Chunk:
 class _Flat:
     """Features without factors: constants."""
 
-    def __init__(self, space: _Space, own: Tensor):
+    def __init__(self, space: _Space, own: slice):
         self.own, self.n_rows, self.relu = own, len(space.z), space.relu
         self.head, self.h = space.net.head[own], space.bend(space.net.bias[0].clone())
 
@@ -255,7 +271,7 @@ class _Flat:
         """Curved part of the linear predictor, (feature, row)."""
         return (self.head @ self.h).unsqueeze(1).repeat(1, self.n_rows)
 
-    def backward(self, score: Tensor, grads: MaskedNet) -> None:
+    def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
         """Add the gradients given those of the linear predictor, (feature, row)."""
         total = score.sum(1)
         grads.head[self.own] = torch.outer(total, self.h)
@@ -282,8 +298,8 @@ class _Rays:
 class _Ray:
     """Features that follow factor k with weight w: their hidden units are the same, (row, hidden)."""
 
-    def __init__(self, space: _Space, rays: _Rays, k: int, w: float, own: Tensor):
-        self.space, self.rays, self.k, self.w, self.own = space, rays, k, w, own
+    def __init__(self, space: _Space, rays: _Rays, k: int, w: float, own: slice, last: bool):
+        self.space, self.rays, self.k, self.w, self.own, self.last = space, rays, k, w, own, last
         self.head, self.zk = space.net.head[own], space.z[:, k]
         t = w * self.zk
         self.parts = torch.stack([t.clamp_min(0), (-t).clamp_min_(0), torch.ones_like(t)], 1)
@@ -307,3 +323,5 @@ class _Ray:
         on, by_z = h.sign_(), score * self.zk  # which units are on; now by the weights, one for each feature
         by_weight = ((by_z * up) @ on).mul_(table[0]).sub_(((by_z * down) @ on).mul_(table[1]))
         grads.weights[self.own, self.k] = by_weight.mul_(self.head).sum(1)
+        if self.last:
+            self.rays.gradients(grads)

@@ -173,14 +173,13 @@ class _Plan(NamedTuple):
         for r, latents in enumerate(z):
 
             def score(features: Tensor, line: Tensor, r: int = r) -> Tensor:
-                f[r, features] = line
                 each = of_cell(line, x[r, features], r, features)
                 if mask is not None:
                     each = torch.where(mask[r, features], each, torch.zeros_like(each))
                 return each if row_weight is None else each * row_weight[r]
 
             allowed = None if self.allowed is None else self.allowed[r]
-            dnet, dz = sweep(net.restart(r), latents, score, allowed, self.activation)
+            dnet, dz, f[r] = sweep(net.restart(r), latents, score, allowed, self.activation)
             found.append((dz, *dnet))
         grads = [torch.stack(parts) for parts in zip(*found, strict=True)]
         with torch.enable_grad():  # the likelihood's own parameters: all features at once
@@ -252,6 +251,6 @@ class _Recomputed(torch.autograd.Function):
                 return toward[features]
 
             allowed = None if ctx.allowed is None else ctx.allowed[r]
-            dnet, dz = sweep(net.restart(r), latents, score, allowed, ctx.activation)
+            dnet, dz, _ = sweep(net.restart(r), latents, score, allowed, ctx.activation)
             found.append((dz, *dnet))
         return (None, None, *(torch.stack(parts) for parts in zip(*found, strict=True)))
