@@ -1,7 +1,8 @@
-"""What the runs of all decoders share: a penalty on the use of the latents, beside the ELBO.
+"""What the runs of all decoders share: penalties on the use of the latents, beside the ELBO.
 
-It is taken of the draw and the decoding that the ELBO made, so neither is made twice, and no reported ELBO
-contains it. `sparse_run.py` and `dependency_run.py` say the rest.
+They are the caller's (`latent_penalty.py`) and the model's own total correlation, taken of the draw and the
+decoding that the ELBO made, so neither is made twice, and no reported ELBO contains them. `sparse_run.py` and
+`dependency_run.py` say the rest.
 """
 
 from __future__ import annotations
@@ -52,17 +53,20 @@ class DecoderRun(Run):
         return 0.0 if self.dependency is None else self.dependency.weight_at(self.step / self.schedule.steps)
 
     def _bound(self, batch: Batch) -> Tensor:
-        if not self._dependency_weight():
+        if not (self._dependency_weight() or self.model.total_correlation):
             return super()._bound(batch)
         with decodings(self.model) as self.decoded:
             return super()._bound(batch)
 
     def _extra_loss(self) -> Tensor | float:
-        weight = self._dependency_weight()
-        if self.dependency is None or not weight:
+        if not self.decoded:
             return 0.0
         decode, z, x_hat = self.decoded.pop()
-        return weight * self.dependency(decode, z, x_hat).sum()
+        loss: Tensor | float = 0.0
+        if weight := self._dependency_weight():
+            assert self.dependency is not None
+            loss = weight * self.dependency(decode, z, x_hat).sum()
+        return loss + self.model.latent_loss(z).sum() if self.model.total_correlation else loss
 
 
 Decoding = tuple[Callable[[Tensor], Tensor], Tensor, Tensor]

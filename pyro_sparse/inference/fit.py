@@ -40,7 +40,7 @@ from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join,
 from .result import Fit
 from .schedule import Schedule
 from .sparse_run import SparseRun
-from .start import cap_grid, find_start
+from .start import cap_grid, find_start, no_start
 from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
 
@@ -268,7 +268,10 @@ def _fit(
     }
     seen = None if table.mask is None else table.mask[kept]
     wanted = [(int(cap), "principal" if curve else "oblique") for cap, curve in zip(grid, bent, strict=True)]
-    starts = {which: find_start(table.inputs[kept], seen, *which) for which in sorted(set(wanted))}
+    starts = {
+        which: find_start(table.inputs[kept], seen, *which) if model.data_start else no_start(*train.x.shape)
+        for which in sorted(set(wanted))
+    }
 
     print_ = files.fingerprint(
         model,

@@ -68,7 +68,7 @@ class SparseRun(DecoderRun):
         return torch.optim.AdamW(groups, lr=self.schedule.learning_rate, fused=True)
 
     def _held(self) -> list[torch.nn.Parameter]:
-        holding = self.step < self.schedule.hold_encoder * self.schedule.steps
+        holding = self.model.data_start and self.step < self.schedule.hold_encoder * self.schedule.steps
         return self.encoder_parameters if holding else []
 
     def _n_edges(self) -> list[int]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from .axes import simple, varimax
 
-__all__ = ["Start", "cap_grid", "factor_analysis", "find_start", "noise_edge"]
+__all__ = ["Start", "cap_grid", "factor_analysis", "find_start", "no_start", "noise_edge"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,21 @@ def factor_analysis(
         if change < 1e-5:
             break
     return loadings, unique
+
+
+def no_start(n_rows: int, n_features: int) -> Start:
+    """No factor at all: for models that begin at random, whatever the data.
+
+    Parameters
+    ----------
+    n_rows, n_features : int
+
+    Returns
+    -------
+    Start
+    """
+    nothing = np.zeros((n_features, 0))
+    return Start(np.zeros((n_rows, 0)), nothing, nothing, np.zeros(n_features))
 
 
 def find_start(x: np.ndarray, mask: np.ndarray | None, n_factors: int, kind: str = "oblique") -> Start:

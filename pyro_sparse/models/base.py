@@ -61,10 +61,12 @@ class FactorModel(Recorded, nn.Module):
     beta: float = 1.0
     n_restarts: int = 0
     factor_cov_rate = 0.02
-    encoder: Encoder
+    encoder: Any  # callable (inputs, mask) -> location and standard deviation of the guide
     decoder: Any  # callable (z, weights) -> linear predictor, with an `intercept` and a `project`
     factor_cov: Tensor
     square = False  # whether there may be as many factors as features
+    data_start = True  # False: nothing is guessed from the data, and the encoder learns from the first step
+    total_correlation = 0.0  # weight; other than 0 asks for a `latent_loss`
     gaussian_guide = True  # False: rows keep the encoder's answer, refining it would need another family
 
     def __init__(
@@ -213,6 +215,10 @@ class FactorModel(Recorded, nn.Module):
         return pyro.plate(
             "data", batch.total, subsample=torch.arange(len(batch), device=batch.x.device), dim=-1
         )
+
+    def latent_loss(self, z: Tensor) -> Tensor:
+        """What stands beside the negative ELBO of a row where `total_correlation` is not 0, (restart,)."""
+        raise NotImplementedError
 
     # ---- between steps -------------------------------------------------------------------------------------
     @torch.no_grad()

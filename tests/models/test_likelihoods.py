@@ -28,6 +28,11 @@ class TestNormal(LikelihoodTestCase):
         return Normal()
 
 
+class TestNormalOfOneNoise(LikelihoodTestCase):
+    def make(self):
+        return Normal(shared=True)
+
+
 class TestBernoulli(LikelihoodTestCase):
     bad_values = (2.0, -1.0, 0.5)
 
@@ -113,6 +118,18 @@ def test_normal_starts_at_half_the_residual_where_asked():
     np.testing.assert_allclose(likelihood.noise_sd().detach()[0, 0], [0.1, 0.25, 0.45, 0.5], rtol=0.01)
     likelihood.start_noise(torch.full((1, 1, 4), 0.6), torch.tensor([[[False, True, False, True]]]))
     np.testing.assert_allclose(likelihood.noise_sd().detach()[0, 0], [0.1, 0.3, 0.45, 0.3], rtol=0.01)
+
+
+def test_normal_of_one_noise_starts_at_half_the_root_mean_square():
+    likelihood = Normal(shared=True)
+    likelihood.setup(2, 2)
+    assert likelihood.log_sigma.shape == (2, 1, 1) and not likelihood.standardise and Normal().standardise
+    rough = torch.tensor([[[0.6, 0.8]], [[0.3, 0.3]]])
+    likelihood.start_noise(rough)
+    noise = likelihood.noise_sd().detach()
+    np.testing.assert_allclose(noise, [[[0.25 * 2**0.5] * 2], [[0.15] * 2]], rtol=0.02)
+    likelihood.start_noise(2 * rough, torch.tensor([[[True, False]], [[True, True]]]))
+    np.testing.assert_allclose(likelihood.noise_sd().detach()[:, 0, 0], [noise[0, 0, 0], 0.3], rtol=0.02)
 
 
 def test_normal_prior_is_the_documented_penalty():

@@ -1,7 +1,8 @@
 """What a sparse decoder is measured against, behind the same front: fit a table, transform, predict, effects.
 
-`VAE` (with ``beta`` a β-VAE) and `VSC` are Pyro programs for `pyro_sparse.fit`, like `SparseDecoder`;
-`sparse_factor_analysis` is its linear case; `Classical` is scikit-learn's FA with varimax, PCA, NMF and LDA.
+`VAE` (with ``beta`` a β-VAE, with ``total_correlation`` a FactorVAE), `ImageVAE`, the same for images, and
+`VSC` are Pyro programs for `pyro_sparse.fit`, like `SparseDecoder`; `sparse_factor_analysis` is its linear
+case; `Classical` is scikit-learn's FA with varimax, PCA, NMF and LDA.
 `SequenceBaseline` is what a `LatentTransition` is measured against, `LatentL1`, `HessianPenalty` and
 `OrthogonalJacobian` what a `DependencyPenalty` is.
 """
@@ -9,8 +10,10 @@
 from __future__ import annotations
 
 from .classical import Classical, ClassicalFit
+from .images import ImageVAE
 from .penalties import HessianPenalty, LatentL1, OrthogonalJacobian
 from .sequences import SEQUENCE_BASELINES, SequenceBaseline, SequenceBaselineFit
+from .total_correlation import DensityRatio
 from .vae import VAE, sparse_factor_analysis
 from .vsc import VSC
 
@@ -20,7 +23,9 @@ __all__ = [
     "VSC",
     "Classical",
     "ClassicalFit",
+    "DensityRatio",
     "HessianPenalty",
+    "ImageVAE",
     "LatentL1",
     "OrthogonalJacobian",
     "SequenceBaseline",

@@ -2,12 +2,14 @@ r"""The two nearest relatives of the sparse decoder: the same program without sp
 network.
 
 A `VAE` lets every feature see every factor; ``beta`` weighs the divergence of its guide, *summed* over
-factors, so that ``beta=1`` is the evidence lower bound and nothing else.  `sparse_factor_analysis` keeps
-the sparse weights and drops the network.
+factors, so that ``beta=1`` is the evidence lower bound and nothing else, and ``total_correlation`` what is
+left of it in the factors' dependence.  `sparse_factor_analysis` keeps the sparse weights and drops the
+network.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -17,16 +19,19 @@ from ...nets import DenseDecoder
 from ..base import FactorModel
 from ..likelihoods import Likelihood
 from ..sparse_decoder import SparseDecoder
+from .total_correlation import DensityRatio
 
 __all__ = ["VAE", "sparse_factor_analysis"]
 
 
 class VAE(FactorModel):
-    r"""Variational autoencoder, and β-VAE: every feature depends on every factor.
+    r"""Variational autoencoder, β-VAE and FactorVAE: every feature depends on every factor.
 
     .. math:: z_i \sim N(0, I), \quad x_{ij} \sim \mathrm{likelihood}(f_\theta(z_i)_j), \qquad
               \mathcal L = \sum_i E_q \log p(x_i \mid z_i) - \beta \sum_i \sum_k KL(q(z_{ik} \mid x_i)
               \,\|\, N(0, 1))
+
+    less :math:`\gamma\, KL(q(z) \| \prod_k q(z_k))` for each row, with q(z) the mean of the rows' guides.
 
     Parameters
     ----------
@@ -44,11 +49,15 @@ class VAE(FactorModel):
     data_start : bool
         Begin at the same data-driven guess as `SparseDecoder`, so that a comparison is about sparsity;
         False begins at random, as published VAEs do.
+    total_correlation : float
+        γ, 0 or more: weight of the total correlation of the factors, in nats per nat of a row, as the
+        FactorVAE of Kim & Mnih (2018) has it. A `DensityRatio` network is trained along. No reported ELBO
+        contains it.
 
     Raises
     ------
     ValueError
-        ``beta <= 0``, or impossible sizes.
+        ``beta <= 0``, ``total_correlation < 0``, or impossible sizes.
 
     Examples
     --------
@@ -69,14 +78,30 @@ class VAE(FactorModel):
         beta: float = 1.0,
         factor_cov: bool = False,
         data_start: bool = True,
+        total_correlation: float = 0.0,
     ) -> None:
         super().__init__(n_features, n_factors, likelihood, encoder_hidden, factor_cov)
         if not beta > 0:
             raise ValueError(f"beta: got {beta}, wanted a positive number (1 is the plain VAE)")
+        if not 0 <= total_correlation < math.inf:
+            raise ValueError(
+                f"total_correlation: got {total_correlation}, wanted a weight of at least 0 (0: a plain VAE)"
+            )
+        self.total_correlation = float(total_correlation)
         self.beta, self.hidden, self.data_start = float(beta), hidden, data_start
 
     def build(self, feature_names: list[str] | None) -> None:
         self.decoder = DenseDecoder(self.n_restarts, self.n_features, self.n_factors, self.hidden)
+        self.build_ratio()
+
+    def build_ratio(self) -> None:
+        """Make the network of the total correlation, if it is asked for."""
+        if self.total_correlation:
+            self.ratio = DensityRatio(self.n_restarts, self.n_factors)
+
+    def latent_loss(self, z: Tensor) -> Tensor:
+        """Weighted total correlation of the draws, and the loss that its network learns by, (restart,)."""
+        return self.total_correlation * self.ratio.total_correlation(z) + self.ratio.loss(z)
 
     def start(
         self,

@@ -3,7 +3,7 @@
 Subclass `Likelihood`, write `forward`, `mean` and, where only some values make sense, `_refuse`;
 `pyro_sparse.testing.LikelihoodTestCase` then tells you whether it is sound.
 Shapes: R = restart, B or N = row, G = feature; x is (B, G), the linear predictor f (R, B, G), own parameters
-(R, 1, G).
+(R, 1, G), or (R, 1, 1) where features share one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Likelihood(Recorded, nn.Module):
         super().__init__()
 
     def setup(self, n_features: int, n_restarts: int = 1) -> None:
-        """Allocate the parameters, each (R, 1, G), at their starting values; called once before a fit."""
+        """Allocate the parameters, each (R, 1, G) or (R, 1, 1), at their start; called once before a fit."""
 
     def check(self, x: np.ndarray, feature_names: Sequence[str] | None = None) -> None:
         """Refuse data this likelihood cannot describe.

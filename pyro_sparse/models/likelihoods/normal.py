@@ -1,4 +1,4 @@
-"""Gaussian noise with one variance per feature, started small and floored smoothly."""
+"""Gaussian noise with one variance per feature, or one for all, started small and floored smoothly."""
 
 from __future__ import annotations
 
@@ -35,10 +35,14 @@ class Normal(Likelihood):
         a and b.  The default (1.5, 0.015) adds ``2.5 log σ² + 0.015/σ²`` to the negative log posterior: worth
         five rows, mode at σ = 0.077, so it only matters where data are few.  The density is that of σ² (no
         Jacobian for ``log_sigma``); shape 1.5 is that of Moran, Sridhar, Wang & Blei (2022).
+    shared : bool
+        One σ for all features, as suits the pixels of an image; columns then keep their units, and σ is in
+        them (Rybkin, Daniilidis & Levine 2021).
 
     Notes
     -----
-    The parameter is ``log_sigma`` (R, 1, G); σ = floor · exp(s(log_sigma − log floor)), s a soft max(·, 0).
+    The parameter is ``log_sigma`` (R, 1, G), or (R, 1, 1) when shared; σ = floor · exp(s(log_sigma − log
+    floor)), s a soft max(·, 0).
     """
 
     name = "normal"
@@ -46,7 +50,12 @@ class Normal(Likelihood):
     separable = True
 
     def __init__(
-        self, init: float = 0.1, floor: float = 0.02, prior_shape: float = 1.5, prior_scale: float = 0.015
+        self,
+        init: float = 0.1,
+        floor: float = 0.02,
+        prior_shape: float = 1.5,
+        prior_scale: float = 0.015,
+        shared: bool = False,
     ) -> None:
         super().__init__()
         if not 0 < floor < init:
@@ -57,22 +66,30 @@ class Normal(Likelihood):
             )
         self.init, self.floor = float(init), float(floor)
         self.prior_shape, self.prior_scale = float(prior_shape), float(prior_scale)
+        self.shared, self.standardise = bool(shared), not shared
 
     def setup(self, n_features: int, n_restarts: int = 1) -> None:
         above = math.log(self.init / self.floor)
         start = (
             math.log(self.floor) + above - 0.01 / above
         )  # inverse of _soft_floor: noise_sd() starts at init
-        self.log_sigma = nn.Parameter(torch.full((n_restarts, 1, n_features), start))
+        self.n_features = n_features
+        self.log_sigma = nn.Parameter(torch.full((n_restarts, 1, 1 if self.shared else n_features), start))
 
     @torch.no_grad()
     def start_noise(self, residual_sd: Tensor, where: Tensor | None = None) -> None:
         """Start at half of what a rough fit leaves, at least `init`: small, so that data outweigh penalty."""
+        if self.shared:
+            residual_sd = residual_sd.square().mean(-1, keepdim=True).sqrt()
+            where = None if where is None else where.all(-1, keepdim=True)
         above = (0.5 * residual_sd).clamp(min=self.init).div(self.floor).log()
         start = math.log(self.floor) + above - 0.01 / above
         self.log_sigma.copy_(start if where is None else torch.where(where, start, self.log_sigma))
 
     def noise_sd(self) -> Tensor:
+        return self._sd().expand(-1, -1, self.n_features)
+
+    def _sd(self) -> Tensor:
         return self.floor * torch.exp(_soft_floor(self.log_sigma - math.log(self.floor)))
 
     def priors(self) -> dict[str, dist.Distribution]:
@@ -80,10 +97,10 @@ class Normal(Likelihood):
         return {"sigma2": dist.InverseGamma(shape, torch.full_like(shape, self.prior_scale)).to_event(1)}
 
     def values(self) -> dict[str, Tensor]:
-        return {"sigma2": self.noise_sd().squeeze(1) ** 2}
+        return {"sigma2": self._sd().squeeze(1) ** 2}
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
-        return dist.Normal(f, self.noise_sd())
+        return dist.Normal(f, self._sd())
 
     def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         precision = self.noise_sd().mT ** -2
