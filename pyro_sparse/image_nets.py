@@ -140,7 +140,11 @@ class ConvolutionalDecoder(nn.Module):
             ]
         )
         pairs = zip(widths[:-1], widths[1:], strict=True)
-        self.convolutions = nn.ModuleList([BatchConv(n_restarts, a, b, up=True) for a, b in pairs])
+        # The last at a small gain: the first images are the constant, not noise to be unlearned
+        gains = (math.sqrt(2.0), math.sqrt(2.0), math.sqrt(2.0), 0.1)
+        self.convolutions = nn.ModuleList(
+            [BatchConv(n_restarts, a, b, up=True, gain=g) for (a, b), g in zip(pairs, gains, strict=True)]
+        )
         self.intercept = nn.Parameter(torch.zeros(n_restarts, 1, math.prod(shape)))
 
     def project(self) -> None:
