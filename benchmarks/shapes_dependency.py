@@ -2,9 +2,9 @@
 
 Images of 3D Shapes' six factors, drawn uniformly (32 x 32), and 10 latents. `base` has no penalty,
 `latent_l1` the L1 norm of the latents, `dependency` that of the decoder's Jacobian; `axes` is no fit of its
-own: the rotation of base's latents with the sparsest Jacobian, each axis in units of its effect on the image.
-FactorVAE score, DCI (boosted trees, classes) and MIG of 6,000 other images. Asked: dependency at least .05
-above base in DCI.
+own: the rotation of base's latents with the sparsest Jacobian, each axis in units of its effect on the image;
+`dependency + axes` the same of the penalised fit. FactorVAE score, DCI (boosted trees, classes) and MIG of
+6,000 other images. Asked: dependency at least .05 above base in DCI.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from benchmarks._common import Row, report_seeds
 SEEDS, QUICK_SEEDS = 3, 1
 BACKBONES: dict[str, Row] = {"vae": {}, "factor_vae": {"total_correlation": 10.0}}
 METHODS = ("base", "latent_l1", "dependency")
-WEIGHTS = {"latent_l1": 1.0, "dependency": 0.05}
+AXES = {"base": "axes", "dependency": "dependency + axes"}
+WEIGHTS = {"latent_l1": 1.0, "dependency": 0.3}  # nats of an image; the second chosen on seed 1000, 16 x 16
 LATENTS, SIZE, N, N_TEST = 10, 32, 20_000, 6_000
 SETTINGS: Row = {"steps": 6000, "batch_size": 64, "learning_rate": 1e-3, "holdout": 0.01}
 FIGURES = ("factor_vae_score", "dci_d", "dci_c", "dci_i", "mig")
@@ -85,7 +86,7 @@ def measured(
         "elbo": float(fit.elbo[0]),
         "noise_sd": float(fit.noise_sd[0]),
     }
-    if method == "base":
+    if method in AXES:
         turned, found = on_axes(fit, x[:500], others, codes)
         row["axes"] = {**figures(levels, turned, seed, method_of_dci), "found": found}
         row["axes_importance"] = row["axes"].pop("importance")
@@ -153,7 +154,8 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     for backbone in BACKBONES:
         mine = [row for row in rows if row["backbone"] == backbone]
         cells = {m: [row for row in mine if row["method"] == m] for m in METHODS}
-        cells["axes"] = [row["axes"] | {"cpu_s": row["cpu_s"]} for row in cells["base"]]
+        for method, name in AXES.items():
+            cells[name] = [row["axes"] | {"cpu_s": row["cpu_s"]} for row in cells[method]]
         if not mine:
             continue
         result[backbone] = {
@@ -161,10 +163,12 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
             for m, cell in cells.items()
             if cell
         }
-        for m in ("dependency", "axes"):
+        for m in ("dependency", *AXES.values()):
             if cells[m] and cells["base"]:
                 base, other = (np.mean([row["dci_d"] for row in cells[name]]) for name in ("base", m))
                 result[backbone][f"{m} - base, dci_d"] = float(other - base)
+                if m == "dependency":
+                    result[backbone]["met"] = bool(other >= base + ASKED)
     return result
 
 

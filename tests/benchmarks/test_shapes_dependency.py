@@ -47,15 +47,16 @@ def test_gains_are_of_means_over_seeds():
     rows = [
         row("vae", "base", 0, 0.1, axes=axes),
         row("vae", "base", 1, 0.3, axes=axes),
-        row("vae", "dependency", 0, 0.4),
-        row("vae", "dependency", 1, 0.2),
+        row("vae", "dependency", 0, 0.4, axes=axes),
+        row("vae", "dependency", 1, 0.2, axes=axes),
     ]
     found = shapes_dependency.collect(rows, options())["vae"]
     assert found["base"]["dci_d"] == [0.1, 0.3] and "latent_l1" not in found
     assert found["dependency - base, dci_d"] == pytest.approx(0.1)
-    assert found["axes - base, dci_d"] == pytest.approx(0.5)
+    assert found["axes - base, dci_d"] == pytest.approx(0.5) and found["met"]
     lines = shapes_dependency.table(rows)
-    assert {line["method"]: line["n"] for line in lines} == {"base": 2, "dependency": 2, "axes": 2}
+    assert [line["method"] for line in lines] == ["base", "dependency", "axes", "dependency + axes"]
+    assert {line["n"] for line in lines} == {2}
 
 
 def test_codes_that_are_the_levels_score_one():
