@@ -65,6 +65,7 @@ class DependencyVAE(FactorModel):
 
     edges = (EdgeSet("edge", ("feature", "factor"), "x"),)
     square = True
+    data_start = False
     strength: Tensor
     encoder: CorrelatedEncoder
 
