@@ -241,12 +241,13 @@ def test_it_finds_the_latents_and_the_graph():
     data = transition_data("TimeNonDiag", n=20_000, d_z=4, d_x=8, seed=1002)
     x, _, _ = data.part("train")
     model = ps.models.LatentTransition(8, 4, hidden=64)
-    fit = ps.fit(model, x, seed=0, restarts=1, steps=1500, batch_size=256, progress=False)
+    # of single starts of this size about one in ten ends in a bent space, 7 nats below the others
+    fit = ps.fit(model, x, seed=0, restarts=2, steps=1500, batch_size=256, progress=False)
     x, z, _ = data.part("test")
     match = mcc(z.reshape(-1, 4), fit.transform(x).reshape(-1, 4))
     order = np.asarray(match.permutation)
     assert match.value > 0.97
-    np.testing.assert_array_equal(fit.graph_time[0, 0][np.ix_(order, order)], data.graph_z)
+    np.testing.assert_array_equal(fit.graph_time[fit.best, 0][np.ix_(order, order)], data.graph_z)
 
 
 def jacobian_model(jacobian, n_actions, lags):
