@@ -31,6 +31,7 @@ from .plots import (
 )
 from .posterior import edge_prob, summary
 from .report import report
+from .salience import salient_edges
 from .task_estimators import MultiTaskSparseRegressor, SparseTaskSVM
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "plot_transition",
     "priors",
     "report",
+    "salient_edges",
     "summary",
     "testing",
 ]

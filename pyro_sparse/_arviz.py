@@ -20,6 +20,7 @@ import xarray as xr
 __all__ = [
     "IntervalKind",
     "arviz",
+    "from_datasets",
     "from_dict",
     "from_netcdf",
     "get_group",
@@ -81,7 +82,25 @@ def from_dict(
         for dim in ("chain", "draw"):
             if dim in sizes:
                 labels.setdefault(dim, np.arange(sizes[dim]))
-        datasets[group] = xr.Dataset(dict(variables), coords=labels, attrs=attrs)
+        datasets[group] = xr.Dataset(dict(variables), coords=labels)
+    return from_datasets(datasets, attrs)
+
+
+def from_datasets(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
+    """Build what the installed ArviZ consumes natively from whole groups.
+
+    Parameters
+    ----------
+    datasets : dict of Dataset
+        By name of the group.
+    attrs : dict
+        Attributes of the whole object and of every group.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+    """
+    datasets = {name: group.assign_attrs(attrs) for name, group in datasets.items()}
     if is_modern():
         tree = xr.DataTree.from_dict(datasets)
         tree.attrs.update(attrs)

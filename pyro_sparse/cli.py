@@ -74,6 +74,10 @@ Json = Annotated[
 Fdr = Annotated[
     float, typer.Option(min=0.0, max=1.0, help="Bayesian false-discovery rate at which edges are kept.")
 ]
+Salient = Annotated[
+    float | None,
+    typer.Option(help="Only edges whose standardised loading is at least so large, such as 0.3."),
+]
 Edges = Annotated[
     EdgeMethod,
     typer.Option(help="Probabilities by Markov chains from the fit (polish), or its own scores (score)."),
@@ -187,6 +191,7 @@ def demo(
 def summary(
     folder: Folder,
     fdr: Fdr = 0.1,
+    salient: Salient = None,
     every: Annotated[bool, typer.Option("--all", help="Also the edges that are not kept.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -194,13 +199,16 @@ def summary(
 
     Example:
 
-      pyro-sparse summary fit --fdr 0.05
+      pyro-sparse summary fit --fdr 0.05 --salient 0.3
     """
     import pyro_sparse as ps
 
     from ._arviz import from_netcdf
 
-    edges = ps.summary(from_netcdf(_inside(folder, "idata.nc")), fdr=fdr, selected_only=not every)
+    idata = from_netcdf(_inside(folder, "idata.nc"))
+    if salient is not None:
+        idata = ps.salient_edges(idata, salient)
+    edges = ps.summary(idata, fdr=fdr, selected_only=not every)
     if as_json:
         print_json({"fdr": fdr, **jsonable(edges.attrs), "edges": records(edges)})
     else:
@@ -214,6 +222,7 @@ def report(
         Path | None, typer.Option("--out", "-o", help="File to write; by default FOLDER/report.html.")
     ] = None,
     fdr: Fdr = 0.1,
+    salient: Salient = None,
     as_json: Json = False,
 ) -> None:
     """Write the HTML report of a fit again, for instance after an upgrade.
@@ -230,7 +239,7 @@ def report(
     kept = "observed_data" in _arviz.group_names(idata)  # large tables are not
     data = _arviz.get_group(idata, "observed_data")["x"].to_numpy() if kept else None
     path = folder / "report.html" if out is None else out
-    ps.report(result, path, X=data, fdr=fdr, idata=idata)
+    ps.report(result, path, X=data, fdr=fdr, idata=idata, salient=salient)
     if as_json:
         print_json({"report": str(path)})
     else:

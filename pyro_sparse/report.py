@@ -27,6 +27,7 @@ from ._certificate_facts import certificate_facts
 from .graphs.alignment import agreement_matrix
 from .graphs.selection import kept_restarts
 from .posterior import summary
+from .salience import salient_edges
 
 if TYPE_CHECKING:
     from .graphs.venn import Groups
@@ -38,6 +39,7 @@ _LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-lear
 # Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
 _SWEEP = np.linspace(-2, 2, 17)
 _ALIKE = 0.9
+_SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 _THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"text": "#1f2328", "background": "#ffffff"},
@@ -53,6 +55,7 @@ def report(
     *,
     idata: Any = None,
     groups: Groups | None = None,
+    salient: float | None = None,
 ) -> Path:
     """Write a fit as one HTML file that needs nothing else, and return its path.
 
@@ -70,6 +73,9 @@ def report(
     groups : mapping of name to features, optional
         Groups of features of which to draw what they share (`plot_sets`). Default: which features share
         factors.
+    salient : float, optional
+        Name and draw only edges whose standardised loading is at least so large (`salient_edges`). Default:
+        all; the page then counts those of at least .3.
 
     Returns
     -------
@@ -109,7 +115,9 @@ def report(
     )
     environment.filters["percent"] = percent
     page = environment.get_template("report.html.j2").render(
-        **gather(fit, idata, fdr), pictures=_pictures(fit, idata, X, fdr, groups), grouped=groups is not None
+        **gather(fit, idata, fdr, salient),
+        pictures=_pictures(fit, _shown(idata, salient), X, fdr, groups),
+        grouped=groups is not None,
     )
     path.write_text(page, encoding="utf-8")
     return path
@@ -121,9 +129,14 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
 
 
-def gather(fit: Fit, idata: Any, fdr: float) -> dict[str, Any]:
+def _shown(idata: Any, salient: float | None) -> Any:
+    """The edges that are named and drawn."""
+    return idata if salient is None else salient_edges(idata, salient)
+
+
+def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> dict[str, Any]:
     """Everything the page says, as plain facts."""
-    table = summary(idata, fdr)
+    table = summary(_shown(idata, salient), fdr)
     word = "score" if table.attrs["is_score"] else "probability"
     chosen = table[table["selected"]]
     sweeps = _sweeps(fit)
@@ -160,6 +173,11 @@ def gather(fit: Fit, idata: Any, fdr: float) -> dict[str, Any]:
         "n_edges": len(chosen),
         "n_linked": len(linked),
         "n_unresolved": int(chosen["unresolved"].sum()),
+        "salient": salient,
+        "custom": _SALIENT,
+        "n_salient": None
+        if salient is not None or table.attrs["is_score"]
+        else int(summary(salient_edges(idata, _SALIENT), fdr)["selected"].sum()),
         "explained": float(np.clip(effects.sum(axis=1), 0, 1).mean()),
         "factors": factors,
         "certificate": certificate_facts(fit, idata),
