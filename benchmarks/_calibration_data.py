@@ -189,9 +189,11 @@ def linear_decoder(
     samples: int = 300,
     spike_rate: float = 50.0,
     slab_rate: float = 1.0,
+    tails: float = np.inf,
 ) -> Data:
     """Sparse factor analysis; feature k is the anchor of factor k: a positive weight there, zero elsewhere.
 
+    The noise is Student's t with `tails` degrees of freedom (infinite: normal), its scale as of the normal.
     `given`: ``x`` (set, sample, feature), ``anchors``, a list of (feature, factor), and for checks ``weight``
     and ``z``.
     """
@@ -200,8 +202,10 @@ def linear_decoder(
     weight[:, :factors] = own * rng.exponential(1 / slab_rate, size=(n_sets, factors, factors))
     z = rng.normal(size=(n_sets, samples, factors))
     noise = _inverse_gamma(LINEAR_NOISE_PRIOR, (n_sets, 1, features), rng)
-    x = z @ weight.swapaxes(1, 2) + np.sqrt(noise) * rng.normal(size=(n_sets, samples, features))
-    return _anchored(edge, weight, z, x)
+    error = rng.normal(size=(n_sets, samples, features))
+    if np.isfinite(tails):
+        error /= np.sqrt(rng.chisquare(tails, size=error.shape) / tails)
+    return _anchored(edge, weight, z, z @ weight.swapaxes(1, 2) + np.sqrt(noise) * error)
 
 
 def _loadings(

@@ -11,7 +11,7 @@ their seconds are without it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,22 @@ from benchmarks._calibration_data import (
 LONG = {"linear": (4000, 800, 100), "mlp": (900, 200, 50)}  # sweeps, warm-up, held at all edges
 QUICK_LONG = {"linear": (600, 200, 30), "mlp": (60, 20, 5)}
 QUICK_SWEEPS = {"linear": 300, "mlp": 40}
+LOADING = 0.3
 
 
 @dataclass(frozen=True)
 class DecoderLaw:
-    """Size, program and prior of the decoders of one setting."""
+    """Size, program and prior of the decoders of one setting.
+
+    Attributes
+    ----------
+    tails : float
+        Degrees of freedom of a linear decoder's noise.
+    pinned : tuple of (feature, factor)
+        Anchors beside those there are: wrong ones, of a law that a fit is told.
+    told : DecoderLaw, optional
+        What the fit takes for the law, where it is mistaken.
+    """
 
     decoder: str = "mlp"
     activation: str = "tanh"
@@ -49,6 +60,9 @@ class DecoderLaw:
     slab_rate: float = 0.7
     steps: int = 800
     restarts: int = 1
+    tails: float = np.inf
+    pinned: tuple[tuple[int, int], ...] = ()
+    told: DecoderLaw | None = None
 
     @property
     def noise_prior(self) -> tuple[float, float]:
@@ -71,7 +85,7 @@ class DecoderLaw:
             "activation": self.activation,
             "hidden": self.hidden,
             "factor_cov": False,
-            "anchors": {k: k for k in range(self.factors)},
+            "anchors": {k: k for k in range(self.factors)} | dict(self.pinned),
         }
         return ps.models.SparseDecoder(self.features, self.factors, **(own | changes))
 
@@ -80,7 +94,7 @@ def decoders(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
     """Data sets, and under ``fits`` a fit of each."""
     if law.decoder == "linear" and law.likelihood == "normal":
         data = linear_decoder(
-            n_sets, rng, law.features, law.factors, law.samples, law.spike_rate, law.slab_rate
+            n_sets, rng, law.features, law.factors, law.samples, law.spike_rate, law.slab_rate, law.tails
         )
     else:
         data = curved(law, n_sets, rng)
@@ -131,7 +145,7 @@ def _fit(law: DecoderLaw, x: Array, seed: int, **changes: Any) -> Any:
     import pyro_sparse as ps
 
     own = {"restarts": law.restarts, "steps": law.steps, "standardise": False, "holdout": 0.0}
-    return ps.fit(law.model(**changes), x, seed=seed, patience=None, progress=False, **own)
+    return ps.fit((law.told or law).model(**changes), x, seed=seed, patience=None, progress=False, **own)
 
 
 def _kind(law: DecoderLaw) -> str:
@@ -171,8 +185,6 @@ def long_chains(data: Data, quick: bool, seed: int) -> Array:
 
 def _together(fits: list[Any], seed: int) -> tuple[Any, Any]:
     """One kernel for the chains of several fits of one shape."""
-    from dataclasses import replace
-
     import torch
 
     from pyro_sparse.inference.edges.polish import DecoderPrior, chains_of
@@ -223,6 +235,30 @@ def unpinned(n_sets: int, rng: np.random.Generator) -> Data:
     return Data(edge, {"law": law, "fits": fits, "orders": orders})
 
 
+def salient(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
+    """Data sets and fits as of `decoders`; an edge is a loading of at least `LOADING` in standard units."""
+    data = decoders(law, n_sets, rng)
+    size = np.abs(data.given["weight"]) / data.given["x"].std(1)[..., None]
+    return replace(data, edge=size >= LOADING)
+
+
+def salient_polish(data: Data, quick: bool, seed: int) -> Array:
+    """Share of the draws in which a loading is as large."""
+    import pyro_sparse as ps
+
+    short = {"sweeps": QUICK_SWEEPS["linear"]} if quick else {}
+    found = [
+        ps.salient_edges(fit.edge_posterior("polish", seed=seed + i, **short), LOADING)
+        for i, fit in enumerate(data.given["fits"])
+    ]
+    return np.stack([one["edge_posterior"]["probability"].to_numpy() for one in found])
+
+
+def salient_fit(data: Data, quick: bool, seed: int) -> Array:
+    """Whether the fitted loading is as large, 0 or 1."""
+    return np.stack([np.abs(fit.weights[fit.best]) >= LOADING for fit in data.given["fits"]]).astype(float)
+
+
 def _turned(data: Data, seed: int, name: str) -> Array:
     found = []
     for i, (fit, order) in enumerate(zip(data.given["fits"], data.given["orders"], strict=True)):
@@ -249,4 +285,5 @@ def turned_score(data: Data, quick: bool, seed: int) -> Array:
 
 METHODS = {"polish": polish, "long": long_chains, "map": score}
 UNPINNED = {"polish": turned_polish, "gap": turned_gap, "map": turned_score}
+SALIENT = {"polish": salient_polish, "map": salient_fit}
 SHORT_METHODS = {"polish": polish, "map": score}

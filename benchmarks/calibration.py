@@ -4,8 +4,10 @@ Asked of each setting's default method: the calibration error (ECE, 15 bins) abo
 forecaster would show at that sample size), the realised false-discovery rate where 10 % was asked for, and
 the Brier score, against a gold standard (a long Gibbs run) or a number. The score beside it is a mode's p*
 (or the like): if it passed, the test would be worth nothing (`map_fails`). A seed is a batch of data sets;
-rows keep every probability, so that figures are made over all data sets at once. sbc_*: truths ranked among
-63 joint draws of the posterior, 200 data sets on one seed, all statistics within their 99 % band.
+rows keep every probability, so that figures are made over all data sets at once. wrong_*: a fit that is told
+a prior, a noise or an anchor that is not so; nothing is asked of it. *_salient: is a standardised loading at
+least .3 in size? sbc_*: truths ranked among 63 joint draws of the posterior, 200 data sets on one seed, all
+statistics within their 99 % band.
 """
 
 from __future__ import annotations
@@ -148,6 +150,11 @@ def decoder_setting(law: decoders.DecoderLaw, gold: bool = True, **asked: Any) -
 
 
 LINEAR = decoders.DecoderLaw(decoder="linear", features=20, factors=4, samples=300)
+MISTAKES = {  # what is so, and what the fit is told
+    "wrong_prior": replace(LINEAR, told=replace(LINEAR, spike_rate=50, slab_rate=3)),
+    "wrong_noise": replace(LINEAR, tails=3),
+    "wrong_anchor": replace(LINEAR, told=replace(LINEAR, pinned=((LINEAR.factors, 0),))),
+}
 CURVED: dict[str, Any] = {"ece": 0.03, "fdr": 0.12, "brier_over_gold": 1.05}
 LARGE: dict[str, Any] = {"gold": False, "ece": 0.04, "fdr": 0.12, "batches": 5, "batch": 5}
 
@@ -177,6 +184,16 @@ SETTINGS: dict[str, Setting | Ranked] = {
     ),
     "linear_10": decoder_setting(LINEAR, ece=0.02, fdr=0.12, brier_over_gold=1.05),
     "linear_50": decoder_setting(replace(LINEAR, spike_rate=50), ece=0.03, fdr=0.13, brier_over_gold=1.10),
+    **{name: decoder_setting(law, gold=False) for name, law in MISTAKES.items()},
+    "linear_salient": Setting(
+        data=partial(decoders.salient, LINEAR),
+        methods=decoders.SALIENT,
+        default="polish",
+        score="map",
+        ece=0.02,
+        fdr=0.12,
+        quick_batch=1,
+    ),
     "mlp_tanh": decoder_setting(decoders.DecoderLaw(), **CURVED),
     "mlp_relu": decoder_setting(decoders.DecoderLaw(activation="relu"), **CURVED),
     "mlp_g30": decoder_setting(

@@ -139,6 +139,34 @@ def test_a_linear_decoder_has_the_covariance_it_says():
     assert np.median(noise) == pytest.approx(stats.invgamma(3, scale=1).median(), rel=0.1)
 
 
+def test_a_mistaken_law_is_what_the_fit_is_told_and_not_what_is_drawn():
+    laws = calibration.MISTAKES
+    right, wrong = laws["wrong_prior"].model(), laws["wrong_prior"].told.model()
+    assert (right.prior.spike_rate, wrong.prior.spike_rate) == (10, 50)
+    assert laws["wrong_anchor"].told.model().anchors == {0: 0, 1: 1, 2: 2, 3: 3, 4: 0}
+    fit = decoders._fit(
+        replace(laws["wrong_prior"], steps=2), np.random.default_rng(0).normal(size=(40, 20)), 0
+    )
+    assert fit.model.prior.spike_rate == 50
+    heavy, normal = (
+        draw.linear_decoder(2, np.random.default_rng(0), samples=4000, tails=tails) for tails in (3, np.inf)
+    )
+    left_over = [d.given["x"] - d.given["z"] @ d.given["weight"].swapaxes(1, 2) for d in (heavy, normal)]
+    tails = [stats.kurtosis(e / e.std(1, keepdims=True), axis=None) for e in left_over]
+    assert tails[0] > 3 and abs(tails[1]) < 0.1
+
+
+def test_salient_truths_are_loadings_in_standard_units(monkeypatch):
+    monkeypatch.setattr(decoders, "_fit", lambda law, x, seed: None)
+    law = replace(calibration.LINEAR, samples=20_000)
+    data = decoders.salient(law, 1, np.random.default_rng(1000))
+    x, z = data.given["x"][0], data.given["z"][0]
+    correlation = np.corrcoef(x.T, z.T)[:20, 20:]  # independent factors: loadings
+    clear = np.abs(np.abs(correlation) - decoders.LOADING) > 0.02
+    assert clear.mean() > 0.9
+    np.testing.assert_array_equal(data.edge[0][clear], (np.abs(correlation) >= decoders.LOADING)[clear])
+
+
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_a_curved_feature_without_edges_hardly_moves_with_the_factors(activation):
     law = decoders.DecoderLaw(activation=activation, samples=4000, spike_rate=1e6)
