@@ -25,7 +25,10 @@ THEOREMS = (
     "(a, z)-consistency", "task supports",
 )  # fmt: skip
 FITS = ("anchored60", "ActionBlockNonDiag", "proxy block2")
-MORE_FITS = ("ActionNonDiag", "proxy bernoulli", "dependency cycle", "dependency triangular")
+MORE_FITS = (
+    "ActionNonDiag", "TimeRandom(0.9)", "TimeNonDiag no_suff", "TimeNonDiag leaky_relu",
+    "proxy bernoulli", "dependency cycle", "dependency triangular",
+)  # fmt: skip
 SURE, FOUND, ASKED = 0.95, 0.9, 0.95
 
 

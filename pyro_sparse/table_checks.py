@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from . import _arviz
 from .graphs.selection import unresolved
+from .inference.folded import folded
 
 __all__ = ["AS_GOOD", "SAME_FACTOR", "Agreement", "Curves", "agreement_of", "curves_of"]
 
@@ -94,7 +95,7 @@ def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
     """Compare restarts (of a fit, if there is one) and chains, factor by factor.
 
     A factor is doubtful if a restart that explains the data as well lacks it, if no restart with room for it
-    has it, or if a chain of the edge posterior turned it into another.
+    has it, if a chain of the edge posterior turned it into another, or if it looks folded.
 
     Parameters
     ----------
@@ -105,8 +106,19 @@ def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
     """
     lost_restarts, restarts, agree = _restarts(fit, used)
     lost_chains, chains, same = _chains(idata, used)
-    doubt = [a or b for a, b in zip(lost_restarts, lost_chains, strict=True)]
+    doubt = [a or b or c for a, b, c in zip(lost_restarts, lost_chains, _folded(fit, used), strict=True)]
     return Agreement(doubt, restarts, chains, agree, same)
+
+
+def _folded(fit: Any, used: NDArray[np.bool_]) -> list[str]:
+    """Of a model that notes how lopsided its factors are; the others' may have any law."""
+    skew = getattr(getattr(fit, "model", None), "skewness", None)
+    if skew is None:
+        return [""] * len(used)
+    best = int(fit.best)
+    own = skew[best].cpu().numpy()[fit.alignment["permutation"][best]] * fit.alignment["sign"][best]
+    said = folded(own, range(len(own)))
+    return [said.get(k, "") if used[k] else "" for k in range(len(own))]
 
 
 def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:

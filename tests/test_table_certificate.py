@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import pyro_sparse as ps
 from benchmarks import certificates
@@ -279,6 +280,17 @@ def test_restarts_that_found_something_else_make_a_doubt():
     assert found.assumptions.at["restarts agree", "holds"] is None
     single = curved_fit(ANCHORED, one, restarts=1)
     assert "one only" in ps.identify(single, idata=idata).assumptions.at["restarts agree", "figure"]
+
+
+def test_a_factor_that_looks_folded_makes_a_doubt():
+    fit = curved_fit(ANCHORED, [[bent, bent]] * 5)
+    idata = table_idata(np.broadcast_to(ANCHORED, (2, 20, 5, 2)))
+    assert ps.identify(fit, idata=idata).table["verdict"].tolist() == ["identified"] * 2
+    fit.model = SimpleNamespace(skewness=torch.tensor([[0.5, 0.0], [0.0, 0.0], [0.0, 0.0]]))
+    fit.alignment["permutation"] = np.array([[1, 0], [0, 1], [0, 1]])  # the model's first is the fit's second
+    found = ps.identify(fit, idata=idata).table
+    assert found["verdict"].tolist() == ["identified", "unresolved"]
+    assert "end in a cliff (skewness 0.50)" in found["would_help"].iloc[1]
 
 
 def test_chains_that_turn_a_factor_into_another_make_a_doubt():

@@ -13,6 +13,7 @@ import torch
 
 from .decoder_axes import decoder_axes, strengths
 from .decoder_run import DecoderRun
+from .folded import skewness
 from .soap import SOAP
 from .strength_mixture import edge_probability
 
@@ -52,12 +53,19 @@ class DependencyRun(DecoderRun):
             self.optimiser = self._optimiser()
         if done == self.schedule.steps:
             self._cut(0.5 if self.schedule.folds_at else 0.0)
+            self._look()
 
     @torch.no_grad()
     def _fold(self) -> None:
         like = self.model.strength
         axes = decoder_axes(self.model, self.train)
         self.model.turn(torch.stack([torch.as_tensor(a.map).to(like) for a in axes]))
+
+    @torch.no_grad()
+    def _look(self) -> None:
+        """Note how lopsided the factors are."""
+        location, _ = self.model.encode(self.train)
+        self.model.skewness.copy_(skewness(location))
 
     @torch.no_grad()
     def _cut(self, least: float) -> None:

@@ -45,6 +45,8 @@ class DependencyVAE(FactorModel):
         row: 1 is the only factor a feature depends on. All ones before the axes are found.
     decoder.mask : buffer (restart, feature, factor)
         S, 0 or 1.
+    skewness : buffer (restart, factor)
+        Of the factors over the rows that were learned from; zero before the fit has ended.
 
     Raises
     ------
@@ -67,6 +69,7 @@ class DependencyVAE(FactorModel):
     square = True
     data_start = False
     strength: Tensor
+    skewness: Tensor
     encoder: CorrelatedEncoder
 
     def __init__(
@@ -89,6 +92,7 @@ class DependencyVAE(FactorModel):
         shape = (self.n_restarts, self.n_features, self.n_factors)
         self.decoder = kind(*shape, self.hidden)
         self.register_buffer("strength", torch.ones(shape))
+        self.register_buffer("skewness", torch.zeros(self.n_restarts, self.n_factors))
         self.encoder = CorrelatedEncoder(
             self.n_restarts, self.n_features, self.n_factors, self.encoder_hidden, self.missing
         )

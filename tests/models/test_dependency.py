@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import pyro_sparse as ps
 from pyro_sparse._arviz import get_group
@@ -33,6 +34,14 @@ def test_latents_and_graph_of_a_small_table_are_found(data, fit):
     assert draws.shape == (2, 50, 9, 3)
     table = ps.summary(idata, fdr=0.1)
     assert set(table.columns) >= {"probability", "q_value"}
+
+
+def test_the_model_notes_how_lopsided_its_factors_are(data, fit):
+    order = fit.alignment["permutation"][fit.best]
+    noted = fit.model.skewness[fit.best].numpy()[order] * fit.alignment["sign"][fit.best]
+    seen = stats.skew(fit.transform(data.x, refine=False))  # all rows; a tenth was kept aside
+    assert noted == pytest.approx(seen, abs=0.1)
+    assert (fit.model.skewness != 0).all()
 
 
 def test_a_factor_without_an_edge_changes_no_feature(fit):
