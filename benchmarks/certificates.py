@@ -5,7 +5,8 @@ Graphs: 100 random graphs a seed and theorem, given as if they were known for su
 --fits: simulated data instead, `ps.fit` as it comes; of the latents that are called identified, the share
 whose estimate has a rank correlation of at least .9 with a true latent (asked: .95). On the block sets no
 latent should be called identified; `ActionNonDiag` and `proxy bernoulli` (by --setting) are like them without
-blocks, and of `dependency cycle` all, of `dependency triangular` one factor can be.
+blocks, and of `dependency cycle` all, of `dependency triangular` one factor can be. The other transitions are
+those whose latents no fit recovers: a graph too dense, too little influence, mechanisms of another kind.
 """
 
 from __future__ import annotations

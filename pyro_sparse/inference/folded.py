@@ -23,8 +23,8 @@ __all__ = ["folded", "skewness"]
 
 Name = TypeVar("Name", bound=Hashable)
 
-# On tuning tables right factors (rank correlation above .97) were within .3, most within .15; of five wrong ones
-# four were beyond .4.
+# On tuning tables right factors (rank correlation above .97) were within .3, most within .15; of five wrong
+# ones four were beyond .4.
 _MOST = 0.35
 
 
