@@ -41,7 +41,7 @@ def fit_tasks(
     model: Any,
     tasks: Tasks,
     *,
-    inner: str = "ssl",
+    inner: str | None = None,
     restarts: int = 2,
     seed: int = 0,
     schedule: TaskSchedule | None = None,
@@ -58,9 +58,9 @@ def fit_tasks(
     ----------
     model : MultiTaskRegression
     tasks : Tasks
-    inner : {"lasso", "ridge", "outer", "ssl"}
-        What is inside the training that follows the axes. "ridge" ends before the axes: its latents are known
-        up to a linear map only.
+    inner : {"lasso", "ridge", "outer", "ssl"}, optional
+        What is inside the training that follows the axes, by default "ssl". "ridge" ends before the axes: its
+        latents are known up to a linear map only.
     restarts, seed, schedule, holdout, progress, checkpoint, checkpoint_every, device, dtype
         As in `pyro_sparse.fit`.
 
@@ -74,6 +74,7 @@ def fit_tasks(
         The tasks do not fit the model, or leave too little to learn from; the prior is not one that `inner`
         knows.
     """
+    inner = inner or "ssl"
     schedule = (schedule or TaskSchedule()).for_encoder(model.kind)
     assert schedule.steps is not None
     _check(model, tasks, inner)

@@ -21,7 +21,7 @@ from pyro_sparse.inference.axes import oblique
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC
 
-fit_module = importlib.import_module("pyro_sparse.inference.fit")  # `inference.fit` is the function
+fit_module = importlib.import_module("pyro_sparse.inference.fit_table")
 
 DATA = ps.datasets.sim1(n=120, seed=1).x
 

@@ -1,0 +1,104 @@
+"""The kinds of model that `fit` knows, one row each: its schedule, what it reads, and what trains it.
+
+A new kind of model is a row of `KINDS` and a file `fit_….py` with its order of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..data import as_table
+from ..models.dependency import DependencyVAE
+from ..models.latent_transition import LatentTransition
+from ..models.multitask import MultiTaskRegression
+from ..sequences import as_sequences
+from ..tasks import as_tasks
+from .dependency_schedule import DependencySchedule
+from .fit_table import fit_table
+from .fit_tasks import fit_tasks
+from .fit_transition import fit_transition
+from .schedule import Schedule
+from .task_schedule import TaskSchedule
+from .transition_schedule import TransitionSchedule
+
+__all__ = ["KINDS", "Kind", "kind_of"]
+
+
+class Kind(NamedTuple):
+    """One kind of model.
+
+    Parameters
+    ----------
+    models : type
+        Its class.
+    schedule : type
+        Of its settings.
+    restarts : int
+        How many there are unless the caller says otherwise.
+    read : callable
+        (model, X, arguments) to checked data; `standardise` is among the arguments.
+    reads : tuple of str
+        Arguments of `fit` for `read` that not every kind has.
+    train : callable
+        (model, data, arguments by name) to the fit.
+    trains : tuple of str
+        Arguments of `fit` for `train` that not every kind has.
+    """
+
+    models: type
+    schedule: Any
+    restarts: int
+    read: Callable[[Any, Any, Mapping[str, Any]], Any]
+    reads: tuple[str, ...]
+    train: Callable[..., Any]
+    trains: tuple[str, ...]
+
+
+def kind_of(model: Any) -> Kind:
+    """The row of a model; whatever is no other kind reads tables.
+
+    Parameters
+    ----------
+    model : Module
+    """
+    return next(kind for kind in KINDS if isinstance(model, kind.models))
+
+
+def _names(given: Mapping[str, Any]) -> list[str] | None:
+    names = given["feature_names"]
+    return None if names is None else [str(name) for name in names]
+
+
+def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
+    return as_table(
+        X,
+        likelihood=model.likelihood,
+        standardise=given["standardise"],
+        mask=given["mask"],
+        exposure=given["exposure"],
+        feature_names=_names(given),
+    )
+
+
+def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
+    own = {name: given[name] for name in ("standardise", "actions", "id", "time")}
+    return as_sequences(X, lag=model.lags, feature_names=_names(given), **own)
+
+
+def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
+    if given["y"] is None:
+        raise TypeError("y: a MultiTaskRegression wants targets, or the name of their column; got none")
+    return as_tasks(X, given["y"], given["task"], standardise=given["standardise"])
+
+
+_OF_TABLES = ("mask", "exposure", "feature_names")
+KINDS = (
+    Kind(
+        LatentTransition, TransitionSchedule, 2,
+        _sequences, ("actions", "id", "time", "feature_names"), fit_transition, ("sparsity",),
+    ),
+    Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), fit_tasks, ("inner",)),
+    Kind(DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES, fit_table, ("dependency",)),
+    Kind(object, Schedule, 8, _table, _OF_TABLES, fit_table, ("caps", "dependency")),
+)  # fmt: skip
