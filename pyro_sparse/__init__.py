@@ -15,7 +15,9 @@ from .inference import (
     TransitionFit,
     TransitionSchedule,
     fit,
+    fit_restart,
     load,
+    merge,
 )
 from .plots import (
     plot_agreement,
@@ -51,10 +53,12 @@ __all__ = [
     "distributions",
     "edge_prob",
     "fit",
+    "fit_restart",
     "graphs",
     "identify",
     "inference",
     "load",
+    "merge",
     "metrics",
     "models",
     "nets",

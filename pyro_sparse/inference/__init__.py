@@ -6,7 +6,7 @@ from .constraint import BernoulliKL, Budget, Penalty, SparsityControl, get_contr
 from .dependency_elbo import DependencySparsity
 from .dependency_schedule import DependencySchedule
 from .edge_path import decreasing_path
-from .fit import fit
+from .fit import fit, fit_restart, merge
 from .jacobian_penalty import jacobian_l1, mean_abs_jacobian
 from .latent_penalty import DependencyPenalty, LatentPenalty
 from .result import Fit, load
@@ -35,9 +35,11 @@ __all__ = [
     "TransitionSchedule",
     "decreasing_path",
     "fit",
+    "fit_restart",
     "get_control",
     "jacobian_l1",
     "load",
     "mean_abs_jacobian",
+    "merge",
     "task_axes",
 ]

@@ -1,14 +1,16 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
 Check the arguments, read the data, and go on with the order of events of the model's kind (`kinds.py`):
-`fit_table.py`, `fit_transition.py` or `fit_tasks.py`. Ctrl-C at any time returns the fit so far.
+`fit_table.py`, `fit_transition.py` or `fit_tasks.py`; in several processes, or one restart at a time, by
+`parts.py`. Ctrl-C at any time returns the fit so far.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +21,12 @@ from ..models.multitask import MultiTaskRegression
 from .dependency_schedule import DependencySchedule
 from .kinds import Kind, kind_of
 from .latent_penalty import LatentPenalty, check_penalty
+from .parts import read_parts, train_in_processes, write_part
 from .schedule import Schedule
 from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
 
-__all__ = ["fit"]
+__all__ = ["fit", "fit_restart", "merge"]
 
 _BUSY = threading.Lock()
 
@@ -49,6 +52,7 @@ def fit(
     feature_names: Sequence[str] | None = None,
     standardise: bool = True,
     caps: Sequence[int] | None = None,
+    n_jobs: int = 1,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 250,
@@ -109,10 +113,14 @@ def fit(
         z-score the columns (normal likelihood only); results come back in the caller's units.
     caps : sequence of int, optional
         Number of factors each restart begins with; default a neutral grid.
+    n_jobs : int
+        Processes that the restarts are divided among; -1 is one for each core, or what the backend of
+        `joblib.parallel_config` has. Each restart ends where it ends in one process, but for rounding. On a
+        small table one process, which takes all restarts in one pass, is the quicker.
     progress : bool
         Show a progress bar with the ELBO and the number of edges.
     checkpoint : path, optional
-        File to write the run to; if it exists the fit resumes from it, bit for bit.
+        File to write the run to; if it exists the fit resumes from it, bit for bit. With one process only.
     checkpoint_every : int
         Steps between two writes.
     device, dtype : str
@@ -141,40 +149,152 @@ def fit(
     >>> result.weights.shape
     (2, 7, 2)
     """
+    return _fit(dict(locals()), _train)
+
+
+def fit_restart(
+    index: int,
+    path: str | os.PathLike[str],
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    recipe: dict[str, Any] | None = None,
+    **arguments: Any,
+) -> None:
+    """Train one restart of a fit by itself and write it to a file, for `merge`: one job of a job array.
+
+    Parameters
+    ----------
+    index : int
+        Which of the `restarts`, from 0.
+    path : path
+        File to write.
+    model, X, y
+        As for `fit`.
+    recipe : dict, optional
+        A note to keep in the file, of what JSON knows.
+    **arguments
+        As for `fit`. All arguments are the same in every job, also `restarts`, the number of all.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `fit`; `index` is not one of the restarts.
+
+    Examples
+    --------
+    >>> import tempfile, pyro_sparse as ps
+    >>> data = ps.datasets.sim1(n=200, seed=1)
+    >>> model = ps.models.SparseDecoder(7, 2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     paths = [f"{folder}/{i}.pt" for i in range(2)]
+    ...     for i, path in enumerate(paths):
+    ...         ps.fit_restart(i, path, model, data.x, restarts=2, steps=60)
+    ...     result = ps.merge(paths, model, data.x, restarts=2, steps=60)
+    >>> result.n_restarts
+    2
+    """
+
+    def one(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: dict[str, Any]) -> None:
+        restarts = settings["restarts"]
+        if int(index) != index or not 0 <= index < restarts:
+            raise ValueError(
+                f"index: got {index!r}, wanted a whole number from 0 to restarts - 1 = {restarts - 1}"
+            )
+        _refuse_checkpoint(given, "a restart by itself is written when it has ended")
+        job = kind.job(model, data, **settings)
+        write_part(path, job.fingerprint, job.part(range(int(index), int(index) + 1)), recipe or {})
+
+    _fit(_given(model, X, y, arguments), one)
+
+
+def merge(
+    paths: Iterable[str | os.PathLike[str]], model: Any, X: Any, y: Any = None, **arguments: Any
+) -> Any:
+    """The fit of restarts that `fit_restart` wrote: what `fit` gives with the same arguments, up to rounding.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        Files of `fit_restart`; a warning of the fit names restarts that are missing.
+    model, X, y
+        As for `fit`.
+    **arguments
+        As for `fit_restart`.
+
+    Returns
+    -------
+    Fit, TransitionFit or MultiTaskFit
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, TypeError
+        As `fit`; no file, a file of another model, table, seed or setting, or a restart that is there twice.
+    """
+
+    def together(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: dict[str, Any]) -> Any:
+        job = kind.job(model, data, **settings)
+        return job.merge(*read_parts(paths, job.fingerprint, job.n_restarts))
+
+    return _fit(_given(model, X, y, arguments), together)
+
+
+def _given(model: Any, X: Any, y: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """All arguments of `fit` by name."""
+    bound = inspect.signature(fit).bind(model, X, y, **arguments)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _train(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: dict[str, Any]) -> Any:
+    if given["n_jobs"] == 1:
+        shown = {name: given[name] for name in ("progress", "checkpoint", "checkpoint_every")}
+        return kind.train(model, data, **settings, **shown)
+    _refuse_checkpoint(given, f"with n_jobs={given['n_jobs']} nothing is written before the end")
+    own = {name: given[name] for name in ("n_jobs", "threads", "progress")}
+    return train_in_processes(kind.job, model, data, settings, **own)
+
+
+def _refuse_checkpoint(given: dict[str, Any], why: str) -> None:
+    if given["checkpoint"] is not None:
+        raise ValueError(
+            f"checkpoint: got {os.fspath(given['checkpoint'])!r}, but {why}; leave it out and write restarts "
+            "one by one (fit_restart, merge), or fit in one process (n_jobs=1)"
+        )
+
+
+def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
+    """Check the arguments, read the data, and have the work done."""
+    model, restarts, dtype, dependency = (given[n] for n in ("model", "restarts", "dtype", "dependency"))
     kind = kind_of(model)
-    plan = _schedule(kind.schedule, schedule, settings)
+    plan = _schedule(kind.schedule, given["schedule"], given["settings"])
     restarts = kind.restarts if restarts is None else restarts
-    own = {
-        "y": y, "task": task, "inner": inner,
-        "actions": actions, "id": id, "time": time, "sparsity": sparsity,
-        "mask": mask, "exposure": exposure, "feature_names": feature_names,
-        "caps": caps, "dependency": dependency,
-    }  # fmt: skip
-    _refuse(model, kind, own)
+    _refuse(model, kind, given)
     if dependency is not None:
         check_penalty(dependency)
-    _check_arguments(model, restarts, holdout, caps, dtype, checkpoint_every)
+    _check_arguments(model, restarts, *(given[n] for n in ("holdout", "caps", "dtype", "checkpoint_every")))
+    if int(given["n_jobs"]) != given["n_jobs"] or given["n_jobs"] == 0:
+        raise ValueError(
+            f"n_jobs: got {given['n_jobs']!r}, wanted a number of processes, or -1 for all there are"
+        )
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
             "fit: another fit is running in this process; Pyro is not thread-safe, "
             "so run fits one after the other, or in processes (joblib with loky)"
         )
     try:
-        with undisturbed(threads=threads):
-            return kind.train(
-                model,
-                kind.read(model, X, {**own, "standardise": standardise}),
-                restarts=restarts,
-                seed=int(seed),
-                schedule=plan,
-                holdout=holdout,
-                progress=progress,
-                checkpoint=checkpoint,
-                checkpoint_every=checkpoint_every,
-                device=device,
-                dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype,
-                **{name: own[name] for name in kind.trains},
-            )
+        with undisturbed(threads=given["threads"]):
+            settings = {
+                "restarts": int(restarts),
+                "seed": int(given["seed"]),
+                "schedule": plan,
+                "holdout": given["holdout"],
+                "device": given["device"],
+                "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+                **{name: given[name] for name in kind.trains},
+            }
+            return work(kind, model, kind.read(model, given["X"], given), settings, given)
     finally:
         _BUSY.release()
 
@@ -187,13 +307,11 @@ _FOR = {
 }
 
 
-def _refuse(model: Any, kind: Kind, own: dict[str, Any]) -> None:
+def _refuse(model: Any, kind: Kind, given: dict[str, Any]) -> None:
     """Complain of arguments that this kind of model does not read."""
-    for name, value in own.items():
-        if value is not None and name not in (*kind.reads, *kind.trains):
-            raise TypeError(
-                f"{name}: is for {_FOR[name]}, and {type(model).__name__} reads none; leave it out"
-            )
+    for name, what in _FOR.items():
+        if given[name] is not None and name not in (*kind.reads, *kind.trains):
+            raise TypeError(f"{name}: is for {what}, and {type(model).__name__} reads none; leave it out")
 
 
 def _schedule(kind: Any, schedule: Any, settings: dict[str, Any]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,31 +26,255 @@ from .dependency_run import DependencyRun
 from .elbo import rowwise_elbo
 from .interrupt import Stopped, stopped_between_steps
 from .latent_penalty import LatentPenalty
-from .loop import Run
+from .loop import Run, possible_stops, stopped_at
+from .own_draws import OwnDraws
+from .parts import renumbered, split
 from .refine import refined_elbo
-from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join, unconfirmed
+from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join, pick, unconfirmed
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import cap_grid, find_start, no_start
 
-__all__ = ["fit_table"]
+__all__ = ["TableJob", "fit_table"]
+
+
+class TableJob:
+    """The fit of a table: what all its restarts share, what trains some of them, the `Fit` of those trained.
+
+    Parameters
+    ----------
+    model : FactorModel
+    table : Table
+    restarts, seed, schedule, holdout, caps, dependency, device, dtype
+        As in `pyro_sparse.fit`.
+
+    Attributes
+    ----------
+    n_restarts : int
+    sizes : list of int
+        How many restarts share each pass.
+    fingerprint : str
+        What must agree for a file with restarts to belong to this fit.
+
+    Raises
+    ------
+    ValueError
+        The table does not fit the model, or leaves too little to learn from.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        table: Table,
+        *,
+        restarts: int,
+        seed: int,
+        schedule: Any,
+        holdout: float = 0.1,
+        caps: Sequence[int] | None = None,
+        dependency: LatentPenalty | None = None,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        if table.x.shape[1] != model.n_features:
+            raise ValueError(
+                f"X: has {table.x.shape[1]} column(s), the model was made for "
+                f"n_features={model.n_features}; make the model for this table"
+            )
+        self.model, self.table, self.n_restarts, self.schedule = model, table, restarts, schedule
+        self.dependency, self.device, self.dtype = dependency, device, dtype
+        n_rows = len(table.x)
+        aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[: int(round(holdout * n_rows))])
+        if table.mask is not None:  # a column whose every cell lies in the rows aside could not be learned
+            lost = ~np.delete(table.mask, aside, 0).any(0)
+            aside = aside[~table.mask[aside][:, lost].any(1)]
+        self.kept = np.setdiff1d(np.arange(n_rows), aside)
+        if len(self.kept) < 5:
+            raise ValueError(
+                f"holdout: {holdout!r} of {n_rows} rows leaves {len(self.kept)} to learn from, wanted at "
+                "least 5; lower it"
+            )
+        self.train = table.rows(self.kept).batch(device, dtype)
+        self.heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
+        self.dense = isinstance(model, DependencyVAE)
+        usual = np.full(restarts, model.n_factors) if self.dense else cap_grid(model.n_factors, restarts)
+        self.caps = usual if caps is None else np.asarray(caps)
+        self.bent = bent_starts(self.caps)
+        self.seeds = child_seeds(seed, restarts)
+        copies = 1 if dependency is None else dependency.copies(model.n_factors)
+        self.sizes = group_sizes(model, restarts, schedule.batch_size * copies)
+        self.setup = {
+            "n_samples": self.train.total,
+            "missing": table.mask is not None,
+            "feature_names": table.feature_names,
+        }
+        self._starts: dict[tuple[int, str], Any] = {}
+        said = None if dependency is None else dependency.as_dict()
+        self.record = {
+            "seed": seed,
+            "holdout": holdout,
+            "rows": n_rows,
+            "dependency": said,
+            **schedule.as_dict(),
+        }
+        self.fingerprint = files.fingerprint(
+            model,
+            {
+                "seed": seed,
+                "restarts": restarts,
+                "caps": self.caps.tolist(),
+                "groups": self.sizes,
+                "holdout": holdout,
+                "dtype": str(dtype),
+                "rows": n_rows,
+                "data": files.digest(table.x, table.mask, table.exposure),
+                "made": files.made(model),
+                "version": __version__,
+                **({} if said is None else {"dependency": said}),
+                **schedule.as_dict(),
+            },
+        )
+
+    # ---- training ------------------------------------------------------------------------------------------
+    def groups(self) -> list[range]:
+        """The restarts that share each pass."""
+        ends = np.cumsum(self.sizes).tolist()
+        return [range(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+
+    def pieces(self, n_jobs: int) -> list[range]:
+        """Restarts to train in each of so many processes; a penalty's draws are told apart of one alone."""
+        alone = self.dependency is not None or self.model.total_correlation
+        return split(self.groups(), self.n_restarts if alone else n_jobs)
+
+    def run(self, group: range, own: range | None = None, schedule: Any = None) -> Run:
+        """A run at its start, of a group or of those of its restarts that are in `own`."""
+        part = copy.deepcopy(self.model)
+        torch.manual_seed(self.seeds[group.start])
+        part.setup(len(group), **self.setup)
+        part.to(device=self.device, dtype=self.dtype)
+        # others than the own are set up for their random numbers only: any start does
+        starts = [self._start_of(r if own is None or r in own else own.start) for r in group]
+        bent = self.bent[group.start : group.stop]
+        _start(part, starts, bent, self.table, self.kept, self.device, self.dtype)
+        if own is not None and own != group:
+            part = pick(part, [r - group.start for r in own]).train(part.training)
+        kind = DependencyRun if self.dense else SparseRun
+        first = (own or group).start
+        return kind(part, self.train, self.heldout, schedule or self.schedule, first, self.dependency)
+
+    def _start_of(self, restart: int) -> Any:
+        cap, bent = int(self.caps[restart]), bool(self.bent[restart])
+        which = (cap, "principal" if bent else "oblique")
+        if which not in self._starts:
+            seen = None if self.table.mask is None else self.table.mask[self.kept]
+            self._starts[which] = (
+                find_start(self.table.inputs[self.kept], seen, *which)
+                if self.model.data_start
+                else no_start(*self.train.x.shape)
+            )
+        return self._starts[which]
+
+    def part(self, own: range) -> dict[str, Any]:
+        """Train restarts of one group by themselves, as they are trained in its pass: up to rounding.
+
+        The group stops when its best restart has stopped improving. A part does not know the others, so it
+        goes to the end and keeps the states at all steps where that may have been.
+        """
+        group = next(group for group in self.groups() if own.start in group)
+        states: dict[int, Any] = {}
+
+        def keep(run: Run) -> None:
+            if run.step in stops:
+                states[run.step] = copy.deepcopy(run.model.state_dict())
+
+        stops = [] if self.heldout is None else possible_stops(self.schedule)
+        run = self.run(group, own, replace(self.schedule, patience=None))
+        with OwnDraws([r - group.start for r in own], len(group)):
+            run.finish(keep)
+        states[run.step] = run.model.state_dict()
+        return {"restarts": list(own), "states": states, "history": run.history}
+
+    # ---- what was found ------------------------------------------------------------------------------------
+    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> Fit:
+        """The fit of restarts that were trained in parts, in the order of their numbers."""
+        states: list[Any] = []
+        history: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        for group in self.groups():
+            mine = [part for part in parts if part["restarts"][0] in group]
+            rows = [row for part in mine for row in part["history"]]
+            last = stopped_at(rows, self.schedule) if self.heldout is not None else self.schedule.steps
+            states += [part["states"][last] for part in mine]
+            numbers += [r for part in mine for r in part["restarts"]]
+            history += sorted((row for row in rows if row["step"] <= last), key=lambda row: row["step"])
+        return self.result(states, renumbered(history, numbers), numbers, notes)
+
+    def result(
+        self, states: list[Any], history: list[dict[str, Any]], numbers: list[int], notes: list[str]
+    ) -> Fit:
+        """The `Fit` of trained restarts.
+
+        Parameters
+        ----------
+        states : list of dict of str to Tensor
+            Of the groups, or parts of groups, in order.
+        history : list of dict
+        numbers : list of int
+            Which restarts they hold.
+        notes : list of str
+            Warnings so far.
+        """
+        whole, n_restarts = self.model, len(numbers)
+        torch.manual_seed(self.seeds[0])
+        whole.setup(n_restarts, **self.setup)
+        whole.to(device=self.device, dtype=self.dtype)
+        join(states, whole)
+        whole.kl_weight = 1.0
+        whole.eval()
+        torch.manual_seed(self.seeds[0])
+        train_rows = rowwise_elbo(whole, self.train, n_draws=4).cpu().numpy()
+        held_rows = refined_elbo(whole, self.heldout).cpu().numpy() if self.heldout is not None else None
+        edges, active = _sizes(whole)
+        judged = train_rows if held_rows is None else held_rows
+        best = best_restart(judged, active, edges)
+        columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
+        columns += ["closed_form"] * any("closed_form" in row for row in history)
+        found = Fit.build(
+            whole,
+            self.table,
+            train=self.train,
+            best=best,
+            elbo=train_rows.mean(1),
+            heldout_elbo=np.full(n_restarts, np.nan) if held_rows is None else held_rows.mean(1),
+            history=pd.DataFrame(history, columns=columns),
+            settings={
+                "model": type(whole).__name__,
+                "decoder": getattr(whole, "decoder_kind", ""),
+                "likelihood": whole.likelihood.name,
+                "prior": type(getattr(whole, "prior", None)).__name__,
+                "n_factors": whole.n_factors,
+                "restarts": n_restarts,
+                "caps": [int(self.caps[r]) for r in numbers],
+                "bent": [bool(self.bent[r]) for r in numbers],
+                "device": self.device,
+                "dtype": str(self.dtype).removeprefix("torch."),
+                **self.record,
+            },
+            notes=[*notes, *_warnings(whole, best, active, judged, self.train.total)],
+        )
+        if self.dense:
+            found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
+        return found
 
 
 def fit_table(
     model: Any,
     table: Table,
     *,
-    restarts: int,
-    seed: int,
-    schedule: Any,
-    holdout: float = 0.1,
-    caps: Sequence[int] | None = None,
-    dependency: LatentPenalty | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 250,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    **settings: Any,
 ) -> Fit:
     """Fit a `FactorModel` to a checked table; `pyro_sparse.fit` describes the arguments.
 
@@ -57,8 +282,10 @@ def fit_table(
     ----------
     model : FactorModel
     table : Table
-    restarts, seed, schedule, holdout, caps, dependency, progress, checkpoint, checkpoint_every, device, dtype
+    progress, checkpoint, checkpoint_every
         As in `pyro_sparse.fit`.
+    **settings
+        Of the `TableJob`.
 
     Returns
     -------
@@ -69,149 +296,46 @@ def fit_table(
     ValueError
         The table does not fit the model, or leaves too little to learn from.
     """
-    if table.x.shape[1] != model.n_features:
-        raise ValueError(
-            f"X: has {table.x.shape[1]} column(s), the model was made for "
-            f"n_features={model.n_features}; make the model for this table"
-        )
-    n_restarts = restarts
-    n_rows = len(table.x)
-    aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[: int(round(holdout * n_rows))])
-    if table.mask is not None:  # a column whose every cell lies in the rows aside could not be learned
-        lost = ~np.delete(table.mask, aside, 0).any(0)
-        aside = aside[~table.mask[aside][:, lost].any(1)]
-    kept = np.setdiff1d(np.arange(n_rows), aside)
-    if len(kept) < 5:
-        raise ValueError(
-            f"holdout: {holdout!r} of {n_rows} rows leaves {len(kept)} to learn from, wanted at least 5; "
-            "lower it"
-        )
-    train = table.rows(kept).batch(device, dtype)
-    heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
-    dense = isinstance(model, DependencyVAE)
-    usual = np.full(n_restarts, model.n_factors) if dense else cap_grid(model.n_factors, n_restarts)
-    grid = usual if caps is None else np.asarray(caps)
-    bent = bent_starts(grid)
-    seeds = child_seeds(seed, n_restarts)
-    copies = 1 if dependency is None else dependency.copies(model.n_factors)
-    sizes = group_sizes(model, n_restarts, schedule.batch_size * copies)
-    setup = {
-        "n_samples": train.total,
-        "missing": table.mask is not None,
-        "feature_names": table.feature_names,
-    }
-    seen = None if table.mask is None else table.mask[kept]
-    wanted = [(int(cap), "principal" if curve else "oblique") for cap, curve in zip(grid, bent, strict=True)]
-    starts = {
-        which: find_start(table.inputs[kept], seen, *which) if model.data_start else no_start(*train.x.shape)
-        for which in sorted(set(wanted))
-    }
-
-    print_ = files.fingerprint(
-        model,
-        {
-            "seed": seed,
-            "restarts": n_restarts,
-            "caps": grid.tolist(),
-            "groups": sizes,
-            "holdout": holdout,
-            "dtype": str(dtype),
-            "rows": n_rows,
-            "data": files.digest(table.x, table.mask, table.exposure),
-            "made": files.made(model),
-            "version": __version__,
-            **({} if dependency is None else {"dependency": dependency.as_dict()}),
-            **schedule.as_dict(),
-        },
-    )
-    finished, resumed = files.read_run(checkpoint, print_)
+    job = TableJob(model, table, **settings)
+    steps = job.schedule.steps
+    finished, resumed = files.read_run(checkpoint, job.fingerprint)
     n_resumed = len(finished)
     notes: list[str] = []
-    parts, history, at, interrupted, whole_step = [], [], 0, False, False
-    bar = tqdm(total=schedule.steps * len(sizes), disable=not progress, unit="step", mininterval=0.5)
-    for number, size in enumerate(sizes):
-        part = copy.deepcopy(model)
-        torch.manual_seed(seeds[at])
-        part.setup(size, **setup)
-        part.to(device=device, dtype=dtype)
-        mine = slice(at, at + size)
-        _start(part, [starts[which] for which in wanted[mine]], bent[mine], table, kept, device, dtype)
-        run = (DependencyRun if dense else SparseRun)(part, train, heldout, schedule, at, dependency)
+    states: list[Any] = []
+    history: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    whole_step = False
+    bar = tqdm(total=steps * len(job.sizes), disable=not progress, unit="step", mininterval=0.5)
+    for number, group in enumerate(job.groups()):
+        run = job.run(group)
         if number < n_resumed:
             run.load(finished[number])
         elif resumed is not None and number == n_resumed:
             run.load(resumed)
         bar.update(run.step)
         if number >= n_resumed:
-            report = _reporter(bar, checkpoint, checkpoint_every, print_, finished)
+            report = _reporter(bar, checkpoint, checkpoint_every, job.fingerprint, finished)
             try:
                 with stopped_between_steps(report) as between:
                     run.finish(between)
             except KeyboardInterrupt as reason:
-                interrupted, whole_step = True, isinstance(reason, Stopped)
+                whole_step = isinstance(reason, Stopped)
                 notes.append(
-                    f"interrupted at step {run.step} of {schedule.steps} (restarts {at} to {at + size - 1}); "
-                    "this is the fit so far"
+                    f"interrupted at step {run.step} of {steps} (restarts {group.start} to "
+                    f"{group.stop - 1}); this is the fit so far"
                 )
-        parts.append(part)
+        states.append(run.model.state_dict())
         history.extend(run.history)
-        at += size
-        if interrupted:
+        numbers += group
+        if notes:
             if checkpoint is not None and whole_step:  # else the last one written still resumes
-                files.write_run(checkpoint, print_, finished, run.state())
+                files.write_run(checkpoint, job.fingerprint, finished, run.state())
             break
         if checkpoint is not None and number >= n_resumed:
             finished.append(copy.deepcopy(run.state()))
-            files.write_run(checkpoint, print_, finished, None)
+            files.write_run(checkpoint, job.fingerprint, finished, None)
     bar.close()
-    n_restarts = at
-    whole = model
-    torch.manual_seed(seeds[0])
-    whole.setup(n_restarts, **setup)
-    whole.to(device=device, dtype=dtype)
-    join(parts, whole)
-    whole.kl_weight = 1.0
-    whole.eval()
-    torch.manual_seed(seeds[0])
-    train_rows = rowwise_elbo(whole, train, n_draws=4).cpu().numpy()
-    held_rows = refined_elbo(whole, heldout).cpu().numpy() if heldout is not None else None
-    edges, active = _sizes(whole)
-    best = best_restart(train_rows if held_rows is None else held_rows, active, edges)
-    notes.extend(_warnings(whole, best, active, train_rows if held_rows is None else held_rows, train.total))
-    columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
-    columns += ["closed_form"] * any("closed_form" in row for row in history)
-    frame = pd.DataFrame(history, columns=columns)
-    record = {
-        "model": type(model).__name__,
-        "decoder": getattr(model, "decoder_kind", ""),
-        "likelihood": model.likelihood.name,
-        "prior": type(getattr(model, "prior", None)).__name__,
-        "n_factors": model.n_factors,
-        "restarts": n_restarts,
-        "caps": [int(c) for c in grid[:n_restarts]],
-        "bent": [bool(b) for b in bent[:n_restarts]],
-        "seed": seed,
-        "holdout": holdout,
-        "rows": n_rows,
-        "device": device,
-        "dtype": str(dtype).removeprefix("torch."),
-        "dependency": None if dependency is None else dependency.as_dict(),
-        **schedule.as_dict(),
-    }
-    found = Fit.build(
-        whole,
-        table,
-        train=train,
-        best=best,
-        elbo=train_rows.mean(1),
-        heldout_elbo=np.full(n_restarts, np.nan) if held_rows is None else held_rows.mean(1),
-        history=frame,
-        settings=record,
-        notes=notes,
-    )
-    if dense:
-        found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
-    return found
+    return job.result(states, history, numbers, notes)
 
 
 def _start(

@@ -12,6 +12,7 @@ import copy
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,31 +27,182 @@ from . import checkpoint as files
 from .bilevel import INNER, samples
 from .inner import moments
 from .interrupt import Stopped, stopped_between_steps
+from .parts import renumbered, split
 from .restarts import child_seeds
 from .task_axes import TaskAxes, independent_blocks, task_axes
 from .task_result import MultiTaskFit
 from .task_run import TaskRun, raw_latents, ridge_rows, settle
 from .task_schedule import TaskSchedule
 
-__all__ = ["fit_tasks"]
+__all__ = ["TaskJob", "fit_tasks"]
 
 _LEAST_STEPS = 50  # of a representation that is worth looking at
+
+
+class TaskJob:
+    """The fit of tasks: what all its restarts share, what trains one, the `MultiTaskFit` of those trained.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+    tasks : Tasks
+    inner : {"lasso", "ridge", "outer", "ssl"}
+        What is inside the training that follows the axes, by default "ssl". "ridge" ends before the axes: its
+        latents are known up to a linear map only.
+    restarts, seed, schedule, holdout, device, dtype
+        As in `pyro_sparse.fit`.
+
+    Attributes
+    ----------
+    n_restarts : int
+    fingerprint : str
+        What must agree for a file with restarts to belong to this fit.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The tasks do not fit the model, or leave too little to learn from; the prior is not one that `inner`
+        knows.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tasks: Tasks,
+        *,
+        inner: str | None = None,
+        restarts: int = 2,
+        seed: int = 0,
+        schedule: TaskSchedule | None = None,
+        holdout: float = 0.1,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        self.inner = inner or "ssl"
+        self.schedule = (schedule or TaskSchedule()).for_encoder(model.kind)
+        _check(model, tasks, self.inner)
+        self.model, self.tasks, self.n_restarts = model, tasks, restarts
+        self.device, self.dtype = device, dtype
+        self.data = tasks.batch(device, dtype)
+        self.train, self.heldout = _split(self.data, holdout, seed)
+        if self.inner != "ridge" and self.schedule.axes and len(self.train) < model.n_latents:
+            raise ValueError(
+                f"n_latents: {len(self.train)} tasks to learn from cannot fix {model.n_latents} axes; want "
+                "at least as many tasks as latents"
+            )
+        self.seeds = child_seeds(seed, restarts)
+        self.plan = [(self.schedule, self.inner)]
+        if self.schedule.axes and self.inner != "ridge":
+            self.plan = [(self.schedule, "ridge"), (self.schedule.of_sparse(), self.inner)]
+        self.record = {
+            "seed": seed,
+            "holdout": holdout,
+            "inner": self.inner,
+            "dtype": str(dtype).removeprefix("torch."),
+            **self.schedule.as_dict(),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What must agree for a file to belong to this fit; images of all tasks take a while to read."""
+        return files.fingerprint(
+            self.model,
+            {
+                **self.record,
+                "restarts": self.n_restarts,
+                "data": files.digest(self.tasks.x, self.tasks.y, self.tasks.mask),
+                "made": files.made(self.model),
+                "version": __version__,
+            },
+        )
+
+    def pieces(self, n_jobs: int) -> list[range]:
+        """Restarts to train in each of so many processes."""
+        return split([range(self.n_restarts)], n_jobs)
+
+    def fresh(self, number: int) -> Any:
+        """A restart's model with its first parameters."""
+        part = copy.deepcopy(self.model)
+        torch.manual_seed(self.seeds[number])
+        part.setup(len(self.tasks))
+        return part.to(device=self.device, dtype=self.dtype)
+
+    def part(self, own: range) -> dict[str, Any]:
+        """Train restarts, one after the other; each has its own random numbers."""
+        found: dict[str, list[Any]] = {"states": [], "found": [], "blocks": [], "history": []}
+        for number in own:
+            one = _Restart(self.fresh(number), number, self.plan, self.train, self.heldout)
+            one.finish(self.data, lambda run: None)
+            settle(one.model, self.data, self.inner, self.schedule.ridge)
+            found["states"].append(one.model.state_dict())
+            found["found"].append(float(one.found))
+            found["blocks"].append([int(k) for k in one.block])
+            found["history"] += one.rows
+        return {"restarts": list(own), **found}
+
+    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> MultiTaskFit:
+        """The fit of restarts that were trained in parts, in the order of their numbers."""
+        numbers = [r for part in parts for r in part["restarts"]]
+        models = []
+        for number, state in zip(numbers, (s for part in parts for s in part["states"]), strict=True):
+            models.append(self.fresh(number).eval())
+            models[-1].load_state_dict(state)
+        found, blocks = ([one for part in parts for one in part[name]] for name in ("found", "blocks"))
+        history = renumbered([row for part in parts for row in part["history"]], numbers)
+        return self.result(models, found, blocks, history, notes)
+
+    def result(
+        self,
+        models: list[Any],
+        found: list[float],
+        blocks: list[list[int]],
+        history: list[dict[str, Any]],
+        notes: list[str],
+    ) -> MultiTaskFit:
+        """The `MultiTaskFit` of trained restarts.
+
+        Parameters
+        ----------
+        models : list of MultiTaskRegression
+        found : list of float
+            Share of the search's starts that ended at the same axes.
+        blocks : list of list of int
+            Which latents the tasks tell apart.
+        history : list of dict
+        notes : list of str
+            Warnings so far.
+        """
+        names = {"elbo": "objective", "heldout_elbo": "heldout"}
+        table = pd.DataFrame(history, columns=["step", "restart", *names, "edges", "stage"])
+        return MultiTaskFit.build(
+            models,
+            self.tasks,
+            judged=self.train if self.heldout is None else self.heldout,
+            found=np.array(found),
+            blocks=np.array(blocks),
+            inner=self.inner,
+            history=table.rename(columns=names),
+            settings={
+                "model": type(self.model).__name__,
+                "n_latents": self.model.n_latents,
+                "restarts": len(models),
+                "heldout": self.heldout is not None,
+                "tasks": len(self.tasks),
+                "device": self.device,
+                **self.record,
+            },
+            notes=notes,
+        )
 
 
 def fit_tasks(
     model: Any,
     tasks: Tasks,
     *,
-    inner: str | None = None,
-    restarts: int = 2,
-    seed: int = 0,
-    schedule: TaskSchedule | None = None,
-    holdout: float = 0.1,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 250,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    **settings: Any,
 ) -> MultiTaskFit:
     """Fit a `MultiTaskRegression` to checked tasks; `pyro_sparse.fit` describes the arguments.
 
@@ -58,11 +210,10 @@ def fit_tasks(
     ----------
     model : MultiTaskRegression
     tasks : Tasks
-    inner : {"lasso", "ridge", "outer", "ssl"}, optional
-        What is inside the training that follows the axes, by default "ssl". "ridge" ends before the axes: its
-        latents are known up to a linear map only.
-    restarts, seed, schedule, holdout, progress, checkpoint, checkpoint_every, device, dtype
+    progress, checkpoint, checkpoint_every
         As in `pyro_sparse.fit`.
+    **settings
+        Of the `TaskJob`.
 
     Returns
     -------
@@ -71,41 +222,12 @@ def fit_tasks(
     Raises
     ------
     ValueError, TypeError
-        The tasks do not fit the model, or leave too little to learn from; the prior is not one that `inner`
-        knows.
+        As the `TaskJob`.
     """
-    inner = inner or "ssl"
-    schedule = (schedule or TaskSchedule()).for_encoder(model.kind)
+    job = TaskJob(model, tasks, **settings)
+    schedule, restarts = job.schedule, job.n_restarts
     assert schedule.steps is not None
-    _check(model, tasks, inner)
-    data = tasks.batch(device, dtype)
-    train, heldout = _split(data, holdout, seed)
-    if inner != "ridge" and schedule.axes and len(train) < model.n_latents:
-        raise ValueError(
-            f"n_latents: {len(train)} tasks to learn from cannot fix {model.n_latents} axes; want at least "
-            "as many tasks as latents"
-        )
-    seeds = child_seeds(seed, restarts)
-    plan = [(schedule, inner)]
-    if schedule.axes and inner != "ridge":
-        plan = [(schedule, "ridge"), (schedule.of_sparse(), inner)]
-    settings = {
-        "seed": seed,
-        "holdout": holdout,
-        "inner": inner,
-        "dtype": str(dtype).removeprefix("torch."),
-        **schedule.as_dict(),
-    }
-    print_ = files.fingerprint(
-        model,
-        {
-            **settings,
-            "restarts": restarts,
-            "data": files.digest(tasks.x, tasks.y, tasks.mask) if checkpoint is not None else "",
-            "made": files.made(model),
-            "version": __version__,
-        },
-    )
+    print_ = "" if checkpoint is None else job.fingerprint
     finished, under_way = files.read_run(checkpoint, print_)
     saved = [*finished, *([] if under_way is None else [under_way])]
     parts: list[Any] = []
@@ -113,13 +235,11 @@ def fit_tasks(
     blocks: list[list[int]] = []
     history: list[dict[str, Any]] = []
     notes: list[str] = []
-    bar = tqdm(total=restarts * sum(s.steps or 0 for s, _ in plan), disable=not progress, unit="step")
+    bar = tqdm(total=restarts * sum(s.steps or 0 for s, _ in job.plan), disable=not progress, unit="step")
     for number in range(restarts):
-        part = copy.deepcopy(model)
-        torch.manual_seed(seeds[number])
-        part.setup(len(tasks))
-        part.to(device=device, dtype=dtype)
-        one = _Restart(part, number, plan, train, heldout, saved[number] if number < len(saved) else None)
+        part = job.fresh(number)
+        before = saved[number] if number < len(saved) else None
+        one = _Restart(part, number, job.plan, job.train, job.heldout, before)
         bar.update(one.stage * schedule.steps)
 
         def report(run: Any, one: _Restart = one) -> None:
@@ -128,7 +248,7 @@ def fit_tasks(
                 files.write_run(checkpoint, print_, finished, one.state)
 
         try:
-            one.finish(data, report)
+            one.finish(job.data, report)
         except KeyboardInterrupt as reason:
             if checkpoint is not None and isinstance(reason, Stopped):
                 files.write_run(checkpoint, print_, finished, one.state)
@@ -144,7 +264,7 @@ def fit_tasks(
             if checkpoint is not None and number >= len(finished):
                 finished.append(copy.deepcopy(one.state))
                 files.write_run(checkpoint, print_, finished, None)
-        settle(part, data, inner, schedule.ridge)
+        settle(part, job.data, job.inner, schedule.ridge)
         parts.append(part)
         found.append(one.found)
         blocks.append(one.block)
@@ -152,27 +272,7 @@ def fit_tasks(
         if notes:
             break
     bar.close()
-    names = {"elbo": "objective", "heldout_elbo": "heldout"}
-    table = pd.DataFrame(history, columns=["step", "restart", *names, "edges", "stage"]).rename(columns=names)
-    return MultiTaskFit.build(
-        parts,
-        tasks,
-        judged=train if heldout is None else heldout,
-        found=np.array(found),
-        blocks=np.array(blocks),
-        inner=inner,
-        history=table,
-        settings={
-            "model": type(model).__name__,
-            "n_latents": model.n_latents,
-            "restarts": len(parts),
-            "heldout": heldout is not None,
-            "tasks": len(tasks),
-            "device": device,
-            **settings,
-        },
-        notes=notes,
-    )
+    return job.result(parts, found, blocks, history, notes)
 
 
 class _Restart:

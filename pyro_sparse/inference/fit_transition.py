@@ -25,6 +25,7 @@ from .auto_edges import choose_edges
 from .constraint import get_control
 from .elbo import rowwise_elbo
 from .interrupt import Stopped, stopped_between_steps
+from .parts import renumbered, split
 from .polish import polish
 from .restarts import child_seeds, join
 from .transition_axes import FoundAxes, find_axes, fold
@@ -32,26 +33,185 @@ from .transition_result import TransitionFit
 from .transition_run import EdgeRun, TransitionRun
 from .transition_schedule import TransitionSchedule
 
-__all__ = ["fit_transition"]
+__all__ = ["TransitionJob", "fit_transition"]
 
 _LEAST_PIECES = 20
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
+
+
+class TransitionJob:
+    """The fit of sequences: what all restarts share, what trains one, the `TransitionFit` of those trained.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    sequences : Sequences
+    restarts, seed, schedule, holdout, device, dtype
+        As in `pyro_sparse.fit`.
+    sparsity : None, "auto", int, float or SparsityControl
+        "auto" chooses by held-out sequences (`auto_edges.py`); else see `constraint.get_control`.
+
+    Attributes
+    ----------
+    n_restarts : int
+    fingerprint : str
+        What must agree for a file with restarts to belong to this fit.
+
+    Raises
+    ------
+    ValueError
+        The sequences do not fit the model, or leave too little to learn from.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        sequences: Sequences,
+        *,
+        restarts: int = 2,
+        seed: int = 0,
+        schedule: TransitionSchedule | None = None,
+        holdout: float = 0.1,
+        sparsity: Any = None,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        self.schedule = (schedule or TransitionSchedule()).for_lags(model.lags)
+        _check(model, sequences)
+        self.model, self.sequences, self.n_restarts, self.sparsity = model, sequences, restarts, sparsity
+        self.device, self.dtype = device, dtype
+        self.data = sequences.batch(device, dtype)
+        self.train, self.heldout = _split(_pieces(self.data, model.lags), holdout, seed)
+        get_control(sparsity)  # a complaint about it should not wait for a dense fit
+        if sparsity == "auto" and self.heldout is None:
+            raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
+        self.setup = {"n_samples": self.train.total, "missing": sequences.mask is not None}
+        self.seeds = child_seeds(seed, restarts)
+        self.record = {"seed": seed, "holdout": holdout, **self.schedule.as_dict()}
+        self.fingerprint = files.fingerprint(
+            model,
+            {
+                **self.record,
+                "restarts": restarts,
+                "sparsity": str(sparsity),
+                "dtype": str(dtype),
+                "data": files.digest(sequences.x, sequences.mask, sequences.actions),
+                "made": files.made(model),
+                "version": __version__,
+            },
+        )
+
+    def pieces(self, n_jobs: int) -> list[range]:
+        """Restarts to train in each of so many processes."""
+        return split([range(self.n_restarts)], n_jobs)
+
+    def run(self, number: int) -> TransitionRun:
+        """The dense run of a restart, at its start."""
+        part = copy.deepcopy(self.model)
+        torch.manual_seed(self.seeds[number])
+        part.setup(1, **self.setup)
+        part.to(device=self.device, dtype=self.dtype)
+        return TransitionRun(part, self.train, self.heldout, self.schedule, first_restart=number)
+
+    def edges(self, part: Any, number: int, bar: tqdm) -> list[dict[str, Any]]:
+        """Fit the edges of a folded restart; the history of that."""
+        return _fit_edges(part, self.train, self.heldout, self.schedule, self.sparsity, number, bar)
+
+    def part(self, own: range) -> dict[str, Any]:
+        """Train restarts, one after the other; each has its own random numbers."""
+        states, answers, history = [], [], []
+        for number in own:
+            run = self.run(number)
+            run.finish()
+            found = find_axes(run.model, self.train, seed=number)
+            if self.schedule.polish_steps:
+                found = polish(run.model, found, self.train, self.schedule, seed=number)
+            fold(run.model, found)
+            rows = self.edges(run.model, number, tqdm(disable=True))
+            states.append(run.model.state_dict())
+            answers += [
+                [*(torch.as_tensor(a) for a in answer[:3]), *(float(v) for v in answer[3:])]
+                for answer in found
+            ]
+            history += [*run.history, *rows]
+        return {"restarts": list(own), "states": states, "answers": answers, "history": history}
+
+    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> TransitionFit:
+        """The fit of restarts that were trained in parts, in the order of their numbers."""
+        numbers = [r for part in parts for r in part["restarts"]]
+        answers = [
+            FoundAxes(*(t.numpy() for t in answer[:3]), *answer[3:])
+            for part in parts
+            for answer in part["answers"]
+        ]
+        states = [state for part in parts for state in part["states"]]
+        history = renumbered([row for part in parts for row in part["history"]], numbers)
+        return self.result(states, answers, history, notes)
+
+    def result(
+        self,
+        states: list[Any],
+        answers: list[FoundAxes],
+        history: list[dict[str, Any]],
+        notes: list[str],
+        dense: bool = False,
+    ) -> TransitionFit:
+        """The `TransitionFit` of trained restarts.
+
+        Parameters
+        ----------
+        states : list of dict of str to Tensor
+        answers : list of FoundAxes
+        history : list of dict
+        notes : list of str
+            Warnings so far.
+        dense : bool
+            Judge by the dense program: edges that were not fitted, or not to the end, have no ELBO worth
+            comparing.
+        """
+        model = self.model
+        torch.manual_seed(self.seeds[0])
+        model.setup(len(states), **self.setup)
+        model.to(device=self.device, dtype=self.dtype)
+        model.dense = False
+        join(states, model)
+        model.eval()
+        with undisturbed(seed=0, threads=None):
+            judged = self.train if self.heldout is None else self.heldout
+            model.dense = dense or not self.schedule.edge_steps
+            rows = rowwise_elbo(model, judged, n_draws=4).double().cpu().numpy()
+        model.dense = False
+        columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
+        return TransitionFit.build(
+            model,
+            self.sequences,
+            data=self.data,
+            answers=answers,
+            rows=rows,
+            heldout=self.heldout is not None,
+            history=pd.DataFrame(history, columns=columns),
+            settings={
+                "model": type(model).__name__,
+                "likelihood": model.likelihood.name,
+                "n_latents": model.n_latents,
+                "restarts": len(states),
+                "sequences": len(self.sequences),
+                "device": self.device,
+                "dtype": str(self.dtype).removeprefix("torch."),
+                **self.record,
+            },
+            notes=notes,
+        )
 
 
 def fit_transition(
     model: Any,
     sequences: Sequences,
     *,
-    restarts: int = 2,
-    seed: int = 0,
-    schedule: TransitionSchedule | None = None,
-    holdout: float = 0.1,
-    sparsity: Any = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 250,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    **settings: Any,
 ) -> TransitionFit:
     """Fit a `LatentTransition` to checked sequences; `pyro_sparse.fit` describes the arguments.
 
@@ -59,10 +219,10 @@ def fit_transition(
     ----------
     model : LatentTransition
     sequences : Sequences
-    restarts, seed, schedule, holdout, progress, checkpoint, checkpoint_every, device, dtype
+    progress, checkpoint, checkpoint_every
         As in `pyro_sparse.fit`.
-    sparsity : None, "auto", int, float or SparsityControl
-        "auto" chooses by held-out sequences (`auto_edges.py`); else see `constraint.get_control`.
+    **settings
+        Of the `TransitionJob`.
 
     Returns
     -------
@@ -73,43 +233,20 @@ def fit_transition(
     ValueError
         The sequences do not fit the model, or leave too little to learn from.
     """
-    schedule = (schedule or TransitionSchedule()).for_lags(model.lags)
+    job = TransitionJob(model, sequences, **settings)
+    schedule = job.schedule
     assert schedule.steps is not None
-    _check(model, sequences)
-    data = sequences.batch(device, dtype)
-    train, heldout = _split(_pieces(data, model.lags), holdout, seed)
-    get_control(sparsity)  # a complaint about it should not wait for a dense fit
-    if sparsity == "auto" and heldout is None:
-        raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
-    setup = {"n_samples": train.total, "missing": sequences.mask is not None}
-    seeds = child_seeds(seed, restarts)
-    print_ = files.fingerprint(
-        model,
-        {
-            "seed": seed,
-            "restarts": restarts,
-            "holdout": holdout,
-            "sparsity": str(sparsity),
-            "dtype": str(dtype),
-            "data": files.digest(sequences.x, sequences.mask, sequences.actions),
-            "made": files.made(model),
-            "version": __version__,
-            **schedule.as_dict(),
-        },
-    )
-    finished, under_way = files.read_run(checkpoint, print_)
+    finished, under_way = files.read_run(checkpoint, job.fingerprint)
     n_resumed = len(finished)
-    parts: list[Any] = []
+    states: list[Any] = []
     answers: list[FoundAxes] = []
     history: list[dict[str, Any]] = []
     notes: list[str] = []
-    bar = tqdm(total=restarts * (schedule.steps + schedule.edge_steps), disable=not progress, unit="step")
-    for number in range(restarts):
-        part = copy.deepcopy(model)
-        torch.manual_seed(seeds[number])
-        part.setup(1, **setup)
-        part.to(device=device, dtype=dtype)
-        run = TransitionRun(part, train, heldout, schedule, first_restart=number)
+    steps = schedule.steps + schedule.edge_steps
+    bar = tqdm(total=job.n_restarts * steps, disable=not progress, unit="step")
+    for number in range(job.n_restarts):
+        run = job.run(number)
+        part = run.model
         resumed = finished[number] if number < n_resumed else under_way if number == n_resumed else None
         if resumed is not None:
             run.load(resumed)
@@ -118,15 +255,15 @@ def fit_transition(
         def report(run: Any) -> None:
             _show(bar, run)
             if checkpoint is not None and run.step % checkpoint_every == 0 and not run.done:
-                files.write_run(checkpoint, print_, finished, run.state())
+                files.write_run(checkpoint, job.fingerprint, finished, run.state())
 
         try:
             with stopped_between_steps(report) as between:
                 run.finish(between)
         except KeyboardInterrupt as reason:
             if checkpoint is not None and isinstance(reason, Stopped):
-                files.write_run(checkpoint, print_, finished, run.state())
-            if run.step < _LEAST_STEPS and not parts:
+                files.write_run(checkpoint, job.fingerprint, finished, run.state())
+            if run.step < _LEAST_STEPS and not states:
                 raise
             notes.append(f"interrupted at step {run.step} of {schedule.steps} of restart {number}")
             if run.step < _LEAST_STEPS:
@@ -134,59 +271,24 @@ def fit_transition(
         else:
             if checkpoint is not None and number >= n_resumed:
                 finished.append(copy.deepcopy(run.state()))
-                files.write_run(checkpoint, print_, finished, None)
-        answer = find_axes(part, train, seed=number)
+                files.write_run(checkpoint, job.fingerprint, finished, None)
+        answer = find_axes(part, job.train, seed=number)
         history += run.history
         try:
             if schedule.polish_steps and not notes:
-                answer = polish(part, answer, train, schedule, seed=number)
+                answer = polish(part, answer, job.train, schedule, seed=number)
             fold(part, answer)
             if not notes:
-                history += _fit_edges(part, train, heldout, schedule, sparsity, number, bar)
+                history += job.edges(part, number, bar)
         except KeyboardInterrupt:
             notes.append(f"interrupted after the dense fit of restart {number}")
             fold(part, answer)
-        for parameter in part.parameters():
-            parameter.requires_grad_(True)
-        parts.append(part)
+        states.append(part.state_dict())
         answers += answer
         if notes:
             break
     bar.close()
-    torch.manual_seed(seeds[0])
-    model.setup(len(parts), **setup)
-    model.to(device=device, dtype=dtype)
-    model.dense = False
-    join(parts, model)
-    model.eval()
-    with undisturbed(seed=0, threads=None):
-        judged = train if heldout is None else heldout
-        # edges that were not fitted, or not to the end, have no ELBO worth comparing
-        model.dense = bool(notes) or not schedule.edge_steps
-        rows = rowwise_elbo(model, judged, n_draws=4).double().cpu().numpy()
-    model.dense = False
-    return TransitionFit.build(
-        model,
-        sequences,
-        data=data,
-        answers=answers,
-        rows=rows,
-        heldout=heldout is not None,
-        history=pd.DataFrame(history, columns=["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]),
-        settings={
-            "model": type(model).__name__,
-            "likelihood": model.likelihood.name,
-            "n_latents": model.n_latents,
-            "restarts": len(parts),
-            "seed": seed,
-            "holdout": holdout,
-            "sequences": len(sequences),
-            "device": device,
-            "dtype": str(dtype).removeprefix("torch."),
-            **schedule.as_dict(),
-        },
-        notes=notes,
-    )
+    return job.result(states, answers, history, notes, dense=bool(notes))
 
 
 def _fit_edges(

@@ -15,9 +15,9 @@ from ..models.multitask import MultiTaskRegression
 from ..sequences import as_sequences
 from ..tasks import as_tasks
 from .dependency_schedule import DependencySchedule
-from .fit_table import fit_table
-from .fit_tasks import fit_tasks
-from .fit_transition import fit_transition
+from .fit_table import TableJob, fit_table
+from .fit_tasks import TaskJob, fit_tasks
+from .fit_transition import TransitionJob, fit_transition
 from .schedule import Schedule
 from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
@@ -42,8 +42,10 @@ class Kind(NamedTuple):
         Arguments of `fit` for `read` that not every kind has.
     train : callable
         (model, data, arguments by name) to the fit.
+    job : type
+        The same in parts: of the model, data and arguments of the training.
     trains : tuple of str
-        Arguments of `fit` for `train` that not every kind has.
+        Arguments of `fit` for `train` and `job` that not every kind has.
     """
 
     models: type
@@ -52,6 +54,7 @@ class Kind(NamedTuple):
     read: Callable[[Any, Any, Mapping[str, Any]], Any]
     reads: tuple[str, ...]
     train: Callable[..., Any]
+    job: Callable[..., Any]
     trains: tuple[str, ...]
 
 
@@ -95,10 +98,13 @@ def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
 _OF_TABLES = ("mask", "exposure", "feature_names")
 KINDS = (
     Kind(
-        LatentTransition, TransitionSchedule, 2,
-        _sequences, ("actions", "id", "time", "feature_names"), fit_transition, ("sparsity",),
+        LatentTransition, TransitionSchedule, 2, _sequences, ("actions", "id", "time", "feature_names"),
+        fit_transition, TransitionJob, ("sparsity",),
     ),
-    Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), fit_tasks, ("inner",)),
-    Kind(DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES, fit_table, ("dependency",)),
-    Kind(object, Schedule, 8, _table, _OF_TABLES, fit_table, ("caps", "dependency")),
+    Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), fit_tasks, TaskJob, ("inner",)),
+    Kind(
+        DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES,
+        fit_table, TableJob, ("dependency",),
+    ),
+    Kind(object, Schedule, 8, _table, _OF_TABLES, fit_table, TableJob, ("caps", "dependency")),
 )  # fmt: skip

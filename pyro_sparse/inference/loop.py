@@ -19,7 +19,9 @@ from torch import Tensor
 from .._torch import load_random_state, random_state, undisturbed
 from .elbo import elbo_by_restart, rowwise_elbo
 
-__all__ = ["Run"]
+__all__ = ["Run", "possible_stops", "stopped_at"]
+
+_BETTER = 1e-3  # nats per row by which a held-out ELBO must improve to count
 
 
 class Run:
@@ -129,7 +131,7 @@ class Run:
             with undisturbed(seed=0, threads=None):
                 heldout = self._judged()
             best = float(np.where(np.isnan(heldout), -np.inf, heldout).max())
-            if best > self.best_heldout + 1e-3:
+            if best > self.best_heldout + _BETTER:
                 self.best_heldout, self.stale = best, 0
             elif self.step > self.schedule.settled:
                 self.stale += 1
@@ -184,3 +186,39 @@ class Run:
         self.smooth, self.history = state["smooth"], list(state["history"])
         self.best_heldout, self.stale = state["best_heldout"], state["stale"]
         load_random_state(state["random"])
+
+
+def possible_stops(schedule: Any) -> list[int]:
+    """Steps before the last at which a run may stop because nothing improves any more.
+
+    Parameters
+    ----------
+    schedule : Schedule or DependencySchedule
+    """
+    if schedule.patience is None:
+        return []
+    every = schedule.evaluate_every
+    first = (schedule.settled // every + max(schedule.patience, 1)) * every
+    return list(range(first, schedule.steps, every))
+
+
+def stopped_at(history: list[dict[str, Any]], schedule: Any) -> int:
+    """The step at which a run of all these restarts together would have stopped.
+
+    Parameters
+    ----------
+    history : list of dict
+        Of its restarts, each to the end.
+    schedule : Schedule or DependencySchedule
+    """
+    best, stale = -np.inf, 0
+    for step in sorted({row["step"] for row in history}):
+        heldout = [row["heldout_elbo"] for row in history if row["step"] == step]
+        top = max((value for value in heldout if not np.isnan(value)), default=-np.inf)
+        if top > best + _BETTER:
+            best, stale = top, 0
+        elif step > schedule.settled:
+            stale += 1
+        if schedule.patience is not None and stale >= schedule.patience and step < schedule.steps:
+            return step
+    return int(schedule.steps)

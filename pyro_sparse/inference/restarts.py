@@ -76,18 +76,17 @@ def group_sizes(model: Any, n_restarts: int, batch_size: int) -> list[int]:
     return [min(together, n_restarts - at) for at in range(0, n_restarts, together)]
 
 
-def join(parts: list[Any], whole: Any) -> Any:
+def join(states: list[dict[str, torch.Tensor]], whole: Any) -> Any:
     """Write the parameters of several groups into one model set up for all restarts.
 
     Parameters
     ----------
-    parts : list of FactorModel
-        In order of their restarts.
+    states : list of dict of str to Tensor
+        What the groups' ``state_dict`` say, in order of their restarts.
     whole : FactorModel
         Set up with as many restarts as all parts have together; returned.
     """
     batched = _batched(whole)
-    states = [part.state_dict() for part in parts]
     joined = {
         name: torch.cat([s[name] for s in states], 0) if name in batched else states[0][name]
         for name in states[0]
