@@ -17,23 +17,26 @@ import sys
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 try:
     import typer
 
+    from ._fitting import (
+        BAD_INPUT,
+        INTERRUPTED,
+        NOTHING_FOUND,
+        Recipe,
+        finish,
+        together,
+        train,
+        train_restart,
+    )
     from ._printing import jsonable, print_doctor, print_edges, print_json, records, say
 except ModuleNotFoundError as error:  # pragma: no cover
     raise SystemExit(f"pyro-sparse needs {error.name}; mend: pip install 'pyro-sparse[cli]'") from None
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from .inference import Fit
-
-__all__ = ["app", "main"]
-
-NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
+__all__ = ["BAD_INPUT", "INTERRUPTED", "NOTHING_FOUND", "app", "main"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -135,6 +138,15 @@ def fit(
     device: Annotated[
         str, typer.Option(help="Where to compute; `pyro-sparse doctor` lists what there is.")
     ] = "cpu",
+    n_jobs: Annotated[
+        int, typer.Option(help="Processes that share the restarts; one is quicker for small tables.")
+    ] = 1,
+    restart_index: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Train this restart only, from 0, and write it to --out for `pyro-sparse merge`."
+        ),
+    ] = None,
     out: Out = Path("fit"),
     as_json: Json = False,
 ) -> None:
@@ -150,12 +162,51 @@ def fit(
 
       pyro-sparse fit cells.h5ad -k 20 -l negative_binomial --out cells
     """
-    from .tables import read_table
+    recipe = Recipe(
+        str(table), factors, likelihood, str(decoder), _split(columns), _split(drop), index,
+        restarts, steps, seed, device,
+    )  # fmt: skip
+    frame = recipe.frame()
+    if restart_index is None:
+        result, seconds = train(recipe, frame, threads, as_json, n_jobs)
+        finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
+        return
+    path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)
+    if as_json:
+        print_json({"restart": restart_index, "part": str(path), "seconds": round(seconds, 2)})
+    else:
+        say(f"wrote {path}; with those of all restarts: pyro-sparse merge {out}/restart-*.pt -o {out}")
 
-    frame = read_table(table, columns=_split(columns), drop=_split(drop), index=index)
-    settings: dict[str, Any] = {"likelihood": likelihood, "decoder": str(decoder)}
-    result, seconds = _fit(frame, factors, settings, restarts, steps, seed, threads, device, as_json)
-    _finish(result, frame, out, fdr, seconds, as_json, edges, edge_seconds)
+
+@app.command()
+def merge(
+    parts: Annotated[
+        list[Path], typer.Argument(help="Files that `fit --restart-index` wrote.", show_default=False)
+    ],
+    table: Annotated[
+        Path | None, typer.Option(help="The table, where it no longer lies where the restarts read it.")
+    ] = None,
+    fdr: Fdr = 0.1,
+    edges: Edges = EdgeMethod.auto,
+    edge_seconds: EdgeSeconds = 120.0,
+    threads: Threads = 1,
+    out: Out = Path("fit"),
+    as_json: Json = False,
+) -> None:
+    """Put restarts together that `fit --restart-index` trained one by one, as the jobs of a job array do.
+
+    Writes to --out what `fit` writes: the same numbers, up to rounding. Parts of different tables, models,
+    seeds or settings are refused, and so is a restart that is there twice; missing ones are warned of.
+
+    Example:
+
+      pyro-sparse merge fit/restart-*.pt --out fit
+    """
+    begun = time.perf_counter()
+    recipe = Recipe.of_parts(parts, table)
+    frame = recipe.frame()
+    result = together(recipe, frame, parts, threads)
+    finish(result, frame, out, fdr, time.perf_counter() - begun, as_json, str(edges), edge_seconds)
 
 
 @app.command()
@@ -183,8 +234,9 @@ def demo(
     from .datasets import load_embedded
 
     frame = load_embedded("breast_cancer").x
-    result, seconds = _fit(frame, factors, {}, restarts, steps, seed, threads, "cpu", as_json)
-    _finish(result, frame, out, fdr, seconds, as_json, edges, edge_seconds)
+    recipe = Recipe("", factors, restarts=restarts, steps=steps, seed=seed)
+    result, seconds = train(recipe, frame, threads, as_json)
+    finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
 
 
 @app.command()
@@ -342,123 +394,6 @@ def main() -> NoReturn:
         say("(PYRO_SPARSE_TRACEBACK=1 shows where this was found; --help shows an example)")
         sys.exit(BAD_INPUT)
     sys.exit(0)
-
-
-def _fit(
-    frame: pd.DataFrame,
-    factors: int,
-    settings: dict[str, Any],
-    restarts: int,
-    steps: int | None,
-    seed: int,
-    threads: int,
-    device: str,
-    quiet: bool,
-) -> tuple[Fit, float]:
-    import torch
-
-    import pyro_sparse as ps
-
-    torch.set_num_threads(threads)
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"device: {device!r} is not there ({reason}); `pyro-sparse doctor` lists devices"
-        ) from error
-    if frame.shape[1] < 2:
-        raise ValueError(f"TABLE: has {frame.shape[1]} column(s); want at least 2 that may share a factor")
-    model = ps.models.SparseDecoder(n_features=frame.shape[1], n_factors=factors, **settings)
-    if not quiet:
-        say(
-            f"{frame.shape[0]} rows, {frame.shape[1]} features, {int(frame.isna().sum().sum())} missing cells"
-        )
-    begun = time.perf_counter()
-    optional: dict[str, Any] = {} if steps is None else {"steps": steps}
-    result = ps.fit(
-        model,
-        frame,
-        restarts=restarts,
-        seed=seed,
-        device=device,
-        progress=sys.stderr.isatty() and not quiet,
-        **optional,
-    )
-    return result, time.perf_counter() - begun
-
-
-def _finish(
-    result: Fit,
-    frame: pd.DataFrame,
-    out: Path,
-    fdr: float,
-    seconds: float,
-    as_json: bool,
-    method: EdgeMethod,
-    edge_seconds: float,
-) -> None:
-    """Write everything the fit gives into `out`, say so, and exit with what the fit deserves."""
-    import pandas as pd
-
-    import pyro_sparse as ps
-
-    from ._arviz import to_netcdf
-
-    out.mkdir(parents=True, exist_ok=True)
-    files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
-    result.save(files["model"])  # first, so that nothing after it can lose the fit
-    budget: dict[str, Any] = {}
-    if method is not EdgeMethod.score:
-        budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not as_json}
-    idata = result.edge_posterior(str(method), X=frame, **budget)
-    to_netcdf(idata, files["idata"])
-    edges = ps.summary(idata, fdr=fdr)
-    edges.to_csv(files["edges"])
-    files["factors"] = out / "factors.csv"
-    pd.DataFrame(result.transform(frame), index=frame.index, columns=result.factor_names).to_csv(
-        files["factors"]
-    )
-    absent = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
-    if absent:
-        say(f"no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")
-    else:
-        files["report"] = out / "report.html"
-        ps.report(result, files["report"], X=frame, fdr=fdr, idata=idata)
-    kept = edges[edges["selected"]]
-    if as_json:
-        print_json(
-            {
-                "rows": frame.shape[0],
-                "features": frame.shape[1],
-                "factors": result.weights.shape[2],
-                "active_factors": int(kept["factor"].nunique()),
-                "edges": len(kept),
-                "fdr": fdr,
-                "edge_method": edges.attrs["edge_method"],
-                "is_score": edges.attrs["is_score"],
-                "best_restart": int(result.best),
-                "elbo": jsonable(result.elbo),
-                "heldout_elbo": jsonable(result.heldout_elbo),
-                "seconds": round(seconds, 2),
-                "warnings": list(result.warnings),
-                "interrupted": _interrupted(result),
-                "files": {name: str(path) for name, path in files.items()},
-            }
-        )
-    else:
-        print_edges(kept, per_factor=8)
-        say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
-    for warning in result.warnings:
-        say(f"warning: {warning}")
-    if _interrupted(result):
-        raise typer.Exit(INTERRUPTED)
-    if kept.empty:
-        raise typer.Exit(NOTHING_FOUND)
-
-
-def _interrupted(result: Fit) -> bool:
-    return any(warning.startswith("interrupted") for warning in result.warnings)
 
 
 def _split(values: list[str] | None) -> list[str] | None:

@@ -142,8 +142,12 @@ class TableJob:
         return [range(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
 
     def pieces(self, n_jobs: int) -> list[range]:
-        """Restarts to train in each of so many processes; a penalty's draws are told apart of one alone."""
-        alone = self.dependency is not None or self.model.total_correlation
+        """Restarts to train in each of so many processes.
+
+        A penalty's draws are told apart for one restart alone. And SOAP turns rounding into differences that
+        show: of single restarts the parts agree to the bit, however many processes there are.
+        """
+        alone = self.dense or self.dependency is not None or self.model.total_correlation
         return split(self.groups(), self.n_restarts if alone else n_jobs)
 
     def run(self, group: range, own: range | None = None, schedule: Any = None) -> Run:

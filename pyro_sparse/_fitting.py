@@ -1,0 +1,230 @@
+"""What the commands that fit share: the recipe of a fit, its training whole or in parts, what is written.
+
+A recipe is all that the command line said of table, model and settings. A part of a fit carries its recipe,
+so that `merge` needs the parts only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ._printing import jsonable, print_edges, print_json, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .inference import Fit
+
+__all__ = [
+    "BAD_INPUT",
+    "INTERRUPTED",
+    "NOTHING_FOUND",
+    "Recipe",
+    "finish",
+    "together",
+    "train",
+    "train_restart",
+]
+
+NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Table, model and settings as the command line has them."""
+
+    table: str
+    factors: int
+    likelihood: str = "normal"
+    decoder: str = "mlp"
+    columns: list[str] | None = None
+    drop: list[str] | None = None
+    index: str | None = None
+    restarts: int = 8
+    steps: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+    @classmethod
+    def of_parts(cls, paths: list[Path], table: Path | None = None) -> Recipe:
+        """The recipe that all parts carry, of a table that may have moved."""
+        from .inference.checkpoint import differences, read
+
+        recipes: list[dict[str, Any]] = []
+        for path in paths:
+            recipes.append(read(path, "part")[0]["recipe"])
+            if not recipes[-1]:
+                raise ValueError(
+                    f"PARTS: {str(path)!r} was written by the library and does not say of which table; "
+                    "put it together with pyro_sparse.merge"
+                )
+            # one fit may have been trained on machines that see the table under several paths
+            here, first = ({**recipe, "table": ""} for recipe in (recipes[-1], recipes[0]))
+            differs = differences(json.dumps(here), json.dumps(first))
+            if differs:
+                raise ValueError(
+                    f"PARTS: {str(path)!r} is of another fit than {str(paths[0])!r} ({differs}); "
+                    "give parts of one fit"
+                )
+        recipe = cls(**recipes[0])
+        return recipe if table is None else replace(recipe, table=str(table))
+
+    def frame(self) -> pd.DataFrame:
+        """The table."""
+        from .tables import read_table
+
+        return read_table(self.table, columns=self.columns, drop=self.drop, index=self.index)
+
+    def call(self, frame: pd.DataFrame) -> tuple[Any, dict[str, Any]]:
+        """The model, and what else `pyro_sparse.fit` is to be given."""
+        import torch
+
+        import pyro_sparse as ps
+
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"device: {self.device!r} is not there ({reason}); `pyro-sparse doctor` lists devices"
+            ) from error
+        if frame.shape[1] < 2:
+            raise ValueError(
+                f"TABLE: has {frame.shape[1]} column(s); want at least 2 that may share a factor"
+            )
+        model = ps.models.SparseDecoder(
+            n_features=frame.shape[1],
+            n_factors=self.factors,
+            likelihood=self.likelihood,
+            decoder=self.decoder,
+        )
+        settings = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
+        return model, settings if self.steps is None else {**settings, "steps": self.steps}
+
+
+def train(
+    recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool, n_jobs: int = 1
+) -> tuple[Fit, float]:
+    """The fit, and the seconds it took."""
+    import pyro_sparse as ps
+
+    model, settings = _begin(recipe, frame, threads, quiet)
+    begun = time.perf_counter()
+    bar = sys.stderr.isatty() and not quiet
+    result = ps.fit(model, frame, n_jobs=n_jobs, progress=bar, **settings)
+    return result, time.perf_counter() - begun
+
+
+def train_restart(
+    recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool, index: int, out: Path
+) -> tuple[Path, float]:
+    """Write one restart to `out`; the file, and the seconds it took."""
+    import pyro_sparse as ps
+
+    model, settings = _begin(recipe, frame, threads, quiet)
+    begun = time.perf_counter()
+    path = out / f"restart-{index}.pt"
+    kept = asdict(replace(recipe, table=str(Path(recipe.table).resolve())))
+    ps.fit_restart(index, path, model, frame, recipe=kept, **settings)
+    return path, time.perf_counter() - begun
+
+
+def together(recipe: Recipe, frame: pd.DataFrame, parts: list[Path], threads: int) -> Fit:
+    """The fit of restarts that `train_restart` wrote."""
+    import pyro_sparse as ps
+
+    model, settings = _begin(recipe, frame, threads, quiet=True)
+    result: Fit = ps.merge(parts, model, frame, **settings)
+    return result
+
+
+def _begin(recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool) -> tuple[Any, dict[str, Any]]:
+    import torch
+
+    torch.set_num_threads(threads)
+    found = recipe.call(frame)
+    if not quiet:
+        missing = int(frame.isna().sum().sum())
+        say(f"{frame.shape[0]} rows, {frame.shape[1]} features, {missing} missing cells")
+    return found
+
+
+def finish(
+    result: Fit,
+    frame: pd.DataFrame,
+    out: Path,
+    fdr: float,
+    seconds: float,
+    as_json: bool,
+    method: str,
+    edge_seconds: float,
+) -> None:
+    """Write everything the fit gives into `out`, say so, and exit with what the fit deserves."""
+    import pandas as pd
+
+    import pyro_sparse as ps
+
+    from ._arviz import to_netcdf
+
+    out.mkdir(parents=True, exist_ok=True)
+    files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
+    result.save(files["model"])  # first, so that nothing after it can lose the fit
+    budget: dict[str, Any] = {}
+    if method != "score":
+        budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not as_json}
+    idata = result.edge_posterior(method, X=frame, **budget)
+    to_netcdf(idata, files["idata"])
+    edges = ps.summary(idata, fdr=fdr)
+    edges.to_csv(files["edges"])
+    files["factors"] = out / "factors.csv"
+    pd.DataFrame(result.transform(frame), index=frame.index, columns=result.factor_names).to_csv(
+        files["factors"]
+    )
+    absent = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
+    if absent:
+        say(f"no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")
+    else:
+        files["report"] = out / "report.html"
+        ps.report(result, files["report"], X=frame, fdr=fdr, idata=idata)
+    kept = edges[edges["selected"]]
+    if as_json:
+        print_json(
+            {
+                "rows": frame.shape[0],
+                "features": frame.shape[1],
+                "factors": result.weights.shape[2],
+                "active_factors": int(kept["factor"].nunique()),
+                "edges": len(kept),
+                "fdr": fdr,
+                "edge_method": edges.attrs["edge_method"],
+                "is_score": edges.attrs["is_score"],
+                "best_restart": int(result.best),
+                "elbo": jsonable(result.elbo),
+                "heldout_elbo": jsonable(result.heldout_elbo),
+                "seconds": round(seconds, 2),
+                "warnings": list(result.warnings),
+                "interrupted": _interrupted(result),
+                "files": {name: str(path) for name, path in files.items()},
+            }
+        )
+    else:
+        print_edges(kept, per_factor=8)
+        say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
+    for warning in result.warnings:
+        say(f"warning: {warning}")
+    if _interrupted(result):
+        raise typer.Exit(INTERRUPTED)
+    if kept.empty:
+        raise typer.Exit(NOTHING_FOUND)
+
+
+def _interrupted(result: Fit) -> bool:
+    return any(warning.startswith("interrupted") for warning in result.warnings)
