@@ -82,6 +82,43 @@ def test_fit_is_the_library_fit(fitted, table):
     np.testing.assert_array_equal(loaded.weights, again.weights)
 
 
+def test_restarts_one_by_one_are_the_fit(run, fitted, table, tmp_path):
+    folder, said, _ = fitted
+    options = [*SHORT, "--out", tmp_path]
+    for i in range(2):
+        done = run("fit", table, *options, "--restart-index", i, "--json")
+        assert done.code == 0 and json.loads(done.out)["part"] == str(tmp_path / f"restart-{i}.pt")
+    parts = [tmp_path / "restart-1.pt", tmp_path / "restart-0.pt"]
+    done = run("merge", *parts, "--edges", "score", "--out", tmp_path, "--json")
+    assert done.code in (0, cli.NOTHING_FOUND)
+    np.testing.assert_allclose(json.loads(done.out)["heldout_elbo"], said["heldout_elbo"], atol=1e-3)
+    whole, merged = ps.load(folder / "model.pt"), ps.load(tmp_path / "model.pt")
+    np.testing.assert_allclose(merged.weights, whole.weights, atol=1e-3)
+    assert merged.sample_names == whole.sample_names
+
+
+def test_merge_refuses(run, table, tmp_path):
+    few = ["--restarts", 2, "--steps", 2, "--factors", 2, "--out"]
+    run("fit", table, *few, tmp_path, "--restart-index", 0)
+    run("fit", table, *few, tmp_path / "other", "--restart-index", 1, "--seed", 1)
+    one, other = tmp_path / "restart-0.pt", tmp_path / "other" / "restart-1.pt"
+    out = ["--out", tmp_path / "merged"]
+    assert "is of another fit than" in (done := run("merge", one, other, *out)).err and done.code == 2
+    assert "(seed: 1 there, 0 here)" in done.err
+    assert "restart 0 is in" in (done := run("merge", one, one, *out)).err and done.code == 2
+    moved = tmp_path / "moved.csv"
+    (pd.read_csv(table, index_col=0) + 1e-3 * np.arange(120)[:, None]).to_csv(moved)
+    done = run("merge", one, "--table", moved, *out)
+    assert done.code == 2 and "is of another fit (data: " in done.err
+    assert not (tmp_path / "merged").exists()
+    done = run("fit", table, *few, tmp_path, "--restart-index", 2)
+    assert done.code == 2 and "index: got 2, wanted a whole number from 0 to" in done.err
+    frame = pd.read_csv(table, index_col=0)
+    ps.fit_restart(0, tmp_path / "own.pt", ps.models.SparseDecoder(6, 2), frame, restarts=2, steps=2)
+    done = run("merge", tmp_path / "own.pt", *out)
+    assert done.code == 2 and "put it together with pyro_sparse.merge" in done.err
+
+
 def test_no_edge_has_its_own_exit_code(run, fitted, table, tmp_path):
     _, said, code = fitted
     assert code == 0 and said["edges"] > 0
@@ -184,7 +221,7 @@ def test_doctor(run):
     assert printed.code == 0 and "OMP_NUM_THREADS" in printed.out
 
 
-@pytest.mark.parametrize("command", ["fit", "demo", "summary", "report", "simulate", "doctor"])
+@pytest.mark.parametrize("command", ["fit", "merge", "demo", "summary", "report", "simulate", "doctor"])
 def test_every_help_has_an_example(run, command):
     done = run(command, "--help")
     assert done.code == 0

@@ -87,9 +87,7 @@ def train_in_processes(
     notes: list[str] = []
     with tqdm(total=job.n_restarts, disable=not progress, unit="restart") as bar:
         try:
-            # no memory map: its arrays are read-only, which torch warns of, and a cluster has none
-            pool = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered", max_nbytes=None)
-            for part in pool(calls):
+            for part in _pool(n_jobs)(calls):
                 parts.append(part)
                 bar.update(len(part["restarts"]))
         except KeyboardInterrupt:
@@ -100,6 +98,15 @@ def train_in_processes(
                 f"interrupted when {ended} of {job.n_restarts} restarts had ended; these are in the fit"
             )
     return job.merge(sorted(parts, key=lambda part: part["restarts"]), notes)
+
+
+def _pool(n_jobs: int) -> Any:
+    """joblib's pool, which gives parts as they end where its backend can (ray's gives all at the end)."""
+    options = {"n_jobs": n_jobs, "max_nbytes": None}  # torch warns of memory maps: they are read-only
+    try:
+        return joblib.Parallel(return_as="generator_unordered", **options)
+    except ValueError:
+        return joblib.Parallel(**options)
 
 
 def _train(

@@ -26,8 +26,8 @@ parts_module = importlib.import_module("pyro_sparse.inference.parts")
 X = ps.datasets.sim1(n=120, seed=1).x
 Y = np.stack([X[:, 0] - X[:, 3], X[:, 1], X[:, 4] + X[:, 0]])
 # rounding differs with the number of restarts in a pass, and grows with the steps: float64, and few of them
-SHORT = {"steps": 60, "seed": 3, "progress": False, "dtype": "float64"}
-TABLE = {**SHORT, "restarts": 4, "batch_size": 20, "evaluate_every": 5}
+SHORT = {"steps": 40, "seed": 3, "progress": False, "dtype": "float64"}
+TABLE = {**SHORT, "restarts": 4, "batch_size": 20, "evaluate_every": 4}
 DENSE = {**TABLE, "restarts": 2, "batch_size": 40}
 
 
@@ -74,7 +74,14 @@ CASES = {
     "stopped early": lambda: (
         decoder(),
         X,
-        {**TABLE, "patience": 1, "learning_rate": 0.1, "prune_at": (0.2,), "screen_until": 0.2},
+        {
+            **TABLE,
+            "restarts": 2,
+            "patience": 1,
+            "learning_rate": 0.1,
+            "prune_at": (0.2,),
+            "screen_until": 0.2,
+        },
     ),
     "penalty": lambda: (
         decoder(),
@@ -103,7 +110,12 @@ def alike(one, two, atol=1e-6):
     assert one.settings == two.settings and one.warnings == two.warnings
 
 
-@pytest.mark.parametrize("case", CASES)
+RARE = ("several groups", "horseshoe", "counts with gaps", "penalty", "total correlation")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case in RARE)) for case in CASES]
+)
 def test_processes_and_single_restarts_give_the_fit_of_one_pass(case, tmp_path, monkeypatch):
     if case == "several groups":
         monkeypatch.setattr(restarts_module, "GROUP_BYTES", 3 * 4.0 * 4 * 21 * 7 * 5)
@@ -130,7 +142,7 @@ def test_a_restart_alone_is_bit_for_bit_the_same_twice(tmp_path):
     files = [tmp_path / "a.pt", tmp_path / "b.pt"]
     for path in files:
         ps.fit_restart(1, path, decoder(), X, **TABLE)
-    one, two = (torch.load(path, weights_only=True)["tensors"]["states"][60] for path in files)
+    one, two = (torch.load(path, weights_only=True)["tensors"]["states"][40] for path in files)
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
@@ -160,7 +172,7 @@ def test_missing_restarts_are_said_and_the_others_counted_anew(tmp_path):
     whole = ps.fit(decoder(), X, **TABLE)
     assert fit.warnings[0] == "restarts 0, 2 of 4 are missing: their parts were not given"
     assert fit.n_restarts == 2 and sorted(fit.history["restart"].unique()) == [0, 1]
-    np.testing.assert_allclose(fit.elbo, whole.elbo[[1, 3]], atol=0.1)  # other draws at the end
+    np.testing.assert_allclose(fit.elbo, whole.elbo[[1, 3]], rtol=0.05)  # other draws at the end
     assert fit.settings["caps"] == [whole.settings["caps"][r] for r in (1, 3)]
 
 
@@ -335,8 +347,8 @@ def test_sixteen_restarts_on_a_dask_cluster():
         distributed.Client(cluster),
         joblib.parallel_config("dask"),
     ):
-        fit = ps.fit(decoder(), X, **{**TABLE, "restarts": 16}, n_jobs=4)
-    alike(serial(16, 4), fit, atol=0)
+        fit = ps.fit(decoder(), X, **{**TABLE, "restarts": 16}, n_jobs=2)
+    alike(serial(16, 2), fit, atol=0)
     alike(ps.fit(decoder(), X, **{**TABLE, "restarts": 16}), fit)
 
 
@@ -347,8 +359,8 @@ def test_sixteen_restarts_on_a_ray_cluster():
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         with joblib.parallel_config("ray"):
-            fit = ps.fit(decoder(), X, **{**TABLE, "restarts": 16}, n_jobs=4)
+            fit = ps.fit(decoder(), X, **{**TABLE, "restarts": 16}, n_jobs=2)
     finally:
         ray.shutdown()
-    alike(serial(16, 4), fit, atol=0)
+    alike(serial(16, 2), fit, atol=0)
     alike(ps.fit(decoder(), X, **{**TABLE, "restarts": 16}), fit)
