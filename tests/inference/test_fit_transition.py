@@ -232,6 +232,10 @@ def test_bad_arguments(data, change, kind, message):
 
 
 def test_a_table_has_no_actions():
+    x = np.zeros((30, 4, 6))
+    for name, value in {"mask": x > 0, "exposure": x[:, 0, 0], "caps": [1, 2]}.items():
+        with pytest.raises(TypeError, match=f"{name}: is for tables.*, and LatentTransition reads none"):
+            ps.fit(model_of(x), x, **{name: value})
     with pytest.raises(TypeError, match="actions: is for sequences"):
         ps.fit(ps.models.SparseDecoder(4, 2), np.random.default_rng(0).normal(size=(30, 4)), actions=["a"])
 
