@@ -28,7 +28,7 @@ Y = np.stack([X[:, 0] - X[:, 3], X[:, 1], X[:, 4] + X[:, 0]])
 # rounding differs with the number of restarts in a pass, and grows with the steps: float64, and few of them
 SHORT = {"steps": 40, "seed": 3, "progress": False, "dtype": "float64"}
 TABLE = {**SHORT, "restarts": 4, "batch_size": 20, "evaluate_every": 4}
-DENSE = {**TABLE, "restarts": 2, "batch_size": 40}
+DENSE = {**TABLE, "restarts": 2, "batch_size": 40, "steps": 12}
 
 
 @pytest.fixture(autouse=True)
