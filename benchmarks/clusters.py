@@ -3,8 +3,9 @@
 "pass" trains all restarts in one pass; the others in two parts: "serial" one after the other in this process,
 the rest in two processes or on a local cluster of two workers. `to_serial` is the largest difference of
 weights, effects and held-out ELBO from "serial": 0 is the same bits. `to_pass` is that from one pass, which
-rounds otherwise. `cpu_s` is CPU time of this process and its children, starting them included. A backend that
-is not installed is left out; `pip install "dask[distributed]" ray` brings both.
+rounds otherwise. `cpu_s` is CPU time of this process and its children, starting them included; ray's workers
+are not its children and are left out. A backend that is not installed is left out too;
+`pip install "dask[distributed]" ray` brings both.
 """
 
 from __future__ import annotations
