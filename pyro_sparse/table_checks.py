@@ -106,19 +106,10 @@ def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
     """
     lost_restarts, restarts, agree = _restarts(fit, used)
     lost_chains, chains, same = _chains(idata, used)
-    doubt = [a or b or c for a, b, c in zip(lost_restarts, lost_chains, _folded(fit, used), strict=True)]
+    doubt = [a or b for a, b in zip(lost_restarts, lost_chains, strict=True)]
+    if bent := folded(fit):
+        doubt = [why or bent.get(name, "") for why, name in zip(doubt, fit.factor_names, strict=True)]
     return Agreement(doubt, restarts, chains, agree, same)
-
-
-def _folded(fit: Any, used: NDArray[np.bool_]) -> list[str]:
-    """Of a model that notes how lopsided its factors are; the others' may have any law."""
-    skew = getattr(getattr(fit, "model", None), "skewness", None)
-    if skew is None:
-        return [""] * len(used)
-    best = int(fit.best)
-    own = skew[best].cpu().numpy()[fit.alignment["permutation"][best]] * fit.alignment["sign"][best]
-    said = folded(own, range(len(own)))
-    return [said.get(k, "") if used[k] else "" for k in range(len(own))]
 
 
 def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:

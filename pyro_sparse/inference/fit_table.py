@@ -24,6 +24,7 @@ from ..models.dependency import DependencyVAE
 from . import checkpoint as files
 from .dependency_run import DependencyRun
 from .elbo import rowwise_elbo
+from .folded import folded
 from .interrupt import Stopped, stopped_between_steps
 from .latent_penalty import LatentPenalty
 from .loop import Run, possible_stops, stopped_at
@@ -268,6 +269,7 @@ class TableJob:
         )
         if self.dense:
             found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
+        found.warnings.extend(f"{name}: {why}" for name, why in folded(found).items())
         return found
 
 

@@ -12,16 +12,11 @@ and a folded one ends in a cliff on one side.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import TypeVar
+from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 __all__ = ["folded", "skewness"]
-
-Name = TypeVar("Name", bound=Hashable)
 
 # On tuning tables right factors (rank correlation above .97) were within .3, most within .15; of five wrong
 # ones four were beyond .4.
@@ -39,22 +34,27 @@ def skewness(z: Tensor) -> Tensor:
     return centred.pow(3).mean(1) / centred.square().mean(1).pow(1.5).clamp_min(1e-12)
 
 
-def folded(skew: ArrayLike, names: Iterable[Name]) -> dict[Name, str]:
-    """Factors whose values are too lopsided for the law they have in the model, and what to say of each.
+def folded(fit: Any) -> dict[str, str]:
+    """Factors of a fit whose values are too lopsided for their law in the model, and what to say of each.
 
     Parameters
     ----------
-    skew : array_like (factor,)
-    names : iterable
-        Of the factors, or their numbers.
+    fit : Fit
+        Of a model that notes the skewness of its factors (`DependencyVAE`); others' may have any law.
 
-    Examples
-    --------
-    >>> folded([0.02, -0.71], ["a", "b"])
-    {'b': 'its values end in a cliff (skewness -0.71): it may be folded, two true values in one'}
+    Returns
+    -------
+    dict
+        By name of the factor.
     """
+    own = getattr(getattr(fit, "model", None), "skewness", None)
+    if own is None:
+        return {}
+    best = int(fit.best)
+    frame = fit.alignment["permutation"][best], fit.alignment["sign"][best]
+    skew = own[best].cpu().numpy()[frame[0]] * frame[1]
     return {
         name: f"its values end in a cliff (skewness {s:.2f}): it may be folded, two true values in one"
-        for name, s in zip(names, np.asarray(skew, dtype=float), strict=True)
+        for name, s in zip(fit.factor_names, skew, strict=True)
         if abs(s) > _MOST
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from scipy import stats
 import pyro_sparse as ps
 from pyro_sparse.datasets import dependency_data
 from pyro_sparse.inference.folded import folded, skewness
+from tests._fake_fit import fake_fit
 
 
 def test_skewness_is_that_of_scipy():
@@ -18,13 +21,20 @@ def test_skewness_is_that_of_scipy():
     assert skewness(torch.ones(1, 5, 1)).item() == 0  # a factor that does not move
 
 
-def test_only_a_lopsided_factor_is_named():
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(4000, 3))
-    z[:, 1] = np.minimum(z[:, 1], 0.2 - z[:, 1])  # folded at .1
-    said = folded(stats.skew(z), ["a", "b", "c"])
-    assert list(said) == ["b"] and "skewness -" in said["b"] and "folded" in said["b"]
-    assert folded([np.nan, 0.0], ["a", "b"]) == {}  # a fit cut off before it looked
+def test_only_a_lopsided_factor_is_named_in_the_frame_of_the_fit():
+    z = np.random.default_rng(0).normal(size=(4000, 3))
+    z[:, 1] = np.minimum(z[:, 1], 0.2 - z[:, 1])  # turns round at .1
+    own = np.stack([np.zeros(3), stats.skew(z)])
+    fit = fake_fit(n_factors=3, n_restarts=2)
+    assert folded(fit) == {}  # its model notes nothing
+    fit.model = SimpleNamespace(skewness=torch.as_tensor(own))
+    assert folded(fit) == {}  # the other restart's
+    fit.best, fit.alignment["permutation"] = 1, np.array([[0, 1, 2], [1, 0, 2]])
+    fit.alignment["sign"] = np.array([[1, 1, 1], [-1, 1, 1]])
+    said = folded(fit)
+    assert list(said) == ["factor 1"] and f"skewness {-own[1, 1]:.2f}" in said["factor 1"]
+    fit.model.skewness[:] = np.nan  # a fit cut off before it looked
+    assert folded(fit) == {}
 
 
 @pytest.mark.slow
