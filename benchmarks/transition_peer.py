@@ -30,7 +30,7 @@ from benchmarks.transition import simulated
 
 SEEDS, QUICK_SEEDS = 1, 1
 DATASETS = ("ActionNonDiag", "TimeDiag")
-BUDGETS, QUICK_BUDGETS = (175, 350, 700, 1400, 2800), (350, 1400)
+BUDGETS, QUICK_BUDGETS = (175, 350, 700, 1400), (350, 1400)
 LIMIT, QUICK_LIMIT = 30.0, 0.2  # CPU minutes
 GRID = 30  # looks at MCC in a run of theirs, evenly in the logarithm of CPU time
 Curve = list[tuple[float, float]]
