@@ -113,7 +113,7 @@ class FrameEncoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Location, Cholesky factor and its log-determinant."""
-        loc, log_sd, below = self._outputs(x, mask)
+        loc, log_sd, below = self.outputs(x, mask)
         k = self.n_latents
         return (
             loc,
@@ -133,13 +133,13 @@ class FrameEncoder(nn.Module):
         noise : Tensor (restart, frame, latent)
             e, standard normal.
         """
-        loc, log_sd, below = self._outputs(x, mask)
+        loc, log_sd, below = self.outputs(x, mask)
         k = self.n_latents
         by_entry = self.place.unflatten(-1, (k, k))
         lower = (below * (noise @ by_entry.sum(1).mT)) @ by_entry.sign().sum(2)
         return loc + log_sd.exp() * noise + lower, log_sd.sum(-1)
 
-    def _outputs(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def outputs(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Location, log of L's diagonal, and the entries below it, row by row, before their unit."""
         if self.missing:
             mask = torch.ones_like(x) if mask is None else mask.to(x.dtype)

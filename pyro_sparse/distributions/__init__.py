@@ -6,6 +6,7 @@ from ._sweep import MaskedNet, Routes, routes
 from .correlated_normal import CorrelatedNormal
 from .decoded_cells import DecodedCells, predictor, recomputed_predictor
 from .full_normal import FullNormal
+from .gauss_markov import GaussMarkov
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .latent_chain import LatentChain
 from .relaxed_edges import RelaxedEdges, Temperature, bernoulli_kl
@@ -17,6 +18,7 @@ __all__ = [
     "CorrelatedNormal",
     "DecodedCells",
     "FullNormal",
+    "GaussMarkov",
     "Horseshoe",
     "LatentChain",
     "MaskedNet",

@@ -26,7 +26,7 @@ _PROGRAM = ("model", "guide", "edge_sites", "edge_guide", "chain", "posterior", 
 
 
 def has_own_programs(model: Any) -> bool:
-    """Whether a subclass or another encoder changed what `transition_elbo` is made of.
+    """Whether a subclass or another encoder (a smoother) changed what `transition_elbo` is made of.
 
     Parameters
     ----------
@@ -71,6 +71,7 @@ def transition_elbo(model: LatentTransition, batch: SequenceBatch, skip: tuple[s
     n, t = batch.x.shape[:2]
     x, seen = batch.x.flatten(0, 1), None if batch.mask is None else batch.mask.flatten(0, 1)
     noise = torch.randn(model.n_restarts, n, t, model.n_latents, dtype=x.dtype, device=x.device)
+    assert isinstance(model.encoder, FrameEncoder)
     z, log_det = model.encoder.draw(x, seen, noise.flatten(1, 2))
     inside = z
     if not model.dense:

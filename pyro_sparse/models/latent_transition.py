@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from .._recorded import Recorded
-from ..distributions import FullNormal, LatentChain, RelaxedEdges
+from ..distributions import FullNormal, GaussMarkov, LatentChain, RelaxedEdges
 from ..sequences import SequenceBatch
+from ..smoother_nets import Smoother
 from ..transition_nets import FrameDecoder, FrameEncoder, GatedTransition, SineTransition
 from .base import EdgeSet
 from .likelihoods import Likelihood, Normal, get_likelihood
@@ -59,6 +60,9 @@ class LatentTransition(Recorded, nn.Module):
         Beta prior (a, b) of the inclusion probability η.
     hard_gates : bool
         Straight-through gates: exactly 0 or 1 forward, soft backward. Otherwise soft both ways.
+    smoother : bool
+        Let the guide see the whole sequence (`smoother_nets.Smoother`), for frames that do not determine
+        their latents: noisy ones, or missing ones. By default it is q(z_t | x_t).
 
     Attributes
     ----------
@@ -116,6 +120,7 @@ class LatentTransition(Recorded, nn.Module):
         self_loops: str = "free",
         concentration: tuple[float, float] = (1.0, 1.0),
         hard_gates: bool = False,
+        smoother: bool = False,
     ):
         super().__init__()
         if not 1 <= n_latents <= n_features:
@@ -130,13 +135,18 @@ class LatentTransition(Recorded, nn.Module):
             )
         if self_loops not in ("free", "required", "forbidden"):
             raise ValueError(f"self_loops: got {self_loops!r}, wanted 'free', 'required' or 'forbidden'")
+        if smoother and not lags:
+            raise ValueError(
+                "smoother: got True with lags=0, where no frame says anything of another; "
+                "leave it out, or set lags=1 or more"
+            )
         if not min(concentration) > 0:
             raise ValueError(f"concentration: got {concentration}, wanted two positive numbers")
         self.n_features, self.n_latents = int(n_features), int(n_latents)
         self.n_actions, self.lags = int(n_actions), int(lags)
         self.hidden, self.units, self.gated_units = hidden, units, gated_units
         self.heteroscedastic, self.self_loops, self.concentration = heteroscedastic, self_loops, concentration
-        self.hard_gates = bool(hard_gates)
+        self.hard_gates, self.smoother = bool(hard_gates), bool(smoother)
         self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
         self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
         self.likelihood = Normal(floor=0.002) if likelihood == "normal" else get_likelihood(likelihood)
@@ -177,7 +187,11 @@ class LatentTransition(Recorded, nn.Module):
         d = self.n_latents
         self.likelihood.setup(self.n_features, n_restarts)
         self.likelihood.start_noise(torch.full((n_restarts, 1, self.n_features), 0.45))
-        self.encoder = FrameEncoder(n_restarts, self.n_features, d, self.hidden, missing)
+        self.encoder: FrameEncoder | Smoother = FrameEncoder(
+            n_restarts, self.n_features, d, self.hidden, missing
+        )
+        if self.smoother:
+            self.encoder = Smoother(n_restarts, d, self.n_actions, self.encoder)
         self.decoder = FrameDecoder(n_restarts, d, self.n_features, self.hidden)
         self.transition = SineTransition(n_restarts, self.n_inputs, d, self.units)
         self.log_sd = nn.Parameter(torch.full((n_restarts, 1, d), -1.0))
@@ -220,7 +234,7 @@ class LatentTransition(Recorded, nn.Module):
                 pyro.sample("x", self.likelihood.observation(f, seen), obs=batch.x.flatten(0, 1))
 
     def guide(self, batch: SequenceBatch) -> None:
-        """The variational program: relaxed edges, and a Gaussian for each frame's latents."""
+        """The variational program: relaxed edges, and a Gaussian for the frames' latents."""
         with pyro.plate("restart", self.n_restarts, dim=-1):
             self.edge_guide(batch)
             for name, value in self.likelihood.values().items():
@@ -276,8 +290,11 @@ class LatentTransition(Recorded, nn.Module):
             actions=None if batch.actions is None else batch.actions.unsqueeze(0),
         )
 
-    def posterior(self, batch: SequenceBatch) -> FullNormal:
+    def posterior(self, batch: SequenceBatch) -> FullNormal | GaussMarkov:
         """q(z | x) of all frames, batch (restart, sequence), event (time, latent)."""
+        if isinstance(self.encoder, Smoother):
+            q = self.encoder(batch)
+            return q if self.dense else q.turned(self.axes.unsqueeze(1))
         n, t = batch.x.shape[:2]
         seen = None if batch.mask is None else batch.mask.flatten(0, 1)
         loc, factor, log_det = self.encoder(batch.x.flatten(0, 1), seen)
