@@ -107,6 +107,44 @@ def test_a_resumed_fit_gives_the_same_bits(fitted, data, tmp_path, monkeypatch):
         ps.fit(model_of(x, n_actions=3), x, actions=a, seed=2, restarts=2, **settings)
 
 
+def test_a_smoother_goes_through_all_stages(data, tmp_path, monkeypatch):
+    """Frames missing, two restarts: the same bits again, when resumed, from a file, and each by itself."""
+    x, _, a = data.part("train")
+    x = np.where(np.random.default_rng(0).random((*x.shape[:2], 1)) < 0.2, np.nan, x)
+    x[:, 0] = data.part("train")[0][:, 0]
+
+    def run(restarts=2, **settings):
+        model = model_of(x, n_actions=3, smoother=True)
+        settings = {**SMALL, "steps": 40, "polish_steps": 10, "edge_steps": 10, **settings}
+        return ps.fit(model, x, actions=a, seed=1, restarts=restarts, **settings)
+
+    whole = run()
+    assert whole.graph_time.shape == (2, 1, 3, 3) and np.isfinite(whole.transform()).all()
+    advance, steps = TransitionRun.advance, []
+
+    def dying(run):
+        steps.append(run.step)
+        if len(steps) == 90:
+            raise RuntimeError("the power went")
+        advance(run)
+
+    settings = {"checkpoint": tmp_path / "run.pt", "checkpoint_every": 10}
+    with monkeypatch.context() as patch:
+        patch.setattr(TransitionRun, "advance", dying)
+        with pytest.raises(RuntimeError, match="the power went"):
+            run(**settings)
+    resumed = run(**settings)
+    alone = run(restarts=1)
+    whole.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt")
+    for other in (resumed, loaded):
+        np.testing.assert_array_equal(other.strength_time, whole.strength_time)
+        np.testing.assert_array_equal(other.transform(x, actions=a), whole.transform(x, actions=a))
+    theirs, own = whole.model.state_dict(), alone.model.state_dict()
+    for name, value in own.items():
+        assert torch.equal(theirs[name][:1] if value.shape != theirs[name].shape else theirs[name], value)
+
+
 def test_ctrl_c_returns_the_fit_so_far(data, monkeypatch):
     x, _, a = data.part("train")
     advance, steps = TransitionRun.advance, []
