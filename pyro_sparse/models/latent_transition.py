@@ -62,7 +62,8 @@ class LatentTransition(Recorded, nn.Module):
         Straight-through gates: exactly 0 or 1 forward, soft backward. Otherwise soft both ways.
     smoother : bool
         Let the guide see the whole sequence (`smoother_nets.Smoother`), for frames that do not determine
-        their latents: noisy ones, or missing ones. By default it is q(z_t | x_t).
+        their latents: noisy ones, or missing ones. By default it is q(z_t | x_t). Smoothed latents lean
+        towards what the transition expects, which `edge_posterior` does not know of.
 
     Attributes
     ----------
