@@ -6,7 +6,7 @@ graph; its CPU time is all of the fit. --peer PATH takes a checkout of
 slachapelle/disentanglement_via_mechanism_sparsity, whose networks, masks and bound are imported; its
 constrained training (`train.py` there does not run as it stands) is written out below from what it does, and
 is told the true number of edges. "published" has the published settings; "reduced" small networks and faster
-masks, which made the same method work in minutes on tuning seeds. Both stop at --limit CPU minutes, MCC being
+masks, which let the same method work in minutes. Both stop at --limit CPU minutes, MCC being
 taken on the way and not counted.
 
 `ratio_to_equal_mcc` is their CPU time until they reach the best MCC of ours, over our CPU time for it; where
