@@ -34,6 +34,7 @@ from .plots import (
 from .posterior import edge_prob, summary
 from .report import report
 from .salience import salient_edges
+from .stores import open_rows
 from .task_estimators import MultiTaskSparseRegressor, SparseTaskSVM
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "metrics",
     "models",
     "nets",
+    "open_rows",
     "plot_agreement",
     "plot_edges",
     "plot_elbo",

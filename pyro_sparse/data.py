@@ -6,6 +6,7 @@ Every complaint about input data that does not depend on the likelihood is made 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,8 @@ import pandas as pd
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+
+from .stores import store_of
 
 __all__ = ["Batch", "Table", "as_table", "read_array"]
 
@@ -59,6 +62,10 @@ class Batch:
         """The same rows seen as a data set of their own (no scaling up)."""
         return replace(self, total=len(self))
 
+    def shuffled(self) -> Tensor:
+        """Order of the rows in an epoch, from torch's random stream."""
+        return torch.randperm(self.total)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -99,6 +106,29 @@ class Table:
             else torch.as_tensor(self.exposure, dtype=dtype, device=device),
             total=len(self.x),
         )
+
+    @property
+    def missing(self) -> bool:
+        """Whether any cell is."""
+        return self.mask is not None
+
+    @property
+    def most_judged(self) -> int:
+        """How many rows may be kept aside."""
+        return len(self.x)
+
+    def content(self) -> tuple[np.ndarray | None, ...]:
+        """Arrays that tell this table from another."""
+        return self.x, self.mask, self.exposure
+
+    def part(self, index: np.ndarray, device: Any, dtype: torch.dtype) -> Batch:
+        """These rows as what minibatches are taken from."""
+        return self.rows(index).batch(device, dtype)
+
+    def intercept(self, likelihood: Any, kept: np.ndarray) -> Any:
+        """The likelihood's start (feature,), from these rows."""
+        observed = self.x[kept] if self.mask is None else np.where(self.mask[kept], self.x[kept], np.nan)
+        return likelihood.start(torch.as_tensor(observed))
 
     def rows(self, index: np.ndarray) -> Table:
         """The table with these rows only."""
@@ -148,6 +178,8 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
                 f"({len(text)} such column(s)); drop or encode them first"
             )
         data = data.to_numpy(dtype=float, na_value=np.nan)
+    if hasattr(data, "to_memory"):  # the sparse matrix of an AnnData on disk
+        data = data.to_memory()
     if sp.issparse(data):
         matrix: Any = data
         data = matrix.toarray()
@@ -174,12 +206,12 @@ def as_table(
     feature_names: list[str] | None = None,
     like: Table | None = None,
 ) -> Table:
-    """Check a caller's data and bring it to model units.
+    """Check a caller's data and bring it to model units; a `LargeTable` where it is read by rows.
 
     Parameters
     ----------
-    data : array_like (row, feature), DataFrame, scipy.sparse matrix or AnnData
-        NaN marks a missing cell.
+    data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or RowStore
+        NaN marks a missing cell. What `stores.store_of` would rather not have in memory is read by rows.
     likelihood : Likelihood
         Its `check` has the last word on values; its `standardise` says whether columns are z-scored.
     standardise : bool
@@ -198,11 +230,19 @@ def as_table(
     ValueError, TypeError
         Names the argument, what was seen, what is wanted and the mend.
     """
+    store = store_of(data)
+    if store is not None:
+        from .large_table import as_large_table
+
+        return as_large_table(
+            store, likelihood=likelihood, standardise=standardise, mask=mask, exposure=exposure,
+            feature_names=feature_names, like=like,
+        )  # fmt: skip
     x, names, samples = read_array(data)
     n_rows, n_features = x.shape
     order = list(range(n_features))
     if like is not None:
-        order = _match_features(n_features, names, like)
+        order = match_features(n_features, names, like)
         x, names = x[:, order], like.feature_names
     else:
         names = (
@@ -212,16 +252,7 @@ def as_table(
         )
     if n_rows == 0:
         raise ValueError(f"X: has no rows, shape {x.shape}; wanted at least {1 if like is not None else 10}")
-    if len(names) != n_features:
-        raise ValueError(
-            f"feature_names: has {len(names)} names, X has {n_features} columns; give one per column"
-        )
-    repeated = sorted({n for n in names if names.count(n) > 1})
-    if repeated:
-        raise ValueError(
-            f"feature_names: {repeated[0]!r} occurs {names.count(repeated[0])} times; "
-            "rename columns to be unique"
-        )
+    check_names(names, n_features)
     infinite = np.isinf(x)
     if infinite.any():
         i, j = np.argwhere(infinite)[0]
@@ -286,11 +317,25 @@ def as_table(
     )
 
 
+def check_names(names: list[str], n_features: int) -> None:
+    """Complain unless there is one name for each feature, and no other has it."""
+    if len(names) != n_features:
+        raise ValueError(
+            f"feature_names: has {len(names)} names, X has {n_features} columns; give one per column"
+        )
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise ValueError(
+            f"feature_names: {repeated[0]!r} occurs {names.count(repeated[0])} times; "
+            "rename columns to be unique"
+        )
+
+
 def _is_number(kind: Any) -> bool:
     return pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind)
 
 
-def _match_features(n_features: int, names: list[str] | None, like: Table) -> list[int]:
+def match_features(n_features: int, names: list[str] | None, like: Table) -> list[int]:
     """Column of new data for each of the fit's features: by name if the data have them, else by position."""
     wanted = like.feature_names
     known = set(names or []) & set(wanted)
@@ -304,7 +349,10 @@ def _match_features(n_features: int, names: list[str] | None, like: Table) -> li
             f"X: has {n_features} feature(s), the model was fitted to {len(wanted)} "
             f"({wanted[0]!r} … {wanted[-1]!r}); give the same columns"
         )
-    return [names.index(f) for f in wanted] if names and known else list(range(n_features))
+    if not (names and known):
+        return list(range(n_features))
+    place = {name: j for j, name in reversed(list(enumerate(names)))}  # the first of any name
+    return [place[f] for f in wanted]
 
 
 def _check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int) -> None:

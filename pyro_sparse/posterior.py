@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from . import _arviz
 from .graphs.selection import bayesian_fdr, edge_gap, kept_restarts, q_values, unresolved
+from .stores import store_of
 from .task_posterior import task_summary
 from .transition_posterior import transition_summary
 
@@ -151,7 +152,7 @@ def to_arviz(
             for name in ("permutation", "sign", "congruence")
         },
     }
-    observed = None if X is None else _table(X)
+    observed = None if X is None or store_of(X) is not None else _table(X)
     if observed is not None and observed.size <= _MAX_OBSERVED_CELLS:
         groups["observed_data"] = {"x": (("sample", "feature"), observed)}
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
@@ -170,6 +171,10 @@ def to_arviz(
 
 def _table(X: Any) -> np.ndarray:
     """Values of a table of any of the kinds `fit` accepts, as a dense float matrix."""
+    if store_of(X) is not None:
+        raise ValueError(
+            "X: is read by rows, and this wants a table in memory; give some rows of it, X[:1000], or none"
+        )
     if hasattr(X, "obs_names"):  # AnnData
         X = X.X
     if hasattr(X, "toarray"):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ._long_table import Frames, read_long
 from ._sequence_arrays import read_arrays
-from .data import _match_features
+from .data import match_features
 
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 
@@ -327,7 +327,7 @@ def _features(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[
         raise ValueError("X: has 0 features; wanted at least one")
     if like is not None:
         known: Any = like
-        x, names = x[:, _match_features(width, frames.feature_names, known)], like.feature_names
+        x, names = x[:, match_features(width, frames.feature_names, known)], like.feature_names
     else:
         names = frames.feature_names or [f"x{j + 1}" for j in range(width)]
     if len(names) != width:

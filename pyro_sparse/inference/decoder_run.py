@@ -49,6 +49,9 @@ class DecoderRun(Run):
         self.decoded: list[Decoding] = []
         super().__init__(model, train, heldout, schedule, first_restart)
 
+    def _shuffled(self) -> Tensor:
+        return self.train.shuffled()
+
     def _dependency_weight(self) -> float:
         return 0.0 if self.dependency is None else self.dependency.weight_at(self.step / self.schedule.steps)
 

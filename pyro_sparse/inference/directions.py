@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ..data import Batch
+from ..large_table import SEARCH_CELLS, LargeBatch
 
 __all__ = ["Directions", "admit", "find_directions", "release"]
 
@@ -149,6 +150,8 @@ def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
     """
     if not model.held.any():
         return 0
+    if isinstance(batch, LargeBatch):
+        max_rows = batch.table.rows_together(500, max_rows, SEARCH_CELLS)
     part = batch.rows(torch.arange(min(len(batch), max_rows), device=batch.x.device))
     location, _ = model.encode(part)
     waited = model.held.clone()

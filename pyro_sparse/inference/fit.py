@@ -72,8 +72,9 @@ def fit(
     ----------
     model : FactorModel, LatentTransition or MultiTaskRegression
         For instance `SparseDecoder(n_features, n_factors)`; its parameters are made anew.
-    X : array_like (row, feature), DataFrame, scipy.sparse matrix or AnnData
-        NaN marks a missing cell. For a `LatentTransition`: array (sequence, time, feature) or (time,
+    X : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or RowStore
+        NaN marks a missing cell. Sparse or on disk with over 25 million cells: read by rows (`open_rows`).
+        For a `LatentTransition`: array (sequence, time, feature) or (time,
         feature), list of arrays (time, feature), or a DataFrame with one row per frame.
         Fewer than twenty long sequences are cut into pieces, and ELBOs are then per piece.
         For a `MultiTaskRegression`: one row per sample with `task`, or see `pyro_sparse.tasks.as_tasks`.
@@ -102,7 +103,7 @@ def fit(
     schedule : Schedule, DependencySchedule, TransitionSchedule or TaskSchedule, optional
         Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
-        Share of rows kept aside for choosing a restart, in [0, 1).
+        Share of rows kept aside for choosing a restart, in [0, 1). Of a table read by rows 100 to 2,000 rows.
     mask : array_like of bool (row, feature), optional
         True where a cell was seen, beside NaN.
     exposure : array_like (row,), optional

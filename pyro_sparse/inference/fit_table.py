@@ -22,19 +22,19 @@ from .._version import __version__
 from ..data import Table
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
+from .by_rows import judge
 from .dependency_run import DependencyRun
-from .elbo import rowwise_elbo
 from .folded import folded
 from .interrupt import Stopped, stopped_between_steps
 from .latent_penalty import LatentPenalty
 from .loop import Run, possible_stops, stopped_at
 from .own_draws import OwnDraws
 from .parts import renumbered, split
-from .refine import refined_elbo
 from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join, pick, unconfirmed
 from .result import Fit
 from .sparse_run import SparseRun
-from .start import cap_grid, find_start, no_start
+from .start import cap_grid, no_start
+from .wide_start import start_of
 
 __all__ = ["TableJob", "fit_table"]
 
@@ -85,7 +85,8 @@ class TableJob:
         self.model, self.table, self.n_restarts, self.schedule = model, table, restarts, schedule
         self.dependency, self.device, self.dtype = dependency, device, dtype
         n_rows = len(table.x)
-        aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[: int(round(holdout * n_rows))])
+        n_aside = min(int(round(holdout * n_rows)), table.most_judged)
+        aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[:n_aside])
         if table.mask is not None:  # a column whose every cell lies in the rows aside could not be learned
             lost = ~np.delete(table.mask, aside, 0).any(0)
             aside = aside[~table.mask[aside][:, lost].any(1)]
@@ -95,7 +96,7 @@ class TableJob:
                 f"holdout: {holdout!r} of {n_rows} rows leaves {len(self.kept)} to learn from, wanted at "
                 "least 5; lower it"
             )
-        self.train = table.rows(self.kept).batch(device, dtype)
+        self.train = table.part(self.kept, device, dtype)
         self.heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
         self.dense = isinstance(model, DependencyVAE)
         usual = np.full(restarts, model.n_factors) if self.dense else cap_grid(model.n_factors, restarts)
@@ -106,7 +107,7 @@ class TableJob:
         self.sizes = group_sizes(model, restarts, schedule.batch_size * copies)
         self.setup = {
             "n_samples": self.train.total,
-            "missing": table.mask is not None,
+            "missing": table.missing,
             "feature_names": table.feature_names,
         }
         self._starts: dict[tuple[int, str], Any] = {}
@@ -128,7 +129,7 @@ class TableJob:
                 "holdout": holdout,
                 "dtype": str(dtype),
                 "rows": n_rows,
-                "data": files.digest(table.x, table.mask, table.exposure),
+                "data": files.digest(*table.content()),
                 "made": files.made(model),
                 "version": __version__,
                 **({} if said is None else {"dependency": said}),
@@ -171,9 +172,8 @@ class TableJob:
         cap, bent = int(self.caps[restart]), bool(self.bent[restart])
         which = (cap, "principal" if bent else "oblique")
         if which not in self._starts:
-            seen = None if self.table.mask is None else self.table.mask[self.kept]
             self._starts[which] = (
-                find_start(self.table.inputs[self.kept], seen, *which)
+                start_of(self.table, self.kept, *which)
                 if self.model.data_start
                 else no_start(*self.train.x.shape)
             )
@@ -237,8 +237,7 @@ class TableJob:
         whole.kl_weight = 1.0
         whole.eval()
         torch.manual_seed(self.seeds[0])
-        train_rows = rowwise_elbo(whole, self.train, n_draws=4).cpu().numpy()
-        held_rows = refined_elbo(whole, self.heldout).cpu().numpy() if self.heldout is not None else None
+        train_rows, held_rows = judge(whole, self.train, self.heldout)
         edges, active = _sizes(whole)
         judged = train_rows if held_rows is None else held_rows
         best = best_restart(judged, active, edges)
@@ -360,8 +359,7 @@ def _start(
         wide = [a if a.ndim == 1 else np.pad(a, ((0, 0), (0, part.n_factors - a.shape[1]))) for a in arrays]
         return torch.as_tensor(np.stack(wide), dtype=dtype, device=device)
 
-    observed = table.x[kept] if table.mask is None else np.where(table.mask[kept], table.x[kept], np.nan)
-    intercept = torch.as_tensor(part.likelihood.start(torch.as_tensor(observed)), dtype=dtype, device=device)
+    intercept = torch.as_tensor(table.intercept(part.likelihood, kept), dtype=dtype, device=device)
     part.start(
         scores=stack("scores"),
         maps=stack("maps"),

@@ -42,7 +42,7 @@ class Run:
         self.model, self.train, self.heldout, self.schedule = model, train, heldout, schedule
         self.first_restart = first_restart
         self.step = 0
-        self.order, self.position = torch.randperm(train.total), 0
+        self.order, self.position = self._shuffled(), 0
         self.history: list[dict[str, Any]] = []
         self.smooth: Tensor | None = None
         self.best_heldout = -np.inf
@@ -52,6 +52,10 @@ class Run:
     # ---- what a subclass says ------------------------------------------------------------------------------
     def _optimiser(self) -> torch.optim.Optimizer:
         raise NotImplementedError
+
+    def _shuffled(self) -> Tensor:
+        """Order of the rows in the next epoch."""
+        return torch.randperm(self.train.total)
 
     def _bound(self, batch: Any) -> Tensor:
         """What is maximised, (restart,), differentiable and scaled to all rows: the ELBO."""
@@ -118,7 +122,7 @@ class Run:
     def _next_batch(self) -> Any:
         size = min(self.schedule.batch_size, self.train.total)
         if self.position + size > self.train.total:
-            self.order, self.position = torch.randperm(self.train.total), 0
+            self.order, self.position = self._shuffled(), 0
         index = self.order[self.position : self.position + size]
         self.position += size
         return self.train.rows(index.to(self.train.x.device))

@@ -9,6 +9,7 @@ when a factor is shuffled, which is the better answer to "how strong" when the d
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,10 @@ from .._torch import undisturbed
 from .._version import __version__
 from ..data import Batch, Table, as_table
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
+from ..large_table import JUDGED_CELLS, LargeTable
 from . import checkpoint as files
+from .by_rows import frugal, pieces
+from .effects import total_effects
 from .elbo import rowwise_elbo
 from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
@@ -121,7 +125,7 @@ class Fit:
         notes: list[str],
     ) -> Fit:
         """Summarise a trained model: effects, signs, order, alignment."""
-        effects, slopes = _effects(model, train)
+        effects, slopes = total_effects(model, train)
         present = np.ones_like(effects, dtype=bool)
         if getattr(model, "weights", None) is not None:
             present = (model.weights.detach() != 0).cpu().numpy()
@@ -151,18 +155,23 @@ class Fit:
         )
 
     # ---- using it ------------------------------------------------------------------------------------------
-    def transform(self, X: Any, refine: bool = True) -> np.ndarray:
+    def transform(self, X: Any, refine: bool | None = None) -> np.ndarray:
         """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
         Parameters
         ----------
-        X : array_like (row, feature) or DataFrame
+        X : array_like (row, feature), DataFrame, or a table read by rows
             NaN marks a missing cell; columns of a DataFrame are found by name.
-        refine : bool
-            Climb each row's ELBO from the encoder's guess.
+        refine : bool, optional
+            Climb each row's ELBO from the encoder's guess. Default: not if X is so large that it is read by
+            rows, for a climb costs a row as much as some 200 steps of training.
         """
-        location, _ = self._posterior(self._batch(X), refine)
-        return self._to_frame(location)
+        table = self._table(X)
+        large = isinstance(table, LargeTable)
+        climb = not large if refine is None else refine
+        like = self.model.factor_cov
+        parts = pieces(table, like.device, like.dtype, cells=JUDGED_CELLS * (1 if climb else 10))
+        return np.concatenate([self._to_frame(self._posterior(part, climb, large)[0]) for part in parts])
 
     def predict(self, X: Any, n_draws: int = 32, average: bool = True) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
@@ -177,7 +186,9 @@ class Fit:
         """
         with undisturbed(seed=0):
             few = pick(self.model, self.equals if average else [self.best])
-            mean = expected_cells(few, self._batch(X), n_draws=n_draws).mean(0)
+            like = self.model.factor_cov
+            batch = self._whole(X, "predict").batch(like.device, like.dtype)
+            mean = expected_cells(few, batch, n_draws=n_draws).mean(0)
         return mean.cpu().double().numpy() * self.table.scale + self.table.centre
 
     def impute(self, X: Any, n_draws: int = 32) -> np.ndarray:
@@ -194,8 +205,8 @@ class Fit:
         n_draws : int
             As in `predict`.
         """
+        own = self._whole(X, "impute")
         predicted = (self.predict(X, n_draws=n_draws) - self.table.centre) / self.table.scale
-        own = as_table(X, likelihood=self.model.likelihood, like=self.table)
         if own.mask is None:
             return own.x * self.table.scale + self.table.centre
         excess = self.excess_cov
@@ -208,9 +219,11 @@ class Fit:
         """Covariance (feature, feature) of the table beyond the model's, features in standard deviations.
 
         Shrunk to zero as far as the rows cannot tell it from noise (`inference/impute.py`). None where the
-        likelihood is not normal, or the table has more than 2,000 features.
+        likelihood is not normal, or the table has more than 2,000 features or is read by rows.
         """
         if self.model.likelihood.noise_sd() is None or self.model.n_features > 2000:
+            return None
+        if isinstance(self.table, LargeTable):
             return None
         if self._excess is None and len(self.table.x):
             self._excess = excess_covariance(self.table.x, self.table.mask, *self._implied())
@@ -243,13 +256,14 @@ class Fit:
 
     def log_likelihood(self, X: Any, n_draws: int = 16) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units."""
-        batch = self._batch(X)
-        with undisturbed(seed=0):
-            rows = (
-                rowwise_elbo(pick(self.model, [self.best]), batch, n_draws=n_draws)[0].cpu().double().numpy()
-            )
-        seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
-        return rows - (seen * np.log(self.table.scale)).sum(1)
+        one, like = pick(self.model, [self.best]), self.model.factor_cov
+        found = []
+        for batch in pieces(self._table(X), like.device, like.dtype):
+            with undisturbed(seed=0):
+                rows = rowwise_elbo(one, batch, n_draws=n_draws)[0].cpu().double().numpy()
+            seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
+            found.append(rows - (seen * np.log(self.table.scale)).sum(1))
+        return np.concatenate(found)
 
     def score(self, X: Any) -> float:
         """Mean of `log_likelihood`."""
@@ -334,14 +348,24 @@ class Fit:
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
     # ---- inside --------------------------------------------------------------------------------------------
-    def _batch(self, X: Any) -> Batch:
-        table = as_table(X, likelihood=self.model.likelihood, like=self.table)
-        like = self.model.factor_cov
-        return table.batch(like.device, like.dtype)
+    def _table(self, X: Any) -> Table:
+        return as_table(X, likelihood=self.model.likelihood, like=self.table)
 
-    def _posterior(self, batch: Batch, climb: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        with undisturbed(seed=0):
-            q = refine(pick(self.model, [self.best]), batch, steps=60 if climb else 0)
+    def _whole(self, X: Any, method: str) -> Table:
+        """The table, refused if it is read by rows: the answer would be dense."""
+        table = self._table(X)
+        if isinstance(table, LargeTable):
+            n, g = table.x.shape
+            raise ValueError(
+                f"X: the answer would be a dense table of {n} x {g} cells, {8e-9 * n * g:.1f} GB; give some "
+                f"rows at a time: fit.{method}(X[:1000])"
+            )
+        return table
+
+    def _posterior(self, batch: Batch, climb: bool, large: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        one = pick(self.model, [self.best])
+        with undisturbed(seed=0), frugal(one) if large else nullcontext():
+            q = refine(one, batch, steps=60 if climb else 0)
         return q.mean[0], q.stddev[0]
 
     def _to_frame(self, z: torch.Tensor) -> np.ndarray:
@@ -442,32 +466,6 @@ def _align(loadings: np.ndarray, effects: np.ndarray, best: int, alike: list[np.
         permutation[:, members] = members[found.permutation]
         sign[:, members], congruence[:, members] = found.sign, found.congruence
     return Alignment(permutation, sign, congruence)
-
-
-@torch.no_grad()
-def _effects(model: Any, train: Batch, max_rows: int = 2000) -> tuple[np.ndarray, np.ndarray]:
-    r"""Total effect of each factor on each feature's linear predictor, and its mean slope.
-
-    .. math:: \tfrac12 E[(f_j(z) - f_j(z_{-k}, z_k'))^2] \,/\, \mathrm{Var}(x_j)
-
-    with ``z`` from the guide and ``z_k'`` another row's value; the variance is that of the predictor plus the
-    noise (1 for likelihoods without a noise standard deviation).
-    """
-    batch = train.rows(torch.arange(min(len(train), max_rows), device=train.x.device)).whole()
-    location, sd = model.encode(batch)
-    z = location + sd * torch.randn_like(sd)
-    weights = getattr(model, "weights", None)
-    f = model.decode(z, weights)
-    noise = model.likelihood.noise_sd()
-    variance = f.var(1) + (1.0 if noise is None else noise[:, 0] ** 2)
-    effects, slopes = [], []
-    for k in range(z.shape[-1]):
-        other = z.clone()
-        other[..., k] = z[:, torch.randperm(z.shape[1], device=z.device), k]
-        change = f - model.decode(other, weights)
-        effects.append((0.5 * (change**2).mean(1) / variance).clamp(0, 1))
-        slopes.append((change * (z - other)[..., k : k + 1]).mean(1))
-    return torch.stack(effects, -1).cpu().double().numpy(), torch.stack(slopes, -1).cpu().double().numpy()
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ from torch.distributions import kl_divergence
 
 from ..data import Batch
 from ..distributions import CorrelatedNormal
+from ..large_table import SEARCH_CELLS, LargeBatch
 
 __all__ = ["edge_gains", "factor_costs", "prune"]
 
@@ -96,10 +97,14 @@ def prune(model: Any, batch: Batch, *, min_features: int = 2) -> int:
     at_zero = prior.distribution().expand(torch.Size(prior.shape)).log_prob(torch.zeros_like(model.weights))
     here = prior.distribution().expand(torch.Size(prior.shape)).log_prob(model.weights)
     cost = at_zero - here
-    gains = edge_gains(model, batch)
+    few = {}
+    if isinstance(batch, LargeBatch):  # a pass for every factor: as much as a long stretch of training
+        few = {"max_rows": batch.table.rows_together(500, 2000, SEARCH_CELLS)}
+    gains = edge_gains(model, batch, **few, **({"n_draws": 1, "chunk": 100} if few else {}))
     before = int((model.weights != 0).sum())
     keep = (gains > cost) | model.must
-    worth = torch.where(keep, gains - cost, torch.zeros_like(gains)).sum(1) - factor_costs(model, batch)
+    worth = torch.where(keep, gains - cost, torch.zeros_like(gains)).sum(1)
+    worth = worth - factor_costs(model, batch, **few)
     used = (worth > 0) & ((keep & (model.weights != 0)).sum(1) >= min_features)
     keep &= used.unsqueeze(1) | model.must
     model.allowed &= keep

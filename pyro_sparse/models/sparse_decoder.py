@@ -175,14 +175,14 @@ class SparseDecoder(FactorModel):
 
     def decode(self, z: Tensor, weights: Tensor | None) -> Tensor:
         if weights is not None and self.in_chunks(z) and not torch.is_grad_enabled():
-            return predictor(self._net(weights), z, self.activation)
+            return predictor(self.net(weights), z, self.activation)
         return super().decode(z, weights)
 
     def observation(self, z: Tensor, weights: Tensor | None, batch: Batch) -> dist.Distribution:
         """What `FactorModel.observation` says; through many hidden units a few features at a time."""
         if weights is None or not self.in_chunks(z):
             return super().observation(z, weights, batch)
-        net, mask, exposure = self._net(weights), batch.mask, batch.exposure
+        net, mask, exposure = self.net(weights), batch.mask, batch.exposure
         if self.likelihood.separable:
             return DecodedCells(
                 self.likelihood, net, z,
@@ -210,7 +210,8 @@ class SparseDecoder(FactorModel):
         ]
         return [self.n_features - len(way.dense) for way in ways]
 
-    def _net(self, weights: Tensor) -> MaskedNet:
+    def net(self, weights: Tensor) -> MaskedNet:
+        """The tensors of the MLP decoder with these weights, for passes that go a few features at a time."""
         own = self.decoder
         trunk = own.trunk
         return MaskedNet(weights, own.first, trunk.weight, trunk.bias, own.slope, own.head, own.intercept)

@@ -167,7 +167,7 @@ def test_predict_is_the_posterior_mean(linear):
 def test_effects_of_a_linear_model():
     """The variance lost when factor k is shuffled: w_jk^2 var(z_k) over the total."""
     torch.manual_seed(0)
-    from pyro_sparse.inference.result import _effects
+    from pyro_sparse.inference.effects import total_effects
 
     model = SparseDecoder(6, 2, decoder="linear", encoder_hidden=5)
     model.setup(1, 4000)
@@ -176,7 +176,7 @@ def test_effects_of_a_linear_model():
     z = torch.randn(1, 4000, 2) * torch.tensor([1.0, 0.5])
     model.encode = lambda batch: (z, torch.full_like(z, 1e-6))
     batch = ps.data.Batch(torch.zeros(4000, 6), torch.zeros(4000, 6), None, None, 4000)
-    effects, slopes = _effects(model, batch, max_rows=4000)
+    effects, slopes = total_effects(model, batch, max_rows=4000)
     w = model.weights[0].detach().numpy()
     share = w**2 * [1.0, 0.25]
     noise = model.likelihood.noise_sd()[0, 0].detach().numpy() ** 2

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...large_table import LargeTable
 from ...models.dependency import DependencyVAE
 from ...priors import SpikeSlabLasso, SpikeSlabNormal
-from .polish import DecoderPrior, polish_edges
+from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges
 from .score import score_edges
 from .strengths import strength_edges
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges", "strength_edges"]
 
+DRAWN = 20_000_000  # edges drawn for each restart of a large fit, when nobody says how many
 METHODS: dict[str, Callable[..., Any]] = {
     "polish": polish_edges,
     "score": score_edges,
@@ -60,6 +62,8 @@ def edge_posterior(
         name, why = _choice(fit, options.get("X"))
         if name != "polish":  # they read none of the others' options
             options = {key: value for key, value in options.items() if key == "X"}
+        if name == "score" and isinstance(fit.table, LargeTable):  # 300,000 edges and more
+            num_draws = min(num_draws, max(10, DRAWN // fit.weights[0].size))
         found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
         found.attrs["chosen_because"] = why
         return found
@@ -78,6 +82,11 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
     prior = getattr(fit.model, "prior", None)
     if not isinstance(prior, SpikeSlabLasso | SpikeSlabNormal):
         return "score", f"Markov chains want a spike-and-slab prior, and the fit has {type(prior).__name__}"
+    if isinstance(fit.table, LargeTable) and (cost := gigabytes(fit)) > MOST_GB:
+        return "score", (
+            f"Markov chains over {fit.model.n_features} features would take some {cost:.0f} GB; for "
+            'probabilities ask for method="polish" with a small max_rows, or fit fewer features'
+        )
     if X is None and not len(fit.table.x):
         return "score", "a loaded fit holds no data; pass X= for probabilities"
     return "polish", "Markov chains from the fit give probabilities"

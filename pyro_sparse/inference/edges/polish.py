@@ -24,6 +24,7 @@ from ...graphs.alignment import match_columns, similarity
 from ...graphs.chain_verdict import verdict
 from ...graphs.chains import KeptChains, co_membership_rhat, keep_chains
 from ...graphs.selection import edge_gap
+from ...large_table import LargeTable
 from ...posterior import to_arviz
 from ._decoder_chains import DecoderChains
 from ._decoder_draw import draw_decoder
@@ -40,6 +41,7 @@ __all__ = ["DecoderPrior", "Polished", "chains_of", "draw_decoder", "polish_edge
 Array = NDArray[np.float64]
 
 LEAST_KEPT = 10
+MOST_GB = 4  # of chains over a table that is read by rows
 _WORK = 4e8  # chains x features x factors x hidden units squared x rows
 # In all, warm-up, of them with all edges held in.
 _SWEEPS = {"exact": (1500, 400, 50), "small": (400, 120, 40), "large": (200, 60, 25)}
@@ -136,7 +138,14 @@ def polish_edges(
     _check(num_draws, all_sweeps, warm, max_rows, time_budget, candidates)
     restarts, dense = chain_plan(fit, chains)
     limit = _row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
-    if len(table.x) > limit:
+    large = isinstance(table, LargeTable)
+    if large and (cost := gigabytes(fit, limit)) > MOST_GB:
+        raise ValueError(
+            f"X: chains over {limit} rows of {fit.model.n_features} features would take some {cost:.0f} GB, "
+            f"wanted at most {MOST_GB}; give a smaller max_rows, fit fewer features, or ask for "
+            'method="score"'
+        )
+    if large or len(table.x) > limit:
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
     options = {} if exact else {"candidates": candidates}
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
@@ -166,6 +175,12 @@ def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
     if exact:
         return 100_000
     return int(np.clip(_WORK / (n_chains * _each(fit)), 500, 2000))
+
+
+def gigabytes(fit: Fit, n_rows: int | None = None) -> float:
+    """About how much memory chains take over so many rows, by default as many as `polish_edges` would use."""
+    hidden = fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
+    return 24e-9 * (n_rows or _row_limit(fit, _is_exact(fit), 2)) * fit.model.n_features * hidden
 
 
 def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[bool]]:

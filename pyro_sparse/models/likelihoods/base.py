@@ -55,12 +55,13 @@ class Likelihood(Recorded, nn.Module):
         """Allocate the parameters, each (R, 1, G) or (R, 1, 1), at their start; called once before a fit."""
 
     def check(self, x: np.ndarray, feature_names: Sequence[str] | None = None) -> None:
-        """Refuse data this likelihood cannot describe.
+        """Refuse data this likelihood cannot describe, judging each cell by itself.
 
         Parameters
         ----------
         x : array_like of shape (N, G)
-            NaN marks a missing cell and is fine.
+            NaN marks a missing cell and is fine. Of a sparse table read by rows, the stored cells only, as
+            one column, and one table of a zero.
         feature_names : sequence of str, optional
             Names for the message; default ``column 0`` …
 
@@ -77,6 +78,17 @@ class Likelihood(Recorded, nn.Module):
     def calibrate(self, x: Any, mask: Any = None) -> None:
         """Remember what later tables are measured by (counts: the typical row total); default nothing."""
 
+    def calibrate_by(self, mean: Tensor, totals: Callable[[], Tensor]) -> None:
+        """`calibrate` for a table too large for it; default nothing.
+
+        Parameters
+        ----------
+        mean : Tensor (G,)
+            Of the seen cells of each column.
+        totals : callable
+            Gives the rows' `totals` (N, 1), where the likelihood has such a method.
+        """
+
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
         """What the encoder reads of data (N, G), NaN where missing, before z-scoring; default the data."""
         return x
@@ -89,8 +101,22 @@ class Likelihood(Recorded, nn.Module):
         return None
 
     def start(self, x: Any, mask: Any = None) -> Any:
-        """Intercepts (G,) on the scale of the linear predictor, from data (N, G); default column means."""
-        return in_kind(column_mean(*observed(x, mask)), x)
+        """Intercepts (G,) on the scale of the linear predictor, from data (N, G): `intercept` of its sums."""
+        cells, seen = observed(x, mask)
+        exposure, count = self.default_exposure(x, mask), seen.sum(0)
+        exposed = count if exposure is None else (seen * torch.as_tensor(exposure)).sum(0)
+        return in_kind(self.intercept(cells.sum(0), count, exposed), x)
+
+    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
+        """Intercepts (G,) from the sums of columns, of a table too large for `start`; default column means.
+
+        Parameters
+        ----------
+        total, seen, exposed : Tensor (G,)
+            Of each column the sum, the number of cells seen and the sum of their rows' exposures (without
+            exposures their number).
+        """
+        return total / seen.clamp(min=1)
 
     def priors(self) -> dict[str, dist.Distribution]:
         """Prior of each own quantity in `values`: batch shape (R,), event shape (G,); default none."""

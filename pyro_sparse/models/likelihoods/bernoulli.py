@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from .base import Likelihood, in_kind, observed, refuse_where
+from .base import Likelihood, refuse_where
 
 __all__ = ["Bernoulli"]
 
@@ -30,9 +29,8 @@ class Bernoulli(Likelihood):
             'Recode the column to 0/1, or use likelihood="normal" or "poisson".',
         )
 
-    def start(self, x: Any, mask: Any = None) -> Any:
-        cells, seen = observed(x, mask)
-        return in_kind(torch.logit((cells.sum(0) + 0.5) / (seen.sum(0) + 1.0)), x)
+    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
+        return torch.logit((total + 0.5) / (seen + 1.0))
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         return dist.Bernoulli(logits=f)

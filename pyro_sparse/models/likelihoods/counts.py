@@ -67,11 +67,14 @@ class _Counts(Likelihood):
     def calibrate(self, x: Any, mask: Any = None) -> None:
         """Remember the training table's column shares and median row total, the yardstick of `totals`."""
         cells, seen = observed(x, mask)
-        share = column_mean(cells, seen)
-        share = share + 1e-6 * share.mean() + torch.finfo(share.dtype).tiny
+        self.calibrate_by(column_mean(cells, seen), lambda: self._totals(cells, seen))
+
+    def calibrate_by(self, mean: Tensor, totals: Callable[[], Tensor]) -> None:
+        share = mean + 1e-6 * mean.mean() + torch.finfo(mean.dtype).tiny
         self.share = (share / share.sum()).to(self.share)
-        totals = self._totals(cells, seen)
-        some = totals[totals > 0]
+        self.typical_total = torch.ones_like(self.typical_total)  # known enough for `totals`
+        found = totals()
+        some = found[found > 0]
         self.typical_total = (some.median() if len(some) else torch.ones(())).to(self.typical_total)
 
     def totals(self, x: Any, mask: Any = None) -> Any:
@@ -85,6 +88,8 @@ class _Counts(Likelihood):
         return in_kind(self._totals(*observed(x, mask)), x)
 
     def _totals(self, x: Tensor, seen: Tensor) -> Tensor:
+        if seen.all():
+            return x.sum(-1, keepdim=True)
         covered = (seen * self.share.to(x)).sum(-1, keepdim=True)
         whole = torch.where(seen.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
         return x.sum(-1, keepdim=True) / whole
@@ -96,11 +101,8 @@ class _Counts(Likelihood):
         """
         return self.totals(x, mask).clip(min=0.5) / float(self.typical_total)
 
-    def start(self, x: Any, mask: Any = None) -> Any:
-        exposure = self.default_exposure(x, mask)
-        cells, seen = observed(x, mask)
-        at_risk = seen.sum(0) if exposure is None else (seen * torch.as_tensor(exposure)).sum(0)
-        return in_kind(torch.log((cells.sum(0) + 0.5) / (at_risk + 1.0)), x)
+    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
+        return torch.log((total + 0.5) / (exposed + 1.0))
 
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
         """``log1p`` of the counts divided by the row's size factor."""
@@ -231,8 +233,8 @@ class Multinomial(_Counts):
         """Total count (N, 1) of each row over all features; see `totals` for missing cells."""
         return self.totals(x, mask)
 
-    def start(self, x: Any, mask: Any = None) -> Any:
-        start = super().start(x, mask)
+    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
+        start = super().intercept(total, seen, exposed)
         return start - start.mean()  # softmax does not see a common shift
 
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
