@@ -31,6 +31,8 @@ class FullNormal(TorchDistribution):
     event_dims : int
         How many of the last dimensions of `loc` are one event; the last is the Gaussian's, those before it
         are independent.
+    present : Tensor of bool, shape of `log_det`, optional
+        False where a sequence has ended: no density, no entropy.
     validate_args : bool, optional
         Default Pyro's setting.
 
@@ -52,9 +54,10 @@ class FullNormal(TorchDistribution):
         factor: Tensor,
         log_det: Tensor,
         event_dims: int = 1,
+        present: Tensor | None = None,
         validate_args: bool | None = None,
     ):
-        self.loc, self.factor, self.log_det = loc, factor, log_det
+        self.loc, self.factor, self.log_det, self.present = loc, factor, log_det, present
         cut = loc.dim() - event_dims
         super().__init__(loc.shape[:cut], loc.shape[cut:], validate_args=validate_args)
 
@@ -81,6 +84,7 @@ class FullNormal(TorchDistribution):
             self.factor.expand(shape + shape[-1:]),
             self.log_det.expand(shape[:-1]),
             len(self.event_shape),
+            None if self.present is None else self.present.expand(shape[:-1]),
             validate_args=False,
         )
 
@@ -102,5 +106,7 @@ class FullNormal(TorchDistribution):
         return self._over_events(0.5 * n * (1 + math.log(2 * math.pi)) + self.log_det)
 
     def _over_events(self, term: Tensor) -> Tensor:
+        if self.present is not None:
+            term = term.where(self.present, 0.0)
         extra = len(self.event_shape) - 1
         return term.sum(tuple(range(-extra, 0))) if extra else term

@@ -79,7 +79,10 @@ def transition_elbo(model: LatentTransition, batch: SequenceBatch, skip: tuple[s
         log_det = log_det + torch.linalg.slogdet(model.axes)[1].unsqueeze(1)
     if "z" not in skip:
         chain = model.chain(batch, gates)
-        entropy = log_det.sum(1) + 0.5 * z[0].numel() * (1 + math.log(2 * math.pi))
+        frames: float = n * t
+        if batch.present is not None:
+            log_det, frames = log_det * batch.present.flatten(), float(batch.present.sum())
+        entropy = log_det.sum(1) + 0.5 * frames * model.n_latents * (1 + math.log(2 * math.pi))
         term = chain.log_prob(z.unflatten(1, (n, t))).sum(1) + entropy
         terms["z"] = term * (scale * model.kl_weight * model.beta)
     if "x" not in skip:

@@ -305,9 +305,8 @@ class LatentTransition(Recorded, nn.Module):
             loc = loc @ self.axes.mT
             factor = self.axes.unsqueeze(1) @ factor
             log_det = log_det + torch.linalg.slogdet(self.axes)[1].unsqueeze(1)
-        return FullNormal(
-            loc.unflatten(1, (n, t)), factor.unflatten(1, (n, t)), log_det.unflatten(1, (n, t)), event_dims=2
-        )
+        loc, factor, log_det = (part.unflatten(1, (n, t)) for part in (loc, factor, log_det))
+        return FullNormal(loc, factor, log_det, event_dims=2, present=batch.present)
 
     def decode(self, z: Tensor) -> Tensor:
         """Linear predictor (restart, frame, feature) of latents (restart, frame, latent)."""

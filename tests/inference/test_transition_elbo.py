@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyro
 import pytest
 import torch
@@ -127,3 +129,22 @@ def test_programs_of_a_subclass_are_traced():
     data = batch.whole()
     TransitionRun(model, data, None, TransitionSchedule(steps=1, batch_size=4).for_lags(1)).advance()
     assert model.traced
+
+
+def test_frames_after_the_end_of_a_sequence_count_for_nothing():
+    """The guide's entropy and density of a short sequence, beside a longer one and by itself."""
+    generator = torch.Generator().manual_seed(0)
+    short, long = (torch.randn(t, G, generator=generator).numpy() for t in (3, 5))
+    together = as_sequences([short, *[long] * 4]).batch().rows(torch.arange(2))
+    alone = as_sequences([short] * 8).batch().rows(torch.arange(2))
+    x = together.x[:1, :3]
+    alone = replace(alone, x=x.expand(2, -1, -1))  # in the units of both
+    model = model_of(together, folded=True)
+    padded, whole = model.posterior(together), model.posterior(alone)
+    assert padded.batch_shape == (R, 2) and whole.event_shape == (3, D)
+    assert torch.allclose(padded.entropy()[:, 0], whole.entropy()[:, 0])
+    z = torch.randn(R, 2, 5, D, generator=generator)
+    assert torch.allclose(padded.log_prob(z)[:, 0], whole.log_prob(z[:, :, :3])[:, 0])
+    assert torch.allclose(padded.expand([R, 2]).entropy(), padded.entropy())
+    last = model.posterior(together.rows(torch.tensor([1])))
+    assert torch.allclose(padded.entropy()[:, 1], last.entropy()[:, 0])
