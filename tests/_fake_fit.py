@@ -32,6 +32,7 @@ class FakeFit:
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     model: Any = None
+    table: Any = None
 
     @property
     def n_restarts(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -130,8 +128,7 @@ def test_rows_kept_aside_are_few(monkeypatch, found):
     monkeypatch.setattr("pyro_sparse.large_table.MOST_JUDGED", 7)
     seen = []
     monkeypatch.setattr(
-        importlib.import_module("pyro_sparse.inference.fit"),  # `inference.fit` is the function
-        "judge",
+        "pyro_sparse.inference.fit_table.judge",
         lambda whole, train, heldout: seen.append((len(train), len(heldout))) or judge(whole, train, heldout),
     )
     quick(open_rows(SPARSE), steps=2)
