@@ -7,6 +7,7 @@ whose median is known at the end of the first.) A minibatch is dense, and nothin
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .data import Batch, Table
+from .data import Batch, Table, check_names, match_features
 from .stores import RowStore
 
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
@@ -182,10 +183,6 @@ def as_large_table(
     ValueError, TypeError
         Names the argument, what was seen, what is wanted and the mend.
     """
-    import copy
-
-    from .data import check_names, match_features
-
     n_rows, n_features = store.shape
     if mask is not None:
         raise ValueError(
@@ -206,7 +203,7 @@ def as_large_table(
         raise ValueError(
             f"X: has {n_features} column(s); wanted at least 2 features to find a factor they share"
         )
-    own_names = names if columns is None else [names[order.index(j)] for j in range(n_features)]
+    own_names = names if columns is None else [names[j] for j in np.argsort(columns)]
     found = _Sums(n_features)
     for start, piece in store.pieces():
         _check_piece(piece, start, likelihood, own_names)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from .._torch import undisturbed
@@ -199,7 +200,7 @@ def fit_restart(
 
     def one(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: dict[str, Any]) -> None:
         restarts = settings["restarts"]
-        if int(index) != index or not 0 <= index < restarts:
+        if not isinstance(index, int | np.integer) or not 0 <= index < restarts:
             raise ValueError(
                 f"index: got {index!r}, wanted a whole number from 0 to restarts - 1 = {restarts - 1}"
             )
@@ -275,7 +276,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
     if dependency is not None:
         check_penalty(dependency)
     _check_arguments(model, restarts, *(given[n] for n in ("holdout", "caps", "dtype", "checkpoint_every")))
-    if int(given["n_jobs"]) != given["n_jobs"] or given["n_jobs"] == 0:
+    if not isinstance(given["n_jobs"], int | np.integer) or given["n_jobs"] == 0:
         raise ValueError(
             f"n_jobs: got {given['n_jobs']!r}, wanted a number of processes, or -1 for all there are"
         )

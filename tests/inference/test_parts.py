@@ -279,8 +279,11 @@ def test_parts_that_are_none_or_twice_or_something_else_are_refused(two, tmp_pat
 def test_arguments_that_do_not_go_together_are_refused(tmp_path):
     with pytest.raises(ValueError, match="index: got 4, wanted a whole number from 0 to restarts - 1 = 3"):
         ps.fit_restart(4, tmp_path / "x.pt", decoder(), X, **TABLE)
-    with pytest.raises(ValueError, match="n_jobs: got 0, wanted a number of processes, or -1"):
-        ps.fit(decoder(), X, **TABLE, n_jobs=0)
+    for wrong in (0, 1.5, "two"):
+        with pytest.raises(ValueError, match=f"n_jobs: got {wrong!r}, wanted a number of processes, or -1"):
+            ps.fit(decoder(), X, **TABLE, n_jobs=wrong)
+    with pytest.raises(ValueError, match="index: got 'one', wanted a whole number"):
+        ps.fit_restart("one", tmp_path / "part.pt", decoder(), X, **TABLE)
     with pytest.raises(ValueError, match="checkpoint: got '.*', but with n_jobs=2 nothing is written before"):
         ps.fit(decoder(), X, **TABLE, n_jobs=2, checkpoint=tmp_path / "c.pt")
     with pytest.raises(
