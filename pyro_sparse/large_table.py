@@ -271,7 +271,7 @@ class _Sums:
             count = np.full(n_features, float(piece.shape[0]))
             total = np.bincount(column, values, n_features)
             squares = np.bincount(column, values**2, n_features) - total**2 / count
-            least, most = _extremes(values, column, n_features, piece.shape[0])
+            least, most = (end(axis=0).toarray()[0] for end in (piece.min, piece.max))  # zeros included
             rows = np.asarray(piece.sum(1)).reshape(-1)
         else:
             values = np.asarray(piece, dtype=float)
@@ -292,19 +292,6 @@ class _Sums:
         self.least, self.most = np.minimum(self.least, least), np.maximum(self.most, most)
         self.totals.append(rows)
         self.n_rows += len(rows)
-
-
-def _extremes(
-    values: np.ndarray, column: np.ndarray, n_features: int, n_rows: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Least and largest cell of each column of a sparse piece, its zeros included."""
-    stored = np.bincount(column, minlength=n_features)
-    least, most = np.full((2, n_features), 0.0)
-    full = stored == n_rows
-    least[full], most[full] = np.inf, -np.inf
-    np.minimum.at(least, column, values)
-    np.maximum.at(most, column, values)
-    return least, most
 
 
 def _check_piece(piece: Any, start: int, likelihood: Any, names: list[str]) -> None:
