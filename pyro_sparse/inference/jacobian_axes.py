@@ -6,49 +6,35 @@ mean square of the transition's Jacobian, and that is sparse in the true axes on
 .. math:: \min_B \sum_{ij} \frac{r_{ij}^2}{r_{ij}^2 + \epsilon^2}, \qquad
           r_{ij}^2 = E[(B J B^{-1})_{ij}^2] = \sum_{acbd} B_{ia} B_{ic} B_{jb} B_{jd}\, E[J_{ab} J_{cd}],
 
-over orthogonal B (whitened latents); actions need :math:`E[(B J)_{ij}^2]` and allow a general B. Only second
-moments enter, so a restart is cheap: all run in one batch, each with its own learning rate, then the best
-are disturbed in pairs of axes until nothing improves. The widest gap in the sorted r says which are edges.
+over orthogonal B (whitened latents). Actions need :math:`E[(B J)_{ij}^2]` and allow a general B; there the
+latents are whitened by their noise, which is independent between the true ones, and
+:math:`-\log|\det B|` of unit rows, the profile likelihood of that, is added. Only second moments enter, so
+a restart is cheap: all run in one batch, each with its own learning rate, then the best are disturbed in
+pairs of axes until nothing improves. The widest gap in the sorted r says which are edges.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["EdgeGap", "JacobianAxes", "edge_gap", "jacobian_axes"]
+from .strength_gap import strength_gap
+
+__all__ = ["JacobianAxes", "jacobian_axes"]
 
 # Measured on random instances: slow restarts end in poor optima, fast ones jump out of the good ones; which
 # rate is right depends on how exact the moments are, so the restarts share the range.
 _RATES = (0.08, 0.2)
 _SAME = 0.05  # objectives (a number of edges) closer than this are the same optimum
 _SLACK = 0.3  # gaps closer than this are equally clear: fewer edges win
-_BARRIER = 3.0
-_INDEPENDENT = 0.4  # length left of a unit row off the span of the others, for it to be an axis of its own
 _PARENTS = 4
-
-
-class EdgeGap(NamedTuple):
-    """Where the sorted strengths break into edges and zeros.
-
-    Parameters
-    ----------
-    n_edges : int
-        Strengths above the gap.
-    threshold : float
-        Middle of the gap, on a log scale.
-    gap : float
-        Log ratio of the weakest edge to the strongest zero. Below about 0.7 (a factor of two) the graph is
-        a guess.
-    """
-
-    n_edges: int
-    threshold: float
-    gap: float
+_EPSILON, _EPSILON_NOISE = (0.2, 0.1, 0.05), (0.1, 0.05, 0.02)
+# Edges that a determinant smaller by a factor e must save. A fit's noise holds the errors of its encoder,
+# so that true axes are not orthogonal in it: the search keeps closer to it than the axes that come back.
+_NOISE, _NOISE_LAST = 10.0, 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +45,8 @@ class JacobianAxes:
     ----------
     map : ndarray of shape (d, d)
         ``latent_new = map @ latent_old``, for column vectors; its rows are the new axes. Order and signs are
-        arbitrary. Orthogonal if there is a time graph; with actions alone the rows are scaled so that each
-        row of `strength_a` has length 1.
+        arbitrary. Orthogonal if there is a time graph; with actions alone (and their noise) the rows are
+        scaled so that each row of `strength_a` has length 1.
     strength_z : ndarray of shape (target, source), or None
         Root mean square of the Jacobian ``map @ J @ inv(map)``.
     strength_a : ndarray of shape (target, action), or None
@@ -75,7 +61,7 @@ class JacobianAxes:
         Confidence in the graph: the log ratio of its weakest edge to its strongest zero, the smaller one if
         there are two graphs.
     agreement, n_starts : int
-        How many of the random restarts ended within 0.05 edges of the best objective. A solution found once
+        How many of the random restarts ended within 0.05 edges of the best one. A solution found once
         out of many may not be the best there is; one found never came from disturbing another.
     """
 
@@ -91,59 +77,15 @@ class JacobianAxes:
     n_starts: int
 
 
-def edge_gap(strength: ArrayLike, at_least: int = 1, floor: float = 0.05) -> EdgeGap:
-    r"""Split strengths into edges and zeros at the largest ratio of consecutive sorted values.
-
-    .. math:: k = \arg\max_{k \ge k_0} \log(r_{(k)} / r_{(k+1)}), \qquad r_{(1)} \ge r_{(2)} \ge \dots
-
-    with all r raised to the floor: ratios among zeros say nothing. After the last comes four times the floor,
-    so that a graph without any zero, which noise may imitate, must be the clearer for it.
-
-    Parameters
-    ----------
-    strength : array_like
-        Non-negative strengths, of any shape.
-    at_least : int
-        Smallest number of edges, for example one per latent.
-    floor : float
-        Strengths below it are zero.
-
-    Returns
-    -------
-    EdgeGap
-        Number of edges, threshold and gap.
-
-    Raises
-    ------
-    ValueError
-        If fewer than `at_least` strengths lie above `floor`.
-
-    Examples
-    --------
-    >>> edge_gap([[1.0, 0.8], [0.1, 0.9]]).n_edges
-    3
-    """
-    r = np.sort(np.asarray(strength, dtype=float).ravel())[::-1]
-    present = int((r > floor).sum())
-    if present < max(at_least, 1):
-        raise ValueError(
-            f"strength: no edge; {present} of {r.size} values exceed floor={floor}, need {max(at_least, 1)}: "
-            "lower floor, or fit the transition better"
-        )
-    r = np.append(np.maximum(r, floor), 4 * floor)
-    ratios = np.log(r[:-1] / r[1:])[max(at_least, 1) - 1 :]
-    n_edges = int(ratios.argmax()) + max(at_least, 1)
-    return EdgeGap(n_edges, float(np.sqrt(r[n_edges - 1] * r[n_edges])), max(float(ratios.max()), 0.0))
-
-
 def jacobian_axes(
     time: ArrayLike | None = None,
     actions: ArrayLike | None = None,
     *,
+    noise: ArrayLike | None = None,
     orthogonal: bool = False,
     n_starts: int = 96,
     steps: int = 200,
-    epsilon: tuple[float, ...] = (0.2, 0.1, 0.05),
+    epsilon: tuple[float, ...] | None = None,
     max_hops: int = 10,
     floor: float = 0.05,
     seed: int = 0,
@@ -151,11 +93,13 @@ def jacobian_axes(
     r"""Axes in which the transition depends on the fewest latents and actions.
 
     The objective is :math:`\sum r^2/(r^2+\epsilon^2)` over the time graph, the action graph, or both, after a
-    start on :math:`\frac12\sum\log(r^2+\epsilon^2)`. With actions alone the map is general: S is whitened by
-    :math:`\sum_j S_j`, rows have unit length, :math:`-3\log|\det B|` keeps them apart and is then lifted, and
-    the cheapest independent rows of all restarts make the map. Each
-    :math:`\epsilon` gives a candidate; of those with a gap within 0.3 of the widest, that with the fewest
-    edges is returned.
+    start on :math:`\frac12\sum\log(r^2+\epsilon^2)`. With actions alone the map is general: the latents are
+    whitened by `noise`, rows have unit length, and :math:`-10\log|\det B|` is added (:math:`-3` in the last
+    steps). It is what tells a latent from its sum with another that has the same parents or fewer, and what
+    remains where the effects of an action on its latents are nearly dependent.
+
+    Each :math:`\epsilon` gives a candidate. Of those with a gap within 0.3 of the widest, that with the
+    fewest edges is returned; with actions alone that of the smallest total at the mean :math:`\epsilon`.
 
     Parameters
     ----------
@@ -165,6 +109,8 @@ def jacobian_axes(
     actions : array_like of shape (n_actions, d, d), optional
         :math:`S_j = E[J_{:j} J_{:j}^\top]` of the Jacobian of the latent mean by the actions, in the same
         latents as `time`; actions in comparable units, for instance of unit variance.
+    noise : array_like of shape (d, d), optional
+        With actions alone: covariance of the latents given the actions; the identity where not given.
     orthogonal : bool
         With actions alone: rotations only, latents being white (features of a decoder, each S_j of trace 1,
         take the place of actions). Their strengths are graded, no gap parts them: the answer is that of the
@@ -173,12 +119,13 @@ def jacobian_axes(
         Random restarts, optimised in one batch.
     steps : int
         Adam steps on the logarithm; then half as many for each epsilon.
-    epsilon : tuple of float
-        Smoothing constants, falling; strengths are relative to 1. The start uses their geometric mean.
+    epsilon : tuple of float, optional
+        Smoothing constants, falling; strengths are relative to 1. The start uses their geometric mean. By
+        default 0.2, 0.1 and 0.05; with actions alone 0.1, 0.05 and 0.02.
     max_hops : int
         Most rounds of disturbing pairs of axes, for each epsilon.
     floor : float
-        Strengths below it are zero, see `edge_gap`.
+        Strengths below it are zero, see `strength_gap`.
     seed : int
         Seed of the restarts. The same seed gives the same answer.
 
@@ -191,7 +138,8 @@ def jacobian_axes(
     ------
     ValueError
         If a moment has the wrong shape, is not finite, symmetric and positive semidefinite, if actions alone
-        leave a direction of the latent unmoved, or if there is no edge.
+        leave a direction of the latent unmoved, if the noise is not positive definite or given with a time
+        graph, or if there is no edge.
 
     References
     ----------
@@ -210,58 +158,77 @@ def jacobian_axes(
     >>> int(found.graph_z.sum()), bool(np.allclose(np.abs(found.map @ turn).max(0), 1, atol=1e-3))
     (2, True)
     """
+    if epsilon is None:
+        epsilon = _EPSILON if time is not None or orthogonal else _EPSILON_NOISE
     if n_starts < 1 or steps < 2 or not epsilon or min(epsilon) <= 0:
         raise ValueError(
             f"n_starts={n_starts}, steps={steps}, epsilon={epsilon}: want at least 1, 2, and positive"
         )
     moment, stack, d = _check(time, actions)
     general = moment is None and not orthogonal
+    if noise is not None and not general:
+        raise ValueError("noise: is asked of with actions alone, whose map is general; leave it out")
     scale = np.eye(d)  # of the latents
     unit = 1.0  # of the actions
-    if stack is not None:
-        total = stack.sum(0)
+    if stack is not None and not orthogonal:
         if general:
-            scale = _whitening(total)
+            scale = _noise_whitening(noise, d)
             stack = scale @ stack @ scale.T
-        elif moment is not None:
-            unit = float(np.sqrt(np.trace(total) / d)) or 1.0
-            stack = stack / unit**2
+            _check_moved(stack.sum(0))
+        unit = float(np.sqrt(np.trace(stack.sum(0)) / d)) or 1.0
+        stack = stack / unit**2
     problem = _Contraction(d, moment, stack)
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(n_starts, d, d, generator=generator, dtype=torch.float64)
     rate = torch.as_tensor(np.geomspace(*_RATES, n_starts))[:, None, None]
     middle = float(np.exp(np.log(epsilon).mean()))
-    maps = _descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate)
+    apart = _NOISE if general else None
+    maps = _descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate, apart)
 
-    candidates = []
+    candidates, totals = [], []
     for small in sorted(epsilon, reverse=True):
-        ends = maps = _descend(problem, maps, "count", small, steps // 2, rate, _BARRIER if general else None)
+        ends = maps = _descend(problem, maps, "count", small, steps // 2, rate, apart)
         if general:
-            ends = _descend(problem, maps, "count", small, steps // 2, 0.02, barrier=0.0)
-            best = _assemble(problem, ends, small)
+            ends = _descend(problem, maps, "count", small, steps // 2, 0.02, apart)
+            cost = _total(problem, ends, small)
+            best = ends[cost.argmin()]
+            best = _descend(problem, best[None], "count", small, steps, 0.01, _NOISE_LAST)[0]
+            least = float(cost.min())
+            totals.append(float(_total(problem, best[None], middle)))
         else:
             best = _hop(problem, maps, small, steps // 2, rate, max_hops, generator)
-        objective = float(problem.cost(best, small).sum())
-        same = problem.cost(ends, small).sum(-1) < objective + _SAME
+            cost = problem.cost(ends, small).sum(-1)
+            least = float(problem.cost(best, small).sum())
         strength = problem.squared(best).sqrt().numpy()
+        turn = best.numpy() @ scale
+        if general:
+            length = np.linalg.norm(strength, axis=1, keepdims=True)
+            strength, turn = strength / length, turn / (unit * length)
         split = 0 if moment is None else d
         strength_z, graph_z, gap_z = _graph(strength[:, :split], d, floor)
         strength_a, graph_a, gap_a = _graph(strength[:, split:], d if general else 1, floor)
         candidates.append(
             JacobianAxes(
-                map=best.numpy() @ scale,
+                map=turn,
                 strength_z=strength_z,
-                strength_a=None if strength_a is None else unit * strength_a,
+                strength_a=strength_a if strength_a is None or general else unit * strength_a,
                 graph_z=graph_z,
                 graph_a=graph_a,
-                objective=objective,
+                objective=float(problem.cost(best, small).sum()),
                 epsilon=small,
                 gap=min(gap_z, gap_a),
-                agreement=int((same & _independent(ends)).sum()),
+                agreement=int((cost < least + _SAME).sum()),
                 n_starts=n_starts,
             )
         )
+    if general:
+        return candidates[int(np.argmin(totals))]
     return candidates[-1] if orthogonal else _clearest(candidates)
+
+
+def _total(problem: _Contraction, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """Edges of general maps with unit rows, and what their noise has against them."""
+    return problem.cost(maps, epsilon).sum(-1) - _NOISE * torch.linalg.slogdet(maps)[1]
 
 
 def _graph(
@@ -270,7 +237,7 @@ def _graph(
     """Strengths, graph and gap; of a graph that is not asked for (no columns) there is none."""
     if not strength.size:
         return None, None, np.inf
-    _, threshold, gap = edge_gap(strength, at_least, floor)
+    _, threshold, gap = strength_gap(strength, at_least, floor)
     return strength, (strength > threshold).astype(int), gap
 
 
@@ -405,29 +372,6 @@ def _hop(
     return maps[cost.argmin()]
 
 
-def _assemble(problem: _Contraction, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """The cheapest axes of all general maps, each independent of the cheaper ones.
-
-    Without orthogonality the cost is a sum over rows, so the best basis is found greedily. A whole map seldom
-    is best: it saves edges where it keeps a sparse axis twice, almost, and forgets a dense one.
-    """
-    rows = left = maps.reshape(-1, problem.d)
-    cost = problem.cost(maps, epsilon).reshape(-1)
-    taken = []
-    for _ in range(problem.d):
-        length = left.norm(dim=-1)
-        free = length > min(_INDEPENDENT, float(length.max()) / 2)
-        taken.append(int(torch.where(free, cost, torch.inf).argmin()))
-        unit = left[taken[-1]] / length[taken[-1]]
-        left = left - (left @ unit)[:, None] * unit
-    return rows[taken]
-
-
-def _independent(maps: torch.Tensor) -> torch.Tensor:
-    """Whether every row of a map with unit rows stands off the span of the others."""
-    return torch.linalg.inv(maps).norm(dim=-2).amax(-1) < 1 / _INDEPENDENT
-
-
 def _distinct(maps: torch.Tensor, cost: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The best few maps with different costs."""
     order = cost.argsort()
@@ -484,13 +428,22 @@ def _check_moment(moment: np.ndarray, name: str) -> None:
         )
 
 
-def _whitening(total: np.ndarray) -> np.ndarray:
-    """W with W total W.T = 1."""
-    values, vectors = np.linalg.eigh(total)
-    moved = int((values > 1e-8 * values[-1]).sum())
+def _noise_whitening(noise: ArrayLike | None, d: int) -> np.ndarray:
+    """W with W noise W.T = 1."""
+    cov = np.eye(d) if noise is None else np.array(noise, dtype=float)
+    if cov.shape != (d, d):
+        raise ValueError(f"noise: want shape ({d}, {d}), as the latents of actions, got {cov.shape}")
+    _check_moment(cov, "noise")
+    if np.linalg.matrix_rank(cov) < d:
+        raise ValueError("noise: want a positive definite covariance; drop latents that follow from others")
+    return np.linalg.inv(np.linalg.cholesky(cov))
+
+
+def _check_moved(total: np.ndarray) -> None:
+    """Every direction of the latent must be moved by an action."""
+    moved = int(np.linalg.matrix_rank(total, tol=1e-8 * np.linalg.norm(total, 2), hermitian=True))
     if moved < len(total):
         raise ValueError(
             f"actions: they move {moved} of {len(total)} directions of the latent, so the rest has no axes; "
             "add time, more actions, or drop latents"
         )
-    return (vectors / np.sqrt(values)).T

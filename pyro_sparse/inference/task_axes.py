@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
-from .jacobian_axes import _assemble, _Contraction, _descend, _independent, _whitening
+from .jacobian_axes import _Contraction, _descend
 
 __all__ = ["RESOLVED", "TaskAxes", "independent_blocks", "task_axes"]
 
@@ -33,6 +33,7 @@ UNCORRELATED = 0.15
 
 _RATES = (0.05, 0.2)
 _BARRIER = 3.0
+_INDEPENDENT = 0.4  # length left of a unit row off the span of the others, for it to be an axis of its own
 _FOLDS = 2
 _ROWS = 20_000  # enough for independent components
 
@@ -141,7 +142,7 @@ def _search(
 ) -> tuple[NDArray, float, int]:
     """The map of the weights (rows give columns of mean square 1), its objective, and starts that agree."""
     d = w.shape[1]
-    white = _whitening(w.T @ w / len(w))
+    white = np.linalg.inv(np.linalg.cholesky(w.T @ w / len(w)))
     v = w @ white.T
     problem = _Contraction(d, None, v[:, :, None] * v[:, None, :])
     generator = torch.Generator().manual_seed(seed)
@@ -156,6 +157,29 @@ def _search(
     objective = float(problem.cost(best, epsilon[-1]).sum()) / len(w)
     same = (problem.cost(ends, epsilon[-1]).sum(-1) / len(w) < 1.01 * objective) & _independent(ends)
     return best.numpy() @ white, objective, int(same.sum())
+
+
+def _assemble(problem: _Contraction, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """The cheapest axes of all general maps, each independent of the cheaper ones.
+
+    Without orthogonality the cost is a sum over rows, so the best basis is found greedily. A whole map seldom
+    is best: it saves edges where it keeps a sparse axis twice, almost, and forgets a dense one.
+    """
+    rows = left = maps.reshape(-1, problem.d)
+    cost = problem.cost(maps, epsilon).reshape(-1)
+    taken = []
+    for _ in range(problem.d):
+        length = left.norm(dim=-1)
+        free = length > min(_INDEPENDENT, float(length.max()) / 2)
+        taken.append(int(torch.where(free, cost, torch.inf).argmin()))
+        unit = left[taken[-1]] / length[taken[-1]]
+        left = left - (left @ unit)[:, None] * unit
+    return rows[taken]
+
+
+def _independent(maps: torch.Tensor) -> torch.Tensor:
+    """Whether every row of a map with unit rows stands off the span of the others."""
+    return torch.linalg.inv(maps).norm(dim=-2).amax(-1) < 1 / _INDEPENDENT
 
 
 def _evidence(

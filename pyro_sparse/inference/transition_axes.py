@@ -2,7 +2,8 @@ r"""From a dense fit of a latent transition to its axes: moments of the Jacobian
 
 With h the dense latents, C their covariance over frames that lead to others and J the Jacobian of the mean,
 the search (`jacobian_axes.py`) sees :math:`C^{-1/2} J C^{1/2}` (past) and :math:`C^{-1/2} J_a` (actions), and
-answers with axes B. New latents are :math:`B\,C^{-1/2} h`, scaled to unit variance.
+answers with axes B. New latents are :math:`B\,C^{-1/2} h`, scaled to unit variance. Where only actions
+drive, the latents are whitened by their noise instead.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from scipy.optimize import quadratic_assignment
 
 from .._torch import undisturbed
 from ..sequences import SequenceBatch
-from .jacobian_axes import JacobianAxes, edge_gap, jacobian_axes
+from .jacobian_axes import JacobianAxes, jacobian_axes
+from .strength_gap import strength_gap
 
 __all__ = ["FoundAxes", "dense_moments", "find_axes", "fold", "latents", "turned_jacobian"]
 
@@ -187,18 +189,18 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         if model.lags:
             found = _search(part.time, part.actions, seed, options)
             turn, n_driven = found.map @ inverse, model.n_latents
-        else:  # axes of what the actions move; the rest, if any, stays as it is
+        else:  # axes of what the actions move; the rest, independent of that by its noise, stays as it is
             assert part.actions is not None
-            values, vectors = np.linalg.eigh(inverse @ part.actions.sum(0) @ inverse)
-            driven = vectors[:, values > _DRIVEN * values[-1]].T @ inverse
+            white = np.linalg.inv(np.linalg.cholesky(part.noise))
+            values, vectors = np.linalg.eigh(white @ part.actions.sum(0) @ white.T)
+            moved = values > _DRIVEN * values[-1]
+            driven, rest = vectors[:, moved].T @ white, vectors[:, ~moved].T @ white
             n_driven = len(driven)
             found = _search(None, driven @ part.actions @ driven.T, seed, options)
-            rest = vectors[:, values <= _DRIVEN * values[-1]].T @ inverse
             turn = np.concatenate([found.map @ driven, rest])
         graph = np.zeros((model.n_latents, model.n_inputs), int)
         if not model.lags:
             graph[:n_driven] = found.graph_a
-            turn = _without_leaks(turn, graph, part.noise)
         turn = turn / np.sqrt(np.diag(turn @ part.root @ part.root @ turn.T))[:, None]
         strength = np.sqrt((_turned(model, part.jacobian, turn) ** 2).mean(0))
         if model.lags:
@@ -212,22 +214,6 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         graph = np.where(must, 1, np.where(allowed, graph, 0))
         answers.append(FoundAxes(turn[seat], strength, graph, found.gap, found.agreement / found.n_starts))
     return answers
-
-
-def _without_leaks(turn: np.ndarray, graph: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Take out of each latent what it may hold of latents with fewer parents, all of them its own.
-
-    No derivative by an action shows such a leak: the sum has the same parents. The noise does, for that of
-    different latents is independent: what is left of a latent must not be correlated with the others.
-    """
-    turn = turn.copy()
-    for i in np.argsort(graph.sum(1), kind="stable"):
-        fewer = graph.sum(1) < graph[i].sum()
-        inside = np.flatnonzero((graph <= graph[i]).all(1) & fewer & graph.any(1))
-        if len(inside):
-            cov = turn[inside] @ noise @ turn[inside].T
-            turn[i] -= np.linalg.solve(cov, turn[inside] @ noise @ turn[i]) @ turn[inside]
-    return turn
 
 
 def _seats(model: Any, strength: np.ndarray) -> np.ndarray:
@@ -270,7 +256,7 @@ def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> np.ndarray:
         parts.append(found.graph_z)
     elif model.lags:
         past = strength[:, : model.lags * d]
-        parts.append((past > edge_gap(past, d, floor=1e-9).threshold).astype(int))
+        parts.append((past > strength_gap(past, d, floor=1e-9).threshold).astype(int))
     if model.n_actions:
         parts.append(found.graph_a)
     return np.concatenate([p for p in parts if p is not None], -1)

@@ -12,7 +12,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.fit_transition import _pieces
-from pyro_sparse.inference.transition_axes import _seats, _without_leaks, dense_moments, find_axes, latents
+from pyro_sparse.inference.transition_axes import _seats, dense_moments, find_axes, latents
 from pyro_sparse.inference.transition_result import _recovered
 from pyro_sparse.inference.transition_run import TransitionRun
 from pyro_sparse.metrics import mcc
@@ -410,18 +410,3 @@ def test_agreement_forgives_what_the_graph_does_not_identify():
     assert _recovered(frames, order, 0, None, np.eye(3))[1] < 0.8
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     assert _recovered(np.stack([z, z @ turn.T]), order, 0, None, graph)[1] < 0.95
-
-
-def test_leaks_are_taken_out_by_the_noise():
-    """Latent 2 has the parents of 0 and one more; the sum with 0 has the same, and is told by its noise."""
-    rng = np.random.default_rng(0)
-    graph = np.array([[1, 0], [0, 1], [1, 1]])
-    mixed = np.eye(3)
-    mixed[2, 0] = 0.7
-    mixed[2, 1] = -0.4
-    sd = np.diag([0.5, 1.0, 2.0])
-    basis = rng.normal(size=(3, 3))
-    noise = np.linalg.inv(basis) @ sd**2 @ np.linalg.inv(basis).T  # latents = basis @ dense latents
-    found = _without_leaks(mixed @ basis, graph, noise)
-    np.testing.assert_allclose(found, basis, atol=1e-10)
-    np.testing.assert_allclose(_without_leaks(basis, np.eye(3, dtype=int), noise), basis)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
+import torch
 
-from pyro_sparse.inference.task_axes import RESOLVED, independent_blocks, task_axes
+from pyro_sparse.inference.jacobian_axes import _Contraction
+from pyro_sparse.inference.task_axes import RESOLVED, _assemble, _independent, independent_blocks, task_axes
 from pyro_sparse.metrics import mcc
 
 
@@ -102,3 +106,22 @@ def test_independence_tells_a_block_apart_where_blocks_are_independent():
     shared = z + rng.normal(size=(5000, 1))
     np.testing.assert_array_equal(independent_blocks(shared @ mixing.T @ found.map.T, found.block), np.eye(4))
     np.testing.assert_array_equal(independent_blocks(seen, np.zeros(4, int)), np.eye(4))
+
+
+def test_the_best_basis_is_assembled_from_all_restarts():
+    """Against every choice of rows: the cheapest three that are independent."""
+    rng = np.random.default_rng(0)
+    sample = rng.normal(size=(5, 3, 4))
+    problem = _Contraction(3, None, np.einsum("naj,ncj->jac", sample, sample) / 5)
+    rows = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [-1, 0, 0], [1, 1, 1], [1, -1, 0]]
+    rows += [[1, 1e-4, 0], [1e-4, 1, 0], [1, 1, 1 + 1e-4]]  # the same axes again, almost
+    maps = torch.nn.functional.normalize(torch.tensor(rows, dtype=torch.float64), dim=-1).reshape(3, 3, 3)
+    rows, cost = maps.reshape(9, 3).numpy(), problem.cost(maps, 0.3).reshape(9).numpy()
+    volumes = {k: abs(np.linalg.det(rows[list(k)])) for k in combinations(range(9), 3)}
+    assert not any(1e-2 < v < 0.4 for v in volumes.values())
+    lowest = min(cost[list(k)].sum() for k, v in volumes.items() if v >= 0.4)
+    best = _assemble(problem, maps, 0.3)
+    assert problem.cost(best, 0.3).sum().item() == pytest.approx(lowest)
+    angle = np.array([0.2, 0.5, 1.0])
+    pairs = np.stack([np.stack([np.ones(3), 0 * angle], 1), np.stack([np.cos(angle), np.sin(angle)], 1)], 1)
+    assert _independent(torch.tensor(pairs)).tolist() == [False, True, True]
