@@ -13,7 +13,8 @@ import pandas as pd
 
 from . import _arviz
 from .certificate import Certificate, verdicts
-from .graphs.identifiability import identifiability_probability, sufficient_influence
+from .graphs.identifiability import identifiability_probability
+from .inference.influence import fitted_influence
 from .inference.transition_result import SAME_LATENTS
 from .transition_posterior import graph_draws
 
@@ -78,34 +79,19 @@ def _assumptions(fit: Any) -> pd.DataFrame:
     if fit is not None:
         from .inference.transition_axes import turned_jacobian
 
-        jacobian = turned_jacobian(
-            fit.model, fit.sequences.batch(fit.model.axes.device, fit.model.axes.dtype)
-        )
-        own = jacobian[fit.best][:, fit.alignment["permutation"][fit.best]]
+        like, best = fit.model.axes, fit.best
+        turn = fit.alignment["permutation"][best]
         d, lags = fit.model.n_latents, fit.model.lags
-        kinds: list[tuple[str, np.ndarray, np.ndarray]] = []
-        if lags == 1:
-            turn = fit.alignment["permutation"][fit.best]
-            kinds.append(("time", own[:, :, :d][:, :, turn], fit.graph_time[fit.best, 0]))
-        if fit.model.n_actions:
-            kinds.append(("actions", own[:, :, lags * d :], fit.graph_action[fit.best]))
-        for kind, values, graph in kinds:
-            if len(values) < graph.sum():
-                continue
-            # What a fitted Jacobian shows of the directions it should not move in is its error.
-            error = np.sqrt((values[:, graph == 0] ** 2).mean()) if (graph == 0).any() else 0.0
-            scale = np.sqrt((values[:, graph == 1] ** 2).mean())
-            influence = sufficient_influence(
-                values,
-                graph,
-                "time" if kind == "time" else "actions",
-                float(np.clip(error / scale, 1e-6, 0.5)),
-            )
-            least = float(np.nanmin(influence.smallest))
+        own = turned_jacobian(fit.model, fit.sequences.batch(like.device, like.dtype))[best][:, turn]
+        inputs = [turn + lag * d for lag in range(lags)] + [np.arange(lags * d, own.shape[2])]
+        graphs = [] if fit.graph_time is None else list(fit.graph_time[best])
+        graphs += [] if fit.graph_action is None else [fit.graph_action[best]]
+        found = fitted_influence(own[:, :, np.concatenate(inputs)], np.concatenate(graphs, 1), d, lags)
+        for kind, (influence, error) in found.items():
             rows[f"sufficient influence ({kind})"] = {
                 "holds": influence.holds,
                 "figure": f"rank {int(influence.rank.sum())} of {int(influence.dimension.sum())}, least "
-                f"direction {least:.3g}, error of the Jacobian {error:.3g}",
+                f"direction {float(np.nanmin(influence.smallest)):.3g}, error of the Jacobian {error:.3g}",
             }
     for name, figure in _OPEN.items():
         rows[name] = {"holds": None, "figure": figure}

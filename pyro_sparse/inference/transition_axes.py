@@ -17,6 +17,7 @@ from scipy.optimize import quadratic_assignment
 
 from .._torch import undisturbed
 from ..sequences import SequenceBatch
+from .influence import fitted_influence, share_spanned
 from .jacobian_axes import JacobianAxes, jacobian_axes
 from .strength_gap import strength_gap
 
@@ -44,6 +45,8 @@ class FoundAxes(NamedTuple):
         Log ratio of the weakest edge to the strongest zero; 0 where there is hardly an edge.
     found : float
         Share of the search's starts that ended at its optimum.
+    influence : float
+        Share of the directions that sufficient influence asks for which the Jacobian spans.
     """
 
     map: np.ndarray
@@ -51,6 +54,7 @@ class FoundAxes(NamedTuple):
     graph: np.ndarray
     gap: float
     found: float
+    influence: float
 
 
 @torch.no_grad()
@@ -202,9 +206,11 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         if not model.lags:
             graph[:n_driven] = found.graph_a
         turn = turn / np.sqrt(np.diag(turn @ part.root @ part.root @ turn.T))[:, None]
-        strength = np.sqrt((_turned(model, part.jacobian, turn) ** 2).mean(0))
+        jacobian = _turned(model, part.jacobian, turn)
+        strength = np.sqrt((jacobian**2).mean(0))
         if model.lags:
             graph = _graph(model, found, strength)
+        spanned = share_spanned(fitted_influence(jacobian, graph, model.n_latents, model.lags))
         seat = _seats(model, strength)
         inputs = np.arange(strength.shape[1])
         for lag in range(model.lags):
@@ -212,7 +218,9 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         strength, graph = strength[np.ix_(seat, inputs)], graph[np.ix_(seat, inputs)]
         must, allowed = model.must.cpu().numpy(), model.allowed.cpu().numpy()
         graph = np.where(must, 1, np.where(allowed, graph, 0))
-        answers.append(FoundAxes(turn[seat], strength, graph, found.gap, found.agreement / found.n_starts))
+        answers.append(
+            FoundAxes(turn[seat], strength, graph, found.gap, found.agreement / found.n_starts, spanned)
+        )
     return answers
 
 

@@ -40,6 +40,7 @@ _ARRAYS = (
 _UNITS = ("centre", "scale", "action_centre", "action_scale")
 GUESS = 0.7  # a gap below a factor of two
 SAME_LATENTS = 0.95
+SPANNED = 0.5  # on tuning sets fits spanned .69 and more of what their edges need, with linear dynamics .04
 
 
 @dataclass
@@ -69,7 +70,8 @@ class TransitionFit:
         `recovered` (how well the best restart's latents follow from those of this one that its graph lets
         them be mixed with: R_con, 1 where the restarts differ in nothing that is identified),
         `edges_differing` from the best restart's graph, `gap`, `found` (share of the search's starts that
-        ended at its optimum), `elbo`.
+        ended at its optimum), `influence` (share of the directions which sufficient influence asks for that
+        its Jacobian spans: below one half the dynamics are nearly linear, and many axes as sparse), `elbo`.
     elbo, heldout_elbo : ndarray (restart,)
         Nats per sequence.
     history : DataFrame
@@ -176,6 +178,7 @@ class TransitionFit:
                 "edges_differing": differing,
                 "gap": gap,
                 "found": found,
+                "influence": [a.influence for a in answers],
                 "elbo": elbo,
             },
             index=pd.RangeIndex(len(answers), name="restart"),
@@ -371,6 +374,11 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
         notes.append(
             f"the weakest edge is only {np.exp(agreement['gap'][best]):.1f} times the strongest zero: "
             "the graph is a guess"
+        )
+    if agreement["influence"][best] < SPANNED:
+        notes.append(
+            f"its influences span {agreement['influence'][best]:.0%} of the directions that its edges need: "
+            "the dynamics are nearly linear, and other axes may be as sparse"
         )
     others = agreement.drop(index=best)
     if len(others):

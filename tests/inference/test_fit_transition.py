@@ -13,7 +13,7 @@ import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.fit_transition import _pieces
 from pyro_sparse.inference.transition_axes import _seats, dense_moments, find_axes, latents
-from pyro_sparse.inference.transition_result import _recovered
+from pyro_sparse.inference.transition_result import _doubts, _recovered
 from pyro_sparse.inference.transition_run import TransitionRun
 from pyro_sparse.metrics import mcc
 from pyro_sparse.sequences import as_sequences
@@ -62,6 +62,7 @@ def test_what_a_fit_holds(fitted, data):
     x, _, a = data.part("test")
     assert fitted.transform(x, actions=a).shape == (len(x), 4, 3)
     assert isinstance(fitted.unsure, bool)
+    assert fitted.agreement["influence"].between(0, 1).all()
 
 
 def test_all_restarts_stand_in_the_frame_of_the_best(fitted):
@@ -410,3 +411,17 @@ def test_agreement_forgives_what_the_graph_does_not_identify():
     assert _recovered(frames, order, 0, None, np.eye(3))[1] < 0.8
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     assert _recovered(np.stack([z, z @ turn.T]), order, 0, None, graph)[1] < 0.95
+
+
+def test_doubts_of_a_transition():
+    def table(gap, influence, recovered=1.0, differing=0):
+        rows = {"gap": [gap, 2.0], "influence": [influence, 1.0]}
+        return pd.DataFrame(rows | {"recovered": [1.0, recovered], "edges_differing": [0, differing]})
+
+    assert _doubts(table(2.0, 0.8), 0) == []
+    assert "the graph is a guess" in _doubts(table(0.5, 0.8), 0)[0]
+    linear = _doubts(table(2.0, 1 / 26), 0)
+    assert len(linear) == 1 and "span 4% of the directions" in linear[0]
+    assert _doubts(table(2.0, 1 / 26), 1) == []  # of the best restart only
+    assert "R = 0.90" in _doubts(table(2.0, 0.8, recovered=0.9), 0)[0]
+    assert "2 other edge" in _doubts(table(2.0, 0.8, differing=2), 0)[0]
