@@ -18,6 +18,7 @@ from ..data import Batch, Table
 from ..distributions import recomputed_predictor
 from ..large_table import JUDGED_CELLS, LargeBatch, LargeTable
 from .elbo import rowwise_elbo
+from .ranks import ALONE, Ranks
 from .refine import refined_elbo
 from .restarts import pick
 
@@ -26,7 +27,9 @@ CLIMB = 20  # steps of a row's own guide; each costs as much as four of training
 __all__ = ["frugal", "judge", "pieces"]
 
 
-def judge(model: Any, train: Batch, heldout: Batch | None) -> tuple[np.ndarray, np.ndarray | None]:
+def judge(
+    model: Any, train: Batch, heldout: Batch | None, ranks: Ranks = ALONE
+) -> tuple[np.ndarray, np.ndarray | None]:
     """ELBO of each row under every restart, (restart, row): rows trained on, and rows kept aside (refined).
 
     Of a table read by rows: a sample of those trained on.
@@ -37,18 +40,20 @@ def judge(model: Any, train: Batch, heldout: Batch | None) -> tuple[np.ndarray, 
         Of all restarts.
     train : Batch
     heldout : Batch, optional
+    ranks : Ranks
+        Who shares the rows; every rank gets the same answer.
     """
     if not isinstance(train, LargeBatch):
-        rows = rowwise_elbo(model, train, n_draws=4).cpu().numpy()
-        return rows, None if heldout is None else refined_elbo(model, heldout).cpu().numpy()
+        rows = rowwise_elbo(model, train, n_draws=4, ranks=ranks).cpu().numpy()
+        return rows, None if heldout is None else refined_elbo(model, heldout, ranks=ranks).cpu().numpy()
     few = train.rows(torch.arange(min(len(train), train.table.most_judged)))
     found, aside = [], []
     for r in range(model.n_restarts):
         with frugal(pick(model, [r])) as one:
-            found.append(rowwise_elbo(one, few, n_draws=4))
+            found.append(rowwise_elbo(one, few, n_draws=4, ranks=ranks))
             if heldout is not None:  # a climb too short to be sure of: each row keeps the better bound
-                climbed = refined_elbo(one, heldout, steps=CLIMB)
-                aside.append(torch.maximum(climbed, rowwise_elbo(one, heldout, n_draws=16)))
+                climbed = refined_elbo(one, heldout, steps=CLIMB, ranks=ranks)
+                aside.append(torch.maximum(climbed, rowwise_elbo(one, heldout, n_draws=16, ranks=ranks)))
     return torch.cat(found).cpu().numpy(), torch.cat(aside).cpu().numpy() if aside else None
 
 

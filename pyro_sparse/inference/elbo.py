@@ -20,6 +20,7 @@ from torch.distributions import kl_divergence
 
 from ..data import Batch
 from ..sequences import SequenceBatch
+from .ranks import ALONE, Ranks
 
 __all__ = ["elbo_by_restart", "rowwise_elbo"]
 
@@ -66,7 +67,13 @@ def elbo_by_restart(
 
 
 @torch.no_grad()
-def rowwise_elbo(model: Any, batch: Batch | SequenceBatch, n_draws: int = 1, chunk: int = 1000) -> Tensor:
+def rowwise_elbo(
+    model: Any,
+    batch: Batch | SequenceBatch,
+    n_draws: int = 1,
+    chunk: int = 1000,
+    ranks: Ranks = ALONE,
+) -> Tensor:
     """ELBO of each row by itself, (restart, row): local sites only, divergence at full weight.
 
     Parameters
@@ -77,6 +84,8 @@ def rowwise_elbo(model: Any, batch: Batch | SequenceBatch, n_draws: int = 1, chu
         Draws of the guide to average.
     chunk : int
         Rows at a time.
+    ranks : Ranks
+        Who shares them; every rank gets all rows' answer.
 
     Notes
     -----
@@ -87,13 +96,14 @@ def rowwise_elbo(model: Any, batch: Batch | SequenceBatch, n_draws: int = 1, chu
     try:
         parts = []
         for index in torch.arange(len(batch), device=batch.x.device).split(chunk):
-            rows = batch.rows(index).whole()
+            rows = ranks.shared_by(len(index)).rows(batch, index).whole()
             draws = torch.zeros(())
             for _ in range(n_draws):
-                terms = _terms(model.model, model.guide, rows, ())
+                with ranks.sites(rows):
+                    terms = _terms(model.model, model.guide, rows, ())
                 local = [t.reshape(len(t), len(rows), -1).sum(-1) for t in terms.values() if t.dim() == 2]
                 draws = draws + sum(local) / n_draws
-            parts.append(draws)
+            parts.append(ranks.joined(draws, rows))
         return torch.cat(parts, -1)
     finally:
         model.kl_weight, model.beta = weight, beta

@@ -23,6 +23,7 @@ from .dependency_schedule import DependencySchedule
 from .kinds import Kind, kind_of
 from .latent_penalty import LatentPenalty, check_penalty
 from .parts import read_parts, train_in_processes, write_part
+from .ranks import ranks_here, refuse_ranks
 from .schedule import Schedule
 from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
@@ -250,6 +251,10 @@ def _given(model: Any, X: Any, y: Any, arguments: dict[str, Any]) -> dict[str, A
 
 
 def _train(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: dict[str, Any]) -> Any:
+    ranks = ranks_here(given["device"])
+    refuse_ranks(ranks, model, settings["schedule"], given["dependency"], given["n_jobs"])
+    if ranks.size > 1:
+        settings = {**settings, "ranks": ranks}
     if given["n_jobs"] == 1:
         shown = {name: given[name] for name in ("progress", "checkpoint", "checkpoint_every")}
         return kind.train(model, data, **settings, **shown)

@@ -30,6 +30,7 @@ from .latent_penalty import LatentPenalty
 from .loop import Run, possible_stops, stopped_at
 from .own_draws import OwnDraws
 from .parts import renumbered, split
+from .ranks import ALONE, Ranks
 from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join, pick, unconfirmed
 from .result import Fit
 from .sparse_run import SparseRun
@@ -48,6 +49,8 @@ class TableJob:
     table : Table
     restarts, seed, schedule, holdout, caps, dependency, device, dtype
         As in `pyro_sparse.fit`.
+    ranks : Ranks
+        Processes that share the rows of each minibatch.
 
     Attributes
     ----------
@@ -76,6 +79,7 @@ class TableJob:
         dependency: LatentPenalty | None = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        ranks: Ranks = ALONE,
     ):
         if table.x.shape[1] != model.n_features:
             raise ValueError(
@@ -83,7 +87,7 @@ class TableJob:
                 f"n_features={model.n_features}; make the model for this table"
             )
         self.model, self.table, self.n_restarts, self.schedule = model, table, restarts, schedule
-        self.dependency, self.device, self.dtype = dependency, device, dtype
+        self.dependency, self.device, self.dtype, self.ranks = dependency, device, dtype, ranks
         n_rows = len(table.x)
         n_aside = min(int(round(holdout * n_rows)), table.most_judged)
         aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[:n_aside])
@@ -117,6 +121,7 @@ class TableJob:
             "holdout": holdout,
             "rows": n_rows,
             "dependency": said,
+            "ranks": ranks.size,
             **schedule.as_dict(),
         }
         self.fingerprint = files.fingerprint(
@@ -166,7 +171,9 @@ class TableJob:
             part = pick(part, [r - group.start for r in own]).train(part.training)
         kind = DependencyRun if self.dense else SparseRun
         first = (own or group).start
-        return kind(part, self.train, self.heldout, schedule or self.schedule, first, self.dependency)
+        run = kind(part, self.train, self.heldout, schedule or self.schedule, first, self.dependency)
+        run.ranks = self.ranks
+        return run
 
     def _start_of(self, restart: int) -> Any:
         cap, bent = int(self.caps[restart]), bool(self.bent[restart])
@@ -237,7 +244,7 @@ class TableJob:
         whole.kl_weight = 1.0
         whole.eval()
         torch.manual_seed(self.seeds[0])
-        train_rows, held_rows = judge(whole, self.train, self.heldout)
+        train_rows, held_rows = judge(whole, self.train, self.heldout, self.ranks)
         edges, active = _sizes(whole)
         judged = train_rows if held_rows is None else held_rows
         best = best_restart(judged, active, edges)
@@ -303,20 +310,25 @@ def fit_table(
     """
     job = TableJob(model, table, **settings)
     steps = job.schedule.steps
-    finished, resumed = files.read_run(checkpoint, job.fingerprint)
+    ranks = job.ranks
+    ranks.check(job.fingerprint)
+    finished, resumed = ranks.first(lambda: files.read_run(checkpoint, job.fingerprint))
+    checkpoint = checkpoint if ranks.rank == 0 else None  # the others' next step waits for its being written
     n_resumed = len(finished)
     notes: list[str] = []
     states: list[Any] = []
     history: list[dict[str, Any]] = []
     numbers: list[int] = []
     whole_step = False
-    bar = tqdm(total=steps * len(job.sizes), disable=not progress, unit="step", mininterval=0.5)
+    shown = progress and ranks.rank == 0
+    bar = tqdm(total=steps * len(job.sizes), disable=not shown, unit="step", mininterval=0.5)
     for number, group in enumerate(job.groups()):
         run = job.run(group)
         if number < n_resumed:
             run.load(finished[number])
         elif resumed is not None and number == n_resumed:
             run.load(resumed)
+        ranks.level(run.model)
         bar.update(run.step)
         if number >= n_resumed:
             report = _reporter(bar, checkpoint, checkpoint_every, job.fingerprint, finished)
@@ -335,6 +347,8 @@ def fit_table(
         if notes:
             if checkpoint is not None and whole_step:  # else the last one written still resumes
                 files.write_run(checkpoint, job.fingerprint, finished, run.state())
+            if ranks.size > 1:  # the others may be a step before or behind
+                raise KeyboardInterrupt(notes[-1])
             break
         if checkpoint is not None and number >= n_resumed:
             finished.append(copy.deepcopy(run.state()))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .._torch import load_random_state, random_state, undisturbed
 from .elbo import elbo_by_restart, rowwise_elbo
+from .ranks import ALONE, Ranks
 
 __all__ = ["Run", "possible_stops", "stopped_at"]
 
@@ -37,6 +38,8 @@ class Run:
     first_restart : int
         Number of the group's first restart, for the history.
     """
+
+    ranks: Ranks = ALONE  # who shares the rows of each minibatch
 
     def __init__(self, model: Any, train: Any, heldout: Any, schedule: Any, first_restart: int = 0):
         self.model, self.train, self.heldout, self.schedule = model, train, heldout, schedule
@@ -64,7 +67,7 @@ class Run:
 
     def _judged(self) -> np.ndarray:
         """What the rows kept aside say, (restart,); larger is better."""
-        return rowwise_elbo(self.model, self.heldout, n_draws=4).mean(-1).cpu().numpy()
+        return rowwise_elbo(self.model, self.heldout, n_draws=4, ranks=self.ranks).mean(-1).cpu().numpy()
 
     def _skipped(self) -> tuple[str, ...]:
         """Sites whose density the gradient leaves out."""
@@ -100,7 +103,7 @@ class Run:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         model.kl_weight = schedule.kl_weight(step)
-        with pyro.validation_enabled(step == 0):
+        with pyro.validation_enabled(step == 0), self.ranks.sites(batch):
             try:
                 elbo = self._bound(batch)
             except FloatingPointError as error:
@@ -111,9 +114,10 @@ class Run:
         (self._extra_loss() - elbo.sum() / self.train.total).backward()
         for parameter in self._held():
             parameter.grad = None
+        found = elbo.detach() / self.train.total
+        self.ranks.mean([found, *(p.grad for p in model.parameters() if p.grad is not None)], batch)
         self.optimiser.step()
         self._after_step(batch, rate)
-        found = elbo.detach() / self.train.total
         self.smooth = found if self.smooth is None else 0.95 * self.smooth + 0.05 * found
         self.step += 1
         if self.step % schedule.evaluate_every == 0 or self.step == schedule.steps:
@@ -125,11 +129,12 @@ class Run:
             self.order, self.position = self._shuffled(), 0
         index = self.order[self.position : self.position + size]
         self.position += size
-        return self.train.rows(index.to(self.train.x.device))
+        return self.ranks.rows(self.train, index.to(self.train.x.device))
 
     # ---- record --------------------------------------------------------------------------------------------
     def _record(self) -> None:
         model = self.model
+        self.ranks.level(model)
         heldout = np.full(model.n_restarts, np.nan)
         if self.heldout is not None:
             with undisturbed(seed=0, threads=None):

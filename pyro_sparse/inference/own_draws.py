@@ -1,7 +1,7 @@
 """Random numbers of a few restarts as the whole plate draws them: the plate's stream, and of it the own rows.
 
 Restarts that train side by side share one stream of random numbers. A process that trains some of them draws
-for all and keeps its own: what it learns then differs from the plate's by rounding only.
+for all and keeps its own: what it learns then differs from the plate's by rounding only. The same for rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _FILLED: set[Callable] = {Tensor.normal_, Tensor.uniform_, Tensor.cauchy_, Tenso
 class OwnDraws(TorchFunctionMode):
     """Within it, draws with a restart dimension come from the stream of all restarts of a group.
 
-    The first dimension that is as long as there are own restarts is theirs. Draws without one (an order of
-    the rows) and those from a generator of their own are left alone.
+    The first dimension that is as long as there are own restarts is theirs, unless `dim` says which it is.
+    Draws without one (an order of the rows) and those from a generator of their own are left alone.
 
     Parameters
     ----------
@@ -32,6 +32,8 @@ class OwnDraws(TorchFunctionMode):
         Places of the own restarts in the group.
     n_group : int
         Number of restarts in the group.
+    dim : int, optional
+        Their dimension, counted from the end: -2 in draws (restart, row, factor) of which rows are kept.
 
     Examples
     --------
@@ -44,9 +46,9 @@ class OwnDraws(TorchFunctionMode):
     True
     """
 
-    def __init__(self, own: Sequence[int], n_group: int):
+    def __init__(self, own: Sequence[int], n_group: int, dim: int | None = None):
         super().__init__()
-        self.own, self.n_group = list(own), n_group
+        self.own, self.n_group, self.dim = list(own), n_group, dim
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -72,6 +74,8 @@ class OwnDraws(TorchFunctionMode):
     def _place(self, size: Sequence[int]) -> int | None:
         """Which dimension of a draw is that of the restarts."""
         n_own = len(self.own)
+        if self.dim is not None:
+            return len(size) + self.dim if len(size) >= -self.dim and size[self.dim] == n_own else None
         return next((d for d, n in enumerate(size) if n == n_own), None)
 
     def _whole(self, size: Sequence[int], place: int) -> tuple[int, ...]:

@@ -20,12 +20,21 @@ from torch.distributions import kl_divergence
 from ..data import Batch
 from ..distributions import FullNormal
 from .elbo import rowwise_elbo
+from .ranks import ALONE, Ranks
 
 __all__ = ["expected_cells", "refine", "refined_elbo"]
 
+CHUNK = 2000  # rows refined at a time
+
 
 def refine(
-    model: Any, batch: Batch, steps: int = 60, rate: float = 0.05, n_draws: int = 4, chunk: int = 2000
+    model: Any,
+    batch: Batch,
+    steps: int = 60,
+    rate: float = 0.05,
+    n_draws: int = 4,
+    chunk: int = CHUNK,
+    ranks: Ranks = ALONE,
 ) -> Any:
     """Each row's own guide after `steps` Adam steps on its location and its standard deviations.
 
@@ -44,6 +53,8 @@ def refine(
         Antithetic draws of unit second moment that stand for the expectation, the same in every step.
     chunk : int
         Rows at a time.
+    ranks : Ranks
+        Who shares them; each gets the guides of its `share`.
 
     Returns
     -------
@@ -52,9 +63,9 @@ def refine(
     """
     if steps == 0 or not model.gaussian_guide:
         with torch.no_grad():
-            return model.factor_posterior(batch.whole())
+            return model.factor_posterior(ranks.share(batch, chunk).whole())
     found = [
-        _refine_rows(model, batch.rows(index).whole(), steps, rate, n_draws)
+        _refine_rows(model, ranks.rows(batch, index).whole(), steps, rate, n_draws, ranks)
         for index in torch.arange(len(batch), device=batch.x.device).split(chunk)
     ]
     return _made(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
@@ -83,16 +94,18 @@ def _at(q: Any, noise: Tensor) -> Tensor:
     return q.mean + q.stddev * noise
 
 
-def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int) -> tuple[Tensor, ...]:
+def _refine_rows(
+    model: Any, batch: Batch, steps: int, rate: float, n_draws: int, ranks: Ranks
+) -> tuple[Tensor, ...]:
     with torch.no_grad():
         location, *spread = _parts(model.factor_posterior(batch))
     frozen = [p for p in model.parameters() if p.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(False)
     try:
-        half = torch.randn(
-            (max(1, n_draws // 2), *location.shape), dtype=location.dtype, device=location.device
-        )
+        size = (max(1, n_draws // 2), *location.shape)
+        with ranks.draws(batch):
+            half = torch.randn(size, dtype=location.dtype, device=location.device)
         half = half / half.square().mean(0).sqrt()  # few draws with unit variance: no row's s runs away
         noise = torch.cat([half, -half])
         weights, prior = getattr(model, "weights", None), model.factor_prior()
@@ -118,7 +131,9 @@ def _refine_rows(model: Any, batch: Batch, steps: int, rate: float, n_draws: int
 
 
 @torch.no_grad()
-def refined_elbo(model: Any, batch: Batch, n_draws: int = 16, steps: int = 60) -> Tensor:
+def refined_elbo(
+    model: Any, batch: Batch, n_draws: int = 16, steps: int = 60, ranks: Ranks = ALONE
+) -> Tensor:
     """ELBO of each row under its own refined guide, (restart, row): compares decoders, not encoders.
 
     Parameters
@@ -129,17 +144,22 @@ def refined_elbo(model: Any, batch: Batch, n_draws: int = 16, steps: int = 60) -
         Draws of the guide.
     steps : int
         As in `refine`.
+    ranks : Ranks
+        Who shares the rows; every rank gets all rows' answer.
     """
     if not model.gaussian_guide:
-        return rowwise_elbo(model, batch, n_draws)
+        return rowwise_elbo(model, batch, n_draws, ranks=ranks)
+    own = ranks.share(batch, CHUNK)
     with torch.enable_grad():
-        q = refine(model, batch, steps=steps)
+        q = refine(model, batch, steps=steps, ranks=ranks)
     weights = getattr(model, "weights", None)
     fit = torch.zeros_like(q.mean[..., 0])
     for _ in range(n_draws):
-        f = model.decode(_at(q, torch.randn_like(q.mean)), weights)
-        fit += model.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure) / n_draws
-    return fit - kl_divergence(q, model.factor_prior())
+        with ranks.draws(own):
+            noise = torch.randn_like(q.mean)
+        f = model.decode(_at(q, noise), weights)
+        fit += model.likelihood.log_prob(f, own.x, own.mask, own.exposure) / n_draws
+    return ranks.joined(fit - kl_divergence(q, model.factor_prior()), own)
 
 
 @torch.no_grad()

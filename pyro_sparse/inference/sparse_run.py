@@ -109,7 +109,7 @@ class SparseRun(DecoderRun):
             if schedule.releases(step):
                 release(model)
             if schedule.prunes(step):
-                prune(model, self.train)
+                prune(model, self.train, ranks=self.ranks)
 
     def _record(self) -> None:
         super()._record()

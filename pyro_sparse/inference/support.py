@@ -22,13 +22,20 @@ from torch.distributions import kl_divergence
 from ..data import Batch
 from ..distributions import CorrelatedNormal
 from ..large_table import SEARCH_CELLS, LargeBatch
+from .ranks import ALONE, Ranks
 
 __all__ = ["edge_gains", "factor_costs", "prune"]
 
 
 @torch.no_grad()
 def edge_gains(
-    model: Any, batch: Batch, *, n_draws: int = 2, max_rows: int = 2000, chunk: int = 500
+    model: Any,
+    batch: Batch,
+    *,
+    n_draws: int = 2,
+    max_rows: int = 2000,
+    chunk: int = 500,
+    ranks: Ranks = ALONE,
 ) -> Tensor:
     """Log-likelihood each edge is worth, in nats over all rows: shape (restart, feature, factor).
 
@@ -39,6 +46,8 @@ def edge_gains(
         The training rows; at most `max_rows` of them are used, scaled up.
     n_draws : int
         Draws of z from the guide per row.
+    ranks : Ranks
+        Who shares the rows.
     """
     likelihood, weights = model.likelihood, model.weights
     used = [k for k in range(weights.shape[-1]) if weights[..., k].any()]
@@ -46,11 +55,12 @@ def edge_gains(
     full: Any = 0.0
     reduced: dict[int, Any] = dict.fromkeys(used, 0.0)
     for index in torch.arange(len(part), device=batch.x.device).split(chunk):
-        rows = part.rows(index)
+        rows = ranks.rows(part, index)
         cells = rows.x, rows.mask, rows.exposure
         location, sd = model.encode(rows)
         for _ in range(n_draws):
-            z = location + sd * torch.randn_like(sd)
+            with ranks.draws(rows):
+                z = location + sd * torch.randn_like(sd)
             f = model.decode(z, weights)
             full = full + likelihood.feature_statistic(f, f, *cells) / n_draws
             for k in used:
@@ -59,6 +69,7 @@ def edge_gains(
                 reduced[k] = (
                     reduced[k] + likelihood.feature_statistic(model.decode(z, without), f, *cells) / n_draws
                 )
+    ranks.sum([full, *reduced.values()])
     gains = torch.zeros_like(weights)
     for k in used:
         gains[..., k] = likelihood.feature_gain(full, reduced[k])
@@ -84,7 +95,7 @@ def factor_costs(model: Any, batch: Batch, *, max_rows: int = 2000) -> Tensor:
 
 
 @torch.no_grad()
-def prune(model: Any, batch: Batch, *, min_features: int = 2) -> int:
+def prune(model: Any, batch: Batch, *, min_features: int = 2, ranks: Ranks = ALONE) -> int:
     """Delete every edge and factor that lowers the objective; return how many edges went.
 
     Edges the caller requires stay. A factor left with fewer than `min_features` features explains nothing
@@ -97,10 +108,10 @@ def prune(model: Any, batch: Batch, *, min_features: int = 2) -> int:
     at_zero = prior.distribution().expand(torch.Size(prior.shape)).log_prob(torch.zeros_like(model.weights))
     here = prior.distribution().expand(torch.Size(prior.shape)).log_prob(model.weights)
     cost = at_zero - here
-    few = {}
+    few: dict[str, Any] = {}
     if isinstance(batch, LargeBatch):  # a pass for every factor: as much as a long stretch of training
         few = {"max_rows": batch.table.rows_together(500, 2000, SEARCH_CELLS)}
-    gains = edge_gains(model, batch, **few, **({"n_draws": 1, "chunk": 100} if few else {}))
+    gains = edge_gains(model, batch, ranks=ranks, **few, **({"n_draws": 1, "chunk": 100} if few else {}))
     before = int((model.weights != 0).sum())
     keep = (gains > cost) | model.must
     worth = torch.where(keep, gains - cost, torch.zeros_like(gains)).sum(1)

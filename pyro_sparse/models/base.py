@@ -228,6 +228,7 @@ class FactorModel(Recorded, nn.Module):
         if self.learn_factor_cov and progress > 0.1:
             location, sd = self.encode(batch)
             moment = location.mT @ location / len(batch) + torch.diag_embed((sd**2).mean(1))
+            moment = batch.mean(moment)
             root = moment.diagonal(dim1=1, dim2=2).sqrt()
             moment = moment / root.unsqueeze(1) / root.unsqueeze(2)
             self.factor_cov.mul_(1 - self.factor_cov_rate).add_(self.factor_cov_rate * moment)
