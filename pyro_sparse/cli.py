@@ -161,7 +161,11 @@ def fit(
       pyro-sparse fit answers.csv --factors 5 --drop "gender,education,age" --index rownames
 
       pyro-sparse fit cells.h5ad -k 20 -l negative_binomial --out cells
+
+      torchrun --nproc-per-node 2 -m pyro_sparse fit cells.h5ad -k 20 --out cells
     """
+    from .inference.ranks import first_rank
+
     recipe = Recipe(
         str(table), factors, likelihood, str(decoder), _split(columns), _split(drop), index,
         restarts, steps, seed, device,
@@ -169,6 +173,8 @@ def fit(
     frame = recipe.frame()
     if restart_index is None:
         result, seconds = train(recipe, frame, threads, as_json, n_jobs)
+        if not first_rank():
+            return
         finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
         return
     path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)

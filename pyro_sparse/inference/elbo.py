@@ -96,7 +96,7 @@ def rowwise_elbo(
     try:
         parts = []
         for index in torch.arange(len(batch), device=batch.x.device).split(chunk):
-            rows = ranks.shared_by(len(index)).rows(batch, index).whole()
+            rows = ranks.rows(batch, index).whole()
             draws = torch.zeros(())
             for _ in range(n_draws):
                 with ranks.sites(rows):

@@ -70,6 +70,9 @@ def fit(
 
     One nat is one nat: the minibatch is scaled to all rows, the prior to none.
 
+    Under torchrun, or within a process group of `torch.distributed`, every process of it calls `fit` with the
+    same arguments; they share the rows of each minibatch of a `SparseDecoder` and all return the same fit.
+
     Parameters
     ----------
     model : FactorModel, LatentTransition or MultiTaskRegression
@@ -123,7 +126,8 @@ def fit(
     progress : bool
         Show a progress bar with the ELBO and the number of edges.
     checkpoint : path, optional
-        File to write the run to; if it exists the fit resumes from it, bit for bit. With one process only.
+        File to write the run to; if it exists the fit resumes from it, bit for bit. With `n_jobs=1` only. Of
+        a process group the first process reads and writes it, and any number of processes may resume it.
     checkpoint_every : int
         Steps between two writes.
     device, dtype : str
@@ -142,7 +146,8 @@ def fit(
     ValueError, TypeError
         Bad data or settings; the message names the argument, what was seen, what is wanted and the mend.
     RuntimeError
-        Another fit is running in a thread of this process (Pyro's handlers are not thread-safe).
+        Another fit is running in a thread of this process (Pyro's handlers are not thread-safe), or another
+        process of the group has ended.
 
     Examples
     --------

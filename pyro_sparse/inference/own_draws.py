@@ -82,7 +82,7 @@ class OwnDraws(TorchFunctionMode):
         return (*size[:place], self.n_group, *size[place + 1 :])
 
     def _mine(self, full: Tensor, place: int) -> Tensor:
-        index = torch.as_tensor(self.own, device=full.device)
+        index = torch.as_tensor(self.own, dtype=torch.long, device=full.device)
         return full.index_select(place, index)
 
 

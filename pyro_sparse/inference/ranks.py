@@ -69,53 +69,57 @@ class Ranks:
 
     # ---- whose rows ----------------------------------------------------------------------------------------
     def rows(self, data: Any, index: Tensor) -> Any:
-        """Of the minibatch with these rows the own ones, neighbours and as even as can be.
+        """Of the minibatch with these rows the own ones: neighbours, as many as others have, or one more.
+
+        All of them where there is not one for everyone.
 
         Parameters
         ----------
         data : Batch
         index : Tensor of int
-        """
-        if self.size == 1:
-            return data.rows(index)
-        places = self._own(range(len(index)))
-        return self._own_rows(data.rows(index[places]), places, len(index))
 
-    def share(self, data: Batch, chunk: int) -> Batch:
-        """Of all rows of a table those that `rows` gives of each chunk; alone, all of them, not copied.
+        Returns
+        -------
+        Batch
+            An `OwnRows` if the rows are shared.
+        """
+        n = len(index)
+        if self.size == 1 or n < self.size:
+            return data.rows(index)
+        places = list(range(n * self.rank // self.size, n * (self.rank + 1) // self.size))
+        part = data.rows(index[places])
+        cells: dict[str, Any] = {f.name: getattr(part, f.name) for f in fields(Batch)}
+        return OwnRows(**cells, ranks=self, places=places, n_rows=n)
+
+    def share(self, data: Batch) -> Batch:
+        """The own rows of a table, as `rows` gives them; of one process the table itself, not a copy.
 
         Parameters
         ----------
         data : Batch
-        chunk : int
-            Rows taken together.
         """
-        if self.size == 1:
-            return data
-        chunks = (range(at, min(at + chunk, len(data))) for at in range(0, len(data), chunk))
-        places = [place for rows in chunks for place in self._own(rows)]
-        part = data.rows(torch.tensor(places, dtype=torch.long, device=data.x.device))
-        return self._own_rows(part, places, len(data))
+        return data if self.size == 1 else self.rows(data, torch.arange(len(data), device=data.x.device))
 
-    def _own(self, rows: range) -> list[int]:
-        n = len(rows)
-        return list(rows[n * self.rank // self.size : n * (self.rank + 1) // self.size])
+    def own(self, draws: Tensor, batch: Batch) -> Tensor:
+        """Of what was drawn for all rows, (..., row, factor), that of the own rows.
 
-    def _own_rows(self, part: Batch, places: list[int], n_rows: int) -> OwnRows:
-        cells: dict[str, Any] = {f.name: getattr(part, f.name) for f in fields(Batch)}
-        return OwnRows(**cells, ranks=self, places=places, n_rows=n_rows)
-
-    def shared_by(self, n_rows: int) -> Ranks:
-        """These ranks, or each for itself where there is not a row for everyone."""
-        return self if n_rows >= self.size else ALONE
+        Parameters
+        ----------
+        draws : Tensor (..., row, factor)
+        batch : Batch
+            The own rows.
+        """
+        return draws[..., batch.places, :] if isinstance(batch, OwnRows) else draws
 
     def sites(self, batch: Batch) -> AbstractContextManager:
-        """Within it, sites of rows draw the whole minibatch's numbers and keep those of the own rows."""
-        return _Sites(batch) if isinstance(batch, OwnRows) else nullcontext()
+        """Within it, sites of rows draw the whole minibatch's numbers and keep those of the own rows.
 
-    def draws(self, batch: Batch) -> AbstractContextManager:
-        """The same of whatever is drawn, rows being the last dimension but one."""
-        return OwnDraws(batch.places, batch.n_rows, dim=-2) if isinstance(batch, OwnRows) else nullcontext()
+        Parameters
+        ----------
+        batch : Batch
+            The own rows.
+        """
+        return _Sites(batch) if isinstance(batch, OwnRows) else nullcontext()
 
     # ---- together ------------------------------------------------------------------------------------------
     def mean(self, tensors: Iterable[Tensor], batch: Batch) -> None:
@@ -125,19 +129,21 @@ class Ranks:
         ----------
         tensors : iterable of Tensor
         batch : Batch
-            The own rows, as `rows` gave them.
+            The own rows.
         """
         if isinstance(batch, OwnRows):
             self._added(list(tensors), len(batch) / batch.n_rows)
 
-    def sum(self, tensors: Iterable[Tensor]) -> None:
+    def sum(self, tensors: Iterable[Tensor], batch: Batch) -> None:
         """Make of sums over the own rows those over all ranks' rows, in place.
 
         Parameters
         ----------
         tensors : iterable of Tensor
+        batch : Batch
+            The own rows.
         """
-        if self.size > 1:
+        if isinstance(batch, OwnRows):
             self._added(list(tensors), 1.0)
 
     def joined(self, part: Tensor, batch: Batch) -> Tensor:
@@ -235,10 +241,11 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
+            reason = str(error).splitlines()[0].split(". ")[0]
             raise RuntimeError(
-                f"ranks: rank {self.rank} of {self.size} cannot reach the others "
-                f"({str(error).splitlines()[0]}); one of them has ended, and its own messages may say why; "
-                "start all again, with the same checkpoint= they go on from what was last written"
+                f"ranks: rank {self.rank} of {self.size} cannot reach the others ({reason}); "
+                "one of them has ended, and its own messages may say why; start all again, with the same "
+                "checkpoint= they go on from what was last written"
             ) from error
 
 

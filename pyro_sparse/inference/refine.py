@@ -24,8 +24,6 @@ from .ranks import ALONE, Ranks
 
 __all__ = ["expected_cells", "refine", "refined_elbo"]
 
-CHUNK = 2000  # rows refined at a time
-
 
 def refine(
     model: Any,
@@ -33,7 +31,7 @@ def refine(
     steps: int = 60,
     rate: float = 0.05,
     n_draws: int = 4,
-    chunk: int = CHUNK,
+    chunk: int = 2000,
     ranks: Ranks = ALONE,
 ) -> Any:
     """Each row's own guide after `steps` Adam steps on its location and its standard deviations.
@@ -63,10 +61,16 @@ def refine(
     """
     if steps == 0 or not model.gaussian_guide:
         with torch.no_grad():
-            return model.factor_posterior(ranks.share(batch, chunk).whole())
+            return model.factor_posterior(ranks.share(batch).whole())
+    own, like = ranks.share(batch), model.factor_cov
+    pairs, restarts, factors = max(1, n_draws // 2), model.n_restarts, model.n_factors
+    chunks = (min(chunk, len(batch) - at) for at in range(0, len(batch), chunk))
+    half = ranks.own(
+        torch.cat([like.new_empty(pairs, restarts, n, factors).normal_() for n in chunks], 2), own
+    )
     found = [
-        _refine_rows(model, ranks.rows(batch, index).whole(), steps, rate, n_draws, ranks)
-        for index in torch.arange(len(batch), device=batch.x.device).split(chunk)
+        _refine_rows(model, own.rows(index).whole(), half[:, :, index], steps, rate)
+        for index in torch.arange(len(own), device=batch.x.device).split(chunk)
     ]
     return _made(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
 
@@ -94,18 +98,13 @@ def _at(q: Any, noise: Tensor) -> Tensor:
     return q.mean + q.stddev * noise
 
 
-def _refine_rows(
-    model: Any, batch: Batch, steps: int, rate: float, n_draws: int, ranks: Ranks
-) -> tuple[Tensor, ...]:
+def _refine_rows(model: Any, batch: Batch, half: Tensor, steps: int, rate: float) -> tuple[Tensor, ...]:
     with torch.no_grad():
         location, *spread = _parts(model.factor_posterior(batch))
     frozen = [p for p in model.parameters() if p.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(False)
     try:
-        size = (max(1, n_draws // 2), *location.shape)
-        with ranks.draws(batch):
-            half = torch.randn(size, dtype=location.dtype, device=location.device)
         half = half / half.square().mean(0).sqrt()  # few draws with unit variance: no row's s runs away
         noise = torch.cat([half, -half])
         weights, prior = getattr(model, "weights", None), model.factor_prior()
@@ -132,7 +131,12 @@ def _refine_rows(
 
 @torch.no_grad()
 def refined_elbo(
-    model: Any, batch: Batch, n_draws: int = 16, steps: int = 60, ranks: Ranks = ALONE
+    model: Any,
+    batch: Batch,
+    n_draws: int = 16,
+    steps: int = 60,
+    chunk: int = 2000,
+    ranks: Ranks = ALONE,
 ) -> Tensor:
     """ELBO of each row under its own refined guide, (restart, row): compares decoders, not encoders.
 
@@ -142,21 +146,20 @@ def refined_elbo(
     batch : Batch
     n_draws : int
         Draws of the guide.
-    steps : int
+    steps, chunk : int
         As in `refine`.
     ranks : Ranks
         Who shares the rows; every rank gets all rows' answer.
     """
     if not model.gaussian_guide:
         return rowwise_elbo(model, batch, n_draws, ranks=ranks)
-    own = ranks.share(batch, CHUNK)
+    own = ranks.share(batch)
     with torch.enable_grad():
-        q = refine(model, batch, steps=steps, ranks=ranks)
+        q = refine(model, batch, steps=steps, chunk=chunk, ranks=ranks)
     weights = getattr(model, "weights", None)
     fit = torch.zeros_like(q.mean[..., 0])
     for _ in range(n_draws):
-        with ranks.draws(own):
-            noise = torch.randn_like(q.mean)
+        noise = ranks.own(q.mean.new_empty(len(q.mean), len(batch), q.mean.shape[-1]).normal_(), own)
         f = model.decode(_at(q, noise), weights)
         fit += model.likelihood.log_prob(f, own.x, own.mask, own.exposure) / n_draws
     return ranks.joined(fit - kl_divergence(q, model.factor_prior()), own)

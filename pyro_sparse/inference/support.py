@@ -52,15 +52,24 @@ def edge_gains(
     likelihood, weights = model.likelihood, model.weights
     used = [k for k in range(weights.shape[-1]) if weights[..., k].any()]
     part = batch.rows(torch.arange(min(len(batch), max_rows), device=batch.x.device))
+    size = (len(weights), weights.shape[-1])
+    noise = torch.cat(
+        [
+            torch.stack([weights.new_empty(size[0], n, size[1]).normal_() for _ in range(n_draws)])
+            for n in (min(chunk, len(part) - at) for at in range(0, len(part), chunk))
+        ],
+        2,
+    )
     full: Any = 0.0
     reduced: dict[int, Any] = dict.fromkeys(used, 0.0)
-    for index in torch.arange(len(part), device=batch.x.device).split(chunk):
-        rows = ranks.rows(part, index)
+    own = ranks.share(part)
+    noise = ranks.own(noise, own)
+    for index in torch.arange(len(own), device=batch.x.device).split(chunk):
+        rows = own.rows(index)
         cells = rows.x, rows.mask, rows.exposure
         location, sd = model.encode(rows)
-        for _ in range(n_draws):
-            with ranks.draws(rows):
-                z = location + sd * torch.randn_like(sd)
+        for draw in noise[:, :, index]:
+            z = location + sd * draw
             f = model.decode(z, weights)
             full = full + likelihood.feature_statistic(f, f, *cells) / n_draws
             for k in used:
@@ -69,7 +78,7 @@ def edge_gains(
                 reduced[k] = (
                     reduced[k] + likelihood.feature_statistic(model.decode(z, without), f, *cells) / n_draws
                 )
-    ranks.sum([full, *reduced.values()])
+    ranks.sum([full, *reduced.values()], own)
     gains = torch.zeros_like(weights)
     for k in used:
         gains[..., k] = likelihood.feature_gain(full, reduced[k])
