@@ -130,7 +130,9 @@ def test_rows_kept_aside_are_few(monkeypatch, found):
     seen = []
     monkeypatch.setattr(
         "pyro_sparse.inference.fit_table.judge",
-        lambda whole, train, heldout: seen.append((len(train), len(heldout))) or judge(whole, train, heldout),
+        lambda whole, train, heldout, ranks: (
+            seen.append((len(train), len(heldout))) or judge(whole, train, heldout, ranks)
+        ),
     )
     quick(open_rows(SPARSE), steps=2)
     assert seen == [(293, 7)]
