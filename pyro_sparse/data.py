@@ -50,13 +50,9 @@ class Batch:
 
     def rows(self, index: Tensor) -> Batch:
         """The minibatch with these rows, still scaled to `total`."""
-        return replace(
-            self,
-            x=self.x[index],
-            inputs=self.inputs[index],
-            mask=None if self.mask is None else self.mask[index],
-            exposure=None if self.exposure is None else self.exposure[index],
-        )
+        mask, exposure = (None if p is None else p.index_select(0, index) for p in (self.mask, self.exposure))
+        x, inputs = self.x.index_select(0, index), self.inputs.index_select(0, index)
+        return Batch(x, inputs, mask, exposure, self.total)
 
     def whole(self) -> Batch:
         """The same rows seen as a data set of their own (no scaling up)."""

@@ -150,7 +150,8 @@ class MaskedDecoder(nn.Module):
     @torch.no_grad()
     def project(self) -> None:
         """Restore the norm of the first layer's columns."""
-        self.first.mul_(self.column_norm / self.first.norm(dim=-1, keepdim=True).clamp_min(1e-12))
+        norm = torch.linalg.vector_norm(self.first, dim=-1, keepdim=True)
+        self.first.mul_(self.column_norm / norm.clamp_min_(1e-12))
 
     @torch.no_grad()
     def start(self, slope: Tensor, bent: Tensor) -> None:

@@ -9,6 +9,7 @@ from .full_normal import FullNormal
 from .gauss_markov import GaussMarkov
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .latent_chain import LatentChain
+from .plain_pass import PlainPass
 from .relaxed_edges import RelaxedEdges, Temperature, bernoulli_kl
 from .spike_slab import SpikeSlab
 from .spike_slab_lasso import SpikeSlabLasso
@@ -22,6 +23,7 @@ __all__ = [
     "Horseshoe",
     "LatentChain",
     "MaskedNet",
+    "PlainPass",
     "RegularisedHorseshoe",
     "RelaxedEdges",
     "Routes",

@@ -144,10 +144,27 @@ class DecodedCells(TorchDistribution):
         if not (torch.is_grad_enabled() and any(part.requires_grad for part in given)):
             with torch.no_grad():
                 return self.cells().log_prob(value)
-        plan = _Plan(
-            self.likelihood, tuple(own), value, self.cell_mask, self.exposure, self.allowed, self.activation
+        return _OneSweep.apply(self._plan(value), *given)
+
+    def slopes(self, value: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """`log_prob` and the gradients of its sum, outside autograd.
+
+        Parameters
+        ----------
+        value : Tensor (row, feature) or (restart, row, feature)
+
+        Returns
+        -------
+        Tensor (restart, row), list of Tensor
+            Gradients by the factors, by the tensors of the decoder and by the likelihood's parameters.
+        """
+        return self._plan(value).run((self.z, *self.net, *self.likelihood.parameters()), None)
+
+    def _plan(self, value: Tensor) -> _Plan:
+        own = tuple(name for name, _ in self.likelihood.named_parameters())
+        return _Plan(
+            self.likelihood, own, value, self.cell_mask, self.exposure, self.allowed, self.activation
         )
-        return _OneSweep.apply(plan, *given)
 
 
 class _Plan(NamedTuple):

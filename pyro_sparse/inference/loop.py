@@ -105,23 +105,27 @@ class Run:
         model.kl_weight = schedule.kl_weight(step)
         with pyro.validation_enabled(step == 0), self.ranks.sites(batch):
             try:
-                elbo = self._bound(batch)
+                found = self._learn(batch) / self.train.total
             except FloatingPointError as error:
                 raise FloatingPointError(
                     f"step {step}: {error}; lower learning_rate, or look for extreme values in the data"
                 ) from error
-        self.optimiser.zero_grad(set_to_none=True)
-        (self._extra_loss() - elbo.sum() / self.train.total).backward()
         for parameter in self._held():
             parameter.grad = None
-        found = elbo.detach() / self.train.total
         self.ranks.mean([found, *(p.grad for p in model.parameters() if p.grad is not None)], batch)
         self.optimiser.step()
         self._after_step(batch, rate)
-        self.smooth = found if self.smooth is None else 0.95 * self.smooth + 0.05 * found
+        self.smooth = found if self.smooth is None else self.smooth.lerp(found, 0.05)
         self.step += 1
         if self.step % schedule.evaluate_every == 0 or self.step == schedule.steps:
             self._record()
+
+    def _learn(self, batch: Any) -> Tensor:
+        """Leave the gradients of the loss of a row in the parameters; returns the ELBO (restart,)."""
+        elbo = self._bound(batch)
+        self.optimiser.zero_grad(set_to_none=True)
+        (self._extra_loss() - elbo.sum() / self.train.total).backward()
+        return elbo.detach()
 
     def _next_batch(self) -> Any:
         size = min(self.schedule.batch_size, self.train.total)

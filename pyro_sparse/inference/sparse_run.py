@@ -12,13 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._arrays import arrays, tensor
 from ..data import Batch
 from ..priors import Prior
 from ..priors.em import soft_threshold
+from .adamw import AdamW
 from .decoder_run import DecoderRun
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
 from .schedule import Schedule
+from .sparse_elbo import SparseElbo, is_written_out
 from .support import prune
 
 __all__ = ["SparseRun"]
@@ -54,7 +57,23 @@ class SparseRun(DecoderRun):
         prior = getattr(model, "prior", None)
         self.encoder_parameters = list(model.encoder.parameters())
         self.proximal = prior is not None and type(prior).prox is not Prior.prox
+        self.written_out = SparseElbo(model) if is_written_out(model) else None
         super().__init__(model, train, heldout, schedule, first_restart, dependency)
+
+    def _learn(self, batch: Batch) -> Tensor:
+        """As the base class; where nothing but the ELBO counts, without a trace (the first step checks).
+
+        Ranks that share the rows draw for each other's, which sites know how to do.
+        """
+        bound, skip = self.written_out, self._skipped()
+        more = self._dependency_weight() or self.model.total_correlation or self.ranks.size > 1
+        alone = self.step > 0 and not more
+        if bound is None or not alone or not bound.covers(batch, skip):
+            return super()._learn(batch)
+        elbo, gradients = bound(batch, skip, -1 / self.train.total)
+        for parameter, gradient in zip(bound.parameters, gradients, strict=True):
+            parameter.grad = gradient if parameter.requires_grad else None
+        return elbo
 
     def _optimiser(self) -> torch.optim.Optimizer:
         named = dict(self.model.named_parameters())
@@ -65,7 +84,7 @@ class SparseRun(DecoderRun):
             groups.append({"params": heavy, "weight_decay": self.schedule.weight_decay})
         if weights is not None:
             groups.append({"params": [weights], "weight_decay": 0.0})
-        return torch.optim.AdamW(groups, lr=self.schedule.learning_rate, fused=True)
+        return AdamW(groups, lr=self.schedule.learning_rate)
 
     def _held(self) -> list[torch.nn.Parameter]:
         holding = self.model.data_start and self.step < self.schedule.hold_encoder * self.schedule.steps
@@ -88,28 +107,28 @@ class SparseRun(DecoderRun):
     @torch.no_grad()
     def _after_step(self, batch: Batch, rate: float) -> None:
         model, schedule, step = self.model, self.schedule, self.step
-        if getattr(model, "prior", None) is not None:
-            stage = self._stage()
-            model.prior.anneal(self.schedule.ladder(step))
-            lasso = schedule.screen * model.prior.screening_rate() / self.train.total
-            if stage == "screen" and lasso > 0:
-                shrink = self._preconditioner(rate) * lasso
-                model.weights.copy_(
-                    torch.where(model.must, model.weights, soft_threshold(model.weights, shrink))
-                )
-            elif stage == "sparse" and self.proximal:
-                shrunk = model.prior.prox(model.weights, self._preconditioner(rate) / self.train.total)
-                model.weights.copy_(torch.where(model.must, model.weights, shrunk))
-            if stage in ("screen", "sparse") and step % schedule.em_every == 0:
-                model.prior.update(model.weights)
+        prior = getattr(model, "prior", None)
+        if prior is None:
+            model.after_step(batch, step / schedule.steps)
+            return
+        stage, weights = self._stage(), model.weights
+        prior.anneal(schedule.ladder(step))
+        lasso = schedule.screen * prior.screening_rate() / self.train.total
+        if stage == "screen" and lasso > 0:
+            shrink = self._preconditioner(rate) * lasso
+            weights.copy_(torch.where(model.must, weights, soft_threshold(weights, shrink)))
+        elif stage == "sparse" and self.proximal:
+            shrunk = prior.prox(weights, self._preconditioner(rate) / self.train.total)
+            weights.copy_(torch.where(model.must, weights, shrunk))
+        if stage in ("screen", "sparse") and step % schedule.em_every == 0:
+            prior.update(weights)
         model.after_step(batch, step / schedule.steps)
-        if getattr(model, "prior", None) is not None:
-            if schedule.admits(step):
-                admit(model, self.train)
-            if schedule.releases(step):
-                release(model)
-            if schedule.prunes(step):
-                prune(model, self.train, ranks=self.ranks)
+        if schedule.admits(step):
+            admit(model, self.train)
+        if schedule.releases(step):
+            release(model)
+        if schedule.prunes(step):
+            prune(model, self.train, ranks=self.ranks)
 
     def _record(self) -> None:
         super()._record()
@@ -121,4 +140,5 @@ class SparseRun(DecoderRun):
     def _preconditioner(self, rate: float) -> Tensor:
         """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
         state = self.optimiser.state[self.model.weights]
-        return rate / ((state["exp_avg_sq"] / (1 - 0.999 ** state["step"])).sqrt() + 1e-8)
+        xp, square, step = arrays(state["exp_avg_sq"], state["step"])
+        return tensor(rate / (xp.sqrt(square / (1 - 0.999 ** float(step))) + 1e-8))

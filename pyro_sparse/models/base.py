@@ -221,10 +221,14 @@ class FactorModel(Recorded, nn.Module):
         raise NotImplementedError
 
     # ---- between steps -------------------------------------------------------------------------------------
+    def project(self) -> None:
+        """Return constrained parameters to their constraints."""
+        self.decoder.project()
+
     @torch.no_grad()
     def after_step(self, batch: Batch, progress: float) -> None:
         """Project constrained parameters and follow the factors' correlation (a running posterior moment)."""
-        self.decoder.project()
+        self.project()
         if self.learn_factor_cov and progress > 0.1:
             location, sd = self.encode(batch)
             moment = location.mT @ location / len(batch) + torch.diag_embed((sd**2).mean(1))

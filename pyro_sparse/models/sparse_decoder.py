@@ -18,6 +18,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
+from .._arrays import arrays, tensor
 from ..data import Batch
 from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
 from ..nets import LinearDecoder, MaskedDecoder
@@ -74,6 +75,9 @@ class SparseDecoder(FactorModel):
     chunked : bool
         Whether passes through many hidden units go a few features at a time (`DecodedCells`), which changes
         numbers by rounding only. True by default; set it to False for the plain pass at every size.
+    compiled : bool
+        Whether the steps of a small model on the processor are machine code where numba is installed (the
+        extra "fast"), which changes numbers by rounding only. True by default.
 
     Raises
     ------
@@ -94,6 +98,7 @@ class SparseDecoder(FactorModel):
     permitted: Tensor
     must: Tensor
     chunked: bool = True
+    compiled: bool = True
     held: Tensor
     held_weights: Tensor
 
@@ -219,19 +224,15 @@ class SparseDecoder(FactorModel):
     @torch.no_grad()
     def project(self) -> None:
         """Return to the constraints: held rows, allowed edges, first layer's norm, rows of W at most 1."""
-        held = self.held.unsqueeze(-1)
-        self.weights.copy_(torch.where(held, self.held_weights, self.weights) * self.allowed)
+        given = self.weights, self.held, self.held_weights, self.allowed
+        xp, weights, held, held_weights, allowed = arrays(*given)
+        weights[...] = xp.where(held[..., None], held_weights, weights) * allowed
         self.decoder.project()
         if self.decoder_kind == "mlp":
-            scale = self.weights.abs().amax(-1)
-            scale = torch.where(scale > 1e-6, scale, torch.ones_like(scale))
-            self.weights.div_(scale.unsqueeze(-1))
-            self.decoder.rescale(scale)
-
-    @torch.no_grad()
-    def after_step(self, batch: Batch, progress: float) -> None:
-        super().after_step(batch, progress)
-        self.project()
+            scale = xp.amax(abs(weights), -1)
+            scale[scale <= 1e-6] = 1.0
+            weights /= scale[..., None]
+            self.decoder.rescale(tensor(scale))
 
     def alike_factors(self) -> list[np.ndarray]:
         """Sets of factors that can change places: same constraints (one set if there are none)."""

@@ -8,10 +8,12 @@ objective is not convex. Tensors in, tensors out; shapes broadcast; no state.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from .._arrays import arrays, tensor
 from ..distributions.spike_slab_lasso import SpikeSlabLasso
 
 __all__ = [
@@ -185,40 +187,46 @@ def ssl_prox(
     Tensor
         Shape of the broadcast arguments.
     """
-    with torch.no_grad():
-        params = [torch.as_tensor(p).to(weights) for p in (step, eta, lambda1, lambda0)]
-        v, t, slab_prob, low, high = torch.broadcast_tensors(weights, *params)
-        size, gap = v.abs(), high - low
-        base = edge_log_odds(torch.zeros_like(v), slab_prob, low, high)
+    params = [torch.as_tensor(p).to(weights) for p in (step, eta, lambda1, lambda0)]
+    xp, v, t, prob, low, high = arrays(weights, *params)
+    eps = torch.finfo(weights.dtype).eps
+    size, gap, prob = abs(v), high - low, xp.clip(prob, eps, 1 - eps)
+    zero = xp.zeros_like(size + t * prob * gap)
+    odds_of_spike = (1 - prob) / prob * (high / low)  # at w = 0
+    base = -xp.log(odds_of_spike)
+    bend, shift = t * gap, t * low - size
 
-        def newton(start: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-            w = start
-            for _ in range(max_iter):
-                absent = torch.sigmoid(-base - gap * w)
-                slope = 1 - t * gap**2 * absent * (1 - absent)
-                value = w + t * (low + gap * absent) - size
-                new = w - value / slope.clamp(min=1e-6)
-                new = torch.minimum(torch.maximum(new, lower), upper)
-                done = bool(((new - w).abs() <= 4 * torch.finfo(w.dtype).eps * size).all())
-                w = new
-                if done:
-                    break
-            return w
+    def newton(w: Any, lower: Any, upper: Any) -> Any:
+        for _ in range(max_iter):
+            odds = odds_of_spike * xp.exp(-gap * w)
+            absent = odds / (1 + odds)
+            slope = xp.maximum(1 - bend * gap * absent * (1 - absent), least)
+            new = xp.minimum(xp.maximum(w - (w + shift + bend * absent) / slope, lower), upper)
+            done = bool((abs(new - w) <= close).all())
+            w = new
+            if done:
+                break
+        return w
 
-        def objective(w: Tensor) -> Tensor:  # relative to its value at zero
-            gain = F.logsigmoid(base) - F.logsigmoid(base + gap * w)
-            return w * (0.5 * w - size) + t * (low * w - gain)
+    def objective(w: Any) -> Any:  # relative to its value at zero
+        gain = xp.log1p(odds_of_spike * xp.exp(-gap * w)) - xp.log1p(odds_of_spike)
+        return w * (0.5 * w - size) + t * (low * w - gain)
 
-        # Where h turns: p*(1 - p*) = 1 / (t gap^2), or p* = 1/2 where it never does.
-        curve = (1 - 4 / (t * gap**2).clamp(min=4)).sqrt()
-        turn = 2 * torch.atanh(curve.clamp(max=1 - torch.finfo(v.dtype).eps))  # logit of (1 + curve) / 2
-        tiny = gap.clamp(min=1e-12)
-        spike_end = ((-turn - base) / tiny).clamp(min=0)
-        slab_end = ((turn - base) / tiny).clamp(min=0)
-        start = (size - t * low).clamp(min=0)
-        zero = torch.zeros_like(size)
-        spike_end, slab_end = torch.minimum(spike_end, start), torch.minimum(slab_end, start)
-        lower, upper = torch.stack([zero, slab_end]), torch.stack([spike_end, start])
-        spike, slab = newton(torch.stack([zero, start]), lower, upper)
-        best = torch.where(objective(slab) < objective(spike), slab, spike)
-        return torch.where(objective(best) < 0, best * v.sign(), zero)
+    # Where h turns: p*(1 - p*) = 1 / (t gap^2), or p* = 1/2 where it never does.
+    close, least, four = 4 * eps * size, zero + 1e-6, zero + 4
+    curve = xp.sqrt(1 - 4 / xp.maximum(bend * gap, four))
+    turn = 2 * xp.arctanh(xp.minimum(curve, zero + (1 - eps)))  # logit of (1 + curve) / 2
+    start = xp.maximum(-shift, zero)
+    tiny = xp.maximum(gap, zero + 1e-12)
+    spike_end = xp.minimum(xp.maximum((-turn - base) / tiny, zero), start)
+    slab_end = xp.minimum(xp.maximum((turn - base) / tiny, zero), start)
+    best = newton(start, slab_end, start)
+    # On the spike side h rises from h(0) to h(spike_end): a root other than 0 lies there only between signs.
+    odds = odds_of_spike * xp.exp(-gap * spike_end)
+    inside = (shift + bend * odds_of_spike / (1 + odds_of_spike) < 0) & (
+        spike_end + shift + bend * odds / (1 + odds) >= 0
+    )
+    if inside.any():
+        spike = xp.where(inside, newton(zero, zero, spike_end), zero)
+        best = xp.where(objective(best) < objective(spike), best, spike)
+    return tensor(xp.where(objective(best) < 0, best * xp.sign(v), zero))

@@ -8,8 +8,9 @@ Shapes: R = restart, B or N = row, G = feature; x is (B, G), the linear predicto
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyro.distributions as dist
@@ -18,7 +19,25 @@ from torch import Tensor, nn
 
 from ..._recorded import Recorded
 
-__all__ = ["Likelihood"]
+__all__ = ["Likelihood", "Slopes"]
+
+
+class Slopes(NamedTuple):
+    """What `Likelihood.slopes` finds.
+
+    Parameters
+    ----------
+    terms : dict of str to Tensor (R,)
+        Log-likelihood of all rows, "x", and the log prior of each own quantity, without their weights.
+    by_f : Tensor (R, B, G)
+        Gradient by the linear predictor.
+    by_own : list of Tensor
+        Gradients by own parameters, in their order.
+    """
+
+    terms: dict[str, Tensor]
+    by_f: Tensor
+    by_own: list[Tensor]
 
 
 class Likelihood(Recorded, nn.Module):
@@ -150,6 +169,52 @@ class Likelihood(Recorded, nn.Module):
             these numbers in restart r. None (the default) leaves it to autograd, which takes longer.
         """
         return None
+
+    def slopes(
+        self,
+        f: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+        of_cells: float = 1.0,
+        of_priors: float = 1.0,
+    ) -> Slopes:
+        r"""Log-likelihood and log priors, and the gradients of a weighted sum of them, outside autograd.
+
+        The gradients are those of
+
+        .. math:: a \sum_{ij} \log p(x_{ij} | f_{ij}) + b \sum_q \log p(q)
+
+        with q the own quantities that `priors` speaks of. Here by autograd, through `observation`, `priors`
+        and `values`; where a subclass knows a closed form, it overrides this.
+
+        Parameters
+        ----------
+        f, x, mask, exposure
+            As in `log_prob`; missing cells of x hold any finite number.
+        of_cells, of_priors : float
+            a and b.
+
+        Returns
+        -------
+        Slopes
+        """
+        own = list(self.parameters())
+        with torch.enable_grad():
+            leaf = f.detach().requires_grad_()
+            terms = {"x": self.observation(leaf, mask, exposure).log_prob(x).sum(1)}
+            priors = self.priors()
+            terms |= {name: priors[name].log_prob(value) for name, value in self.values().items()}
+            total = sum(term.sum() * (of_cells if name == "x" else of_priors) for name, term in terms.items())
+            given = [p for p in (leaf, *own) if p.requires_grad]
+            by = dict(zip(given, torch.autograd.grad(total, given, materialize_grads=True), strict=True))
+        found = {name: term.detach() for name, term in terms.items()}
+        return Slopes(found, by[leaf], [by[p] if p in by else torch.zeros_like(p) for p in own])
+
+    def closed_slopes(self) -> Callable[..., Slopes]:
+        """`slopes` where its own class wrote it; of a subclass, which may say something else, by autograd."""
+        own = "slopes" in vars(type(self))
+        return self.slopes if own else functools.partial(Likelihood.slopes, self)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         """Expectation (R, B, G) of x given f."""

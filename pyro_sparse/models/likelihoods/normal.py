@@ -9,12 +9,17 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from .base import Likelihood, observed
+from ..._arrays import arrays, tensor
+from .base import Likelihood, Slopes, observed
 
 __all__ = ["Normal"]
 
 
-def _soft_floor(x: Tensor, width: float = 0.04) -> Tensor:
+FLOOR_WIDTH = 0.04
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def _soft_floor(x: Tensor, width: float = FLOOR_WIDTH) -> Tensor:
     """``max(x, 0)`` without the corner; its gradient dies only like 1/x², so a parameter can come back."""
     return 0.5 * (x + torch.sqrt(x * x + width))
 
@@ -105,6 +110,45 @@ class Normal(Likelihood):
     def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         precision = self.noise_sd().mT ** -2
         return lambda f, x, r, own: (x - f) * precision[r, own]
+
+    def slopes(
+        self,
+        f: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+        of_cells: float = 1.0,
+        of_priors: float = 1.0,
+    ) -> Slopes:
+        r"""`Likelihood.slopes` in closed form.
+
+        With :math:`S_j` a column's sum of squared residuals and :math:`n_j` its seen cells,
+
+        .. math:: \log p(x_{\cdot j}) = -\tfrac12 S_j / \sigma_j^2 - n_j (\log\sigma_j + \tfrac12 \log 2\pi),
+                  \quad \frac{\partial}{\partial \log\sigma_j} = S_j / \sigma_j^2 - n_j
+        """
+        xp, above, line, data = arrays(self.log_sigma, f, x)
+        a, b = self.prior_shape, self.prior_scale
+        above = above - math.log(self.floor)
+        root = (above * above + FLOOR_WIDTH) ** 0.5
+        log_sd = 0.5 * (above + root) + math.log(self.floor)
+        precision = xp.exp(-2 * log_sd)
+        residual = line - data
+        count = data.shape[-2]
+        if mask is not None:
+            seen = xp.asarray(arrays(mask)[1], dtype=line.dtype)
+            residual = residual * seen
+            count = seen.sum(-2, keepdims=True)
+        squares = (residual * residual).sum(1, keepdims=True) * precision
+        cells = -0.5 * squares - count * (log_sd + HALF_LOG_2PI)
+        own = a * math.log(b) - math.lgamma(a) - 2 * (a + 1) * log_sd - b * precision
+        by_log_sd = of_cells * (squares - count)
+        if self.shared:
+            by_log_sd = by_log_sd.sum(-1, keepdims=True)
+        by_log_sd = by_log_sd + 2 * of_priors * (b * precision - (a + 1))
+        by_own = 0.5 * by_log_sd * (1 + above / root)
+        terms = {"x": tensor(cells.sum((1, 2))), "sigma2": tensor(own.sum((1, 2)))}
+        return Slopes(terms, tensor(residual * (-of_cells * precision)), [tensor(by_own)])
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return f

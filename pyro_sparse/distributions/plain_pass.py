@@ -1,0 +1,105 @@
+r"""The masked decoder forth and back in a handful of products, all restarts and features at once.
+
+.. math:: f_j(z) = c_j + u_j\, w_j^\top z + v_j^\top \phi(b + B\, \phi(A (w_j \odot z)))
+
+A small model's step is spent on calls, not on arithmetic: autograd makes three of each of these. Values and
+gradients are those of `MaskedDecoder`; models that are too large for their hidden units to be kept go a few
+features at a time instead (`decoded_cells.py`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ._sweep import MaskedNet
+
+__all__ = ["PlainPass"]
+
+_through_relu = torch.ops.aten.threshold_backward.grad_input
+_through_tanh = torch.ops.aten.tanh_backward.grad_input
+
+
+class PlainPass:
+    """Values, then gradients, of masked decoders of one shape; hidden units keep their room between calls.
+
+    Parameters
+    ----------
+    activation : {"relu", "tanh"}
+    """
+
+    def __init__(self, activation: str = "relu"):
+        self.relu = activation == "relu"
+        self.rooms: list[Tensor] = []
+
+    def forward(self, net: MaskedNet, z: Tensor) -> Tensor:
+        """Linear predictor.
+
+        Parameters
+        ----------
+        net : MaskedNet
+            Tensors with a leading restart dimension.
+        z : Tensor (restart, row, factor)
+
+        Returns
+        -------
+        Tensor (restart, feature, row)
+        """
+        n_restarts, n_features, n_factors = net.weights.shape
+        n_rows, hidden = z.shape[1], net.first.shape[-1]
+        shape = torch.Size([n_restarts, n_features * n_rows, hidden])
+        if not self.rooms or self.rooms[0].shape != shape or self.rooms[0].dtype != z.dtype:
+            self.rooms = [z.new_empty(shape) for _ in range(3)]  # fresh pages cost more than their use
+        first, second, _ = self.rooms
+        self.net, self.z, self.cubes = net, z, (n_restarts * n_features, n_rows, hidden)
+        # w masks the first layer instead of the factors: one small matrix for each feature
+        self.first = (net.weights.unsqueeze(-1) * net.first.unsqueeze(1)).view(-1, n_factors, hidden)
+        self.each_z = z.unsqueeze(1).expand(-1, n_features, -1, -1).reshape(-1, n_rows, n_factors)
+        torch.bmm(self.each_z, self.first, out=first.view(self.cubes))
+        self.h1 = self._bend(first)
+        self.h2 = self._bend(torch.baddbmm(net.bias, self.h1, net.trunk, out=second))
+        self.lines = net.weights * net.slope
+        f = torch.baddbmm(net.intercept.mT, self.lines, z.mT)
+        f.view(-1, n_rows, 1).baddbmm_(self.h2.view(self.cubes), net.head.view(-1, hidden, 1))
+        return f
+
+    def backward(self, score: Tensor) -> tuple[MaskedNet, Tensor]:
+        """Gradients of a function of the linear predictor last returned, which may be asked for once.
+
+        Parameters
+        ----------
+        score : Tensor (restart, feature, row)
+            The function's derivatives by the linear predictor.
+
+        Returns
+        -------
+        MaskedNet, Tensor (restart, row, factor)
+            By the decoder's tensors, and by the factors.
+        """
+        net, z, cubes, down = self.net, self.z, self.cubes, self.rooms[2]
+        n_rows, hidden = cubes[1:]
+        columns = score.view(-1, n_rows, 1)
+        head = torch.bmm(columns.mT, self.h2.view(cubes)).view_as(net.head)
+        torch.mul(columns, net.head.view(-1, 1, hidden), out=down.view(cubes))
+        d2 = self._through(down, self.h2, into=self.h2)
+        trunk, bias = torch.bmm(self.h1.mT, d2), d2.sum(1, keepdim=True)
+        torch.bmm(d2, net.trunk.mT, out=down)
+        d1 = self._through(down, self.h1, into=down).view(cubes)
+        of_first = torch.bmm(self.each_z.mT, d1).view(*net.weights.shape, hidden)
+        toward = torch.bmm(score, z)
+        weights = (of_first * net.first.unsqueeze(1)).sum(-1).addcmul_(toward, net.slope)
+        slope = toward.mul_(net.weights).sum(-1, keepdim=True)
+        first = of_first.mul_(net.weights.unsqueeze(-1)).sum(1)
+        back = torch.bmm(d1, self.first.mT).view(*score.shape, -1)
+        dz = back.sum(1).baddbmm_(score.mT, self.lines)
+        grads = MaskedNet(weights, first, trunk, bias, slope, head, score.sum(2).unsqueeze(1))
+        return grads, dz
+
+    def _bend(self, h: Tensor) -> Tensor:
+        return h.relu_() if self.relu else h.tanh_()
+
+    def _through(self, down: Tensor, h: Tensor, into: Tensor) -> Tensor:
+        """Gradient before a bend, given that behind it and the units."""
+        if self.relu:
+            return _through_relu(down, h, 0, grad_input=into)
+        return _through_tanh(down, h, grad_input=into)
