@@ -1,7 +1,8 @@
 """Arithmetic on a few dozen numbers: on the processor numpy's view of the same memory, elsewhere the tensors.
 
 A call of torch takes microseconds, one of numpy a fraction of it, and most of a small model's step are calls.
-What is written here works with either: operators, functions of the module handed out, and names both know.
+What is written with `arrays` works with either: operators, functions of the module handed out, and names both
+know. What is `compiled` is one call.
 """
 
 from __future__ import annotations
@@ -12,7 +13,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["arrays", "tensor"]
+try:
+    from numba import njit
+except ImportError:  # the extra "fast" is not installed
+    njit = None
+
+__all__ = ["COMPILED", "arrays", "compiled", "tensor"]
+
+COMPILED = njit is not None
+
+
+def compiled(function: Any) -> Any:
+    """The function as machine code, where numba is installed; made at its first call and kept on disk.
+
+    Parameters
+    ----------
+    function : callable
+        Of arrays and numbers. Sums may be reordered; infinities and NaN keep their meaning.
+    """
+    if njit is None:
+        return function
+    settings = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+    try:
+        return njit(cache=True, **settings)(function)
+    except RuntimeError:  # no folder to keep machine code in
+        return njit(**settings)(function)
 
 
 def arrays(*tensors: Tensor) -> tuple[Any, ...]:

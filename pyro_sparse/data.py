@@ -51,7 +51,8 @@ class Batch:
     def rows(self, index: Tensor) -> Batch:
         """The minibatch with these rows, still scaled to `total`."""
         mask, exposure = (None if p is None else p.index_select(0, index) for p in (self.mask, self.exposure))
-        x, inputs = self.x.index_select(0, index), self.inputs.index_select(0, index)
+        x = self.x.index_select(0, index)
+        inputs = x if self.inputs is self.x else self.inputs.index_select(0, index)
         return Batch(x, inputs, mask, exposure, self.total)
 
     def whole(self) -> Batch:
@@ -96,10 +97,11 @@ class Table:
     sample_names: list[str]
 
     def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
-        """All rows as tensors."""
+        """All rows as tensors; `inputs` is `x` itself where they hold the same numbers."""
+        x, same = torch.as_tensor(self.x, dtype=dtype, device=device), np.array_equal(self.inputs, self.x)
         return Batch(
-            x=torch.as_tensor(self.x, dtype=dtype, device=device),
-            inputs=torch.as_tensor(self.inputs, dtype=dtype, device=device),
+            x=x,
+            inputs=x if same else torch.as_tensor(self.inputs, dtype=dtype, device=device),
             mask=None if self.mask is None else torch.as_tensor(self.mask, device=device),
             exposure=None
             if self.exposure is None

@@ -15,31 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-try:
-    from numba import njit
-except ImportError:  # the extra "fast" is not installed
-    njit = None
+from .._arrays import COMPILED, compiled
 
-__all__ = ["AVAILABLE", "CompiledPass"]
-
-AVAILABLE = njit is not None
+__all__ = ["CompiledPass"]
 
 _ONE_THREAD = 1 << 18  # multiplications up to which OpenBLAS does not share a product among threads
 _FEWEST_ROWS = 20  # of a product's pieces; with fewer its one call in torch is quicker
 
 
-def _compile(function: Any) -> Any:
-    if njit is None:
-        return function
-    # sums may be reordered (vector registers); infinities and NaN keep their meaning
-    settings = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-    try:
-        return njit(cache=True, **settings)(function)
-    except RuntimeError:  # no folder to keep machine code in
-        return njit(**settings)(function)
-
-
-@_compile
+@compiled
 def _product(a, b, out):
     """a @ b, some rows at a time."""
     n = len(a)
@@ -49,7 +33,7 @@ def _product(a, b, out):
         np.dot(a[at:end], b, out[at:end])
 
 
-@_compile
+@compiled
 def _cross(a, b, out, part):
     """Add a.T @ b, some rows at a time."""
     n = len(a)
@@ -60,7 +44,7 @@ def _cross(a, b, out, part):
         out += part
 
 
-@_compile
+@compiled
 def _bend(h, bias):
     """relu(h + bias) in place."""
     for b in range(h.shape[0]):
@@ -68,7 +52,7 @@ def _bend(h, bias):
             h[b, i] = max(h[b, i] + bias[i], 0)
 
 
-@_compile
+@compiled
 def forward(x, noise, low, high, encoder, decoder, h1, h2, location, raw, z, first, second, f):
     """Encoder, draw of the factors and decoder.
 
@@ -120,7 +104,7 @@ def forward(x, noise, low, high, encoder, decoder, h1, h2, location, raw, z, fir
                 f[r, g, b] = total + slope[r, g, 0] * line
 
 
-@_compile
+@compiled
 def _decoder_back(r, score, z, decoder, grads, first, second, dz, product, back):
     """Gradients of restart r's decoder; `dz` (B, K) those of its factors."""
     weights, a, trunk, _, slope, head, _ = decoder
@@ -166,7 +150,7 @@ def _decoder_back(r, score, z, decoder, grads, first, second, dz, product, back)
             d_slope[r, g, 0] += w * line
 
 
-@_compile
+@compiled
 def _encoder_back(r, x, h1, h2, encoder, grads, d_location, d_log_sd, product, down, upper):
     """Gradients of restart r's encoder."""
     _, weight1, _, weight2, _, of_location, _, of_log_sd, _ = encoder
@@ -195,7 +179,7 @@ def _encoder_back(r, x, h1, h2, encoder, grads, d_location, d_log_sd, product, d
     _cross(x, upper, d_weight1[r], np.empty_like(weight1[r]))
 
 
-@_compile
+@compiled
 def backward(
     x, noise, low, high, encoder, decoder, h1, h2, location, raw, z, first, second, score, precision, of_z,
     of_encoder, of_decoder, divergence,
@@ -266,7 +250,7 @@ class CompiledPass:
         widest = max(model.hidden, model.encoder_hidden)
         small = _ONE_THREAD // widest**2 >= _FEWEST_ROWS
         relu = model.decoder_kind == "mlp" and model.activation == "relu"
-        return AVAILABLE and relu and small and model.weights.device.type == "cpu"
+        return COMPILED and relu and small and model.weights.device.type == "cpu"
 
     def forward(self, x: Tensor, noise: Tensor) -> Tensor:
         """Linear predictor (R, G, B) of what the encoder reads (B, I) and noise (R, B, K)."""

@@ -244,7 +244,7 @@ class SparseElbo:
 
 def _total(terms: dict[str, Tensor]) -> Tensor:
     """The ELBO; complains where it is not finite, with the name of the site."""
-    total = sum(terms.values(), torch.zeros(()))
+    total = torch.stack([*terms.values()]).sum(0)
     if not math.isfinite(float(total.sum())):
         for name, term in terms.items():
             if not torch.isfinite(term).all():

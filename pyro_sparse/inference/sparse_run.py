@@ -140,5 +140,5 @@ class SparseRun(DecoderRun):
     def _preconditioner(self, rate: float) -> Tensor:
         """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
         state = self.optimiser.state[self.model.weights]
-        xp, square, step = arrays(state["exp_avg_sq"], state["step"])
-        return tensor(rate / (xp.sqrt(square / (1 - 0.999 ** float(step))) + 1e-8))
+        _, square = arrays(state["exp_avg_sq"])
+        return tensor(rate / ((square / (1 - 0.999 ** float(state["step"]))) ** 0.5 + 1e-8))

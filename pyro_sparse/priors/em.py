@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .._arrays import arrays, tensor
+from .._arrays import COMPILED, arrays, compiled, tensor
 from ..distributions.spike_slab_lasso import SpikeSlabLasso
 
 __all__ = [
@@ -187,8 +188,13 @@ def ssl_prox(
     Tensor
         Shape of the broadcast arguments.
     """
-    params = [torch.as_tensor(p).to(weights) for p in (step, eta, lambda1, lambda0)]
-    xp, v, t, prob, low, high = arrays(weights, *params)
+    params = [p if isinstance(p, Tensor) else torch.as_tensor(p) for p in (step, eta, lambda1, lambda0)]
+    xp, v, t, prob, low, high = arrays(weights, *(p.to(weights) for p in params))
+    ready = v.ndim == prob.ndim == 3 and t.shape == v.shape and low.ndim == high.ndim == 0
+    if COMPILED and ready and xp is np and v.dtype == np.float32:
+        found = np.empty_like(v)
+        _each_prox(v, t, prob, float(low), float(high), max_iter, found)
+        return tensor(found)
     eps = torch.finfo(weights.dtype).eps
     size, gap, prob = abs(v), high - low, xp.clip(prob, eps, 1 - eps)
     zero = xp.zeros_like(size + t * prob * gap)
@@ -230,3 +236,47 @@ def ssl_prox(
         spike = xp.where(inside, newton(zero, zero, spike_end), zero)
         best = xp.where(objective(best) < objective(spike), best, spike)
     return tensor(xp.where(objective(best) < 0, best * xp.sign(v), zero))
+
+
+@compiled
+def _one_prox(size, step, low, gap, spike_odds, max_iter):
+    """`ssl_prox` of a positive number."""
+    bend, shift = step * gap, step * low - size
+    start, base, turn = max(-shift, 0.0), -np.log(spike_odds), 0.0
+    if bend * gap > 4:
+        turn = 2 * np.arctanh(min(np.sqrt(1 - 4 / (bend * gap)), 1 - 1e-15))
+    end = min(max((-turn - base) / max(gap, 1e-12), 0.0), start)
+    odds = spike_odds * np.exp(-gap * end)
+    inside = shift + bend * spike_odds / (1 + spike_odds) < 0 <= end + shift + bend * odds / (1 + odds)
+    best, lowest = 0.0, 0.0
+    for side in range(1 if inside else 0, -1, -1):  # the spike's root where it has one, then the slab's
+        lower = 0.0 if side else min(max((turn - base) / max(gap, 1e-12), 0.0), start)
+        upper = end if side else start
+        w = lower if side else upper
+        for _ in range(max_iter):
+            odds = spike_odds * np.exp(-gap * w)
+            absent = odds / (1 + odds)
+            slope = max(1 - bend * gap * absent * (1 - absent), 1e-6)
+            new = min(max(w - (w + shift + bend * absent) / slope, lower), upper)
+            moved, w = abs(new - w), new
+            if moved <= 1e-9 * size:
+                break
+        gain = np.log1p(spike_odds * np.exp(-gap * w)) - np.log1p(spike_odds)
+        value = w * (0.5 * w - size) + step * (low * w - gain)
+        if value < lowest:
+            best, lowest = w, value
+    return best
+
+
+@compiled
+def _each_prox(v, t, eta, low, high, max_iter, found):
+    """`ssl_prox` of weights (R, G, K) one after the other, in double precision; `eta` may have axes of 1."""
+    gap = high - low
+    for r in range(v.shape[0]):
+        for g in range(v.shape[1]):
+            for k in range(v.shape[2]):
+                slab = float(eta[r % eta.shape[0], g % eta.shape[1], k % eta.shape[2]])
+                slab = min(max(slab, 1e-7), 1 - 1e-7)
+                odds = (1 - slab) / slab * high / low  # of the spike at w = 0
+                best = _one_prox(abs(float(v[r, g, k])), float(t[r, g, k]), low, gap, odds, max_iter)
+                found[r, g, k] = best if v[r, g, k] > 0 else -best

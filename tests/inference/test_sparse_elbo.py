@@ -18,7 +18,7 @@ from pyro_sparse.models.baselines import VAE
 from pyro_sparse.priors import ARDNormal, Horseshoe, Laplace, SpikeSlabLasso
 
 R, N, G, K = 3, 30, 6, 2
-needs_numba = pytest.mark.skipif(not _compiled_elbo.AVAILABLE, reason="the extra 'fast' is not installed")
+needs_numba = pytest.mark.skipif(not _compiled_elbo.COMPILED, reason="the extra 'fast' is not installed")
 LIKELIHOODS = ("normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical")
 
 
@@ -58,7 +58,7 @@ def interpreted(monkeypatch):
     for name, function in list(vars(_compiled_elbo).items()):
         if hasattr(function, "py_func"):
             monkeypatch.setattr(_compiled_elbo, name, function.py_func)
-    monkeypatch.setattr(_compiled_elbo, "AVAILABLE", True)
+    monkeypatch.setattr(_compiled_elbo, "COMPILED", True)
 
 
 def both(model, batch, skip=("W",), factor=-0.3):

@@ -293,3 +293,24 @@ def test_a_prior_that_forgets_its_guide_is_told():
     model = made(prior=Forgetful())
     with pytest.raises(ValueError, match="guide: it has no site 'tau'.*does so in Prior.guide"):
         ps.inference.elbo.elbo_by_restart(model.model, model.guide, batch_of(), R)
+
+
+def test_projection_in_one_call_is_that_of_tensors(monkeypatch):
+    def projected(compiled):
+        torch.manual_seed(0)
+        model = SparseDecoder(6, 3, forbidden=[(0, 1)])
+        model.setup(2, 20)
+        with torch.no_grad():
+            for part in model.parameters():
+                part.normal_()
+            model.weights[1, 2] = 0
+            model.held[0, 4] = True
+            model.held_weights[0, 4, 1] = 0.5
+        monkeypatch.setattr("pyro_sparse.models.sparse_decoder.COMPILED", compiled)
+        model.project()
+        return model
+
+    by_tensors, by_call = projected(False), projected(True)
+    for (name, a), b in zip(by_tensors.named_parameters(), by_call.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-6, atol=1e-7, msg=name)
+    assert by_call.weights[0, 4].eq(torch.tensor([0.0, 1.0, 0.0])).all() and by_call.weights[1, 2].eq(0).all()

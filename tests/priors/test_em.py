@@ -161,3 +161,18 @@ def test_prox_limits():
 def test_soft_threshold():
     v = torch.tensor([-3.0, -0.5, 0.0, 0.5, 3.0])
     torch.testing.assert_close(em.soft_threshold(v, 1.0), torch.nn.functional.softshrink(v, 1.0))
+
+
+def test_prox_one_by_one_is_that_of_arrays():
+    """Single-precision weights of a model, one after the other where numba is, against double precision."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        v, t = rng.normal(size=(2, 6, 3)), 10 ** rng.uniform(-5, -1, size=(2, 6, 3))
+        low, high = 10 ** rng.uniform(-1, 1), 10 ** rng.uniform(1, 3)
+        eta = rng.uniform(0.01, 0.99, size=(2, 1, 3))
+        found, wanted = (
+            em.ssl_prox(*(torch.as_tensor(part, dtype=dtype) for part in (v, t, eta, low, high)))
+            for dtype in (torch.float32, torch.float64)
+        )
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-5)
+        assert ((found == 0) == (wanted == 0)).all() and (found == 0).any()

@@ -18,31 +18,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-try:
-    from numba import njit
-except ImportError:  # the extra "fast" is not installed
-    njit = None
+from ..._arrays import COMPILED as AVAILABLE
+from ..._arrays import compiled as _compile
 
 __all__ = ["AVAILABLE", "descend", "solve_supports", "usable"]
-
-AVAILABLE = njit is not None
 
 _ROUNDING = 1e-13  # of a gradient, in units of the terms it adds; of a pivot, in units of its diagonal
 _LEVELS = 4  # falling penalties to begin with, a sweep each: fewer features enter that must leave again
 _NEWTON_STEPS = 20
 _LEAST_SHARE = 0.01  # of a Newton step
 _NEWTON_SIZE = 300  # unknowns up to which a Newton step is cheaper than the sweeps it saves
-
-
-def _compile(function: Any) -> Any:
-    if njit is None:
-        return function
-    # sums may be reordered (vector registers); infinities and NaN keep their meaning
-    settings = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-    try:
-        return njit(cache=True, **settings)(function)
-    except RuntimeError:  # no folder to keep machine code in
-        return njit(**settings)(function)
 
 
 def usable(data: Tensor) -> bool:
