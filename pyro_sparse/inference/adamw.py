@@ -43,12 +43,13 @@ class AdamW(torch.optim.AdamW):
             return
         at = 0
         for group, state, steps in self.short:
-            own, at = gradients[at : at + len(state[0])], at + len(state[0])
+            parameters, mean, square, counts = state
+            own, at = gradients[at : at + len(parameters)], at + len(parameters)
             for step in steps:
                 step += 1
             (beta1, beta2), lr = group["betas"], group["lr"]
             torch._fused_adamw_(
-                state[0], own, *state[1:3], [], state[3], amsgrad=False, lr=lr, beta1=beta1, beta2=beta2,
+                parameters, own, mean, square, [], counts, amsgrad=False, lr=lr, beta1=beta1, beta2=beta2,
                 weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
             )  # fmt: skip
 
