@@ -64,7 +64,7 @@ def forward(x, noise, low, high, encoder, decoder, h1, h2, location, raw, z, fir
     weights, a, trunk, bias, slope, head, intercept = decoder
     n_restarts, n_rows, n_factors = z.shape
     n_features, hidden = head.shape[1:]
-    direct = np.empty_like(location[0])
+    direct, zero = np.empty_like(location[0]), z.dtype.type(0)
     for r in range(n_restarts):
         _product(x, weight1[r], h1[r])
         _bend(h1[r], bias1[r, 0])
@@ -98,7 +98,7 @@ def forward(x, noise, low, high, encoder, decoder, h1, h2, location, raw, z, fir
                 for i in range(hidden):
                     two[b, i] = max(two[b, i] + bias[r, 0, i], 0)
                     total += two[b, i] * head[r, g, i]
-                line = 0 * total
+                line = zero
                 for k in range(n_factors):
                     line += weights[r, g, k] * z[r, b, k]
                 f[r, g, b] = total + slope[r, g, 0] * line
@@ -111,17 +111,17 @@ def _decoder_back(r, score, z, decoder, grads, first, second, dz, product, back)
     d_weights, d_a, d_trunk, d_bias, d_slope, d_head, d_intercept = grads
     n_features, hidden = head.shape[1:]
     n_rows, n_factors = dz.shape
-    of_a = np.empty_like(a[0])
+    of_a, zero = np.empty_like(a[0]), z.dtype.type(0)
     for g in range(n_features):
         one, two = first[r, g], second[r, g]
         d_head[r, g] = 0
-        total = 0 * score[r, g, 0]
+        total = zero
         for b in range(n_rows):
             s = score[r, g, b]
             total += s
             for i in range(hidden):
                 d_head[r, g, i] += s * two[b, i]
-                two[b, i] = s * head[r, g, i] if two[b, i] > 0 else 0 * s
+                two[b, i] = s * head[r, g, i] if two[b, i] > 0 else zero
                 d_bias[r, 0, i] += two[b, i]
         d_intercept[r, 0, g] = total
         _cross(one, two, d_trunk[r], product)
@@ -133,10 +133,10 @@ def _decoder_back(r, score, z, decoder, grads, first, second, dz, product, back)
         of_a[:] = 0
         d_slope[r, g, 0] = 0
         for k in range(n_factors):
-            w, line = weights[r, g, k], 0 * total
+            w, line = weights[r, g, k], zero
             ws = w * slope[r, g, 0]
             for b in range(n_rows):
-                zk, pull = z[r, b, k], 0 * total
+                zk, pull = z[r, b, k], zero
                 for i in range(hidden):
                     of_a[k, i] += zk * back[b, i]
                     pull += back[b, i] * a[r, k, i]
@@ -155,7 +155,7 @@ def _encoder_back(r, x, h1, h2, encoder, grads, d_location, d_log_sd, product, d
     """Gradients of restart r's encoder."""
     _, weight1, _, weight2, _, of_location, _, of_log_sd, _ = encoder
     d_skip, d_weight1, d_bias1, d_weight2, d_bias2, d_of_location, d_mean, d_of_log_sd, d_spread = grads
-    n_rows, n_factors = d_location.shape
+    (n_rows, n_factors), zero = d_location.shape, x.dtype.type(0)
     small, direct = np.empty_like(of_location[0]), np.empty_like(d_skip[0])
     _cross(x, d_location, d_skip[r], direct)
     _cross(h2[r], d_location, d_of_location[r], small)
@@ -168,13 +168,13 @@ def _encoder_back(r, x, h1, h2, encoder, grads, d_location, d_log_sd, product, d
     _product(d_log_sd, of_log_sd[r].T, upper)
     for b in range(n_rows):
         for i in range(down.shape[1]):
-            down[b, i] = down[b, i] + upper[b, i] if h2[r, b, i] > 0 else 0 * down[b, i]
+            down[b, i] = down[b, i] + upper[b, i] if h2[r, b, i] > 0 else zero
             d_bias2[r, 0, i] += down[b, i]
     _cross(h1[r], down, d_weight2[r], product)
     _product(down, weight2[r].T, upper)
     for b in range(n_rows):
         for i in range(upper.shape[1]):
-            upper[b, i] = upper[b, i] if h1[r, b, i] > 0 else 0 * upper[b, i]
+            upper[b, i] = upper[b, i] if h1[r, b, i] > 0 else zero
             d_bias1[r, 0, i] += upper[b, i]
     _cross(x, upper, d_weight1[r], np.empty_like(weight1[r]))
 
@@ -191,6 +191,7 @@ def backward(
     `of_encoder` and `of_decoder`, shaped like the parameters, and `divergence` (R,).
     """
     n_restarts, n_rows, n_factors = z.shape
+    zero = z.dtype.type(0)
     for part in of_encoder:
         part[:] = 0
     for part in of_decoder:
@@ -203,20 +204,20 @@ def backward(
     for r in range(n_restarts):
         dz[:] = 0
         _decoder_back(r, score, z, decoder, of_decoder, first, second, dz, product, back)
-        total = 0 * dz[0, 0]
+        total = zero
         for b in range(n_rows):
             for k in range(n_factors):
                 log_sd = min(max(raw[r, b, k], low), high)
-                sd, pulled = np.exp(log_sd), 0 * total
+                sd, pulled = np.exp(log_sd), zero
                 for j in range(n_factors):
                     pulled += precision[r, k, j] * location[r, b, j]
                 spread = sd * sd * precision[r, k, k]
                 total += pulled * location[r, b, k] + spread - 2 * log_sd
                 inside = low < raw[r, b, k] < high
                 slope = dz[b, k] * noise[r, b, k] * sd + of_z * (spread - 1)
-                d_log_sd[b, k] = slope if inside else 0 * slope
+                d_log_sd[b, k] = slope if inside else zero
             for k in range(n_factors):
-                pulled = 0 * total
+                pulled = zero
                 for j in range(n_factors):
                     pulled += precision[r, k, j] * location[r, b, j]
                 dz[b, k] += of_z * pulled
