@@ -16,7 +16,6 @@ from .._arrays import arrays, tensor
 from ..data import Batch
 from ..priors import Prior
 from ..priors.em import soft_threshold
-from .adamw import AdamW
 from .decoder_run import DecoderRun
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
@@ -84,7 +83,7 @@ class SparseRun(DecoderRun):
             groups.append({"params": heavy, "weight_decay": self.schedule.weight_decay})
         if weights is not None:
             groups.append({"params": [weights], "weight_decay": 0.0})
-        return AdamW(groups, lr=self.schedule.learning_rate)
+        return torch.optim.AdamW(groups, lr=self.schedule.learning_rate, fused=True)
 
     def _held(self) -> list[torch.nn.Parameter]:
         holding = self.model.data_start and self.step < self.schedule.hold_encoder * self.schedule.steps
