@@ -142,7 +142,8 @@ def _search(
 ) -> tuple[NDArray, float, int]:
     """The map of the weights (rows give columns of mean square 1), its objective, and starts that agree."""
     d = w.shape[1]
-    white = np.linalg.inv(np.linalg.cholesky(w.T @ w / len(w)))
+    values, vectors = np.linalg.eigh(w.T @ w / len(w))
+    white = (vectors / np.sqrt(values)).T
     v = w @ white.T
     problem = _Contraction(d, None, v[:, :, None] * v[:, None, :])
     generator = torch.Generator().manual_seed(seed)
