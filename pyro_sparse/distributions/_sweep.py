@@ -204,7 +204,7 @@ class _Space:
 
     def __init__(self, net: MaskedNet, z: Tensor, activation: str):
         n_rows, hidden = len(z), net.first.shape[1]
-        self.net, self.z, self.relu = net, z, activation == "relu"
+        self.net, self.z, self.relu = net, z.contiguous(), activation == "relu"
         self.together = max(
             1, min(len(net.weights), int(CHUNK_BYTES // (n_rows * hidden * z.element_size())))
         )

@@ -148,6 +148,15 @@ def test_recomputed_predictor(activation):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
+def test_factors_in_any_order_of_memory(small_chunks):
+    """What comes back from `Fit.transform` lies column by column."""
+    decoder, w, _, z = problem()
+    columns = z.detach().mT.contiguous().mT
+    assert not columns.is_contiguous()
+    with torch.no_grad():
+        torch.testing.assert_close(predictor(net_of(decoder, w), columns, "relu"), decoder(columns, w))
+
+
 def test_routes():
     w, allowed = weights_of_all_kinds()
     way = _sweep.routes(w[0], allowed[0], "relu", gradient=True)
