@@ -81,7 +81,7 @@ def plot_edges(
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_aspect("auto")
-    title = f"Which feature depends on which factor (tile area = {edges.word})"
+    title = f"Which feature depends on which factor\n(tile area = {edges.word})"
     if n < len(edges.features):
         title += f"\n{n} of {len(edges.features)} features, those with the surest edges"
     ax.set_title(title)
