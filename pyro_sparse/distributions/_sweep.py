@@ -199,7 +199,23 @@ def _lines(net: MaskedNet, z: Tensor) -> Tensor:
     return torch.addmm(net.intercept.view(-1, 1), net.weights * net.slope, z.T)
 
 
-class _Space:
+class Bend:
+    """The activation of hidden units and the way back through it, in place; for a pass with `relu` set."""
+
+    relu: bool
+
+    def bend(self, h: Tensor) -> Tensor:
+        """The activation, in place."""
+        return h.relu_() if self.relu else h.tanh_()
+
+    def through(self, down: Tensor, h: Tensor, into: Tensor) -> Tensor:
+        """Gradient before a bend, given that behind it and the units."""
+        if self.relu:
+            return torch.ops.aten.threshold_backward.grad_input(down, h, 0, grad_input=into)
+        return torch.ops.aten.tanh_backward.grad_input(down, h, grad_input=into)
+
+
+class _Space(Bend):
     """Room for the hidden units of a chunk, used again and again: fresh pages cost more than their use."""
 
     def __init__(self, net: MaskedNet, z: Tensor, activation: str):
@@ -213,16 +229,6 @@ class _Space:
     def room(self, which: int, n: int) -> Tensor:
         """The first n rows of one of three matrices (any, hidden)."""
         return self.rooms[which, :n]
-
-    def bend(self, h: Tensor) -> Tensor:
-        """The activation, in place."""
-        return h.relu_() if self.relu else h.tanh_()
-
-    def through(self, down: Tensor, h: Tensor, into: Tensor) -> Tensor:
-        """Gradient before a bend, given that behind it and the units."""
-        if self.relu:
-            return torch.ops.aten.threshold_backward.grad_input(down, h, 0, grad_input=into)
-        return torch.ops.aten.tanh_backward.grad_input(down, h, grad_input=into)
 
 
 # ---- features that need both hidden layers -----------------------------------------------------------------

@@ -12,15 +12,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._sweep import MaskedNet
+from ._sweep import Bend, MaskedNet
 
 __all__ = ["PlainPass"]
 
-_through_relu = torch.ops.aten.threshold_backward.grad_input
-_through_tanh = torch.ops.aten.tanh_backward.grad_input
 
-
-class PlainPass:
+class PlainPass(Bend):
     """Values, then gradients, of masked decoders of one shape; hidden units keep their room between calls.
 
     Parameters
@@ -56,8 +53,8 @@ class PlainPass:
         self.first = (net.weights.unsqueeze(-1) * net.first.unsqueeze(1)).view(-1, n_factors, hidden)
         self.each_z = z.unsqueeze(1).expand(-1, n_features, -1, -1).reshape(-1, n_rows, n_factors)
         torch.bmm(self.each_z, self.first, out=first.view(self.cubes))
-        self.h1 = self._bend(first)
-        self.h2 = self._bend(torch.baddbmm(net.bias, self.h1, net.trunk, out=second))
+        self.h1 = self.bend(first)
+        self.h2 = self.bend(torch.baddbmm(net.bias, self.h1, net.trunk, out=second))
         self.lines = net.weights * net.slope
         f = torch.baddbmm(net.intercept.mT, self.lines, z.mT)
         f.view(-1, n_rows, 1).baddbmm_(self.h2.view(self.cubes), net.head.view(-1, hidden, 1))
@@ -81,10 +78,10 @@ class PlainPass:
         columns = score.view(-1, n_rows, 1)
         head = torch.bmm(columns.mT, self.h2.view(cubes)).view_as(net.head)
         torch.mul(columns, net.head.view(-1, 1, hidden), out=down.view(cubes))
-        d2 = self._through(down, self.h2, into=self.h2)
+        d2 = self.through(down, self.h2, into=self.h2)
         trunk, bias = torch.bmm(self.h1.mT, d2), d2.sum(1, keepdim=True)
         torch.bmm(d2, net.trunk.mT, out=down)
-        d1 = self._through(down, self.h1, into=down).view(cubes)
+        d1 = self.through(down, self.h1, into=down).view(cubes)
         of_first = torch.bmm(self.each_z.mT, d1).view(*net.weights.shape, hidden)
         toward = torch.bmm(score, z)
         weights = (of_first * net.first.unsqueeze(1)).sum(-1).addcmul_(toward, net.slope)
@@ -94,12 +91,3 @@ class PlainPass:
         dz = back.sum(1).baddbmm_(score.mT, self.lines)
         grads = MaskedNet(weights, first, trunk, bias, slope, head, score.sum(2).unsqueeze(1))
         return grads, dz
-
-    def _bend(self, h: Tensor) -> Tensor:
-        return h.relu_() if self.relu else h.tanh_()
-
-    def _through(self, down: Tensor, h: Tensor, into: Tensor) -> Tensor:
-        """Gradient before a bend, given that behind it and the units."""
-        if self.relu:
-            return _through_relu(down, h, 0, grad_input=into)
-        return _through_tanh(down, h, grad_input=into)
