@@ -167,7 +167,8 @@ def jacobian_axes(
     moment, stack, d = _check(time, actions)
     general = moment is None and not orthogonal
     if noise is not None and not general:
-        raise ValueError("noise: is asked of with actions alone, whose map is general; leave it out")
+        given = "orthogonal=True" if orthogonal else "a time graph"
+        raise ValueError(f"noise: got one with {given}, where only rotations are searched; leave it out")
     scale = np.eye(d)  # of the latents
     unit = 1.0  # of the actions
     if stack is not None and not orthogonal:
@@ -434,8 +435,11 @@ def _noise_whitening(noise: ArrayLike | None, d: int) -> np.ndarray:
     if cov.shape != (d, d):
         raise ValueError(f"noise: want shape ({d}, {d}), as the latents of actions, got {cov.shape}")
     _check_moment(cov, "noise")
-    if np.linalg.matrix_rank(cov) < d:
-        raise ValueError("noise: want a positive definite covariance; drop latents that follow from others")
+    if (rank := np.linalg.matrix_rank(cov)) < d:
+        raise ValueError(
+            f"noise: want a positive definite covariance, got one of rank {rank} for {d} latents; drop "
+            "latents that follow from others"
+        )
     return np.linalg.inv(np.linalg.cholesky(cov))
 
 

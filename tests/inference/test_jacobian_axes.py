@@ -303,9 +303,16 @@ def test_one_latent_has_one_axis():
         ({"actions": np.diag([1.0, 0.0])[None]}, "they move 1 of 2 directions"),
         ({"actions": np.zeros((1, 2, 2))}, "they move 0 of 2 directions"),
         ({"actions": np.eye(2)[None], "noise": np.eye(3)}, r"noise: want shape \(2, 2\), .* got \(3, 3\)"),
-        ({"actions": np.eye(2)[None], "noise": np.diag([1.0, 0.0])}, "noise: want a positive definite"),
+        (
+            {"actions": np.eye(2)[None], "noise": np.diag([1.0, 0.0])},
+            "noise: want a positive definite .* rank 1 for 2 latents",
+        ),
         ({"actions": np.eye(2)[None], "noise": np.full((2, 2), np.inf)}, "noise: want finite"),
-        ({"time": np.eye(4), "noise": np.eye(2)}, "noise: is asked of with actions alone"),
+        ({"time": np.eye(4), "noise": np.eye(2)}, "noise: got one with a time graph"),
+        (
+            {"actions": np.eye(2)[None], "noise": np.eye(2), "orthogonal": True},
+            "noise: got one with orthogonal=True",
+        ),
         ({"time": np.eye(4), "actions": np.eye(3)[None]}, "actions: want d=2 latents as time has, got 3"),
         ({"time": np.eye(4), "n_starts": 0}, "n_starts=0"),
         ({"time": np.eye(4), "epsilon": (0.1, 0.0)}, "positive"),
