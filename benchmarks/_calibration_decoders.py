@@ -211,11 +211,14 @@ def _together(fits: list[Any], seed: int) -> tuple[Any, Any]:
         precision = torch.cat([k.precision for k in kernels])
         return replace(first, cells=replace(first.cells, x=x), precision=precision), state
     x = np.concatenate([np.repeat(k.x, 2, axis=0) for k in kernels])
-    return replace(first, x=x, precision=np.concatenate([k.precision for k in kernels])), state
+    return replace(first, x=x), state
 
 
-def unpinned(n_sets: int, rng: np.random.Generator) -> Data:
-    """Dense linear loadings without one anchor, many rows: the data fix the space, hardly the axes."""
+def unpinned(n_sets: int, rng: np.random.Generator, correlated: bool = False) -> Data:
+    """Dense linear loadings without one anchor, many rows: the data fix the space, hardly the axes.
+
+    `correlated`: factors' correlations are drawn too, from all there are alike, and the fit learns them.
+    """
     from pyro_sparse.priors import SpikeSlabLasso
 
     law = DecoderLaw(decoder="linear", features=20, factors=4, samples=1000, spike_rate=50, restarts=4)
@@ -223,16 +226,31 @@ def unpinned(n_sets: int, rng: np.random.Generator) -> Data:
     edge = rng.random(shape) < rng.beta(8, 2, size=(n_sets, 1, law.factors))
     weight = rng.laplace(size=shape) / np.where(edge, law.slab_rate, law.spike_rate)
     z = rng.normal(size=(n_sets, law.samples, law.factors))
+    if correlated:
+        z = z @ np.linalg.cholesky(_correlations(n_sets, law.factors, rng)).swapaxes(1, 2)
     noise = _inverse_gamma(LINEAR_NOISE_PRIOR, (n_sets, 1, law.features), rng)
     x = z @ weight.swapaxes(1, 2)
     x = x + np.sqrt(noise) * rng.normal(size=x.shape)
     prior = SpikeSlabLasso(law.slab_rate, law.spike_rate, 8.0, 2.0)
-    fits = [_fit(law, table, int(rng.integers(2**31)), anchors=None, prior=prior) for table in x]
+    told = {"anchors": None, "prior": prior, "factor_cov": correlated}
+    fits = [_fit(law, table, int(rng.integers(2**31)), **told) for table in x]
     orders = []
     for i, fit in enumerate(fits):
         alike = np.corrcoef(z[i].T, fit.transform(x[i]).T)[: law.factors, law.factors :]
         orders.append(linear_sum_assignment(-np.abs(alike))[1])
     return Data(edge, {"law": law, "fits": fits, "orders": orders})
+
+
+def _correlations(n: int, factors: int, rng: np.random.Generator) -> Array:
+    """Correlation matrices, each as likely as any other, by rejection."""
+    found: list[Array] = []
+    upper = np.triu_indices(factors, 1)
+    while len(found) < n:
+        tried = np.eye(factors)
+        tried[upper] = tried.T[upper] = rng.uniform(-1, 1, len(upper[0]))
+        if np.linalg.eigvalsh(tried)[0] > 0:
+            found.append(tried)
+    return np.stack(found)
 
 
 def salient(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:

@@ -5,9 +5,10 @@ forecaster would show at that sample size), the realised false-discovery rate wh
 the Brier score, against a gold standard (a long Gibbs run) or a number. The score beside it is a mode's p*
 (or the like): if it passed, the test would be worth nothing (`map_fails`). A seed is a batch of data sets;
 rows keep every probability, so that figures are made over all data sets at once. wrong_*: a fit that is told
-a prior, a noise or an anchor that is not so; nothing is asked of it. *_salient: is a standardised loading at
-least .3 in size? sbc_*: truths ranked among 63 joint draws of the posterior, 200 data sets on one seed, all
-statistics within their 99 % band.
+a prior, a noise or an anchor that is not so; nothing is asked of it. linear_unpinned, linear_correlated: no
+anchor at all, and in the latter correlations of the factors, which the fit learns. *_salient: is a
+standardised loading at least .3 in size? sbc_*: truths ranked among 63 joint draws of the posterior, 200 data
+sets on one seed, all statistics within their 99 % band.
 """
 
 from __future__ import annotations
@@ -158,6 +159,18 @@ MISTAKES = {  # what is so, and what the fit is told
 CURVED: dict[str, Any] = {"ece": 0.03, "fdr": 0.12, "brier_over_gold": 1.05}
 LARGE: dict[str, Any] = {"gold": False, "ece": 0.04, "fdr": 0.12, "batches": 5, "batch": 5}
 
+UNPINNED = Setting(
+    data=decoders.unpinned,
+    methods=decoders.UNPINNED,
+    default="polish",
+    score="map",
+    ece=0.03,
+    fdr=0.12,
+    flagged=0.9,
+    batch=5,
+    batches=5,
+    quick_batch=1,
+)
 HARD_ROWS = RowLaw(features=6, samples=25, correlation=0.9, spike_rate=10)
 
 SETTINGS: dict[str, Setting | Ranked] = {
@@ -210,15 +223,8 @@ SETTINGS: dict[str, Setting | Ranked] = {
     "bernoulli": decoder_setting(
         replace(LINEAR, likelihood="bernoulli", factors=3), brier_over_score=0.8, **LARGE
     ),
-    "linear_unpinned": Setting(
-        data=decoders.unpinned,
-        methods=decoders.UNPINNED,
-        default="polish",
-        score="map",
-        flagged=0.9,
-        batch=5,
-        quick_batch=1,
-    ),
+    "linear_unpinned": UNPINNED,
+    "linear_correlated": replace(UNPINNED, data=partial(decoders.unpinned, correlated=True)),
     "sbc_rows": Ranked(partial(draw.rows, HARD_ROWS), methods.gibbs_draws, methods.row_mode, quick_batch=5),
     "sbc_enumerate": Ranked(
         partial(draw.normal_rows, replace(HARD_ROWS, tasks=4)),

@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ._certificate_facts import certificate_facts
-from .graphs.alignment import agreement_matrix
+from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
 from .posterior import summary
 from .salience import salient_edges
@@ -38,7 +38,6 @@ __all__ = ["report"]
 _LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-learn", "arviz", "matplotlib")
 # Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
 _SWEEP = np.linspace(-2, 2, 17)
-_ALIKE = 0.9
 _SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 _THEMES: Mapping[str, Mapping[str, str]] = {
@@ -271,7 +270,7 @@ def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float) -> dict[str, Any]:
     best = int(fit.best)
     alike = agreement_matrix(fit.weights)[best]
     others = np.delete(alike, best)
-    n_alike = int((others >= _ALIKE).sum())
+    n_alike = int((others >= SAME_FACTOR).sum())
     unresolved = float(chosen["unresolved"].mean()) if len(chosen) else 0.0
     n = len(others) + 1
     if len(chosen) == 0:
@@ -304,7 +303,7 @@ def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float) -> dict[str, Any]:
         "n": n,
         "n_alike": n_alike + 1,
         "alike": [float(value) for value in alike],
-        "threshold": _ALIKE,
+        "threshold": SAME_FACTOR,
     }
 
 

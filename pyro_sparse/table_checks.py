@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _arviz
+from .graphs.alignment import SAME_FACTOR
 from .graphs.selection import unresolved
 from .inference.folded import folded
 
-__all__ = ["AS_GOOD", "SAME_FACTOR", "Agreement", "Curves", "agreement_of", "curves_of"]
+__all__ = ["AS_GOOD", "Agreement", "Curves", "agreement_of", "curves_of"]
 
 Floats = NDArray[np.float64]
 
-SAME_FACTOR = 0.9  # congruence from which two columns of loadings are one factor
 AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
 
 _POINTS, _LEAST_POINTS = 200, 40

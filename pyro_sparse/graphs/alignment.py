@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
 __all__ = [
+    "SAME_FACTOR",
     "Alignment",
     "agreement_matrix",
     "align",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 Kind = Literal["loadings", "factors"]
+SAME_FACTOR = 0.9  # congruence from which two columns of loadings are one factor
 _MAX_REPIVOTS = 20
 _BLOCK = 256  # members compared at once, which bounds the memory
 

@@ -21,6 +21,7 @@ from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderSt
 from pyro_sparse.inference.edges._hmc import hmc
 from pyro_sparse.inference.edges._linear_chains import LinearChains, LinearState
 from pyro_sparse.inference.edges._relabel import anchors_of, exchanged
+from pyro_sparse.inference.edges._turns import Turns
 from pyro_sparse.inference.edges._weight import SpikeSlab
 
 G, K, H = 4, 2, 3
@@ -29,6 +30,7 @@ SLAB, SPIKE = 1.0, 0.1
 NOISE = (4.0, 1.0)
 C = np.array([[1.0, 0.4], [0.4, 1.0]])
 RATES = (np.full(K, A), np.full(K, B))
+RELATED = ~np.eye(K, dtype=bool)
 
 
 def tensor(values):
@@ -38,19 +40,25 @@ def tensor(values):
 class Joint:
     """Parameters and factors of many chains, drawn from the prior."""
 
-    def __init__(self, chains, rows, laplace=True, missing=False, anchored=True, seed=3):
+    def __init__(self, chains, rows, laplace=True, missing=False, anchored=True, flat=False, seed=3):
         rng = self.rng = np.random.default_rng(seed)
         self.permitted = np.ones((G, K), dtype=bool)
         self.must = np.zeros((G, K), dtype=bool)
         if anchored:
             self.permitted[[0, 1], [1, 0]] = False
             self.must[[0, 1], [0, 1]] = True
+        else:
+            self.must[0] = True
         shape = (chains, G, K)
         self.eta = rng.beta(A, B, size=(chains, 1, K))
         self.edge = (rng.random(shape) < self.eta) & self.permitted | self.must
         unit = rng.laplace(size=shape) if laplace else rng.standard_normal(shape)
         self.weight = unit * np.where(self.edge, SLAB, SPIKE) * self.permitted
-        self.z = rng.multivariate_normal(np.zeros(K), C, size=(chains, rows))
+        self.cov = np.tile(C, (chains, 1, 1))
+        if flat:  # any correlation is as likely
+            self.cov[:, 0, 1] = self.cov[:, 1, 0] = rng.uniform(-1, 1, chains)
+        root = np.linalg.cholesky(self.cov).swapaxes(1, 2)
+        self.z = rng.standard_normal((chains, rows, K)) @ root
         self.noise = NOISE[1] / rng.gamma(NOISE[0], size=(chains, G))
         self.seen = rng.random((chains, rows, G)) < 0.8 if missing else None
         self.precision = np.linalg.inv(C)[None]
@@ -69,18 +77,27 @@ def assert_same_law(**pairs):
         assert abs(z) < 4, f"{name}: mean {x.mean():.4f} before, {y.mean():.4f} after, z = {z:.1f}"
 
 
-@pytest.mark.parametrize("case", ["laplace", "normal", "missing", "held at the truth"])
+@pytest.mark.parametrize(
+    "case", ["laplace", "normal", "missing", "held at the truth", "turning", "turning normal", "turning flat"]
+)
 def test_linear_chains_leave_the_prior_alone(case):
-    own = Joint(600, 15, laplace=case != "normal", missing=case == "missing")
+    own = Joint(
+        600,
+        15,
+        laplace="normal" not in case,
+        missing=case == "missing",
+        anchored="turn" not in case,
+        flat="flat" in case,
+    )
     c = 0.7 * own.rng.standard_normal((600, G))
     x = c[:, None] + own.z @ own.weight.swapaxes(1, 2)
     x = x + np.sqrt(own.noise)[:, None] * own.rng.standard_normal(x.shape)
     x = x if own.seen is None else x * own.seen
-    law = SpikeSlab(case != "normal", np.array(SPIKE / SLAB))
+    law = SpikeSlab("normal" not in case, np.array(SPIKE / SLAB))
     chains = LinearChains(
-        x, own.seen, own.permitted, own.must, own.precision, law, SLAB, RATES, False, NOISE, 0.7
+        x, own.seen, own.permitted, own.must, law, SLAB, RATES, False, NOISE, 0.7, RELATED, "flat" in case
     )
-    state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, c)
+    state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, c, own.cov)
     held = np.ones(600, dtype=bool) if case.startswith("held") else None
     for _ in range(12):
         state, prob = chains.sweep(state, own.rng, held)
@@ -94,16 +111,21 @@ def test_linear_chains_leave_the_prior_alone(case):
         eta=(own.eta, 1 / (1 + np.exp(-state.log_odds))),
         z=(own.z**2, state.z**2),
         together=(own.z.prod(-1), state.z.prod(-1)),
+        correlation=(own.cov[:, 0, 1] ** 2, state.cov[:, 0, 1] ** 2),
         intercept=(c**2, state.intercept**2),
     )
     assert not state.weight[:, ~own.permitted].any() and state.edge[:, own.must].all()
+    assert chains._turns.pairs.any() == ("turn" in case)
+    assert (state.cov != own.cov).any() == ("flat" in case)
 
 
-@pytest.mark.parametrize("case", ["tanh", "relu missing", "poisson", "bernoulli", "multinomial"])
+@pytest.mark.parametrize(
+    "case", ["tanh", "relu missing", "poisson", "poisson turning", "bernoulli", "multinomial"]
+)
 def test_decoder_chains_leave_the_prior_alone(case):
     """Exact for normal noise and for straight lines; curves under other likelihoods have Laplace's error."""
     n = 400
-    own = Joint(n, 12, missing="missing" in case)
+    own = Joint(n, 12, missing="missing" in case, anchored="turning" not in case)
     rng, activation = own.rng, case.split()[0] if case[:4] in ("tanh", "relu") else None
     curve = Curve(activation, H if activation else 1)
     sizes = [(K, H), (H, H), (1, H)] if activation else [(1, 1)] * 3
@@ -114,7 +136,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     likelihood, totals = None, None
     if case == "bernoulli":
         likelihood, x = ps.models.likelihoods.Bernoulli(), rng.random(f.shape) < 1 / (1 + np.exp(-f))
-    elif case == "poisson":
+    elif case.startswith("poisson"):
         likelihood, x = ps.models.likelihoods.Poisson(size_factors=False), rng.poisson(np.exp(f))
     elif case == "multinomial":
         likelihood = ps.models.likelihoods.Poisson(size_factors=False)
@@ -196,9 +218,9 @@ def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing):
     x = x if own.seen is None else x * own.seen
     law = SpikeSlab(True, np.array(SPIKE / SLAB))
     chains = LinearChains(
-        x, own.seen, own.permitted, own.must, own.precision, law, SLAB, RATES, False, NOISE, 1.0
+        x, own.seen, own.permitted, own.must, law, SLAB, RATES, False, NOISE, 1.0, RELATED, False
     )
-    state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, np.full((2, G), 0.3))
+    state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, np.full((2, G), 0.3), own.cov)
     want = []
     for s in range(2):
         w, v = own.weight[s], own.noise[s]
@@ -399,3 +421,97 @@ def test_factors_with_other_constraints_keep_their_places():
     assert anchors_of(permitted, must, (np.array([1.0, 1.0, 2.0]), np.ones(3))).pairs.size == 0
     nothing = np.ones((5, 3), dtype=bool)
     assert anchors_of(nothing, ~nothing, rates).pairs.size == 0
+
+
+def turns(permitted, related=True, ratio=0.1):
+    permitted = np.asarray(permitted, dtype=bool)
+    law, k = SpikeSlab(True, np.array(ratio)), permitted.shape[1]
+    return Turns(permitted, np.zeros_like(permitted), np.full((k, k), related), law, SLAB)
+
+
+THREE = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, 0.2], [0.3, 0.2, 1.0]])
+
+
+def test_a_turn_changes_neither_what_is_predicted_nor_the_law_of_the_factors():
+    rng = np.random.default_rng(0)
+    weight, z = rng.normal(size=(5, 4, 3)), rng.normal(size=(5, 7, 3))
+    new, whole = turns(np.ones((4, 3))).turned(weight, THREE[None], np.zeros((5, 1, 3)), rng)
+    assert (np.abs(new - weight).max((1, 2)) > 0.1).all()
+    np.testing.assert_allclose((z @ whole.swapaxes(1, 2)) @ new.swapaxes(1, 2), z @ weight.swapaxes(1, 2))
+    np.testing.assert_allclose(whole @ THREE @ whole.swapaxes(1, 2), np.tile(THREE, (5, 1, 1)), atol=1e-12)
+
+
+def test_a_swivel_keeps_the_covariance_of_what_is_predicted():
+    rng = np.random.default_rng(0)
+    weight, cov = rng.normal(size=(50, 4, 3)), np.tile(THREE, (50, 1, 1))
+    new, other = turns(np.ones((4, 3))).swivelled(weight, cov, np.zeros((50, 1, 3)), rng)
+    assert (np.abs(other - cov).max((1, 2)) > 0.01).mean() > 0.9
+    np.testing.assert_allclose(np.diagonal(other, axis1=1, axis2=2), 1.0)
+    np.testing.assert_allclose(
+        new @ other @ new.swapaxes(1, 2), weight @ cov @ weight.swapaxes(1, 2), atol=1e-10
+    )
+    assert (np.linalg.eigvalsh(other) > 0).all()
+
+
+def test_swivels_leave_loadings_and_correlations_of_the_prior_alone():
+    """Without data the prior is the law: correlations flat over correlation matrices, by rejection."""
+    rng, n, k = np.random.default_rng(1), 4000, 3
+    tried = np.tile(np.eye(k), (8 * n, 1, 1))
+    for i, j in [(0, 1), (0, 2), (1, 2)]:
+        tried[:, i, j] = tried[:, j, i] = rng.uniform(-1, 1, len(tried))
+    cov = tried[np.linalg.eigvalsh(tried)[:, 0] > 0][:n]
+    permitted = np.ones((5, k), dtype=bool)
+    permitted[0, 1:] = False  # the other two can be swivelled towards the first, which cannot be moved
+    edge = rng.random((n, 5, k)) < 0.4
+    weight = rng.laplace(size=edge.shape) * np.where(edge, SLAB, 0.1) * permitted
+    log_odds = np.full((n, 1, k), np.log(0.4 / 0.6))
+    own = turns(permitted)
+    assert np.argwhere(own.swivels).tolist() == [[1, 0], [1, 2], [2, 0], [2, 1]]
+    new, other = weight, cov
+    for _ in range(15):
+        new, other = own.swivelled(new, other, log_odds, rng)
+    assert np.corrcoef(cov[:, 1, 2], other[:, 1, 2])[0, 1] < 0.2 and not new[:, ~permitted].any()
+    for i, j in [(0, 1), (0, 2), (1, 2)]:
+        assert_same_law(correlation=(cov[:, i, j] ** 2, other[:, i, j] ** 2))
+        assert stats.ks_2samp(cov[:, i, j], other[:, i, j]).pvalue > 1e-3
+    for j, factor in [(0, 0), (2, 0), (2, 1), (3, 2)]:
+        before, after = np.abs(weight[:, j, factor]), np.abs(new[:, j, factor])
+        assert stats.ks_2samp(before, after).pvalue > 1e-3
+
+
+def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says():
+    """Against the density by scipy, over all angles; loadings of one factor are on record for each draw."""
+    rng = np.random.default_rng(0)
+    n, cov = 20_000, np.array([[1.0, 0.4], [0.4, 2.0]])
+    weight, log_odds = np.array([[1.0, 0.2], [0.7, -0.5], [0.3, 1.1]]), np.array([[-0.5, 1.0]])
+    own = turns(np.ones((3, 2)))
+    found, _ = own.turned(np.tile(weight, (n, 1, 1)), cov[None], np.tile(log_odds, (n, 1, 1)), rng)
+    root = np.linalg.cholesky(cov)
+
+    def at(angle):
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        return weight @ root @ turn @ np.linalg.inv(root)
+
+    angles = np.linspace(0, np.pi, 4000, endpoint=False)
+    all_ = np.stack([at(angle) for angle in angles])
+    eta = 1 / (1 + np.exp(-log_odds))
+    dens = eta * stats.laplace.pdf(all_) + (1 - eta) * stats.laplace.pdf(all_, scale=0.1)
+    chance = dens.prod((1, 2)) / dens.prod((1, 2)).sum()
+    for statistic in (np.abs, np.square, lambda w: np.abs(w) < 0.1):
+        want = (chance[:, None, None] * statistic(all_)).sum(0)
+        np.testing.assert_allclose(statistic(found).mean(0), want, atol=0.02 * max(1, want.max()))
+
+
+def test_only_factors_that_see_the_same_features_turn():
+    everything = np.ones((4, 3), dtype=bool)
+    assert turns(everything).pairs.sum() == 6
+    assert not turns(everything, ratio=0.0).swivels.any()  # a point of zero does not turn
+    assert not turns(everything, ratio=0.0).pairs.any()
+    both = everything.copy()
+    both[0, :2] = False  # the first two do not see the first feature, and the third one does
+    assert np.argwhere(turns(both, related=False).pairs).tolist() == [[0, 1], [1, 0]]
+    assert not turns(both).pairs.any()  # its loading on that feature would spread to them
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(3, 4, 3)) * both
+    new, _ = turns(both, related=False).turned(weight, np.eye(3)[None], np.zeros((3, 1, 3)), rng)
+    assert not new[:, ~both].any() and (new[..., 2] == weight[..., 2]).all()

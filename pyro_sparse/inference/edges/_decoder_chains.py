@@ -33,6 +33,8 @@ from ._curves import Curve, Trunk
 from ._hmc import adapted, hmc
 from ._line_weights import line_weights
 from ._relabel import Anchors, anchors_of, exchanged
+from ._turns import Turns
+from ._weight import SpikeSlab
 
 __all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
 
@@ -67,6 +69,10 @@ class MixtureLaw:
     def edge(self, w: Tensor, log_odds: Tensor) -> Tensor:
         """P(slab | w)."""
         return torch.sigmoid(log_odds + self.log_density(w, self.slab) - self.log_density(w, self.spike))
+
+    def in_slabs(self) -> SpikeSlab:
+        """The same two, in units of the slab's scale."""
+        return SpikeSlab(self.laplace, np.array(self.spike / self.slab))
 
     def quantiles(self, n: int) -> np.ndarray:
         """Midpoints of n equally likely intervals, scale 1."""
@@ -180,6 +186,7 @@ class DecoderChains:
         """
         cells = self._cells(state)
         if self.curve.activation is None:
+            state = self._turned(state, rng)
             weight, prob = line_weights(self, state, cells, rng)
         else:
             weight, prob = curve_weights(self, state, cells, tuning, rng)
@@ -218,6 +225,24 @@ class DecoderChains:
         if self.curve.activation is not None:
             total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
         return total
+
+    @cached_property
+    def _turns(self) -> tuple[Turns, np.ndarray]:
+        """Moves of the axes, and the factors' covariance."""
+        permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
+        cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
+        related = (np.abs(cov) > 1e-9).any(0) & ~np.eye(cov.shape[-1], dtype=bool)
+        return Turns(permitted, must, related, self.law.in_slabs(), self.law.slab), cov
+
+    def _turned(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+        """A line's axes, weights and factors together; what it predicts stays."""
+        turns, cov = self._turns
+        if not turns.pairs.any():
+            return state
+        weight, log_odds = (part.double().cpu().numpy() for part in (state.weight, state.log_odds))
+        weight, whole = turns.turned(weight, cov, log_odds, rng)
+        z = state.z @ torch.as_tensor(whole).to(state.z).mT
+        return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
 
     @cached_property
     def _anchors(self) -> Anchors:

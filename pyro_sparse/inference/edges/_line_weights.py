@@ -56,7 +56,7 @@ def line_weights(
     rng : numpy.random.Generator
     """
     weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
-    law = SpikeSlab(chains.law.laplace, np.array(chains.law.spike / chains.law.slab))
+    law = chains.law.in_slabs()
     unit = chains.law.slab
     f = chains.value(state)
     here = cells.expanded(f, state.noise)

@@ -3,9 +3,10 @@ r"""Gibbs chains of sparse factor analysis: factors, loadings, edges, noise, eac
 .. math:: x_{ij} = c_j + w_j^\top z_i + \varepsilon_{ij}, \quad z_i \sim N(0, C), \quad
           w_{jk} \sim \eta_k\,\psi_1 + (1 - \eta_k)\,\psi_0, \quad \varepsilon_{ij} \sim N(0, \sigma_j^2)
 
-A sweep draws every row of factors at once, then the loadings column by column with the edge summed out
-(`_weight.py`: its probability is what is averaged, after Rao and Blackwell), then noise, rates, intercepts.
-Only the rows' second moments enter the loadings, so a sweep costs O(rows x features x factors).
+A sweep turns the axes (`_turns.py`), draws every row of factors at once, then the loadings column by column
+with the edge summed out (`_weight.py`: its probability is what is averaged, after Rao and Blackwell), then
+noise, rates, intercepts. Only the rows' second moments enter the loadings, so a sweep costs
+O(rows x features x factors).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._relabel import Anchors, anchors_of, exchanged
+from ._turns import Turns
 from ._weight import SpikeSlab
 
 __all__ = ["LinearChains", "LinearState"]
@@ -38,6 +40,8 @@ class LinearState(NamedTuple):
     noise : ndarray (chain, feature)
         Variance.
     intercept : ndarray (chain, feature)
+    cov : ndarray (chain, factor, factor)
+        Of the factors.
     """
 
     z: Array
@@ -46,6 +50,7 @@ class LinearState(NamedTuple):
     log_odds: Array
     noise: Array
     intercept: Array
+    cov: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +65,6 @@ class LinearChains:
         None: every cell was seen.
     permitted, must : ndarray of bool (feature, factor)
         Edges that may, and that have to, be there.
-    precision : ndarray (chain or 1, factor, factor)
-        Inverse of the factors' covariance C.
     law : SpikeSlab
         Slab and spike in units of the slab's scale.
     slab_scale : float
@@ -72,19 +75,25 @@ class LinearChains:
     noise_prior : tuple of float
         Shape and scale of the inverse gamma.
     intercept_sd : float
+    related : ndarray of bool (factor, factor)
+        Factors that are correlated.
+    learn_cov : bool
+        Whether C is learned, a correlation matrix with a flat prior, as far as factors have no constraints to
+        tell them apart; otherwise it stays where it is.
     """
 
     x: Array
     seen: NDArray[np.bool_] | None
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
-    precision: Array
     law: SpikeSlab
     slab_scale: float
     eta_prior: tuple[Array, Array]
     shared_eta: bool
     noise_prior: tuple[float, float]
     intercept_sd: float
+    related: NDArray[np.bool_]
+    learn_cov: bool
 
     def sweep(
         self, state: LinearState, rng: np.random.Generator, held: NDArray[np.bool_] | None = None
@@ -98,6 +107,7 @@ class LinearChains:
         held : ndarray of bool (chain,), optional
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         """
+        state = self._turned(state, rng)
         z = self._factors(state, rng)
         gram, cross = self._moments(z, state.intercept)
         weight, edge, prob = self._loadings(state, gram, cross, rng)
@@ -112,20 +122,22 @@ class LinearChains:
         log_odds = self._rates(edge, rng)
         if held is not None:
             log_odds = np.where(held[:, None, None], state.log_odds, log_odds)
-        return self._relabelled(LinearState(z, weight, edge, log_odds, noise, intercept), rng), prob
+        new = {"z": z, "weight": weight, "edge": edge, "log_odds": log_odds, "noise": noise}
+        new["intercept"] = intercept
+        return self._relabelled(state._replace(**new), rng), prob
 
     def log_evidence(self, state: LinearState) -> Array:
         """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""
         x = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
         pull = x @ (state.weight / state.noise[..., None])
         inner = self._inner(state)
-        log_det = np.linalg.slogdet(inner)[1]
+        log_det, log_cov = np.linalg.slogdet(inner)[1], np.linalg.slogdet(state.cov)[1]
         if self.seen is None:
             explained = (pull * (pull @ np.linalg.inv(inner))).sum((-1, -2))
-            log_det = log_det * x.shape[-2]
+            log_det = (log_det + log_cov) * x.shape[-2]
         else:
             explained = (pull * np.linalg.solve(inner, pull[..., None])[..., 0]).sum((-1, -2))
-            log_det = log_det.sum(-1)
+            log_det = (log_det + log_cov[:, None]).sum(-1)
         count = self._count()
         rows = -0.5 * (
             (count * np.log(state.noise)).sum(-1)
@@ -136,25 +148,15 @@ class LinearChains:
         a, b = self.noise_prior
         rows -= ((a + 1) * np.log(state.noise) + b / state.noise).sum(-1)
         u = np.abs(state.weight) / self.slab_scale
-        slab = self._log_density(u, 1.0)
-        ratio = float(np.max(self.law.ratio))
-        if ratio > 0:
-            each = np.logaddexp(
-                slab - np.logaddexp(0, -state.log_odds),
-                self._log_density(u, ratio) - np.logaddexp(0, state.log_odds),
-            )
+        slab = self.law.log_density(u)
+        if np.any(self.law.ratio):
+            each = self.law.log_prob(u, state.log_odds)
         else:
             each = np.where(
                 state.edge, slab - np.logaddexp(0, -state.log_odds), -np.logaddexp(0, state.log_odds)
             )
         each = np.where(self.must, slab, np.where(self.permitted, each, 0.0))
         return rows + each.sum((-1, -2))
-
-    def _log_density(self, u: Array, ratio: float) -> Array:
-        u = u / ratio
-        if self.law.laplace:
-            return -u - np.log(2 * ratio)
-        return -0.5 * u**2 - np.log(ratio * np.sqrt(2 * np.pi))
 
     def _count(self) -> Array:
         """Seen cells of each feature, (chain or 1, feature)."""
@@ -178,12 +180,12 @@ class LinearChains:
 
     def _inner(self, state: LinearState) -> Array:
         """Precision of a row's factors given its cells: one for all rows, or one each where cells miss."""
-        scaled = state.weight / state.noise[..., None]
+        scaled, precision = state.weight / state.noise[..., None], np.linalg.inv(state.cov)
         if self.seen is None:
-            return self.precision + np.swapaxes(state.weight, -1, -2) @ scaled
+            return precision + np.swapaxes(state.weight, -1, -2) @ scaled
         each = (state.weight[..., :, None] * scaled[..., None, :]).reshape(*state.noise.shape, -1)
         k = state.weight.shape[-1]
-        return self.precision[:, None] + (self.seen.astype(float) @ each).reshape(*state.z.shape[:-1], k, k)
+        return precision[:, None] + (self.seen.astype(float) @ each).reshape(*state.z.shape[:-1], k, k)
 
     def _moments(self, z: Array, intercept: Array) -> tuple[Array, Array]:
         """Z'Z (chain, feature or 1, factor, factor) and Z'x (chain, feature, factor), seen cells only."""
@@ -215,6 +217,19 @@ class LinearChains:
         return weight, edge, prob
 
     @cached_property
+    def _turns(self) -> Turns:
+        related = self.related | self.learn_cov
+        return Turns(self.permitted, self.must, related, self.law, self.slab_scale)
+
+    def _turned(self, state: LinearState, rng: np.random.Generator) -> LinearState:
+        """Other axes; factors and edges are to be drawn anew."""
+        weight, cov = state.weight, state.cov
+        if self.learn_cov:
+            weight, cov = self._turns.swivelled(weight, cov, state.log_odds, rng)
+        weight, _ = self._turns.turned(weight, cov, state.log_odds, rng)
+        return state._replace(weight=weight, cov=cov)
+
+    @cached_property
     def _anchors(self) -> Anchors:
         return anchors_of(self.permitted, self.must, self.eta_prior)
 
@@ -234,7 +249,8 @@ class LinearChains:
         for column, k_own in enumerate(factors):
             evidence[:, k_own] += each[:, column]
         moment = np.swapaxes(state.z, -1, -2) @ state.z
-        order = exchanged(evidence, moment, self.precision, pairs, rng)
+        precision = np.linalg.inv(state.cov).astype(float)
+        order = exchanged(evidence, moment, precision, pairs, rng)
         wide = order[:, None]
         weight = np.take_along_axis(state.weight, wide, -1)
         edge = np.take_along_axis(state.edge, wide, -1)

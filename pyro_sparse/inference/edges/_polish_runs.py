@@ -66,7 +66,7 @@ class LinearRun:
 
     def seen(self, rng: np.random.Generator, loading: bool = True) -> Seen:
         """The last sweep; loadings cost next to nothing here."""
-        state, spread = self.state, np.linalg.inv(self.kernel.precision)
+        state, spread = self.state, self.state.cov
         factor_sd = np.sqrt(np.diagonal(spread, axis1=-2, axis2=-1))[:, None]
         total = ((state.weight @ spread) * state.weight).sum(-1) + state.noise
         return Seen(

@@ -26,7 +26,6 @@ from ._cells import Cells
 from ._curves import Curve, Trunk
 from ._decoder_chains import DecoderChains, DecoderState, MixtureLaw
 from ._linear_chains import LinearChains, LinearState
-from ._weight import SpikeSlab
 
 if TYPE_CHECKING:
     from ...data import Table
@@ -194,13 +193,15 @@ def _linear(
     def array(t: Tensor) -> np.ndarray:
         return t.detach().cpu().double().numpy()
 
+    cov = array(model.factor_cov)
     chains = LinearChains(
         x=array(batch.x)[None],
         seen=None if batch.mask is None else batch.mask.cpu().numpy()[None],
         permitted=model.permitted.cpu().numpy(),
         must=model.must.cpu().numpy(),
-        precision=np.linalg.inv(array(model.factor_cov)),
-        law=SpikeSlab(law.laplace, np.array(law.spike / law.slab)),
+        related=(cov != 0).any(0) & ~np.eye(model.n_factors, dtype=bool),
+        learn_cov=model.learn_factor_cov,
+        law=law.in_slabs(),
         slab_scale=law.slab,
         noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
         intercept_sd=prior.intercept,
@@ -214,6 +215,7 @@ def _linear(
         log_odds=array(log_odds),
         noise=array(model.likelihood.noise_sd()[:, 0] ** 2),
         intercept=array(model.decoder.intercept[:, 0]),
+        cov=cov,
     )
     return chains, state
 

@@ -62,6 +62,21 @@ class SpikeSlab(NamedTuple):
         """Variance of the slab."""
         return 2.0 if self.laplace else 1.0
 
+    def log_density(self, u: Array, ratio: float = 1.0) -> Array:
+        """log density of the slab's family with `ratio` times its scale."""
+        u = u / ratio
+        if self.laplace:
+            return -np.abs(u) - np.log(2 * ratio)
+        return -0.5 * u**2 - np.log(ratio * np.sqrt(2 * np.pi))
+
+    def log_prob(self, u: Array, log_odds: Array) -> Array:
+        """log of the mixture, whose spike is no point; `log_odds` are those of eta."""
+        ratio = float(np.max(self.ratio))
+        return np.logaddexp(
+            self.log_density(u) - np.logaddexp(0, -log_odds),
+            self.log_density(u, ratio) - np.logaddexp(0, log_odds),
+        )
+
     def slab(self, a: Array, b: Array) -> Part:
         """The slab under exp(-a w^2/2 + b w)."""
         if self.laplace:

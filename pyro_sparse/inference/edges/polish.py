@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from ..._torch import undisturbed
 from ...data import Table, as_table
-from ...graphs.alignment import match_columns, similarity
+from ...graphs.alignment import SAME_FACTOR, match_columns, similarity
 from ...graphs.chain_verdict import verdict
 from ...graphs.chains import KeptChains, co_membership_rhat, keep_chains
 from ...graphs.selection import edge_gap
@@ -340,16 +340,31 @@ def _with_second(good: KeptChains) -> NDArray[np.bool_]:
 
 
 def _verdict(fit: Fit, found: Polished, good: KeptChains, keep: NDArray[np.bool_], gap: Array) -> list[str]:
-    """Plain sentences on whether the chains agree."""
+    """Plain sentences on whether the chains agree, with one another and with the fit."""
     draws = found.edge[keep]
     few = fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8
-    return verdict(
+    said = verdict(
         gap,
         co_membership_rhat(draws) if few else None,
         good._replace(keep=keep),
         rows=fit.feature_names,
         columns=[name.removeprefix("factor ") for name in fit.factor_names],
     )
+    return said + _other_axes(fit, found.weight[keep].mean((0, 1)))
+
+
+def _other_axes(fit: Fit, loading: Array) -> list[str]:
+    """Which factors of a straight decoder are others in the chains, whose loadings are (feature, factor)."""
+    if fit.model.decoder_kind != "linear":
+        return []  # a curve has its axes, and its weights' signs are not those of its slopes
+    own = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
+    alike = np.abs(np.diagonal(similarity(own, loading)))
+    far = np.flatnonzero((alike < SAME_FACTOR) & own.any(0) & loading.any(0))
+    return [
+        f"The chains see {fit.factor_names[k]} in other axes than the fit (congruence {alike[k]:.2f}): "
+        "go by their loadings, or pin it with an anchor."
+        for k in far
+    ]
 
 
 def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], table: Table, X: Any) -> Any:
