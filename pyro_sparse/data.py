@@ -109,6 +109,10 @@ class Table:
             total=len(self.x),
         )
 
+    def unit(self, likelihood: Any) -> np.ndarray:
+        """Standard deviation of each feature in model units, of what is not counts; there 1."""
+        return self.input_scale / self.scale if likelihood.standardise else np.ones(len(self.scale))
+
     @property
     def missing(self) -> bool:
         """Whether any cell is."""
@@ -303,8 +307,6 @@ def as_table(
             centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
         input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
         input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
-        if likelihood.standardise:
-            input_centre, input_scale = centre, scale
     return Table(
         x=np.where(seen, (x - centre) / scale, 0.0),
         inputs=np.where(seen, (raw - input_centre) / input_scale, 0.0),

@@ -241,8 +241,6 @@ def as_large_table(
         inputs = _view_moments(table)
     if not (standardise and likelihood.standardise):
         centre, scale = np.zeros(n_features), np.ones(n_features)
-    if likelihood.standardise:
-        inputs = (centre, scale)
     return replace(
         table,
         centre=centre,

@@ -154,11 +154,14 @@ class MaskedDecoder(nn.Module):
         self.first.mul_(self.column_norm / norm.clamp_min_(1e-12))
 
     @torch.no_grad()
-    def start(self, slope: Tensor, bent: Tensor) -> None:
-        """Begin as lines of slope (restart, feature, 1), or where `bent` (restart,) as random curves."""
+    def start(self, slope: Tensor, bent: Tensor, unit: Tensor | float = 1.0) -> None:
+        """Begin as lines of slope (restart, feature, 1), or where `bent` (restart,) as random curves.
+
+        Both in units (feature, 1) of the feature.
+        """
         bent = bent.view(-1, 1, 1)
-        self.slope.copy_(torch.where(bent, 0.0, slope))
-        self.head.mul_(torch.where(bent, 1.0, 0.2))
+        self.slope.copy_(torch.where(bent, 0.0, slope * unit))
+        self.head.mul_(torch.where(bent, 1.0, 0.2) * unit)
 
     @torch.no_grad()
     def rescale(self, scale: Tensor) -> None:

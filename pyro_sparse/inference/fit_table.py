@@ -381,6 +381,7 @@ def _start(
         intercept=intercept,
         residual_sd=stack("residual_sd").unsqueeze(1),
         bent=torch.as_tensor(bent, device=device),
+        unit=torch.as_tensor(table.unit(part.likelihood), dtype=dtype, device=device),
     )
 
 

@@ -128,6 +128,7 @@ class FactorModel(Recorded, nn.Module):
         intercept: Tensor,
         residual_sd: Tensor,
         bent: Tensor,
+        unit: Tensor | float = 1.0,
     ) -> None:
         """Begin at a data-driven guess.
 
@@ -136,22 +137,24 @@ class FactorModel(Recorded, nn.Module):
         scores : Tensor (restart, row, factor)
             Guessed factors, unit variance; zero columns where there are fewer.
         maps : Tensor (restart, feature, factor)
-            ``scores = x @ maps``: written into the encoder's linear part.
+            ``scores = inputs @ maps``, written into the encoder's linear part; inputs are z-scored.
         loadings : Tensor (restart, feature, factor)
             Correlation of features and guessed factors.
         intercept : Tensor (feature,)
             Linear predictor of a typical row.
         residual_sd : Tensor (restart, 1, feature)
-            What the guessed factors leave unexplained.
+            What the guessed factors leave unexplained, of a variance of 1.
         bent : Tensor of bool (restart,)
             True where the decoder begins as a random curve with little noise, False where as the straight
             lines of `loadings`. A table of curves is found from the first, a table of nearly straight lines
             from the second.
+        unit : Tensor (feature,) or 1
+            Standard deviation of each feature in the model's units.
         """
         with torch.no_grad():
             self.encoder.skip[:, : self.n_features] = maps
             self.decoder.intercept.copy_(intercept.expand_as(self.decoder.intercept))
-            self.likelihood.start_noise(torch.where(bent.view(-1, 1, 1), 0.0, residual_sd))
+            self.likelihood.start_noise(torch.where(bent.view(-1, 1, 1), 0.0, residual_sd * unit))
             if self.learn_factor_cov:
                 found = scores.mT @ scores / scores.shape[1]
                 off = ~torch.eye(self.n_factors, dtype=torch.bool, device=found.device)

@@ -105,6 +105,7 @@ class DependencyVAE(FactorModel):
         intercept: Tensor,
         residual_sd: Tensor,
         bent: Tensor,
+        unit: Tensor | float = 1.0,
     ) -> None:
         """Begin at random and sure of each row's factors.
 
@@ -116,7 +117,7 @@ class DependencyVAE(FactorModel):
             assert self.encoder.log_sd.bias is not None
             self.encoder.log_sd.bias.fill_(-3.0)
             self.decoder.intercept.copy_(intercept.expand_as(self.decoder.intercept))
-            self.likelihood.start_noise(torch.full_like(residual_sd, 0.74))
+            self.likelihood.start_noise(torch.full_like(residual_sd, 0.74) * unit)
 
     def factor_posterior(self, batch: Batch) -> FullNormal:
         """q(z | x) of each row, event (factor,), batch (restart, row): Gaussian with a full covariance."""

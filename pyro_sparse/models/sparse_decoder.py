@@ -152,10 +152,12 @@ class SparseDecoder(FactorModel):
         intercept: Tensor,
         residual_sd: Tensor,
         bent: Tensor,
+        unit: Tensor | float = 1.0,
     ) -> None:
         scores, maps, loadings = self._seated(scores, maps, loadings)
-        super().start(scores, maps, loadings, intercept, residual_sd, bent)
+        super().start(scores, maps, loadings, intercept, residual_sd, bent, unit)
         with torch.no_grad():
+            row = torch.as_tensor(unit).reshape(-1, 1)
             used = (scores != 0).any(1, keepdim=True)
             self.allowed &= used | self.must
             if self.decoder_kind == "mlp":  # rows of W at a maximum of 1, the head carries their scale
@@ -164,9 +166,9 @@ class SparseDecoder(FactorModel):
                     self.held.copy_((residual_sd[:, 0] ** 2 > 0.9) & ~self.must.any(-1))
                 loadings = signs * loadings.abs().clamp(0.1, 1.0)
                 scale = loadings.abs().amax(-1, keepdim=True)
-                self.decoder.start(scale, bent)
-                loadings = loadings / scale
-            self.weights.copy_(loadings)
+                self.decoder.start(scale, bent, row)
+                loadings, row = loadings / scale, torch.ones_like(scale)
+            self.weights.copy_(loadings * row)
             self.project()
 
     def global_sites(self) -> Tensor:

@@ -270,6 +270,19 @@ def test_bad_arguments(options, error, message):
 # ---- options
 
 
+@pytest.mark.parametrize("decoder", ["linear", "mlp"])
+def test_factors_have_their_prior_scale_whatever_the_units(decoder):
+    """Of a table that is not standardised too, and from the first steps on."""
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((200, 2))
+    x = z @ rng.standard_normal((2, 8)) * [1, 2, 5, 10, 20, 50, 0.1, 1] + rng.standard_normal((200, 8)) + 30
+    model = ps.models.SparseDecoder(8, 2, decoder=decoder)
+    fit = ps.fit(model, x, restarts=1, steps=30, standardise=False, progress=False)
+    np.testing.assert_allclose(fit.transform(x).std(0), 1.0, atol=0.35)
+    explained = 1 - ((fit.inverse_transform(fit.transform(x)) - x) ** 2).mean(0) / x.var(0)
+    assert (explained[[2, 3, 4, 5]] > 0.7).all()
+
+
 def test_holdout_zero_one_restart_and_double_precision():
     found = quick(holdout=0, restarts=1, dtype="float64")
     assert np.isnan(found.heldout_elbo).all() and np.isfinite(found.elbo).all() and found.best == 0

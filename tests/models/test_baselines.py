@@ -147,6 +147,25 @@ def test_start_is_data_driven_or_random(cls, data_start):
     assert (noise[~small] > 0.2).all()
 
 
+@pytest.mark.parametrize("cls", [VAE, VSC])
+def test_a_start_in_other_units_decodes_the_same_in_these_units(cls):
+    unit, x_hat, found = torch.tensor([0.1, 1.0, 3.0, 7.0, 20.0, 0.5]), [], []
+    scores, maps, loadings = torch.randn(3, 50, 2), torch.randn(3, 6, 2), torch.randn(3, 6, 2)
+    x = torch.randn(50, 6)
+    for own in (torch.ones(6), unit):
+        torch.manual_seed(0)
+        model = cls(6, 2)
+        model.setup(3)
+        guess = (scores, maps, loadings, torch.zeros(6), torch.full((3, 1, 6), 0.6), torch.zeros(3).bool())
+        model.start(*guess, own)
+        line = scores @ model.decoder.skip.detach()
+        x_hat.append(line / own)
+        read = x * own if cls is VSC else x  # which reads features as they are
+        found.append(read @ model.encoder.skip[:, :6, :2].detach())
+    torch.testing.assert_close(x_hat[1], x_hat[0])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
 # ---- VSC: the distribution --------------------------------------------------------------------------
 def test_zero_or_normal_density_sums_to_one():
     d = ZeroOrNormal(torch.tensor(0.4), torch.tensor(-1.0), torch.tensor(0.7))

@@ -172,6 +172,32 @@ def test_project_keeps_rows_at_a_maximum_of_one():
     assert torch.equal(linear.weights, before)
 
 
+@pytest.mark.parametrize(("decoder", "bent"), [("mlp", False), ("mlp", True), ("linear", False)])
+def test_a_start_in_other_units_decodes_the_same_in_these_units(decoder, bent):
+    unit, guess = torch.tensor([0.1, 1.0, 3.0, 7.0, 20.0, 0.5]), torch.Generator().manual_seed(0)
+    x_hat, noise = [], []
+    for own in (torch.ones(G), unit):
+        torch.manual_seed(1)
+        model = made(decoder=decoder)
+        guess.manual_seed(0)
+        scores, maps, loadings = (torch.randn(R, n, K, generator=guess) for n in (N, G, G))
+        model.start(
+            scores,
+            maps,
+            loadings / 3,
+            torch.zeros(G),
+            torch.full((R, 1, G), 0.9),
+            torch.tensor([bent] * R),
+            own,
+        )
+        x_hat.append(model.decode(scores, model.weights).detach() / own)
+        noise.append(model.likelihood.noise_sd().detach() / own)
+    torch.testing.assert_close(x_hat[1], x_hat[0], rtol=1e-4, atol=1e-5)
+    assert x_hat[0].abs().max() > 0.5
+    if not bent:  # but for a floor
+        torch.testing.assert_close(noise[1][..., 1:5], noise[0][..., 1:5], rtol=0.05, atol=0)
+
+
 @pytest.mark.parametrize("decoder", ["mlp", "linear"])
 def test_start_writes_the_guess(decoder):
     model = made(decoder=decoder)

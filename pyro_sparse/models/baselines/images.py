@@ -106,6 +106,7 @@ class ImageVAE(VAE):
         intercept: Tensor,
         residual_sd: Tensor,
         bent: Tensor,
+        unit: Tensor | float = 1.0,
     ) -> None:
         """Begin with the mean image for a constant, and nothing else."""
         with torch.no_grad():

@@ -111,13 +111,14 @@ class VAE(FactorModel):
         intercept: Tensor,
         residual_sd: Tensor,
         bent: Tensor,
+        unit: Tensor | float = 1.0,
     ) -> None:
-        guess = [scores, maps, loadings, intercept, residual_sd, bent]
         if not self.data_start:
-            guess = [torch.zeros_like(g) if g is not intercept else g for g in guess]
-        super().start(*guess)
+            scores, maps, loadings = (torch.zeros_like(guess) for guess in (scores, maps, loadings))
+            residual_sd, bent = torch.zeros_like(residual_sd), torch.zeros_like(bent)
+        super().start(scores, maps, loadings, intercept, residual_sd, bent, unit)
         with torch.no_grad():
-            self.decoder.skip.copy_(guess[2].mT)
+            self.decoder.skip.copy_(loadings.mT * unit)
 
 
 def sparse_factor_analysis(n_features: int, n_factors: int, **options: Any) -> SparseDecoder:

@@ -291,9 +291,11 @@ class VSC(VAE):
         intercept: Tensor,
         residual_sd: Tensor,
         bent: Tensor,
+        unit: Tensor | float = 1.0,
     ) -> None:
+        maps = maps / torch.as_tensor(unit).reshape(-1, 1)  # this encoder reads the features as they are
         maps = torch.cat([maps, torch.zeros_like(maps)], -1)  # nothing is known of the log odds
-        super().start(scores, maps, loadings, intercept, residual_sd, bent)
+        super().start(scores, maps, loadings, intercept, residual_sd, bent, unit)
 
     def posterior(self, x: Tensor, mask: Tensor | None = None) -> ZeroOrNormal:
         """q(z | x) of each factor, batch shape (restart, row, factor)."""
