@@ -272,6 +272,25 @@ def test_bordered_evidence_is_that_of_the_layer_summed_out():
         np.testing.assert_allclose(found, torch.stack(want), rtol=1e-9, atol=1e-9)
 
 
+def test_large_hidden_units_and_little_noise_are_no_end_of_the_chains():
+    """Units that depend on one another, products of 1e7: in single precision their matrix is not definite."""
+    rng = np.random.default_rng(0)
+    a, b = 300 * rng.standard_normal((2, 100))
+    phi = tensor(np.stack([np.ones(100), a, b, a + b, 0.3 * a - 0.7 * b]))[None, None]
+    x, noise, precision = tensor(rng.standard_normal((1, 1, 100))), tensor([[1e-3]]), torch.ones(5).double()
+    cells = Cells(x, None, None, None)
+    gram = (phi @ phi.mT).double() / 1e-3 + precision.diag()
+    assert torch.linalg.cholesky_ex(gram)[1].any()
+    exact = phi[0, 0].double().numpy()
+    cov = exact.T @ exact + 1e-3 * np.eye(100)
+    y = x[0, 0].double().numpy()
+    level = -0.5 * (y @ np.linalg.solve(cov, y) + np.linalg.slogdet(cov / 1e-3)[1] - y @ y / 1e-3)
+    found = cells.sum_out(phi, 0.0, noise, precision, torch.zeros(1, 1, 5)).log_evidence
+    assert found.item() == pytest.approx(level, rel=1e-4)
+    bordered = cells.evidence(torch.cat([phi, x.unsqueeze(-2)], -2), noise, precision)
+    assert bordered.item() == pytest.approx(found.item(), rel=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["bernoulli", "poisson", "poisson, high rates", "normal"])
 def test_derivatives_of_cells_are_those_of_the_likelihood(kind):
     """By hand or not, with exposures and missing cells: against autograd through the likelihood itself."""

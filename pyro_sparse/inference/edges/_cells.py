@@ -12,6 +12,7 @@ the same at the mode.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -145,14 +146,22 @@ class Cells:
         Tensor (..., chain, feature), float64
         """
         last = len(precision)
-        of_seen = design if self.seen is None else design * self.seen.unsqueeze(-2)
-        bordered = (of_seen @ design.mT).double() / noise.double()[..., None, None]
-        diagonal = bordered.diagonal(dim1=-2, dim2=-1)
-        diagonal[..., :last] += precision
-        corner = 1.001 * diagonal[..., last] + 1.0  # above v'M^-1 v whatever the rounding
-        diagonal[..., last] = corner
-        root = torch.linalg.cholesky(bordered).diagonal(dim1=-2, dim2=-1)
+
+        def bordered(design: Tensor) -> Tensor:
+            found = self._gram(design) / noise.double()[..., None, None]
+            diagonal = found.diagonal(dim1=-2, dim2=-1)
+            diagonal[..., :last] += precision
+            diagonal[..., last] = 1.001 * diagonal[..., last] + 1.0  # above v'M^-1 v whatever the rounding
+            return found
+
+        whole, root = _root(bordered, design)
+        corner, root = whole[..., last, last], root.diagonal(dim1=-2, dim2=-1)
         return 0.5 * (corner - root[..., last] ** 2) - root[..., :last].log().sum(-1)
+
+    def _gram(self, phi: Tensor) -> Tensor:
+        """Products of bases over the cells that were seen, as exact as phi is, in float64."""
+        of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2)
+        return (of_seen @ phi.mT).double()
 
     def sum_out(
         self,
@@ -179,9 +188,8 @@ class Cells:
         if self.likelihood is None:
             of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2)
             pull = (of_seen @ (self.x - offset).unsqueeze(-1)).squeeze(-1).double()
-            gram = (of_seen @ phi.mT).double()
             s = noise.double().unsqueeze(-1)
-            root = torch.linalg.cholesky(gram / s.unsqueeze(-1) + precision.diag())
+            _, root = _root(lambda phi: self._gram(phi) / s.unsqueeze(-1) + precision.diag(), phi)
             half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)
             mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
             log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -232,3 +240,16 @@ class Cells:
         log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         found = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1) - log_det
         return Summed(found, beta, root)
+
+
+def _root(matrix: Callable[[Tensor], Tensor], phi: Tensor) -> tuple[Tensor, Tensor]:
+    """matrix(phi) and its Cholesky factor; of phi in float64 where rounding has cost the matrix its sign.
+
+    Large hidden units and little noise do that: the products' errors are then beyond the prior's precision.
+    """
+    found = matrix(phi)
+    root, failed = torch.linalg.cholesky_ex(found)
+    if not bool(failed.any()):
+        return found, root
+    found = matrix(phi.double())
+    return found, torch.linalg.cholesky(found)
