@@ -28,6 +28,7 @@ from benchmarks._calibration_data import (
     _loadings,
     linear_decoder,
 )
+from pyro_sparse.graphs.alignment import similarity
 
 LONG = {"linear": (4000, 800, 100), "mlp": (900, 200, 50)}  # sweeps, warm-up, held at all edges
 QUICK_LONG = {"linear": (600, 200, 30), "mlp": (60, 20, 5)}
@@ -234,11 +235,7 @@ def unpinned(n_sets: int, rng: np.random.Generator, correlated: bool = False) ->
     prior = SpikeSlabLasso(law.slab_rate, law.spike_rate, 8.0, 2.0)
     told = {"anchors": None, "prior": prior, "factor_cov": correlated}
     fits = [_fit(law, table, int(rng.integers(2**31)), **told) for table in x]
-    orders = []
-    for i, fit in enumerate(fits):
-        alike = np.corrcoef(z[i].T, fit.transform(x[i]).T)[: law.factors, law.factors :]
-        orders.append(linear_sum_assignment(-np.abs(alike))[1])
-    return Data(edge, {"law": law, "fits": fits, "orders": orders})
+    return Data(edge, {"law": law, "fits": fits, "loading": weight / x.std(1)[..., None]})
 
 
 def _correlations(n: int, factors: int, rng: np.random.Generator) -> Array:
@@ -277,16 +274,22 @@ def salient_fit(data: Data, quick: bool, seed: int) -> Array:
     return np.stack([np.abs(fit.weights[fit.best]) >= LOADING for fit in data.given["fits"]]).astype(float)
 
 
+def _like(truth: Array, loading: Array) -> Array:
+    """Which column of `loading` stands for each true one: without anchors nothing else tells."""
+    return linear_sum_assignment(-np.abs(similarity(truth, loading)))[1]
+
+
 def _turned(data: Data, seed: int, name: str) -> Array:
     found = []
-    for i, (fit, order) in enumerate(zip(data.given["fits"], data.given["orders"], strict=True)):
-        numbers = fit.edge_posterior("polish", seed=seed + i, num_draws=10)["edge_posterior"][name]
-        found.append(numbers.to_numpy()[:, order])
+    for i, (fit, truth) in enumerate(zip(data.given["fits"], data.given["loading"], strict=True)):
+        idata = fit.edge_posterior("polish", seed=seed + i, num_draws=50)
+        order = _like(truth, idata["posterior"]["weight"].to_numpy().mean((0, 1)))
+        found.append(idata["edge_posterior"][name].to_numpy()[:, order])
     return np.stack(found)
 
 
 def turned_polish(data: Data, quick: bool, seed: int) -> Array:
-    """`polish`, its factors put in the order of the true ones they resemble."""
+    """`polish`, its factors put in the order of the true ones whose loadings they resemble."""
     return _turned(data, seed, "probability")
 
 
@@ -296,9 +299,11 @@ def turned_gap(data: Data, quick: bool, seed: int) -> Array:
 
 
 def turned_score(data: Data, quick: bool, seed: int) -> Array:
-    """p* at the fitted weights, in the same order."""
-    pairs = zip(data.given["fits"], data.given["orders"], strict=True)
-    return np.stack([fit.edge_score[fit.best][:, order] for fit, order in pairs])
+    """p* at the fitted weights, its factors in the order of the true ones that these resemble."""
+    pairs = zip(data.given["fits"], data.given["loading"], strict=True)
+    return np.stack(
+        [fit.edge_score[fit.best][:, _like(truth, fit.weights[fit.best])] for fit, truth in pairs]
+    )
 
 
 METHODS = {"polish": polish, "long": long_chains, "map": score}
