@@ -14,9 +14,9 @@ import numpy as np
 from benchmarks._calibration_data import ETA_PRIOR, ROW_NOISE_PRIOR, Array, Data, RowLaw, two_frames
 
 SWEEPS, BURN_IN, QUICK_SWEEPS, QUICK_BURN_IN, CHAINS = 1500, 300, 150, 50, 2
+QUICK_REPLICATES = 15
 RANKED_DRAWS = 63
 RANKED = {"sweeps": 150, "burn_in": 200, "chains": 8}  # many short chains: draws far apart, and few sweeps
-LADDER, ROUNDS = 5, 25  # spike rates on the way, and rounds of weights, rate and noise at each
 LINEAR_SPIKE_RATE = 20.0  # of standardised targets on standardised inputs
 FIT_SEQUENCES, FIT_STEPS, QUICK_FIT_STEPS = 10_000, 700, 150
 
@@ -52,6 +52,14 @@ def gibbs(data: Data, quick: bool, seed: int, sweeps: int = SWEEPS) -> Array:
     return gibbs_edges(given["features"], given["targets"], row_prior(given["law"]), **run).edge_prob
 
 
+def bootstrap(data: Data, quick: bool, seed: int) -> Array:
+    from pyro_sparse.inference.edges.bootstrap import bootstrap_edges
+
+    given, run = data.given, {"replicates": QUICK_REPLICATES} if quick else {}
+    prior = row_prior(given["law"])
+    return bootstrap_edges(given["features"], given["targets"], prior, seed=seed, **run).edge_prob
+
+
 def row_mode(data: Data, quick: bool, seed: int) -> Array:
     given = data.given
     law: RowLaw = given["law"]
@@ -71,26 +79,20 @@ def ssl_fit(features: Array, targets: Array, slab_rate: float, spike_rate: float
     """Weights, inclusion rates and noise variances at a joint mode, the spike rate coming up a ladder."""
     import torch
 
+    from pyro_sparse.inference.edges._row_mode import Mode, row_mode
     from pyro_sparse.inference.inner import moments
-    from pyro_sparse.inference.inner.ssl import ssl_sweeps
-    from pyro_sparse.priors import em
 
     data = moments(torch.as_tensor(features), torch.as_tensor(targets)[..., None], intercept=False)
     tasks, samples, m = features.shape
     a, b = ETA_PRIOR
-    shape, scale = ROW_NOISE_PRIOR
     ridge = 0.1 / samples * torch.eye(m, dtype=torch.float64)
     weight = torch.linalg.solve(data.gram + ridge, data.moment)[..., 0]
-    eta = torch.full((1, m), a / (a + b), dtype=torch.float64)
     noise = torch.ones(tasks, dtype=torch.float64)
-    for rate in np.geomspace(2 * slab_rate, spike_rate, LADDER):
-        for _ in range(ROUNDS):
-            weight = ssl_sweeps(data, weight, noise / samples, eta[0], slab_rate, rate, sweeps=1)
-            eta = em.eta_step(em.edge_probability(weight, eta, slab_rate, rate), a, b)
-            pull = (data.gram @ weight[..., None] - 2 * data.moment)[..., 0]
-            left = samples * (data.square + (pull * weight).sum(1)).clamp(min=0)
-            noise = (scale + left / 2) / (shape + samples / 2 + 1)
-    return weight, eta, noise
+    start = Mode(weight, torch.full_like(weight, a / (a + b)), noise, weight)
+    count = torch.full_like(noise, samples)
+    law = RowLaw(m, samples, 0.0, spike_rate, slab_rate)
+    found = row_mode(data, count, count, row_prior(law), start)
+    return found.weight, found.eta[:1], found.noise
 
 
 def gibbs_draws(data: Data, rng: np.random.Generator) -> dict[str, Array]:

@@ -111,7 +111,12 @@ def row_setting(law: RowLaw, sweeps: int = methods.SWEEPS, **sizes: int) -> Sett
     """Sparse regressions whose prior is known."""
     return Setting(
         data=partial(draw.rows, law),
-        methods={"ep": methods.ep, "gibbs": partial(methods.gibbs, sweeps=sweeps), "map": methods.row_mode},
+        methods={
+            "ep": methods.ep,
+            "gibbs": partial(methods.gibbs, sweeps=sweeps),
+            "bootstrap": methods.bootstrap,
+            "map": methods.row_mode,
+        },
         default="ep",
         score="map",
         gold="gibbs",

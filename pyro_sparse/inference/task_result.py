@@ -320,10 +320,11 @@ class MultiTaskFit:
 
         Parameters
         ----------
-        method : {"auto", "ep", "enumerate", "gibbs", "score"}
+        method : {"auto", "ep", "enumerate", "gibbs", "bootstrap", "score"}
             "ep", which "auto" takes: expectation propagation, given the learned latents. "enumerate": every
-            support, for few latents, with a normal slab. "gibbs": a long run, to check the others. "score":
-            p* of each weight, no probability.
+            support, for few latents, with a normal slab. "gibbs": a long run, to check the others.
+            "bootstrap": modes of randomly weighted samples, for comparison; too sure. "score": p* of each
+            weight, no probability.
         num_draws : int
             Draws per restart.
         seed : int

@@ -28,8 +28,8 @@ def test_every_method_of_a_setting_for_every_seed():
         found = {(job["method"], job["seed"]) for job in jobs if job["setting"] == name}
         assert found == {(method, seed) for method in own.methods for seed in seeds}
     assert len({tuple(job.items()) for job in jobs}) == len(jobs)
-    (a, b, c) = calibration.tasks(options(seeds=1, first_seed=1000, setting=["rows_d6"], quick=True))
-    assert [job["method"] for job in (a, b, c)] == ["ep", "gibbs", "map"]
+    (a, *others) = calibration.tasks(options(seeds=1, first_seed=1000, setting=["rows_d6"], quick=True))
+    assert [job["method"] for job in (a, *others)] == ["ep", "gibbs", "bootstrap", "map"]
     assert a == {"setting": "rows_d6", "method": "ep", "seed": 1000, "quick": True}
 
 
@@ -37,8 +37,8 @@ def test_slow_settings_have_more_and_smaller_jobs(monkeypatch):
     slow = replace(calibration.SETTINGS["rows_d6"], batch=5, batches=5)
     monkeypatch.setitem(calibration.SETTINGS, "slow", slow)
     jobs = calibration.tasks(options(seeds=calibration.SEEDS, setting=["slow"]))
-    assert len(jobs) == 3 * 40 and max(job["seed"] for job in jobs) == 39
-    assert len(calibration.tasks(options(seeds=1, setting=["slow"], quick=True))) == 3
+    assert len(jobs) == 4 * 40 and max(job["seed"] for job in jobs) == 39
+    assert len(calibration.tasks(options(seeds=1, setting=["slow"], quick=True))) == 4
 
 
 def test_a_full_run_has_two_hundred_data_sets_of_every_setting_with_a_target():
@@ -239,7 +239,7 @@ def test_a_calibrated_method_meets_its_targets_and_a_score_fails():
     assert found["passes"] and found["map_fails"]
     assert "too sure" in found["beside"]["map"]["verdict"]
     assert found["cpu_seconds"] == pytest.approx(0.1)
-    p, truth = (np.concatenate([row[k] for row in rows_of()[::3]]) for k in ("probability", "truth"))
+    p, truth = (np.concatenate([row[k] for row in rows_of()[::4]]) for k in ("probability", "truth"))
     assert found["brier"] == pytest.approx(((p - truth) ** 2).mean()) == found["brier_gold"]
 
 
@@ -249,17 +249,22 @@ def test_what_misses_its_targets_is_said():
     assert not found["met"]["ece"] and not found["met"]["brier_over_gold"] and not found["passes"]
     assert not found["map_fails"]  # here the score is the calibrated one
     line, *others = calibration.table(rows)
-    assert line["missed"].split()[0] == "ece" and [o["method"] for o in others] == ["gibbs", "map"]
+    assert line["missed"].split()[0] == "ece" and [o["method"] for o in others] == [
+        "gibbs",
+        "bootstrap",
+        "map",
+    ]
     only = calibration.collect(rows_of("transitions"), Namespace())["transitions"]
     assert np.isnan(only["brier_gold"]) and set(only["met"]) == {"ece", "fdr", "brier"}
     assert only["met"]["ece"] and not only["met"]["brier"]
 
 
 def test_a_small_run_of_rows():
-    found = {m: calibration.run("rows_d5", m, 1000, quick=True) for m in ("ep", "gibbs", "map")}
+    found = {m: calibration.run("rows_d5", m, 1000, quick=True) for m in ("ep", "gibbs", "bootstrap", "map")}
     p = {m: np.array(row["probability"]) for m, row in found.items()}
     assert p["ep"].shape == (4, 50) and found["ep"]["truth"] == found["map"]["truth"]
     assert np.abs(p["ep"] - p["gibbs"]).mean() < 0.02 < np.abs(p["map"] - p["gibbs"]).mean()
+    assert np.abs(p["bootstrap"] - p["gibbs"]).mean() < 0.8 * np.abs(p["map"] - p["gibbs"]).mean()
     again = calibration.run("rows_d5", "map", 1001, quick=True)
     assert again["truth"] != found["map"]["truth"]
 

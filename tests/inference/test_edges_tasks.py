@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.inference.edges.bootstrap import bootstrap_edges
 from pyro_sparse.inference.edges.enumerate import enumerate_edges
 from pyro_sparse.inference.edges.rows import RowPrior
 from pyro_sparse.inference.edges.tasks import TASK_METHODS, row_prior, task_rows
@@ -49,6 +50,19 @@ def test_gibbs_agrees_with_expectation_propagation():
     np.testing.assert_allclose(probabilities(few, "gibbs"), probabilities(few, "ep"), atol=0.06)
 
 
+def test_the_bootstrap_has_the_program_s_own_spike(fit, order):
+    found = fit.edge_posterior("bootstrap", num_draws=20, seed=3, replicates=8)
+    p = ps.edge_prob(found).to_numpy()
+    assert ((p[:, order] > 0.5) == (W != 0)).mean() > 0.98
+    own = row_prior(fit, spike_scale=1 / fit.model.prior.spike_rate)
+    z, y, mask = task_rows(fit, fit.best)
+    direct = bootstrap_edges(z, y, own, mask, replicates=8, seed=3)
+    np.testing.assert_allclose(p, direct.edge_prob, atol=1e-12)
+    assert "Bayesian bootstrap" in found.attrs["note"] and "too sure" in found.attrs["note"]
+    wide = probabilities(fit, "bootstrap", replicates=8, spike_scale=0.1)
+    assert np.abs(wide - p).max() > 0.01
+
+
 def test_rows_are_those_of_the_fit(fit):
     for r in range(fit.n_restarts):
         z, y, mask = task_rows(fit, r)
@@ -77,7 +91,11 @@ def test_a_missing_target_is_no_sample(fit):
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("best", {}, r"method: want one of \['auto', 'ep', 'enumerate', 'gibbs', 'score'\], got 'best'"),
+        (
+            "best",
+            {},
+            r"method: want one of \['auto', 'ep', 'enumerate', 'gibbs', 'bootstrap', 'score'\], got 'best'",
+        ),
         ("ep", {"num_draws": 0}, "num_draws: want a whole number of at least 1"),
     ],
 )
@@ -92,4 +110,4 @@ def test_no_edges_without_axes_or_tasks(fit, tmp_path):
     fit.save(tmp_path / "fit.pt")
     with pytest.raises(ValueError, match="loaded without its tasks"):
         ps.load(tmp_path / "fit.pt").edge_posterior()
-    assert set(TASK_METHODS) == {"ep", "enumerate", "gibbs", "score"}
+    assert set(TASK_METHODS) == {"ep", "enumerate", "gibbs", "bootstrap", "score"}

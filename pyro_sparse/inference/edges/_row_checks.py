@@ -25,6 +25,7 @@ __all__ = [
     "pooled",
     "rows_of",
     "slab_unit",
+    "tables",
 ]
 
 LEAST_PRECISION = 1e-10
@@ -105,7 +106,7 @@ def rows_of(features: ArrayLike, targets: ArrayLike, prior: RowPrior, mask: Arra
     ValueError
         If a shape does not fit, a sample that exists is not finite, or a task has too few samples.
     """
-    x, y, there = _tables(features, targets, mask)
+    x, y, there = tables(features, targets, mask)
     least = 2 if prior.intercept else 1
     count = there.sum(-1)
     if (count < least).any():
@@ -153,9 +154,10 @@ def check_whole(low: int, **values: Any) -> None:
             raise ValueError(f"{name}: want a whole number of at least {low}, got {value!r}")
 
 
-def _tables(
+def tables(
     features: ArrayLike, targets: ArrayLike, mask: ArrayLike | None
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Features and targets, checked, zero where no sample is; which samples are."""
     x, y = _array(features), _array(targets)
     if x.ndim < 3 or not x.size:
         raise ValueError(

@@ -1,4 +1,4 @@
-r"""Sparse linear rows: the model that enumeration, expectation propagation and Gibbs sampling share.
+r"""Sparse linear rows: the model that enumeration, expectation propagation, Gibbs and bootstrap share.
 
 .. math:: y_{ti} = b_t + \sum_j w_{tj} F_{tij} + \varepsilon_{ti}, \quad
           w_{tj} \sim \eta\, \psi_1 + (1 - \eta)\, \psi_0, \quad \varepsilon_{ti} \sim N(0, \sigma_t^2)
@@ -133,10 +133,11 @@ class RowPosterior(NamedTuple):
     log_evidence : ndarray of shape (..., task), or None
         log p(targets), in nats, with density 1 for the intercept; None where the method has no such number.
     converged : ndarray of bool, shape (..., task)
-        True for enumeration; for the others, whether `gap` is small enough everywhere in the row.
+        True for enumeration; for the bootstrap, whether its modes have settled; for the others, whether
+        `gap` is small enough everywhere in the row.
     gap : ndarray of shape (..., task, feature)
         How far to doubt `edge_prob`: its last change (expectation propagation), its range over chains
-        (Gibbs), 0 (enumeration).
+        (Gibbs), its standard error over replicates (bootstrap), 0 (enumeration).
     sampler : callable
         What `draws` calls.
     """

@@ -2,7 +2,8 @@ r"""Which task uses which latent: edge probabilities of a multi-task fit, given 
 
 In fixed latents every task is a sparse linear row (`rows.py`), so that the posterior over its edges is a
 solved problem: expectation propagation, with enumeration and a long Gibbs run for those who want to check
-it. What the latents' own uncertainty adds is not in these numbers; the gap between restarts shows some of it.
+it, and the bootstrap of the program's own mode to compare. What the latents' own uncertainty adds is not in
+these numbers; the gap between restarts shows some of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from ...priors import SpikeSlabLasso
 from ...task_posterior import task_to_arviz
 from ..task_run import raw_latents
+from .bootstrap import bootstrap_edges
 from .enumerate import enumerate_edges
 from .ep import ep_edges
 from .gibbs import gibbs_edges
@@ -26,9 +28,18 @@ if TYPE_CHECKING:
 
 __all__ = ["TASK_METHODS", "row_prior", "row_task_edges", "score_task_edges", "task_rows"]
 
+_SOLVERS: dict[str, Callable[..., Any]] = {
+    "ep": ep_edges,
+    "enumerate": enumerate_edges,
+    "gibbs": gibbs_edges,
+    "bootstrap": bootstrap_edges,
+}
 _NOTES = {
     "ep": "Posterior probability of the slab by expectation propagation, given the learned latents.",
     "gibbs": "Posterior probability of the slab by Gibbs sampling, given the learned latents.",
+    "bootstrap": "Average of p* over modes of randomly weighted samples (Bayesian bootstrap), given the "
+    "learned latents and with the program's own narrow spike. An approximation: too sure, above all where "
+    "latents are correlated or samples few; the others are not.",
     "enumerate": "Exact posterior over supports (normal slab, point mass), given the learned latents.",
 }
 
@@ -85,8 +96,9 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     Parameters
     ----------
     fit : MultiTaskFit
-    method : {"ep", "enumerate", "gibbs"}
-        "enumerate" takes a normal slab of the same standard deviation, and a point mass for a spike.
+    method : {"ep", "enumerate", "gibbs", "bootstrap"}
+        "enumerate" takes a normal slab of the same standard deviation, and a point mass for a spike;
+        "bootstrap" takes the program's own spike, since a mode wants one of some width.
     num_draws : int
         Draws per restart.
     seed : int
@@ -98,9 +110,12 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
         if "slab_scale" not in fields:
             fields["slab_scale"] = np.sqrt(2) * np.asarray(row_prior(fit).slab_scale)
         fields = {"slab": "normal", "eta_over": "row", **fields}
+    program = fit.model.prior
+    if method == "bootstrap" and isinstance(program, SpikeSlabLasso):
+        fields = {"spike_scale": 1 / program.spike_rate, **fields}
     prior = row_prior(fit, **fields)
-    solve: Callable[..., Any] = {"ep": ep_edges, "enumerate": enumerate_edges, "gibbs": gibbs_edges}[method]
-    if method == "gibbs":
+    solve = _SOLVERS[method]
+    if method in ("gibbs", "bootstrap"):
         options = {"seed": seed, **options}
     found = []
     for r in range(fit.n_restarts):
@@ -156,5 +171,6 @@ TASK_METHODS: dict[str, Callable[..., Any]] = {
     "ep": row_task_edges,
     "enumerate": row_task_edges,
     "gibbs": row_task_edges,
+    "bootstrap": row_task_edges,
     "score": score_task_edges,
 }

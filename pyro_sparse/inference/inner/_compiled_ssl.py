@@ -64,9 +64,8 @@ def prox(v, step, odds, low, gap):
 
 @_compile
 def descend(gram, moment, weight, temper, odds, low, high, sweeps):
-    """Sweep over the coordinates of every task, in place."""
+    """Sweep over the coordinates of every task, in place; odds and rates are (task, feature)."""
     n_tasks, d = moment.shape
-    gap = high - low
     for t in range(n_tasks):
         for _ in range(sweeps):
             moved = False
@@ -77,7 +76,8 @@ def descend(gram, moment, weight, temper, odds, low, high, sweeps):
                     pull = moment[t, j]
                     for i in range(d):
                         pull -= gram[t, j, i] * weight[t, i]
-                    new = prox(old + pull / own, temper[t] / own, odds[j], low, gap)
+                    lam = low[t, j]
+                    new = prox(old + pull / own, temper[t] / own, odds[t, j], lam, high[t, j] - lam)
                 if new != old:
                     weight[t, j] = new
                     moved = True

@@ -41,8 +41,9 @@ def ssl_sweeps(
     start : Tensor (task, feature)
     temper : Tensor (task,)
         :math:`\sigma_t^2 / n_t`: the noise's variance over the number of samples.
-    eta : Tensor (feature,)
+    eta : Tensor (feature,) or (task, feature)
     lambda1, lambda0 : Tensor or float
+        Broadcastable to (task, feature).
     sweeps : int
     compiled : bool, optional
         Use numba (CPU; the extra "fast"). Default: where it is installed.
@@ -60,20 +61,24 @@ def ssl_sweeps(
     on_cpu = data.gram.device.type == "cpu"
     if compiled and not (_compiled_ssl.AVAILABLE and on_cpu):
         raise ValueError("compiled: numba is not installed or the data is not on the CPU; pip install numba")
-    low, high = float(lambda1), float(lambda0)
+    shape, device = start.shape, start.device
+    low, high = (torch.as_tensor(r, dtype=torch.float64, device=device) for r in (lambda1, lambda0))
     if compiled or (compiled is None and _compiled_ssl.AVAILABLE and on_cpu):
         parts = (data.gram, data.moment[..., 0], start, temper)
         gram, moment, begun, tempers = (part.detach().double().contiguous().numpy() for part in parts)
-        odds = em.edge_log_odds(torch.zeros_like(eta), eta, low, high).double().numpy()
+        odds = em.edge_log_odds(torch.zeros_like(eta), eta, low.to(eta), high.to(eta))
+        law = (part.detach().double().broadcast_to(shape).contiguous().numpy() for part in (odds, low, high))
         found = begun.copy()
-        _compiled_ssl.descend(gram, moment, found, tempers, odds, low, high, sweeps)
+        _compiled_ssl.descend(gram, moment, found, tempers, *law, sweeps)
         return torch.as_tensor(found).to(start)
     weight = start.clone()
     own = data.gram.diagonal(dim1=1, dim2=2)
     safe = own.clamp(min=torch.finfo(own.dtype).tiny ** 0.5)
+    eta, low, high = (part.broadcast_to(shape) for part in (eta, low, high))
     for _ in range(sweeps):
         for j in range(weight.shape[1]):
+            own_law = eta[:, j], low[:, j], high[:, j]
             pull = data.moment[:, j, 0] - (data.gram[:, j] * weight).sum(1)
-            new = em.ssl_prox(weight[:, j] + pull / safe[:, j], temper / safe[:, j], eta[j], low, high)
+            new = em.ssl_prox(weight[:, j] + pull / safe[:, j], temper / safe[:, j], *own_law)
             weight[:, j] = torch.where(own[:, j] > 0, new, torch.zeros_like(new))
     return weight

@@ -94,6 +94,28 @@ def test_a_feature_that_does_not_vary_gets_zero(compiled):
     assert torch.isfinite(found).all()
 
 
+@pytest.mark.parametrize("compiled", PATHS)
+def test_rates_of_each_task_and_feature_are_those_of_each_alone(compiled):
+    f, y = problem(t=3)
+    data, start = moments(f, y.unsqueeze(-1)), torch.zeros(3, 4).double()
+    temper = torch.full((3,), 0.02, dtype=torch.float64)
+    eta = torch.tensor([[0.2], [0.5], [0.8]]).double().expand(3, 4)
+    low, high = torch.tensor([[0.5], [1.0], [2.0]]).double(), torch.tensor([[20.0], [40.0], [10.0]]).double()
+    found = ssl_sweeps(data, start, temper, eta, low, high, sweeps=30, compiled=compiled)
+    for t in range(3):
+        settings = (eta[t], float(low[t]), float(high[t]))
+        alone = ssl_sweeps(data, start, temper, *settings, sweeps=30, compiled=compiled)
+        torch.testing.assert_close(found[t], alone[t], rtol=1e-12, atol=1e-12)
+    assert (found != 0).any()
+    mixed = low.expand(3, 4) * torch.tensor([1.0, 3.0, 1.0, 0.2])
+    one = ssl_sweeps(data, start, temper, eta, mixed, high, sweeps=200, compiled=compiled)
+    # In the features' own units, a rate of all.
+    unit = torch.tensor([1.0, 3.0, 1.0, 0.2]).double()
+    scaled = moments(f / unit, y.unsqueeze(-1))
+    other = ssl_sweeps(scaled, start, temper, eta, low, high / unit, sweeps=200, compiled=compiled)
+    torch.testing.assert_close(one * unit, other, rtol=1e-7, atol=1e-9)
+
+
 @needs_numba
 def test_both_paths_agree_in_single_precision():
     f, y = problem(t=50, dtype=torch.float32)
