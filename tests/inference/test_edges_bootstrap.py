@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
-from scipy.stats import ks_2samp
+from scipy.stats import beta, ks_2samp
 
 from pyro_sparse.inference.edges import bootstrap as module
+from pyro_sparse.inference.edges._row_mode import first_mode, row_mode
 from pyro_sparse.inference.edges.bootstrap import bootstrap_edges
 from pyro_sparse.inference.edges.gibbs import gibbs_edges
 from pyro_sparse.inference.edges.rows import RowPrior
+from pyro_sparse.inference.inner import moments
 from tests.inference._rows import make_rows
 
 LASSO = RowPrior("laplace", spike_scale=0.05, eta_over="feature", noise_prior=(3.0, 2.0))
@@ -19,6 +22,7 @@ ALL_IN = RowPrior(
     "laplace", slab_scale=1e4, spike_scale=0.05, eta=1 - 1e-13, noise_variance=0.7, intercept=True
 )
 """Every weight in a slab that is flat."""
+AXES = {"row": (-1,), "feature": (-2,), "all": (-2, -1)}
 
 
 def replicates(x, y, prior, number=20, jitter=True, seed=0, mask=None):
@@ -29,7 +33,7 @@ def perturbations(shape, m, prior, number=20, jitter=True, seed=0, mask=None):
     """The weights and centres behind them: n times Dirichlet."""
     there = np.ones(shape, dtype=bool) if mask is None else mask
     drawn = [
-        module._draw(child, there, m, prior.spike_scale if jitter else 0.0)
+        module._draw(np.random.default_rng(child), there, m, prior.spike_scale if jitter else 0.0)
         for child in np.random.SeedSequence(seed).spawn(number)
     ]
     omega, shift = (np.stack(part) for part in zip(*drawn, strict=True))
@@ -96,17 +100,37 @@ def test_one_feature_is_scipy_s_minimum_and_p_is_of_the_weight():
 @pytest.mark.parametrize("over", ["row", "feature", "all"])
 def test_rates_and_noise_are_at_their_mode(over):
     x, y, _ = make_rows(3, tasks=8, n=60, m=4, eta=0.4, noise=0.5)
+    x, y = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
     prior = RowPrior("laplace", spike_scale=0.02, eta_over=over, eta_prior=(2.0, 3.0), noise_prior=(3.0, 2.0))
-    found = replicates(x, y, prior, number=4, jitter=False)
-    omega, _ = perturbations(y.shape, 4, prior, number=4, jitter=False)
-    axis = {"row": (-1,), "feature": (-2,), "all": (-2, -1)}[over]
-    count = np.prod([found.prob.shape[i] for i in axis])
-    eta = (found.prob.sum(axis, keepdims=True) + 1) / (count + 3)
-    np.testing.assert_allclose(found.eta, np.broadcast_to(eta, found.eta.shape), atol=5e-3)
-    left = y - (x @ found.weight[..., None])[..., 0]
-    centre = (omega * left).sum(-1, keepdims=True) / 60
-    squares = (omega * (left - centre) ** 2).sum(-1)
-    np.testing.assert_allclose(found.noise, (2 + squares / 2) / (3 + 59 / 2 + 1), rtol=5e-3)
+    data, samples = moments(torch.tensor(x), torch.tensor(y)[..., None]), torch.full((8,), 60.0).double()
+    found = row_mode(data, samples, samples - 1, prior, first_mode(data, samples - 1, prior, None, None))
+    weight, eta, noise, change = (part.numpy() for part in found)
+    assert change.max() < 1e-4
+    slab, spike = 0.5 * np.exp(-np.abs(weight)), 25 * np.exp(-50 * np.abs(weight))
+    p = eta * slab / (eta * slab + (1 - eta) * spike)
+    axis = AXES[over]
+    want = (p.sum(axis, keepdims=True) + 1) / (np.prod([p.shape[i] for i in axis]) + 3)
+    np.testing.assert_allclose(eta, np.broadcast_to(want, eta.shape), atol=1e-4)
+    squares = ((y - (x @ weight[..., None])[..., 0]) ** 2).sum(-1)
+    np.testing.assert_allclose(noise, (2 + squares / 2) / (3 + 59 / 2 + 1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("over", ["row", "feature", "all"])
+def test_rates_are_drawn_given_the_weights(over):
+    """Where edges are certain, from their beta distribution."""
+    rng = np.random.default_rng(12)
+    x, edge = rng.normal(size=(5, 40, 3)), np.array([[1, 0, 0]] * 4 + [[1, 1, 0]])
+    y = (x @ (8.0 * edge)[..., None])[..., 0] + 0.1 * rng.normal(size=(5, 40))
+    prior = RowPrior("laplace", spike_scale=1e-4, eta_over=over, eta_prior=(2.0, 3.0), noise_variance=0.05)
+    found = replicates(x, y, prior, number=400, jitter=False)
+    np.testing.assert_allclose(found.prob.mean(0), edge, atol=0.02)
+    axis = AXES[over]
+    count, size = edge.sum(axis, keepdims=True), np.prod([edge.shape[i] for i in axis])
+    law = beta(2 + count, 3 + size - count)
+    np.testing.assert_allclose(found.eta.mean(0), np.broadcast_to(law.mean(), edge.shape), atol=0.04)
+    np.testing.assert_allclose(found.eta.std(0), np.broadcast_to(law.std(), edge.shape), rtol=0.2)
+    own = {"row": (0, slice(None)), "feature": (slice(None), 0), "all": (slice(None), slice(None))}[over]
+    assert np.ptp(found.eta[(slice(None), *own)].reshape(400, -1), axis=1).max() < 1e-12  # they share it
 
 
 def test_it_is_nearer_to_a_long_gibbs_run_than_the_mode_is():

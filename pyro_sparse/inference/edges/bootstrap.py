@@ -4,8 +4,9 @@ r"""The Bayesian bootstrap of the spike-and-slab lasso: many modes, each of rand
           + \sum_j \log[\eta \psi_1(u_j) + (1 - \eta) \psi_0(u_j)], \qquad w = \hat u + \mu
 
 with :math:`\omega` n times a uniform Dirichlet draw and the jitter :math:`\mu_j \sim \psi_0`: a prior whose
-centre is moved by a draw of the spike. Replicates stand for draws of the posterior, so that
-:math:`P(\gamma_j = 1 \mid y)` is the average of :math:`p^*(w_j)`: of w under the prior as it is, not of u.
+centre is moved by a draw of the spike. Replicates w stand for draws of the posterior, so that
+:math:`P(\gamma_j = 1 \mid y)` is the average of :math:`p^*(w_j, \eta)`: of w under the prior as it is, not
+of u; and of a learned rate drawn from :math:`p(\eta \mid w)`, not the mode's, which few edges pull to zero.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 from torch import Tensor
 
-from ...priors import em
 from ..inner.moments import moments
-from ._row_checks import Rows, check_whole, rows_of, tables
-from ._row_mode import first_mode, row_mode
+from ._row_checks import Rows, check_whole, pooled, rows_of, tables
+from ._row_mode import Mode, first_mode, row_mode
 from .rows import RowDraws, RowPosterior, RowPrior
 
 __all__ = ["bootstrap_edges"]
@@ -32,6 +32,7 @@ SETTLED, MOVING = 0.01, 0.05
 converged if no larger share of them has not."""
 
 _BUDGET = 2**23  # numbers held at a time
+_RATES = 10  # rounds of edges given the rate and the rate given edges, from the mode's rate
 
 Array = NDArray[np.float64]
 
@@ -67,11 +68,13 @@ def bootstrap_edges(
     Returns
     -------
     RowPosterior
-        Moments are those of the replicates; `eta` and 1 / `noise_variance` their averages, each at its mode.
+        Moments are those of the replicates; `eta` and 1 / `noise_variance` their averages, the noise at its
+        modes.
         `gap` is the standard error of `edge_prob` for the finite number of replicates: it says nothing of
         the method's own error, which is larger. `converged` says that 95 % of a row's modes have settled.
         `draws` picks replicates, different ones as long as there are, and draws edges given their weights.
-        A feature that is constant in a task has the average rate for its probability.
+        A feature that is constant in a task has the average rate for its probability, and the jitter for
+        its weights.
 
     Raises
     ------
@@ -115,7 +118,7 @@ def bootstrap_edges(
 
 
 class _Replicates(NamedTuple):
-    """Modes, (replicate, ..., task, feature); noise and moved (replicate, ..., task)."""
+    """Of each, (replicate, ..., task, feature); noise and moved (replicate, ..., task)."""
 
     prob: Array
     weight: Array
@@ -153,33 +156,50 @@ def _replicates(
     still = np.diagonal(rows.gram, axis1=-2, axis2=-1) == 0
     x = np.where(still[..., None, :], 0.0, x)
     n, m = x.shape[-2:]
-    each = rows.samples.size * (4 * n * m + 2 * m * m)  # numbers held for one replicate
-    size = max(1, _BUDGET // each)
+    held = rows.samples.size * (4 * n * m + 2 * m * m)  # numbers, for one replicate
+    size = max(1, _BUDGET // held)
     children = np.random.SeedSequence(seed).spawn(number)
     spike = prior.spike_scale if jitter else 0.0
     parts = []
     for i in range(0, number, size):
-        drawn = [_draw(child, there, m, spike) for child in children[i : i + size]]
-        omega, shift = (np.stack(part) for part in zip(*drawn, strict=True))
-        parts.append(_block(rows, x, y, still, prior, torch.as_tensor(omega), torch.as_tensor(shift)))
+        rngs = [np.random.default_rng(child) for child in children[i : i + size]]
+        drawn = [_draw(rng, there, m, spike) for rng in rngs]
+        omega, shift = (torch.as_tensor(np.stack(part)) for part in zip(*drawn, strict=True))
+        mode = _modes(rows, x, y, prior, omega, shift)
+        weight = (mode.weight + shift).numpy()
+        # The log of slab over spike; where there are no data, the weight is not known.
+        slope = 1 / prior.spike_scale - 1 / rows.scale
+        evidence = np.where(still, 0.0, np.log(prior.spike_scale / rows.scale) + slope * np.abs(weight))
+        rate = logit(mode.eta.numpy())
+        if rows.log_odds is None:
+            each = zip(rate, evidence, rngs, strict=True)
+            rate = np.stack([_rate(start, given, prior, rng) for start, given, rng in each])
+        moved = (mode.change.numpy() / rows.scale).max(-1)
+        parts.append(_Replicates(expit(rate + evidence), weight, expit(rate), mode.noise.numpy(), moved))
     return _Replicates(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _draw(
-    child: np.random.SeedSequence, there: NDArray[np.bool_], m: int, spike: float
-) -> tuple[Array, Array]:
+def _draw(rng: np.random.Generator, there: NDArray[np.bool_], m: int, spike: float) -> tuple[Array, Array]:
     """Weights of the samples, up to a factor for each task, and the prior's centre."""
-    rng = np.random.default_rng(child)
     # Only for samples that exist: a mask gives what leaving them out would.
     omega = np.zeros(there.shape)
     omega[there] = rng.standard_exponential(int(there.sum()))
     return omega, spike * rng.laplace(size=(*there.shape[:-1], m))
 
 
-def _block(
-    rows: Rows, x: Array, y: Array, still: NDArray[np.bool_], prior: RowPrior, omega: Tensor, shift: Tensor
-) -> _Replicates:
-    """Modes of samples that weigh omega, (replicate, ..., task, sample), under centres moved by shift."""
+def _rate(log_odds: Array, evidence: Array, prior: RowPrior, rng: np.random.Generator) -> Array:
+    """A draw of the rate's log odds given the weights, by a short Gibbs run."""
+    a, b = prior.eta_prior
+    for _ in range(_RATES):
+        edge = rng.random(evidence.shape) < expit(log_odds + evidence)
+        found, size = pooled(edge.astype(float), prior.eta_over)
+        # Two gammas rather than a beta: log odds stay finite however sure they are.
+        log_odds = np.log(rng.gamma(a + found)) - np.log(rng.gamma(b + size - found))
+    return np.broadcast_to(log_odds, evidence.shape)
+
+
+def _modes(rows: Rows, x: Array, y: Array, prior: RowPrior, omega: Tensor, shift: Tensor) -> Mode:
+    """Modes u of samples that weigh omega, (replicate, ..., task, sample), under centres moved by shift."""
     n, m = x.shape[-2:]
 
     def every(values: Array) -> Tensor:
@@ -200,11 +220,4 @@ def _block(
     samples, dof = every(rows.samples), every(rows.dof)
     eta = None if rows.log_odds is None else every(expit(rows.log_odds))
     noise = None if rows.noise is None else every(rows.noise)
-    mode = row_mode(data, samples, dof, prior, first_mode(data, dof, prior, eta, noise))
-    weight = mode.weight + shift
-    scale = torch.tensor(rows.scale)
-    prob = em.edge_probability(weight, mode.eta, 1 / scale, 1 / prior.spike_scale)
-    # A weight on which there are no data has its prior, not the prior's mode.
-    prob = torch.where(torch.tensor(still), mode.eta, prob)
-    moved = (mode.change / scale).amax(-1)
-    return _Replicates(*(part.numpy() for part in (prob, weight, mode.eta, mode.noise, moved)))
+    return row_mode(data, samples, dof, prior, first_mode(data, dof, prior, eta, noise))
