@@ -323,7 +323,7 @@ class MultiTaskFit:
         method : {"auto", "ep", "enumerate", "gibbs", "bootstrap", "score"}
             "ep", which "auto" takes: expectation propagation, given the learned latents. "enumerate": every
             support, for few latents, with a normal slab. "gibbs": a long run, to check the others.
-            "bootstrap": modes of randomly weighted samples, for comparison; too sure. "score": p* of each
+            "bootstrap": modes of randomly weighted samples, for comparison. "score": p* of each
             weight, no probability.
         num_draws : int
             Draws per restart.

@@ -38,8 +38,8 @@ _NOTES = {
     "ep": "Posterior probability of the slab by expectation propagation, given the learned latents.",
     "gibbs": "Posterior probability of the slab by Gibbs sampling, given the learned latents.",
     "bootstrap": "Average of p* over modes of randomly weighted samples (Bayesian bootstrap), given the "
-    "learned latents and with the program's own narrow spike. An approximation: too sure, above all where "
-    "latents are correlated or samples few; the others are not.",
+    "learned latents and with the program's own narrow spike. An approximation, too sure where latents are "
+    "correlated or samples few.",
     "enumerate": "Exact posterior over supports (normal slab, point mass), given the learned latents.",
 }
 
@@ -54,7 +54,8 @@ def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
     ----------
     fit : MultiTaskFit
     **changes
-        Fields of `RowPrior` to set otherwise; ``spike_scale=1 / lambda0`` is the program's own spike.
+        Fields of `RowPrior` to set otherwise; ``spike_scale=1 / lambda0`` is the program's own spike,
+        which the bootstrap takes.
 
     Raises
     ------
