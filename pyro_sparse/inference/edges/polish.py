@@ -4,8 +4,9 @@ r"""Edges of a masked decoder by short Markov chains that begin at the fit and f
           P(\gamma_{jk} = 1 \mid \text{all else in sweep } s \text{ of chain } c)
 
 One chain begins at the sparse fit, one with every permitted edge there; what they do not agree on is reported
-as unresolved. Factors, weights, noise and the decoder's layers all move (`_linear_chains.py`,
-`_decoder_chains.py`): an edge is unsure because everything is, which a fit's own score leaves out.
+as unresolved. Factors, weights, noise, the decoder's layers and a straight decoder's axes all move
+(`_linear_chains.py`, `_decoder_chains.py`, `_turns.py`): an edge is unsure because everything is, which a
+fit's own score leaves out.
 """
 
 from __future__ import annotations
