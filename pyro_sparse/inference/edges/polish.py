@@ -102,8 +102,8 @@ def polish_edges(
         The data; needed after `load`, otherwise the fit's own.
     chains : int, optional
         Two begin at the best restart (sparse, and with all edges), two more at the next good one, or there
-        again if there is none. Default 4 for a linear decoder with normal noise, else 2. In the former case
-        the second dense chain begins in other axes, chosen at random, where nothing pins them.
+        again if there is none. Default 4, or 2 where a sweep takes long. For a linear decoder with normal
+        noise the second dense chain begins in other axes, chosen at random, where nothing pins them.
     sweeps, warm_up : int, optional
         Per chain; the first include the second. Default 1500 and 400 for a linear decoder with normal noise;
         otherwise 400 and 120, or 200 and 60 where a sweep takes long.
@@ -133,6 +133,7 @@ def polish_edges(
     table = _table_of(fit, X)
     exact = _is_exact(fit)
     small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
+    chains = (4 if exact or small else 2) if chains is None else chains
     all_sweeps, warm, held = _SWEEPS["exact" if exact else "small" if small else "large"]
     all_sweeps = all_sweeps if sweeps is None else sweeps
     warm = min(warm, all_sweeps // 3) if warm_up is None else warm_up
@@ -184,13 +185,13 @@ def gigabytes(fit: Fit, n_rows: int | None = None) -> float:
     return 24e-9 * (n_rows or _row_limit(fit, _is_exact(fit), 2)) * fit.model.n_features * hidden
 
 
-def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[bool]]:
+def chain_plan(fit: Fit, chains: int) -> tuple[list[int], list[bool]]:
     """Restart of each chain, and whether it begins with all edges: pairs, the best restart's first.
 
     Parameters
     ----------
     fit : Fit
-    chains : int, optional
+    chains : int
 
     Raises
     ------
@@ -201,11 +202,10 @@ def chain_plan(fit: Fit, chains: int | None = None) -> tuple[list[int], list[boo
         fit.best,
         *(r for r in np.argsort(-_level(fit), kind="stable") if r in fit.equals and r != fit.best),
     ]
-    wanted = (4 if _is_exact(fit) else 2) if chains is None else chains
-    check_whole(2, chains=wanted)  # one alone could not disagree
-    pairs = -(-wanted // 2)
-    restarts = [int(good[p % len(good)]) for p in range(pairs) for _ in (0, 1)][:wanted]
-    return restarts, [bool(c % 2) for c in range(wanted)]
+    check_whole(2, chains=chains)  # one alone could not disagree
+    pairs = -(-chains // 2)
+    restarts = [int(good[p % len(good)]) for p in range(pairs) for _ in (0, 1)][:chains]
+    return restarts, [bool(c % 2) for c in range(chains)]
 
 
 def run_chains(
