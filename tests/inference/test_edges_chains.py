@@ -14,7 +14,7 @@ import torch
 from scipy import integrate, stats
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges import _curve_weights
+from pyro_sparse.inference.edges import _curve_weights, _turns
 from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
 from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState, MixtureLaw
@@ -472,8 +472,9 @@ def test_a_swivel_keeps_the_covariance_of_what_is_predicted():
     assert (np.linalg.eigvalsh(other) > 0).all()
 
 
-def test_swivels_leave_loadings_and_correlations_of_the_prior_alone():
+def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch):
     """Without data the prior is the law: correlations flat over correlation matrices, by rejection."""
+    monkeypatch.setattr(_turns, "_CELLS", 10**9)
     rng, n, k = np.random.default_rng(1), 4000, 3
     tried = np.tile(np.eye(k), (8 * n, 1, 1))
     for i, j in [(0, 1), (0, 2), (1, 2)]:
@@ -498,8 +499,9 @@ def test_swivels_leave_loadings_and_correlations_of_the_prior_alone():
         assert stats.ks_2samp(before, after).pvalue > 1e-3
 
 
-def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says():
+def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says(monkeypatch):
     """Against the density by scipy, over all angles; loadings of one factor are on record for each draw."""
+    monkeypatch.setattr(_turns, "_CELLS", 10**9)
     rng = np.random.default_rng(0)
     n, cov = 20_000, np.array([[1.0, 0.4], [0.4, 2.0]])
     weight, log_odds = np.array([[1.0, 0.2], [0.7, -0.5], [0.3, 1.1]]), np.array([[-0.5, 1.0]])
@@ -519,6 +521,21 @@ def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says():
     for statistic in (np.abs, np.square, lambda w: np.abs(w) < 0.1):
         want = (chance[:, None, None] * statistic(all_)).sum(0)
         np.testing.assert_allclose(statistic(found).mean(0), want, atol=0.02 * max(1, want.max()))
+
+
+def test_large_tables_turn_now_and_then(monkeypatch):
+    rng, weight, odds = np.random.default_rng(0), np.ones((2, 4, 6)), np.zeros((2, 1, 6))
+    own, cov = turns(np.ones((4, 6))), np.tile(np.eye(6), (2, 1, 1))
+
+    def moved():
+        new, _ = own.turned(weight, cov, odds, rng)
+        return int((new != weight).any((0, 1)).sum())
+
+    assert moved() > 2  # of three pairs
+    monkeypatch.setattr(_turns, "_CELLS", 2 * 4 * 240)
+    assert {moved() for _ in range(20)} <= {0, 2}
+    monkeypatch.setattr(_turns, "_CELLS", 0.3 * 2 * 4 * 240)
+    assert 0.15 < np.mean([moved() > 0 for _ in range(200)]) < 0.45
 
 
 def test_only_factors_that_see_the_same_features_turn():

@@ -33,6 +33,9 @@ __all__ = ["Turns"]
 
 Array = NDArray[np.float64]
 _ANGLES = (120, 240)  # of half a turn: the other half only changes signs
+_CELLS = (
+    4_000_000  # loadings at all angles that a sweep may look at; of larger tables some sweeps take a pair
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +101,7 @@ class Turns:
         """
         n, _, k = weight.shape
         whole = np.tile(np.eye(k), (n, 1, 1))
-        for pair in _matching(self.pairs, rng):
+        for pair in self._some(self.pairs, n, rng):
             weight, own = self._turned_pair(weight, cov, log_odds, pair, rng)
             whole = own @ whole
         return weight, whole
@@ -116,9 +119,16 @@ class Turns:
         log_odds : ndarray (chain, 1, factor)
         rng : numpy.random.Generator
         """
-        for i, j in _matching(self.swivels, rng):
+        for i, j in self._some(self.swivels, len(weight), rng):
             weight, cov = self._swivelled_one(weight, cov, log_odds, i, j, rng)
         return weight, cov
+
+    def _some(self, pairs: NDArray[np.bool_], chains: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+        """Pairs at random, each factor in one at most, as many as time allows."""
+        most = _CELLS / (chains * len(self.permitted) * _ANGLES[1])
+        if most < 1 and rng.random() > most:
+            return []
+        return _matching(pairs, rng)[: max(1, int(most))]
 
     def _swivelled_one(
         self, weight: Array, cov: Array, log_odds: Array, i: int, j: int, rng: np.random.Generator
