@@ -109,8 +109,8 @@ fig.colorbar(picture, ax=axes)
 plt.show()
 
 # %% [markdown]
-# The score is nearly black and white; the probability has greys, where 300 rows do not decide. Edges that the
-# score is sure of, and that do not exist, have lost most of their colour.
+# The score is nearly black and white; the probability has greys, where 300 rows do not decide. That does not
+# make it the better guess in every table: boldness can be lucky, and here it was.
 
 # %%
 free, there = p.iloc[n_factors:], truth.iloc[n_factors:]  # without the anchors, which were given
@@ -121,8 +121,7 @@ errors = {
     "score": ((free_scores - there) ** 2).to_numpy().mean(),
     "probability": ((free - there) ** 2).to_numpy().mean(),
 }
-assert (free.to_numpy()[(free_scores > 0.9) & ~there] < 0.5).all()
-assert grey["score"] < grey["probability"] and errors["probability"] < errors["score"]
+assert grey["score"] < grey["probability"]
 pd.DataFrame({"between .05 and .95": grey, "mean squared error": errors}).round(3)
 
 # %% [markdown]
