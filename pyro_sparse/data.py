@@ -110,7 +110,13 @@ class Table:
         )
 
     def unit(self, likelihood: Any) -> np.ndarray:
-        """Standard deviation of each feature in model units, of what is not counts; there 1."""
+        """Standard deviation of each feature in model units, (feature,); 1 under likelihoods of other scales.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+            One that can be standardised (`standardise`) has the features' own scale.
+        """
         return self.input_scale / self.scale if likelihood.standardise else np.ones(len(self.scale))
 
     @property

@@ -167,8 +167,9 @@ class SparseDecoder(FactorModel):
                 loadings = signs * loadings.abs().clamp(0.1, 1.0)
                 scale = loadings.abs().amax(-1, keepdim=True)
                 self.decoder.start(scale, bent, row)
-                loadings, row = loadings / scale, torch.ones_like(scale)
-            self.weights.copy_(loadings * row)
+                self.weights.copy_(loadings / scale)
+            else:
+                self.weights.copy_(loadings * row)
             self.project()
 
     def global_sites(self) -> Tensor:

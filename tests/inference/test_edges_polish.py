@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -118,6 +119,33 @@ def test_chains_that_begin_with_factors_turned_round_come_back_in_one_frame():
     found = run_chains(kernel, turned, pivot=fit.weights[fit.best], groups=[np.arange(2)], **run)
     np.testing.assert_allclose(found.prob[0], found.prob[1], atol=0.25)
     np.testing.assert_allclose(found.weight[0].mean(0), found.weight[1].mean(0), atol=0.1)
+
+
+def test_the_verdict_says_where_chains_left_the_axes_of_the_fit():
+    own = np.array([[0.9, 0.0], [0.8, 0.1], [0.0, 0.7], [0.1, 0.8]])
+    names = ["factor 1", "factor 2"]
+    fit = SimpleNamespace(weights=own[None], effects=own[None] ** 2, best=0, factor_names=names)
+    fit.model = SimpleNamespace(decoder_kind="linear")
+    assert polish._other_axes(fit, own * [1, -1]) == []
+    turned = own.copy()
+    turned[:, 1] += turned[:, 0]
+    said = polish._other_axes(fit, turned)
+    cosine = own[:, 1] @ turned[:, 1] / np.linalg.norm(own[:, 1]) / np.linalg.norm(turned[:, 1])
+    assert said == [
+        f"The chains see factor 2 in other axes than the fit (congruence {cosine:.2f}): go by their "
+        "loadings, or pin it with an anchor."
+    ]
+    assert polish._other_axes(fit, turned * [1, 0]) == []  # nothing to compare
+    fit.model.decoder_kind = "mlp"
+    assert polish._other_axes(fit, turned) == []
+
+
+def test_small_fits_have_four_chains_and_large_ones_two(monkeypatch):
+    curved = fitted(table(60), decoder="mlp")
+    short = {"sweeps": 20, "warm_up": 5, "num_draws": 5}
+    assert curved.edge_posterior("polish", **short)["posterior"].sizes["chain"] == 4
+    monkeypatch.setattr(polish, "_WORK", 1e5)
+    assert curved.edge_posterior("polish", **short, seed=1)["posterior"].sizes["chain"] == 2
 
 
 def test_auto_says_what_it_chose_and_why(fit, tmp_path):

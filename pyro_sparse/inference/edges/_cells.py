@@ -186,8 +186,8 @@ class Cells:
             Its steps; fewer do where `start` is the mode of a close neighbour.
         """
         if self.likelihood is None:
-            of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2)
-            pull = (of_seen @ (self.x - offset).unsqueeze(-1)).squeeze(-1).double()
+            left = self.x - offset if self.seen is None else (self.x - offset) * self.seen
+            pull = (phi @ left.unsqueeze(-1)).squeeze(-1).double()
             s = noise.double().unsqueeze(-1)
             _, root = _root(lambda phi: self._gram(phi) / s.unsqueeze(-1) + precision.diag(), phi)
             half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)

@@ -33,7 +33,7 @@ from ._curves import Curve, Trunk
 from ._hmc import adapted, hmc
 from ._line_weights import line_weights
 from ._relabel import Anchors, anchors_of, exchanged
-from ._turns import Turns
+from ._turns import Turns, related_factors
 from ._weight import SpikeSlab
 
 __all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
@@ -231,8 +231,7 @@ class DecoderChains:
         """Moves of the axes, and the factors' covariance."""
         permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
         cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
-        related = (np.abs(cov) > 1e-9).any(0) & ~np.eye(cov.shape[-1], dtype=bool)
-        return Turns(permitted, must, related, self.law.in_slabs(), self.law.slab), cov
+        return Turns(permitted, must, related_factors(cov), self.law.in_slabs(), self.law.slab), cov
 
     def _turned(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's axes, weights and factors together; what it predicts stays."""

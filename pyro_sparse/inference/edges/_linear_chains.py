@@ -122,9 +122,8 @@ class LinearChains:
         log_odds = self._rates(edge, rng)
         if held is not None:
             log_odds = np.where(held[:, None, None], state.log_odds, log_odds)
-        new = {"z": z, "weight": weight, "edge": edge, "log_odds": log_odds, "noise": noise}
-        new["intercept"] = intercept
-        return self._relabelled(state._replace(**new), rng), prob
+        state = LinearState(z, weight, edge, log_odds, noise, intercept, state.cov)
+        return self._relabelled(state, rng), prob
 
     def log_evidence(self, state: LinearState) -> Array:
         """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""

@@ -26,6 +26,7 @@ from ._cells import Cells
 from ._curves import Curve, Trunk
 from ._decoder_chains import DecoderChains, DecoderState, MixtureLaw
 from ._linear_chains import LinearChains, LinearState
+from ._turns import related_factors
 
 if TYPE_CHECKING:
     from ...data import Table
@@ -199,7 +200,7 @@ def _linear(
         seen=None if batch.mask is None else batch.mask.cpu().numpy()[None],
         permitted=model.permitted.cpu().numpy(),
         must=model.must.cpu().numpy(),
-        related=(cov != 0).any(0) & ~np.eye(model.n_factors, dtype=bool),
+        related=related_factors(cov),
         learn_cov=model.learn_factor_cov,
         law=law.in_slabs(),
         slab_scale=law.slab,

@@ -29,13 +29,23 @@ from numpy.typing import NDArray
 
 from ._weight import SpikeSlab
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "related_factors"]
 
 Array = NDArray[np.float64]
 _ANGLES = (120, 240)  # of half a turn: the other half only changes signs
 _CELLS = (
     4_000_000  # loadings at all angles that a sweep may look at; of larger tables some sweeps take a pair
 )
+
+
+def related_factors(cov: Array) -> NDArray[np.bool_]:
+    """Which factors are correlated, in any chain, (factor, factor).
+
+    Parameters
+    ----------
+    cov : ndarray (chain or 1, factor, factor)
+    """
+    return (np.abs(cov) > 1e-9).any(0) & ~np.eye(cov.shape[-1], dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
