@@ -9,15 +9,17 @@ dimension and nothing here samples.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .nets import BatchLinear, Encoder
 
 __all__ = ["CorrelatedEncoder", "FeatureDecoder", "SharedDecoder", "smooth_leaky"]
 
-_SLOPE = 0.2
+_STRAIGHT, _BENT = 0.6, 0.4  # half the sum and half the difference of the slopes 1 and .2
 _CORNER = 0.3
 
 
@@ -53,10 +55,11 @@ class CorrelatedEncoder(Encoder):
         """Location (restart, row, factor), a root of the covariance, BL, and its log-determinant."""
         location, log_sd, h = self.read(x, mask)
         k = self.n_factors
-        root = torch.eye(k, dtype=h.dtype, device=h.device).repeat(*h.shape[:2], 1, 1)
-        row, column = torch.tril_indices(k, k, -1, device=h.device)
-        root[..., row, column] = self.below(h)
-        root = self.axes.unsqueeze(1) @ (root * log_sd.exp().unsqueeze(-1))
+        across = torch.eye(k, dtype=h.dtype, device=h.device).repeat(*h.shape[:2], 1, 1)  # the transpose of L
+        row, column = torch.triu_indices(k, k, 1, device=h.device)
+        across[..., row, column] = self.below(h)
+        across = across * log_sd.exp().unsqueeze(-2)
+        root = (across.flatten(1, 2) @ self.axes.mT).view_as(across).mT  # rows as one matrix: one product
         log_det = log_sd.sum(-1) + torch.linalg.slogdet(self.axes)[1].unsqueeze(-1)
         return location @ self.axes.mT, root, log_det
 
@@ -80,7 +83,39 @@ def smooth_leaky(h: Tensor) -> Tensor:
     ----------
     h : Tensor
     """
-    return 0.5 * ((1 + _SLOPE) * h + (1 - _SLOPE) * torch.sqrt(h * h + _CORNER**2))
+    return _SmoothLeaky.apply(h)[0]
+
+
+class _SmoothLeaky(torch.autograd.Function):
+    """The value and its root, in half the passes over memory that the formula's tape would take."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(h: Tensor) -> tuple[Tensor, Tensor]:
+        root = torch.addcmul(h.new_full((), _CORNER**2), h, h).sqrt_()
+        return torch.add(_STRAIGHT * h, root, alpha=_BENT), root
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[0], output[1])
+        ctx.save_for_forward(inputs[0], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Tensor:
+        h, root = ctx.saved_tensors
+        if torch.is_grad_enabled():  # of a Jacobian the curvature is wanted too
+            root = torch.sqrt(h * h + _CORNER**2)
+        return gradient * _slope(h, root)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None]:
+        return tangent * _slope(*ctx.saved_tensors), None
+
+
+def _slope(h: Tensor, root: Tensor) -> Tensor:
+    return (h / root).mul_(_BENT).add_(_STRAIGHT)
 
 
 class _Masked(nn.Module):
@@ -153,7 +188,7 @@ class SharedDecoder(_Masked):
     .. math:: f_j(z) = c_j + a_j^\top s + v_j^\top \phi\big(b_2 + B\,\phi(b_1 + A s)\big), \quad
               s = S_j \odot z
 
-    While the mask is all ones the hidden layers are the same for every feature and evaluated once.
+    The hidden layers are the same for features that see the same factors, and evaluated once for them.
 
     Parameters
     ----------
@@ -179,10 +214,20 @@ class SharedDecoder(_Masked):
         if bool((self.mask == 1).all()):
             h = smooth_leaky(torch.baddbmm(self.bias, z, self.first))
             return self.straight(z) + torch.bmm(smooth_leaky(self.second(h)), self.head)
+        masks, group = self._groups()
         r, n, k = z.shape
-        seen = (z.unsqueeze(2) * self.mask.unsqueeze(1)).reshape(r, -1, k)
+        seen = (z.unsqueeze(1) * masks.unsqueeze(2)).flatten(1, 2)
         h = smooth_leaky(self.second(smooth_leaky(torch.baddbmm(self.bias, seen, self.first))))
-        return self.straight(z) + (h.view(r, n, -1, h.shape[-1]) * self.head.mT.unsqueeze(1)).sum(-1)
+        h = h.view(-1, n, h.shape[-1]).index_select(0, group)
+        head = self.head.mT.reshape(-1, h.shape[-1], 1)
+        return self.straight(z) + torch.bmm(h, head).view(r, -1, n).mT
+
+    def _groups(self) -> tuple[Tensor, Tensor]:
+        """The different masks (restart, group, factor), filled up, and which of them each feature has."""
+        own = [torch.unique(mask, dim=0, return_inverse=True) for mask in self.mask]
+        most = max(len(different) for different, _ in own)
+        masks = torch.stack([F.pad(different, (0, 0, 0, most - len(different))) for different, _ in own])
+        return masks, torch.cat([group + r * most for r, (_, group) in enumerate(own)])
 
     @torch.no_grad()
     def turn(self, maps: Tensor) -> None:

@@ -32,6 +32,17 @@ def test_smooth_leaky_is_a_leaky_relu_without_its_corner():
     assert np.abs(smooth - bend(h.numpy()))[[0, -1]].max() < 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_derivatives_of_smooth_leaky():
+    h = (3 * draw(4, 5)).requires_grad_(True)
+    assert torch.autograd.gradcheck(smooth_leaky, h, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(smooth_leaky, h)
+    one = torch.ones_like(h)
+    slope = torch.func.jvp(smooth_leaky, (h.detach(),), (one,))[1]
+    by_row = torch.func.vmap(torch.func.grad(lambda row: smooth_leaky(row).sum()))(h.detach())
+    torch.testing.assert_close(by_row, slope)
+
+
 def by_hand(decoder, z, r, j):
     """One feature of one restart, with the mask on its inputs."""
     phi = lambda h: 0.6 * h + 0.4 * np.sqrt(h**2 + 0.09)  # noqa: E731

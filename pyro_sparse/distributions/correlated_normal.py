@@ -109,5 +109,6 @@ def _kl_full(guide: FullNormal, prior: CorrelatedNormal) -> Tensor:
         raise NotImplementedError
     precision = prior.precision
     quadratic = (torch.einsum("...i,...ij->...j", guide.loc, precision) * guide.loc).sum(-1)
-    trace = ((precision @ guide.factor) * guide.factor).sum((-1, -2))
+    columns = guide.factor.mT  # of all rows as one matrix: one product instead of one for each row
+    trace = (columns.flatten(-3, -2) @ precision.squeeze(-3)).view_as(columns).mul(columns).sum((-1, -2))
     return 0.5 * (quadratic + trace - guide.event_shape[0] + prior.log_determinant) - guide.log_det
