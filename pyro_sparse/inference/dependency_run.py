@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..models.likelihoods import Normal
 from .decoder_axes import decoder_axes, strengths
 from .decoder_run import DecoderRun
 from .folded import skewness
 from .soap import SOAP
 from .strength_mixture import edge_probability
+from .unfold import unfold
 
 __all__ = ["DependencyRun"]
 
@@ -47,12 +49,14 @@ class DependencyRun(DecoderRun):
 
     def _after_step(self, batch: Any, rate: float) -> None:
         done = self.step + 1
-        if done == self.schedule.folds_at:
+        if done == self.schedule.unfold_step and isinstance(self.model.likelihood, Normal):
+            unfold(self.model, self.train, self.first_restart)
+        if done == self.schedule.axes_step:
             self._fold()
             self._cut(_MAY)
             self.optimiser = self._optimiser()
         if done == self.schedule.steps:
-            self._cut(0.5 if self.schedule.folds_at else 0.0)
+            self._cut(0.5 if self.schedule.axes_step else 0.0)
             self._look()
 
     @torch.no_grad()

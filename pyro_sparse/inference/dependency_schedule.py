@@ -1,7 +1,7 @@
 """When each part of a `DependencyVAE` is fitted: one frozen record of the numbers that steer it.
 
-First the dense program; at `axes_at` of the steps the axes are found and the inputs without an edge are cut;
-then the sparse program to the end.
+First the dense program, amid which folded factors are unfolded; at `axes_at` of the steps the axes are found
+and the inputs without an edge are cut; then the sparse program to the end.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ class DependencySchedule:
     axes_at : float or None
         When the axes are found, as a fraction of the steps; at 1 they are found and nothing more is trained.
         None keeps the axes that the fit ends in, and the decoder dense (for a penalty to choose them).
+    unfold_at : float or None
+        When factors that look folded are fitted anew (`unfold.py`), as a fraction of the dense steps; None
+        never. Only with normal noise, and if axes are found.
     learning_rate : float
         SOAP's step size: reached after `warm_up` steps, constant for half of the dense part, then falling
         linearly to the share `decay_to` of it; the sparse part begins at half of it and falls likewise.
@@ -35,6 +38,7 @@ class DependencySchedule:
     steps: int = 3500
     batch_size: int = 256
     axes_at: float | None = 0.75
+    unfold_at: float | None = 0.5
     learning_rate: float = 6e-3
     warm_up: int = 50
     decay_to: float = 0.02
@@ -48,6 +52,10 @@ class DependencySchedule:
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
         if self.axes_at is not None and not 0 < self.axes_at <= 1:
             raise ValueError(f"axes_at: got {self.axes_at!r}, wanted a share of the steps in (0, 1], or None")
+        if self.unfold_at is not None and not 0 < self.unfold_at < 1:
+            raise ValueError(
+                f"unfold_at: got {self.unfold_at!r}, wanted a share of the dense steps in (0, 1), or None"
+            )
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate: got {self.learning_rate!r}, wanted a positive number")
 
@@ -62,9 +70,16 @@ class DependencySchedule:
         return self.steps if self.axes_at is None else max(1, round(self.axes_at * self.steps))
 
     @property
-    def folds_at(self) -> int:
+    def axes_step(self) -> int:
         """Step after which the axes are found; 0 is never."""
         return 0 if self.axes_at is None else self.dense_steps
+
+    @property
+    def unfold_step(self) -> int:
+        """Step after which folded factors are sought; 0 is never."""
+        if self.axes_at is None or self.unfold_at is None:
+            return 0
+        return round(self.unfold_at * self.dense_steps)
 
     @property
     def settled(self) -> int:

@@ -25,6 +25,7 @@ __all__ = [
     "group_sizes",
     "join",
     "pick",
+    "put",
     "unconfirmed",
 ]
 
@@ -110,6 +111,23 @@ def pick(model: Any, restarts: list[int]) -> Any:
     states = model.state_dict().items()
     few.load_state_dict({name: value[restarts] if name in batched else value for name, value in states})
     return few.eval()
+
+
+def put(one: Any, model: Any, restart: int) -> None:
+    """Write a model of a single restart over one restart of another, in place.
+
+    Parameters
+    ----------
+    one : FactorModel
+        As from `pick`.
+    model : FactorModel
+    restart : int
+    """
+    own, batched = one.state_dict(), _batched(model)
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            if name in batched:
+                value[restart].copy_(own[name][0])
 
 
 def _batched(model: Any) -> set[str]:

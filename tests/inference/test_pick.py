@@ -9,7 +9,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.data import Batch
 from pyro_sparse.inference.refine import expected_cells
-from pyro_sparse.inference.restarts import pick
+from pyro_sparse.inference.restarts import pick, put
 
 
 def linear_model(n_restarts: int, n_features: int, n_factors: int):
@@ -50,3 +50,19 @@ def test_expected_cells_of_a_linear_model_are_the_gaussian_conditional_mean():
             covariance = w[seen] @ w[seen].T + np.diag(noise[seen])
             z = w[seen].T @ np.linalg.solve(covariance, x[i].numpy()[seen] - c[seen])
             np.testing.assert_allclose(found[r, i].numpy(), c + w @ z, atol=0.02)
+
+
+def test_put_is_the_inverse_of_pick():
+    model = ps.models.DependencyVAE(6, 2)
+    torch.manual_seed(0)
+    model.setup(n_restarts=3, n_samples=10)
+    whole = {name: value.clone() for name, value in model.state_dict().items()}
+    one = pick(model, [1])
+    with torch.no_grad():
+        one.decoder.first.add_(1.0)
+    put(one, model, 2)
+    for name, value in model.state_dict().items():
+        kept = slice(2) if len(value) == 3 else slice(None)
+        torch.testing.assert_close(value[kept], whole[name][kept], rtol=0, atol=0)
+    torch.testing.assert_close(model.decoder.first[2], whole["decoder.first"][1] + 1)
+    torch.testing.assert_close(model.decoder.head[2], whole["decoder.head"][1])
