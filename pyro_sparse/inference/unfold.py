@@ -32,16 +32,13 @@ from .strength_mixture import edge_probability
 
 __all__ = ["curve_factor", "unfold"]
 
-_MOST_ROWS = 10_000
+_MOST_ROWS, _MOST_FEATURES = 10_000, 12
 _MAY = 0.1  # least probability of an edge for the feature to be one of the factor's
 _SAME = 0.95  # rank correlation from which the curves say what the fit said
 _TRIES, _HIDDEN, _STEPS, _RATE = 3, 16, 300, 0.04  # of the curves
 _ROWS, _GRID = 128, 24  # of a step: rows, values of the factor
-_WARM, _COLD, _COOLED = (
-    (0.3, 0.7),
-    0.03,
-    0.6,
-)  # noise: of the first and last try, when cold, by when
+_WARM, _COLD, _COOLED = (0.3, 0.7), 0.03, 0.6  # least noise: of the first and last try, when cooled, by when
+_LEAST = 0.01  # noise in the end: a feature that is constant must not count for infinitely much
 _LESSONS, _LESSON_RATE = 300, 6e-3  # steps and step size of teaching
 
 
@@ -85,13 +82,17 @@ def _unfold_one(one: Any, rows: Batch) -> list[int]:
     suspects = [int(k) for k in skew.argsort(descending=True) if skew[k] > MOST_SKEWED]
     if not suspects:
         return []
-    edge = edge_probability(strengths(one, rows)[0].cpu().numpy()) >= _MAY
+    strength = strengths(one, rows)[0].cpu().numpy()
+    edge = edge_probability(strength) >= _MAY
     z = _normal(z)
     changed = []
     for k in suspects:
-        if edge[:, k].sum() < 2:
+        features = np.argsort(-strength[:, k] * edge[:, k])[: min(_MOST_FEATURES, edge[:, k].sum())]
+        if len(features) < 2:
             continue  # nothing else could tell the branches
-        t = curve_factor(rows.x, z, edge, k, rows.mask)
+        others = [other for other in range(z.shape[1]) if other != k]
+        own, seen = rows.x[:, features], None if rows.mask is None else rows.mask[:, features]
+        t = curve_factor(own, z[:, others], edge[features][:, others], seen)
         if abs(spearmanr(t.cpu(), z[:, k].cpu())[0]) < _SAME:
             z[:, k] = _normal(t.unsqueeze(-1))[:, 0]
             changed.append(k)
@@ -106,17 +107,17 @@ def _normal(z: Tensor) -> Tensor:
     return torch.as_tensor(norm.ppf((ranks - 0.5) / len(ranks))).to(z)
 
 
-def curve_factor(x: Tensor, z: Tensor, edge: np.ndarray, k: int, mask: Tensor | None = None) -> Tensor:
-    """Posterior mean of factor `k` of each row, from curves through its features; the other factors given.
+def curve_factor(x: Tensor, z: Tensor, edge: np.ndarray, mask: Tensor | None = None) -> Tensor:
+    """Posterior mean of one factor in each row, from curves through its features; the other factors given.
 
     Parameters
     ----------
     x : Tensor (row, feature)
+        Its features.
     z : Tensor (row, factor)
-        Column `k` is not read.
+        The other factors.
     edge : ndarray of bool (feature, factor)
-        Which factors a feature may depend on.
-    k : int
+        Which of the others each feature may depend on.
     mask : Tensor of bool (row, feature), optional
         Which cells were observed.
 
@@ -124,12 +125,9 @@ def curve_factor(x: Tensor, z: Tensor, edge: np.ndarray, k: int, mask: Tensor | 
     -------
     Tensor (row,)
     """
-    features = np.flatnonzero(edge[:, k])
-    others = np.delete(np.arange(z.shape[1]), k)
-    sees = torch.as_tensor(edge[features][:, others]).to(z)
-    x = x[:, features]
-    seen = torch.ones_like(x) if mask is None else mask[:, features].to(x)
-    tries = [_Curves(x, z[:, others], sees, seen, warm) for warm in np.geomspace(*_WARM, _TRIES).tolist()]
+    seen = torch.ones_like(x) if mask is None else mask.to(x)
+    sees = torch.as_tensor(edge).to(z)
+    tries = [_Curves(x, z, sees, seen, warm) for warm in np.geomspace(*_WARM, _TRIES).tolist()]
     answers = [each.learn().answer() for each in tries]
     return max(answers, key=lambda answer: answer[0])[1]
 
@@ -173,7 +171,7 @@ class _Curves:
         n, like = len(self.x), self.z
         for step in range(_STEPS):
             done = step / _STEPS
-            floor = self.warm * (_COLD / self.warm) ** (done / _COOLED) if done < _COOLED else 0.0
+            floor = self.warm * (_COLD / self.warm) ** (done / _COOLED) if done < _COOLED else _LEAST
             optimiser.param_groups[0]["lr"] = _RATE * min(1.0, 2.5 * (1 - done))
             rows = torch.randint(n, (min(_ROWS, n),), device=like.device)
             jitter = torch.rand(_GRID, dtype=like.dtype, device=like.device)
@@ -188,10 +186,8 @@ class _Curves:
     def answer(self, n_values: int = 200) -> tuple[float, Tensor]:
         """Log-likelihood of a row, and posterior means of the factor."""
         t = _quantile((torch.arange(n_values).to(self.z) + 0.5) / n_values)
-        found = [
-            self.log_density(rows, t, 0.0) for rows in torch.arange(len(self.x), device=t.device).split(500)
-        ]
-        density = torch.cat(found)
+        parts = torch.arange(len(self.x), device=t.device).split(500)
+        density = torch.cat([self.log_density(rows, t, _LEAST) for rows in parts])
         return float(density.logsumexp(-1).mean()), density.softmax(-1) @ t
 
 
