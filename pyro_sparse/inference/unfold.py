@@ -21,7 +21,6 @@ import torch
 from scipy.stats import norm, rankdata, spearmanr
 from torch import Tensor
 
-from .._torch import undisturbed
 from ..data import Batch
 from ..dependency_nets import smooth_leaky
 from .decoder_axes import decoder_axes, strengths
@@ -64,15 +63,15 @@ def unfold(model: Any, batch: Batch, seed: int = 0) -> list[list[int]]:
     rows = batch.rows(some).whole()
     done: list[list[int]] = []
     for r in range(model.n_restarts):
-        with undisturbed(seed=seed + r):
-            one = pick(model, [r])
-            done.append(_unfold_one(one, rows))
+        one = pick(model, [r])
+        own = torch.Generator(device=batch.x.device).manual_seed(seed + r)  # whoever shares the pass
+        done.append(_unfold_one(one, rows, own))
         if done[-1]:
             put(one, model, r)
     return done
 
 
-def _unfold_one(one: Any, rows: Batch) -> list[int]:
+def _unfold_one(one: Any, rows: Batch, generator: torch.Generator) -> list[int]:
     axes = decoder_axes(one, rows)[0]
     like = one.strength
     one.turn(torch.as_tensor(axes.map).to(like).unsqueeze(0))
@@ -92,12 +91,12 @@ def _unfold_one(one: Any, rows: Batch) -> list[int]:
             continue  # nothing else could tell the branches
         others = [other for other in range(z.shape[1]) if other != k]
         own, seen = rows.x[:, features], None if rows.mask is None else rows.mask[:, features]
-        t = curve_factor(own, z[:, others], edge[features][:, others], seen)
+        t = curve_factor(own, z[:, others], edge[features][:, others], generator, seen)
         if abs(spearmanr(t.cpu(), z[:, k].cpu())[0]) < _SAME:
             z[:, k] = _normal(t.unsqueeze(-1))[:, 0]
             changed.append(k)
     if changed:
-        _teach(one, rows, z)
+        _teach(one, rows, z, generator)
     return changed
 
 
@@ -107,7 +106,9 @@ def _normal(z: Tensor) -> Tensor:
     return torch.as_tensor(norm.ppf((ranks - 0.5) / len(ranks))).to(z)
 
 
-def curve_factor(x: Tensor, z: Tensor, edge: np.ndarray, mask: Tensor | None = None) -> Tensor:
+def curve_factor(
+    x: Tensor, z: Tensor, edge: np.ndarray, generator: torch.Generator, mask: Tensor | None = None
+) -> Tensor:
     """Posterior mean of one factor in each row, from curves through its features; the other factors given.
 
     Parameters
@@ -118,6 +119,8 @@ def curve_factor(x: Tensor, z: Tensor, edge: np.ndarray, mask: Tensor | None = N
         The other factors.
     edge : ndarray of bool (feature, factor)
         Which of the others each feature may depend on.
+    generator : Generator
+        Of the starts and minibatches.
     mask : Tensor of bool (row, feature), optional
         Which cells were observed.
 
@@ -127,7 +130,7 @@ def curve_factor(x: Tensor, z: Tensor, edge: np.ndarray, mask: Tensor | None = N
     """
     seen = torch.ones_like(x) if mask is None else mask.to(x)
     sees = torch.as_tensor(edge).to(z)
-    tries = [_Curves(x, z, sees, seen, warm) for warm in np.geomspace(*_WARM, _TRIES).tolist()]
+    tries = [_Curves(x, z, sees, seen, warm, generator) for warm in np.geomspace(*_WARM, _TRIES).tolist()]
     answers = [each.learn().answer() for each in tries]
     return max(answers, key=lambda answer: answer[0])[1]
 
@@ -138,15 +141,19 @@ class _Curves:
     A try at a time: what a step touches stays in the cache.
     """
 
-    def __init__(self, x: Tensor, z: Tensor, sees: Tensor, seen: Tensor, warm: float):
+    def __init__(
+        self, x: Tensor, z: Tensor, sees: Tensor, seen: Tensor, warm: float, generator: torch.Generator
+    ):
         self.z, self.seen, self.sees, self.warm = z, seen, sees.unsqueeze(-1), warm
+        self.generator = generator
         count = seen.sum(0).clamp_min(1)
         x = (x - (x * seen).sum(0) / count) * seen
         self.x = x / (x.square().sum(0) / count).sqrt().clamp_min(1e-6)
         g, k, h = x.shape[1], z.shape[1], _HIDDEN
 
         def made(*shape: int, scale: float) -> Tensor:
-            return (scale * torch.randn(shape, dtype=z.dtype, device=z.device)).requires_grad_(True)
+            drawn = torch.randn(shape, dtype=z.dtype, device=z.device, generator=generator)
+            return (scale * drawn).requires_grad_(True)
 
         self.of_t, self.of_z = made(g, 1, h, scale=1.0), made(g, k, h, scale=1.0)
         self.bias, self.head = made(g, 1, h, scale=0.7), made(g, h, 1, scale=0.3)
@@ -173,8 +180,8 @@ class _Curves:
             done = step / _STEPS
             floor = self.warm * (_COLD / self.warm) ** (done / _COOLED) if done < _COOLED else _LEAST
             optimiser.param_groups[0]["lr"] = _RATE * min(1.0, 2.5 * (1 - done))
-            rows = torch.randint(n, (min(_ROWS, n),), device=like.device)
-            jitter = torch.rand(_GRID, dtype=like.dtype, device=like.device)
+            rows = torch.randint(n, (min(_ROWS, n),), device=like.device, generator=self.generator)
+            jitter = torch.rand(_GRID, dtype=like.dtype, device=like.device, generator=self.generator)
             t = _quantile((torch.arange(_GRID).to(like) + jitter) / _GRID)
             loss = -self.log_density(rows, t, floor).logsumexp(-1).mean()
             optimiser.zero_grad()
@@ -195,12 +202,12 @@ def _quantile(u: Tensor) -> Tensor:
     return math.sqrt(2) * torch.erfinv((2 * u - 1).clamp(-1 + 1e-6, 1 - 1e-6))
 
 
-def _teach(one: Any, rows: Batch, z: Tensor) -> None:
+def _teach(one: Any, rows: Batch, z: Tensor, generator: torch.Generator) -> None:
     """Fit guide and decoder to given latents of the rows."""
     optimiser = SOAP(one.parameters(), lr=_LESSON_RATE, most=2.0)
     for step in range(_LESSONS):
         optimiser.param_groups[0]["lr"] = _LESSON_RATE * min(1.0, 2 * (1 - step / _LESSONS) + 0.02)
-        index = torch.randint(len(rows), (min(256, len(rows)),), device=z.device)
+        index = torch.randint(len(rows), (min(256, len(rows)),), device=z.device, generator=generator)
         batch, own = rows.rows(index).whole(), z[index].unsqueeze(0)
         f = one.decode(own, None)
         cells = one.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure)

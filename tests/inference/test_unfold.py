@@ -13,6 +13,10 @@ from pyro_sparse.inference import unfold as module
 from pyro_sparse.inference.unfold import curve_factor, unfold
 
 
+def own(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
 def correlation(a, b):
     return abs(spearmanr(np.asarray(a), np.asarray(b))[0])
 
@@ -30,8 +34,7 @@ def folded():
 
 def test_curves_find_a_factor_of_which_a_feature_is_not_monotone(folded):
     z, x, edge = folded
-    torch.manual_seed(0)
-    found = curve_factor(x, torch.as_tensor(z[:, 1:]).float(), edge)
+    found = curve_factor(x, torch.as_tensor(z[:, 1:]).float(), edge, own())
     assert correlation(z[:, 0], x[:, 0]) < 0.6
     assert correlation(z[:, 0], found) > 0.98
 
@@ -43,8 +46,7 @@ def test_curves_read_observed_cells_only(folded):
     given = torch.as_tensor(z[:, 1:]).float()
     answers = []
     for hidden in (0.0, 50.0):
-        torch.manual_seed(0)
-        answers.append(curve_factor(torch.where(mask, x, torch.tensor(hidden)), given, edge, mask))
+        answers.append(curve_factor(torch.where(mask, x, torch.tensor(hidden)), given, edge, own(), mask))
     torch.testing.assert_close(*answers)
     whole = mask.all(1)
     assert correlation(z[whole, 0], answers[0][whole]) > 0.98
@@ -52,9 +54,8 @@ def test_curves_read_observed_cells_only(folded):
 
 def test_the_only_factor_can_be_asked_for(folded):
     z, x, _ = folded
-    torch.manual_seed(0)
     x = torch.stack([x[:, 0], torch.as_tensor(np.tanh(z[:, 0])).float()], 1)
-    found = curve_factor(x, x[:, :0], np.ones((2, 0), bool))
+    found = curve_factor(x, x[:, :0], np.ones((2, 0), bool), own())
     assert correlation(z[:, 0], found) > 0.98
 
 
@@ -92,7 +93,9 @@ def test_a_restart_without_a_folded_factor_stays_to_the_bit(two_restarts, monkey
     skews = iter([torch.tensor([[0.1, 0.0]]), torch.tensor([[-0.9, 0.0]])])
     monkeypatch.setattr(module, "skewness", lambda z: next(skews))
     monkeypatch.setattr(module, "edge_probability", lambda strength: np.ones_like(strength))
-    monkeypatch.setattr(module, "curve_factor", lambda x, z, edge, mask: torch.randn(len(x)))
+    monkeypatch.setattr(
+        module, "curve_factor", lambda x, z, edge, own, mask: torch.randn(len(x), generator=own)
+    )
     monkeypatch.setattr(module, "_LESSONS", 2)
     assert unfold(model, batch) == [[], [0]]
     for name, value in model.state_dict().items():
@@ -107,7 +110,7 @@ def test_nothing_changes_where_the_curves_agree_or_one_feature_is_all(two_restar
     monkeypatch.setattr(module, "skewness", lambda z: torch.tensor([[0.9, 0.0]]))
     monkeypatch.setattr(module, "edge_probability", lambda strength: np.ones_like(strength))
     monkeypatch.setattr(module, "spearmanr", lambda a, b: (-0.96, 0.0))
-    monkeypatch.setattr(module, "curve_factor", lambda x, z, edge, mask: torch.zeros(len(x)))
+    monkeypatch.setattr(module, "curve_factor", lambda x, z, edge, generator, mask: torch.zeros(len(x)))
     assert unfold(model, batch) == [[], []]
     monkeypatch.setattr(module, "edge_probability", lambda strength: np.eye(*strength.shape))
     monkeypatch.setattr(module, "curve_factor", None)
@@ -128,7 +131,7 @@ def test_of_a_wide_table_the_strongest_features_are_read(monkeypatch):
     monkeypatch.setattr(module, "skewness", lambda z: torch.tensor([[0.9, 0.0]]))
     read = []
 
-    def curves(x, z, edge, mask):
+    def curves(x, z, edge, generator, mask):
         read.extend(int((batch.x == column.unsqueeze(1)).all(0).nonzero()) for column in x.T)
         return z[:, 0]
 
