@@ -41,7 +41,8 @@ def test_only_a_lopsided_factor_is_named_in_the_frame_of_the_fit():
 def test_a_fold_that_all_restarts_share_is_flagged():
     """Factor 2 has one feature of its own, which turns round, and a weak share in another."""
     data = dependency_data("random", 3, 9, 6000, seed=1031)
-    fit = ps.fit(ps.models.DependencyVAE(9, 3), data.x, seed=1031, restarts=2, steps=2200, progress=False)
+    settings = {"restarts": 2, "steps": 2200, "unfold_at": None, "progress": False}
+    fit = ps.fit(ps.models.DependencyVAE(9, 3), data.x, seed=1031, **settings)
     match = ps.metrics.mcc(data.z, fit.transform(data.x, refine=False), "spearman")
     lost = fit.factor_names[int(match.permutation[1])]
     assert match.correlation[1] < 0.8 < min(match.correlation[[0, 2]])
