@@ -14,15 +14,13 @@ import torch
 from ..models.likelihoods import Normal
 from .decoder_axes import decoder_axes, strengths
 from .decoder_run import DecoderRun
+from .dependency_schedule import MAY_BE, MOST_MOVE
 from .folded import skewness
 from .soap import SOAP
 from .strength_mixture import edge_probability
 from .unfold import unfold
 
 __all__ = ["DependencyRun"]
-
-_MOST = 2.0  # without it some dense fits run away, for little noise makes rare gradients huge
-_MAY = 0.1  # least probability of an edge that the sparse program keeps: it can cut, not add
 
 
 class DependencyRun(DecoderRun):
@@ -42,7 +40,7 @@ class DependencyRun(DecoderRun):
     """
 
     def _optimiser(self) -> torch.optim.Optimizer:
-        return SOAP(self.model.parameters(), lr=self.schedule.learning_rate, most=_MOST)
+        return SOAP(self.model.parameters(), lr=self.schedule.learning_rate, most=MOST_MOVE)
 
     def _n_edges(self) -> list[int]:
         return self.model.decoder.mask.sum((1, 2)).int().tolist()
@@ -53,7 +51,7 @@ class DependencyRun(DecoderRun):
             unfold(self.model, self.train, self.first_restart)
         if done == self.schedule.axes_step:
             self._fold()
-            self._cut(_MAY)
+            self._cut(MAY_BE)
             self.optimiser = self._optimiser()
         if done == self.schedule.steps:
             self._cut(0.5 if self.schedule.axes_step else 0.0)

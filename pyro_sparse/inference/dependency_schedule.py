@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-__all__ = ["DependencySchedule"]
+__all__ = ["MAY_BE", "MOST_MOVE", "DependencySchedule"]
+
+MOST_MOVE = 2.0  # of SOAP: without it some dense fits run away, for little noise makes rare gradients huge
+MAY_BE = 0.1  # least probability of an edge that what follows reckons with: the sparse program cannot add one
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,12 @@ import numpy as np
 import torch
 from scipy.stats import norm, rankdata, spearmanr
 from torch import Tensor
+from torch.special import ndtri
 
 from ..data import Batch
 from ..dependency_nets import smooth_leaky
 from .decoder_axes import decoder_axes, strengths
+from .dependency_schedule import MAY_BE, MOST_MOVE
 from .folded import MOST_SKEWED, skewness
 from .restarts import pick, put
 from .soap import SOAP
@@ -32,7 +34,6 @@ from .strength_mixture import edge_probability
 __all__ = ["curve_factor", "unfold"]
 
 _MOST_ROWS, _MOST_FEATURES = 10_000, 12
-_MAY = 0.1  # least probability of an edge for the feature to be one of the factor's
 _SAME = 0.95  # rank correlation from which the curves say what the fit said
 _TRIES, _HIDDEN, _STEPS, _RATE = 3, 16, 300, 0.04  # of the curves
 _ROWS, _GRID = 128, 24  # of a step: rows, values of the factor
@@ -73,8 +74,7 @@ def unfold(model: Any, batch: Batch, seed: int = 0) -> list[list[int]]:
 
 def _unfold_one(one: Any, rows: Batch, generator: torch.Generator) -> list[int]:
     axes = decoder_axes(one, rows)[0]
-    like = one.strength
-    one.turn(torch.as_tensor(axes.map).to(like).unsqueeze(0))
+    one.turn(torch.as_tensor(axes.map).to(one.strength).unsqueeze(0))
     with torch.no_grad():
         z = one.encode(rows)[0][0]
     skew = skewness(z.unsqueeze(0))[0].abs()
@@ -82,7 +82,7 @@ def _unfold_one(one: Any, rows: Batch, generator: torch.Generator) -> list[int]:
     if not suspects:
         return []
     strength = strengths(one, rows)[0].cpu().numpy()
-    edge = edge_probability(strength) >= _MAY
+    edge = edge_probability(strength) >= MAY_BE
     z = _normal(z)
     changed = []
     for k in suspects:
@@ -182,7 +182,7 @@ class _Curves:
             optimiser.param_groups[0]["lr"] = _RATE * min(1.0, 2.5 * (1 - done))
             rows = torch.randint(n, (min(_ROWS, n),), device=like.device, generator=self.generator)
             jitter = torch.rand(_GRID, dtype=like.dtype, device=like.device, generator=self.generator)
-            t = _quantile((torch.arange(_GRID).to(like) + jitter) / _GRID)
+            t = ndtri(((torch.arange(_GRID).to(like) + jitter) / _GRID).clamp(1e-6, 1 - 1e-6))
             loss = -self.log_density(rows, t, floor).logsumexp(-1).mean()
             optimiser.zero_grad()
             loss.backward()
@@ -192,19 +192,15 @@ class _Curves:
     @torch.no_grad()
     def answer(self, n_values: int = 200) -> tuple[float, Tensor]:
         """Log-likelihood of a row, and posterior means of the factor."""
-        t = _quantile((torch.arange(n_values).to(self.z) + 0.5) / n_values)
+        t = ndtri((torch.arange(n_values).to(self.z) + 0.5) / n_values)
         parts = torch.arange(len(self.x), device=t.device).split(500)
         density = torch.cat([self.log_density(rows, t, _LEAST) for rows in parts])
         return float(density.logsumexp(-1).mean()), density.softmax(-1) @ t
 
 
-def _quantile(u: Tensor) -> Tensor:
-    return math.sqrt(2) * torch.erfinv((2 * u - 1).clamp(-1 + 1e-6, 1 - 1e-6))
-
-
 def _teach(one: Any, rows: Batch, z: Tensor, generator: torch.Generator) -> None:
     """Fit guide and decoder to given latents of the rows."""
-    optimiser = SOAP(one.parameters(), lr=_LESSON_RATE, most=2.0)
+    optimiser = SOAP(one.parameters(), lr=_LESSON_RATE, most=MOST_MOVE)
     for step in range(_LESSONS):
         optimiser.param_groups[0]["lr"] = _LESSON_RATE * min(1.0, 2 * (1 - step / _LESSONS) + 0.02)
         index = torch.randint(len(rows), (min(256, len(rows)),), device=z.device, generator=generator)

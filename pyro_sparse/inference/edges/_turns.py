@@ -33,9 +33,8 @@ __all__ = ["Turns", "related_factors"]
 
 Array = NDArray[np.float64]
 _ANGLES = (120, 240)  # of half a turn: the other half only changes signs
-_CELLS = (
-    4_000_000  # loadings at all angles that a sweep may look at; of larger tables some sweeps take a pair
-)
+# loadings at all angles that a sweep may look at; of larger tables some sweeps take a pair
+_CELLS = 4_000_000
 
 
 def related_factors(cov: Array) -> NDArray[np.bool_]:
