@@ -23,6 +23,9 @@ class Schedule:
     learning_rate : float
         Adam's step size: reached after `warm_up` steps, constant until `decay_from`, then falling linearly
         to the share `decay_to` of it.
+    betas : (float, float)
+        Adam's memory of the mean gradient and of its square. The usual second one, .999, remembers a thousand
+        steps: most of a fit, in which the objective changes several times.
     kl_start, kl_until : float
         Weight of the divergence at the start, and when it reaches 1.
     hold_encoder : float
@@ -43,9 +46,10 @@ class Schedule:
         Stop when no restart's held-out ELBO has improved for so many entries, after the last deletion.
     """
 
-    steps: int = 2500
+    steps: int = 1250
     batch_size: int = 100
-    learning_rate: float = 5e-3
+    learning_rate: float = 1e-2
+    betas: tuple[float, float] = (0.9, 0.99)
     warm_up: int = 50
     decay_from: float = 0.6
     decay_to: float = 0.02
@@ -68,6 +72,8 @@ class Schedule:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a whole number of at least 1")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate: got {self.learning_rate!r}, wanted a positive number")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas: got {self.betas!r}, wanted two numbers from 0 to below 1")
 
     @classmethod
     def names(cls) -> list[str]:

@@ -83,7 +83,9 @@ class SparseRun(DecoderRun):
             groups.append({"params": heavy, "weight_decay": self.schedule.weight_decay})
         if weights is not None:
             groups.append({"params": [weights], "weight_decay": 0.0})
-        return torch.optim.AdamW(groups, lr=self.schedule.learning_rate, fused=True)
+        return torch.optim.AdamW(
+            groups, lr=self.schedule.learning_rate, betas=self.schedule.betas, fused=True
+        )
 
     def _held(self) -> list[torch.nn.Parameter]:
         holding = self.model.data_start and self.step < self.schedule.hold_encoder * self.schedule.steps
@@ -140,4 +142,5 @@ class SparseRun(DecoderRun):
         """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
         state = self.optimiser.state[self.model.weights]
         _, square = arrays(state["exp_avg_sq"])
-        return tensor(rate / ((square / (1 - 0.999 ** float(state["step"]))) ** 0.5 + 1e-8))
+        seen = 1 - self.schedule.betas[1] ** float(state["step"])
+        return tensor(rate / ((square / seen) ** 0.5 + 1e-8))

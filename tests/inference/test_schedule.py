@@ -59,3 +59,9 @@ def test_whole_numbers(setting, value):
 def test_learning_rate_must_be_positive():
     with pytest.raises(ValueError, match="learning_rate: got 0, wanted a positive number"):
         Schedule(learning_rate=0)
+
+
+@pytest.mark.parametrize("betas", [(0.9,), (0.9, 1.0), (-0.1, 0.9)])
+def test_betas_are_two_shares(betas):
+    with pytest.raises(ValueError, match=r"betas: got \(.*, wanted two numbers from 0 to below 1"):
+        Schedule(betas=betas)
