@@ -24,15 +24,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks._common import Row, report_seeds
+from benchmarks._step import SIZES, started, usual
 
 SEEDS, QUICK_SEEDS = 3, 1
-# features, factors, width, rows of a minibatch
-SIZES = {
-    "tiny": (7, 2, 50, 100),
-    "ml": (300, 20, 300, 128),
-    "zeisel": (558, 15, 100, 512),
-    "big": (2000, 50, 300, 128),
-}
 SHARES = (0.0, 0.7, 0.95)
 QUICK = ("tiny", "ml")
 TURNS, QUICK_TURNS, TURN = 7, 3, 0.2  # CPU seconds of our side in a turn, at least
@@ -64,40 +58,13 @@ def run(size: str, one_factor: float, restarts: int, seed: int, turns: int, peer
     return figures
 
 
-def started(size: str, one_factor: float, restarts: int, seed: int, chunked: bool) -> Any:
-    """A run of `ps.fit` under way, in the stage where W has its own prior."""
-    import torch
-
-    from pyro_sparse import Schedule
-    from pyro_sparse.data import Batch
-    from pyro_sparse.inference.sparse_run import SparseRun
-    from pyro_sparse.models import SparseDecoder
-
-    n_features, n_factors, width, n_rows = SIZES[size]
-    torch.manual_seed(seed)
-    x = torch.randn(2 * n_rows, n_features)
-    model = SparseDecoder(n_features, n_factors, hidden=width, encoder_hidden=width)
-    model.setup(restarts, len(x))
-    model.chunked = chunked
-    n_single = round(one_factor * n_features)
-    with torch.no_grad():
-        model.weights.normal_()
-        single = torch.zeros(n_single, n_factors, dtype=torch.bool)
-        single[torch.arange(n_single), torch.randint(n_factors, (n_single,))] = True
-        model.allowed[:, :n_single] = single
-        model.project()
-    at_once = {"hold_encoder": 0.0, "kl_until": 0.0, "screen_from": 0.0, "screen_until": 0.0, "warm_up": 0}
-    schedule = Schedule(steps=10**9, batch_size=n_rows, evaluate_every=10**9, prune_at=(), **at_once)
-    return SparseRun(model, Batch(x, x, None, None, len(x)), None, schedule)
-
-
 def times(size: str, one_factor: float, restarts: int, seed: int, turns: int, peer: str) -> Row:
     """Milliseconds of a step and ratios: ours, the plain pass, and if given the published code."""
     import torch
 
     torch.set_num_threads(1)
-    ours = started(size, one_factor, restarts, seed, True).advance
-    plain = started(size, one_factor, restarts, seed, False).advance
+    ours = started(SIZES[size], one_factor, restarts, seed, True).advance
+    plain = started(SIZES[size], one_factor, restarts, seed, False).advance
     found: dict[str, list[float]] = {"ours": [], "plain": [], "peer": []}
 
     def turn() -> None:
@@ -119,16 +86,6 @@ def times(size: str, one_factor: float, restarts: int, seed: int, turns: int, pe
     figures["ratio"] = float(np.median(ratio))
     figures["plain_ratio"] = float(np.median(np.array(found["plain"]) / np.array(found["ours"])))
     return figures
-
-
-def usual(once: Callable[[], Any], least: float, at_least: int = 2) -> float:
-    """CPU seconds of one call, the median of those that fit `least` seconds."""
-    each: list[float] = []
-    while sum(each) < least or len(each) < at_least:
-        start = time.process_time()
-        once()
-        each.append(time.process_time() - start)
-    return float(np.median(each))
 
 
 def published(size: str, seed: int, turns: int, peer: str, between: Callable[[], None]) -> Iterator[float]:
@@ -184,13 +141,13 @@ def _memory(which: str, size: str, seed: int, peer: str) -> None:
         import model.model_trainer
         import model.models  # noqa: F401
     else:
-        started("tiny", 0.0, 1, seed, False).advance()  # imports what a step imports
+        started(SIZES["tiny"], 0.0, 1, seed, False).advance()  # imports what a step imports
     before = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     if which == "peer":
         list(published(size, seed, 2, peer, lambda: None))
     else:
-        run_ = started(size, 0.0, 1, seed, which == "ours")
+        run_ = started(SIZES[size], 0.0, 1, seed, which == "ours")
         for _ in range(3):
             run_.advance()
     print((_status("VmHWM") - before) / 1024)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks import speed
+from benchmarks._step import Sizes
 
 PEER = {
     "model/models.py": """
@@ -43,7 +44,7 @@ def peer(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setitem(speed.SIZES, "ml", (12, 3, 6, 10))
+    monkeypatch.setitem(speed.SIZES, "ml", Sizes(12, 3, 6, 10))
     monkeypatch.setattr(speed, "TURN", 0.0)
     monkeypatch.setattr("pyro_sparse.models.sparse_decoder.CHUNKED_FROM", 0)
 
@@ -67,7 +68,7 @@ def test_jobs():
 
 @pytest.mark.parametrize("share", [0.0, 0.7])
 def test_both_passes_take_the_same_step_and_one_factor_rows_are_there(share):
-    runs = [speed.started("ml", share, 1, 1000, chunked) for chunked in (True, False)]
+    runs = [speed.started(speed.SIZES["ml"], share, 1, 1000, chunked) for chunked in (True, False)]
     assert runs[0].model.closed_form(10) == [round(12 * share)] and runs[1].model.closed_form(10) == [0]
     for run in runs:
         torch.manual_seed(1)
