@@ -1,7 +1,8 @@
 """growth: how the CPU time of training a Sparse VAE grows with its sizes, as exponents on log-log axes.
 
-One size grows, the others stay at `MIDDLE`. "features", "factors", "width" and "restarts" (G, K, H, R) are
-the time of a training step as `speed` has it, all features dense. The rows N of a table enter in four ways:
+One size grows, the others stay at `MIDDLE` (those of whole fits at `FITTED`). "features", "factors", "width"
+and "restarts" (G, K, H, R) are the time of a training step as `speed` has it, all features dense. The rows N
+of a table enter in four ways:
 "minibatch" is a step whose minibatch grows, "epoch" one pass over a table that grows at the same minibatch,
 "fit" all of `ps.fit` with as many passes whatever the table (checks, start, steps, judging, summary), and
 "once" a fit of a few steps, so what is done once for each table. Fits are of simulated tables with anchors
@@ -28,10 +29,11 @@ from benchmarks._step import Sizes, started, usual
 
 SEEDS, QUICK_SEEDS = 3, 1
 MIDDLE = Sizes(features=300, factors=10, width=64, rows=128)
-TABLE = (512, 1024, 2048, 4096, 8192, 16384)  # multiples of a minibatch
+FITTED = Sizes(features=100, factors=5, width=64, rows=128)
+TABLE = (512, 1024, 2048, 4096, 8192)  # multiples of a minibatch
 AXES = {
     "minibatch": (32, 64, 128, 256, 512, 1024),
-    "epoch": TABLE,
+    "epoch": (*TABLE, 16384),
     "fit": TABLE,
     "once": TABLE,
     "features": (75, 150, 300, 600, 1200, 2400),
@@ -39,10 +41,10 @@ AXES = {
     "width": (16, 32, 64, 128, 256, 512),
     "restarts": (1, 2, 4, 8, 16, 32),
 }
-QUICK_SIZES = slice(1, 5)
+QUICK_SIZES, QUICK_TABLE = slice(0, 4), slice(0, 3)
 ASKED = {"minibatch": 1.05, "epoch": 1.05, "fit": 1.05, "once": 1.05, "features": 1.05}
 PASSES, QUICK_PASSES, FEW = 10, 1, 8  # over the table, in "fit"; steps of a fit in "once"
-TURNS, QUICK_TURNS, FIT_TURNS, TURN = 7, 2, 1, 0.3  # CPU seconds of a size in a turn, at least
+TURNS, QUICK_TURNS, FIT_TURNS, TURN = 5, 2, 1, 0.2  # CPU seconds of a size in a turn, at least
 LABELS = {
     "minibatch": "rows of a minibatch, one step",
     "epoch": "rows of the table, an epoch",
@@ -64,14 +66,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def tasks(options: argparse.Namespace) -> list[Row]:
     def settings(axis: str) -> Row:
         fits = axis in ("fit", "once")
+        sizes = AXES[axis]
+        if options.quick:
+            sizes = sizes[QUICK_TABLE if fits else QUICK_SIZES]
         turns = FIT_TURNS if fits else QUICK_TURNS if options.quick else TURNS
         more = {"passes": QUICK_PASSES if options.quick else PASSES} if axis == "fit" else {}
-        return {
-            "axis": axis,
-            "sizes": list(AXES[axis][QUICK_SIZES if options.quick else slice(None)]),
-            "turns": turns,
-            **more,
-        }
+        return {"axis": axis, "sizes": list(sizes), "turns": turns, **more}
 
     return [
         {**settings(axis), "seed": options.first_seed + seed}
@@ -86,7 +86,7 @@ def run(axis: str, sizes: list[int], turns: int, seed: int, passes: int = 0) -> 
     torch.set_num_threads(1)
     if axis in ("fit", "once"):
         fitted(sizes[0], FEW, seed)  # compiles, imports
-        steps = [passes * n // MIDDLE.rows or FEW for n in sizes]
+        steps = [passes * n // FITTED.rows or FEW for n in sizes]
         clocks = [lambda n=n, m=m: fitted(n, m, seed) for n, m in zip(sizes, steps, strict=True)]
     else:
         clocks = [clock(axis, size, seed) for size in sizes]
@@ -103,7 +103,7 @@ def clock(axis: str, size: int, seed: int) -> Callable[[], float]:
         sizes = MIDDLE if axis == "restarts" else MIDDLE._replace(**{axis.replace("minibatch", "rows"): size})
         once = started(sizes, 0.0, size if axis == "restarts" else 1, seed).advance
         least = TURN
-    usual(once, 0.0)
+    usual(once, 0.0, 1)
     return lambda: usual(once, least, 1)
 
 
@@ -111,12 +111,12 @@ def fitted(n: int, steps: int, seed: int) -> float:
     """CPU seconds of `ps.fit` on n rows."""
     import pyro_sparse as ps
 
-    x = ps.datasets.anchored(n, MIDDLE.features, MIDDLE.factors, seed=seed).x
+    x = ps.datasets.anchored(n, FITTED.features, FITTED.factors, seed=seed).x
     model = ps.models.SparseDecoder(
-        MIDDLE.features, MIDDLE.factors, hidden=MIDDLE.width, encoder_hidden=MIDDLE.width
+        FITTED.features, FITTED.factors, hidden=FITTED.width, encoder_hidden=FITTED.width
     )
     start = time.process_time()
-    ps.fit(model, x, restarts=1, seed=seed, steps=steps, batch_size=MIDDLE.rows, progress=False)
+    ps.fit(model, x, restarts=1, seed=seed, steps=steps, batch_size=FITTED.rows, progress=False)
     return time.process_time() - start
 
 

@@ -22,7 +22,7 @@ from benchmarks._step import SIZES, Sizes, started, usual
 SEEDS, QUICK_SEEDS = 3, 1
 WHICH = ("ml", "zeisel", "big")
 SQUARES = (1024, 2048, 3072)
-TURNS, QUICK_TURNS, TURN = 9, 3, 0.5  # CPU seconds of the step in a turn, at least
+TURNS, QUICK_TURNS, TURN = 7, 3, 0.5  # CPU seconds of the step in a turn, at least
 ASKED = {"big": 0.55}
 
 

@@ -24,6 +24,8 @@ from .ranks import ALONE, Ranks
 
 __all__ = ["expected_cells", "refine", "refined_elbo"]
 
+MOST_UNITS = 6e6  # hidden units of a layer at a time: larger blocks of memory are fetched anew in every step
+
 
 def refine(
     model: Any,
@@ -50,7 +52,7 @@ def refine(
     n_draws : int
         Antithetic draws of unit second moment that stand for the expectation, the same in every step.
     chunk : int
-        Rows at a time.
+        Rows at a time; fewer where a decoder has many hidden units, with the same draws.
     ranks : Ranks
         Who shares them; each gets the guides of its `share`.
 
@@ -68,9 +70,12 @@ def refine(
     half = ranks.own(
         torch.cat([like.new_empty(pairs, restarts, n, factors).normal_() for n in chunks], 2), own
     )
+    together = chunk
+    if getattr(model, "decoder_kind", "") == "mlp":  # every feature has hidden units of its own
+        together = min(chunk, max(1, int(MOST_UNITS // (restarts * model.n_features * model.hidden))))
     found = [
         _refine_rows(model, own.rows(index).whole(), half[:, :, index], steps, rate)
-        for index in torch.arange(len(own), device=batch.x.device).split(chunk)
+        for index in torch.arange(len(own), device=batch.x.device).split(together)
     ]
     return _made(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
 

@@ -25,7 +25,7 @@ def test_jobs():
     assert all(job["sizes"] == list(growth.AXES[job["axis"]]) for job in jobs)
     quick = growth.tasks(options(quick=True, axes=["fit", "width"], first_seed=1000, seeds=1))
     assert [(job["axis"], job["seed"], len(job["sizes"])) for job in quick] == [
-        ("fit", 1000, 4),
+        ("fit", 1000, 3),
         ("width", 1000, 4),
     ]
     assert quick[0]["passes"] == growth.QUICK_PASSES and "passes" not in quick[1]
@@ -71,6 +71,7 @@ def test_turns_go_back_and_forth_and_their_median_counts():
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(growth, "MIDDLE", Sizes(9, 3, 6, 16))
+    monkeypatch.setattr(growth, "FITTED", Sizes(9, 3, 6, 16))
     monkeypatch.setattr(growth, "TURN", 0.0)
     monkeypatch.setattr(growth, "FEW", 3)
 

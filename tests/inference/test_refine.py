@@ -138,3 +138,29 @@ def test_a_full_guide_keeps_its_shape_and_comes_nearer_to_the_exact_posterior(li
     model.factor_posterior = lambda rows: q
     reached = rowwise_elbo(model, batch, n_draws=400)
     assert ((bound - reached).abs() < 0.4).all() and (bound - reached).mean() < 0.1
+
+
+def test_rows_of_many_hidden_units_go_a_few_at_a_time_with_the_same_draws(monkeypatch):
+    torch.manual_seed(0)
+    model = SparseDecoder(G, K, hidden=8, encoder_hidden=6)
+    model.setup(R, N)
+    model.double()
+    x = torch.randn(N, G, dtype=torch.float64)
+    batch = Batch(x=x, inputs=x, mask=None, exposure=None, total=N)
+
+    def found(most):
+        monkeypatch.setattr("pyro_sparse.inference.refine.MOST_UNITS", most)
+        seen = []
+        decode = model.decode
+        monkeypatch.setattr(model, "decode", lambda z, w: (seen.append(z.shape[1]), decode(z, w))[1])
+        torch.manual_seed(1)
+        q = refine(model, batch, steps=5)
+        monkeypatch.undo()
+        return q, seen
+
+    together, all_rows = found(1e9)
+    apart, rows = found(5 * R * G * 8)
+    assert set(all_rows) == {N} and set(rows) == {5, 2}
+    torch.testing.assert_close(apart.mean, together.mean, rtol=0, atol=1e-12)
+    torch.testing.assert_close(apart.stddev, together.stddev, rtol=0, atol=1e-12)
+    assert set(found(1.0)[1]) == {1}, "a row at least"
