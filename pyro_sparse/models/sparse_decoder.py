@@ -32,6 +32,7 @@ Feature = int | str
 Edge = tuple[Feature, int]
 
 CHUNKED_FROM = 2e6  # hidden units of a layer in a pass; below, calls cost more than memory
+WITHOUT_GRADIENT = 0.5  # share of it where no gradient is wanted: calls cost less
 
 
 class SparseDecoder(FactorModel):
@@ -182,13 +183,13 @@ class SparseDecoder(FactorModel):
         pyro.sample(self.prior.site, dist.Delta(self.weights).to_event(2))
 
     def decode(self, z: Tensor, weights: Tensor | None) -> Tensor:
-        if weights is not None and self.in_chunks(z) and not torch.is_grad_enabled():
-            return predictor(self.net(weights), z, self.activation)
-        return super().decode(z, weights)
+        if weights is None or torch.is_grad_enabled() or not self.in_chunks(z, WITHOUT_GRADIENT):
+            return super().decode(z, weights)
+        return predictor(self.net(weights), z, self.activation)
 
     def observation(self, z: Tensor, weights: Tensor | None, batch: Batch) -> dist.Distribution:
         """What `FactorModel.observation` says; through many hidden units a few features at a time."""
-        if weights is None or not self.in_chunks(z):
+        if weights is None or not self.in_chunks(z, 1.0 if torch.is_grad_enabled() else WITHOUT_GRADIENT):
             return super().observation(z, weights, batch)
         net, mask, exposure = self.net(weights), batch.mask, batch.exposure
         if self.likelihood.separable:
@@ -199,9 +200,16 @@ class SparseDecoder(FactorModel):
         f = recomputed_predictor(net, z, self.allowed, self.activation)
         return self.likelihood.observation(f, mask, exposure)
 
-    def in_chunks(self, z: Tensor) -> bool:
-        """Whether a pass of factors (restart, row, factor) goes a few features at a time."""
-        large = z[..., 0].numel() * self.n_features * self.hidden >= CHUNKED_FROM
+    def in_chunks(self, z: Tensor, share: float = 1.0) -> bool:
+        """Whether a pass of factors (restart, row, factor) goes a few features at a time.
+
+        Parameters
+        ----------
+        z : Tensor (restart, row, factor)
+        share : float
+            Of the size from which a training step does.
+        """
+        large = z[..., 0].numel() * self.n_features * self.hidden >= share * CHUNKED_FROM
         return self.chunked and self.decoder_kind == "mlp" and z.device.type == "cpu" and large
 
     @torch.no_grad()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import ortho_group, special_ortho_group
 from sklearn.decomposition._factor_analysis import _ortho_rotation
 
 from pyro_sparse.graphs.alignment import align, match_columns, similarity
+from pyro_sparse.inference import axes
 from pyro_sparse.inference.axes import n_sizeable, oblique, simple, varimax
 
 
@@ -112,3 +114,14 @@ def test_oblique_axes_only_where_they_pay(rho, slanted):
     off = np.abs(factor_correlation - np.eye(3)).max()
     assert (off > 0.4) if slanted else (off == 0)
     assert n_sizeable(found) < 20
+
+
+def test_slope_is_that_of_autograd():
+    rng = np.random.default_rng(3)
+    a = torch.as_tensor(rng.normal(size=(9, 4)))
+    turn = torch.as_tensor(rng.normal(size=(5, 4, 4))).requires_grad_()
+    unit = turn / turn.norm(dim=1, keepdim=True)
+    found = torch.linalg.solve(unit, a.mT.expand(5, -1, -1)).mT
+    cost = (found**2 / (found**2 + 0.2)).sum() - axes.BARRIER * torch.logdet(unit.mT @ unit).sum()
+    cost.backward()
+    torch.testing.assert_close(axes._slope(turn.detach(), a, 0.2), turn.grad)
