@@ -34,6 +34,10 @@ class Schedule:
         When features that nothing explained at the start are let in, by `directions.admit`.
     screen, screen_from, screen_until : float
         A plain lasso at the share `screen` of the prior's screening rate; it turns the axes to sparse ones.
+        None: half of it, and a quarter for a linear decoder, whose loadings it shrinks.
+    relax_from : float
+        From then on the lasso of a linear decoder holds the edges near zero only, as the relaxed lasso does:
+        loadings that it has shrunk would not pass the prior's threshold, and their factors would be lost.
     prune_at : tuple of float
         When `support.prune` deletes edges and factors that cost more than they explain.
     em_every : int
@@ -57,9 +61,10 @@ class Schedule:
     kl_until: float = 0.3
     hold_encoder: float = 0.1
     admit_at: float = 0.25
-    screen: float = 0.5
+    screen: float | None = None
     screen_from: float = 0.3
     screen_until: float = 0.75
+    relax_from: float = 0.5
     prune_at: tuple[float, ...] = (0.6, 0.75, 0.85)
     em_every: int = 10
     weight_decay: float = 0.2

@@ -26,6 +26,7 @@ from .support import prune
 __all__ = ["SparseRun"]
 
 DECAYED = ("decoder.trunk.weight", "decoder.head")
+NEAR = 5.0  # step sizes: a loading nearer to zero may be on its way there
 
 
 class SparseRun(DecoderRun):
@@ -114,9 +115,13 @@ class SparseRun(DecoderRun):
             return
         stage, weights = self._stage(), model.weights
         prior.anneal(schedule.ladder(step))
-        lasso = schedule.screen * prior.screening_rate() / self.train.total
+        linear = model.decoder_kind == "linear"  # no layer behind W makes up for what is shrunk
+        share = schedule.screen if schedule.screen is not None else 0.25 if linear else 0.5
+        lasso = share * prior.screening_rate() / self.train.total
         if stage == "screen" and lasso > 0:
             shrink = self._preconditioner(rate) * lasso
+            if linear and step >= schedule.relax_from * schedule.steps:
+                shrink = torch.where(weights.abs() > NEAR * rate, 0.0, shrink)
             weights.copy_(torch.where(model.must, weights, soft_threshold(weights, shrink)))
         elif stage == "sparse" and self.proximal:
             shrunk = prior.prox(weights, self._preconditioner(rate) / self.train.total)
