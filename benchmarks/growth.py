@@ -47,9 +47,9 @@ PASSES, QUICK_PASSES, FEW = 10, 1, 8  # over the table, in "fit"; steps of a fit
 TURNS, QUICK_TURNS, FIT_TURNS, TURN = 5, 2, 1, 0.2  # CPU seconds of a size in a turn, at least
 LABELS = {
     "minibatch": "rows of a minibatch, one step",
-    "epoch": "rows of the table, an epoch",
-    "fit": "rows of the table, a fit",
-    "once": "rows, done once in a fit",
+    "epoch": "rows N, an epoch",
+    "fit": "rows N, a fit",
+    "once": "rows N, once in a fit",
     "features": "features G, one step",
     "factors": "factors K, one step",
     "width": "width H, one step",
@@ -147,8 +147,10 @@ def exponent(sizes: Any, seconds: Any) -> tuple[float, float]:
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """For each axis exponents with standard errors, and milliseconds by size; draws the picture."""
     result: Row = {}
-    for axis in dict.fromkeys(row["axis"] for row in rows):
+    for axis in AXES:
         own = [row for row in rows if row["axis"] == axis]
+        if not own:
+            continue
         sizes, seconds = own[0]["sizes"], np.array([row["seconds"] for row in own])
         half = len(sizes) // 2
         upper, all_ = exponent(sizes[half:], seconds[:, half:]), exponent(sizes, seconds)
@@ -172,29 +174,37 @@ def table(rows: list[Row]) -> list[Row]:
 
 
 def draw(rows: list[Row], figures: Row, path: Path) -> None:
-    """A log-log panel for each axis: times of each seed, the line of the upper half, its exponent."""
+    """A log-log panel for each axis, all of one scale: times of each seed, and the line of the upper half."""
     from pyro_sparse.plots._style import colours, new_figure, offscreen, styled
+
+    measured = {axis: [row for row in rows if row["axis"] == axis] for axis in figures}
+    times = {axis: np.array([row["seconds"] for row in own]) for axis, own in measured.items()}
+    across = min(4, len(figures))
+    down = -(-len(figures) // across)
+    widest = 1.4 * max(own[0]["sizes"][-1] / own[0]["sizes"][0] for own in measured.values())
+    tallest = 1.4 * max(each.max() / each.min() for each in times.values())
 
     @styled
     def picture() -> Any:
-        across = min(4, len(figures))
-        down = -(-len(figures) // across)
         with offscreen():
-            page = new_figure(2.9 * across, 2.7 * down)
+            page = new_figure(2.9 * across, 2.9 * down)
         panels = page.subplots(down, across, squeeze=False).ravel()
         for ax in panels[len(figures) :]:
             ax.set_visible(False)
         for ax, (axis, own) in zip(panels, figures.items(), strict=False):
-            mine = [row for row in rows if row["axis"] == axis]
-            sizes, seconds = np.array(mine[0]["sizes"]), np.array([row["seconds"] for row in mine])
-            ax.loglog(sizes, seconds.T, "o", ms=4, color=colours()["muted"], alpha=0.7)
-            half = len(sizes) // 2
-            centre = np.exp(np.log(seconds[:, half:]).mean())
-            upper = sizes[half:]
-            line = centre * (upper / np.exp(np.log(upper).mean())) ** own["upper"]
-            ax.loglog(upper, line, color=colours()["best"], lw=2)
-            ax.set_title(f"exponent {own['upper']:.2f}")
-            ax.set(xlabel=LABELS[axis])
+            sizes, seconds = np.array(measured[axis][0]["sizes"]), times[axis]
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            ax.set_xlim(around(sizes, widest))
+            ax.set_ylim(around(seconds, tallest))
+            upper, middle = sizes[len(sizes) // 2 :], np.exp(np.log(seconds[:, len(sizes) // 2 :]).mean())
+            relative = upper / np.exp(np.log(upper).mean())
+            ax.plot(upper, middle * relative ** own["upper"], color=colours()["best"], lw=2)
+            ax.plot(
+                np.tile(sizes, len(seconds)), seconds.ravel(), "o", ms=4, color=colours()["muted"], alpha=0.7
+            )
+            ax.set_title(f"exponent {own['upper']:.2f} ± {own['se_upper']:.2f}")
+            ax.set_xlabel(LABELS[axis])
             plainly(ax, sizes)
         for ax in panels[::across]:
             ax.set_ylabel("CPU time")
@@ -203,13 +213,17 @@ def draw(rows: list[Row], figures: Row, path: Path) -> None:
     picture().savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def plainly(ax: Any, sizes: np.ndarray) -> None:
-    """Ticks in words a reader says: every second size, and milliseconds or seconds in powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def around(values: np.ndarray, times: float) -> tuple[float, float]:
+    """Limits whose ratio is `times`, with the values in their middle on a log scale."""
+    middle = np.sqrt(values.min() * values.max())
+    return float(middle / np.sqrt(times)), float(middle * np.sqrt(times))
 
-    ax.set_xticks(sizes[1::2], [f"{n:,}" for n in sizes[1::2]])
-    ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 3)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda s, _: f"{s:g} s" if s >= 1 else f"{1e3 * s:g} ms"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_minor_formatter(NullFormatter())
+
+def plainly(ax: Any, sizes: np.ndarray) -> None:
+    """Ticks as words a reader says: every second size, and milliseconds or seconds in powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
     ax.minorticks_off()
+    ax.set_xticks(sizes[1::2], [f"{n:,}" for n in sizes[1::2]])
+    ax.yaxis.set_major_locator(LogLocator(base=10))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda s, _: f"{s:g} s" if s >= 1 else f"{1e3 * s:g} ms"))

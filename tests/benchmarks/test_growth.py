@@ -120,6 +120,11 @@ def test_an_epoch_is_a_pass_and_a_fit_makes_as_many_whatever_the_table(small, mo
     assert fits == [(32, 3), (32, 10), (64, 20), (32, 3), (32, 3), (64, 3)]
 
 
+def test_panels_have_one_scale():
+    low, high = growth.around(np.array([[2.0, 8.0]]), 100.0)
+    assert high / low == pytest.approx(100) and low * high == pytest.approx(16)
+
+
 def test_what_is_collected_and_drawn(tmp_path):
     sizes = [1, 2, 4, 8]
     flat_then_square = np.array([4.0, 4.0, 4.0, 16.0])
@@ -137,6 +142,5 @@ def test_what_is_collected_and_drawn(tmp_path):
     assert found["features"]["ms"] == {str(n): 1500.0 for n in sizes}
     assert found["width"]["upper"] == pytest.approx(2) and 0 < found["width"]["all"] < 1
     assert "asked" not in found["width"]
-    text = (tmp_path / "growth.svg").read_text()
-    assert text.count("<svg") == 1
+    assert (tmp_path / "growth.svg").read_text().count("<svg") == 1
     assert growth.table(rows)[-1] == {"axis": "width", "seed": 0, "size": 8, "ms": 16000.0}
