@@ -203,7 +203,8 @@ def draw(rows: list[Row], figures: Row, path: Path) -> None:
             ax.plot(
                 np.tile(sizes, len(seconds)), seconds.ravel(), "o", ms=4, color=colours()["muted"], alpha=0.7
             )
-            ax.set_title(f"exponent {own['upper']:.2f} ± {own['se_upper']:.2f}")
+            error = f" ± {own['se_upper']:.2f}" if np.isfinite(own["se_upper"]) else ""
+            ax.set_title(f"exponent {own['upper']:.2f}{error}")
             ax.set_xlabel(LABELS[axis])
             plainly(ax, sizes)
         for ax in panels[::across]:
