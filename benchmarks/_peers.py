@@ -137,7 +137,7 @@ def ours(table: Table, seed: int, quick: bool, **of_model: Any) -> Found:
     score = bool(idata.attrs["is_score"])
     return Found(
         factors=fit.transform(table.x),
-        loading=fit.weights[fit.best],
+        loading=np.sqrt(fit.effects[fit.best]),  # rows of W have their largest entry at 1, and no scale
         fit_seconds=fitted - start,
         edge_seconds=end - fitted,
         probability=None if score else idata["edge_posterior"]["probability"].to_numpy(),
