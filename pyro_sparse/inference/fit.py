@@ -280,7 +280,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
     """Check the arguments, read the data, and have the work done."""
     model, restarts, dtype, dependency = (given[n] for n in ("model", "restarts", "dtype", "dependency"))
     kind = kind_of(model)
-    plan = _schedule(kind.schedule, given["schedule"], given["settings"])
+    plan = _schedule(model, kind.schedule, given["schedule"], given["settings"])
     restarts = kind.restarts if restarts is None else restarts
     _refuse(model, kind, given)
     if dependency is not None:
@@ -326,7 +326,7 @@ def _refuse(model: Any, kind: Kind, given: dict[str, Any]) -> None:
             raise TypeError(f"{name}: is for {what}, and {type(model).__name__} reads none; leave it out")
 
 
-def _schedule(kind: Any, schedule: Any, settings: dict[str, Any]) -> Any:
+def _schedule(model: Any, kind: Any, schedule: Any, settings: dict[str, Any]) -> Any:
     unknown = sorted(set(settings) - set(kind.names()))
     if unknown:
         raise TypeError(
@@ -334,7 +334,7 @@ def _schedule(kind: Any, schedule: Any, settings: dict[str, Any]) -> Any:
         )
     if schedule is not None and not isinstance(schedule, kind):
         raise TypeError(f"schedule: got a {type(schedule).__name__}, this model wants a {kind.__name__}")
-    return replace(schedule or kind(), **settings)
+    return replace(schedule or kind(**getattr(model, "fit_settings", {})), **settings)
 
 
 def _check_arguments(

@@ -219,6 +219,15 @@ class FactorModel(Recorded, nn.Module):
             "data", batch.total, subsample=torch.arange(len(batch), device=batch.x.device), dim=-1
         )
 
+    @property
+    def fit_settings(self) -> dict[str, Any]:
+        """Where `ps.fit` leaves the defaults of its schedule for this model's sake.
+
+        A total correlation is a game against a second network. At the usual step size the two chase each
+        other; FactorVAE's own is 1e-4.
+        """
+        return {"learning_rate": 1e-3} if self.total_correlation else {}
+
     def latent_loss(self, z: Tensor) -> Tensor:
         """What stands beside the negative ELBO of a row where `total_correlation` is not 0, (restart,)."""
         raise NotImplementedError

@@ -120,6 +120,19 @@ def test_reported_elbos_do_not_contain_it():
     assert abs(fits[1].elbo).max() < 1e3
 
 
+def test_steps_are_small_unless_asked_for():
+    x = np.random.default_rng(0).normal(size=(60, 6))
+
+    def rate(model, **settings):
+        fit = ps.fit(model, x, restarts=1, steps=2, progress=False, **settings)
+        return fit.settings["learning_rate"]
+
+    assert rate(VAE(6, 2)) == ps.Schedule().learning_rate
+    assert rate(VAE(6, 2, total_correlation=1.0)) == 1e-3
+    assert rate(VAE(6, 2, total_correlation=1.0), learning_rate=2e-3) == 2e-3
+    assert rate(VAE(6, 2, total_correlation=1.0), schedule=ps.Schedule()) == ps.Schedule().learning_rate
+
+
 @pytest.mark.slow
 def test_it_makes_dependent_factors_less_dependent():
     """Two sources of a ring: a plain fit keeps them dependent."""

@@ -52,7 +52,7 @@ class VAE(FactorModel):
     total_correlation : float
         γ, 0 or more: weight of the total correlation of the factors, in nats per nat of a row, as the
         FactorVAE of Kim & Mnih (2018) has it. A `DensityRatio` network is trained along. No reported ELBO
-        contains it.
+        contains it. Steps are then of 1e-3 by default (`fit_settings`), and more of them are of use.
 
     Raises
     ------
