@@ -21,7 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "four restarts": {"restarts": 4},
     "no z-scores": {"standardise": False},
-    "random start": {"patch": ("fit.find_start", "random_start")},
+    "random start": {"patch": ("wide_start.find_start", "random_start")},
     "oblique axes always": {"patch": ("start.simple", "oblique_axes")},
     "features do not wait": {"admit_at": 0.0, "patch": ("directions.find_directions", "no_directions")},
     "no KL warm-up": {"kl_start": 1.0},

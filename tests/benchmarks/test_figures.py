@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -143,6 +145,14 @@ def test_ablation_uses_tuning_seeds_and_every_variant():
     assert {task["seed"] for task in tasks} == set(tuning_seeds(2))
     assert len(tasks) == 2 * len(ablation.VARIANTS) * len(ablation.CELLS)
     assert len(ablation.tasks(options(quick=True, seeds=1))) == 2
+
+
+@pytest.mark.parametrize("variant", [name for name, own in ablation.VARIANTS.items() if "patch" in own])
+def test_what_an_ablation_replaces_is_there_and_is_called_alike(variant):
+    target, substitute = ablation.VARIANTS[variant]["patch"]
+    replaced = pkgutil.resolve_name(f"pyro_sparse.inference.{target}")
+    ours, theirs = (inspect.signature(f).parameters for f in (getattr(ablation, substitute), replaced))
+    assert list(ours)[: len(theirs)] == list(theirs)[: len(ours)]
 
 
 def test_ablation_and_baseline_tables_average_over_seeds():
