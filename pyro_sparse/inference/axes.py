@@ -110,7 +110,7 @@ def _slope(turn: Tensor, a: Tensor, small: float) -> Tensor:
     r"""Slope of the smooth count of loadings plus :data:`BARRIER` times :math:`-\log|T^\top T|`.
 
     Written out: with unit columns T and :math:`\Lambda = A T^{-\top}`, whose count has the slope D, it is
-    :math:`-T^{-\top} (D^\top \Lambda + 2 b I)` in T. Autograd takes three to five times as long at these sizes.
+    :math:`-T^{-\top} (D^\top \Lambda + 2 b I)` in T. Autograd takes three to five times as long.
     """
     found, unit, inverse = _rotated(turn, a)
     bent = found * (2 * small) / (found**2 + small) ** 2
