@@ -31,8 +31,8 @@ from benchmarks._calibration_data import (
 from pyro_sparse.graphs.alignment import similarity
 
 LONG = {"linear": (4000, 800, 100), "mlp": (900, 200, 50)}  # sweeps, warm-up, held at all edges
-QUICK_LONG = {"linear": (600, 200, 30), "mlp": (60, 20, 5)}
-QUICK_SWEEPS = {"linear": 300, "mlp": 40}
+QUICK_LONG = {"linear": (240, 80, 12), "mlp": (60, 20, 5)}
+QUICK_SWEEPS = {"linear": 120, "mlp": 40}
 LOADING = 0.3
 
 
@@ -279,10 +279,10 @@ def _like(truth: Array, loading: Array) -> Array:
     return linear_sum_assignment(-np.abs(similarity(truth, loading)))[1]
 
 
-def _turned(data: Data, seed: int, name: str) -> Array:
-    found = []
+def _turned(data: Data, quick: bool, seed: int, name: str) -> Array:
+    short, found = {"sweeps": QUICK_SWEEPS["linear"]} if quick else {}, []
     for i, (fit, truth) in enumerate(zip(data.given["fits"], data.given["loading"], strict=True)):
-        idata = fit.edge_posterior("polish", seed=seed + i, num_draws=50)
+        idata = fit.edge_posterior("polish", seed=seed + i, num_draws=50, **short)
         order = _like(truth, idata["posterior"]["weight"].to_numpy().mean((0, 1)))
         found.append(idata["edge_posterior"][name].to_numpy()[:, order])
     return np.stack(found)
@@ -290,12 +290,12 @@ def _turned(data: Data, seed: int, name: str) -> Array:
 
 def turned_polish(data: Data, quick: bool, seed: int) -> Array:
     """`polish`, its factors put in the order of the true ones whose loadings they resemble."""
-    return _turned(data, seed, "probability")
+    return _turned(data, quick, seed, "probability")
 
 
 def turned_gap(data: Data, quick: bool, seed: int) -> Array:
     """How far the chains are apart at each edge: no probability, what "unresolved" is read from."""
-    return _turned(data, seed, "gap")
+    return _turned(data, quick, seed, "gap")
 
 
 def turned_score(data: Data, quick: bool, seed: int) -> Array:

@@ -18,7 +18,7 @@ QUICK_REPLICATES = 15
 RANKED_DRAWS = 63
 RANKED = {"sweeps": 150, "burn_in": 200, "chains": 8}  # many short chains: draws far apart, and few sweeps
 LINEAR_SPIKE_RATE = 20.0  # of standardised targets on standardised inputs
-FIT_SEQUENCES, FIT_STEPS, QUICK_FIT_STEPS = 10_000, 700, 150
+FIT_SEQUENCES, FIT_STEPS, QUICK_FIT_STEPS = 10_000, 700, 80
 
 
 def row_prior(law: RowLaw) -> Any:

@@ -156,6 +156,9 @@ def decoder_setting(law: decoders.DecoderLaw, gold: bool = True, **asked: Any) -
 
 
 LINEAR = decoders.DecoderLaw(decoder="linear", features=20, factors=4, samples=300)
+FEW: dict[str, Any] = {"samples": 150, "steps": 200}  # with --quick
+MIDDLING = decoders.DecoderLaw(features=30, factors=4, samples=400)
+WIDE = decoders.DecoderLaw(features=60, factors=6, samples=1000)
 MISTAKES = {  # what is so, and what the fit is told
     "wrong_prior": replace(LINEAR, told=replace(LINEAR, spike_rate=50, slab_rate=3)),
     "wrong_noise": replace(LINEAR, tails=3),
@@ -215,10 +218,16 @@ SETTINGS: dict[str, Setting | Ranked] = {
     "mlp_tanh": decoder_setting(decoders.DecoderLaw(), **CURVED),
     "mlp_relu": decoder_setting(decoders.DecoderLaw(activation="relu"), **CURVED),
     "mlp_g30": decoder_setting(
-        decoders.DecoderLaw(features=30, factors=4, samples=400), brier_over_score=0.75, **LARGE
+        MIDDLING,
+        brier_over_score=0.75,
+        quick_data=partial(decoders.decoders, replace(MIDDLING, **FEW)),
+        **LARGE,
     ),
     "mlp_g60": decoder_setting(
-        decoders.DecoderLaw(features=60, factors=6, samples=1000), brier_over_score=0.75, **LARGE
+        WIDE,
+        brier_over_score=0.75,
+        quick_data=partial(decoders.decoders, replace(WIDE, **FEW)),
+        **LARGE,
     ),
     "poisson": decoder_setting(
         replace(LINEAR, likelihood="poisson", factors=3, slab_rate=2.5, spike_rate=25),
