@@ -2,7 +2,7 @@ r"""Masked decoders whose truth is drawn from the prior that `polish` samples, t
 
 Linear:  x_ij = w_j' z_i + e                                  (`_calibration_data.linear_decoder`)
 Curved:  f_j(z) = c_j + u_j w_j' z + v_j' phi(b + B phi(A (w_j * z))), every layer from `DecoderPrior`;
-         x_ij normal, Poisson(e^f) or Bernoulli(logit f)
+         x_ij normal, Poisson(e^f), negative binomial of that mean, or Bernoulli(logit f)
 
 Feature k is the anchor of factor k, which pins the factors down. One fit of a data set serves all methods;
 their seconds are without it.
@@ -76,7 +76,11 @@ class DecoderLaw:
         shape, scale = self.noise_prior
         normal = self.likelihood == "normal"
         kind = ps.models.likelihoods
-        counts = {"poisson": kind.Poisson(size_factors=False), "bernoulli": kind.Bernoulli()}
+        counts = {
+            "poisson": kind.Poisson(size_factors=False),
+            "negative_binomial": kind.NegativeBinomial(size_factors=False),
+            "bernoulli": kind.Bernoulli(),
+        }
         own: dict[str, Any] = {
             "prior": ps.priors.SpikeSlabLasso(self.slab_rate, self.spike_rate, *ETA_PRIOR),
             "likelihood": kind.Normal(prior_shape=shape, prior_scale=scale)
@@ -126,6 +130,9 @@ def curved(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
     f = curve.value(tensor(z), tensor(weight), trunk, head).numpy().swapaxes(1, 2)
     if law.likelihood == "poisson":
         x = rng.poisson(np.exp(np.minimum(f, 12))).astype(float)
+    elif law.likelihood == "negative_binomial":
+        theta = rng.normal(size=(n_sets, 1, law.features)) ** -2.0  # the prior of extra_cv is half normal
+        x = rng.poisson(np.exp(np.minimum(f, 12)) * rng.gamma(theta, 1 / theta, f.shape)).astype(float)
     elif law.likelihood == "bernoulli":
         x = (rng.random(f.shape) < 1 / (1 + np.exp(-f))).astype(float)
     else:

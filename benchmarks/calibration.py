@@ -234,6 +234,9 @@ SETTINGS: dict[str, Setting | Ranked] = {
         brier_over_score=0.8,
         **LARGE,
     ),
+    "negative_binomial": decoder_setting(
+        replace(LINEAR, likelihood="negative_binomial", factors=3, slab_rate=2.5, spike_rate=25), **LARGE
+    ),
     "bernoulli": decoder_setting(
         replace(LINEAR, likelihood="bernoulli", factors=3), brier_over_score=0.8, **LARGE
     ),

@@ -108,7 +108,7 @@ def test_latents_are_seen_with_one_error_each():
     np.testing.assert_array_equal(noisy.given["inputs"][..., 5], exact.given["inputs"][..., 5])
 
 
-@pytest.mark.parametrize("likelihood", ["linear", "normal", "poisson", "bernoulli"])
+@pytest.mark.parametrize("likelihood", ["linear", "normal", "poisson", "negative_binomial", "bernoulli"])
 def test_anchors_are_pinned_and_not_asked_about(likelihood):
     rng = np.random.default_rng(1000)
     law = decoders.DecoderLaw(likelihood=likelihood, samples=20)

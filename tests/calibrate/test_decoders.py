@@ -7,7 +7,7 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.calibrate import experiment, sbc
-from pyro_sparse.inference.edges.polish import draw_decoder
+from pyro_sparse.inference.edges.polish import DecoderPrior, draw_decoder
 
 SETTINGS = {"steps": 60, "sweeps": 60, "num_draws": 20}
 
@@ -41,6 +41,15 @@ def test_tables_suit_their_likelihood(likelihood, decoder):
     x = draw_decoder(own, 40, np.random.default_rng(1)).x
     own.likelihood.check(x)
     assert (np.ptp(x, axis=0) > 0).all()
+
+
+def test_a_dispersion_is_drawn_from_its_prior():
+    """Of rates that are all alike, the median extra coefficient of variation is that of the half normal."""
+    rng, quiet = np.random.default_rng(2), DecoderPrior(intercept=1e-3, slope=1e-3, head=1e-3)
+    own = model(likelihood=ps.models.likelihoods.NegativeBinomial(False, prior_scale=2.0), decoder="mlp")
+    drawn = [draw_decoder(own, 400, rng, quiet).x for _ in range(30)]
+    extra = np.concatenate([(x.var(0) / x.mean(0) - 1) / x.mean(0) for x in drawn]).clip(0) ** 0.5
+    assert np.median(extra) == pytest.approx(2.0 * 0.6745, rel=0.2)
 
 
 def test_sbc_of_a_model_runs_its_own_simulation_and_chains():

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import integrate, optimize, stats
 
 import pyro_sparse as ps
 from pyro_sparse.inference.edges import _curve_weights
@@ -119,7 +119,16 @@ def test_linear_chains_leave_the_prior_alone(case):
 
 
 @pytest.mark.parametrize(
-    "case", ["tanh", "relu missing", "poisson", "poisson turning", "bernoulli", "multinomial"]
+    "case",
+    [
+        "tanh",
+        "relu missing",
+        "poisson",
+        "poisson turning",
+        "negative binomial missing",
+        "bernoulli",
+        "multinomial",
+    ],
 )
 def test_decoder_chains_leave_the_prior_alone(case):
     """Exact for normal noise and for straight lines; curves under other likelihoods have Laplace's error."""
@@ -137,6 +146,11 @@ def test_decoder_chains_leave_the_prior_alone(case):
         likelihood, x = ps.models.likelihoods.Bernoulli(), rng.random(f.shape) < 1 / (1 + np.exp(-f))
     elif case.startswith("poisson"):
         likelihood, x = ps.models.likelihoods.Poisson(size_factors=False), rng.poisson(np.exp(f))
+    elif case.startswith("negative"):
+        likelihood = ps.models.likelihoods.NegativeBinomial(size_factors=False, prior_scale=0.7)
+        own.noise = 0.49 * rng.standard_normal(own.noise.shape) ** 2 + 1.1e-3
+        theta = 1 / own.noise[..., None]
+        x = rng.poisson(np.exp(f) * rng.gamma(theta, 1 / theta, size=f.shape))
     elif case == "multinomial":
         likelihood = ps.models.likelihoods.Poisson(size_factors=False)
         share = np.exp(f.astype(float) - f.max(1, keepdims=True))
@@ -151,7 +165,8 @@ def test_decoder_chains_leave_the_prior_alone(case):
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
         totals=totals,
     )  # fmt: skip
-    noise = tensor(own.noise) if likelihood is None else torch.ones(n, G)
+    noisy = likelihood is None or chains.cells.overdispersed
+    noise = tensor(own.noise) if noisy else torch.ones(n, G)
     state = DecoderState(
         tensor(own.z), tensor(own.weight), torch.as_tensor(own.edge), tensor(own.log_odds), head, noise,
         trunk, None,
@@ -174,8 +189,10 @@ def test_decoder_chains_leave_the_prior_alone(case):
         together=(own.z.prod(-1), after["z"].prod(-1)),
         head=(head.numpy() ** 2, after["head"] ** 2),
     )
-    if likelihood is None:
+    if noisy:
         assert_same_law(noise=(np.log(own.noise), np.log(after["noise"])))
+    else:
+        assert (after["noise"] == 1).all()
     for before, now in zip(trunk, state.trunk, strict=True):
         if activation:
             assert_same_law(trunk=(before.numpy() ** 2, now.numpy() ** 2))
@@ -196,11 +213,11 @@ def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
         tensor(own.noise), trunk, None,
     )  # fmt: skip
 
-    def checked(chains, state, cells, weight, tried, k, here):
-        found = real(chains, state, cells, weight, tried, k, here)
+    def checked(chains, state, cells, weight, tried, k, near, here):
+        found = real(chains, state, cells, weight, tried, k, near, here)
         free = chains.permitted[:, k]
         seen.append(here is not None)
-        anew = real(chains, state, cells, weight, tried, k, None)
+        anew = real(chains, state, cells, weight, tried, k, near, None)
         np.testing.assert_allclose(found[..., free], anew[..., free], rtol=1e-4, atol=1e-4)
         return found
 
@@ -290,7 +307,9 @@ def test_large_hidden_units_and_little_noise_are_no_end_of_the_chains():
     assert bordered.item() == pytest.approx(found.item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["bernoulli", "poisson", "poisson, high rates", "normal"])
+@pytest.mark.parametrize(
+    "kind", ["bernoulli", "poisson", "poisson, high rates", "negative binomial", "normal"]
+)
 def test_derivatives_of_cells_are_those_of_the_likelihood(kind):
     """By hand or not, with exposures and missing cells: against autograd through the likelihood itself."""
     rng = np.random.default_rng(3)
@@ -300,9 +319,18 @@ def test_derivatives_of_cells_are_those_of_the_likelihood(kind):
     noise = torch.as_tensor(rng.random((2, 3)) + 0.5)
     own = {"bernoulli": ps.models.likelihoods.Bernoulli(), "normal": None}
     likelihood = own.get(kind, ps.models.likelihoods.Poisson(size_factors=False))
-    cells = Cells(x * seen, seen, exposure if "poisson" in kind else None, likelihood)
+    if kind == "negative binomial":
+        likelihood = ps.models.likelihoods.NegativeBinomial(size_factors=False)
+    counts = likelihood is not None and likelihood.uses_exposure
+    cells = Cells(x * seen, seen, exposure if counts else None, likelihood)
 
     def log_prob(at):
+        if kind == "negative binomial":
+            odds = at + cells.exposure.log() + noise.log().unsqueeze(-1)
+            return (
+                torch.distributions.NegativeBinomial(1 / noise.unsqueeze(-1), logits=odds).log_prob(cells.x)
+                * seen
+            )
         if likelihood is None:
             return torch.distributions.Normal(at, noise.sqrt().unsqueeze(-1)).log_prob(cells.x) * seen
         exposures = None if cells.exposure is None else cells.exposure.mT
@@ -317,6 +345,14 @@ def test_derivatives_of_cells_are_those_of_the_likelihood(kind):
         np.testing.assert_allclose(mine, want.detach(), rtol=1e-5, atol=1e-6)
     gain = cells.log_prob(f + 0.3, noise) - found[0]  # up to a constant of each cell
     np.testing.assert_allclose(gain, (log_prob(f + 0.3) - log_prob(f)).detach(), rtol=1e-5, atol=1e-6)
+    if kind in ("negative binomial", "normal"):  # and up to one of all cells, whatever the noise
+
+        def level():
+            return cells.log_prob(f, noise).sum(-1) + cells.log_base(noise), log_prob(f).sum(-1)
+
+        (mine, want), noise = level(), 1.4 * noise
+        mine, want = (now - before for now, before in zip(level(), (mine, want), strict=True))
+        np.testing.assert_allclose(mine, want.detach(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", None])
@@ -375,7 +411,7 @@ def test_laplace_is_close_to_the_integral(kind):
     def evidence(shift):
         return cells.sum_out(
             torch.ones(1, 1, 1, 60, dtype=torch.float64), torch.as_tensor(offset + shift)[None, None],
-            torch.ones(1, 1), torch.ones(1, dtype=torch.float64), torch.zeros(1, 1, 1, dtype=torch.float64),
+            torch.ones(1, 1), torch.ones(1, dtype=torch.float64), torch.zeros(1, 1, 60, dtype=torch.float64),
         ).log_evidence.item()  # fmt: skip
 
     def exact(shift):
@@ -388,6 +424,48 @@ def test_laplace_is_close_to_the_integral(kind):
 
     base = (x * offset - (np.exp(offset) if kind == "poisson" else np.logaddexp(0, offset))).sum()
     assert evidence(0.8) - evidence(0.0) == pytest.approx(exact(0.8) - exact(0.0), abs=0.01)
+
+
+@pytest.mark.parametrize("kind", ["poisson", "negative binomial", "bernoulli"])
+def test_a_mode_is_found_from_any_f_near_by_whatever_the_basis(kind):
+    """Against scipy's minimiser in double precision; the basis is not the one that the nearby f is of."""
+    rng = np.random.default_rng(5)
+    phi, precision = rng.standard_normal((4, 200)), np.array([1.0, 2.0, 3.0, 4.0])
+    f = 0.7 * rng.standard_normal(4) @ phi
+    theta, own = 3.0, ps.models.likelihoods
+    likelihood, x = {
+        "poisson": (own.Poisson(size_factors=False), rng.poisson(np.exp(f))),
+        "negative binomial": (
+            own.NegativeBinomial(False), rng.negative_binomial(theta, theta / (theta + np.exp(f)))
+        ),
+        "bernoulli": (own.Bernoulli(), rng.random(200) < 1 / (1 + np.exp(-f))),
+    }[kind]  # fmt: skip
+
+    def loss(beta):
+        at = beta @ phi
+        each = {
+            "poisson": lambda: x * at - np.exp(at),
+            "negative binomial": lambda: x * at - (x + theta) * np.logaddexp(np.log(theta), at),
+            "bernoulli": lambda: x * at - np.logaddexp(0, at),
+        }[kind]()
+        return 0.5 * (precision * beta**2).sum() - each.sum()
+
+    best = optimize.minimize(loss, np.zeros(4), tol=1e-12)
+    cells = Cells(tensor(x)[None, None], None, None, likelihood)
+    near = tensor(f + 0.2 * rng.standard_normal(200))[None, None]
+
+    def found(newton):
+        return cells.sum_out(
+            tensor(phi)[None, None], 0.0, tensor([[1 / theta]]), torch.as_tensor(precision), near, newton
+        )
+
+    np.testing.assert_allclose(found(3).mean[0, 0], best.x, atol=1e-4)
+    root = found(3).root[0, 0].numpy()
+    shift = 200 * theta * np.log(theta) if kind == "negative binomial" else 0.0
+    assert found(3).log_evidence.item() == pytest.approx(
+        -best.fun + shift - np.linalg.slogdet(root)[1], abs=2e-3
+    )
+    assert found(2).log_evidence.item() == pytest.approx(found(3).log_evidence.item(), abs=0.05)
 
 
 def test_hamiltonian_steps_keep_a_normal():

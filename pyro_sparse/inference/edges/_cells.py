@@ -6,8 +6,9 @@ With :math:`f_j = \beta_j^\top \phi + o`, :math:`\beta_j \sim N(0, \Lambda^{-1})
 .. math:: \log p(x_j \mid \phi, o) = \tfrac12 v^\top M^{-1} v - \tfrac12 \log |M|
           - \tfrac1{2\sigma^2} |x_j - o|^2 + \text{const};
 
-under any other likelihood by Laplace's method: Newton steps from the current value, and
-the same at the mode.
+under any other likelihood by Laplace's method: Newton steps from some f that is not unlikely, and
+the same at the mode. A feature has at most one parameter of its own, its "noise": the variance of
+normal cells, :math:`1 / \theta` of negative binomial ones.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
-from ...models.likelihoods import Bernoulli, Poisson
+from ...models.likelihoods import Bernoulli, NegativeBinomial, Poisson
 
 __all__ = ["Cells", "Summed", "weighted"]
 
-_NEWTON = 4
+_NEWTON = 3
 _PLAIN = (-13.0, 8.0)  # log rates in which a Poisson's soft range bends nothing that float32 can hold
 
 
@@ -60,7 +61,8 @@ class Cells:
         1 where a cell was seen.
     exposure : Tensor (chain or 1, 1, row) or None
     likelihood : Likelihood or None
-        None: normal noise, whose variance is given. Its parameters have a leading dimension of 1.
+        None: normal noise. Parameters of its own have a leading dimension of 1, but for a negative
+        binomial's dispersion, which is given as a variance is.
     """
 
     x: Tensor
@@ -74,8 +76,18 @@ class Cells:
             self.x[:, part], None if self.seen is None else self.seen[:, part], self.exposure, self.likelihood
         )
 
+    @property
+    def overdispersed(self) -> bool:
+        """Whether the noise is 1 / theta of a negative binomial."""
+        return type(self.likelihood) is NegativeBinomial
+
+    @property
+    def separate(self) -> bool:
+        """Whether features can be looked at a few at a time: the likelihood holds no parameters for all."""
+        return self.likelihood is None or self.overdispersed or not list(self.likelihood.parameters())
+
     def log_prob(self, f: Tensor, noise: Tensor) -> Tensor:
-        """log p(cell | f) of every cell, up to a constant; 0 where missing."""
+        """log p(cell | f) of every cell, up to what f does not move; 0 where missing."""
         return self._where_seen(self._derivatives(f, noise, 0))[0]
 
     def slope(self, f: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
@@ -85,6 +97,17 @@ class Cells:
     def expanded(self, f: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
         """log p of every cell, its slope in f, and minus its second derivative (at least 0)."""
         return self._where_seen(self._derivatives(f, noise, 2))
+
+    def log_base(self, noise: Tensor) -> Tensor:
+        """What `log_prob` leaves out and the noise moves: the sum over a feature's cells, (chain, feature).
+
+        0 but for a negative binomial, which has :math:`\\log \\Gamma(x + \\theta) - \\log \\Gamma(\\theta)`.
+        """
+        if not self.overdispersed:
+            return torch.zeros_like(noise, dtype=torch.float64)
+        theta = 1 / noise.double().unsqueeze(-1)
+        each = torch.lgamma(self.x.double() + theta) - torch.lgamma(theta)
+        return (each if self.seen is None else each * self.seen).sum(-1)
 
     def _where_seen(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return parts if self.seen is None else tuple(part * self.seen for part in parts)
@@ -104,13 +127,25 @@ class Cells:
                 return (each,)
             p = torch.sigmoid(f)
             return (each, self.x - p, p * (1 - p))[: order + 1]
+        if self.overdispersed:
+            theta = 1 / noise.unsqueeze(-1)
+            odds = self._log_rate(f) - theta.log()
+            each = self.x * odds - (self.x + theta) * softplus(odds)
+            if order == 0:
+                return (each,)
+            over = torch.sigmoid(odds)
+            pull = (self.x + theta) * over
+            return (each, self.x - pull, pull * (1 - over))[: order + 1]
         if type(self.likelihood) is Poisson:
-            log_rate = f if self.exposure is None else f + self.exposure.to(f).log()
+            log_rate = self._log_rate(f)
             low, high = (end.item() for end in torch.aminmax(log_rate.detach()))
             if _PLAIN[0] < low and high < _PLAIN[1]:
                 rate = log_rate.exp()
                 return (self.x * log_rate - rate, self.x - rate, rate)[: order + 1]
         return self._by_autograd(f, order)
+
+    def _log_rate(self, f: Tensor) -> Tensor:
+        return f if self.exposure is None else f + self.exposure.to(f).log()
 
     def _by_autograd(self, f: Tensor, order: int) -> tuple[Tensor, ...]:
         exposure = None if self.exposure is None else self.exposure.mT
@@ -169,7 +204,7 @@ class Cells:
         offset: Tensor | float,
         noise: Tensor,
         precision: Tensor,
-        start: Tensor,
+        near: Tensor,
         newton: int = _NEWTON,
     ) -> Summed:
         """Integrate the last layer: exactly under normal noise, else by Laplace's method.
@@ -180,10 +215,11 @@ class Cells:
         offset : Tensor (..., feature, row) or 0
         noise : Tensor (chain, feature)
         precision : Tensor (basis,)
-        start : Tensor (..., feature, basis)
-            Where Newton's method begins; the answer does not depend on it.
+        near : Tensor (..., feature, row)
+            Some f that is not unlikely, where Newton's method begins: it need not be one of this basis, and
+            what comes out does not depend on it.
         newton : int
-            Its steps; fewer do where `start` is the mode of a close neighbour.
+            Steps, the first of which finds the coefficients whose f is nearest. Unused under normal noise.
         """
         if self.likelihood is None:
             left = self.x - offset if self.seen is None else (self.x - offset) * self.seen
@@ -196,9 +232,7 @@ class Cells:
             return Summed(
                 0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._own(offset, s), mean, root
             )
-        if phi.shape[-2] == 1:
-            return self._constant(offset + torch.zeros_like(phi[..., 0, :]), precision, start, newton)
-        return self._laplace(phi, offset, precision, start, newton)
+        return self._laplace(phi, offset, noise, precision, near, newton)
 
     def _own(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
         """What an offset alone does to the likelihood under normal noise."""
@@ -207,39 +241,48 @@ class Cells:
         left = (self.x - offset) if self.seen is None else (self.x - offset) * self.seen
         return -0.5 * left.double().square().sum(-1) / s.squeeze(-1)
 
-    def _constant(self, offset: Tensor, precision: Tensor, start: Tensor, newton: int) -> Summed:
-        """`_laplace` where the basis is the constant 1 alone."""
-        c, noise = start, start.new_ones(start.shape[:-1])
-        for step in range(newton + 1):
-            each, slope, bend = self.expanded(offset + c.to(offset), noise)
-            hessian = bend.sum(-1, keepdim=True).double() + precision
-            if step == newton:
-                break
-            move = (slope.sum(-1, keepdim=True).double() - precision * c) / hessian
-            c = c + move.clamp(-3.0, 3.0)
-        root = hessian.sqrt()
-        found = each.double().sum(-1) - (0.5 * precision * c**2 + root.log()).squeeze(-1)
-        return Summed(found, c, root.unsqueeze(-1))
-
     def _laplace(
-        self, phi: Tensor, offset: Tensor | float, precision: Tensor, start: Tensor, newton: int
+        self,
+        phi: Tensor,
+        offset: Tensor | float,
+        noise: Tensor,
+        precision: Tensor,
+        near: Tensor,
+        newton: int,
     ) -> Summed:
-        beta, phi64 = start, phi.double()
-        noise = start.new_ones(start.shape[:-1])
-        for step in range(newton + 1):
-            each, slope, curvature = self.expanded((weighted(beta, phi64) + offset).to(phi), noise)
-            hessian = (phi64 * curvature.double().unsqueeze(-2)) @ phi64.mT + precision.diag()
-            root = torch.linalg.cholesky(hessian)
-            if step == newton:
-                break
-            pull = (phi64 @ slope.double().unsqueeze(-1)).squeeze(-1) - precision * beta
-            move = torch.cholesky_solve(pull.unsqueeze(-1), root).squeeze(-1)
-            largest = weighted(move, phi64).abs().amax(-1)
-            damped = 3.0 / largest.clamp(min=3.0)  # no step moves f so far that it overshoots
-            beta = beta + move * damped.unsqueeze(-1)
+        """Newton steps in the coefficients; the last of them is taken by the parabola that it goes by."""
+        constant = phi.shape[-2] == 1
+
+        def solved(bend: Tensor, pull: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """Root of the Hessian, and with it the step and half of it."""
+            if constant:
+                root = (bend.sum(-1).double() + precision).sqrt()[..., None, None]
+                half = pull / root.squeeze(-1)
+                return root, half / root.squeeze(-1), half
+
+            def hessian(phi: Tensor) -> Tensor:
+                return ((phi * bend.to(phi).unsqueeze(-2)) @ phi.mT).double() + precision.diag()
+
+            root = _root(hessian, phi)[1]
+            half = torch.linalg.solve_triangular(root, pull.unsqueeze(-1), upper=False)
+            step = torch.linalg.solve_triangular(root.mT, half, upper=True)
+            return root, step.squeeze(-1), half.squeeze(-1)
+
+        def sums(of_rows: Tensor) -> Tensor:
+            return (phi @ of_rows.to(phi).unsqueeze(-1)).squeeze(-1).double()
+
+        _, slope, bend = self.expanded(near, noise)
+        _, beta, _ = solved(bend, sums(slope + bend * (near - offset)))
+        for left in range(newton, 0, -1):
+            each, slope, bend = self.expanded(weighted(beta, phi) + offset, noise)
+            root, step, half = solved(bend, sums(slope) - precision * beta)
+            part = 3.0 / weighted(step, phi).abs().amax(-1).double().clamp(min=3.0)  # so as not to overshoot
+            if left > 1:
+                beta = beta + part.unsqueeze(-1) * step
+        level = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1)
+        level += (part - 0.5 * part**2) * half.square().sum(-1)
         log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        found = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1) - log_det
-        return Summed(found, beta, root)
+        return Summed(level - log_det, beta + part.unsqueeze(-1) * step, root)
 
 
 def _root(matrix: Callable[[Tensor], Tensor], phi: Tensor) -> tuple[Tensor, Tensor]:

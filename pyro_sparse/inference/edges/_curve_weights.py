@@ -43,6 +43,7 @@ def curve_weights(
     """
     weight, prob, law = state.weight.clone(), torch.zeros_like(state.weight), chains.law
     here = None  # log evidence at `weight`, (chain, feature)
+    near = None if cells.likelihood is None else chains.value(state)
     for k in range(weight.shape[-1]):
         free = chains.permitted[:, k]
         if not bool(free.any()):
@@ -52,7 +53,7 @@ def curve_weights(
         log_odds = state.log_odds[..., k].expand_as(centre)
         own = law.log_prob(tried, log_odds)
         own = torch.where(chains.must[:, k], law.log_density(tried, law.slab), own)
-        level = _evidence(chains, state, cells, weight, tried, k, here)
+        level = _evidence(chains, state, cells, weight, tried, k, near, here)
         chance = torch.softmax(level + (own - _log_proposal(law, tried, centre, width)), 0)
         edge = law.edge(tried, log_odds)
         edge = torch.where(chains.must[:, k], torch.ones_like(edge), edge)
@@ -72,31 +73,28 @@ def _evidence(
     weight: Tensor,
     tried: Tensor,
     k: int,
+    near: Tensor | None,
     here: Tensor | None,
 ) -> Tensor:
     """Log evidence (candidate, chain, feature) with the last layer summed out.
 
-    `here` is that of the first candidate, if known; features that do not see factor k are then left at 0.
+    `near` is f as it was, if the likelihood is not normal. `here` is that of the first candidate, if known.
+    Features that do not see factor k are left at 0 if it is, or if the likelihood is not normal.
     """
     found = torch.zeros(tried.shape, dtype=torch.float64, device=tried.device)
-    own = [] if cells.likelihood is None else list(cells.likelihood.parameters())
     at = torch.arange(weight.shape[1], device=weight.device)
     parts = (at,)
-    if not own:  # else its parameters are those of all features
+    if cells.separate:
         each = _CACHE // (len(tried) * len(weight) * chains.curve.hidden * state.z.shape[1])
         asked = cells.likelihood is not None or here is not None  # else the first candidates' levels are kept
         parts = (at[chains.permitted[:, k]] if asked else at).split(max(1, each))
     for part in parts:
         full = weight[:, part].expand(len(tried), -1, -1, -1).clone()
         full[..., k] = tried[..., part]
-        start = state.head[:, part]
-        if cells.likelihood is not None:
-            found[:1, :, part], start = chains.evidence(state, cells, full[:1], part, start)
-            found[1:, :, part], _ = chains.evidence(state, cells, full[1:], part, start, 2)
-        elif here is None:
-            found[:, :, part], _ = chains.evidence(state, cells, full, part, start)
+        if cells.likelihood is not None or here is None:
+            found[:, :, part] = chains.evidence(state, cells, full, part, near)
         else:
-            found[1:, :, part], _ = chains.evidence(state, cells, full[1:], part, start)
+            found[1:, :, part] = chains.evidence(state, cells, full[1:], part, near)
             found[0][:, part] = here[:, part]
     return found
 

@@ -27,6 +27,7 @@ from scipy.special import logsumexp
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ...models.likelihoods.counts import LOG_THETA_RANGE
 from ._cells import Cells, Summed, weighted
 from ._curve_weights import curve_weights
 from ._curves import Curve, Trunk
@@ -40,7 +41,9 @@ __all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
 
 _HEADS = 8
 _NODES = 16
+_NEWTON = 2  # steps for a log evidence, off by hundredths at most; a head that is drawn has more
 _LEAST = 1e-12  # exposure
+_STRIDES = (1.0, 0.3, 0.1, 0.03)
 _CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
 
 
@@ -95,7 +98,7 @@ class DecoderState(NamedTuple):
     log_odds : Tensor (chain, 1, factor)
     head : Tensor (chain, feature, basis), float64
     noise : Tensor (chain, feature)
-        Variance; 1 where the likelihood has none.
+        Variance of a normal likelihood, 1 / theta of a negative binomial one, else 1.
     trunk : Trunk
     exposure : Tensor (chain, 1, row) or None
         Of counts; redrawn where rows are multinomial.
@@ -137,6 +140,7 @@ class DecoderChains:
         a and b of the rates, each (factor,).
     shared_eta : bool
     noise_prior : tuple of float
+        Shape and scale of a variance. A dispersion has that of its likelihood.
     totals : Tensor (chain or 1, row) or None
         Of multinomial rows, whose exposures are redrawn so that features come apart as Poisson counts.
     candidates : int
@@ -194,7 +198,8 @@ class DecoderChains:
                 self._follow(tuning, weight, prob)
         phi = self.curve.design(state.z, weight, state.trunk)
         offset = self.curve.offset(state.z, weight)
-        summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), state.head)
+        near = phi if cells.likelihood is None else self.value(state)
+        summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
         head, f = self._heads(summed, phi, offset, cells, state, rng)
         noise = self._noise(f, state.noise, rng)
         p = self.law.edge(weight, state.log_odds)
@@ -222,6 +227,8 @@ class DecoderChains:
         if self.cells.likelihood is None:
             a, b = self.noise_prior
             total -= ((a + 1) * state.noise.log() + b / state.noise).double().sum(-1)
+        if self.cells.overdispersed:
+            total += (self._cells(state).log_base(state.noise) + self._log_extra(state.noise)).sum(-1)
         if self.curve.activation is not None:
             total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
         return total
@@ -255,8 +262,8 @@ class DecoderChains:
         it is the dearest part for few features.
         """
         rows, factors, pairs = self._anchors
-        if not len(pairs) or any(True for _ in getattr(self.cells.likelihood, "parameters", tuple)()):
-            return state  # a likelihood's own parameters are those of all features
+        if not len(pairs) or not self.cells.separate:
+            return state
         if rng.random() > 1 / 3:
             return state
         nodes = self.law.slab * self.law.quantiles(_NODES)
@@ -300,13 +307,15 @@ class DecoderChains:
         each = torch.as_tensor(nodes).to(state.z)
         tried = (each.view(-1, 1, 1) * torch.eye(k).to(each)).view(-1, 1, 1, k)
         tried = tried.expand(-1, len(state.z), len(part), k)
-        found = self.evidence(state, self._cells(state), tried, part, state.head[:, part])[0]
+        cells = self._cells(state)
+        near = None if cells.likelihood is None else self.value(state)
+        found = self.evidence(state, cells, tried, part, near)
         return found.unflatten(0, (len(nodes), k)).movedim(1, -1).cpu().numpy()
 
     def evidence(
-        self, state: DecoderState, cells: Cells, tried: Tensor, part: Tensor, start: Tensor, newton: int = 4
-    ) -> tuple[Tensor, Tensor]:
-        """Log evidence (candidate, chain, some features), last layers summed out, and the layers' modes.
+        self, state: DecoderState, cells: Cells, tried: Tensor, part: Tensor, near: Tensor | None
+    ) -> Tensor:
+        """Log evidence (candidate, chain, some features), last layers summed out.
 
         Parameters
         ----------
@@ -315,18 +324,14 @@ class DecoderChains:
         tried : Tensor (candidate, chain, some features, factor)
         part : Tensor of int
             The features.
-        start : Tensor (..., chain, some features, basis)
-        newton : int
-            Where layers are not summed out exactly (`Cells.sum_out`); then modes are of use.
+        near : Tensor (chain, feature, row), optional
+            f of a state near by, where layers are not summed out exactly (`Cells.sum_out`).
         """
-        own, noise, precision = cells.features(part), state.noise[:, part], self.curve.head_precision(start)
-        if cells.likelihood is None:
-            phi = self.curve.design(state.z, tried, state.trunk, own.x)
-            return own.evidence(phi, noise, precision), start
-        phi = self.curve.design(state.z, tried, state.trunk)
-        offset = self.curve.offset(state.z, tried)
-        summed = own.sum_out(phi, offset, noise, precision, start.expand(*phi.shape[:-2], -1), newton)
-        return summed.log_evidence, summed.mean
+        own, noise, precision = cells.features(part), state.noise[:, part], self.curve.head_precision(state.z)
+        if near is None:
+            return own.evidence(self.curve.design(state.z, tried, state.trunk, own.x), noise, precision)
+        phi, offset = self.curve.design(state.z, tried, state.trunk), self.curve.offset(state.z, tried)
+        return own.sum_out(phi, offset, noise, precision, near[:, part], _NEWTON).log_evidence
 
     # ---- pieces --------------------------------------------------------------------------------------------
     def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
@@ -376,6 +381,8 @@ class DecoderChains:
         tuning.width.clamp_(min=0.01)
 
     def _noise(self, f: Tensor, noise: Tensor, rng: np.random.Generator) -> Tensor:
+        if self.cells.overdispersed:
+            return self._dispersion(f, noise, rng)
         if self.cells.likelihood is not None:
             return noise
         a, b = self.noise_prior
@@ -385,6 +392,28 @@ class DecoderChains:
         squares = left.double().square().sum(-1).cpu().numpy()
         drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
         return torch.as_tensor(drawn).to(noise)
+
+    def _log_extra(self, noise: Tensor) -> Tensor:
+        """log prior density of a negative binomial's extra_cv, whose square the noise is."""
+        scale, (low, high) = self.cells.likelihood.prior_scale, LOG_THETA_RANGE
+        inside = (noise.log() >= -high) & (noise.log() <= -low)
+        return torch.where(inside, -0.5 * noise.double() / scale**2, -torch.inf)
+
+    def _dispersion(self, f: Tensor, noise: Tensor, rng: np.random.Generator) -> Tensor:
+        """1 / theta by random walks of log extra_cv, with strides of several lengths: nothing to tune."""
+
+        def level(noise: Tensor) -> Tensor:
+            seen = self.cells.log_prob(f, noise).double().sum(-1) + self.cells.log_base(noise)
+            return seen + self._log_extra(noise) + 0.5 * noise.double().log()  # the last: of the logarithm
+
+        here = level(noise)
+        for stride in _STRIDES:
+            tried = noise * (2 * stride * self._normal(noise.shape, rng)).exp().to(noise)
+            there = level(tried)
+            u = torch.as_tensor(rng.random(tuple(noise.shape)), device=noise.device)
+            yes = u.log() < there - here
+            noise, here = torch.where(yes, tried, noise), torch.where(yes, there, here)
+        return noise
 
     def _rates(self, edge: Tensor, rng: np.random.Generator) -> Tensor:
         free = self.permitted & ~self.must

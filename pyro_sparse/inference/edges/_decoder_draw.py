@@ -42,8 +42,8 @@ def draw_decoder(
     Parameters
     ----------
     model : SparseDecoder
-        It is set up anew. Its factors are drawn uncorrelated; parameters of its likelihood other than the
-        normal's noise stay where a fit starts.
+        It is set up anew. Its factors are drawn uncorrelated; parameters of its likelihood other than a
+        normal's noise and a negative binomial's dispersion stay where a fit starts.
     n_rows : int
     rng : numpy.random.Generator
     prior : DecoderPrior, optional
@@ -78,6 +78,9 @@ def draw_decoder(
         noise = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=model.n_features)
         x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
     else:
+        if likelihood.name == "negative_binomial":
+            extra = np.abs(likelihood.prior_scale * rng.standard_normal(model.n_features))
+            likelihood.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
         x = likelihood.observation(f.clamp(max=12.0), None, None).sample()[0].double().numpy()
         still = np.ptp(x, axis=0) == 0
         x[0, still] += np.where(x[0, still] == 1, -1, 1)

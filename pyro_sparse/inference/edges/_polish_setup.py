@@ -253,7 +253,11 @@ def _curved(
         **settings,
     )
     trunk, head = _layers(model, curve)
-    noise = likelihood.noise_sd()[:, 0].detach() ** 2 if normal else torch.ones_like(model.weights[..., 0])
+    noise = torch.ones_like(model.weights[..., 0])
+    if normal:
+        noise = likelihood.noise_sd()[:, 0] ** 2
+    elif chains.cells.overdispersed:
+        noise = likelihood.values()["extra_cv"] ** 2
     state = DecoderState(
         z=z,
         weight=model.weights.detach().clone(),
