@@ -119,10 +119,11 @@ def standardised(weight: Array, factors: Array, sd: Array | float = 1.0) -> Arra
     return weight * factors.std(0) / np.broadcast_to(sd, len(weight))[:, None]
 
 
-def ours(table: Table, seed: int, quick: bool, **of_model: Any) -> Found:
+def ours(table: Table, seed: int, quick: bool, depth: bool = True, **of_model: Any) -> Found:
     import pyro_sparse as ps
 
-    likelihood = "negative_binomial" if table.counts else "normal"
+    counts = ps.models.likelihoods.NegativeBinomial(size_factors=depth)
+    likelihood = counts if table.counts else "normal"
     model = ps.models.SparseDecoder(
         n_features=table.x.shape[1], n_factors=table.n_factors, likelihood=likelihood, **of_model
     )
@@ -146,6 +147,14 @@ def ours(table: Table, seed: int, quick: bool, **of_model: Any) -> Found:
 
 def ours_linear(table: Table, seed: int, quick: bool) -> Found:
     return ours(table, seed, quick, decoder="linear")
+
+
+def ours_no_depth(table: Table, seed: int, quick: bool) -> Found:
+    return ours(table, seed, quick, depth=False)
+
+
+def ours_linear_no_depth(table: Table, seed: int, quick: bool) -> Found:
+    return ours(table, seed, quick, depth=False, decoder="linear")
 
 
 def factor_analysis(table: Table, seed: int, quick: bool, **options: Any) -> Found:
@@ -252,6 +261,20 @@ def linear_scvi(table: Table, seed: int, quick: bool) -> Found:
 METHODS = {
     "ours": Method(ours, "pyro-sparse", "pyro_sparse", "SparseDecoder and ps.fit as they are; NB for counts"),
     "ours_linear": Method(ours_linear, "pyro-sparse", "pyro_sparse", 'the same with decoder="linear"'),
+    "ours_no_depth": Method(
+        ours_no_depth,
+        "pyro-sparse",
+        "pyro_sparse",
+        "size_factors=False: totals are not taken for depth, as the fit's warning says",
+        needs_counts=True,
+    ),
+    "ours_linear_no_depth": Method(
+        ours_linear_no_depth,
+        "pyro-sparse",
+        "pyro_sparse",
+        'the same with decoder="linear"',
+        needs_counts=True,
+    ),
     "fa": Method(factor_analysis, "scikit-learn", "sklearn", "maximum likelihood, rotation=None"),
     "fa_varimax": Method(varimax, "scikit-learn", "sklearn", 'rotation="varimax"'),
     "mofapy2": Method(

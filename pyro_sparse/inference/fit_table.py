@@ -24,6 +24,7 @@ from ..models.dependency import DependencyVAE
 from . import checkpoint as files
 from .by_rows import judge
 from .dependency_run import DependencyRun
+from .depth import depth_of_factors
 from .folded import folded
 from .interrupt import Stopped, stopped_between_steps
 from .latent_penalty import LatentPenalty
@@ -276,6 +277,7 @@ class TableJob:
         if self.dense:
             found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
         found.warnings.extend(f"{name}: {why}" for name, why in folded(found).items())
+        found.warnings.extend(depth_of_factors(whole, self.train, best))
         return found
 
 

@@ -1,0 +1,74 @@
+r"""Is what was taken for the rows' depth told by the factors?
+
+Counts are divided by size factors :math:`s_i`, by default from the rows' totals. Where rows differ in depth
+the factors say little of it. Where they do not, the totals are a sum of what the factors do, every feature is
+divided by it, and each factor gets edges to features that it does not move. The two are told apart by
+
+.. math:: R^2 = 1 - V(\log s_i - a - b^\top z_i - c^\top z_i^2) / V(\log s_i),
+
+V a variance, corrected for the number of coefficients. On simulated tables of 300 rows, 40 or 150 features
+and 4 factors it was .50 to .78 without any depth, .26 to .42 with depths of standard deviation .3, and below
+.2 with .6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..data import Batch
+
+__all__ = ["depth_of_factors", "told_by_factors"]
+
+MOST = 0.45
+MOST_ROWS = 2000
+
+
+def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
+    """What to say of a fit whose size factors, made of totals, go along with its factors; or nothing.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Trained.
+    batch : Batch
+        Rows that it was trained on.
+    best : int
+        Restart.
+    """
+    if not getattr(model.likelihood, "size_factors", False) or batch.exposure is None:
+        return []
+    few = batch.rows(torch.arange(min(len(batch), MOST_ROWS), device=batch.x.device)).whole()
+    from_totals = model.likelihood.default_exposure(few.x, few.mask)
+    if few.exposure is None or not torch.allclose(from_totals.to(few.exposure), few.exposure, rtol=1e-3):
+        return []  # they were given
+    with torch.no_grad():
+        z = model.factor_posterior(few).mean[best]
+    share = told_by_factors(few.exposure.squeeze(-1).double().cpu().numpy(), z.double().cpu().numpy())
+    if share < MOST:
+        return []
+    return [
+        f"the factors tell most of the rows' totals (R2 {share:.2f}), which were taken for their depth: if "
+        "rows do not differ in depth, features get edges that are not theirs; then give likelihood="
+        f"{type(model.likelihood).__name__}(size_factors=False)"
+    ]
+
+
+def told_by_factors(size: np.ndarray, z: np.ndarray) -> float:
+    """Adjusted R squared of log size factors on factors and their squares; 0 where rows are too few.
+
+    Parameters
+    ----------
+    size : ndarray (row,)
+    z : ndarray (row, factor)
+    """
+    z = z[:, z.std(0) > 1e-6]
+    design = np.column_stack([np.ones(len(z)), z, z**2])
+    n, p = design.shape
+    log_size = np.log(size)
+    if n < 3 * p or log_size.var() < 1e-12:
+        return 0.0
+    left = log_size - design @ np.linalg.lstsq(design, log_size, rcond=None)[0]
+    return float(max(0.0, 1 - (left @ left / (n - p)) / log_size.var(ddof=1)))

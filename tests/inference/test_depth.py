@@ -1,0 +1,43 @@
+"""Totals that are taken for depth, and what the factors say of them."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+
+import pyro_sparse as ps
+from pyro_sparse.inference.depth import told_by_factors
+
+
+def counts(depth, rows=300, features=30, seed=1):
+    rng = np.random.default_rng(seed)
+    z, edge = rng.standard_normal((rows, 2)), rng.random((features, 2)) < 0.4
+    weight = edge * rng.choice([-1, 1], edge.shape) * rng.uniform(0.5, 0.9, edge.shape)
+    return rng.poisson(np.exp(z @ weight.T + 2 + depth * rng.standard_normal((rows, 1)))).astype(float)
+
+
+def fitted(x, likelihood="poisson", **settings):
+    model = ps.models.SparseDecoder(x.shape[1], 2, likelihood=likelihood, decoder="linear")
+    fit = ps.fit(model, x, restarts=1, steps=200, progress=False, **settings)
+    return [w for w in fit.warnings if "totals" in w]
+
+
+def test_share_is_adjusted_r_squared():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((90, 3)) @ np.diag([1.0, 2.0, 0.0])  # the last one is not used
+    log_size = 0.5 * z[:, 0] - 0.2 * z[:, 1] ** 2 + rng.standard_normal(90)
+    design = np.column_stack([z[:, :2], z[:, :2] ** 2])
+    r2 = LinearRegression().fit(design, log_size).score(design, log_size)
+    assert told_by_factors(np.exp(log_size), z) == pytest.approx(1 - (1 - r2) * 89 / 85)
+    assert told_by_factors(np.ones(90), z) == 0 and told_by_factors(np.exp(log_size[:9]), z[:9]) == 0
+
+
+def test_totals_that_are_no_depth_are_told_of():
+    x = counts(depth=0)
+    (said,) = fitted(x)
+    assert "likelihood=Poisson(size_factors=False)" in said
+    assert not fitted(x, ps.models.likelihoods.Poisson(size_factors=False))
+    assert not fitted(x, exposure=np.ones(len(x)))
+
+
+def test_totals_that_are_depth_are_left_alone():
+    assert not fitted(counts(depth=0.8))
