@@ -17,9 +17,10 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges import _curve_weights
 from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
-from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState, MixtureLaw
+from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
 from pyro_sparse.inference.edges._hmc import hmc
 from pyro_sparse.inference.edges._linear_chains import LinearChains, LinearState
+from pyro_sparse.inference.edges._mixture_law import MixtureLaw
 from pyro_sparse.inference.edges._relabel import anchors_of, exchanged
 from pyro_sparse.inference.edges._weight import SpikeSlab
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from ._cells import Cells
 
 if TYPE_CHECKING:
-    from ._decoder_chains import DecoderChains, DecoderState, MixtureLaw, Tuning
+    from ._decoder_chains import DecoderChains, DecoderState, Tuning
+    from ._mixture_law import MixtureLaw
 
 __all__ = ["curve_weights"]
 

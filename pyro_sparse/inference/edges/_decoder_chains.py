@@ -15,17 +15,14 @@ product only.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import stats
 from scipy.special import logsumexp
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from ...models.likelihoods.counts import LOG_THETA_RANGE
 from ._cells import Cells, Summed, weighted
@@ -33,58 +30,17 @@ from ._curve_weights import curve_weights
 from ._curves import Curve, Trunk
 from ._hmc import adapted, hmc
 from ._line_weights import line_weights
+from ._mixture_law import MixtureLaw
 from ._relabel import Anchors, anchors_of, exchanged
 from ._turns import Turns, related_factors
-from ._weight import SpikeSlab
 
-__all__ = ["DecoderChains", "DecoderState", "MixtureLaw"]
+__all__ = ["DecoderChains", "DecoderState", "Tuning"]
 
 _HEADS = 8
 _NODES = 16
 _NEWTON = 2  # steps for a log evidence, off by hundredths at most; a head that is drawn has more
 _LEAST = 1e-12  # exposure
 _STRIDES = (1.0, 0.3, 0.1, 0.03)
-_CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
-
-
-@dataclass(frozen=True)
-class MixtureLaw:
-    """Spike and slab of a weight: Laplace or normal, with these scales."""
-
-    laplace: bool
-    slab: float
-    spike: float
-
-    def log_density(self, w: Tensor, scale: float) -> Tensor:
-        """log of the density with this scale."""
-        u = w / scale
-        if self.laplace:
-            return -u.abs() - math.log(2 * scale)
-        return -0.5 * u**2 - math.log(scale * math.sqrt(2 * math.pi))
-
-    def log_prob(self, w: Tensor, log_odds: Tensor) -> Tensor:
-        """log of the mixture."""
-        return torch.logaddexp(
-            self.log_density(w, self.slab) + logsigmoid(log_odds),
-            self.log_density(w, self.spike) + logsigmoid(-log_odds),
-        )
-
-    def edge(self, w: Tensor, log_odds: Tensor) -> Tensor:
-        """P(slab | w)."""
-        return torch.sigmoid(log_odds + self.log_density(w, self.slab) - self.log_density(w, self.spike))
-
-    def in_slabs(self) -> SpikeSlab:
-        """The same two, in units of the slab's scale."""
-        return SpikeSlab(self.laplace, np.array(self.spike / self.slab))
-
-    def quantiles(self, n: int) -> np.ndarray:
-        """Midpoints of n equally likely intervals, scale 1."""
-        p = (np.arange(n) + 0.5) / n
-        return stats.laplace.ppf(p) if self.laplace else stats.norm.ppf(p)
-
-    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-        """Draws with scale 1."""
-        return rng.laplace(size=shape) if self.laplace else rng.standard_normal(shape)
 
 
 class DecoderState(NamedTuple):

@@ -24,8 +24,9 @@ from ..refine import refine
 from ..restarts import pick
 from ._cells import Cells
 from ._curves import Curve, Trunk
-from ._decoder_chains import DecoderChains, DecoderState, MixtureLaw
+from ._decoder_chains import DecoderChains, DecoderState
 from ._linear_chains import LinearChains, LinearState
+from ._mixture_law import MixtureLaw
 from ._turns import related_factors
 
 if TYPE_CHECKING:

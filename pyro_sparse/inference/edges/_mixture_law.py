@@ -1,0 +1,62 @@
+r"""Spike and slab of a decoder's weights, in torch: densities, P(slab | w), draws.
+
+.. math:: w_{jk} \sim \eta_k\, \psi_1 + (1 - \eta_k)\, \psi_0
+
+Both Laplace or both normal, the spike narrow. `_weight.py` has the same two in units of the slab, with what a
+normal likelihood makes of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from ._weight import SpikeSlab
+
+__all__ = ["MixtureLaw"]
+
+
+@dataclass(frozen=True)
+class MixtureLaw:
+    """Spike and slab of a weight: Laplace or normal, with these scales."""
+
+    laplace: bool
+    slab: float
+    spike: float
+
+    def log_density(self, w: Tensor, scale: float) -> Tensor:
+        """log of the density with this scale."""
+        u = w / scale
+        if self.laplace:
+            return -u.abs() - math.log(2 * scale)
+        return -0.5 * u**2 - math.log(scale * math.sqrt(2 * math.pi))
+
+    def log_prob(self, w: Tensor, log_odds: Tensor) -> Tensor:
+        """log of the mixture."""
+        return torch.logaddexp(
+            self.log_density(w, self.slab) + logsigmoid(log_odds),
+            self.log_density(w, self.spike) + logsigmoid(-log_odds),
+        )
+
+    def edge(self, w: Tensor, log_odds: Tensor) -> Tensor:
+        """P(slab | w)."""
+        return torch.sigmoid(log_odds + self.log_density(w, self.slab) - self.log_density(w, self.spike))
+
+    def in_slabs(self) -> SpikeSlab:
+        """The same two, in units of the slab's scale."""
+        return SpikeSlab(self.laplace, np.array(self.spike / self.slab))
+
+    def quantiles(self, n: int) -> np.ndarray:
+        """Midpoints of n equally likely intervals, scale 1."""
+        p = (np.arange(n) + 0.5) / n
+        return stats.laplace.ppf(p) if self.laplace else stats.norm.ppf(p)
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """Draws with scale 1."""
+        return rng.laplace(size=shape) if self.laplace else rng.standard_normal(shape)
