@@ -98,6 +98,12 @@ class Schedule:
             return 1.0
         return self.kl_start + (1 - self.kl_start) * min(1.0, step / self.steps / self.kl_until)
 
+    def screening(self, linear: bool) -> float:
+        """Share of the prior's screening rate, for a linear decoder or another."""
+        if self.screen is not None:
+            return self.screen
+        return 0.25 if linear else 0.5  # no layer behind linear weights makes up for what is shrunk
+
     def stage(self, step: int) -> str:
         """ "start", "dense", "screen" or "sparse"."""
         done = step / self.steps

@@ -115,9 +115,8 @@ class SparseRun(DecoderRun):
             return
         stage, weights = self._stage(), model.weights
         prior.anneal(schedule.ladder(step))
-        linear = model.decoder_kind == "linear"  # no layer behind W makes up for what is shrunk
-        share = schedule.screen if schedule.screen is not None else 0.25 if linear else 0.5
-        lasso = share * prior.screening_rate() / self.train.total
+        linear = model.decoder_kind == "linear"
+        lasso = schedule.screening(linear) * prior.screening_rate() / self.train.total
         if stage == "screen" and lasso > 0:
             shrink = self._preconditioner(rate) * lasso
             if linear and step >= schedule.relax_from * schedule.steps:

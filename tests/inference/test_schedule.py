@@ -65,3 +65,8 @@ def test_learning_rate_must_be_positive():
 def test_betas_are_two_shares(betas):
     with pytest.raises(ValueError, match=r"betas: got \(.*, wanted two numbers from 0 to below 1"):
         Schedule(betas=betas)
+
+
+def test_a_linear_decoder_is_screened_half_as_much_unless_a_share_is_set():
+    assert [Schedule().screening(linear) for linear in (False, True)] == [0.5, 0.25]
+    assert [Schedule(screen=0.1).screening(linear) for linear in (False, True)] == [0.1, 0.1]
