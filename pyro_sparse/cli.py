@@ -118,6 +118,13 @@ def fit(
             "(counts that share a total), categorical.",
         ),
     ] = "normal",
+    depth: Annotated[
+        bool,
+        typer.Option(
+            "--depth/--no-depth",
+            help="Whether rows' totals are their depth (poisson, negative_binomial), and no finding.",
+        ),
+    ] = True,
     decoder: Annotated[
         Decoder, typer.Option(help="Curved (mlp) or straight (linear) dependence.")
     ] = Decoder.mlp,
@@ -168,7 +175,7 @@ def fit(
 
     recipe = Recipe(
         str(table), factors, likelihood, str(decoder), _split(columns), _split(drop), index,
-        restarts, steps, seed, device,
+        restarts, steps, seed, device, depth,
     )  # fmt: skip
     frame = recipe.frame()
     if restart_index is None:

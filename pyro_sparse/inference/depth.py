@@ -52,7 +52,7 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     return [
         f"the factors tell most of the rows' totals (R2 {share:.2f}), which were taken for their depth: if "
         "rows do not differ in depth, features get edges that are not theirs; then give likelihood="
-        f"{type(model.likelihood).__name__}(size_factors=False)"
+        f"{type(model.likelihood).__name__}(size_factors=False), or --no-depth"
     ]
 
 
