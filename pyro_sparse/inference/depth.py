@@ -38,11 +38,13 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     best : int
         Restart.
     """
-    if not getattr(model.likelihood, "size_factors", False) or batch.exposure is None:
+    if not getattr(model.likelihood, "size_factors", False):
         return []
     few = batch.rows(torch.arange(min(len(batch), MOST_ROWS), device=batch.x.device)).whole()
+    if few.exposure is None:
+        return []
     from_totals = model.likelihood.default_exposure(few.x, few.mask)
-    if few.exposure is None or not torch.allclose(from_totals.to(few.exposure), few.exposure, rtol=1e-3):
+    if not torch.allclose(from_totals.to(few.exposure), few.exposure, rtol=1e-3):
         return []  # they were given
     with torch.no_grad():
         z = model.factor_posterior(few).mean[best]

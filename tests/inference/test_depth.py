@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.linear_model import LinearRegression
 
 import pyro_sparse as ps
@@ -37,6 +38,7 @@ def test_totals_that_are_no_depth_are_told_of():
     assert "likelihood=Poisson(size_factors=False)" in said
     assert not fitted(x, ps.models.likelihoods.Poisson(size_factors=False))
     assert not fitted(x, exposure=np.ones(len(x)))
+    assert len(fitted(sparse.csr_array(x))) == 1  # a table that is read by rows
 
 
 def test_totals_that_are_depth_are_left_alone():
