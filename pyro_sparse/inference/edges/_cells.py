@@ -219,7 +219,7 @@ class Cells:
             Some f that is not unlikely, where Newton's method begins: it need not be one of this basis, and
             what comes out does not depend on it.
         newton : int
-            Steps, the first of which finds the coefficients whose f is nearest. Unused under normal noise.
+            Steps after the first, which finds the coefficients whose f is nearest. Unused under normal noise.
         """
         if self.likelihood is None:
             left = self.x - offset if self.seen is None else (self.x - offset) * self.seen

@@ -38,7 +38,7 @@ __all__ = ["DecoderChains", "DecoderState", "Tuning"]
 
 _HEADS = 8
 _NODES = 16
-_NEWTON = 2  # steps for a log evidence, off by hundredths at most; a head that is drawn has more
+_FEW_STEPS = 2  # of Newton's, for a log evidence: off by hundredths at most; a head that is drawn has more
 _LEAST = 1e-12  # exposure
 _STRIDES = (1.0, 0.3, 0.1, 0.03)
 
@@ -287,7 +287,7 @@ class DecoderChains:
         if near is None:
             return own.evidence(self.curve.design(state.z, tried, state.trunk, own.x), noise, precision)
         phi, offset = self.curve.design(state.z, tried, state.trunk), self.curve.offset(state.z, tried)
-        return own.sum_out(phi, offset, noise, precision, near[:, part], _NEWTON).log_evidence
+        return own.sum_out(phi, offset, noise, precision, near[:, part], _FEW_STEPS).log_evidence
 
     # ---- pieces --------------------------------------------------------------------------------------------
     def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
