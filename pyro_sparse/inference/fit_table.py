@@ -32,7 +32,16 @@ from .loop import Run, possible_stops, stopped_at
 from .own_draws import OwnDraws
 from .parts import renumbered, split
 from .ranks import ALONE, Ranks
-from .restarts import bent_starts, best_restart, child_seeds, group_sizes, join, pick, unconfirmed
+from .restarts import (
+    bent_starts,
+    best_restart,
+    child_seeds,
+    group_sizes,
+    join,
+    likeliest_restart,
+    pick,
+    unconfirmed,
+)
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import cap_grid, no_start
@@ -249,6 +258,9 @@ class TableJob:
         edges, active = _sizes(whole)
         judged = train_rows if held_rows is None else held_rows
         best = best_restart(judged, active, edges)
+        if getattr(whole, "decoder_kind", "") == "linear":
+            seen = train_rows if held_rows is None else np.concatenate([train_rows, held_rows], 1)
+            best = likeliest_restart(seen, edges, len(self.table.x))
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in history)
         found = Fit.build(

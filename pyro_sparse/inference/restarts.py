@@ -24,6 +24,7 @@ __all__ = [
     "child_seeds",
     "group_sizes",
     "join",
+    "likeliest_restart",
     "pick",
     "put",
     "unconfirmed",
@@ -168,6 +169,41 @@ def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int
         r for r in range(len(rows)) if r == top or (np.isfinite(mean[r]) and mean[top] - mean[r] <= error[r])
     ]
     return min(alike, key=lambda r: (active[r], edges[r], -mean[r]))
+
+
+def likeliest_restart(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> int:
+    r"""The restart with the best Bayesian information criterion, of decoders with little to learn.
+
+    .. math:: N \overline{\mathrm{ELBO}}_r - \tfrac12 e_r \log N
+
+    A linear decoder's ELBO is its log evidence up to a few numbers for each edge, so that rows trained on may
+    judge too. The tenth kept aside of a small table says little: what `best_restart` then calls alike can be
+    a factor apart.
+
+    Parameters
+    ----------
+    rows : ndarray (restart, row)
+        ELBO of rows trained on, and of those kept aside; of a large table a sample.
+    edges : ndarray (restart,)
+        :math:`e_r`, edges in use.
+    n_rows : int
+        N, rows of the table.
+
+    Returns
+    -------
+    int
+
+    References
+    ----------
+    Schwarz (1978), Estimating the dimension of a model, Annals of Statistics 6(2)
+
+    Examples
+    --------
+    >>> likeliest_restart(np.array([[-3.0, -3.2], [-2.7, -3.0], [-2.69, -3.0]]), np.array([4, 6, 9]), 200)
+    1
+    """
+    level = np.where(np.isfinite(rows).all(1), n_rows * rows.mean(1), -np.inf)
+    return int((level - 0.5 * edges * np.log(n_rows)).argmax())
 
 
 def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import pyro_sparse as ps
 from pyro_sparse.inference import restarts
 from pyro_sparse.inference.restarts import (
     bent_starts,
@@ -13,9 +14,11 @@ from pyro_sparse.inference.restarts import (
     child_seeds,
     group_sizes,
     join,
+    likeliest_restart,
     unconfirmed,
 )
 from pyro_sparse.inference.start import cap_grid
+from pyro_sparse.metrics import mcc
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VSC
 
@@ -83,6 +86,34 @@ def test_best_is_the_simplest_that_cannot_be_told_apart():
 def test_a_restart_that_is_not_finite_is_never_best():
     rows = np.array([[np.nan, 5.0], [0.0, 1.0], [np.inf, 2.0]])
     assert best_restart(rows, np.array([1, 2, 1]), np.array([1, 2, 1])) == 1
+    assert likeliest_restart(rows, np.array([1, 2, 1]), 2) == 1
+
+
+def test_the_likeliest_restart_has_as_many_edges_as_its_rows_pay_for():
+    """On polynomials, where the criterion is N log RSS + k log N."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, 150)
+    y = 1 + x - 2 * x**3 + 0.5 * rng.standard_normal(150)
+    rows, want = [], []
+    for degree in range(7):
+        left = y - np.polyval(np.polyfit(x, y, degree), x)
+        var = left.var()
+        rows.append(-0.5 * np.log(2 * np.pi * var) - 0.5 * left**2 / var)
+        want.append(150 * np.log((left**2).sum()) + (degree + 1) * np.log(150))
+    assert likeliest_restart(np.array(rows), np.arange(7), 150) == np.argmin(want) == 3
+    assert likeliest_restart(np.array(rows)[:, :20], np.arange(7), 20) < 7
+
+
+def test_a_linear_fit_keeps_a_factor_that_the_few_rows_aside_cannot_tell_from_none():
+    """Thirteen rows are kept aside, and their differences are wide; those trained on leave no doubt."""
+    rng = np.random.default_rng(1)
+    z, loading = rng.standard_normal((130, 3)), np.kron(np.eye(3), np.ones((4, 1)))
+    x = z @ loading.T + 1.2 * rng.standard_normal((130, 12))
+    fit = ps.fit(ps.models.SparseDecoder(12, 3, decoder="linear"), x, restarts=4, progress=False)
+    edges = (fit.model.weights != 0).sum((1, 2)).numpy()
+    level = 117 * fit.elbo + 13 * fit.heldout_elbo - 0.5 * edges * np.log(130)
+    assert fit.best == np.argmax(level)
+    assert mcc(z, fit.transform(x)).value > 0.8
 
 
 def test_a_single_row_gives_no_error_estimate():
