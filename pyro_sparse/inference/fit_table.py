@@ -32,16 +32,7 @@ from .loop import Run, possible_stops, stopped_at
 from .own_draws import OwnDraws
 from .parts import renumbered, split
 from .ranks import ALONE, Ranks
-from .restarts import (
-    bent_starts,
-    best_restart,
-    child_seeds,
-    group_sizes,
-    join,
-    likeliest_restart,
-    pick,
-    unconfirmed,
-)
+from .restarts import bent_starts, child_seeds, chosen_restart, group_sizes, join, pick, unconfirmed
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import cap_grid, no_start
@@ -257,10 +248,8 @@ class TableJob:
         train_rows, held_rows = judge(whole, self.train, self.heldout, self.ranks)
         edges, active = _sizes(whole)
         judged = train_rows if held_rows is None else held_rows
-        best = best_restart(judged, active, edges)
-        if getattr(whole, "decoder_kind", "") == "linear":
-            seen = train_rows if held_rows is None else np.concatenate([train_rows, held_rows], 1)
-            best = likeliest_restart(seen, edges, len(self.table.x))
+        seen = train_rows if held_rows is None else np.concatenate([train_rows, held_rows], 1)
+        best = chosen_restart(judged, seen, active, edges, len(self.table.x))
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in history)
         found = Fit.build(

@@ -22,6 +22,7 @@ __all__ = [
     "best_restart",
     "bent_starts",
     "child_seeds",
+    "chosen_restart",
     "group_sizes",
     "join",
     "likeliest_restart",
@@ -172,13 +173,9 @@ def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int
 
 
 def likeliest_restart(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> int:
-    r"""The restart with the best Bayesian information criterion, of decoders with little to learn.
+    r"""The restart with the best Bayesian information criterion.
 
     .. math:: N \overline{\mathrm{ELBO}}_r - \tfrac12 e_r \log N
-
-    A linear decoder's ELBO is its log evidence up to a few numbers for each edge, so that rows trained on may
-    judge too. The tenth kept aside of a small table says little: what `best_restart` then calls alike can be
-    a factor apart.
 
     Parameters
     ----------
@@ -188,10 +185,6 @@ def likeliest_restart(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> int:
         :math:`e_r`, edges in use.
     n_rows : int
         N, rows of the table.
-
-    Returns
-    -------
-    int
 
     References
     ----------
@@ -204,6 +197,28 @@ def likeliest_restart(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> int:
     """
     level = np.where(np.isfinite(rows).all(1), n_rows * rows.mean(1), -np.inf)
     return int((level - 0.5 * edges * np.log(n_rows)).argmax())
+
+
+def chosen_restart(
+    judged: np.ndarray, seen: np.ndarray, active: np.ndarray, edges: np.ndarray, n_rows: int
+) -> int:
+    """The restart that a fit goes by: as many factors as all rows pay for, then `best_restart`.
+
+    Of a small table the tenth kept aside says little: restarts that it calls alike can be a factor apart, and
+    fifty nats over all rows. Restarts with as many factors differ by less than what rows trained on flatter.
+
+    Parameters
+    ----------
+    judged : ndarray (restart, row)
+        ELBO of each row, held out if there are such rows.
+    seen : ndarray (restart, row)
+        Of rows trained on, and held out: see `likeliest_restart`.
+    active, edges : ndarray (restart,)
+        Factors and edges in use.
+    n_rows : int
+    """
+    alike = np.flatnonzero(active == active[likeliest_restart(seen, edges, n_rows)])
+    return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
 
 
 def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str]:

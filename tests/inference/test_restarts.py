@@ -12,6 +12,7 @@ from pyro_sparse.inference.restarts import (
     bent_starts,
     best_restart,
     child_seeds,
+    chosen_restart,
     group_sizes,
     join,
     likeliest_restart,
@@ -104,15 +105,29 @@ def test_the_likeliest_restart_has_as_many_edges_as_its_rows_pay_for():
     assert likeliest_restart(np.array(rows)[:, :20], np.arange(7), 20) < 7
 
 
-def test_a_linear_fit_keeps_a_factor_that_the_few_rows_aside_cannot_tell_from_none():
-    """Thirteen rows are kept aside, and their differences are wide; those trained on leave no doubt."""
+def test_all_rows_choose_the_number_of_factors_and_rows_aside_the_restart():
+    rng = np.random.default_rng(0)
+    train, held = rng.normal(size=(1, 180)), rng.normal(size=(1, 20))
+    gain = np.array([0.0, 0.3, 0.32])[:, None]  # 54 and 58 nats over 180 rows
+    train = np.concatenate([train + gain, train - 2.0])
+    wide = rng.normal(size=(4, 20))
+    held = held + np.array([0.0, 0.05, 0.0, 9.0])[:, None] + wide - wide.mean(1, keepdims=True)
+    active, edges = np.array([3, 4, 4, 1]), np.array([20, 24, 27, 5])
+    seen = np.concatenate([train, held], 1)
+    assert best_restart(held[:3], active[:3], edges[:3]) == 0  # rows aside cannot tell
+    assert chosen_restart(held, seen, active, edges, 200) == 1  # four factors; then fewer edges
+    assert chosen_restart(held[:1], seen[:1], active[:1], edges[:1], 200) == 0
+
+
+def test_a_fit_keeps_a_factor_that_the_few_rows_aside_cannot_tell_from_none():
     rng = np.random.default_rng(1)
     z, loading = rng.standard_normal((130, 3)), np.kron(np.eye(3), np.ones((4, 1)))
     x = z @ loading.T + 1.2 * rng.standard_normal((130, 12))
     fit = ps.fit(ps.models.SparseDecoder(12, 3, decoder="linear"), x, restarts=4, progress=False)
     edges = (fit.model.weights != 0).sum((1, 2)).numpy()
+    active = (fit.model.weights != 0).any(1).sum(1).numpy()
     level = 117 * fit.elbo + 13 * fit.heldout_elbo - 0.5 * edges * np.log(130)
-    assert fit.best == np.argmax(level)
+    assert active[fit.best] == active[np.argmax(level)] == 3
     assert mcc(z, fit.transform(x)).value > 0.8
 
 
