@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from ..data import Batch
+from ..large_table import LargeBatch
 
 __all__ = ["depth_of_factors", "told_by_factors"]
 
@@ -40,7 +41,8 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     """
     if not getattr(model.likelihood, "size_factors", False):
         return []
-    few = batch.rows(torch.arange(min(len(batch), MOST_ROWS), device=batch.x.device)).whole()
+    most = batch.table.most_judged if isinstance(batch, LargeBatch) else MOST_ROWS
+    few = batch.rows(torch.arange(min(len(batch), most), device=batch.x.device)).whole()
     if few.exposure is None:
         return []
     from_totals = model.likelihood.default_exposure(few.x, few.mask)
