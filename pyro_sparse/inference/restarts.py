@@ -1,9 +1,9 @@
 """Restarts: their seeds, how many share a pass, how their parameters are joined, and which one is best.
 
 Seeds are children of one seed, keyed by the restart's number. Small models train all restarts in one pass (a
-leading dimension of every parameter); large ones in groups that fit in memory. Selection is by held-out ELBO,
-and within its error by simplicity: of restarts that cannot be told apart, the one with the fewest factors,
-then the fewest edges.
+leading dimension of every parameter); large ones in groups that fit in memory. All rows together say how
+many factors there are, by BIC; of the restarts with so many the held-out ELBO chooses, and within its error
+simplicity: the one with the fewest edges.
 """
 
 from __future__ import annotations
