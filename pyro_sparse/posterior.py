@@ -48,6 +48,7 @@ def to_arviz(
     kept: ArrayLike | None = None,
     chain_stats: Mapping[str, ArrayLike] | None = None,
     edge_weight: ArrayLike | None = None,
+    edge_stats: Mapping[str, ArrayLike] | None = None,
     X: Any = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -81,6 +82,8 @@ def to_arviz(
         More for `sample_stats`.
     edge_weight : array_like, shape (feature, factor), optional
         The weight to report. Default: that of the best restart.
+    edge_stats : dict of arrays of shape (feature, factor), optional
+        More for `edge_posterior`.
     X : array_like of shape (sample, feature), optional
         Stored as `observed_data` when it has at most a million cells.
     attrs : dict, optional
@@ -138,6 +141,7 @@ def to_arviz(
             "weight": (_EDGE, loading),
             "effect": (_EDGE, np.asarray(fit.effects)[best]),
             "restart_probability": (("chain", *_EDGE), per_restart),
+            **{name: (_EDGE, np.asarray(v)) for name, v in dict(edge_stats or {}).items()},
         },
         "sample_stats": {
             "elbo": (("chain",), np.asarray(fit.elbo, dtype=float)[origin]),

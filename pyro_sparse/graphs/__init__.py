@@ -14,7 +14,7 @@ from .alignment import (
     orient,
     similarity,
 )
-from .chain_verdict import verdict
+from .chain_verdict import contradictions, verdict
 from .chains import (
     CoMembershipRhat,
     KeptChains,
@@ -112,6 +112,7 @@ __all__ = [
     "completely_disentangled",
     "consensus",
     "consistency",
+    "contradictions",
     "credible_parents",
     "credible_sets",
     "dependency_identifiability",

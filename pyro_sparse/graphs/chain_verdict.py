@@ -1,7 +1,8 @@
 """What the diagnostics of several chains come to, in sentences a person can act on.
 
 A column with an edge whose probability differs by more than .25 between chains is named, with the rows it
-concerns; chains that were left out are named; and where nothing is wrong, that is said.
+concerns; chains that were left out are named; and where nothing is wrong, that is said. So are rows that a
+constraint keeps from a column which they depend on.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from numpy.typing import ArrayLike
 from .chains import CoMembershipRhat, KeptChains
 from .selection import unresolved
 
-__all__ = ["verdict"]
+__all__ = ["contradictions", "verdict"]
 
 _LISTED = 5  # rows named in one sentence
+_STRONG = 10.0  # Bayes factor (Jeffreys 1961, appendix B)
 
 
 def verdict(
@@ -98,6 +100,60 @@ def verdict(
     return sentences
 
 
+def contradictions(
+    if_permitted: ArrayLike, rate: ArrayLike, rows: Sequence[str], columns: Sequence[str]
+) -> list[str]:
+    r"""Plain sentences on edges that a constraint forbids and the data want.
+
+    Which constraint is wrong they cannot tell: a wrong anchor makes its factor another, and a right one of
+    that factor may then be named. Named are edges that would be more probable than not if they were
+    permitted, and whose odds the data raise tenfold at least:
+    :math:`\frac{p (1 - \eta)}{(1 - p)\, \eta} \ge 10`.
+
+    Parameters
+    ----------
+    if_permitted : array_like of shape (row, column)
+        Probability of an edge if it alone were permitted; NaN where it is.
+    rate : array_like of shape (column,)
+        Inclusion rates, between 0 and 1.
+    rows, columns : sequence of str
+        Names.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    ValueError
+        Shapes or names do not fit.
+
+    Examples
+    --------
+    >>> found = contradictions([[np.nan, 0.97], [0.2, np.nan]], [0.2, 0.3], ["age", "size"], ["f 1", "f 2"])
+    >>> print(*found)
+    Anchors or constraints contradict the data: without them f 2 would have edges to age (p 0.97). Look at
+    these again, and at the other anchors of the same factors.
+    """
+    p, prior = np.asarray(if_permitted, dtype=float), np.asarray(rate, dtype=float)
+    if p.ndim != 2 or prior.shape != p.shape[1:]:
+        raise ValueError(
+            f"if_permitted: want shape (row, column), rate (column,), got {p.shape}, {prior.shape}"
+        )
+    row_names, column_names = _names(rows, p.shape[0], "rows"), _names(columns, p.shape[1], "columns")
+    p = np.nan_to_num(p)
+    wanted = (p > 0.5) & (p * (1 - prior) >= _STRONG * (1 - p) * prior)
+    sentences = []
+    for k in np.flatnonzero(wanted.any(axis=0)):
+        own = [j for j in np.argsort(-p[:, k], kind="stable") if wanted[j, k]]
+        which = _listed([f"{row_names[j]} (p {p[j, k]:.2f})" for j in own], "")
+        sentences.append(
+            f"Anchors or constraints contradict the data: without them {column_names[k]} would have edges to "
+            f"{which}. Look at these again, and at the other anchors of the same factors."
+        )
+    return sentences
+
+
 def _left_out(kept: KeptChains) -> list[str]:
     return [
         f"Chain {c} is {below:.0f} nats below the best and was left out."
@@ -117,7 +173,7 @@ def _who(n_chains: int | None) -> str:
 def _listed(names: list[str], word: str) -> str:
     more = len(names) - _LISTED
     text = ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
-    return f"{word}{'s' if len(names) > 1 else ''} {text}"
+    return f"{word}{'s' if len(names) > 1 else ''} {text}" if word else text
 
 
 def _names(names: Sequence[str] | None, n: int, argument: str) -> list[str]:

@@ -10,6 +10,7 @@ from pyro_sparse.graphs import (
     KeptChains,
     between_chain_gap,
     co_membership_rhat,
+    contradictions,
     keep_chains,
     verdict,
 )
@@ -91,9 +92,28 @@ def test_from_draws_to_sentences():
     assert len(found) == 4
 
 
+def test_contradictions_want_a_probability_and_evidence():
+    nan = np.nan
+    p = [[nan, 0.9, 0.52], [0.49, nan, 0.9], [0.97, 0.2, nan], [0.99, nan, 0.9]]
+    rate = [0.3, 0.2, 0.8]  # at .8 odds of 9 are little news
+    found = contradictions(p, rate, list("abcd"), ["f 1", "f 2", "f 3"])
+    start = "Anchors or constraints contradict the data: without them"
+    assert [sentence.split(". Look")[0] for sentence in found] == [
+        f"{start} f 1 would have edges to d (p 0.99), c (p 0.97)",
+        f"{start} f 2 would have edges to a (p 0.90)",
+    ]
+    assert contradictions(np.full((2, 1), nan), [0.5], list("ab"), ["f 1"]) == []
+    assert contradictions([[1.0]], [1.0], ["a"], ["f 1"]) != []  # rates rounded to one
+    (many,) = contradictions(np.full((9, 1), 0.99), [0.5], list("abcdefghi"), ["f 1"])
+    assert "e (p 0.99) and 4 more. Look" in many
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: contradictions([0.1], [0.1], [], []), r"if_permitted: want shape \(row, column\)"),
+        (lambda: contradictions([[0.1]], [0.1, 0.2], ["a"], ["b"]), r"got \(1, 1\), \(2,\)"),
+        (lambda: contradictions([[0.1]], [0.1], ["a", "b"], ["c"]), "rows: want 1 names"),
         (lambda: verdict([0.1, 0.2]), r"gap: want shape \(row, column\), got \(2,\)"),
         (
             lambda: verdict([[1.2, np.nan]]),

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["curve_weights"]
 
-_CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
-
 
 def curve_weights(
     chains: DecoderChains, state: DecoderState, cells: Cells, tuning: Tuning, rng: np.random.Generator
@@ -84,12 +82,8 @@ def _evidence(
     """
     found = torch.zeros(tried.shape, dtype=torch.float64, device=tried.device)
     at = torch.arange(weight.shape[1], device=weight.device)
-    parts = (at,)
-    if cells.separate:
-        each = _CACHE // (len(tried) * len(weight) * chains.curve.hidden * state.z.shape[1])
-        asked = cells.likelihood is not None or here is not None  # else the first candidates' levels are kept
-        parts = (at[chains.permitted[:, k]] if asked else at).split(max(1, each))
-    for part in parts:
+    asked = cells.likelihood is not None or here is not None  # else the first candidates' levels are kept
+    for part in chains.pieces(at[chains.permitted[:, k]] if asked else at, len(tried), state):
         full = weight[:, part].expand(len(tried), -1, -1, -1).clone()
         full[..., k] = tried[..., part]
         if cells.likelihood is not None or here is None:

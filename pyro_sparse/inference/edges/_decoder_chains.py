@@ -40,6 +40,7 @@ _HEADS = 8
 _NODES = 16
 _FEW_STEPS = 2  # of Newton's, for a log evidence: off by hundredths at most; a head that is drawn has more
 _LEAST = 1e-12  # exposure
+_CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
 _STRIDES = (1.0, 0.3, 0.1, 0.03)
 
 
@@ -167,6 +168,38 @@ class DecoderChains:
         state = self._rows(state, tuning, rng, warm)
         state = self._whole(state, tuning, rng, warm)
         return self._relabelled(state, tuning, rng), prob
+
+    @torch.no_grad()
+    def if_permitted(self, state: DecoderState) -> Tensor:
+        """P(edge | all but last layers) of edges that are not permitted, if each alone were; 0 for others.
+
+        Spike and slab are summed over quantiles, `_NODES` of each.
+        """
+        found = torch.zeros_like(state.weight)
+        cells = self._cells(state)
+        near = None if cells.likelihood is None else self.value(state)
+        unit = torch.as_tensor(self.law.quantiles(_NODES)).to(state.weight)
+        nodes = torch.cat([self.law.slab * unit, self.law.spike * unit])
+        for k in range(state.weight.shape[-1]):
+            for part in self.pieces(torch.nonzero(~self.permitted[:, k])[:, 0], len(nodes), state):
+                tried = state.weight[:, part].expand(len(nodes), -1, -1, -1).clone()
+                tried[..., k] = nodes.view(-1, 1, 1)
+                slab, spike = self.evidence(state, cells, tried, part, near).split(_NODES)
+                odds = state.log_odds[:, 0, k, None] + slab.logsumexp(0) - spike.logsumexp(0)
+                found[:, part, k] = torch.sigmoid(odds).to(found)
+        return found.masked_fill(self.permitted, 0.0)
+
+    def pieces(self, features: Tensor, n_tried: int, state: DecoderState) -> tuple[Tensor, ...]:
+        """Features a few at a time, so that their bases, each tried so often, stay near the processor.
+
+        All that there are, at once, where the likelihood holds parameters for all.
+        """
+        if not self.cells.separate:
+            return (torch.arange(self.cells.x.shape[1], device=features.device),)
+        if not len(features):
+            return ()
+        each = _CACHE // (n_tried * len(state.z) * self.curve.hidden * state.z.shape[1])
+        return features.split(max(1, each))
 
     def value(self, state: DecoderState, z: Tensor | None = None) -> Tensor:
         """f of a state, (chain, feature, row), or of other factors in their place."""

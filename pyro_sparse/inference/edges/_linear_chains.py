@@ -125,6 +125,13 @@ class LinearChains:
         state = LinearState(z, weight, edge, log_odds, noise, intercept, state.cov)
         return self._relabelled(state, rng), prob
 
+    def if_permitted(self, state: LinearState) -> Array:
+        """P(edge | everything else) of edges that are not permitted, if each alone were; 0 for the others."""
+        gram, cross = self._moments(state.z, state.intercept)
+        columns = range(state.weight.shape[-1])
+        chance = [self._column(k, state.weight, state, gram, cross)[2] for k in columns]
+        return np.where(self.permitted, 0.0, np.stack(chance, -1))
+
     def log_evidence(self, state: LinearState) -> Array:
         """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""
         x = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
@@ -202,18 +209,23 @@ class LinearChains:
     ) -> tuple[Array, NDArray[np.bool_], Array]:
         weight, edge = state.weight.copy(), state.edge.copy()
         prob = np.zeros(weight.shape)
-        unit = self.slab_scale
         for k in range(weight.shape[-1]):
-            row = gram[..., k, :]
-            pull = cross[..., k] - (row * weight).sum(-1) + row[..., k] * weight[..., k]
-            a, b = row[..., k] * unit**2 / state.noise, pull * unit / state.noise
-            found = self.law.tilted(a, b, np.broadcast_to(state.log_odds[..., k], a.shape))
-            p = np.where(self.must[:, k], 1.0, found.prob) * self.permitted[:, k]
+            a, b, chance = self._column(k, weight, state, gram, cross)
+            p = np.where(self.must[:, k], 1.0, chance) * self.permitted[:, k]
             edge[..., k] = rng.random(a.shape) < p
-            drawn = unit * self.law.draw(a, b, edge[..., k], rng)
+            drawn = self.slab_scale * self.law.draw(a, b, edge[..., k], rng)
             weight[..., k] = np.where(self.permitted[:, k], drawn, 0.0)
             prob[..., k] = p
         return weight, edge, prob
+
+    def _column(
+        self, k: int, weight: Array, state: LinearState, gram: Array, cross: Array
+    ) -> tuple[Array, Array, Array]:
+        """Likelihood of column k given the others, exp(-a w^2/2 + b w) in units of the slab, and P(edge)."""
+        row, unit = gram[..., k, :], self.slab_scale
+        pull = cross[..., k] - (row * weight).sum(-1) + row[..., k] * weight[..., k]
+        a, b = row[..., k] * unit**2 / state.noise, pull * unit / state.noise
+        return a, b, self.law.tilted(a, b, np.broadcast_to(state.log_odds[..., k], a.shape)).prob
 
     @cached_property
     def _turns(self) -> Turns:

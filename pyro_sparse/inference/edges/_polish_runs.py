@@ -77,6 +77,10 @@ class LinearRun:
             log_joint=self.kernel.log_evidence(state),
         )
 
+    def if_permitted(self) -> Array:
+        """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
+        return self.kernel.if_permitted(self.state)
+
     def volume(self) -> Array:
         """Nothing to add: the factors are summed out."""
         return np.zeros(len(self.dense))
@@ -131,6 +135,10 @@ class CurvedRun:
             effect = (0.5 * change.square().mean(-1) / variance.clamp(min=1e-12)).clamp(0, 1)
             loading[..., k] = slope.sign() * effect.sqrt()
         return _array(loading)
+
+    def if_permitted(self) -> Array:
+        """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
+        return _array(self.kernel.if_permitted(self.state))
 
     def volume(self) -> Array:
         """Sum over rows and factors of the log standard deviation of z within each chain."""

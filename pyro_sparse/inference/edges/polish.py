@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from ..._torch import undisturbed
 from ...data import Table, as_table
 from ...graphs.alignment import SAME_FACTOR, match_columns, similarity
-from ...graphs.chain_verdict import verdict
+from ...graphs.chain_verdict import contradictions, verdict
 from ...graphs.chains import KeptChains, co_membership_rhat, keep_chains
 from ...graphs.selection import edge_gap
 from ...large_table import LargeTable
@@ -46,6 +46,7 @@ MOST_GB = 4  # of chains over a table that is read by rows
 _WORK = 4e8  # chains x features x factors x hidden units squared x rows
 # In all, warm-up, of them with all edges held in.
 _SWEEPS = {"exact": (1500, 400, 50), "small": (400, 120, 40), "large": (200, 60, 25)}
+_ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
 _MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
 TOLERANCE = 15.0  # nats below the best chain at which a chain is left out
 
@@ -65,6 +66,8 @@ class Polished(NamedTuple):
     log_joint : ndarray (chain, sweep)
         Of the sweeps kept, in nats and up to a constant, with the factors summed out: exactly for a linear
         decoder with normal noise, else by adding the log of the volume they move in.
+    if_permitted : ndarray (chain, feature, factor)
+        P(edge) of what is not permitted, if it alone were; 0 elsewhere.
     """
 
     prob: Array
@@ -72,6 +75,7 @@ class Polished(NamedTuple):
     weight: Array
     eta: Array
     log_joint: Array
+    if_permitted: Array
 
 
 def polish_edges(
@@ -123,7 +127,15 @@ def polish_edges(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        As `to_arviz`; chain = chain. `sample_stats` has `log_joint`, `restart` and `dense` of each.
+        As `to_arviz`; chain = chain. `sample_stats` has `log_joint`, `restart` and `dense` of each. If the
+        model has anchors or forbids edges, `edge_posterior` has `if_permitted`: what the probability of such
+        an edge would be if it alone were permitted, all else as it is in the chains (NaN for other edges).
+
+    Warns
+    -----
+    RuntimeWarning
+        The data want an edge that an anchor or another constraint forbids
+        (`graphs.chain_verdict.contradictions`).
 
     Raises
     ------
@@ -248,6 +260,8 @@ def run_chains(
     kept_sweeps = sweeps - warm_up
     keep = set(np.unique(np.linspace(0, kept_sweeps - 1, min(num_draws, kept_sweeps)).round().astype(int)))
     total, done = np.zeros(state.weight.shape), 0
+    forbidden, asked = np.zeros(state.weight.shape), 0
+    constrained = not bool(kernel.permitted.all())
     pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
     draws: list[tuple[NDArray[Any], ...]] = []
     joint: list[Array] = []
@@ -265,6 +279,9 @@ def run_chains(
                 joint.append(seen.log_joint)
                 turn, sign = _frame(seen.loading, pivot, groups)
                 total += np.take_along_axis(seen.prob, turn[:, None], -1)
+                if constrained and done % _ASKED_EVERY == 0:
+                    forbidden += np.take_along_axis(run.if_permitted(), turn[:, None], -1)
+                    asked += 1
                 if done in keep and seen.loading is not None:
                     weight = np.take_along_axis(seen.loading, turn[:, None], -1) * sign[:, None]
                     edge = np.take_along_axis(seen.edge, turn[:, None], -1)
@@ -281,7 +298,7 @@ def run_chains(
             )
     edges, weights, eta = (np.stack(part, 1) for part in zip(*draws, strict=True))
     level = np.stack(joint, 1) + run.volume()[:, None]
-    return Polished(total / done, edges.astype(np.int8), weights, eta, level)
+    return Polished(total / done, edges.astype(np.int8), weights, eta, level, forbidden / max(asked, 1))
 
 
 def _frame(
@@ -372,8 +389,12 @@ def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], t
     good = keep_chains(found.log_joint, TOLERANCE)
     keep = _with_second(good)
     permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
+    forbidden = np.where(permitted, np.nan, found.if_permitted[keep].mean(0))
     gap = edge_gap(found.prob, keep)
     weight = found.weight[keep].mean((0, 1))
+    against = contradictions(forbidden, found.eta[keep].mean((0, 1)), fit.feature_names, fit.factor_names)
+    for sentence in against:
+        warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=4)
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {found.log_joint.shape[1]} "
         "sweeps, half of them begun with every edge there."
@@ -389,12 +410,13 @@ def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], t
         kept=keep,
         chain_stats={"dense": np.array(dense), "log_joint": found.log_joint.mean(1)},
         edge_weight=weight,
+        edge_stats={} if permitted.all() else {"if_permitted": forbidden},
         method="polish",
         is_score=False,
         note=note,
         X=X,
         attrs={
-            "verdict": "\n".join(_verdict(fit, found, good, keep, gap)),
+            "verdict": "\n".join(against + _verdict(fit, found, good, keep, gap)),
             "rows_used": len(table.x),
             "sweeps": found.log_joint.shape[1],
             "mean_gap": float(np.nanmean(gap)),
