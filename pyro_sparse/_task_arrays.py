@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from .data import unmasked
+
 __all__ = ["check", "check_finite", "numbers", "separate", "table_inputs", "task_labels"]
 
 _LEAST_ROWS = 2
@@ -138,7 +140,7 @@ def numbers(values: Any, name: str) -> np.ndarray:
         elif isinstance(values, (pd.Series, pd.DataFrame)):
             array = values.to_numpy(dtype=float, na_value=np.nan)
         else:
-            array = np.asarray(values)
+            array = np.asarray(unmasked(values))
         return array if array.dtype in (np.float32, np.float64, np.uint8) else array.astype(float)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name}: want numbers ({error}); ragged tasks go in as a list of arrays") from None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .stores import store_of
 
-__all__ = ["Batch", "Table", "as_table", "read_array"]
+__all__ = ["Batch", "Table", "as_table", "read_array", "unmasked"]
 
 
 @dataclass(frozen=True)
@@ -154,13 +154,18 @@ class Table:
         )
 
 
+def unmasked(data: Any) -> Any:
+    """A masked array with NaN in place of what is masked; anything else as it is."""
+    return np.ma.filled(data.astype(float), np.nan) if isinstance(data, np.ma.MaskedArray) else data
+
+
 def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None, list[str] | None]:
     """Any supported container as a float64 array, with its feature names and its row names.
 
     Parameters
     ----------
     data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or Tensor
-        NaN marks a missing cell.
+        NaN marks a missing cell, and so does the mask of a masked array.
     name : str
         What messages call it.
 
@@ -190,6 +195,7 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
                 f"({len(text)} such column(s)); drop or encode them first"
             )
         data = data.to_numpy(dtype=float, na_value=np.nan)
+    data = unmasked(data)
     if hasattr(data, "to_memory"):  # the sparse matrix of an AnnData on disk
         data = data.to_memory()
     if sp.issparse(data):
@@ -242,6 +248,7 @@ def as_table(
     ValueError, TypeError
         Names the argument, what was seen, what is wanted and the mend.
     """
+    data = unmasked(data)
     store = store_of(data)
     if store is not None:
         from .large_table import as_large_table
@@ -346,11 +353,11 @@ def _is_number(kind: Any) -> bool:
 
 
 def match_features(n_features: int, names: list[str] | None, like: Table) -> list[int]:
-    """Column of new data for each of the fit's features: by name if the data have them, else by position."""
+    """Column of new data for each of the fit's features: by name if both have names, else by position."""
     wanted = like.feature_names
     known = set(names or []) & set(wanted)
     missing = [f for f in wanted if f not in known]
-    if known and missing:
+    if missing and (known or not (_is_numbered(names) or _is_numbered(wanted))):
         raise ValueError(
             f"X: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of the fit"
         )
@@ -363,6 +370,12 @@ def match_features(n_features: int, names: list[str] | None, like: Table) -> lis
         return list(range(n_features))
     place = {name: j for j, name in reversed(list(enumerate(names)))}  # the first of any name
     return [place[f] for f in wanted]
+
+
+def _is_numbered(names: list[str] | None) -> bool:
+    """Whether a table has no names: none, or the numbers that are given in their place."""
+    count = range(len(names or []))
+    return names is None or names in ([f"x{j + 1}" for j in count], [str(j) for j in count])
 
 
 def _check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int) -> None:

@@ -6,7 +6,6 @@ middle, `(factor, feature)` arrays out. NaN is a missing cell and needs no imput
 
 from __future__ import annotations
 
-import copy
 from numbers import Integral
 from typing import Any
 
@@ -142,8 +141,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         model = SparseDecoder(
             n_features=X.shape[1],
             n_factors=self.n_factors,
-            prior=get_prior(copy.deepcopy(self.prior)),
-            likelihood=copy.deepcopy(self.likelihood),
+            prior=get_prior(self.prior),
+            likelihood=self.likelihood,
             decoder=self.decoder,
         )
         optional: dict[str, Any] = {"steps": self.steps, "batch_size": self.batch_size}

@@ -78,9 +78,9 @@ def identify(
         )
     if int(idata.attrs.get("is_score", 0)):
         why = str(idata.attrs.get("chosen_because", ""))
+        better = f'use fit.edge_posterior(method="{_BETTER.get(kind, "ep")}")'
         raise ValueError(
-            f"result: these edges are scores, not probabilities{f' ({why})' if why else ''}; use "
-            f'fit.edge_posterior(method="{_BETTER.get(kind, "ep")}")'
+            f"result: these edges are scores, and a certificate wants probabilities; {why or better}"
         )
     if mode != "support" and kind != "table":
         raise ValueError(f'mode: got {mode!r} for {kind}, wanted "support"; other modes are of tables')

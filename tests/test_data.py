@@ -148,9 +148,20 @@ def test_reordered_columns_are_found_by_name(kind):
     np.testing.assert_array_equal(table(new, like=old, mask=mask).mask, [[True, True, False]] * 4)
 
 
-def test_foreign_names_go_by_position():
+def test_names_of_one_side_only_go_by_position():
     old = table(X)
     np.testing.assert_allclose(table(pd.DataFrame(X[:3], columns=list("abc")), like=old).x, old.x[:3])
+    named = table(pd.DataFrame(X, columns=list("abc")))
+    for new in (X[:3], pd.DataFrame(X[:3])):
+        np.testing.assert_allclose(table(new, like=named).x, old.x[:3])
+
+
+def test_what_a_masked_array_hides_is_missing():
+    hidden = RNG.random(X.shape) < 0.1
+    found = table(np.ma.masked_array(np.where(hidden, -999.0, X), hidden))
+    want = table(np.where(hidden, np.nan, X))
+    np.testing.assert_array_equal(found.x, want.x)
+    np.testing.assert_array_equal(found.mask, want.mask)
 
 
 def test_absent_columns_are_named():
@@ -161,6 +172,8 @@ def test_absent_columns_are_named():
             ValueError, match=r"X: column 'c' is absent \(1 in all\); give the columns of the fit"
         ):
             table(frame, like=old)
+    with pytest.raises(ValueError, match=r"X: column 'a' is absent \(3 in all\)"):
+        table(pd.DataFrame(X, columns=list("uvw")), like=old)
     with pytest.raises(ValueError, match=r"X: has 2 feature\(s\), the model was fitted to 3 \('a' … 'c'\)"):
         table(X[:, :2], like=old)
     with pytest.raises(ValueError, match=r"X: has 4 feature\(s\), the model was fitted to 3"):

@@ -109,7 +109,7 @@ def experiment(
         own = {"restarts": 1, "holdout": 0.0, "patience": None, "standardise": False, **settings}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            result = fit(copy.deepcopy(model), data, seed=int(rng.integers(2**31)), progress=False, **own)
+            result = fit(model, data, seed=int(rng.integers(2**31)), progress=False, **own)
             found = result.edge_posterior(
                 "polish",
                 seed=int(rng.integers(2**31)),

@@ -7,6 +7,7 @@ the package's version and a fingerprint of the model, so that a stale or foreign
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 from pathlib import Path
@@ -33,8 +34,19 @@ def fingerprint(model: Any, settings: dict[str, Any]) -> str:
         "decoder": getattr(model, "decoder_kind", ""),
         "hidden": getattr(model, "hidden", 0),
         "encoder_hidden": getattr(model, "encoder_hidden", 0),
+        **{f"{part} made with": _arguments(getattr(model, part, None)) for part in ("prior", "likelihood")},
     }
     return json.dumps({**shape, **settings}, sort_keys=True)
+
+
+def _arguments(thing: Any) -> Any:
+    """What its constructor was given or took by default, if that is plain."""
+    parameters = inspect.signature(type(thing).__init__).parameters.values()
+    own = {p.name: p.default for p in parameters if p.default is not p.empty}
+    try:
+        return {name: describe(value) for name, value in (own | getattr(thing, "_arguments", {})).items()}
+    except TypeError:
+        return None
 
 
 def differences(theirs: str, ours: str) -> str:

@@ -7,6 +7,7 @@ Check the arguments, read the data, and go on with the order of events of the mo
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 import threading
@@ -76,7 +77,7 @@ def fit(
     Parameters
     ----------
     model : FactorModel, LatentTransition or MultiTaskRegression
-        For instance `SparseDecoder(n_features, n_factors)`; its parameters are made anew.
+        For instance `SparseDecoder(n_features, n_factors)`. It stays as it is: a copy of it is trained.
     X : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or RowStore
         NaN marks a missing cell. Sparse or on disk with over 25 million cells: read by rows (`open_rows`).
         For a `LatentTransition`: array (sequence, time, feature) or (time,
@@ -306,6 +307,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
                 "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
                 **{name: given[name] for name in kind.trains},
             }
+            model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
             return work(kind, model, kind.read(model, given["X"], given), settings, given)
     finally:
         _BUSY.release()

@@ -468,15 +468,26 @@ def _align(loadings: np.ndarray, effects: np.ndarray, best: int, alike: list[np.
     return Alignment(permutation, sign, congruence)
 
 
+def _has_zeros(prior: Any, weights: torch.Tensor) -> bool:
+    """Whether the prior sets weights to zero, and does not only make them small."""
+    shrunk = prior.prox(torch.full_like(weights, 1e-9), 1.0)
+    return shrunk is not None and bool((shrunk == 0).all())
+
+
 @torch.no_grad()
 def _scores(model: Any) -> tuple[np.ndarray, np.ndarray]:
-    """p* of every edge and eta of every factor; NaN where the prior has none."""
+    """p* of every edge and eta of every factor; NaN where the prior has none.
+
+    Of a prior that has zeros but no odds (a lasso) the score is 1 where a weight is not zero.
+    """
     prior = getattr(model, "prior", None)
     shape = (model.n_restarts, model.n_features, model.n_factors)
     odds = None if prior is None else prior.edge_log_odds(model.weights)
     score = np.full(shape, np.nan)
     if odds is not None:
         score = (torch.sigmoid(odds) * model.permitted).cpu().double().numpy()
+    elif prior is not None and _has_zeros(prior, model.weights):
+        score = ((model.weights != 0) & model.permitted).cpu().double().numpy()
     eta = getattr(prior, "eta", None)
     if eta is None:
         return score, np.full((shape[0], shape[2]), np.nan)

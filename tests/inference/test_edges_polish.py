@@ -7,7 +7,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
+import torch
 
 import pyro_sparse as ps
 from pyro_sparse.inference.edges import DecoderPrior, polish
@@ -212,10 +214,60 @@ def test_bad_options_are_refused(fit, options, message):
 
 def test_priors_without_spike_and_slab_are_refused():
     fit = fitted(table(), prior=ps.priors.Laplace())
-    with pytest.raises(ValueError, match="method: polish wants a spike-and-slab prior"):
+    with pytest.raises(ValueError, match="SpikeSlabNormal only, and this is Laplace"):
         fit.edge_posterior("polish")
     with pytest.raises(ValueError, match="head: want a positive number, got -1"):
         DecoderPrior(head=-1)
+
+
+class Robust(ps.models.likelihoods.Normal):
+    """Calls itself normal, and is not."""
+
+    def forward(self, f, exposure=None):
+        normal = super().forward(f, exposure)
+        return dist.StudentT(2.0, normal.loc, normal.scale)
+
+
+class Doubtful(ps.priors.SpikeSlabLasso):
+    """Calls itself a spike-and-slab lasso, and sees no edge."""
+
+    def edge_log_odds(self, weights):
+        return torch.full_like(weights, -20.0)
+
+
+class Unchanged(ps.priors.SpikeSlabLasso):
+    """Other defaults, the same law."""
+
+    def __init__(self):
+        super().__init__(lambda0=20.0, b=2.0)
+
+
+def test_a_subclass_that_says_something_else_is_taken_at_its_word():
+    x = table()
+    x[np.random.default_rng(1).random(x.shape) < 0.03] += 25
+    p = probability(fitted(x, likelihood=Robust()).edge_posterior("polish", **FAST))
+    assert p[EDGES].mean() > p[~EDGES].mean() + 0.4  # outliers would hide them from a normal
+    assert fitted(table(), prior=Doubtful()).edge_posterior().attrs["edge_method"] == "score"
+    assert fitted(table(), prior=Unchanged()).edge_posterior(**FAST).attrs["edge_method"] == "polish"
+
+
+class DoubleExponential(ps.models.likelihoods.Likelihood):
+    """Its logarithm has a corner and no bend."""
+
+    standardise = True
+
+    def forward(self, f, exposure=None):
+        return dist.Laplace(f, torch.full_like(f, 0.4))
+
+    def mean(self, f, exposure=None):
+        return f
+
+
+@pytest.mark.parametrize("decoder", ["linear", pytest.param("mlp", marks=pytest.mark.slow)])
+def test_a_likelihood_without_a_bend(decoder):
+    idata = fitted(table(), likelihood=DoubleExponential(), decoder=decoder).edge_posterior("polish", **FAST)
+    p = probability(idata)
+    assert p[EDGES].min() > 0.8 and p[~EDGES].max() < 0.6
 
 
 def test_a_loaded_fit_wants_its_data(fit, tmp_path):

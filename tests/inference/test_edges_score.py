@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from pyro_sparse._arviz import from_netcdf, get_group, group_names, to_netcdf
 from pyro_sparse.inference.edges import edge_posterior, score_edges
+from pyro_sparse.priors import Horseshoe
 from tests._fake_fit import fake_fit
 
 
@@ -120,5 +123,6 @@ def test_unknown_method():
 def test_a_prior_without_edge_odds_is_refused():
     fit = fake_fit()
     fit.edge_score = np.full_like(fit.edge_score, np.nan)
-    with pytest.raises(ValueError, match="edge_score holds NaN.*edge_log_odds"):
+    fit.model = SimpleNamespace(prior=Horseshoe())
+    with pytest.raises(ValueError, match="fit: Horseshoe sets no weight to zero.*edge_log_odds"):
         edge_posterior(fit)

@@ -114,6 +114,16 @@ def test_two_models_in_one_process_do_not_meet():
     assert other.weights.shape == (3, 7, 3)
 
 
+def test_one_model_prior_and_likelihood_serve_several_fits():
+    shared = {"prior": ps.priors.SpikeSlabLasso(), "likelihood": ps.models.likelihoods.Normal()}
+    model = small(2, **shared)
+    first = quick(model, steps=20)
+    kept = first.log_likelihood(DATA)
+    quick(model, steps=20, seed=3), quick(small(1, **shared), steps=20)
+    np.testing.assert_array_equal(first.log_likelihood(DATA), kept)
+    assert model.prior is shared["prior"] and model.prior.n_features == 1  # as it was made
+
+
 # ---- checkpoints
 
 
@@ -382,7 +392,11 @@ def test_every_prior(prior):
     found = quick(small(3, prior=prior), restarts=2, caps=[3, 3], steps=60)
     assert np.isfinite(found.elbo).all() and np.isfinite(found.predict(DATA)).all()
     scored = isinstance(prior, ps.priors.SpikeSlabPrior)
-    assert np.isfinite(found.edge_score).all() == scored and np.isfinite(found.eta).all() == scored
+    lasso = type(prior) is ps.priors.Laplace
+    assert np.isfinite(found.edge_score).all() == (scored or lasso) and np.isfinite(found.eta).all() == scored
+    if lasso:
+        np.testing.assert_array_equal(found.edge_score, found.weights != 0)
+        assert found.edge_posterior(num_draws=5).attrs["is_score"] and len(found.summary())
     after = dict(found.model.prior.named_buffers())
     moved = [
         n

@@ -205,18 +205,21 @@ def test_files_are_checked(found, tmp_path):
 
 
 class Own(SpikeSlabLasso):
-    pass
+    def __init__(self, lambda0, hint=0.0):
+        super().__init__(lambda0=lambda0)
 
 
 def test_a_prior_of_ones_own_needs_its_model_again(tmp_path):
-    def make():
-        return SparseDecoder(6, 2, prior=Own(lambda0=30.0), hidden=5, encoder_hidden=5)
+    def make(**other):
+        return SparseDecoder(6, 2, prior=Own(lambda0=30.0, **other), hidden=5, encoder_hidden=5)
 
     fit = ps.fit(make(), table(), **{**QUICK, "steps": 5})
     fit.save(tmp_path / "fit.pt")
     with pytest.raises(ValueError, match="Own of .*not part of pyro_sparse; pass model="):
         ps.load(tmp_path / "fit.pt")
-    again = ps.load(tmp_path / "fit.pt", model=make())
+    with pytest.raises(ValueError, match="prior made with: .*'hint': 0.0.* there, .*'hint': 1.0.* here"):
+        ps.load(tmp_path / "fit.pt", model=make(hint=1.0))
+    again = ps.load(tmp_path / "fit.pt", model=make(hint=0.0))
     np.testing.assert_array_equal(again.edge_score, fit.edge_score)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...large_table import LargeTable
 from ...models.dependency import DependencyVAE
-from ...priors import SpikeSlabLasso, SpikeSlabNormal
+from ._polish_setup import has_weight_law
 from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges
 from .score import score_edges
 from .strengths import strength_edges
@@ -80,8 +80,9 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
             "a DependencyVAE has no prior on weights; its slopes say what depends on what",
         )
     prior = getattr(fit.model, "prior", None)
-    if not isinstance(prior, SpikeSlabLasso | SpikeSlabNormal):
-        return "score", f"Markov chains want a spike-and-slab prior, and the fit has {type(prior).__name__}"
+    if not has_weight_law(prior):
+        kind = type(prior).__name__
+        return "score", f"Markov chains know SpikeSlabLasso and SpikeSlabNormal only, and the fit has {kind}"
     if isinstance(fit.table, LargeTable) and (cost := gigabytes(fit)) > MOST_GB:
         return "score", (
             f"Markov chains over {fit.model.n_features} features would take some {cost:.0f} GB; for "

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pyro
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
@@ -148,9 +149,15 @@ class Cells:
         return f if self.exposure is None else f + self.exposure.to(f).log()
 
     def _by_autograd(self, f: Tensor, order: int) -> tuple[Tensor, ...]:
+        """As above, of any likelihood.
+
+        Where its logarithm has no bend anywhere in a feature's row, as that of a Laplace distribution, the
+        squared slope stands for it: both have the information as their mean.
+        """
         exposure = None if self.exposure is None else self.exposure.mT
         at = f.detach().requires_grad_(order > 0)
-        with torch.set_grad_enabled(order > 0):
+        # f may be anything where a trajectory diverges: what comes out is then no number, and refused.
+        with torch.set_grad_enabled(order > 0), pyro.validation_enabled(False):
             if type(self.likelihood) is Poisson:  # as above, without the factorial
                 rate = self.likelihood.mean(at.mT, exposure).mT
                 each = self.x * rate.log() - rate
@@ -161,7 +168,8 @@ class Cells:
                 (each,) = torch.autograd.grad(each.sum(), at, create_graph=n + 1 < order)
                 found.append(each.detach())
         if order == 2:
-            found[2] = (-found[2]).clamp(min=0)
+            bend, square = (-found[2]).clamp(min=0), found[1].square()
+            found[2] = torch.where(bend.any(-1, keepdim=True), bend, square)
         return tuple(found)
 
     def evidence(self, design: Tensor, noise: Tensor, precision: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ._curves import Trunk
-from ._polish_setup import DecoderPrior, rate_prior, weight_law
+from ._polish_setup import DecoderPrior, has_normal_noise, rate_prior, weight_law
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
 
@@ -74,7 +74,7 @@ def draw_decoder(
     head = tensor(sd * rng.standard_normal((model.n_features, len(sd))))
     f = curve.value(tensor(z), tensor(weight), trunk, head).mT
     likelihood = model.likelihood
-    if likelihood.name == "normal":
+    if has_normal_noise(likelihood):
         noise = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=model.n_features)
         x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
     else:

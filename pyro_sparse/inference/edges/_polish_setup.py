@@ -33,7 +33,16 @@ if TYPE_CHECKING:
     from ...data import Table
     from ..result import Fit
 
-__all__ = ["ALL_EDGES", "DecoderPrior", "chains_of", "rate_prior", "turned_round", "weight_law"]
+__all__ = [
+    "ALL_EDGES",
+    "DecoderPrior",
+    "chains_of",
+    "has_normal_noise",
+    "has_weight_law",
+    "rate_prior",
+    "turned_round",
+    "weight_law",
+]
 
 ALL_EDGES = 60.0  # log odds at which every permitted edge is there, whatever its weight
 
@@ -86,6 +95,22 @@ class DecoderPrior:
         )
 
 
+def _is_plainly(thing: Any, kind: type, *methods: str) -> bool:
+    """Whether a thing is of a kind and says with these methods what that kind says: a subclass may not."""
+    return isinstance(thing, kind) and all(getattr(type(thing), m) is getattr(kind, m) for m in methods)
+
+
+def has_weight_law(prior: Any, *kinds: type) -> bool:
+    """Whether the chains know the prior's law: by default one of the two spike and slabs."""
+    own = ("distribution", "edge_log_odds", "forward", "log_density", "log_hyper")
+    return any(_is_plainly(prior, kind, *own) for kind in kinds or (SpikeSlabLasso, SpikeSlabNormal))
+
+
+def has_normal_noise(likelihood: Any) -> bool:
+    """Whether the noise is normal, its variance inverse gamma."""
+    return _is_plainly(likelihood, likelihoods.Normal, "forward", "priors", "values", "noise_sd")
+
+
 def weight_law(prior: Any) -> MixtureLaw:
     """Spike and slab of a prior's weights.
 
@@ -94,13 +119,13 @@ def weight_law(prior: Any) -> MixtureLaw:
     ValueError
         The prior is not a spike and slab.
     """
-    if isinstance(prior, SpikeSlabLasso):
+    if has_weight_law(prior, SpikeSlabLasso):
         return MixtureLaw(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
-    if isinstance(prior, SpikeSlabNormal):
+    if has_weight_law(prior, SpikeSlabNormal):
         return MixtureLaw(False, prior.slab_scale, prior.final_spike_scale)
     raise ValueError(
-        f"method: polish wants a spike-and-slab prior (SpikeSlabLasso, SpikeSlabNormal), and the fit has "
-        f'{type(prior).__name__}; fit with one of these, or use method="score" if it has edge scores'
+        "prior: Markov chains (polish, calibrate.experiment) know the laws of SpikeSlabLasso and "
+        f"SpikeSlabNormal only, and this is {type(prior).__name__}; for others there are scores at most"
     )
 
 
@@ -149,8 +174,7 @@ def chains_of(
     full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
     log_odds = torch.where(full, torch.full_like(log_odds, ALL_EDGES), log_odds)
     rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
-    normal = model.likelihood.name == "normal"
-    if normal and model.decoder_kind == "linear":
+    if has_normal_noise(model.likelihood) and model.decoder_kind == "linear":
         chains, state = _linear(model, batch, z, log_odds, law, prior, rates)
         later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
         return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
@@ -240,7 +264,7 @@ def _curved(
         likelihood = likelihoods.Poisson(size_factors=False)
     x = batch.x.T[None].to(z)
     seen = None if batch.mask is None else batch.mask.T[None].to(z)
-    normal = likelihood.name == "normal"
+    normal = has_normal_noise(likelihood)
     chains = DecoderChains(
         cells=Cells(x, seen, exposure, None if normal else likelihood),
         curve=curve,

@@ -31,7 +31,7 @@ from ._decoder_chains import DecoderChains
 from ._decoder_draw import draw_decoder
 from ._linear_chains import LinearChains
 from ._polish_runs import follow
-from ._polish_setup import DecoderPrior, chains_of
+from ._polish_setup import DecoderPrior, chains_of, has_normal_noise
 from ._row_checks import check_whole
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def polish_edges(
 
 def _is_exact(fit: Fit) -> bool:
     """Whether every conditional has a closed form."""
-    return fit.model.decoder_kind == "linear" and fit.model.likelihood.name == "normal"
+    return fit.model.decoder_kind == "linear" and has_normal_noise(fit.model.likelihood)
 
 
 def _each(fit: Fit) -> int:

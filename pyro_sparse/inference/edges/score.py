@@ -51,7 +51,7 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
     Raises
     ------
     ValueError
-        If `num_draws` is below 1, or the fit has no edge scores because its prior has no spike.
+        If `num_draws` is below 1, or the fit has no edge scores because its prior has no zeros.
 
     References
     ----------
@@ -66,8 +66,9 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
     p = np.asarray(fit.edge_score, dtype=float)
     if not np.isfinite(p).all():
         raise ValueError(
-            "fit: edge_score holds NaN, so there is nothing to draw edges from; the prior must give "
-            'edge_log_odds (SpikeSlabLasso does), or choose another method than "score"'
+            f"fit: {type(fit.model.prior).__name__} sets no weight to zero, so there are no edges to speak "
+            "of; fit with SpikeSlabLasso, SpikeSlabNormal (probabilities), Laplace, or a prior of your own "
+            "that has edge_log_odds (scores)"
         )
     n_restarts = len(p)
     edge = np.empty((n_restarts, n_draws, *p.shape[1:]), dtype=np.int8)
