@@ -155,7 +155,12 @@ class Table:
 
 
 def unmasked(data: Any) -> Any:
-    """A masked array with NaN in place of what is masked; anything else as it is."""
+    """A masked array with NaN in place of what is masked; anything else as it is.
+
+    Parameters
+    ----------
+    data : any
+    """
     return np.ma.filled(data.astype(float), np.nan) if isinstance(data, np.ma.MaskedArray) else data
 
 
