@@ -86,17 +86,8 @@ class Recipe:
 
     def call(self, frame: pd.DataFrame) -> tuple[Any, dict[str, Any]]:
         """The model, and what else `pyro_sparse.fit` is to be given."""
-        import torch
-
         import pyro_sparse as ps
 
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(
-                f"device: {self.device!r} is not there ({reason}); `pyro-sparse doctor` lists devices"
-            ) from error
         if frame.shape[1] < 2:
             raise ValueError(
                 f"TABLE: has {frame.shape[1]} column(s); want at least 2 that may share a factor"

@@ -193,6 +193,8 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
         features, samples, data = [str(v) for v in data.var_names], [str(v) for v in data.obs_names], data.X
     elif isinstance(data, pd.DataFrame):
         features, samples = [str(c) for c in data.columns], [str(i) for i in data.index]
+        if (data.dtypes == "object").any():
+            data = data.infer_objects()  # floats among them are numbers
         text = [(c, kind) for c, kind in zip(features, data.dtypes, strict=True) if not _is_number(kind)]
         if text:
             raise TypeError(
@@ -209,7 +211,11 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
     if isinstance(data, Tensor):
         data = data.detach().cpu().double().numpy()
     try:
-        array = np.asarray(data, dtype=float)
+        array = np.asarray(data)
+        words = array.dtype.kind == "O" and any(isinstance(cell, str | bytes) for cell in array.flat)
+        if words or array.dtype.kind not in "biufO":
+            raise TypeError(f"it holds {'text' if words or array.dtype.kind in 'SU' else array.dtype}")
+        array = np.asarray(array, dtype=float)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{name}: cannot be read as numbers ({error}); wanted a numeric table of rows and features"
@@ -254,6 +260,11 @@ def as_table(
         Names the argument, what was seen, what is wanted and the mend.
     """
     data = unmasked(data)
+    if exposure is not None and not likelihood.uses_exposure:
+        raise ValueError(
+            f"exposure: got some, and {type(likelihood).__name__} has no use for them; leave them out, or "
+            "take a likelihood of counts"
+        )
     store = store_of(data)
     if store is not None:
         from .large_table import as_large_table

@@ -54,8 +54,8 @@ def identify(
     TypeError
         The result is neither a fit nor its edge posterior.
     ValueError
-        `sure` is out of range, the numbers are only scores, or `mode` is another, or is given for anything
-        but a table.
+        `sure` is out of range, the numbers are only scores or of salient edges, or `mode` is another, or is
+        given for anything but a table.
 
     References
     ----------
@@ -81,6 +81,12 @@ def identify(
         better = f'use fit.edge_posterior(method="{_BETTER.get(kind, "ep")}")'
         raise ValueError(
             f"result: these edges are scores, and a certificate wants probabilities; {why or better}"
+        )
+    if "salient_loading" in idata.attrs:
+        raise ValueError(
+            f"{'result' if idata is result else 'idata'}: got salient edges, loadings of at least "
+            f"{idata.attrs['salient_loading']:g}, and a certificate is about zeros; pass the object of "
+            "fit.edge_posterior() itself"
         )
     if mode != "support" and kind != "table":
         raise ValueError(f'mode: got {mode!r} for {kind}, wanted "support"; other modes are of tables')

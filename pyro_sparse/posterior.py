@@ -229,11 +229,11 @@ def summary(
         the kept restarts*: there is no other, and it says nothing about sampling error. `DataFrame.attrs`
         holds `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
     """
+    edges = _arviz.get_group(idata, "edge_posterior")
     if idata.attrs.get("kind") == "transition":
         return transition_summary(idata, fdr, selected_only=selected_only)
     if idata.attrs.get("kind") == "tasks":
         return task_summary(idata, fdr, prob=prob, kind=kind, selected_only=selected_only)
-    edges = _arviz.get_group(idata, "edge_posterior")
     stats = _arviz.get_group(idata, "sample_stats")
     is_score = _is_score(idata)
     p = edges["probability"].to_numpy()
@@ -286,14 +286,24 @@ def edge_prob(idata: Any) -> pd.DataFrame:
     Parameters
     ----------
     idata : InferenceData or DataTree
-        From `fit.edge_posterior()`.
+        From `fit.edge_posterior()` of a table or of tasks.
 
     Returns
     -------
     DataFrame of shape (feature, factor) or (task, latent)
         Values in [0, 1]. `DataFrame.attrs["is_score"]` is True where they are only scores.
+
+    Raises
+    ------
+    TypeError
+        The object is of a latent transition, which has several graphs, or no edge posterior at all.
     """
     edges = _arviz.get_group(idata, "edge_posterior")
+    if idata.attrs.get("kind") == "transition":
+        raise TypeError(
+            "idata: holds the graphs of a latent transition, which are no single table; ps.summary(idata) "
+            "lists their edges"
+        )
     dims = ("task", "latent") if idata.attrs.get("kind") == "tasks" else _EDGE
     table = edges["probability"].transpose(*dims).to_pandas()
     table.attrs = {

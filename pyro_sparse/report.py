@@ -87,12 +87,12 @@ def report(
     FileNotFoundError
         If the folder does not exist.
     TypeError
-        If the fit is of sequences.
+        If the fit is of sequences or of tasks.
     """
-    if not hasattr(fit, "weights"):
+    if not hasattr(fit, "factor_names"):
         raise TypeError(
-            f"fit: got a {type(fit).__name__}, the report is of a table's fit; of sequences print "
-            "fit.agreement, ps.summary(idata) and ps.identify(fit), and draw ps.plot_transition(idata)"
+            f"fit: got a {type(fit).__name__}, the report is of a table's fit; of sequences and tasks print "
+            "fit.agreement, ps.summary(idata) and ps.identify(fit); ps.plot_transition(idata) draws sequences"
         )
     path = Path(path)
     if not path.parent.is_dir():

@@ -61,6 +61,7 @@ def salient_edges(idata: Any, loading: float = 0.3) -> Any:
         raise ValueError(
             f"loading: got {loading!r}, wanted a standardised loading strictly between 0 and 1, such as 0.3"
         )
+    groups = {name: _arviz.get_group(idata, name) for name in _arviz.group_names(idata)}
     if kind := str(idata.attrs.get("kind", "")):
         raise TypeError(
             f"idata: got the posterior of {kind}, wanted that of a table; only loadings of a table have a "
@@ -71,7 +72,6 @@ def salient_edges(idata: Any, loading: float = 0.3) -> Any:
             "idata: it holds scores, and every draw of a restart has the same weights; wanted probabilities, "
             'such as fit.edge_posterior("polish") gives'
         )
-    groups = {name: _arviz.get_group(idata, name) for name in _arviz.group_names(idata)}
     posterior, edges = groups["posterior"], groups["edge_posterior"]
     large = np.abs(posterior["weight"].transpose("chain", "draw", *_EDGE)) >= loading
     by_chain = large.mean("draw").to_numpy()

@@ -117,6 +117,12 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     names = header.str.strip().tolist()
     _refuse_repeats(names, path)
+    other = next((one for one in (";", "\t", "|", ",") if one in names[0]), None)
+    if len(names) == 1 and other is not None:
+        raise ValueError(
+            f"path: {path.name!r} is read with the separator {separator!r} and has a single column, "
+            f"{names[0]!r}; it looks separated by {other!r}, so write it again with {separator!r}"
+        )
     return pd.read_csv(path, sep=separator, header=0, names=names, index_col=False, skipinitialspace=True)
 
 

@@ -35,6 +35,8 @@ def anndata(x, var, obs=None):
     [
         X.tolist(),
         pd.DataFrame(X),
+        pd.DataFrame(X.astype(object)),
+        X.astype(object),
         sp.csr_matrix(X),
         sp.coo_array(X),
         torch.as_tensor(X),
@@ -42,7 +44,18 @@ def anndata(x, var, obs=None):
         anndata(X, "abc"),
         anndata(sp.csc_matrix(X), "abc"),
     ],
-    ids=["list", "frame", "csr", "coo", "tensor", "grad", "anndata", "sparse anndata"],
+    ids=[
+        "list",
+        "frame",
+        "frame of objects",
+        "objects",
+        "csr",
+        "coo",
+        "tensor",
+        "grad",
+        "anndata",
+        "sparse anndata",
+    ],
 )
 def test_containers_hold_the_same_numbers(made):
     np.testing.assert_allclose(read_array(made)[0], X)
@@ -211,6 +224,14 @@ def changed(value, at=(3, 1)):
         (TWINS, TypeError, "X: column 't' holds"),
         (DATES, TypeError, "X: column 'when' holds datetime64"),
         ([["a", "b"]] * 12, TypeError, "X: cannot be read as numbers"),
+        (X.astype(str), TypeError, "X: cannot be read as numbers (it holds text); wanted a numeric table"),
+        (X.astype(str).astype(object), TypeError, "X: cannot be read as numbers (it holds text)"),
+        (pd.DataFrame(X.astype(str)), TypeError, "X: column '0' holds"),
+        (
+            np.full((12, 3), "2020", dtype="M8[D]"),
+            TypeError,
+            "X: cannot be read as numbers (it holds datetime",
+        ),
         ([[1, 2], [3]], TypeError, "X: cannot be read as numbers"),
         (pd.DataFrame(X, columns=list("aba")), ValueError, "feature_names: 'a' occurs 2 times; rename"),
     ],
@@ -230,6 +251,10 @@ def test_bad_arguments_are_refused():
             ValueError, match="exposure: has shape .* for 20 rows, wanted one positive number per row"
         ):
             table(COUNTS, Poisson(), exposure=bad)
+    with pytest.raises(ValueError, match="exposure: got some, and Normal has no use for them"):
+        table(X, exposure=np.ones(20))
+    with pytest.raises(ValueError, match="exposure: got some, and Bernoulli has no use"):
+        table(X > 0, Bernoulli(), exposure=np.ones(20))
 
 
 @pytest.mark.parametrize(

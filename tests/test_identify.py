@@ -136,6 +136,10 @@ def test_pictures_and_report_of_tables_say_that_they_are(fitted, tmp_path):
         ps.plot_edges(idata_of(draws_of(np.eye(2))))
     with pytest.raises(TypeError, match="the report is of a table's fit"):
         ps.report(fitted, tmp_path / "report.html")
+    with pytest.raises(
+        TypeError, match=r"holds the graphs of a latent transition.*ps.summary\(idata\) lists"
+    ):
+        ps.edge_prob(idata_of(draws_of(np.eye(2))))
 
 
 def test_refusals(fitted):

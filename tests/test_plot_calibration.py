@@ -96,3 +96,12 @@ def test_both_render_on_dark_without_a_warning(ranks):
             buffer = io.BytesIO()
             figure.savefig(buffer, format="png", dpi=50)
             assert len(buffer.getvalue()) > 2000
+
+
+def test_what_they_draw_is_named():
+    with pytest.raises(
+        TypeError, match=r"result: want a Reliability, got list; calibrate.reliability makes one"
+    ):
+        plot_reliability([0.1])
+    with pytest.raises(TypeError, match=r"result: want a SBC, got list; calibrate.sbc makes one"):
+        plot_sbc([0.1])

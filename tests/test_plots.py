@@ -218,6 +218,21 @@ def test_predictive_messages(fit):
         plots.plot_predictive(fit, fit.sample(10), features=["nobody"])
 
 
+@pytest.mark.parametrize("name", ["plot_edges", "plot_forest", "plot_graph", "plot_agreement"])
+def test_a_fit_is_no_posterior(fit, name):
+    with pytest.raises(
+        TypeError, match=r"idata: want an ArviZ object .* got FakeFit; fit.edge_posterior\(\)"
+    ):
+        getattr(plots, name)(fit)
+
+
+def test_a_posterior_has_no_history(idata):
+    with pytest.raises(
+        TypeError, match=f"fit: want what pyro_sparse.fit returned, got {type(idata).__name__}"
+    ):
+        plots.plot_elbo(idata)
+
+
 def test_matplotlib_is_imported_late():
     code = "import sys, pyro_sparse.plots, pyro_sparse.report; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False).returncode == 0

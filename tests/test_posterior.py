@@ -144,6 +144,8 @@ def test_to_arviz_messages(fit, change, message):
 def test_summary_messages(idata):
     with pytest.raises(ValueError, match=r"fdr: want a rate in \[0, 1\], got 5"):
         summary(idata, fdr=5)
+    with pytest.raises(ValueError, match=r"fdr: want a rate in \[0, 1\], got '0.1'; ten per cent is 0.1"):
+        summary(idata, fdr="0.1")
     with pytest.raises(ValueError, match="prob: want a probability strictly between 0 and 1, got 94"):
         summary(idata, prob=94)
     with pytest.raises(ValueError, match="kind: want \"hdi\".* got 'sd'"):
@@ -152,6 +154,11 @@ def test_summary_messages(idata):
         TypeError, match=r"idata: want an ArviZ object .* got DataFrame; fit.edge_posterior\(\)"
     ):
         summary(pd.DataFrame())
+    for wrong in (fake_fit(), None):
+        with pytest.raises(
+            TypeError, match=f"idata: want an ArviZ object .* got {type(wrong).__name__}; fit"
+        ):
+            summary(wrong)
     other = _arviz.from_dict({"posterior": {"a": (("chain", "draw"), np.zeros((1, 4)))}}, {})
     with pytest.raises(KeyError, match=r"no group 'edge_posterior' among \['posterior'\]"):
         summary(other)

@@ -73,6 +73,24 @@ def test_it_goes_to_a_file_and_back(drawn, tmp_path):
     assert (ps.edge_prob(again).to_numpy() == ps.edge_prob(salient).to_numpy()).all()
 
 
+def test_no_certificate_is_issued_for_it(drawn):
+    salient = ps.salient_edges(drawn[0], 0.3)
+    words = (
+        r"got salient edges, loadings of at least 0.3, .* pass the object of fit.edge_posterior\(\) itself"
+    )
+    with pytest.raises(ValueError, match="result: " + words):
+        ps.identify(salient)
+    with pytest.raises(ValueError, match="idata: " + words):
+        ps.identify(fake_fit(n_restarts=3), idata=salient)
+
+
+def test_a_fit_is_no_posterior():
+    with pytest.raises(
+        TypeError, match=r"idata: want an ArviZ object .* got FakeFit; fit.edge_posterior\(\)"
+    ):
+        ps.salient_edges(fake_fit())
+
+
 @pytest.mark.parametrize("loading", [0, 1, -0.3, float("nan")])
 def test_loading_outside_its_range(drawn, loading):
     with pytest.raises(ValueError, match="loading: got .* strictly between 0 and 1"):

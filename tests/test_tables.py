@@ -113,6 +113,14 @@ def test_refusals(tmp_path):
     (tmp_path / "twice.csv").write_text("a,b,a\n1,2,3\n")
     with pytest.raises(ValueError, match="column 'a' occurs 2 times in 'twice.csv'"):
         read_table(tmp_path / "twice.csv")
+    (tmp_path / "other.csv").write_text("a;b;c\n1,5;2;3\n")
+    with pytest.raises(
+        ValueError, match="'other.csv' is read with .* ',' and .* 'a;b;c'; .* separated by ';'"
+    ):
+        read_table(tmp_path / "other.csv")
+    (tmp_path / "other.tsv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="it looks separated by ',', so write it again with '\\\\t'"):
+        read_table(tmp_path / "other.tsv")
     (tmp_path / "not.npz").write_text("no archive")
     with pytest.raises(ValueError, match=r"not.npz"):
         read_table(tmp_path / "not.npz")

@@ -82,3 +82,8 @@ def test_a_certificate_from_the_posterior_alone(idata):
     assert "3.4 tasks vary" not in certificate.assumptions.index and not certificate.caution
     with pytest.raises(ValueError, match="scores, not probabilities"):
         ps.identify(quick_fit(X, Y, restarts=1).edge_posterior("score", num_draws=2))
+
+
+def test_no_report(fit, tmp_path):
+    with pytest.raises(TypeError, match="got a MultiTaskFit, the report is of a table's fit; .* ps.summary"):
+        ps.report(fit, tmp_path / "report.html")

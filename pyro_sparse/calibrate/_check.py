@@ -6,16 +6,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Array", "bin_of", "groups", "pair", "whole"]
+from .._whole import check_whole
+
+__all__ = ["Array", "bin_of", "groups", "pair"]
 
 Array = NDArray[np.float64]
-
-
-def whole(name: str, value: int, least: int = 1) -> int:
-    """The value, if it is a whole number of at least `least`."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name}: want a whole number of at least {least}, got {value!r}")
-    return int(value)
 
 
 def pair(probability: ArrayLike, truth: ArrayLike) -> tuple[Array, Array]:
@@ -41,7 +36,8 @@ def pair(probability: ArrayLike, truth: ArrayLike) -> tuple[Array, Array]:
 
 def bin_of(p: Array, bins: int) -> NDArray[np.intp]:
     """Bin of each probability, bins of equal width."""
-    return np.minimum((p * whole("bins", bins)).astype(np.intp), bins - 1)
+    check_whole(1, bins=bins)
+    return np.minimum((p * bins).astype(np.intp), bins - 1)
 
 
 def groups(group: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.intp]:

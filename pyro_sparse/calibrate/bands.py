@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, poisson
 
-from ._check import Array, whole
+from .._whole import check_whole
+from ._check import Array
 
 __all__ = ["ecdf_band"]
 
@@ -50,7 +51,7 @@ def ecdf_band(n: int, points: ArrayLike, prob: float = 0.95) -> tuple[Array, Arr
     Säilynoja, Bürkner and Vehtari (2022), Graphical test for discrete uniformity and its applications in
     goodness-of-fit evaluation and multiple sample comparison, Statistics and Computing 32:32, section 3.
     """
-    whole("n", n)
+    check_whole(1, n=n)
     z = np.asarray(points, dtype=float)
     if z.ndim != 1 or z.size == 0 or not ((z > 0) & (z < 1)).all() or not (np.diff(z) > 0).all():
         raise ValueError(

@@ -16,7 +16,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import binom, norm, t
 
-from ._check import Array, bin_of, groups, pair, whole
+from .._whole import check_whole
+from ._check import Array, bin_of, groups, pair
 from .discoveries import RealisedFDR, realised_fdr
 from .scores import (
     BrierDecomposition,
@@ -266,7 +267,7 @@ def reliability(
         raise ValueError(f"prob: want a probability strictly between 0 and 1, got {prob!r}; 95 % is 0.95")
     if not 0 <= fdr <= 1:
         raise ValueError(f"fdr: want a rate in [0, 1], got {fdr!r}; ten per cent is 0.1")
-    whole("simulations", simulations)
+    check_whole(1, simulations=simulations)
     null = ece_when_calibrated(p, bins=bins, simulations=simulations, seed=seed)
     error = ece(p, gamma, bins)
     z, z_sure, p_sets, sets, realised = np.nan, np.nan, np.nan, 0, None

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from scipy.stats import kstest
 from tqdm import tqdm
 
+from .._whole import check_whole
 from ..models import SparseDecoder
-from ._check import Array, whole
+from ._check import Array
 from .bands import ecdf_band
 from .decoders import experiment
 from .statistics import graph_statistics
@@ -225,9 +226,9 @@ def sbc(
     True
     """
     simulate, infer = _both(simulate, infer, of_model)
-    whole("n_data_sets", n_data_sets)
-    whole("n_draws", n_draws)
-    whole("columns", columns, 0)
+    check_whole(1, n_data_sets=n_data_sets)
+    check_whole(1, n_draws=n_draws)
+    check_whole(0, columns=columns)
     names: tuple[str, ...] = ()
     ranks: list[Array] = []
     note = ""

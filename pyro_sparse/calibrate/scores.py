@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlog1py, xlogy
 
-from ._check import Array, bin_of, groups, pair, whole
+from .._whole import check_whole
+from ._check import Array, bin_of, groups, pair
 
 __all__ = [
     "BrierDecomposition",
@@ -109,7 +110,7 @@ def ece_when_calibrated(
         As in `ece`, or if `simulations` is no positive whole number.
     """
     p, _ = pair(probability, np.zeros(np.shape(probability)))
-    whole("simulations", simulations)
+    check_whole(1, simulations=simulations)
     home, rng = bin_of(p, bins), np.random.default_rng(seed)
     expected = np.bincount(home, p)
     drawn = (np.bincount(home[rng.random(p.size) < p], minlength=len(expected)) for _ in range(simulations))
@@ -159,7 +160,7 @@ def cluster_ece(
     The wild cluster bootstrap: Cameron, Gelbach and Miller (2008), Review of Economics and Statistics 90.
     """
     p, gamma = pair(probability, truth)
-    whole("simulations", simulations)
+    check_whole(1, simulations=simulations)
     home, rng = groups(group, np.shape(probability)), np.random.default_rng(seed)
     sets = int(home.max()) + 1
     deviation = np.bincount(home * bins + bin_of(p, bins), gamma - p, minlength=sets * bins)

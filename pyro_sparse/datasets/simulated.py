@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pyro_sparse.datasets._arguments import whole
+
 __all__ = ["Simulated", "anchored", "anchored60", "sim1"]
 
 ANCHORED_KINDS = ("identity", "tanh", "sin", "square")
@@ -125,7 +127,7 @@ def sim1(n: int = 1000, rho: float = 0.0, noise: float = 0.5, seed: int = 0) -> 
     >>> data.x.shape, int(data.support.sum())
     ((100, 7), 8)
     """
-    _check(n=n, noise=noise)
+    _check(n=n, noise=noise, seed=seed)
     if not -1 < rho < 1:
         raise ValueError(f"rho={rho} must lie strictly between -1 and 1")
     rng = np.random.default_rng(seed)
@@ -208,7 +210,7 @@ def anchored(
     ----------
     Moran, Sridhar, Wang and Blei (2022), assumption A3 (anchor features).
     """
-    _check(n=n, noise=noise)
+    _check(n=n, noise=noise, seed=seed)
     anchors = anchors_per_factor * n_factors
     if n_factors < 1 or anchors_per_factor < 0:
         raise ValueError(
@@ -292,7 +294,8 @@ def anchored60(
     return anchored(n, 60, 6, n_test=n_test, rho=rho, noise=noise, seed=seed)
 
 
-def _check(n: int, noise: float) -> None:
+def _check(n: int, noise: float, seed: int) -> None:
+    whole(0, seed=seed)
     if n < 2:
         raise ValueError(f"n={n} rows: need at least 2")
     if not noise >= 0:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["chains_of", "feature_graphs", "graphs_of", "probabilities"]
+__all__ = ["ROUNDING", "chains_of", "feature_graphs", "graphs_of", "probabilities"]
+
+ROUNDING = 1e-12
+"""Probabilities that differ by less are the same: a mean of draws that should be one half may fall short."""
 
 
 def probabilities(values: ArrayLike, name: str = "probability") -> NDArray[np.float64]:

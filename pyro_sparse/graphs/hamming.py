@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._draws import graphs_of, probabilities
+from ._draws import ROUNDING, graphs_of, probabilities
 
 __all__ = ["expected_shd", "shd_optimal_graph"]
 
@@ -71,7 +71,7 @@ def shd_optimal_graph(
     a, b = _weights(weight_false, weight_missing)
     p, turned = _moments(draws, reversal_counts_once)
     if turned is None:
-        return p >= a / (a + b) - 1e-12
+        return p >= a / (a + b) - ROUNDING
     here, there, c = p, p.T, (a + b) / 2
     states = [(True, True), (True, False), (False, True), (False, False)]
     cost = np.stack(
@@ -86,7 +86,7 @@ def shd_optimal_graph(
     best = np.round(cost, 12).argmin(axis=0)
     upper = np.triu(np.ones(p.shape, dtype=bool), 1)
     graph = upper & np.isin(best, (0, 1)) | (upper & np.isin(best, (0, 2))).T
-    return graph | np.diag(np.diag(p) >= a / (a + b) - 1e-12)
+    return graph | np.diag(np.diag(p) >= a / (a + b) - ROUNDING)
 
 
 def expected_shd(

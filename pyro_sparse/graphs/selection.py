@@ -10,12 +10,13 @@ are. So an edge must also be at least as likely present as absent, unless the ca
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._draws import probabilities
+from ._draws import ROUNDING, probabilities
 
 __all__ = [
     "UNRESOLVED_GAP",
@@ -84,12 +85,12 @@ def bayesian_fdr(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -
     ----------
     As for `q_values`; the floor is that of `median_probability_graph`.
     """
-    if not 0 <= fdr <= 1:
+    if not isinstance(fdr, Real) or not 0 <= fdr <= 1:
         raise ValueError(f"fdr: want a rate in [0, 1], got {fdr!r}; ten per cent is 0.1")
-    if not 0 <= floor <= 1:
+    if not isinstance(floor, Real) or not 0 <= floor <= 1:
         raise ValueError(f"floor: want a probability in [0, 1], got {floor!r}")
     p = probabilities(probability)
-    return (q_values(p) <= fdr + 1e-12) & (p >= floor)
+    return (q_values(p) <= fdr + ROUNDING) & (p >= floor - ROUNDING)
 
 
 def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:
@@ -128,7 +129,7 @@ def median_probability_graph(probability: ArrayLike) -> NDArray[np.bool_]:
     ----------
     Barbieri and Berger (2004), Annals of Statistics 32(3), definition 1.
     """
-    return probabilities(probability) >= 0.5
+    return probabilities(probability) >= 0.5 - ROUNDING
 
 
 def edge_gap(probability: ArrayLike, keep: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -197,10 +198,19 @@ def kept_restarts(
     Returns
     -------
     ndarray of bool, shape (restart,)
+
+    Raises
+    ------
+    ValueError
+        There is no restart, `n_samples` is negative, or `best` is none of the restarts.
     """
     values = np.asarray(elbo, dtype=float)
     if values.ndim != 1 or len(values) == 0:
         raise ValueError(f"elbo: want shape (restart,) with at least one restart, got {values.shape}")
+    if not n_samples >= 0:
+        raise ValueError(f"n_samples: want a number of rows, 0 or more, got {n_samples!r}")
+    if best is not None and best not in range(len(values)):
+        raise ValueError(f"best: want a restart from 0 to {len(values) - 1}, got {best!r}")
     ranked = np.where(np.isnan(values), -np.inf, values)
     if best is None:
         best = int(ranked.argmax())

@@ -158,7 +158,9 @@ def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
     left = torch.ones_like(waited, dtype=location.dtype)
     for r, waits in enumerate(waited):
         names, used = waits.nonzero().flatten(), model.allowed[r].any(0).nonzero().flatten()
-        if not len(names):
+        if not len(used):  # every edge is forbidden
+            model.held[r] = False
+        if not len(names) or not len(used):
             continue
         mask = None if part.mask is None else part.mask[:, names]
         found = find_directions(location[r][:, used], part.x[:, names], mask)

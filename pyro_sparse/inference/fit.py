@@ -13,12 +13,14 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 
 from .._torch import undisturbed
+from .._whole import check_whole
 from ..models.multitask import MultiTaskRegression
 from .dependency_schedule import DependencySchedule
 from .kinds import Kind, kind_of
@@ -286,7 +288,8 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
     _refuse(model, kind, given)
     if dependency is not None:
         check_penalty(dependency)
-    _check_arguments(model, restarts, *(given[n] for n in ("holdout", "caps", "dtype", "checkpoint_every")))
+    own = ("seed", "holdout", "caps", "device", "dtype", "checkpoint_every")
+    _check_arguments(model, restarts, *(given[name] for name in own))
     if not isinstance(given["n_jobs"], int | np.integer) or given["n_jobs"] == 0:
         raise ValueError(
             f"n_jobs: got {given['n_jobs']!r}, wanted a number of processes, or -1 for all there are"
@@ -342,8 +345,10 @@ def _schedule(model: Any, kind: Any, schedule: Any, settings: dict[str, Any]) ->
 def _check_arguments(
     model: Any,
     restarts: int,
+    seed: int,
     holdout: float,
     caps: Sequence[int] | None,
+    device: str,
     dtype: str | torch.dtype,
     checkpoint_every: int,
 ) -> None:
@@ -355,14 +360,25 @@ def _check_arguments(
             )
     if int(restarts) != restarts or restarts < 1:
         raise ValueError(f"restarts: got {restarts!r}, wanted a whole number of at least 1")
-    if not 0 <= holdout < 1:
+    check_whole(0, seed=seed)
+    if not isinstance(holdout, Real) or not 0 <= holdout < 1:
         raise ValueError(f"holdout: got {holdout!r}, wanted a share of rows in [0, 1)")
     if str(dtype).removeprefix("torch.") not in ("float32", "float64"):
         raise ValueError(f"dtype: got {dtype!r}, wanted 'float32' or 'float64'")
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every: got {checkpoint_every!r}, wanted at least 1 step")
-    if caps is not None and (len(caps) != restarts or min(caps) < 1 or max(caps) > model.n_factors):
+    if caps is not None and (
+        np.shape(caps) != (restarts,)
+        or not all(isinstance(cap, int | np.integer) and 1 <= cap <= model.n_factors for cap in caps)
+    ):
         raise ValueError(
-            f"caps: got {list(caps)}, wanted one number per restart ({restarts}), "
+            f"caps: got {caps!r}, wanted one whole number per restart ({restarts}), "
             f"each from 1 to n_factors={model.n_factors}"
         )
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"device: {device!r} is not there ({reason}); `pyro-sparse doctor` lists devices"
+        ) from error

@@ -64,7 +64,17 @@ def kind_of(model: Any) -> Kind:
     Parameters
     ----------
     model : Module
+
+    Raises
+    ------
+    TypeError
+        The model is a class.
     """
+    if isinstance(model, type):
+        raise TypeError(
+            f"model: got the class {model.__name__}, wanted a model; make an instance, such as "
+            "SparseDecoder(n_features=25, n_factors=5)"
+        )
     return next(kind for kind in KINDS if isinstance(model, kind.models))
 
 

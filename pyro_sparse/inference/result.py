@@ -20,6 +20,7 @@ import torch
 from .._recorded import describe, rebuild
 from .._torch import undisturbed
 from .._version import __version__
+from .._whole import check_whole
 from ..data import Batch, Table, as_table
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from ..large_table import JUDGED_CELLS, LargeTable
@@ -271,6 +272,8 @@ class Fit:
 
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Simulated rows (n, feature) of the best restart, in the caller's units."""
+        check_whole(1, n=n)
+        check_whole(0, seed=seed)
         with undisturbed(seed), torch.no_grad():
             prior = self.model.factor_prior()
             z = prior.expand((*prior.batch_shape[:-1], n)).sample()

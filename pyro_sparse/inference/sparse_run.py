@@ -14,7 +14,6 @@ from torch import Tensor
 
 from .._arrays import arrays, tensor
 from ..data import Batch
-from ..priors import Prior
 from ..priors.em import soft_threshold
 from .decoder_run import DecoderRun
 from .directions import admit, release
@@ -56,7 +55,8 @@ class SparseRun(DecoderRun):
     ):
         prior = getattr(model, "prior", None)
         self.encoder_parameters = list(model.encoder.parameters())
-        self.proximal = prior is not None and type(prior).prox is not Prior.prox
+        shrunk = None if prior is None else prior.prox(model.weights.detach().clone(), 1 / train.total)
+        self.proximal = shrunk is not None
         self.written_out = SparseElbo(model) if is_written_out(model) else None
         super().__init__(model, train, heldout, schedule, first_restart, dependency)
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["levels_and_codes", "same_rows"]
+__all__ = ["edges_of", "levels_and_codes", "same_rows"]
+
+
+def edges_of(values: ArrayLike, name: str) -> np.ndarray:
+    """Where a graph has an edge, or a ValueError that names it."""
+    numbers = np.asarray(values, dtype=float)
+    if np.isnan(numbers).any():
+        raise ValueError(f"{name}: want 0 or another number for every edge, got NaN; say which are there")
+    return numbers != 0
 
 
 def same_rows(first: ArrayLike, second: ArrayLike, name: str, other: str) -> tuple[np.ndarray, np.ndarray]:

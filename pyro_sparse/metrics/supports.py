@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
-from pyro_sparse.metrics._check import same_rows
+from pyro_sparse.metrics._check import edges_of, same_rows
 
 __all__ = ["SupportScores", "fdp", "shd", "support_scores"]
 
@@ -61,9 +61,9 @@ def support_scores(
     Raises
     ------
     ValueError
-        If the features differ in number or the permutation is no matching.
+        If the features differ in number, an entry is NaN, or the permutation is no matching.
     """
-    truth, found = same_rows(np.asarray(true) != 0, np.asarray(estimated) != 0, "true", "estimated")
+    truth, found = same_rows(edges_of(true, "true"), edges_of(estimated, "estimated"), "true", "estimated")
     k = truth.shape[1]
     if permutation is None:
         matching = np.full(k, -1)
@@ -109,9 +109,9 @@ def shd(
     Raises
     ------
     ValueError
-        If shapes differ or `permutation` is not a permutation of the rows.
+        If shapes differ, an entry is NaN, or `permutation` is not a permutation of the rows.
     """
-    truth, found = np.asarray(true) != 0, np.asarray(estimated) != 0
+    truth, found = edges_of(true, "true"), edges_of(estimated, "estimated")
     if truth.ndim != 2 or truth.shape != found.shape:
         raise ValueError(
             f"true has shape {truth.shape}, estimated {found.shape}: want the same two dimensions"
@@ -147,9 +147,9 @@ def fdp(true: ArrayLike, selected: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If shapes differ.
+        If shapes differ, or an entry is NaN.
     """
-    truth, chosen = np.asarray(true) != 0, np.asarray(selected) != 0
+    truth, chosen = edges_of(true, "true"), edges_of(selected, "selected")
     if truth.shape != chosen.shape:
         raise ValueError(f"true has shape {truth.shape}, selected {chosen.shape}: want the same")
     return float((chosen & ~truth).sum() / max(int(chosen.sum()), 1))

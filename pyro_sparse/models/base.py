@@ -17,6 +17,7 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from .._recorded import Recorded
+from .._whole import check_whole
 from ..data import Batch
 from ..distributions import CorrelatedNormal
 from ..nets import Encoder
@@ -53,7 +54,7 @@ class FactorModel(Recorded, nn.Module):
     Raises
     ------
     ValueError
-        ``n_factors < 1`` or ``n_factors >= n_features``.
+        A size that is no whole number of at least 1, or ``n_factors >= n_features``.
     """
 
     edges: tuple[EdgeSet, ...] = ()
@@ -78,14 +79,15 @@ class FactorModel(Recorded, nn.Module):
         factor_cov: bool = True,
     ):
         super().__init__()
-        if not 1 <= n_factors < n_features + self.square:
+        check_whole(1, n_features=n_features, n_factors=n_factors, encoder_hidden=encoder_hidden)
+        if n_factors >= n_features + self.square:
             most = "n_factors <= n_features" if self.square else "n_factors < n_features"
             raise ValueError(
                 f"n_factors: got {n_factors} for n_features={n_features}; wanted 1 <= {most} "
                 "(a factor must be shared by features; lower n_factors)"
             )
         self.n_features, self.n_factors = int(n_features), int(n_factors)
-        self.encoder_hidden, self.learn_factor_cov = encoder_hidden, factor_cov
+        self.encoder_hidden, self.learn_factor_cov = int(encoder_hidden), factor_cov
         self.likelihood = get_likelihood(likelihood)
 
     # ---- building ------------------------------------------------------------------------------------------

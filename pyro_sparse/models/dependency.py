@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._whole import check_whole
 from ..data import Batch
 from ..dependency_nets import CorrelatedEncoder, FeatureDecoder, SharedDecoder
 from ..distributions import FullNormal
@@ -85,7 +86,9 @@ class DependencyVAE(FactorModel):
         if decoder not in ("per_feature", "shared"):
             raise ValueError(f"decoder: got {decoder!r}, wanted 'per_feature' or 'shared'")
         self.decoder_kind = decoder
-        self.hidden = (16 if decoder == "per_feature" else 64) if hidden is None else int(hidden)
+        hidden = (16 if decoder == "per_feature" else 64) if hidden is None else hidden
+        check_whole(1, hidden=hidden)
+        self.hidden = int(hidden)
 
     def build(self, feature_names: list[str] | None) -> None:
         kind = FeatureDecoder if self.decoder_kind == "per_feature" else SharedDecoder

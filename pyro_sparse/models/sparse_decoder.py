@@ -19,10 +19,11 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from .._arrays import COMPILED, arrays, compiled
+from .._whole import check_whole
 from ..data import Batch
 from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
 from ..nets import LinearDecoder, MaskedDecoder
-from ..priors import Prior, SpikeSlabLasso
+from ..priors import Prior, SpikeSlabLasso, get_prior
 from .base import EdgeSet, FactorModel
 from .likelihoods import Likelihood
 
@@ -45,8 +46,9 @@ class SparseDecoder(FactorModel):
     ----------
     n_features, n_factors : int
         G and K.
-    prior : Prior, optional
-        Prior of the weights; default `SpikeSlabLasso()`.
+    prior : str or Prior, optional
+        Prior of the weights: a name that `priors.get_prior` knows, or an instance; default
+        `SpikeSlabLasso()`.
     likelihood : str or Likelihood
         "normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical" or an instance.
     decoder : {"mlp", "linear"}
@@ -83,8 +85,10 @@ class SparseDecoder(FactorModel):
     Raises
     ------
     ValueError
-        Impossible sizes, unknown decoder or activation, an edge outside the table, an edge both required and
-        forbidden.
+        Impossible sizes, unknown prior, decoder or activation, an edge outside the table, an edge both
+        required and forbidden.
+    TypeError
+        The prior is a class, or `anchors` no mapping.
 
     Examples
     --------
@@ -107,7 +111,7 @@ class SparseDecoder(FactorModel):
         self,
         n_features: int,
         n_factors: int,
-        prior: Prior | None = None,
+        prior: str | Prior | None = None,
         likelihood: str | Likelihood = "normal",
         decoder: str = "mlp",
         hidden: int = 50,
@@ -123,9 +127,15 @@ class SparseDecoder(FactorModel):
             raise ValueError(f"decoder: got {decoder!r}, wanted 'mlp' or 'linear'")
         if activation not in ("relu", "tanh"):
             raise ValueError(f"activation: got {activation!r}, wanted 'relu' or 'tanh'")
+        check_whole(1, hidden=hidden)
+        if anchors is not None and not isinstance(anchors, Mapping):
+            raise TypeError(
+                f"anchors: want a mapping of feature to factor, such as {{0: 0, 3: 1}}, got {anchors!r}; "
+                "say of each anchor which factor is its own"
+            )
         self.activation = activation
-        self.prior = SpikeSlabLasso() if prior is None else prior
-        self.decoder_kind, self.hidden = decoder, hidden
+        self.prior = SpikeSlabLasso() if prior is None else get_prior(prior)
+        self.decoder_kind, self.hidden = decoder, int(hidden)
         self.anchors, self.required, self.forbidden = (
             {} if anchors is None else dict(anchors),
             [] if required is None else list(required),

@@ -163,11 +163,10 @@ class Edges:
         from .._arviz import get_group
         from ..graphs.selection import bayesian_fdr, unresolved
 
+        group = get_group(idata, "edge_posterior")
         if idata.attrs.get("kind") == "transition":
             raise TypeError("idata: holds the edges of a latent transition; draw them with plot_transition")
-        group = get_group(idata, "edge_posterior").transpose(
-            "chain", "feature", "factor", missing_dims="ignore"
-        )
+        group = group.transpose("chain", "feature", "factor", missing_dims="ignore")
         self.features = [str(name) for name in group["feature"].to_numpy()]
         self.factors = [str(name) for name in group["factor"].to_numpy()]
         self.probability: NDArray = group["probability"].to_numpy()

@@ -37,6 +37,7 @@ def plot_reliability(result: Reliability, ax: Axes | None = None) -> Axes:
         Dots are bins; the band behind each is where a calibrated forecast would have it. Dots outside are
         orange. The strip at the bottom counts edges, on a square-root scale.
     """
+    _refuse_other(result, "curve", "Reliability", "reliability")
     curve, c = result.curve, colours()
     ax = new_axes(ax, 4.6, 4.8)
     x, y = curve["mean_probability"].to_numpy(), curve["frequency"].to_numpy()
@@ -91,6 +92,7 @@ def plot_sbc(result: SBC, axes: np.ndarray | None = None) -> np.ndarray:
     ValueError
         If there are fewer axes than statistics.
     """
+    _refuse_other(result, "statistics", "SBC", "sbc")
     c, n = colours(), len(result.statistics)
     if axes is None:
         across = min(4, n)
@@ -123,6 +125,11 @@ def plot_sbc(result: SBC, axes: np.ndarray | None = None) -> np.ndarray:
         ax.tick_params(labelbottom=True)
     panels[0].set_ylabel("share below, less uniform")
     return panels[:n]
+
+
+def _refuse_other(result: object, has: str, wanted: str, maker: str) -> None:
+    if not hasattr(result, has):
+        raise TypeError(f"result: want a {wanted}, got {type(result).__name__}; calibrate.{maker} makes one")
 
 
 def _headline(result: SBC) -> str:

@@ -34,6 +34,10 @@ def plot_elbo(fit: Fit, *, ax: Axes | None = None) -> Axes:
     matplotlib Axes
         The training ELBO is drawn where no held-out one was recorded. The steep first steps are cut off.
     """
+    if not hasattr(fit, "history"):
+        raise TypeError(
+            f"fit: want what pyro_sparse.fit returned, got {type(fit).__name__}; give that itself"
+        )
     history, c = fit.history, colours()
     column = "heldout_elbo" if history["heldout_elbo"].notna().any() else "elbo"
     history = history[["step", "restart", column] + ["stage"] * ("stage" in history)].dropna(subset=[column])

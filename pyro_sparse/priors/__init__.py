@@ -60,6 +60,8 @@ def get_prior(prior: str | Prior, **settings: object) -> Prior:
                 f"settings {sorted(settings)} were given with a prior instance; set them when creating it."
             )
         return prior
+    if isinstance(prior, type):
+        raise TypeError(f"prior is the class {prior.__name__}; make an instance of it: {prior.__name__}().")
     if not isinstance(prior, str):
         raise TypeError(
             f"prior is {prior!r}; it must be a pyro_sparse.priors.Prior instance or one of {sorted(_PRIORS)}."

@@ -13,6 +13,7 @@ differences, a smaller table, a sample mean.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,9 +105,19 @@ class LikelihoodTestCase:
                         return float(likelihood.log_prob(*self._only(f, x, j, likelihood)).exp())
 
                     centre, width = float(mean[j]), float(sd[j])
-                    area = quad(density, centre - 30 * width, centre + 30 * width, points=[centre])[0]
+                    low, high = self._bounds(cells, j)
+                    ends = max(centre - 30 * width, low), min(centre + 30 * width, high)
+                    area = quad(density, *ends, points=[centre])[0]
                     total = torch.tensor(area)
                 _close(total, 1.0, 1e-6, f"density of feature {j}")
+
+    @staticmethod
+    def _bounds(cells: Any, j: int) -> tuple[float, float]:
+        """Where the support of feature j begins and ends."""
+        ends = (("lower_bound", -np.inf), ("upper_bound", np.inf))
+        found = [torch.as_tensor(getattr(cells.support, name, end)) for name, end in ends]
+        low, high = (float(end.expand(cells.mean.shape).flatten()[j]) for end in found)
+        return low, high
 
     def _only(self, f: Tensor, x: Tensor, j: int, likelihood: Likelihood):
         mask = torch.zeros(x.shape, dtype=torch.bool)

@@ -97,6 +97,7 @@ def test_anchored60_size():
         ({"n": 10, "rho": -0.5}, "positive definite"),
         ({"n": 10, "noise": -1.0}, "noise=-1.0"),
         ({"n": 10, "n_factors": 0}, "n_factors=0"),
+        ({"n": 10, "seed": None}, "seed=None: want a whole number, at least 0"),
     ],
 )
 def test_anchored_refuses(arguments, message):
@@ -108,6 +109,9 @@ def test_anchored_refuses(arguments, message):
 def test_sim1_refuses():
     with pytest.raises(ValueError, match="rho=1.0"):
         sim1(rho=1.0)
+    for bad in (None, -1, 1.5):
+        with pytest.raises(ValueError, match=f"seed={bad}: want a whole number, at least 0"):
+            sim1(seed=bad)
     with pytest.raises(KeyError, match="split='validation'"):
         sim1(n=10).part("validation")
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pyro_sparse.graphs import expected_shd, median_probability_graph, shd_optimal_graph
+from pyro_sparse.graphs import bayesian_fdr, expected_shd, median_probability_graph, shd_optimal_graph
 from pyro_sparse.metrics import shd
 
 DIGRAPHS = np.array(list(itertools.product([0, 1], repeat=9))).reshape(-1, 3, 3)
@@ -68,6 +68,15 @@ def test_equal_weights_give_the_median_probability_graph():
     assert expected_shd(p, shd_optimal_graph(p)) == pytest.approx(0.5 + 0.49 + 0.49 + 0.2)
     # a/(a + b) = .3 is not a binary fraction: the tie still goes to the edge
     assert shd_optimal_graph([[0.3, 0.29]], weight_false=3, weight_missing=7).tolist() == [[True, False]]
+
+
+def test_a_half_by_rounding_is_a_half_everywhere():
+    short = np.nextafter(0.5, 0)
+    assert short < 0.5
+    chosen = shd_optimal_graph([[short, 0.4999]])
+    assert chosen.tolist() == [[True, False]]
+    np.testing.assert_array_equal(median_probability_graph([[short, 0.4999]]), chosen)
+    np.testing.assert_array_equal(bayesian_fdr([[short, 0.4999]], fdr=1), chosen)
 
 
 def test_chains_are_pooled_and_ties_go_to_more_edges():

@@ -124,6 +124,12 @@ def test_a_direction_through_a_forbidden_edge_is_not_taken(table):
     assert model.weights[0, 0].tolist() == [0, 1, 1, 1]
 
 
+def test_where_every_edge_is_forbidden_nothing_waits(table):
+    model, batch = model_of(table, forbidden=[(j, k) for j in range(5) for k in range(K)])
+    assert model.held.any() and admit(model, batch) == 0
+    assert not model.held.any() and not model.weights.any()
+
+
 def test_only_curves_and_gaussian_noise_make_a_feature_wait(table):
     assert not model_of(table, decoder="linear")[0].held.any()
     assert not model_of(table, likelihood="bernoulli")[0].held.any()

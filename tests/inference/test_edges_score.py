@@ -126,3 +126,16 @@ def test_a_prior_without_edge_odds_is_refused():
     fit.model = SimpleNamespace(prior=Horseshoe())
     with pytest.raises(ValueError, match="fit: Horseshoe sets no weight to zero.*edge_log_odds"):
         edge_posterior(fit)
+
+
+def test_auto_refuses_an_option_that_no_method_has():
+    with pytest.raises(TypeError, match=r"sweeeps: no method has such an option; want some of \['X', 'cand"):
+        edge_posterior(fake_fit(), sweeeps=3)
+
+
+def test_auto_says_which_options_its_choice_has_no_use_for():
+    said = edge_posterior(fake_fit(), num_draws=2, sweeps=60, progress=False).attrs["chosen_because"]
+    assert said.endswith("; of no use to 'score': progress, sweeps")
+    fit = fake_fit()
+    said = edge_posterior(fit, num_draws=2, X=fit.sample(200)).attrs["chosen_because"]
+    assert "no use" not in said

@@ -261,10 +261,20 @@ def test_a_failed_fit_frees_the_lock():
         ({"restarts": 0}, ValueError, "restarts: got 0, wanted a whole number of at least 1"),
         ({"restarts": 1.5}, ValueError, "restarts: got 1.5"),
         ({"holdout": 1.0}, ValueError, "holdout: got 1.0, wanted a share of rows in [0, 1)"),
+        ({"holdout": None}, ValueError, "holdout: got None, wanted a share of rows in [0, 1)"),
+        ({"seed": 1.7}, ValueError, "seed: want a whole number of at least 0, got 1.7"),
+        ({"seed": "3"}, ValueError, "seed: want a whole number of at least 0, got '3'"),
+        ({"seed": None}, ValueError, "seed: want a whole number of at least 0, got None"),
+        ({"seed": -1}, ValueError, "seed: want a whole number of at least 0, got -1"),
         ({"holdout": 0.99}, ValueError, "holdout: 0.99 of 120 rows leaves 1 to learn from"),
-        ({"caps": [1, 2]}, ValueError, "caps: got [1, 2], wanted one number per restart (3), each from 1 to"),
+        ({"caps": [1, 2]}, ValueError, "caps: got [1, 2], wanted one whole number per restart (3), each"),
         ({"caps": [1, 2, 3]}, ValueError, "caps: got [1, 2, 3], wanted"),
         ({"caps": [0, 1, 2]}, ValueError, "caps: got [0, 1, 2], wanted"),
+        ({"caps": [1.5, 1, 1]}, ValueError, "caps: got [1.5, 1, 1], wanted one whole number per restart"),
+        ({"caps": 2}, ValueError, "caps: got 2, wanted one whole number per restart"),
+        ({"device": "abacus"}, ValueError, "device: 'abacus' is not there ("),
+        ({"exposure": np.ones(120)}, ValueError, "exposure: got some, and Normal has no use"),
+        ({"model": SparseDecoder}, TypeError, "model: got the class SparseDecoder, wanted a model; make an"),
         ({"dtype": "float16"}, ValueError, "dtype: got 'float16', wanted 'float32' or 'float64'"),
         ({"checkpoint_every": 0}, ValueError, "checkpoint_every: got 0, wanted at least 1 step"),
         ({"steps": 0}, ValueError, "steps: got 0"),
@@ -277,7 +287,41 @@ def test_bad_arguments(options, error, message):
         quick(**options)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here")
+def test_cuda_where_there_is_none():
+    with pytest.raises(ValueError, match="device: 'cuda' is not there .*`pyro-sparse doctor` lists devices"):
+        quick(device="cuda")
+
+
 # ---- options
+
+
+def test_whole_numbers_of_numpy(tmp_path):
+    model = SparseDecoder(np.int64(7), np.int32(2), hidden=np.int64(5), encoder_hidden=np.int64(4))
+    own, plain = quick(model, seed=np.int64(3), caps=np.array([2, 1, 2])), quick(seed=3, caps=[2, 1, 2])
+    same(own, plain)
+    own.save(tmp_path / "fit.pt")
+    assert ps.load(tmp_path / "fit.pt").weights.shape == (3, 7, 2)
+
+
+@pytest.mark.parametrize("decoder", ["linear", "mlp"])
+def test_every_edge_forbidden(decoder):
+    none = [(j, k) for j in range(7) for k in range(2)]
+    found = quick(small(decoder=decoder, forbidden=none), steps=60)
+    assert not found.weights.any() and np.isfinite(found.elbo).all()
+
+
+def test_a_prox_without_a_closed_form_is_a_prior_without_one():
+    """Whether it is inherited or the subclass says so."""
+
+    class Inherits(ps.priors.SpikeSlabLasso):
+        prox = ps.priors.Prior.prox
+
+    class Says(ps.priors.SpikeSlabLasso):
+        def prox(self, weights, step):
+            return None
+
+    same(quick(small(prior=Says())), quick(small(prior=Inherits())))
 
 
 @pytest.mark.parametrize("decoder", ["linear", "mlp"])

@@ -132,6 +132,20 @@ def implied(fit):
     return mean, covariance * np.outer(fit.table.scale, fit.table.scale)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": -1}, "n: want a whole number of at least 1, got -1"),
+        ({"n": 2.5}, "n: want a whole number of at least 1, got 2.5"),
+        ({"n": 3, "seed": None}, "seed: want a whole number of at least 0, got None"),
+    ],
+)
+def test_how_many_to_sample_is_a_whole_number(linear, options, message):
+    assert linear.sample(np.int64(3), seed=np.int64(1)).shape == (3, 6)
+    with pytest.raises(ValueError, match="^" + message):
+        linear.sample(**options)
+
+
 def test_samples_have_the_models_moments(linear):
     mean, covariance = implied(linear)
     draws = linear.sample(40_000, seed=3)

@@ -41,6 +41,16 @@ def test_given_permutation_is_kept():
             support_scores(true, true, permutation=bad)
 
 
+@pytest.mark.parametrize("score", [support_scores, shd, fdp])
+def test_an_unknown_edge_is_no_edge_found(score):
+    true = np.eye(3)
+    holes = np.where(true, np.nan, true)
+    with pytest.raises(ValueError, match="^true: want 0 or another number for every edge, got NaN"):
+        score(holes, true)
+    with pytest.raises(ValueError, match="^(estimated|selected): want 0 or another number"):
+        score(true, holes)
+
+
 def test_empty_graphs():
     nothing, something = np.zeros((3, 2)), np.eye(3)[:, :2]
     assert support_scores(nothing, nothing)[:3] == (1, 1, 1)

@@ -9,6 +9,7 @@ from scipy import stats
 
 import pyro_sparse as ps
 from pyro_sparse._arviz import get_group
+from pyro_sparse.models.baselines import VAE
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +153,11 @@ def test_strength_and_mask_start_at_one_and_the_turn_moves_both_nets():
     maps = torch.eye(2).flip(0).expand(2, 2, 2)
     model.turn(maps)
     torch.testing.assert_close(model.decode(z.flip(-1), None), before)
+
+
+@pytest.mark.parametrize("make", [ps.models.DependencyVAE, VAE])
+def test_hidden_units_are_a_whole_number(make):
+    assert make(4, 2, hidden=np.int64(3)).hidden == 3
+    for bad in (0, 2.5):
+        with pytest.raises(ValueError, match=f"^hidden: want a whole number of at least 1, got {bad}"):
+            make(4, 2, hidden=bad)

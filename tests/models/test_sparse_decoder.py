@@ -129,15 +129,35 @@ def test_names_need_names():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_factors": 0}, "n_factors: got 0 for n_features=6; wanted 1 <= n_factors < n_features"),
-        ({"n_factors": 6}, "n_factors: got 6 for n_features=6"),
+        ({"n_factors": 0}, "n_factors: want a whole number of at least 1, got 0"),
+        ({"n_factors": 2.5}, "n_factors: want a whole number of at least 1, got 2.5"),
+        ({"n_factors": 6}, "n_factors: got 6 for n_features=6; wanted 1 <= n_factors < n_features"),
+        ({"n_factors": 2, "n_features": 6.5}, "n_features: want a whole number of at least 1, got 6.5"),
+        ({"n_factors": 2, "hidden": 0}, "^hidden: want a whole number of at least 1, got 0"),
+        ({"n_factors": 2, "hidden": -3}, "^hidden: want a whole number of at least 1, got -3"),
+        ({"n_factors": 2, "hidden": 5.5}, "^hidden: want a whole number of at least 1, got 5.5"),
+        ({"n_factors": 2, "encoder_hidden": 0}, "encoder_hidden: want a whole number of at least 1, got 0"),
+        ({"n_factors": 2, "prior": "cauchy"}, "prior is 'cauchy'; it must be one of"),
         ({"n_factors": 2, "decoder": "tree"}, "decoder: got 'tree', wanted 'mlp' or 'linear'"),
         ({"n_factors": 2, "likelihood": "gamma"}, "likelihood='gamma' is not known. Use one of 'normal'"),
     ],
 )
 def test_impossible_models(options, message):
     with pytest.raises(ValueError, match=message):
-        SparseDecoder(G, **options)
+        SparseDecoder(**{"n_features": G, **options})
+
+
+def test_a_prior_by_name_by_instance_and_never_a_class():
+    assert isinstance(SparseDecoder(G, K, prior="laplace").prior, ps.priors.Laplace)
+    own = ps.priors.Laplace()
+    assert SparseDecoder(G, K, prior=own).prior is own
+    with pytest.raises(TypeError, match=r"prior is the class Laplace; make an instance of it: Laplace\(\)"):
+        SparseDecoder(G, K, prior=ps.priors.Laplace)
+
+
+def test_anchors_want_a_mapping():
+    with pytest.raises(TypeError, match=r"anchors: want a mapping of feature to factor, .* got \[0, 3\]"):
+        SparseDecoder(G, K, anchors=[0, 3])
 
 
 def begin(model, scores, maps, loadings, intercept, bent=(False,) * R):

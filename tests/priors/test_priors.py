@@ -100,6 +100,8 @@ def test_by_name_refuses():
         priors.get_prior("ridge")
     with pytest.raises(TypeError, match="prior is 3"):
         priors.get_prior(3)
+    with pytest.raises(TypeError, match=r"prior is the class Horseshoe; make an instance of it"):
+        priors.get_prior(priors.Horseshoe)
     with pytest.raises(ValueError, match="'rate'.* with a prior instance"):
         priors.get_prior(priors.Laplace(), rate=2.0)
     assert priors.get_prior("laplace", rate=2.0).start == 2.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyro.distributions as dist
 import pytest
+import torch
 
-from pyro_sparse.models.likelihoods import Bernoulli, Multinomial, Normal, Poisson
+from pyro_sparse.models.likelihoods import Bernoulli, Likelihood, Multinomial, Normal, Poisson
 from pyro_sparse.testing import LikelihoodTestCase
 
 
@@ -72,3 +73,26 @@ def test_broken_likelihoods_fail(broken, check):
 
     with pytest.raises(AssertionError):
         getattr(Case(), check)()
+
+
+class Waiting(Likelihood):
+    """Exponential waiting times: positive."""
+
+    def forward(self, f, exposure=None):
+        return dist.Exponential(torch.exp(-f))
+
+
+class Shares(Likelihood):
+    """In (0, 1)."""
+
+    def forward(self, f, exposure=None):
+        return dist.Beta(2 + f.sigmoid(), 3 - f.sigmoid())
+
+
+@pytest.mark.parametrize("bounded", [Waiting, Shares])
+def test_a_density_is_integrated_over_its_support(bounded):
+    class Case(LikelihoodTestCase):
+        def make(self):
+            return bounded()
+
+    Case().test_density_sums_to_one()

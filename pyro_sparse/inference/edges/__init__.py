@@ -7,6 +7,7 @@ spike-and-slab-lasso weight p* of the best restart: it ranks edges, is not calib
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges", "strength_edges"]
 
 DRAWN = 20_000_000  # edges drawn for each restart of a large fit, when nobody says how many
+_SHARED = {"fit", "num_draws", "seed"}
 METHODS: dict[str, Callable[..., Any]] = {
     "polish": polish_edges,
     "score": score_edges,
@@ -46,7 +48,7 @@ def edge_posterior(
     seed : int
         Same seed, same draws.
     **options
-        Passed to the method.
+        Passed to the method. "auto" leaves out those that its choice does not have, and the object says so.
 
     Returns
     -------
@@ -57,11 +59,18 @@ def edge_posterior(
     ------
     ValueError
         If the method is unknown or `num_draws` is below 1.
+    TypeError
+        If an option is unknown: to the method, or with "auto" to all of them.
     """
     if method == "auto":
+        own = {one: {*inspect.signature(METHODS[one]).parameters} - _SHARED for one in METHODS}
+        known = sorted(set().union(*own.values()))
+        if unknown := sorted(set(options) - set(known)):
+            raise TypeError(f"{unknown[0]}: no method has such an option; want some of {known}")
         name, why = _choice(fit, options.get("X"))
-        if name != "polish":  # they read none of the others' options
-            options = {key: value for key, value in options.items() if key == "X"}
+        if idle := sorted(set(options) - own[name]):
+            why += f"; of no use to {name!r}: {', '.join(idle)}"
+            options = {key: value for key, value in options.items() if key not in idle}
         if name == "score" and isinstance(fit.table, LargeTable):  # 300,000 edges and more
             num_draws = min(num_draws, max(10, DRAWN // fit.weights[0].size))
         found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..._whole import check_whole
 from ._weight import SpikeSlab
 from .rows import RowPrior
 
@@ -145,13 +146,6 @@ def rows_of(features: ArrayLike, targets: ArrayLike, prior: RowPrior, mask: Arra
         noise=noise,
         law=SpikeSlab(prior.slab == "laplace", ratio),
     )
-
-
-def check_whole(low: int, **values: Any) -> None:
-    """Raise unless all are whole numbers of at least `low`."""
-    for name, value in values.items():
-        if not isinstance(value, int | np.integer) or value < low:
-            raise ValueError(f"{name}: want a whole number of at least {low}, got {value!r}")
 
 
 def tables(

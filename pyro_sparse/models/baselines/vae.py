@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._whole import check_whole
 from ...nets import DenseDecoder
 from ..base import FactorModel
 from ..likelihoods import Likelihood
@@ -87,8 +88,9 @@ class VAE(FactorModel):
             raise ValueError(
                 f"total_correlation: got {total_correlation}, wanted a weight of at least 0 (0: a plain VAE)"
             )
+        check_whole(1, hidden=hidden)
         self.total_correlation = float(total_correlation)
-        self.beta, self.hidden, self.data_start = float(beta), hidden, data_start
+        self.beta, self.hidden, self.data_start = float(beta), int(hidden), data_start
 
     def build(self, feature_names: list[str] | None) -> None:
         self.decoder = DenseDecoder(self.n_restarts, self.n_features, self.n_factors, self.hidden)
