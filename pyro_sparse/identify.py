@@ -79,9 +79,7 @@ def identify(
     if int(idata.attrs.get("is_score", 0)):
         why = str(idata.attrs.get("chosen_because", ""))
         better = f'use fit.edge_posterior(method="{_BETTER.get(kind, "ep")}")'
-        raise ValueError(
-            f"result: these edges are scores, and a certificate wants probabilities; {why or better}"
-        )
+        raise ValueError(f"result: these edges are scores, not probabilities; {why or better}")
     if "salient_loading" in idata.attrs:
         raise ValueError(
             f"{'result' if idata is result else 'idata'}: got salient edges, loadings of at least "

@@ -336,7 +336,7 @@ def test_a_real_fit_end_to_end():
 def test_refusals():
     with pytest.raises(ValueError, match=r'mode: got .both., wanted "support" or "paper"'):
         ps.identify(sure(ANCHORED), mode="both")
-    with pytest.raises(ValueError, match=r"scores, and a certificate wants probabilities; no data$"):
+    with pytest.raises(ValueError, match="scores, not probabilities; no data$"):
         ps.identify(sure(ANCHORED, is_score=1, chosen_because="no data"))
     with pytest.raises(ValueError, match="sure: got 1"):
         ps.identify(sure(ANCHORED), sure=1)
