@@ -78,7 +78,7 @@ def salient_edges(idata: Any, loading: float = 0.3) -> Any:
     kept = groups["sample_stats"]["kept"].to_numpy().astype(bool)
     p = by_chain[kept].mean(axis=0)
     groups["posterior"] = posterior.assign(edge=large.astype(np.int8))
-    groups["edge_posterior"] = edges.assign(
+    groups["edge_posterior"] = edges.drop_vars("if_permitted", errors="ignore").assign(
         probability=(_EDGE, p),
         q_value=(_EDGE, q_values(p)),
         gap=(_EDGE, edge_gap(by_chain, kept)),

@@ -26,6 +26,7 @@ def drawn():
     idata = to_arviz(
         fit, edge=np.ones(shape, dtype=np.int8), weight=weight, probability=np.ones(shape[2:]),
         method="polish", is_score=False, note="", kept=[True, True, False],
+        edge_stats={"if_permitted": np.full(shape[2:], np.nan)},
     )  # fmt: skip
     return idata, fit.weights[0]
 
@@ -50,6 +51,7 @@ def test_group_says_the_same_in_every_variable(drawn):
     assert edges["gap"].to_numpy() == pytest.approx(np.abs(by_chain[0] - by_chain[1]))
     assert edges["q_value"].to_numpy() == pytest.approx(q_values(by_chain[:2].mean(0)))
     assert salient.attrs["salient_loading"] == 0.3
+    assert "if_permitted" not in edges  # it is of edges, however small
     assert "0.3" in ps.summary(salient).attrs["note"]
 
 

@@ -394,7 +394,7 @@ def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], t
     weight = found.weight[keep].mean((0, 1))
     against = contradictions(forbidden, found.eta[keep].mean((0, 1)), fit.feature_names, fit.factor_names)
     for sentence in against:
-        warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=5)
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {found.log_joint.shape[1]} "
         "sweeps, half of them begun with every edge there."
