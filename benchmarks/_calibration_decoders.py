@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,12 +161,12 @@ def _kind(law: DecoderLaw) -> str:
     return "linear" if law.decoder == "linear" and law.likelihood == "normal" else "mlp"
 
 
-def polish(data: Data, quick: bool, seed: int) -> Array:
+def polish(data: Data, quick: bool, seed: int, **options: Any) -> Array:
     """The default method of a fit, as a user calls it."""
     law = data.given["law"]
     short = {"sweeps": QUICK_SWEEPS[_kind(law)]} if quick else {}
     found = [
-        fit.edge_posterior("polish", seed=seed + i, num_draws=10, **short)
+        fit.edge_posterior("polish", seed=seed + i, num_draws=10, **short, **options)
         for i, fit in enumerate(data.given["fits"])
     ]
     return np.stack([one["edge_posterior"]["probability"].to_numpy() for one in found])
@@ -317,3 +318,4 @@ METHODS = {"polish": polish, "long": long_chains, "map": score}
 UNPINNED = {"polish": turned_polish, "gap": turned_gap, "map": turned_score}
 SALIENT = {"polish": salient_polish, "map": salient_fit}
 SHORT_METHODS = {"polish": polish, "map": score}
+MISTAKEN = {"polish": polish, "learned": partial(polish, learn_scales=True), "map": score}

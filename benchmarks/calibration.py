@@ -205,7 +205,10 @@ SETTINGS: dict[str, Setting | Ranked] = {
     ),
     "linear_10": decoder_setting(LINEAR, ece=0.02, fdr=0.12, brier_over_gold=1.05),
     "linear_50": decoder_setting(replace(LINEAR, spike_rate=50), ece=0.03, fdr=0.13, brier_over_gold=1.10),
-    **{name: decoder_setting(law, gold=False) for name, law in MISTAKES.items()},
+    **{
+        name: replace(decoder_setting(law, gold=False), methods=decoders.MISTAKEN)
+        for name, law in MISTAKES.items()
+    },
     "linear_salient": Setting(
         data=partial(decoders.salient, LINEAR),
         methods=decoders.SALIENT,

@@ -103,6 +103,11 @@ class SpikeSlabPrior(Prior):
         self.b = b.expand(1, self.n_factors).clone()
 
     @property
+    def auto_b(self) -> bool:
+        """Whether b goes by the table's size, nobody having said how many edges to expect."""
+        return self._b == "auto" and self.expected_size is None and self.column == "none"
+
+    @property
     def alpha(self) -> float:
         """Concentration of the Indian-buffet prior."""
         return 1 / self.n_features if self._alpha is None else float(self._alpha)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges import DecoderPrior, polish
+from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
 from pyro_sparse.inference.edges.polish import chain_plan, run_chains
 
 EDGES = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool)
@@ -128,18 +128,18 @@ def test_the_verdict_says_where_chains_left_the_axes_of_the_fit():
     names = ["factor 1", "factor 2"]
     fit = SimpleNamespace(weights=own[None], effects=own[None] ** 2, best=0, factor_names=names)
     fit.model = SimpleNamespace(decoder_kind="linear")
-    assert polish._other_axes(fit, own * [1, -1]) == []
+    assert _polish_verdict._other_axes(fit, own * [1, -1]) == []
     turned = own.copy()
     turned[:, 1] += turned[:, 0]
-    said = polish._other_axes(fit, turned)
+    said = _polish_verdict._other_axes(fit, turned)
     cosine = own[:, 1] @ turned[:, 1] / np.linalg.norm(own[:, 1]) / np.linalg.norm(turned[:, 1])
     assert said == [
         f"The chains see factor 2 in other axes than the fit (congruence {cosine:.2f}): go by their "
         "loadings, or pin it with an anchor."
     ]
-    assert polish._other_axes(fit, turned * [1, 0]) == []  # nothing to compare
+    assert _polish_verdict._other_axes(fit, turned * [1, 0]) == []  # nothing to compare
     fit.model.decoder_kind = "mlp"
-    assert polish._other_axes(fit, turned) == []
+    assert _polish_verdict._other_axes(fit, turned) == []
 
 
 def test_small_fits_have_four_chains_and_large_ones_two(monkeypatch):

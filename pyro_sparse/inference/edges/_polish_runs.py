@@ -7,6 +7,7 @@ the same thing for a line and for a curve.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from ._decoder_chains import DecoderChains, DecoderState
 from ._linear_chains import LinearChains, LinearState
+from ._mixture_law import MixtureLaw
+from ._scales import drawn_law, likeliest_law
 
 __all__ = ["CurvedRun", "LinearRun", "Seen", "follow"]
 
@@ -54,10 +57,23 @@ class LinearRun:
     def __init__(self, kernel: LinearChains, state: LinearState, dense: NDArray[np.bool_]):
         self.kernel, self.state, self.dense = kernel, state, dense
         self.prob = np.zeros(state.weight.shape)
+        self.law = self.told = MixtureLaw(
+            kernel.law.laplace, kernel.slab_scale, kernel.slab_scale * float(kernel.law.ratio)
+        )
 
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
         """Next state; `hold` keeps the rates of dense chains where they are."""
         self.state, self.prob = self.kernel.sweep(self.state, rng, self.dense & hold)
+
+    def rescale(self, rng: np.random.Generator, leap: bool) -> None:
+        """Draw the scales of spike and slab given the edges; or leap to the likeliest, edges summed out."""
+        state, kernel = self.state, self.kernel
+        if leap:
+            permitted, must = kernel.permitted, kernel.must
+            self.law = likeliest_law(*self.weights(), self.law, permitted, must, kernel.shared_eta)
+        else:
+            self.law = drawn_law(self.law, self.told, state.weight, state.edge, kernel.permitted, rng)
+        self.kernel = replace(kernel, law=self.law.in_slabs(), slab_scale=self.law.slab)
 
     def release(self) -> None:
         """Let the dense chains go: an edge more or less is as likely."""
@@ -81,6 +97,10 @@ class LinearRun:
         """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
         return self.kernel.if_permitted(self.state)
 
+    def weights(self) -> tuple[Array, Array]:
+        """Weights (chain, feature, factor) as they are, and the rates' log odds (chain, 1, factor)."""
+        return self.state.weight, self.state.log_odds
+
     def volume(self) -> Array:
         """Nothing to add: the factors are summed out."""
         return np.zeros(len(self.dense))
@@ -92,6 +112,7 @@ class CurvedRun:
     def __init__(self, kernel: DecoderChains, state: DecoderState, dense: NDArray[np.bool_]):
         self.kernel, self.state = kernel, state
         self.dense = torch.as_tensor(dense, device=state.weight.device)
+        self.law = self.told = kernel.law
         self.tuning = kernel.tuning(state)
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
@@ -99,6 +120,18 @@ class CurvedRun:
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
         """Next state; `hold` keeps the rates of dense chains where they are, `warm` tunes the steps."""
         self.state, self.prob = self.kernel.sweep(self.state, self.tuning, rng, self.dense & hold, warm)
+
+    def rescale(self, rng: np.random.Generator, leap: bool) -> None:
+        """Draw the scales of spike and slab given the edges; or leap to the likeliest, edges summed out."""
+        state, kernel = self.state, self.kernel
+        weight, log_odds = self.weights()
+        permitted, must = kernel.permitted.cpu().numpy(), kernel.must.cpu().numpy()
+        if leap:
+            self.law = likeliest_law(weight, log_odds, self.law, permitted, must, kernel.shared_eta)
+        else:
+            edge = state.edge.cpu().numpy() | must
+            self.law = drawn_law(self.law, self.told, weight, edge, permitted, rng)
+        self.kernel = replace(kernel, law=self.law)
 
     def release(self) -> None:
         """Let the dense chains go: an edge more or less is as likely."""
@@ -139,6 +172,10 @@ class CurvedRun:
     def if_permitted(self) -> Array:
         """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
         return _array(self.kernel.if_permitted(self.state))
+
+    def weights(self) -> tuple[Array, Array]:
+        """Weights (chain, feature, factor) as they are, and the rates' log odds (chain, 1, factor)."""
+        return _array(self.state.weight), _array(self.state.log_odds)
 
     def volume(self) -> Array:
         """Sum over rows and factors of the log standard deviation of z within each chain."""

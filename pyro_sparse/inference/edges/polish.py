@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,8 @@ from tqdm.auto import tqdm
 
 from ..._torch import undisturbed
 from ...data import Table, as_table
-from ...graphs.alignment import SAME_FACTOR, match_columns, similarity
-from ...graphs.chain_verdict import contradictions, verdict
-from ...graphs.chains import KeptChains, co_membership_rhat, keep_chains
+from ...graphs.alignment import match_columns, similarity
+from ...graphs.chains import KeptChains, keep_chains
 from ...graphs.selection import edge_gap
 from ...large_table import LargeTable
 from ...posterior import to_arviz
@@ -32,6 +32,7 @@ from ._decoder_draw import draw_decoder
 from ._linear_chains import LinearChains
 from ._polish_runs import follow
 from ._polish_setup import DecoderPrior, chains_of, has_normal_noise
+from ._polish_verdict import spoken
 from ._row_checks import check_whole
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ _WORK = 4e8  # chains x features x factors x hidden units squared x rows
 # In all, warm-up, of them with all edges held in.
 _SWEEPS = {"exact": (1500, 400, 50), "small": (400, 120, 40), "large": (200, 60, 25)}
 _ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
-_MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
+_LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
+_LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 TOLERANCE = 15.0  # nats below the best chain at which a chain is left out
 
 
@@ -68,6 +70,11 @@ class Polished(NamedTuple):
         decoder with normal noise, else by adding the log of the volume they move in.
     if_permitted : ndarray (chain, feature, factor)
         P(edge) of what is not permitted, if it alone were; 0 elsewhere.
+    weights : tuple of ndarray
+        Some sweeps' weights (chain, draw, feature, factor) and log odds of rates (chain, draw, 1, factor), in
+        the chains' own frames.
+    scales : ndarray (sweep, 2)
+        Of slab and spike, in the sweeps kept.
     """
 
     prob: Array
@@ -76,6 +83,8 @@ class Polished(NamedTuple):
     eta: Array
     log_joint: Array
     if_permitted: Array
+    weights: tuple[Array, Array]
+    scales: Array
 
 
 def polish_edges(
@@ -90,6 +99,7 @@ def polish_edges(
     max_rows: int | None = None,
     time_budget: float | None = None,
     decoder_prior: DecoderPrior | None = None,
+    learn_scales: bool = False,
     candidates: int = 6,
     progress: bool = False,
 ) -> Any:
@@ -119,6 +129,10 @@ def polish_edges(
         Seconds after which the chains stop, if they have `LEAST_KEPT` sweeps after the warm-up.
     decoder_prior : DecoderPrior, optional
         Prior of the decoder's layers.
+    learn_scales : bool
+        Draw the scales of spike and slab as well, beginning at the prior's; all chains share them
+        (`_scales.drawn_law`). Rates are then uniform unless the prior's b was chosen: ``b="auto"`` expects
+        few edges of a spike of that kind. By default an edge is what the prior says it is.
     candidates : int
         New values tried for each weight in a sweep (MLP decoders).
     progress : bool
@@ -130,12 +144,16 @@ def polish_edges(
         As `to_arviz`; chain = chain. `sample_stats` has `log_joint`, `restart` and `dense` of each. If the
         model has anchors or forbids edges, `edge_posterior` has `if_permitted`: what the probability of such
         an edge would be if it alone were permitted, all else as it is in the chains (NaN for other edges).
+        Attributes: `prior_scales`, slab and spike that suit the weights (learned, with `learn_scales`), and
+        `prior_p_value`, of the prior's own against them (`_scales.check_scales`; NaN with `learn_scales`).
 
     Warns
     -----
     RuntimeWarning
         The data want an edge that an anchor or another constraint forbids
-        (`graphs.chain_verdict.contradictions`).
+        (`graphs.chain_verdict.contradictions`); or the weights are unlike their prior, and scales that
+        suit them better have a tenth fewer edges (`_scales.check_scales`); where they have more, the verdict
+        says so.
 
     Raises
     ------
@@ -165,12 +183,14 @@ def polish_edges(
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
     with undisturbed(seed):
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, **options)
+        if learn_scales and fit.model.prior.auto_b:
+            kernel = replace(kernel, eta_prior=(np.ones(fit.model.n_factors),) * 2)
         found = run_chains(
             kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held, warm // 2), dense=dense, seed=seed,
             pivot=fit.weights[fit.best], groups=fit.model.alike_factors(), num_draws=num_draws,
-            time_budget=time_budget, progress=progress,
+            time_budget=time_budget, progress=progress, learn_scales=learn_scales,
         )  # fmt: skip
-    return _packed(fit, found, restarts, dense, table, X)
+    return _packed(fit, found, restarts, dense, table, X, learn_scales)
 
 
 def _is_exact(fit: Fit) -> bool:
@@ -234,6 +254,7 @@ def run_chains(
     num_draws: int,
     time_budget: float | None = None,
     progress: bool = False,
+    learn_scales: bool = False,
 ) -> Polished:
     """Sweep, turn every state into the pivot's frame, keep what is wanted.
 
@@ -253,18 +274,21 @@ def run_chains(
     time_budget : float, optional
         Seconds.
     progress : bool
+    learn_scales : bool
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     run = follow(kernel, state, dense)
     pivot = np.broadcast_to(pivot, state.weight.shape)
     kept_sweeps = sweeps - warm_up
-    keep = set(np.unique(np.linspace(0, kept_sweeps - 1, min(num_draws, kept_sweeps)).round().astype(int)))
+    keep, look = (_spread(kept_sweeps, n) for n in (num_draws, _LOOKS))
     total, done = np.zeros(state.weight.shape), 0
     forbidden, asked = np.zeros(state.weight.shape), 0
     constrained = not bool(kernel.permitted.all())
     pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
     draws: list[tuple[NDArray[Any], ...]] = []
     joint: list[Array] = []
+    looks: list[tuple[Array, Array]] = []
+    scales: list[tuple[float, float]] = []
     began = time.monotonic()
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
         try:
@@ -272,11 +296,14 @@ def run_chains(
                 if sweep == held:
                     run.release()
                 run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
+                if learn_scales and sweep >= held:
+                    run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
                 bar.update()
                 if sweep < warm_up:
                     continue
                 seen = run.seen(rng, loading=not pinned or done in keep)
                 joint.append(seen.log_joint)
+                scales.append((run.law.slab, run.law.spike))
                 turn, sign = _frame(seen.loading, pivot, groups)
                 total += np.take_along_axis(seen.prob, turn[:, None], -1)
                 if constrained and done % _ASKED_EVERY == 0:
@@ -286,6 +313,8 @@ def run_chains(
                     weight = np.take_along_axis(seen.loading, turn[:, None], -1) * sign[:, None]
                     edge = np.take_along_axis(seen.edge, turn[:, None], -1)
                     draws.append((edge, weight, np.take_along_axis(seen.eta, turn, -1)))
+                if done in look:
+                    looks.append(run.weights())
                 done += 1
                 late = time_budget is not None and time.monotonic() - began > time_budget
                 if late and done >= LEAST_KEPT and draws:
@@ -298,7 +327,21 @@ def run_chains(
             )
     edges, weights, eta = (np.stack(part, 1) for part in zip(*draws, strict=True))
     level = np.stack(joint, 1) + run.volume()[:, None]
-    return Polished(total / done, edges.astype(np.int8), weights, eta, level, forbidden / max(asked, 1))
+    return Polished(
+        total / done,
+        edges.astype(np.int8),
+        weights,
+        eta,
+        level,
+        forbidden / max(asked, 1),
+        (np.stack([w for w, _ in looks], 1), np.stack([odds for _, odds in looks], 1)),
+        np.array(scales),
+    )
+
+
+def _spread(n: int, wanted: int) -> set[int]:
+    """At most so many of the numbers below n, the first and the last among them."""
+    return set(np.unique(np.linspace(0, n - 1, min(wanted, n)).round().astype(int)).tolist())
 
 
 def _frame(
@@ -357,43 +400,23 @@ def _with_second(good: KeptChains) -> NDArray[np.bool_]:
     return keep
 
 
-def _verdict(fit: Fit, found: Polished, good: KeptChains, keep: NDArray[np.bool_], gap: Array) -> list[str]:
-    """Plain sentences on whether the chains agree, with one another and with the fit."""
-    draws = found.edge[keep]
-    few = fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8
-    said = verdict(
-        gap,
-        co_membership_rhat(draws) if few else None,
-        good._replace(keep=keep),
-        rows=fit.feature_names,
-        columns=[name.removeprefix("factor ") for name in fit.factor_names],
-    )
-    return said + _other_axes(fit, found.weight[keep].mean((0, 1)))
-
-
-def _other_axes(fit: Fit, loading: Array) -> list[str]:
-    """Which factors of a straight decoder are others in the chains, whose loadings are (feature, factor)."""
-    if fit.model.decoder_kind != "linear":
-        return []  # a curve has its axes, and its weights' signs are not those of its slopes
-    own = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
-    alike = np.abs(np.diagonal(similarity(own, loading)))
-    far = np.flatnonzero((alike < SAME_FACTOR) & own.any(0) & loading.any(0))
-    return [
-        f"The chains see {fit.factor_names[k]} in other axes than the fit (congruence {alike[k]:.2f}): "
-        "go by their loadings, or pin it with an anchor."
-        for k in far
-    ]
-
-
-def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], table: Table, X: Any) -> Any:
+def _packed(
+    fit: Fit,
+    found: Polished,
+    restarts: list[int],
+    dense: list[bool],
+    table: Table,
+    X: Any,
+    learned: bool,
+) -> Any:
     good = keep_chains(found.log_joint, TOLERANCE)
     keep = _with_second(good)
     permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
     forbidden = np.where(permitted, np.nan, found.if_permitted[keep].mean(0))
     gap = edge_gap(found.prob, keep)
     weight = found.weight[keep].mean((0, 1))
-    against = contradictions(forbidden, found.eta[keep].mean((0, 1)), fit.feature_names, fit.factor_names)
-    for sentence in against:
+    said = spoken(fit, found, good._replace(keep=keep), gap, forbidden, learned)
+    for sentence in said.warned:
         warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=5)
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {found.log_joint.shape[1]} "
@@ -416,9 +439,11 @@ def _packed(fit: Fit, found: Polished, restarts: list[int], dense: list[bool], t
         note=note,
         X=X,
         attrs={
-            "verdict": "\n".join(against + _verdict(fit, found, good, keep, gap)),
+            "verdict": "\n".join(said.verdict),
             "rows_used": len(table.x),
             "sweeps": found.log_joint.shape[1],
             "mean_gap": float(np.nanmean(gap)),
+            "prior_scales": list(said.scales),
+            "prior_p_value": said.p_value,
         },
     )

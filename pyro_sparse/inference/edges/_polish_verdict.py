@@ -1,0 +1,115 @@
+"""What the chains of a fit come to, in plain sentences: constraints, the prior, agreement, axes.
+
+In this order: edges that a constraint forbids and the data want; weights unlike their prior, or of one kind
+only; chains that disagree; factors of a straight decoder that chains see in other axes than the fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...graphs.alignment import SAME_FACTOR, similarity
+from ...graphs.chain_verdict import contradictions, verdict
+from ...graphs.chains import KeptChains, co_membership_rhat
+from ._polish_setup import weight_law
+from ._scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
+
+if TYPE_CHECKING:
+    from ..result import Fit
+    from .polish import Polished
+
+__all__ = ["Spoken", "spoken"]
+
+Array = NDArray[np.float64]
+
+_MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
+
+
+class Spoken(NamedTuple):
+    """Sentences, those of them that are warnings, and what was found of the prior.
+
+    Attributes
+    ----------
+    verdict, warned : list of str
+    scales : tuple of float
+        Of slab and spike, that suit the weights; learned, if they were.
+    p_value : float
+        Of the prior's own scales; NaN where they were learned.
+    """
+
+    verdict: list[str]
+    warned: list[str]
+    scales: tuple[float, float]
+    p_value: float
+
+
+def spoken(
+    fit: Fit, found: Polished, kept: KeptChains, gap: Array, if_permitted: Array, learned: bool
+) -> Spoken:
+    """All sentences on some chains of a fit.
+
+    Parameters
+    ----------
+    fit : Fit
+    found : Polished
+    kept : KeptChains
+        Those that are averaged.
+    gap : ndarray (feature, factor)
+        Between these chains.
+    if_permitted : ndarray (feature, factor)
+        Probabilities of forbidden edges, NaN elsewhere.
+    learned : bool
+        Whether the chains drew the scales of spike and slab.
+    """
+    keep = kept.keep
+    said = contradictions(if_permitted, found.eta[keep].mean((0, 1)), fit.feature_names, fit.factor_names)
+    warned = list(said)
+    check = None if learned else _scale_check(fit, found, keep)
+    if check is None:
+        slab, spike = found.scales.mean(0).tolist()
+        said += of_one_kind(slab, spike) if learned else []
+    else:
+        slab, spike = check.slab, check.spike
+        about_prior = unlike_prior(fit.model.prior, check)
+        said += about_prior
+        warned += about_prior if check.too_many else []
+    said += _agreement(fit, found, kept, gap) + _other_axes(fit, found.weight[keep].mean((0, 1)))
+    return Spoken(said, warned, (slab, spike), np.nan if check is None else check.p_value)
+
+
+def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleCheck | None:
+    """Whether the weights of these chains look like draws from the fit's prior."""
+    weight, log_odds = (part[keep].reshape(-1, *part.shape[2:]) for part in found.weights)
+    model = fit.model
+    permitted, must = (part.cpu().numpy() for part in (model.permitted, model.must))
+    return check_scales(weight, log_odds, weight_law(model.prior), permitted, must, model.prior.shared)
+
+
+def _agreement(fit: Fit, found: Polished, kept: KeptChains, gap: Array) -> list[str]:
+    """Whether the chains agree with one another."""
+    draws = found.edge[kept.keep]
+    few = fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8
+    return verdict(
+        gap,
+        co_membership_rhat(draws) if few else None,
+        kept,
+        rows=fit.feature_names,
+        columns=[name.removeprefix("factor ") for name in fit.factor_names],
+    )
+
+
+def _other_axes(fit: Fit, loading: Array) -> list[str]:
+    """Which factors of a straight decoder are others in the chains, whose loadings are (feature, factor)."""
+    if fit.model.decoder_kind != "linear":
+        return []  # a curve has its axes, and its weights' signs are not those of its slopes
+    own = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
+    alike = np.abs(np.diagonal(similarity(own, loading)))
+    far = np.flatnonzero((alike < SAME_FACTOR) & own.any(0) & loading.any(0))
+    return [
+        f"The chains see {fit.factor_names[k]} in other axes than the fit (congruence {alike[k]:.2f}): "
+        "go by their loadings, or pin it with an anchor."
+        for k in far
+    ]
