@@ -31,7 +31,6 @@ _MOST = 1_000_000  # weights looked at, of all draws together
 _STARTS = (0.3, 0.9)  # quantiles of |w|: of a spike and a slab in case the prior's own are far off
 _LEAST = 1e-8  # scale
 _RARE = 0.01  # p value
-_MATTERS = 0.1  # of the expected edges
 _ALIKE = 3.0  # times the spike's scale: a slab that is no wider says little of any one weight
 
 
@@ -45,9 +44,8 @@ class ScaleCheck(NamedTuple):
     slab, spike : float
         The scales that fit all draws best, rates being free too (uniform).
     edges, edges_then : float
-        Expected number of edges under the prior's scales and under those, anchors left out.
-    moved : float
-        Sum over edges of the mean change in probability.
+        Expected number of edges under the prior's scales and, these weights staying as they are, under those;
+        anchors left out.
     """
 
     p_value: float
@@ -55,17 +53,16 @@ class ScaleCheck(NamedTuple):
     spike: float
     edges: float
     edges_then: float
-    moved: float
 
     @property
-    def matters(self) -> bool:
-        """Whether the prior's scales are rejected, and edges depend on it."""
-        return self.p_value < _RARE and self.moved >= _MATTERS * max(self.edges, 1.0)
+    def rejected(self) -> bool:
+        """Whether the prior's scales are."""
+        return self.p_value < _RARE
 
     @property
     def too_many(self) -> bool:
-        """Whether the prior makes edges of weights that other scales take for no edges."""
-        return self.matters and self.edges - self.edges_then >= _MATTERS * self.edges
+        """Whether the prior also makes edges of weights that better scales take for none."""
+        return self.rejected and self.edges_then < self.edges
 
 
 def check_scales(
@@ -108,7 +105,6 @@ def check_scales(
         spike=best.spike.item(),
         edges=float(before.sum(-1).mean()),
         edges_then=float(then.sum(-1).mean()),
-        moved=float(np.abs(then - before).sum(-1).mean()),
     )
 
 
@@ -172,8 +168,8 @@ def drawn_law(
 
 
 def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
-    """A plain sentence if it matters, else none."""
-    if not check.matters:
+    """A plain sentence if its scales are rejected, else none."""
+    if not check.rejected:
         return []
     size = {"slab": check.slab, "spike": check.spike}
     if isinstance(prior, SpikeSlabNormal):
@@ -182,12 +178,12 @@ def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
     else:
         told = {"lambda1": prior.slab_rate, "lambda0": prior.spike_rate}
         then = {"lambda1": 1 / size["slab"], "lambda0": 1 / size["spike"]}
-    own, other = (", ".join(f"{name}={value:.2g}" for name, value in part.items()) for part in (told, then))
+    own, other = (", ".join(f"{name}={value:.3g}" for name, value in part.items()) for part in (told, then))
     p = f"{check.p_value:.1g}" if check.p_value >= 1e-6 else "below 1e-6"
     return [
         f"The weights are unlike their prior, {type(prior).__name__}({own}): p {p}. {other} suits them "
-        f"better, with some {check.edges_then:.0f} edges in place of {check.edges:.0f}. Unless an edge is to "
-        "be what your prior says it is, ask with learn_scales=True."
+        f"better (some {check.edges_then:.0f} of these weights are edges then, not {check.edges:.0f}). "
+        "Unless an edge is to be what your prior says it is, ask with learn_scales=True."
     ]
 
 

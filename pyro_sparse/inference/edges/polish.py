@@ -152,8 +152,7 @@ def polish_edges(
     RuntimeWarning
         The data want an edge that an anchor or another constraint forbids
         (`graphs.chain_verdict.contradictions`); or the weights are unlike their prior, and scales that
-        suit them better have a tenth fewer edges (`_scales.check_scales`); where they have more, the verdict
-        says so.
+        suit them better have fewer edges (`_scales.check_scales`; where they have more, the verdict says so).
 
     Raises
     ------
