@@ -61,8 +61,8 @@ class ScaleCheck(NamedTuple):
 
     @property
     def too_many(self) -> bool:
-        """Whether the prior also makes edges of weights that better scales take for none."""
-        return self.rejected and self.edges_then < self.edges
+        """Whether the prior also has more edges than scales that suit better, if these lie apart."""
+        return self.rejected and self.edges_then < self.edges and _apart(self.slab, self.spike)
 
 
 def check_scales(
@@ -180,21 +180,28 @@ def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
         then = {"lambda1": 1 / size["slab"], "lambda0": 1 / size["spike"]}
     own, other = (", ".join(f"{name}={value:.3g}" for name, value in part.items()) for part in (told, then))
     p = f"{check.p_value:.1g}" if check.p_value >= 1e-6 else "below 1e-6"
+    sentence = f"The weights are unlike their prior, {type(prior).__name__}({own}): p {p}."
+    if not _apart(check.slab, check.spike):
+        return [f"{sentence} They look to be of one kind: what an edge is, only the prior says."]
     return [
-        f"The weights are unlike their prior, {type(prior).__name__}({own}): p {p}. {other} suits them "
-        f"better (some {check.edges_then:.0f} of these weights are edges then, not {check.edges:.0f}). "
-        "Unless an edge is to be what your prior says it is, ask with learn_scales=True."
+        f"{sentence} {other} suits them better (some {check.edges_then:.0f} of these weights are edges then, "
+        f"not {check.edges:.0f}). Unless an edge is to be what your prior says it is, ask with "
+        "learn_scales=True."
     ]
 
 
 def of_one_kind(slab: float, spike: float) -> list[str]:
     """A plain sentence if learned scales are too near one another to tell edges, else none."""
-    if slab >= _ALIKE * spike:
+    if _apart(slab, spike):
         return []
     return [
         f"The weights are hardly of two kinds: the slab has a scale of {slab:.2g}, the spike of {spike:.2g}, "
         "so no edge stands out. Ask for large loadings (salient_edges), or say in the prior what an edge is."
     ]
+
+
+def _apart(slab: float, spike: float) -> bool:
+    return slab >= _ALIKE * spike
 
 
 class _Scales(NamedTuple):
