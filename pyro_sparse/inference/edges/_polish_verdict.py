@@ -47,7 +47,13 @@ class Spoken(NamedTuple):
 
 
 def spoken(
-    fit: Fit, found: Polished, kept: KeptChains, gap: Array, if_permitted: Array, learned: bool
+    fit: Fit,
+    found: Polished,
+    good: KeptChains,
+    keep: NDArray[np.bool_],
+    gap: Array,
+    if_permitted: Array,
+    learned: bool,
 ) -> Spoken:
     """All sentences on some chains of a fit.
 
@@ -55,7 +61,9 @@ def spoken(
     ----------
     fit : Fit
     found : Polished
-    kept : KeptChains
+    good : KeptChains
+        Those within reach of the best: the prior is judged by them.
+    keep : ndarray of bool (chain,)
         Those that are averaged.
     gap : ndarray (feature, factor)
         Between these chains.
@@ -64,25 +72,30 @@ def spoken(
     learned : bool
         Whether the chains drew the scales of spike and slab.
     """
-    keep = kept.keep
     said = contradictions(if_permitted, found.eta[keep].mean((0, 1)), fit.feature_names, fit.factor_names)
     warned = list(said)
-    check = None if learned else _scale_check(fit, found, keep)
+    check = None if learned else _scale_check(fit, found, good.keep)
     if check is None:
-        slab, spike = found.scales.mean(0).tolist()
+        slab, spike = np.median(found.scales, 0).tolist()
         said += of_one_kind(slab, spike) if learned else []
     else:
         slab, spike = check.slab, check.spike
         about_prior = unlike_prior(fit.model.prior, check)
         said += about_prior
         warned += about_prior if check.too_many else []
-    said += _agreement(fit, found, kept, gap) + _other_axes(fit, found.weight[keep].mean((0, 1)))
+    said += _agreement(fit, found, good._replace(keep=keep), gap) + _other_axes(
+        fit, found.weight[keep].mean((0, 1))
+    )
     return Spoken(said, warned, (slab, spike), np.nan if check is None else check.p_value)
 
 
 def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleCheck | None:
     """Whether the weights of these chains look like draws from the fit's prior."""
     weight, log_odds = (part[keep].reshape(-1, *part.shape[2:]) for part in found.weights)
+    sound = np.isfinite(weight).all((-1, -2))
+    if not sound.any():
+        return None
+    weight, log_odds = weight[sound], log_odds[sound]
     model = fit.model
     permitted, must = (part.cpu().numpy() for part in (model.permitted, model.must))
     return check_scales(weight, log_odds, weight_law(model.prior), permitted, must, model.prior.shared)

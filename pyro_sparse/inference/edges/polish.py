@@ -131,8 +131,9 @@ def polish_edges(
         Prior of the decoder's layers.
     learn_scales : bool
         Draw the scales of spike and slab as well, beginning at the prior's; all chains share them
-        (`_scales.drawn_law`). Rates are then uniform unless the prior's b was chosen: ``b="auto"`` expects
-        few edges of a spike of that kind. By default an edge is what the prior says it is.
+        (`_scales.drawn_law`), so how unsure the scales are is nearly left out, and chains that agree say
+        nothing of it. Rates are then uniform unless b, `expected_size` or `column` of the prior was chosen:
+        ``b="auto"`` expects few edges. By default an edge is what the prior says it is.
     candidates : int
         New values tried for each weight in a sweep (MLP decoders).
     progress : bool
@@ -414,7 +415,7 @@ def _packed(
     forbidden = np.where(permitted, np.nan, found.if_permitted[keep].mean(0))
     gap = edge_gap(found.prob, keep)
     weight = found.weight[keep].mean((0, 1))
-    said = spoken(fit, found, good._replace(keep=keep), gap, forbidden, learned)
+    said = spoken(fit, found, good, keep, gap, forbidden, learned)
     for sentence in said.warned:
         warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=5)
     note = (
