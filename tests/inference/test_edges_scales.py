@@ -169,7 +169,7 @@ def test_the_sentence_names_scales_in_the_prior_s_own_words():
 
 
 def table(rng, counts):
-    """Of four factors, weights from SLAB and SPIKE; one anchor each."""
+    """Of three factors with one anchor each, weights from slab and spike; counts have the narrower slab."""
     g, k = 24, 3
     edge = (rng.random((g, k)) < 0.4) | np.eye(g, k, dtype=bool)
     w = rng.laplace(scale=np.where(edge, 0.8 if counts else SLAB, SPIKE))

@@ -83,9 +83,8 @@ def spoken(
         about_prior = unlike_prior(fit.model.prior, check)
         said += about_prior
         warned += about_prior if check.too_many else []
-    said += _agreement(fit, found, good._replace(keep=keep), gap) + _other_axes(
-        fit, found.weight[keep].mean((0, 1))
-    )
+    said += _agreement(fit, found, good._replace(keep=keep), gap)
+    said += _other_axes(fit, found.weight[keep].mean((0, 1)))
     return Spoken(said, warned, (slab, spike), np.nan if check is None else check.p_value)
 
 

@@ -21,6 +21,7 @@ from scipy.stats import chi2
 
 from ...priors import SpikeSlabNormal
 from ._mixture_law import MixtureLaw
+from ._weight import SpikeSlab
 
 __all__ = ["ScaleCheck", "check_scales", "drawn_law", "likeliest_law", "of_one_kind", "unlike_prior"]
 
@@ -90,7 +91,7 @@ def check_scales(
         One rate for all factors.
     """
     every = -(-weight.size // _MOST)
-    drawn = _Drawn(np.abs(weight[::every]), permitted, must & permitted, law.laplace)
+    drawn = _Drawn(np.abs(weight[::every]), permitted, must & permitted, law.in_slabs())
     log_odds = log_odds[::every]
     if drawn.asked.sum() < 2:
         return None
@@ -123,7 +124,7 @@ def likeliest_law(
     """
     some = slice(None, None, -(-weight.size // _MOST))  # features
     permitted, must = permitted[some], must[some]
-    drawn = _Drawn(np.abs(weight[:, some]), permitted, must & permitted, law.laplace)
+    drawn = _Drawn(np.abs(weight[:, some]), permitted, must & permitted, law.in_slabs())
     if drawn.asked.sum() < 2:
         return law
     best, _ = drawn.pooled(drawn.starts(law), log_odds, shared)
@@ -225,7 +226,7 @@ class _Drawn:
     size: Array
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
-    laplace: bool
+    family: SpikeSlab
 
     @property
     def asked(self) -> NDArray[np.bool_]:
@@ -234,7 +235,7 @@ class _Drawn:
     def starts(self, law: MixtureLaw) -> list[_Scales]:
         """Where EM begins: at the prior's scales, and at two the weights suggest."""
         low, high = np.maximum(np.quantile(self.size[:, self.asked], _STARTS), _LEAST)
-        return [_Scales.of(law), _Scales.of(MixtureLaw(law.laplace, high, low))]
+        return [_Scales.of(law), _Scales.of(MixtureLaw(law.laplace, float(high), float(low)))]
 
     def pooled(self, starts: list[_Scales], log_odds: Array, shared: bool) -> tuple[_Scales, Array]:
         """Scales and rates that fit all draws best, of those whose spike is the narrower; else the first."""
@@ -243,21 +244,16 @@ class _Drawn:
         in_order = [one for one in found if one[0].spike.item() < one[0].slab.item()]
         return max(in_order or [(starts[0], log_odds)], key=lambda one: float(self.log_prob(*one).sum()))
 
-    def _log_density(self, scale: Array) -> Array:
-        u = self.size / scale
-        return -u - np.log(2 * scale) if self.laplace else -0.5 * u**2 - np.log(scale * np.sqrt(2 * np.pi))
-
     def edge(self, scales: _Scales, log_odds: Array) -> Array:
         """P(slab | w); 0 where forbidden."""
-        p = expit(log_odds + self._log_density(scales.slab) - self._log_density(scales.spike))
+        slab, spike = (self.family.log_density(self.size, scale) for scale in scales)
+        p = expit(log_odds + slab - spike)
         return np.where(self.must, 1.0, p) * self.permitted
 
     def log_prob(self, scales: _Scales, log_odds: Array) -> Array:
         """log p(w | eta) of each draw."""
-        slab = self._log_density(scales.slab)
-        mixed = np.logaddexp(
-            slab - np.logaddexp(0, -log_odds), self._log_density(scales.spike) - np.logaddexp(0, log_odds)
-        )
+        slab, spike = (self.family.log_density(self.size, scale) for scale in scales)
+        mixed = np.logaddexp(slab - np.logaddexp(0, -log_odds), spike - np.logaddexp(0, log_odds))
         return (np.where(self.must, slab, mixed) * self.permitted).sum((-1, -2))
 
     def climbed(
@@ -265,13 +261,13 @@ class _Drawn:
     ) -> tuple[_Scales, Array]:
         """Scales of each draw by EM, rates held; or of all draws, and uniform rates, each over these axes."""
         axes = (-1, -2) if rates is None else (0, 1, 2)
-        moment = self.size if self.laplace else self.size**2
+        laplace = self.family.laplace
+        moment = self.size if laplace else self.size**2
 
         def scale(share: Array) -> Array:
-            found = (share * moment).sum(axes, keepdims=True) / np.maximum(
-                share.sum(axes, keepdims=True), 1e-9
-            )
-            return np.maximum(found if self.laplace else np.sqrt(found), _LEAST)
+            total, n = (part.sum(axes, keepdims=True) for part in (share * moment, share))
+            found = total / np.maximum(n, 1e-9)
+            return np.maximum(found if laplace else np.sqrt(found), _LEAST)
 
         for _ in range(_STEPS):
             p = self.edge(scales, log_odds)

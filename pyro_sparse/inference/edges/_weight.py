@@ -62,7 +62,7 @@ class SpikeSlab(NamedTuple):
         """Variance of the slab."""
         return 2.0 if self.laplace else 1.0
 
-    def log_density(self, u: Array, ratio: float = 1.0) -> Array:
+    def log_density(self, u: Array, ratio: Array | float = 1.0) -> Array:
         """log density of the slab's family with `ratio` times its scale."""
         u = u / ratio
         if self.laplace:
