@@ -18,7 +18,9 @@ from torch import Tensor
 
 from .stores import store_of
 
-__all__ = ["Batch", "Table", "as_table", "read_array", "unmasked"]
+__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "read_array", "unmasked"]
+
+MOST_JUDGED = 2000  # rows kept aside: enough to tell restarts apart
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,8 @@ class Table:
 
     @property
     def most_judged(self) -> int:
-        """How many rows may be kept aside."""
-        return len(self.x)
+        """How many rows may be kept aside: they are looked at again and again while a fit is trained."""
+        return MOST_JUDGED
 
     def content(self) -> tuple[np.ndarray | None, ...]:
         """Arrays that tell this table from another."""

@@ -17,14 +17,14 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .data import Batch, Table, check_names, match_features
+from .data import MOST_JUDGED, Batch, Table, check_names, match_features
 from .stores import RowStore
 
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
 
 JUDGED_CELLS = 2_000_000  # of the rows kept aside, and of rows that are looked at together
 SEARCH_CELLS = 20_000_000  # of rows that deletions and directions are judged by, but 500 rows at least
-FEWEST_JUDGED, MOST_JUDGED = 100, 2000
+FEWEST_JUDGED = 100
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data import Batch
+from ..data import MOST_JUDGED, Batch
 from ..large_table import LargeBatch
 
 __all__ = ["depth_of_factors", "told_by_factors"]
 
 MOST = 0.45
-MOST_ROWS = 2000
 
 
 def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
@@ -41,7 +40,7 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     """
     if not getattr(model.likelihood, "size_factors", False):
         return []
-    most = batch.table.most_judged if isinstance(batch, LargeBatch) else MOST_ROWS
+    most = batch.table.most_judged if isinstance(batch, LargeBatch) else MOST_JUDGED
     few = batch.rows(torch.arange(min(len(batch), most), device=batch.x.device)).whole()
     if few.exposure is None:
         return []

@@ -111,7 +111,8 @@ def fit(
     schedule : Schedule, DependencySchedule, TransitionSchedule or TaskSchedule, optional
         Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
-        Share of rows kept aside for choosing a restart, in [0, 1). Of a table read by rows 100 to 2,000 rows.
+        Share of rows kept aside for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
+        of a wide table that is read by rows.
     mask : array_like of bool (row, feature), optional
         True where a cell was seen, beside NaN.
     exposure : array_like (row,), optional
