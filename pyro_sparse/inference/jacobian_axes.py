@@ -16,6 +16,7 @@ pairs of axes until nothing improves. The widest gap in the sorted r says which 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -305,12 +306,18 @@ class _Contraction:
 
 def _slope(squared: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
     """Derivative of the penalty by r^2."""
-    inverse = 1 / (squared.clamp_min(0) + epsilon**2)
-    return 0.5 * inverse if kind == "log" else epsilon**2 * inverse**2
+    inverse = squared.clamp_min(0).add_(epsilon**2).reciprocal_()
+    return inverse.mul_(0.5) if kind == "log" else inverse.square_().mul_(epsilon**2)
+
+
+class _Slope(Protocol):
+    """What the descent asks of a problem."""
+
+    def gradient(self, maps: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor: ...
 
 
 def _descend(
-    problem: _Contraction,
+    problem: _Slope,
     maps: torch.Tensor,
     kind: str,
     epsilon: float,

@@ -3,7 +3,8 @@ r"""Sparse axes of a representation that many tasks share: the map in which thei
 If targets are :math:`w_t^\top h` with a representation h known up to a linear map, then in the axes
 :math:`z = B h` the weights are :math:`B^{-\top} w_t`, and those are sparse in the true axes only. The
 weights of the tasks are to B what the effects of actions are to a transition: the same search
-(`jacobian_axes.py`), given :math:`S_t = w_t w_t^\top` and turned the other way round.
+(`jacobian_axes.py`), given :math:`S_t = w_t w_t^\top` and turned the other way round; of rank one, so that a
+strength is the square of one product.
 
 Tasks need not tell all latents apart: two that are always used together, by weights without a preferred
 direction, can be mixed at no cost. Such latents make a *block*, and within it these axes mean nothing.
@@ -21,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
-from .jacobian_axes import _Contraction, _descend
+from .jacobian_axes import _descend
 
 __all__ = ["RESOLVED", "TaskAxes", "independent_blocks", "task_axes"]
 
@@ -36,6 +37,7 @@ _BARRIER = 3.0
 _INDEPENDENT = 0.4  # length left of a unit row off the span of the others, for it to be an axis of its own
 _FOLDS = 2
 _ROWS = 20_000  # enough for independent components
+_TOGETHER = 48  # rows of maps, whose strengths of a thousand tasks stay near the processor
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +147,7 @@ def _search(
     values, vectors = np.linalg.eigh(w.T @ w / len(w))
     white = (vectors / np.sqrt(values)).T
     v = w @ white.T
-    problem = _Contraction(d, None, v[:, :, None] * v[:, None, :])
+    problem = _Weights(v)
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(n_starts, d, d, generator=generator, dtype=torch.float64)
     rate = torch.as_tensor(np.geomspace(*_RATES, n_starts))[:, None, None]
@@ -160,7 +162,34 @@ def _search(
     return best.numpy() @ white, objective, int(same.sum())
 
 
-def _assemble(problem: _Contraction, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
+class _Weights:
+    """Squared weights of a batch of maps, r_kt = b_k' v_t for row k of a map and task t, and their number."""
+
+    def __init__(self, weights: NDArray[np.float64]) -> None:
+        self.d = weights.shape[1]
+        self.weights = torch.as_tensor(weights)
+
+    def cost(self, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
+        """Smooth number of tasks that use each axis of each map."""
+        squared = (maps @ self.weights.T).square_()
+        return (squared / (squared + epsilon**2)).sum(-1)
+
+    def gradient(self, maps: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
+        """Gradient of the cost by the map ("count"), or of sum log(r^2 + epsilon^2) / 2 ("log")."""
+        rows = maps.reshape(-1, self.d)
+        found = torch.empty_like(rows)
+        for few, own in zip(rows.split(_TOGETHER), found.split(_TOGETHER), strict=True):
+            r = few @ self.weights.T
+            level = r.square().add_(epsilon**2)
+            if kind == "log":
+                r.div_(level)
+            else:
+                r.mul_(2 * epsilon**2).div_(level.square_())
+            torch.mm(r, self.weights, out=own)
+        return found.view(maps.shape)
+
+
+def _assemble(problem: _Weights, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
     """The cheapest axes of all general maps, each independent of the cheaper ones.
 
     Without orthogonality the cost is a sum over rows, so the best basis is found greedily. A whole map seldom

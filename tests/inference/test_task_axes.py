@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from pyro_sparse.inference.jacobian_axes import _Contraction
-from pyro_sparse.inference.task_axes import RESOLVED, _assemble, _independent, independent_blocks, task_axes
+from pyro_sparse.inference.task_axes import (
+    RESOLVED,
+    _assemble,
+    _independent,
+    _Weights,
+    independent_blocks,
+    task_axes,
+)
 from pyro_sparse.metrics import mcc
 
 
@@ -108,11 +115,22 @@ def test_independence_tells_a_block_apart_where_blocks_are_independent():
     np.testing.assert_array_equal(independent_blocks(seen, np.zeros(4, int)), np.eye(4))
 
 
+@pytest.mark.parametrize("kind", ["log", "count"])
+def test_weights_are_actions_of_rank_one(kind):
+    """The general problem of the same axes, which is checked against plain loops."""
+    rng = np.random.default_rng(0)
+    weights = sparse_weights(30, 4, rng)
+    maps = torch.linalg.qr(torch.tensor(rng.normal(size=(40, 4, 4))))[0]
+    general, own = _Contraction(4, None, weights[:, :, None] * weights[:, None]), _Weights(weights)
+    torch.testing.assert_close(own.cost(maps, 0.2), general.cost(maps, 0.2), rtol=1e-12, atol=1e-12)
+    slope = own.gradient(maps, kind, 0.2)
+    torch.testing.assert_close(slope, general.gradient(maps, kind, 0.2), rtol=1e-10, atol=1e-10)
+
+
 def test_the_best_basis_is_assembled_from_all_restarts():
     """Against every choice of rows: the cheapest three that are independent."""
     rng = np.random.default_rng(0)
-    sample = rng.normal(size=(5, 3, 4))
-    problem = _Contraction(3, None, np.einsum("naj,ncj->jac", sample, sample) / 5)
+    problem = _Weights(rng.normal(size=(4, 3)))
     rows = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [-1, 0, 0], [1, 1, 1], [1, -1, 0]]
     rows += [[1, 1e-4, 0], [1e-4, 1, 0], [1, 1, 1 + 1e-4]]  # the same axes again, almost
     maps = torch.nn.functional.normalize(torch.tensor(rows, dtype=torch.float64), dim=-1).reshape(3, 3, 3)
