@@ -22,6 +22,7 @@ from .task_schedule import TaskSchedule
 __all__ = ["TaskRun", "in_chunks", "raw_latents", "ridge_rows", "settle", "solve_tasks"]
 
 _SAMPLES = 2048  # encoded at once outside of the steps
+_STILL, _ON_THE_WAY = 1e-5, 1e-3  # moves of a weight below which a mode is reached: at the end, and on the ladder
 
 
 class TaskRun(Run):
@@ -192,12 +193,13 @@ def solve_tasks(
     model.variance.copy_(model.noise_mode(square, n))
     for level in range(0 if inner == "ridge" else levels):
         model.prior.anneal((level + 1) / levels)
+        still = _STILL if level == levels - 1 else _ON_THE_WAY
         for _ in range(rounds):
             before = model.weights.clone()
             mode_step(model, data, scatter)
             if learn:
                 model.prior.update(model.weights)
-            if float((model.weights - before).abs().max()) < 1e-5:
+            if float((model.weights - before).abs().max()) < still:
                 break
     model.intercept.copy_(scatter.intercept(model.weights[0].unsqueeze(-1))[:, 0])
 
