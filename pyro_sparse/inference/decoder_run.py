@@ -36,6 +36,8 @@ class DecoderRun(Run):
         What is added to the negative ELBO of a row.
     """
 
+    unit: Any = 1.0  # standard deviation of each feature in the model's units, (feature, 1)
+
     def __init__(
         self,
         model: Any,

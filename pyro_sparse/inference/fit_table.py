@@ -167,13 +167,15 @@ class TableJob:
         # others than the own are set up for their random numbers only: any start does
         starts = [self._start_of(r if own is None or r in own else own.start) for r in group]
         bent = self.bent[group.start : group.stop]
-        _start(part, starts, bent, self.table, self.kept, self.device, self.dtype)
+        unit = torch.as_tensor(self.table.unit(part.likelihood), dtype=self.dtype, device=self.device)
+        _start(part, starts, bent, self.table, self.kept, unit)
         if own is not None and own != group:
             part = pick(part, [r - group.start for r in own]).train(part.training)
         kind = DependencyRun if self.dense else SparseRun
         first = (own or group).start
         run = kind(part, self.train, self.heldout, schedule or self.schedule, first, self.dependency)
         run.ranks = self.ranks
+        run.unit = unit.unsqueeze(-1)
         return run
 
     def _start_of(self, restart: int) -> Any:
@@ -366,25 +368,24 @@ def _start(
     bent: np.ndarray,
     table: Table,
     kept: np.ndarray,
-    device: str,
-    dtype: torch.dtype,
+    unit: torch.Tensor,
 ) -> None:
     """Write the guesses, widened to K factors, into a group of restarts."""
 
     def stack(name: str) -> torch.Tensor:
         arrays = [getattr(s, name) for s in starts]
         wide = [a if a.ndim == 1 else np.pad(a, ((0, 0), (0, part.n_factors - a.shape[1]))) for a in arrays]
-        return torch.as_tensor(np.stack(wide), dtype=dtype, device=device)
+        return torch.as_tensor(np.stack(wide)).to(unit)
 
-    intercept = torch.as_tensor(table.intercept(part.likelihood, kept), dtype=dtype, device=device)
+    intercept = torch.as_tensor(table.intercept(part.likelihood, kept)).to(unit)
     part.start(
         scores=stack("scores"),
         maps=stack("maps"),
         loadings=stack("loadings"),
         intercept=intercept,
         residual_sd=stack("residual_sd").unsqueeze(1),
-        bent=torch.as_tensor(bent, device=device),
-        unit=torch.as_tensor(table.unit(part.likelihood), dtype=dtype, device=device),
+        bent=torch.as_tensor(bent, device=unit.device),
+        unit=unit,
     )
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .._arrays import arrays, tensor
+from .._torch import undisturbed
 from ..data import Batch
 from ..priors.em import soft_threshold
 from .decoder_run import DecoderRun
@@ -26,6 +27,8 @@ __all__ = ["SparseRun"]
 
 DECAYED = ("decoder.trunk.weight", "decoder.head")
 NEAR = 5.0  # step sizes: a loading nearer to zero may be on its way there
+_SIMULATED = 500  # rows
+_SHARE = 0.25  # of the information, by which few edges are lost and few kept
 
 
 class SparseRun(DecoderRun):
@@ -59,6 +62,8 @@ class SparseRun(DecoderRun):
         self.proximal = shrunk is not None
         self.written_out = SparseElbo(model) if is_written_out(model) else None
         super().__init__(model, train, heldout, schedule, first_restart, dependency)
+        in_units = model.likelihood.standardise or model.likelihood.noise_sd() is not None
+        self.information = None if in_units or not self._linear else self._information()
 
     def _learn(self, batch: Batch) -> Tensor:
         """As the base class; where nothing but the ELBO counts, without a trace (the first step checks).
@@ -115,11 +120,10 @@ class SparseRun(DecoderRun):
             return
         stage, weights = self._stage(), model.weights
         prior.anneal(schedule.ladder(step))
-        linear = model.decoder_kind == "linear"
-        lasso = schedule.screening(linear) * prior.screening_rate() / self.train.total
+        lasso = schedule.screening(self._linear) * prior.screening_rate() / self.train.total
         if stage == "screen" and lasso > 0:
-            shrink = self._preconditioner(rate) * lasso
-            if linear and step >= schedule.relax_from * schedule.steps:
+            shrink = self._preconditioner(rate) * lasso * self._pull()
+            if self._linear and step >= schedule.relax_from * schedule.steps:
                 shrink = torch.where(weights.abs() > NEAR * rate, 0.0, shrink)
             weights.copy_(torch.where(model.must, weights, soft_threshold(weights, shrink)))
         elif stage == "sparse" and self.proximal:
@@ -134,6 +138,33 @@ class SparseRun(DecoderRun):
             release(model)
         if schedule.prunes(step):
             prune(model, self.train, ranks=self.ranks)
+
+    @property
+    def _linear(self) -> bool:
+        return getattr(self.model, "decoder_kind", None) == "linear"
+
+    def _pull(self) -> Tensor | float:
+        r"""How strong the lasso of each feature is, (restart or 1, feature, 1) or a number.
+
+        A lasso of strength l moves a weight of a linear decoder by l / I, I being what a cell tells of its
+        linear predictor: 1 or more for a standardised feature, and less for others, a fifth for yes and no,
+        so that the same l would move their weights to zero. Weights of an MLP have its head to scale them.
+        """
+        if not self._linear:
+            return 1.0
+        scale = 1 / self.unit if self.information is None else _SHARE * self.information
+        return scale.clamp(max=1.0)
+
+    def _information(self) -> Tensor:
+        """Mean squared score of simulated cells at the start, (restart, feature, 1): Fisher's information."""
+        model = self.model
+        some = torch.arange(min(len(self.train), _SIMULATED), device=self.train.x.device)
+        exposure = self.train.rows(some).exposure
+        f = model.decoder.intercept.detach().expand(-1, len(some), -1)
+        with undisturbed(seed=0, threads=None):
+            x = model.likelihood.observation(f, None, exposure).sample()
+        score = model.likelihood.closed_slopes()(f, x, None, exposure).by_f
+        return score.square().mean(1).unsqueeze(-1).nan_to_num(1.0, 1.0)
 
     def _record(self) -> None:
         super()._record()

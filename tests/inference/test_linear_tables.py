@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from sklearn.decomposition import FactorAnalysis
 
 import pyro_sparse as ps
@@ -38,3 +39,54 @@ def test_no_factor_is_lost(seed):
     shrunk = fitted(x, screen=0.5, relax_from=1.0, prune_at=())
     assert (found.weights != 0).sum() > (shrunk.weights != 0).sum()
     assert found.heldout_elbo[0] > shrunk.heldout_elbo[0]
+
+
+def blocks(kind, seed=0, n=600):
+    """Two factors of six features each, on the scale of every likelihood; its edges."""
+    rng = np.random.default_rng(seed)
+    edge = np.kron(np.eye(2), np.ones((6, 1))) > 0
+    f = rng.normal(size=(n, 2)) @ edge.T
+    draw = {
+        "bernoulli": lambda: rng.random(f.shape) < 1 / (1 + np.exp(-2 * f)),
+        "poisson": lambda: rng.poisson(0.5 * np.exp(0.8 * f)),
+        "negative_binomial": lambda: rng.poisson(2 * np.exp(0.8 * f) * rng.gamma(2.0, 0.5, f.shape)),
+        "normal": lambda: 100 * (f + 0.7 * rng.normal(size=f.shape)),
+    }
+    return draw[kind]().astype(float), edge
+
+
+@pytest.mark.parametrize("kind", ["bernoulli", "poisson", "negative_binomial", "normal"])
+def test_the_screen_leaves_the_edges_of_every_likelihood(kind):
+    """Weights of yes/no data, of few counts and of large units were all shrunk to zero."""
+    x, edge = blocks(kind)
+    kinds = ps.models.likelihoods
+    counts = {"poisson": kinds.Poisson(False), "negative_binomial": kinds.NegativeBinomial(False)}
+    likelihood = counts.get(kind, kind)
+    model = ps.models.SparseDecoder(12, 2, likelihood=likelihood, decoder="linear")
+    found = ps.fit(model, x, restarts=2, seed=0, progress=False, standardise=False, steps=600)
+    own = found.weights[found.best] != 0
+    assert sorted(map(tuple, own.T)) == sorted(map(tuple, edge.T))
+
+
+def test_the_screen_goes_by_what_a_cell_tells():
+    """A quarter of Fisher's information: p (1 - p) of yes and no, the mean of a Poisson count, at most 1."""
+    from pyro_sparse.data import as_table
+    from pyro_sparse.inference.schedule import Schedule
+    from pyro_sparse.inference.sparse_run import SparseRun
+
+    share, rate = np.array([0.1, 0.3, 0.5, 0.8]), np.array([0.3, 1.0, 2.5, 20.0])
+    rng = np.random.default_rng(0)
+    for kind, x, expected in (
+        ("bernoulli", rng.random((4000, 4)) < share, share * (1 - share) / 4),
+        ("poisson", rng.poisson(rate, (4000, 4)), np.minimum(rate / 4, 1)),
+    ):
+        model = ps.models.SparseDecoder(4, 2, likelihood=kind, decoder="linear")
+        ones = np.ones(4000) if kind == "poisson" else None
+        table_ = as_table(x.astype(float), likelihood=model.likelihood, exposure=ones)
+        model.setup(1, n_samples=4000)
+        with torch.no_grad():
+            model.decoder.intercept.copy_(
+                torch.as_tensor(table_.intercept(model.likelihood, np.arange(4000)))
+            )
+        run = SparseRun(model, table_.batch(), None, Schedule())
+        np.testing.assert_allclose(run._pull()[0, :, 0], expected, rtol=0.25)
