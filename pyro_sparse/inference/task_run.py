@@ -22,7 +22,7 @@ from .task_schedule import TaskSchedule
 __all__ = ["TaskRun", "in_chunks", "raw_latents", "ridge_rows", "settle", "solve_tasks"]
 
 _SAMPLES = 2048  # encoded at once outside of the steps
-_STILL, _ON_THE_WAY = 1e-5, 1e-3  # moves of a weight below which a mode is reached: at the end, and on the ladder
+_STILL, _ON_THE_WAY = 1e-5, 1e-3  # moves of a weight below which a mode is reached: at the end, on the ladder
 
 
 class TaskRun(Run):
