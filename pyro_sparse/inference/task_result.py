@@ -243,7 +243,10 @@ class MultiTaskFit:
         return z.double().cpu().numpy()[..., turn] * sign
 
     def adapt(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
-        """Weights of new tasks on the learned representation, which stays as it is, as does the prior.
+        """Weights of new tasks on the learned representation, which stays as it is.
+
+        Eta, the share of tasks that use each latent, also stays for the weights, which are a mode.
+        `edge_posterior` learns it anew, from the new tasks alone, under the Beta prior that the fit used.
 
         Parameters
         ----------
@@ -322,7 +325,8 @@ class MultiTaskFit:
         ----------
         method : {"auto", "ep", "enumerate", "gibbs", "bootstrap", "score"}
             "ep", which "auto" takes: expectation propagation, given the learned latents. "enumerate": every
-            support, for few latents, with a normal slab. "gibbs": a long run, to check the others.
+            support, for few latents, with a normal slab and an eta for each task. "gibbs": a long run, to
+            check the others.
             "bootstrap": modes of randomly weighted samples, for comparison. "score": p* of each
             weight, no probability.
         num_draws : int
