@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .._task_arrays import task_labels
+from .._task_arrays import column, task_labels
 from .._torch import undisturbed
 from .._version import __version__
+from ..data import text_columns
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from .bilevel import left_out_error, samples
@@ -297,12 +298,10 @@ class MultiTaskFit:
         weights, intercept = self.weights[self.best], self.intercept[self.best]
         if X is None:
             return intercept[:, None] + (self.transform() * weights[:, None]).sum(-1)
-        if isinstance(X, pd.DataFrame) and isinstance(task, str):
-            if task not in X:
-                raise ValueError(f"task: X has no column {task!r}; it has {list(X.columns)[:8]}")
-            task = X[task]
         if task is None:
             raise ValueError("task: got none; want the name of a task for every row of X")
+        if isinstance(X, pd.DataFrame):
+            task, X = column(text_columns(X), task, "task")
         z, labels = self.transform(X), task_labels(task)
         names = {name: t for t, name in enumerate(self.task_names)}
         if len(labels) != len(z):
