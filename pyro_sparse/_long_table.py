@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as kinds
 
-from .data import read_array
+from .data import read_array, text_columns
 
 __all__ = ["Frames", "read_long"]
 
@@ -124,12 +124,7 @@ def read_long(
 def _with_index(table: Any, wanted: list[Any]) -> Any:
     """The table with its columns called by text, and the index levels that are asked for among them."""
     levels = [n for n in table.index.names if n is not None and n in wanted and n not in table.columns]
-    table = table.reset_index(level=levels) if levels else table
-    names = [str(name) for name in table.columns]
-    repeated = sorted({n for n in names if names.count(n) > 1})
-    if repeated:
-        raise ValueError(f"X: column {repeated[0]!r} occurs {names.count(repeated[0])} times; rename it")
-    return table.set_axis(names, axis=1)
+    return text_columns(table.reset_index(level=levels) if levels else table)
 
 
 def _check_features(table: Any, features: list[str]) -> None:

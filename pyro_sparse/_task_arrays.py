@@ -11,15 +11,24 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from .data import unmasked
+from .data import text_columns, unmasked
 
-__all__ = ["check", "check_finite", "numbers", "separate", "table_inputs", "task_labels"]
+__all__ = [
+    "check",
+    "check_finite",
+    "column",
+    "full_labels",
+    "numbers",
+    "separate",
+    "table_inputs",
+    "task_labels",
+]
 
 _LEAST_ROWS = 2
 
 
-def task_labels(task: Any) -> list[str]:
-    """Names of the tasks that rows belong to.
+def full_labels(task: Any) -> np.ndarray:
+    """The tasks that rows belong to, as an array.
 
     Parameters
     ----------
@@ -30,10 +39,15 @@ def task_labels(task: Any) -> list[str]:
     ValueError
         A row has no task.
     """
-    labels = pd.Series(np.asarray(task).ravel())
-    if labels.isna().any():
-        raise ValueError(f"task: row {int(labels.isna().argmax())} has no task; drop it or name its task")
-    return [str(label) for label in labels]
+    missing = pd.isna(np.asarray(task, dtype=object).ravel())  # an array of text would say "nan"
+    if missing.any():
+        raise ValueError(f"task: row {int(missing.argmax())} has no task; drop it or name its task")
+    return np.asarray(task)
+
+
+def task_labels(task: Any) -> list[str]:
+    """Names of the tasks that rows belong to; `full_labels` as text."""
+    return [str(label) for label in pd.Series(full_labels(task).ravel())]
 
 
 def separate(
@@ -52,9 +66,8 @@ def separate(
     if isinstance(X, pd.DataFrame):
         if task is None:
             raise ValueError("task: a DataFrame has one row per sample; give the column that names the task")
-        table = X
-        y, table = _column(table, y, "y", is_number=True)
-        task, table = _column(table, task, "task")
+        y, table = column(text_columns(X), y, "y", is_number=True)
+        task, table = column(table, task, "task")
         X, features = table_inputs(table, wanted)
     for name, given in (("y", y), ("task", task)):
         if isinstance(given, str):
@@ -104,23 +117,39 @@ def _by_label(
     return [inputs[rows] for rows in where], [targets[rows] for rows in where], list(names)
 
 
-def _column(table: pd.DataFrame, given: Any, name: str, is_number: bool = False) -> tuple[Any, pd.DataFrame]:
-    """The column of that name and the table without it, or what was given and the table."""
-    if not isinstance(given, str):
+def column(table: pd.DataFrame, given: Any, name: str, is_number: bool = False) -> tuple[Any, pd.DataFrame]:
+    """The column of that name and the table without it, or what was given and the table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Its columns called by text.
+    given : label of a column, or array_like
+    name : str
+        Of the argument, for messages.
+    is_number : bool
+        Whether the column has to be one.
+
+    Raises
+    ------
+    ValueError, TypeError
+        There is no such column, or it is no number.
+    """
+    if not pd.api.types.is_scalar(given):
         return given, table
-    if given not in table:
+    if str(given) not in table:
         raise ValueError(f"{name}: X has no column {given!r}; it has {list(table.columns)[:8]}")
-    column = table[given]
+    found = table[str(given)]
     if is_number:
-        if not pd.api.types.is_numeric_dtype(column):
-            raise TypeError(f"{name}: column {given!r} is not a number but {column.dtype}; encode it")
-        column = column.to_numpy(dtype=float, na_value=np.nan)
-    return column, table.drop(columns=given)
+        if not pd.api.types.is_numeric_dtype(found):
+            raise TypeError(f"{name}: column {given!r} is not a number but {found.dtype}; encode it")
+        found = found.to_numpy(dtype=float, na_value=np.nan)
+    return found, table.drop(columns=str(given))
 
 
 def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndarray, list[str]]:
     """A table's columns as numbers, and their names; `wanted` ones in that order, if there are any."""
-    table = table.rename(columns=str)
+    table = text_columns(table)
     if wanted:
         absent = [name for name in wanted if name not in table]
         if absent:

@@ -11,7 +11,9 @@ import pandas as pd
 
 from .graphs.identifiability import IdentifiabilityProbability
 
-__all__ = ["Certificate", "verdicts"]
+__all__ = ["UNCHECKED", "Certificate", "verdicts"]
+
+UNCHECKED = {"holds": None, "figure": "not checked: the fit was loaded without its data"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .stores import store_of
 
-__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "read_array", "unmasked"]
+__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "read_array", "text_columns", "unmasked"]
 
 MOST_JUDGED = 2000  # rows kept aside: enough to tell restarts apart
 
@@ -164,6 +164,25 @@ def unmasked(data: Any) -> Any:
     data : any
     """
     return np.ma.filled(data.astype(float), np.nan) if isinstance(data, np.ma.MaskedArray) else data
+
+
+def text_columns(table: pd.DataFrame) -> pd.DataFrame:
+    """A table with its columns called by text.
+
+    Parameters
+    ----------
+    table : DataFrame
+
+    Raises
+    ------
+    ValueError
+        Two columns have one name.
+    """
+    names = [str(name) for name in table.columns]
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise ValueError(f"X: column {repeated[0]!r} occurs {names.count(repeated[0])} times; rename it")
+    return table.set_axis(names, axis=1)
 
 
 def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None, list[str] | None]:

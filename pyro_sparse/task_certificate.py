@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from .certificate import Certificate, verdicts
+from .certificate import UNCHECKED, Certificate, verdicts
 from .graphs.supports import support_failure, support_identifiability
 from .graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
 from .inference.task_result import SAME_LATENTS
@@ -93,10 +93,11 @@ def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
         }
     }
     if fit is not None:
-        z = fit.transform()
-        z = z[np.isfinite(z).all(-1)]
-        spread = sufficient_representation(z)
-        rows["3.3 latents vary"] = _row(spread.holds, spread)
+        rows["3.3 latents vary"] = UNCHECKED
+        if fit.tasks.lengths.any():
+            z = fit.transform()
+            spread = sufficient_representation(z[np.isfinite(z).all(-1)])
+            rows["3.3 latents vary"] = _row(spread.holds, spread)
         weights = fit.model_weights[fit.best]
         span = sufficient_tasks(weights)
         rows["3.4 tasks vary"] = _row(span.holds, span)

@@ -10,12 +10,14 @@ import copy
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from ._task_arrays import full_labels
 from .inference.fit import fit as fit_model
 from .inference.inner import group_svm
 from .models import MultiTaskRegression
@@ -124,22 +126,26 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
             raise ValueError("y: this regressor requires y to be passed, but the target y is None")
         y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
         self._by_label = task is not None
+        names = getattr(self, "feature_names_in_", [f"x{j + 1}" for j in range(X.shape[1])])
+        table = pd.DataFrame(X, columns=names)
         if task is None:
             self._flat = y.ndim == 1
             y = y.reshape(len(y), -1)
             if len(y) != len(X):
                 raise ValueError(f"y: got {len(y)} rows, X has {len(X)}; want one target row for each")
             self.tasks_ = np.arange(y.shape[1])
-            inputs, targets = [X[~np.isnan(c)] for c in y.T], [c[~np.isnan(c)] for c in y.T]
+            seen = [~np.isnan(c) for c in y.T]
+            inputs, targets = [table[s] for s in seen], [c[s] for c, s in zip(y.T, seen, strict=True)]
         else:
-            labels = np.asarray(task)
+            labels = full_labels(task)
             if labels.shape != (len(X),) or y.shape != (len(X),):
                 raise ValueError(
                     f"task: got shape {labels.shape} with y {y.shape}; want one label and one target for "
                     f"each of {len(X)} rows"
                 )
-            self.tasks_ = np.unique(labels)
-            inputs, targets = [X[labels == t] for t in self.tasks_], [y[labels == t] for t in self.tasks_]
+            self.tasks_, codes = np.unique(labels, return_inverse=True)
+            order = np.argsort(codes, kind="stable")  # a fit has its tasks in the order of the rows
+            inputs, targets, task = table.iloc[order], y[order], self.tasks_[codes[order]]
         model = MultiTaskRegression(
             X.shape[1], self.n_latents, encoder=self.encoder, prior=copy.deepcopy(self.prior)
         )
@@ -148,6 +154,7 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
             model,
             inputs,
             targets,
+            task=task,
             inner=self.inner,
             restarts=self.restarts,
             seed=int(check_random_state(self.random_state).randint(2**31)),
@@ -178,6 +185,20 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(X)} rows")
         names = np.array(self.fit_.task_names)
         return self.fit_.predict(X, names[np.searchsorted(self.tasks_, labels)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
+        """R² of the predictions.
+
+        Parameters
+        ----------
+        X, task
+            As in `predict`.
+        y : array_like (row, task), or (row,) with `task`
+        sample_weight : array_like (row,), optional
+        """
+        from sklearn.metrics import r2_score  # imported at the top it would draw from numpy's random stream
+
+        return float(r2_score(y, self.predict(X, task), sample_weight=sample_weight))
 
     def transform(self, X: Any) -> np.ndarray:
         """Latents (row, latent), in standard deviations over the training rows."""
@@ -275,7 +296,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         spread = X.std(0) if self.standardise else np.ones(X.shape[1])
         self._scale = np.where(spread > 0, spread, 1.0)
         rows = (X - self._centre) / self._scale
-        labels = np.zeros(len(X)) if task is None else np.asarray(task)
+        labels = np.zeros(len(X)) if task is None else full_labels(task)
         if labels.shape != (len(X),):
             raise ValueError(f"task: got shape {labels.shape}, want one label for each of {len(X)} rows")
         self.tasks_ = None if task is None else np.unique(labels)
@@ -325,3 +346,18 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         """The class with the highest score, (row,)."""
         scores = self.decision_function(X, task)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
+        """Share of the rows that are classified correctly.
+
+        Parameters
+        ----------
+        X, task
+            As in `decision_function`.
+        y : array_like (row,)
+            Classes.
+        sample_weight : array_like (row,), optional
+        """
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X, task), sample_weight=sample_weight))

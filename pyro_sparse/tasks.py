@@ -238,5 +238,5 @@ def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tupl
     flat = np.atleast_1d(scale <= 1e-12 * np.maximum(1.0, np.abs(centre)))
     if flat.any():
         what = f"feature {features[int(flat.argmax())]!r} is" if vectors else "all inputs are"
-        raise ValueError(f"X: {what} constant; drop it, or standardise=False")
+        raise ValueError(f"X: {what} constant; drop it, or ps.fit(..., standardise=False)")
     return np.asarray(centre), np.asarray(scale)

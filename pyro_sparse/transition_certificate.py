@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from .certificate import Certificate, verdicts
+from .certificate import UNCHECKED, Certificate, verdicts
 from .graphs.identifiability import identifiability_probability
 from .inference.influence import fitted_influence
 from .inference.transition_result import SAME_LATENTS
@@ -76,7 +76,12 @@ def _lost(idata: Any) -> bool:
 
 def _assumptions(fit: Any) -> pd.DataFrame:
     rows: dict[str, dict[str, Any]] = {}
-    if fit is not None:
+    if fit is not None and not len(fit.sequences):
+        asked = {"time": fit.graph_time if fit.model.lags == 1 else None, "actions": fit.graph_action}
+        for kind, graph in asked.items():
+            if graph is not None and graph[fit.best].any():
+                rows[f"sufficient influence ({kind})"] = UNCHECKED
+    elif fit is not None:
         from .inference.transition_axes import turned_jacobian
 
         like, best = fit.model.axes, fit.best

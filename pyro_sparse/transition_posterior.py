@@ -164,10 +164,10 @@ def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = Fa
     Returns
     -------
     DataFrame
-        Index `edge` ("source -> target"); columns `graph`, `source`, `target`, (`lag`,) `probability` (or
-        `score`), `strength` (root mean square derivative of the target's mean), `q_value`, `gap` (largest
-        difference of the probability between restarts; NaN for one restart), `unresolved` (gap > .25) and
-        `selected`.
+        Index `edge` ("source -> target", or with several lags "source, lag 2 -> target"); columns `graph`,
+        `source`, `target`, (`lag`,) `probability` (or `score`), `strength` (root mean square derivative of
+        the target's mean), `q_value`, `gap` (largest difference of the probability between restarts; NaN for
+        one restart), `unresolved` (gap > .25) and `selected`.
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
     name = "score" if int(idata.attrs.get("is_score", 0)) else "probability"
@@ -187,12 +187,13 @@ def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = Fa
     table["q_value"] = q_values(p)
     table["unresolved"] = unresolved(table["gap"])
     table["selected"] = bayesian_fdr(p, fdr)
-    table.index = pd.Index(
-        [f"{s} -> {t}" for s, t in zip(table["source"], table["target"], strict=True)], name="edge"
-    )
     if "lag" in table and not table["lag"].notna().any():
         table = table.drop(columns="lag")
     lag = ["lag"] if "lag" in table else []
+    source = table["source"].astype(str)
+    if lag:  # an action has none
+        source = source.where(table["lag"].isna(), source + ", lag " + table["lag"].map("{:.0f}".format))
+    table.index = pd.Index(source + " -> " + table["target"].astype(str), name="edge")
     order = [
         "graph",
         "source",

@@ -96,6 +96,16 @@ def test_a_fit_is_asked_for_its_assumptions(fitted):
     assert list(found.table.index) == ["latent 1", "latent 2"]
 
 
+def test_a_loaded_fit_says_what_it_cannot_check(fitted, tmp_path):
+    idata = fitted.edge_posterior(num_draws=50, max_rows=100)
+    fitted.save(tmp_path / "fit.pt")
+    own, loaded = (identify(fit, idata=idata).assumptions for fit in (fitted, ps.load(tmp_path / "fit.pt")))
+    assert list(loaded.index) == list(own.index)
+    influence = loaded[loaded.index.str.startswith("sufficient influence")]
+    assert len(influence) and influence["holds"].isna().all()
+    assert (influence["figure"] == "not checked: the fit was loaded without its data").all()
+
+
 @pytest.mark.parametrize("method", ["parents", "relaxed"])
 def test_edges_of_a_fit(fitted, method):
     options = {"max_rows": 100} if method == "parents" else {}
@@ -129,11 +139,15 @@ def test_lags_have_their_own_dimension_and_a_union():
     table = ps.summary(idata)
     assert set(table["lag"]) == {1, 2}
     assert len(table) == 18
+    assert table.index.is_unique
+    assert table.loc["latent 2, lag 1 -> latent 1", "probability"] == 1
+    assert table.loc["latent 2, lag 2 -> latent 1", "probability"] == 0.5
 
 
 def test_pictures_and_report_of_tables_say_that_they_are(fitted, tmp_path):
-    with pytest.raises(TypeError, match="plot_transition"):
-        ps.plot_edges(idata_of(draws_of(np.eye(2))))
+    for plot in (ps.plot_edges, ps.plot_forest, ps.plot_graph, ps.plot_agreement):
+        with pytest.raises(TypeError, match="plot_transition"):
+            plot(idata_of(draws_of(np.eye(2))))
     with pytest.raises(TypeError, match="the report is of a table's fit"):
         ps.report(fitted, tmp_path / "report.html")
     with pytest.raises(

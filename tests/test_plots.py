@@ -13,6 +13,7 @@ import pytest
 from pyro_sparse import plots
 from pyro_sparse.graphs import agreement_matrix, bayesian_fdr
 from tests._fake_fit import fake_fit
+from tests._tasks import quick_fit, tasks_on_latents
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -224,6 +225,24 @@ def test_a_fit_is_no_posterior(fit, name):
         TypeError, match=r"idata: want an ArviZ object .* got FakeFit; fit.edge_posterior\(\)"
     ):
         getattr(plots, name)(fit)
+
+
+@pytest.fixture(scope="module")
+def fit_of_tasks():
+    x, y, *_ = tasks_on_latents(t=8, k=2, g=3)
+    return quick_fit(x, y, n_latents=2, restarts=1, steps=5, sparse_steps=2)
+
+
+@pytest.mark.parametrize("name", ["plot_edges", "plot_forest", "plot_graph", "plot_agreement"])
+def test_edges_of_tasks_are_no_table(fit_of_tasks, name):
+    idata = fit_of_tasks.edge_posterior("score", num_draws=2)
+    with pytest.raises(TypeError, match=r"idata: holds the edges of tasks, .* pyro_sparse.summary\(idata\)"):
+        getattr(plots, name)(idata)
+
+
+def test_a_fit_of_tasks_has_no_elbo(fit_of_tasks):
+    with pytest.raises(TypeError, match="history of a MultiTaskFit has no ELBO but .*'objective', 'heldout'"):
+        plots.plot_elbo(fit_of_tasks)
 
 
 def test_a_posterior_has_no_history(idata):

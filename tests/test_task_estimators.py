@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
+from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -43,6 +45,47 @@ def test_tasks_by_label():
         model.predict(ROWS)
     with pytest.raises(ValueError, match="task: want one of"):
         model.predict(ROWS[:2], task=[0, 999])
+
+
+def test_names_of_tasks_and_features_reach_the_fit():
+    order = np.random.default_rng(0).permutation(600)
+    table = pd.DataFrame(ROWS[order], columns=list("abcde"))
+    label = np.where(LABELS[order] % 2, "m", "w")
+    quick = {"steps": 5, "restarts": 1, "random_state": 0}
+    model = ps.MultiTaskSparseRegressor(2, **quick).fit(table, TARGETS[order], task=label)
+    assert model.tasks_.tolist() == model.fit_.task_names == ["m", "w"]
+    assert set(model.fit_.summary()["task"]) == {"m", "w"}
+    assert model.fit_.tasks.feature_names == list("abcde")
+    np.testing.assert_allclose(model.predict(table, label), model.fit_.predict(table, label), rtol=1e-5)
+    by_column = ps.MultiTaskSparseRegressor(2, **quick).fit(table, ROWS[order, :3])
+    assert by_column.fit_.tasks.feature_names == list("abcde")
+    with pytest.raises(ValueError, match=r"feature 'c' is constant; drop it, or ps.fit\("):
+        ps.MultiTaskSparseRegressor(2, **quick).fit(table.assign(c=1.0), TARGETS[order], task=label)
+
+
+def test_scores_of_labelled_tasks():
+    model = regressor().fit(ROWS, TARGETS, task=LABELS)
+    want = r2_score(TARGETS, model.predict(ROWS, task=LABELS))
+    assert model.score(ROWS, TARGETS, task=LABELS) == want
+    weight = np.arange(len(ROWS))
+    assert model.score(ROWS, TARGETS, weight, LABELS) != want
+    x, y = load_iris(return_X_y=True)
+    svm, task = ps.SparseTaskSVM(), np.arange(len(x)) % 2
+    svm.fit(x, y, task=task)
+    assert svm.score(x, y, task=task) == (svm.predict(x, task) == y).mean()
+    for estimator, rows, values in ((model, ROWS, TARGETS), (svm, x, y)):
+        with pytest.raises(ValueError, match="task: want one of"):
+            estimator.score(rows, values)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+@pytest.mark.parametrize("label", [["m", "w"], [1.0, 2.0]])
+def test_a_row_without_a_task_is_refused(missing, label):
+    task = [*np.repeat(label, 10).tolist(), missing]
+    for estimator in (regressor(), ps.SparseTaskSVM()):
+        for given in (task, pd.Series(task)):
+            with pytest.raises(ValueError, match="task: row 20 has no task; drop it or name its task"):
+                estimator.fit(ROWS[:21], np.arange(21) % 2, task=given)
 
 
 def test_tasks_by_column_and_missing_targets():

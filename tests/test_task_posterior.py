@@ -84,6 +84,16 @@ def test_a_certificate_from_the_posterior_alone(idata):
         ps.identify(quick_fit(X, Y, restarts=1).edge_posterior("score", num_draws=2))
 
 
+def test_a_loaded_fit_says_what_it_cannot_check(fit, idata, tmp_path):
+    fit.save(tmp_path / "fit.pt")
+    own, loaded = (ps.identify(f, idata=idata).assumptions for f in (fit, ps.load(tmp_path / "fit.pt")))
+    assert list(loaded.index) == list(own.index) and own.loc["3.3 latents vary", "holds"]
+    assert loaded.loc["3.3 latents vary", "holds"] is None
+    assert loaded.loc["3.3 latents vary", "figure"] == "not checked: the fit was loaded without its data"
+    for name in set(own.index) - {"3.3 latents vary"}:
+        assert tuple(loaded.loc[name]) == tuple(own.loc[name])
+
+
 def test_no_report(fit, tmp_path):
     with pytest.raises(TypeError, match="got a MultiTaskFit, the report is of a table's fit; .* ps.summary"):
         ps.report(fit, tmp_path / "report.html")

@@ -86,6 +86,14 @@ def test_a_table_with_named_columns():
     np.testing.assert_allclose(mixed.target_centre, [r["y"].mean() for r in rows])
 
 
+def test_columns_named_by_numbers():
+    named = pd.DataFrame({"y": Y.ravel(), "task": LABELS, "a": X[..., 0].ravel(), "b": X[..., 1].ravel()})
+    by_number = as_tasks(named.set_axis(range(4), axis=1), 0, 1)
+    np.testing.assert_array_equal(by_number.x, as_tasks(named, "y", "task").x)
+    np.testing.assert_array_equal(by_number.y, as_tasks(named, "y", "task").y)
+    assert by_number.feature_names == ["2", "3"]
+
+
 def test_nullable_columns_and_numbers_of_every_kind():
     table = pd.DataFrame({"a": pd.array([1, 2, 3, 5] * 2, dtype="Int64"), "b": [True, False] * 4})
     y = pd.array([1, None, 3, 4, 1, 2, 3, 4], dtype="Int64")

@@ -34,6 +34,7 @@ def changed(array, place, value):
         ((ROWS, TARGETS[:5], LABELS), ValueError, r"task: got 12 labels for X \(12, 2\) and y \(5,\)"),
         ((ROWS[:, 0], TARGETS, LABELS), ValueError, r"task: got 12 labels for X \(12,\)"),
         ((ROWS, TARGETS, changed(LABELS, 3, None)), ValueError, "task: row 3 has no task; drop it"),
+        ((ROWS, TARGETS, [*LABELS[:5], np.nan, *LABELS[6:]]), ValueError, "task: row 5 has no task; drop it"),
         (
             (changed(X, (1, 0, 1), np.nan), Y),
             ValueError,
@@ -57,7 +58,7 @@ def changed(array, place, value):
         (
             (changed(X, (..., 1), 2.5), Y),
             ValueError,
-            "X: feature 'x2' is constant; drop it, or standardise=False",
+            r"X: feature 'x2' is constant; drop it, or ps.fit\(..., standardise=False\)",
         ),
         ((np.full((2, 4, 3, 5, 5), 7, np.uint8), Y[:2]), ValueError, "X: all inputs are constant"),
         ((list(X), list(Y[:2])), ValueError, "y: got 2 tasks, X is a list of 3 tasks; give one array"),
@@ -79,6 +80,10 @@ def changed(array, place, value):
         ((TABLE, "z", "site"), ValueError, r"y: X has no column 'z'; it has \['u', 'v', 'y', 'site'\]"),
         ((TABLE, "y", "place"), ValueError, "task: X has no column 'place'"),
         ((TABLE, TARGETS, LABELS), TypeError, "X: column 'site' is not a number; encode it"),
+        ((TABLE[["u", "y", "y", "site"]], "y", "site"), ValueError, "X: column 'y' occurs 2 times; rename"),
+        ((TABLE[["u", "u", "y", "site"]], "y", "site"), ValueError, "X: column 'u' occurs 2 times; rename"),
+        (([TABLE[["u", "u"]]], [TARGETS]), ValueError, "X: column 'u' occurs 2 times; rename"),
+        ((TABLE, 7, "site"), ValueError, r"y: X has no column 7; it has \['u', 'v', 'y', 'site'\]"),
         ((TABLE.assign(y="n"), "y", "site"), TypeError, "y: column 'y' is not a number but"),
         ((TABLE.assign(u=np.nan), "y", "site"), ValueError, "X: a has NaN or infinite inputs in 'u'"),
     ],

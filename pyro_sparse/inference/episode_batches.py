@@ -41,7 +41,6 @@ def batches(episodes: Iterable[Any], size: int) -> Iterator[tuple[Tensor, ...]]:
         An element is no such tuple, its shapes do not fit, a query's class has no support, or single episodes
         that are to be stacked differ in shape.
     """
-    """Batches as they are, single episodes in stacks of `size`."""
     waiting: list[tuple[Tensor, ...]] = []
     for number, episode in enumerate(episodes):
         parts = _checked(episode, number)
@@ -81,10 +80,10 @@ def _checked(episode: Any, number: int) -> tuple[Tensor, ...]:
             f"episode {number}: got shapes {shapes}; wanted (n, ...), (n,), (q, ...), (q,), or these with a "
             "leading dimension of episodes"
         )
-    known = int(support_y.max()) + 1
-    if int(query_y.min()) < 0 or int(query_y.max()) >= known:
+    alone = ~(query_y.unsqueeze(-1) == support_y.unsqueeze(-2)).any(-1)
+    if alone.any():
         raise ValueError(
-            f"episode {number}: query labels {int(query_y.min())} to {int(query_y.max())}, but the support "
-            f"has 0 to {known - 1}; every class of the queries needs examples"
+            f"episode {number}: a query has label {int(query_y[alone][0])}, which no example of its support "
+            "has; every class of the queries needs examples"
         )
     return support_x, support_y, query_x, query_y

@@ -220,8 +220,10 @@ class FewShot(nn.Module):
         Raises
         ------
         ValueError
-            No episode, or one of wrong shapes.
+            No episode, or one of wrong shapes; `n_episodes` below 1.
         """
+        if n_episodes is not None and n_episodes < 1:
+            raise ValueError(f"n_episodes: got {n_episodes}, wanted at least 1; leave it out for all")
         self.eval()
         right, used, size, gaps = [], [], [], []
         chosen = (e for e, _ in zip(episodes, range(n_episodes), strict=False)) if n_episodes else episodes

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .._task_arrays import task_labels
+from .._task_arrays import column, task_labels
 from .._torch import undisturbed
 from .._version import __version__
+from ..data import text_columns
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from .bilevel import left_out_error, samples
@@ -243,7 +244,10 @@ class MultiTaskFit:
         return z.double().cpu().numpy()[..., turn] * sign
 
     def adapt(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
-        """Weights of new tasks on the learned representation, which stays as it is, as does the prior.
+        """Weights of new tasks on the learned representation, which stays as it is.
+
+        Eta, the share of tasks that use each latent, also stays for the weights, which are a mode.
+        `edge_posterior` learns it anew, from the new tasks alone, under the Beta prior that the fit used.
 
         Parameters
         ----------
@@ -294,12 +298,10 @@ class MultiTaskFit:
         weights, intercept = self.weights[self.best], self.intercept[self.best]
         if X is None:
             return intercept[:, None] + (self.transform() * weights[:, None]).sum(-1)
-        if isinstance(X, pd.DataFrame) and isinstance(task, str):
-            if task not in X:
-                raise ValueError(f"task: X has no column {task!r}; it has {list(X.columns)[:8]}")
-            task = X[task]
         if task is None:
             raise ValueError("task: got none; want the name of a task for every row of X")
+        if isinstance(X, pd.DataFrame):
+            task, X = column(text_columns(X), task, "task")
         z, labels = self.transform(X), task_labels(task)
         names = {name: t for t, name in enumerate(self.task_names)}
         if len(labels) != len(z):
@@ -322,7 +324,8 @@ class MultiTaskFit:
         ----------
         method : {"auto", "ep", "enumerate", "gibbs", "bootstrap", "score"}
             "ep", which "auto" takes: expectation propagation, given the learned latents. "enumerate": every
-            support, for few latents, with a normal slab. "gibbs": a long run, to check the others.
+            support, for few latents, with a normal slab and an eta for each task. "gibbs": a long run, to
+            check the others.
             "bootstrap": modes of randomly weighted samples, for comparison. "score": p* of each
             weight, no probability.
         num_draws : int

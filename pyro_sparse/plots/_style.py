@@ -30,6 +30,7 @@ __all__ = [
     "require_matplotlib",
     "shorten",
     "styled",
+    "table_edges",
 ]
 
 P = ParamSpec("P")
@@ -152,6 +153,22 @@ def shorten(names: Sequence[object], limit: int = 28) -> list[str]:
     return [one(name) for name in names]
 
 
+def table_edges(idata: Any) -> Any:
+    """The group `edge_posterior` of a table's fit, for pictures that can show no other kind."""
+    from .._arviz import get_group
+
+    group = get_group(idata, "edge_posterior")
+    other = {
+        "transition": ("a latent transition", "draw them with plot_transition"),
+        "tasks": ("tasks", "pyro_sparse.summary(idata) lists them"),
+    }
+    kind = idata.attrs.get("kind")
+    if kind in other:
+        what, mend = other[kind]
+        raise TypeError(f"idata: holds the edges of {what}, this picture is of a table's; {mend}")
+    return group
+
+
 class Edges:
     """The numbers of every edge as (feature, factor) arrays, and the order in which to show them.
 
@@ -160,13 +177,9 @@ class Edges:
     """
 
     def __init__(self, idata: Any, fdr: float) -> None:
-        from .._arviz import get_group
         from ..graphs.selection import bayesian_fdr, unresolved
 
-        group = get_group(idata, "edge_posterior")
-        if idata.attrs.get("kind") == "transition":
-            raise TypeError("idata: holds the edges of a latent transition; draw them with plot_transition")
-        group = group.transpose("chain", "feature", "factor", missing_dims="ignore")
+        group = table_edges(idata).transpose("chain", "feature", "factor", missing_dims="ignore")
         self.features = [str(name) for name in group["feature"].to_numpy()]
         self.factors = [str(name) for name in group["factor"].to_numpy()]
         self.probability: NDArray = group["probability"].to_numpy()

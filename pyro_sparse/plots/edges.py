@@ -12,7 +12,7 @@ import numpy as np
 
 from .._arviz import IntervalKind, get_group
 from ..posterior import summary
-from ._style import Edges, colours, diverging, new_axes, shorten, styled
+from ._style import Edges, colours, diverging, new_axes, shorten, styled, table_edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,6 +43,11 @@ def plot_edges(
     matplotlib Axes
         Strength is sign(weight) times the root of the share of variance due to the factor: it reads like a
         loading.
+
+    Raises
+    ------
+    TypeError
+        The edges are not those of a table.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import Normalize
@@ -123,12 +128,17 @@ def plot_forest(
     matplotlib Axes
         Edges are grouped by factor; small marks are the other kept restarts; the number at the right is the
         edge's probability (or score).
+
+    Raises
+    ------
+    TypeError
+        The edges are not those of a table.
     """
     if top < 1:
         raise ValueError(f"top: want at least 1 edge, got {top}")
+    factors = [str(name) for name in table_edges(idata)["factor"].to_numpy()]
     table, c = summary(idata, fdr, prob=prob, kind=kind), colours()
     word = "score" if table.attrs["is_score"] else "probability"
-    factors = [str(name) for name in get_group(idata, "edge_posterior")["factor"].to_numpy()]
     shown = table.head(top)
     rank = shown["factor"].map(factors.index)
     shown = shown.iloc[np.lexsort((-shown["weight"], rank))]

@@ -44,6 +44,11 @@ def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes
     -------
     matplotlib Axes
         Unresolved edges (between-restart gap above .25) are dashed. Features without an edge are left out.
+
+    Raises
+    ------
+    TypeError
+        The edges are not those of a table.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import PathPatch

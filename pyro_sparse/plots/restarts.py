@@ -8,7 +8,7 @@ import numpy as np
 
 from .._arviz import get_group
 from ..graphs.alignment import agreement_matrix
-from ._style import colours, new_axes, styled
+from ._style import colours, new_axes, styled, table_edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,12 +33,22 @@ def plot_elbo(fit: Fit, *, ax: Axes | None = None) -> Axes:
     -------
     matplotlib Axes
         The training ELBO is drawn where no held-out one was recorded. The steep first steps are cut off.
+
+    Raises
+    ------
+    TypeError
+        This is no fit, or its history has no ELBO (that of tasks).
     """
     if not hasattr(fit, "history"):
         raise TypeError(
             f"fit: want what pyro_sparse.fit returned, got {type(fit).__name__}; give that itself"
         )
     history, c = fit.history, colours()
+    if "heldout_elbo" not in history:
+        raise TypeError(
+            f"fit: the history of a {type(fit).__name__} has no ELBO but {list(history.columns)}; draw these "
+            "with fit.history.plot"
+        )
     column = "heldout_elbo" if history["heldout_elbo"].notna().any() else "elbo"
     history = history[["step", "restart", column] + ["stage"] * ("stage" in history)].dropna(subset=[column])
     ax = new_axes(ax, 6.4, 3.4)
@@ -90,9 +100,15 @@ def plot_agreement(idata: Any, *, ax: Axes | None = None) -> Axes:
     -------
     matplotlib Axes
         Entries are those of `pyro_sparse.graphs.agreement_matrix`: 1 means the same factors.
+
+    Raises
+    ------
+    TypeError
+        The edges are not those of a table.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
+    table_edges(idata)
     weights = (
         get_group(idata, "posterior")["weight"]
         .mean("draw")

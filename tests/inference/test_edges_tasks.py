@@ -80,6 +80,39 @@ def test_the_prior_is_the_program_s_with_a_point_mass(fit):
     assert row_prior(fit, spike_scale=0.01).spike_scale == 0.01
 
 
+def with_prior(**settings):
+    """A rough fit of a few noisy tasks under a spike-and-slab lasso of these settings."""
+    x, y, *_ = tasks_on_latents(t=12, n=12, g=4, k=2, noise=1.5)
+    prior = ps.priors.SpikeSlabLasso(lambda0=100.0, **settings)
+    model = ps.models.MultiTaskRegression(4, 2, prior=prior)
+    return ps.fit(model, x, y, steps=20, sparse_steps=2, restarts=1, seed=1, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "eta_prior", "eta_over"),
+    [
+        ({"a": 2.0, "b": 30.0}, (2.0, 30.0), "feature"),
+        ({}, (1.0, 12.0), "feature"),  # b="auto": as many as there are tasks
+        ({"eta": "global"}, (1.0, 24.0), "all"),
+        ({"expected_size": 3}, (1.0, 3.0), "feature"),
+        ({"column": "ibp", "alpha": 0.5}, (0.25, 1.0), "feature"),
+    ],
+)
+def test_the_beta_prior_is_the_program_s(settings, eta_prior, eta_over):
+    fit = with_prior(**settings)
+    prior = row_prior(fit)
+    assert prior.eta_prior == eta_prior and prior.eta_over == eta_over
+    new = fit.adapt(fit.tasks.x[:5], fit.tasks.y[:5])
+    assert row_prior(new).eta_prior == eta_prior  # what the fit used, not one for five tasks
+    assert row_prior(fit, eta_prior=(5.0, 6.0), eta_over="row").eta_prior == (5.0, 6.0)
+
+
+def test_few_edges_are_found_where_few_are_expected():
+    few, many = with_prior(a=1.0, b=200.0), with_prior(a=200.0, b=1.0)
+    for method in ("ep", "enumerate", "gibbs", "bootstrap"):
+        assert probabilities(few, method).mean() < 0.5 < 0.9 < probabilities(many, method).mean()
+
+
 def test_a_missing_target_is_no_sample(fit):
     y = Y.copy()
     y[:, 20:] = np.nan

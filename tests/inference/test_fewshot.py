@@ -159,7 +159,12 @@ X, Y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
         ([3], "episode 0: .* wanted"),
         ([(X, Y[:3], X, Y)], r"episode 0: got shapes \(4, 2\), \(3,\), .*wanted \(n, \.\.\.\), \(n,\)"),
         ([(X, Y, X[:, :1], Y)], r"episode 0: got shapes .*wanted \(n, \.\.\.\)"),
-        ([(X, Y, X, Y + 1)], "query labels 1 to 2, but the support has 0 to 1"),
+        ([(X, Y, X, Y + 1)], "episode 0: a query has label 2, which no example of its support has"),
+        ([(X, 2 * Y, X, Y)], "episode 0: a query has label 1, which no example of its support has"),
+        (
+            [(X[None].repeat(2, 0), np.stack([Y, 0 * Y]), X[None].repeat(2, 0), np.stack([Y, Y]))],
+            "a query has label 1, which no example of its support",
+        ),
         ([(X, Y, X, Y), (X[:2], Y[:2], X, Y)], "episodes: those of one step have shapes"),
     ],
 )
@@ -174,6 +179,8 @@ def test_other_complaints():
     learner = FewShot(nn.Linear(2, 3), "ridge")
     with pytest.raises(ValueError, match="steps, episodes_per_step: got 0 and 4"):
         learner.fit([(X, Y, X, Y)], steps=0)
+    with pytest.raises(ValueError, match="n_episodes: got 0, wanted at least 1; leave it out for all"):
+        learner.evaluate([(X, Y, X, Y)], n_episodes=0)
     with pytest.raises(ValueError, match="head: got 'tree'"):
         FewShot(nn.Linear(2, 3), "tree")
     with pytest.raises(ValueError, match="values are not finite"):

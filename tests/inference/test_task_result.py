@@ -113,6 +113,8 @@ def test_predictions_of_rows_with_labels(trained):
         trained.predict(shuffled[list("dcba")], shuffled["site"]), want.ravel()[order], rtol=1e-5
     )
     np.testing.assert_allclose(trained.predict(X[2], ["site 2"] * N), want[2], rtol=1e-5)
+    numbered = TABLE.rename(columns={"site": 0})
+    np.testing.assert_allclose(trained.predict(numbered, task=0), want.ravel(), rtol=1e-5)
     assert ((want - Y).var(1) < 0.5 * Y.var(1)).all()
     assert trained.task_names == NAMES
     assert trained.latent_names == ["latent 1", "latent 2"]

@@ -17,6 +17,7 @@ import torch
 from ...priors import SpikeSlabLasso
 from ...task_posterior import task_to_arviz
 from ..task_run import raw_latents
+from ._polish_setup import rate_prior
 from .bootstrap import bootstrap_edges
 from .enumerate import enumerate_edges
 from .ep import ep_edges
@@ -48,7 +49,8 @@ def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
     """The prior of the fit's own program, as sparse linear rows know it, with a point mass for the spike.
 
     The program's spike is narrow so that its mode has exact zeros; an edge is a weight that is not zero, and
-    a small weight is one, which a spike of some width would claim for itself.
+    a small weight is one, which a spike of some width would claim for itself. The Beta distribution of eta is
+    the program's, with the b that the fit used; of an Indian buffet it is the finite form.
 
     Parameters
     ----------
@@ -65,6 +67,8 @@ def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
     prior = fit.model.prior
     if isinstance(prior, SpikeSlabLasso):
         own: dict[str, Any] = {"slab": "laplace", "slab_scale": 1 / prior.slab_rate, "spike_scale": 0.0}
+        a, b = rate_prior(prior)  # the same for every latent: no edge of a task is forbidden
+        own |= {"eta_prior": (float(a[0]), float(b[0])), "eta_over": "all" if prior.shared else "feature"}
     elif {"slab", "slab_scale"} <= set(changes):
         own = {}
     else:
@@ -72,7 +76,7 @@ def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
             f"prior: a {type(prior).__name__} has no spike and slab; give slab= and slab_scale= (see "
             "RowPrior)"
         )
-    return RowPrior(**{**own, "eta_over": "feature", "noise_prior": (1.0, 0.02), **changes})
+    return RowPrior(**{"eta_over": "feature", "noise_prior": (1.0, 0.02), **own, **changes})
 
 
 def task_rows(fit: MultiTaskFit, restart: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -98,7 +102,8 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     ----------
     fit : MultiTaskFit
     method : {"ep", "enumerate", "gibbs", "bootstrap"}
-        "enumerate" takes a normal slab of the same standard deviation, and a point mass for a spike;
+        "enumerate" takes a normal slab of the same standard deviation, a point mass for a spike, and an eta
+        for each task (the Beta prior is the program's), where the others have one for each latent or for all;
         "bootstrap" takes the program's own spike, since a mode wants one of some width.
     num_draws : int
         Draws per restart.
