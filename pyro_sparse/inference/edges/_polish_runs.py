@@ -82,16 +82,21 @@ class LinearRun:
 
     def seen(self, rng: np.random.Generator, loading: bool = True) -> Seen:
         """The last sweep; loadings cost next to nothing here."""
-        state, spread = self.state, self.state.cov
-        factor_sd = np.sqrt(np.diagonal(spread, axis1=-2, axis2=-1))[:, None]
-        total = ((state.weight @ spread) * state.weight).sum(-1) + state.noise
+        state = self.state
         return Seen(
             prob=self.prob,
             edge=state.edge,
-            loading=state.weight * factor_sd / np.sqrt(total)[..., None],
+            loading=self.loadings(rng),
             eta=1 / (1 + np.exp(-state.log_odds[:, 0])),
             log_joint=self.kernel.log_evidence(state),
         )
+
+    def loadings(self, rng: np.random.Generator) -> Array:
+        """Of the state as it is."""
+        state, spread = self.state, self.state.cov
+        factor_sd = np.sqrt(np.diagonal(spread, axis1=-2, axis2=-1))[:, None]
+        total = ((state.weight @ spread) * state.weight).sum(-1) + state.noise
+        return state.weight * factor_sd / np.sqrt(total)[..., None]
 
     def if_permitted(self) -> Array:
         """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
@@ -154,6 +159,11 @@ class CurvedRun:
             eta=_array(torch.sigmoid(state.log_odds[:, 0])),
             log_joint=_array(kernel.log_joint(state, f)),
         )
+
+    @torch.no_grad()
+    def loadings(self, rng: np.random.Generator) -> Array:
+        """Of the state as it is."""
+        return self._loading(self.kernel.value(self.state), rng)
 
     def _loading(self, f: torch.Tensor, rng: np.random.Generator) -> Array:
         kernel, state = self.kernel, self.state

@@ -22,13 +22,13 @@ from tqdm.auto import tqdm
 
 from ..._torch import undisturbed
 from ...data import Table, as_table
-from ...graphs.alignment import match_columns, similarity
 from ...graphs.chains import KeptChains, keep_chains
 from ...graphs.selection import edge_gap
 from ...large_table import LargeTable
 from ...posterior import to_arviz
 from ._decoder_chains import DecoderChains
 from ._decoder_draw import draw_decoder
+from ._frame import Frame
 from ._linear_chains import LinearChains
 from ._polish_runs import follow
 from ._polish_setup import DecoderPrior, chains_of, has_normal_noise
@@ -50,6 +50,7 @@ _SWEEPS = {"exact": (1500, 400, 50), "small": (400, 120, 40), "large": (200, 60,
 _ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
 _LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
+_FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
 TOLERANCE = 15.0  # nats below the best chain at which a chain is left out
 
 
@@ -269,7 +270,7 @@ def run_chains(
     pivot : ndarray (feature, factor) or (chain, feature, factor)
         Loadings that set order and signs of the factors.
     groups : list of ndarray of int
-        Sets of factors that can change places.
+        Sets of factors that can change places (`Frame`).
     num_draws : int
     time_budget : float, optional
         Seconds.
@@ -278,13 +279,15 @@ def run_chains(
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     run = follow(kernel, state, dense)
-    pivot = np.broadcast_to(pivot, state.weight.shape)
+    frame = Frame(pivot, groups, len(state.weight))
     kept_sweeps = sweeps - warm_up
     keep, look = (_spread(kept_sweeps, n) for n in (num_draws, _LOOKS))
     total, done = np.zeros(state.weight.shape), 0
     forbidden, asked = np.zeros(state.weight.shape), 0
     constrained = not bool(kernel.permitted.all())
     pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
+    half = (held + warm_up) // 2
+    settled, before = {half + i for i in _spread(warm_up - half, _FRAMED)}, []
     draws: list[tuple[NDArray[Any], ...]] = []
     joint: list[Array] = []
     looks: list[tuple[Array, Array]] = []
@@ -300,11 +303,16 @@ def run_chains(
                     run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
                 bar.update()
                 if sweep < warm_up:
+                    if frame.learns and sweep in settled:
+                        before.append(run.loadings(rng))
                     continue
+                if before:
+                    frame.fill(np.concatenate(before))
+                    before = []
                 seen = run.seen(rng, loading=not pinned or done in keep)
                 joint.append(seen.log_joint)
                 scales.append((run.law.slab, run.law.spike))
-                turn, sign = _frame(seen.loading, pivot, groups)
+                turn, sign = frame.turns(seen.loading)
                 total += np.take_along_axis(seen.prob, turn[:, None], -1)
                 if constrained and done % _ASKED_EVERY == 0:
                     forbidden += np.take_along_axis(run.if_permitted(), turn[:, None], -1)
@@ -342,20 +350,6 @@ def run_chains(
 def _spread(n: int, wanted: int) -> set[int]:
     """At most so many of the numbers below n, the first and the last among them."""
     return set(np.unique(np.linspace(0, n - 1, min(wanted, n)).round().astype(int)).tolist())
-
-
-def _frame(
-    loading: Array | None, pivot: Array, groups: list[NDArray[np.intp]]
-) -> tuple[NDArray[np.intp], Array]:
-    """Order and signs that carry each chain's factors into the pivot's frame; no loadings, no change."""
-    n, _, k = pivot.shape
-    turn, sign = np.tile(np.arange(k), (n, 1)), np.ones((n, k))
-    for c in range(n if loading is not None else 0):
-        for members in groups:
-            match = similarity(pivot[c][:, members], loading[c][:, members])  # type: ignore[index]
-            order, own = match_columns(match)
-            turn[c, members], sign[c, members] = members[order], own
-    return turn, sign
 
 
 def _level(fit: Fit) -> Array:
