@@ -80,11 +80,14 @@ class Table:
         Values, and what the encoder reads of them (z-scored, for counts their logarithm).
     mask : ndarray of bool (row, feature) or None
     exposure : ndarray (row, 1) or None
+        In units of `exposure_unit`.
     centre, scale : ndarray (feature,)
         ``x = (original - centre) / scale``.
     input_centre, input_scale : ndarray (feature,)
         The same for `inputs`.
     feature_names, sample_names : list of str
+    exposure_unit : float, optional
+        The typical one of the caller's exposures; None where he gave none.
     """
 
     x: np.ndarray
@@ -97,6 +100,7 @@ class Table:
     input_scale: np.ndarray
     feature_names: list[str]
     sample_names: list[str]
+    exposure_unit: float | None = None
 
     def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
         """All rows as tensors; `inputs` is `x` itself where they hold the same numbers."""
@@ -330,15 +334,8 @@ def as_table(
     observed = np.where(seen, x, np.nan)
     if like is None:
         likelihood.calibrate(torch.as_tensor(observed))
-    size = None
-    if exposure is not None:
-        size = np.asarray(exposure, dtype=float).reshape(-1, 1)
-        if len(size) != n_rows or not (np.isfinite(size).all() and (size > 0).all()):
-            raise ValueError(
-                f"exposure: has shape {np.shape(exposure)} for {n_rows} rows, "
-                "wanted one positive number per row"
-            )
-    elif likelihood.uses_exposure:
+    size, unit = given_exposure(exposure, n_rows, likelihood, like)
+    if size is None and likelihood.uses_exposure:
         found = likelihood.default_exposure(torch.as_tensor(observed))
         size = None if found is None else found.numpy()
     raw = likelihood.encoder_view(
@@ -368,7 +365,44 @@ def as_table(
         input_scale=input_scale,
         feature_names=names,
         sample_names=samples or [str(i) for i in range(n_rows)],
+        exposure_unit=unit,
     )
+
+
+def given_exposure(
+    given: Any, n_rows: int, likelihood: Any, like: Table | None
+) -> tuple[np.ndarray | None, float | None]:
+    """A caller's exposures (row, 1) in units of the training table's typical one, and that; None without any.
+
+    Parameters
+    ----------
+    given : array_like (row,), or None
+    n_rows : int
+    likelihood : Likelihood
+    like : Table, optional
+        Of the fit that these rows are for.
+
+    Raises
+    ------
+    ValueError
+        They are no positive numbers, one per row; or the fit was given some and these rows are not, or the
+        other way round.
+    """
+    if given is None:
+        if like is not None and like.exposure_unit is not None:
+            raise ValueError(
+                "exposure: got none, and the fit was given the exposures of its rows; give those of these rows"
+            )
+        return None, None
+    if like is not None and like.exposure_unit is None:
+        raise ValueError("exposure: got some, and the fit was made without; leave them out")
+    size = np.array(given, dtype=float).reshape(-1, 1)
+    if len(size) != n_rows or not (np.isfinite(size).all() and (size > 0).all()):
+        raise ValueError(
+            f"exposure: has shape {np.shape(given)} for {n_rows} rows, wanted one positive number per row"
+        )
+    unit = float(likelihood.typical_exposure(size)) if like is None else like.exposure_unit
+    return size / unit, unit
 
 
 def check_names(names: list[str], n_features: int) -> None:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .data import MOST_JUDGED, Batch, Table, check_names, match_features
+from .data import MOST_JUDGED, Batch, Table, check_names, given_exposure, match_features
 from .stores import RowStore
 
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
@@ -109,6 +109,7 @@ class LargeTable(Table):
             input_scale=self.input_scale,
             feature_names=self.feature_names,
             sample_names=[self.sample_names[i] for i in index],
+            exposure_unit=self.exposure_unit,
         )
 
     def part(self, index: np.ndarray, device: Any, dtype: torch.dtype) -> Batch:
@@ -213,7 +214,9 @@ def as_large_table(
     if found.hollow is not None:
         raise ValueError(f"X: row {found.hollow} has no observed value; drop it")
     missing = bool((found.count < n_rows).any())
-    size = _exposures(store, likelihood, exposure, found, missing, calibrate=like is None)
+    size, unit = given_exposure(exposure, len(store), likelihood, like)
+    made = _exposures(store, likelihood, size is not None, found, missing, calibrate=like is None)
+    size = made if size is None else size
     table = LargeTable(
         x=store,
         inputs=np.empty((0, n_features)),
@@ -225,6 +228,7 @@ def as_large_table(
         input_scale=np.ones(n_features),
         feature_names=names,
         sample_names=store.sample_names or [str(i) for i in range(n_rows)],
+        exposure_unit=unit,
         likelihood=copy.deepcopy(likelihood),
         columns=columns,
         has_missing=missing,
@@ -338,9 +342,9 @@ def _check_columns(found: _Sums, names: list[str], store: RowStore) -> None:
 
 
 def _exposures(
-    store: RowStore, likelihood: Any, given: Any, found: _Sums, missing: bool, calibrate: bool
+    store: RowStore, likelihood: Any, given: bool, found: _Sums, missing: bool, calibrate: bool
 ) -> np.ndarray | None:
-    """Size of every row, (row, 1); calibrates the likelihood on the way, if asked."""
+    """Size of every row, (row, 1), unless it was given; calibrates the likelihood on the way, if asked."""
 
     def by_piece(of: Callable[[Tensor], Tensor]) -> Tensor:
         """Of all rows; where it asks for totals, a row without missing cells may be given by its own."""
@@ -351,15 +355,7 @@ def _exposures(
 
     if calibrate:
         likelihood.calibrate_by(torch.as_tensor(found.mean), lambda: by_piece(likelihood.totals))
-    if given is not None:
-        size = np.asarray(given, dtype=float).reshape(-1, 1)
-        if len(size) != len(store) or not (np.isfinite(size).all() and (size > 0).all()):
-            raise ValueError(
-                f"exposure: has shape {np.shape(given)} for {len(store)} rows, "
-                "wanted one positive number per row"
-            )
-        return size
-    if not likelihood.uses_exposure:
+    if given or not likelihood.uses_exposure:
         return None
     if likelihood.default_exposure(torch.ones(1, len(found.mean), dtype=torch.float64)) is None:
         return None

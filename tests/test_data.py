@@ -138,7 +138,16 @@ def test_counts_keep_their_values_and_the_encoder_reads_logarithms():
     np.testing.assert_allclose(found.inputs, (logs - logs.mean(0)) / logs.std(0), rtol=1e-5, atol=1e-6)
     assert np.corrcoef(found.exposure[:, 0], size[:, 0])[0, 1] > 0.999
     given = table(COUNTS, Poisson(), exposure=np.arange(1, 21))
-    np.testing.assert_array_equal(given.exposure[:, 0], np.arange(1, 21))
+    np.testing.assert_allclose(given.exposure[:, 0], np.arange(1, 21) / 10.5)  # their unit does not matter
+    assert given.exposure_unit == 10.5
+    again = table(COUNTS[:3], Poisson(), exposure=[21.0, 1, 2], like=given)
+    np.testing.assert_allclose(again.exposure[:, 0], np.array([21, 1, 2]) / 10.5)
+    with pytest.raises(
+        ValueError, match="exposure: got none, and the fit was given the exposures of its rows"
+    ):
+        table(COUNTS, Poisson(), like=given)
+    with pytest.raises(ValueError, match="exposure: got some, and the fit was made without"):
+        table(COUNTS, Poisson(), exposure=np.arange(1, 21), like=found)
 
 
 def test_a_constant_share_is_no_division_by_zero():

@@ -156,7 +156,7 @@ class Fit:
         )
 
     # ---- using it ------------------------------------------------------------------------------------------
-    def transform(self, X: Any, refine: bool | None = None) -> np.ndarray:
+    def transform(self, X: Any, refine: bool | None = None, exposure: Any = None) -> np.ndarray:
         """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
         Parameters
@@ -166,15 +166,17 @@ class Fit:
         refine : bool, optional
             Climb each row's ELBO from the encoder's guess. Default: not if X is so large that it is read by
             rows, for a climb costs a row as much as some 200 steps of training.
+        exposure : array_like (row,), optional
+            Of these rows, if the fit was given exposures; so in all methods that take rows.
         """
-        table = self._table(X)
+        table = self._table(X, exposure)
         large = isinstance(table, LargeTable)
         climb = not large if refine is None else refine
         like = self.model.factor_cov
         parts = pieces(table, like.device, like.dtype, cells=JUDGED_CELLS * (1 if climb else 10))
         return np.concatenate([self._to_frame(self._posterior(part, climb, large)[0]) for part in parts])
 
-    def predict(self, X: Any, n_draws: int = 32, average: bool = True) -> np.ndarray:
+    def predict(self, X: Any, n_draws: int = 32, average: bool = True, exposure: Any = None) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
         Parameters
@@ -184,15 +186,17 @@ class Fit:
             Draws of each row's refined guide.
         average : bool
             Average over the restarts in `equals`; False uses the best one only.
+        exposure : array_like (row,), optional
+            As in `transform`.
         """
         with undisturbed(seed=0):
             few = pick(self.model, self.equals if average else [self.best])
             like = self.model.factor_cov
-            batch = self._whole(X, "predict").batch(like.device, like.dtype)
+            batch = self._whole(X, "predict", exposure).batch(like.device, like.dtype)
             mean = expected_cells(few, batch, n_draws=n_draws).mean(0)
         return mean.cpu().double().numpy() * self.table.scale + self.table.centre
 
-    def impute(self, X: Any, n_draws: int = 32) -> np.ndarray:
+    def impute(self, X: Any, n_draws: int = 32, exposure: Any = None) -> np.ndarray:
         r"""`X` with its missing cells filled in, (row, feature), in the caller's units.
 
         A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
@@ -205,9 +209,13 @@ class Fit:
             NaN marks a missing cell; columns of a DataFrame are found by name.
         n_draws : int
             As in `predict`.
+        exposure : array_like (row,), optional
+            As in `transform`.
         """
-        own = self._whole(X, "impute")
-        predicted = (self.predict(X, n_draws=n_draws) - self.table.centre) / self.table.scale
+        own = self._whole(X, "impute", exposure)
+        predicted = (
+            self.predict(X, n_draws=n_draws, exposure=exposure) - self.table.centre
+        ) / self.table.scale
         if own.mask is None:
             return own.x * self.table.scale + self.table.centre
         excess = self.excess_cov
@@ -255,20 +263,29 @@ class Fit:
             mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
         return mean[self.best].cpu().double().numpy() * self.table.scale + self.table.centre
 
-    def log_likelihood(self, X: Any, n_draws: int = 16) -> np.ndarray:
-        """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units."""
+    def log_likelihood(self, X: Any, n_draws: int = 16, exposure: Any = None) -> np.ndarray:
+        """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
+
+        Parameters
+        ----------
+        X : array_like (row, feature), DataFrame, or a table read by rows
+        n_draws : int
+            Draws of each row's guide.
+        exposure : array_like (row,), optional
+            As in `transform`.
+        """
         one, like = pick(self.model, [self.best]), self.model.factor_cov
         found = []
-        for batch in pieces(self._table(X), like.device, like.dtype):
+        for batch in pieces(self._table(X, exposure), like.device, like.dtype):
             with undisturbed(seed=0):
                 rows = rowwise_elbo(one, batch, n_draws=n_draws)[0].cpu().double().numpy()
             seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
             found.append(rows - (seen * np.log(self.table.scale)).sum(1))
         return np.concatenate(found)
 
-    def score(self, X: Any) -> float:
+    def score(self, X: Any, exposure: Any = None) -> float:
         """Mean of `log_likelihood`."""
-        return float(self.log_likelihood(X).mean())
+        return float(self.log_likelihood(X, exposure=exposure).mean())
 
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Simulated rows (n, feature) of the best restart, in the caller's units."""
@@ -344,6 +361,7 @@ class Fit:
             "dtype": str(self.model.factor_cov.dtype).removeprefix("torch."),
             "feature_names": self.feature_names,
             "sample_names": self.sample_names,
+            "exposure_unit": self.table.exposure_unit,
             "settings": self.settings,
             "warnings": self.warnings,
             "history": self.history.to_dict("list"),
@@ -351,12 +369,12 @@ class Fit:
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
     # ---- inside --------------------------------------------------------------------------------------------
-    def _table(self, X: Any) -> Table:
-        return as_table(X, likelihood=self.model.likelihood, like=self.table)
+    def _table(self, X: Any, exposure: Any = None) -> Table:
+        return as_table(X, likelihood=self.model.likelihood, exposure=exposure, like=self.table)
 
-    def _whole(self, X: Any, method: str) -> Table:
+    def _whole(self, X: Any, method: str, exposure: Any = None) -> Table:
         """The table, refused if it is read by rows: the answer would be dense."""
-        table = self._table(X)
+        table = self._table(X, exposure)
         if isinstance(table, LargeTable):
             n, g = table.x.shape
             raise ValueError(
@@ -430,6 +448,7 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
         input_scale=arrays["table.input_scale"],
         feature_names=names,
         sample_names=meta["sample_names"],
+        exposure_unit=meta.get("exposure_unit"),
     )
     return Fit(
         model=model,

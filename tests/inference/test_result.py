@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -241,3 +243,38 @@ def test_one_frame_for_summary_and_edges(found):
     frame = found.summary(fdr=0.1)
     assert len(frame) <= 12
     assert found.edge_posterior(num_draws=20) is not None
+
+
+def test_exposures_are_asked_for_after_the_fit_and_their_unit_does_not_matter(tmp_path):
+    rng = np.random.default_rng(0)
+    z, years = rng.normal(size=(200, 2)), rng.gamma(2, 500, size=200)
+    x = rng.poisson(0.02 * years[:, None] * np.exp(0.8 * np.repeat(z, 4, 1)))
+    own = {"restarts": 1, "steps": 150, "seed": 0, "progress": False}
+    fits = [
+        ps.fit(ps.models.SparseDecoder(8, 2, likelihood="poisson", decoder="linear"), x, exposure=e, **own)
+        for e in (years, years / 1000)
+    ]
+    answers = [f.predict(x, exposure=e) for f, e in zip(fits, (years, years / 1000), strict=True)]
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-3)
+    assert answers[0].mean() == pytest.approx(x.mean(), rel=0.05)
+    once, twice = (fits[0].transform(x, exposure=e) for e in (years, 2 * years))
+    assert np.abs(once - twice).mean() > 0.3  # as many counts in twice the time are of lower rates
+    path = tmp_path / "fit.pt"
+    fits[0].save(path)
+    loaded = ps.load(path)
+    for ask in ("transform", "predict", "impute", "log_likelihood", "score"):
+        np.testing.assert_array_equal(
+            getattr(loaded, ask)(x, exposure=years), getattr(fits[0], ask)(x, exposure=years)
+        )
+        with pytest.raises(ValueError, match="exposure: got none"):
+            getattr(fits[0], ask)(x)
+    short = {"sweeps": 30, "warm_up": 10, "num_draws": 10, "chains": 2}
+    with pytest.raises(ValueError, match="exposure: got none"):
+        loaded.edge_posterior("polish", X=x, **short)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        joint = [
+            one.edge_posterior("polish", **data, **short)["sample_stats"]["log_joint"].to_numpy()
+            for one, data in ((loaded, {"X": x, "exposure": years}), (fits[0], {}))
+        ]
+    np.testing.assert_allclose(joint[0], joint[1], rtol=1e-6)

@@ -94,6 +94,7 @@ def polish_edges(
     seed: int = 0,
     X: Any = None,
     *,
+    exposure: Any = None,
     chains: int | None = None,
     sweeps: int | None = None,
     warm_up: int | None = None,
@@ -115,6 +116,8 @@ def polish_edges(
     seed : int
     X : array_like (row, feature), optional
         The data; needed after `load`, otherwise the fit's own.
+    exposure : array_like (row,), optional
+        Of the rows of X, if the fit was given exposures.
     chains : int, optional
         Two begin at the best restart (sparse, and with all edges), two more at the next good one, or there
         again if there is none. Default 4, or 2 where a sweep takes long. For a linear decoder with normal
@@ -161,7 +164,7 @@ def polish_edges(
     ValueError
         The prior has no spike and slab; no data; a number is out of range.
     """
-    table = _table_of(fit, X)
+    table = _table_of(fit, X, exposure)
     exact = _is_exact(fit)
     small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
     chains = (4 if exact or small else 2) if chains is None else chains
@@ -356,9 +359,9 @@ def _level(fit: Fit) -> Array:
     return np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
 
 
-def _table_of(fit: Fit, X: Any) -> Table:
+def _table_of(fit: Fit, X: Any, exposure: Any) -> Table:
     if X is not None:
-        return as_table(X, likelihood=fit.model.likelihood, like=fit.table)
+        return as_table(X, likelihood=fit.model.likelihood, exposure=exposure, like=fit.table)
     if not len(fit.table.x):
         raise ValueError(
             "X: a loaded fit holds no data, and polish needs them; pass X=, the table it was made of"

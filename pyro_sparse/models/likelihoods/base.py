@@ -119,6 +119,10 @@ class Likelihood(Recorded, nn.Module):
         """Exposure (N, 1) of each row when the caller gives none; None where there is no such thing."""
         return None
 
+    def typical_exposure(self, exposure: np.ndarray) -> float:
+        """What a caller's exposures (N, 1) are divided by, so that their unit does not matter; default 1."""
+        return 1.0
+
     def start(self, x: Any, mask: Any = None) -> Any:
         """Intercepts (G,) on the scale of the linear predictor, from data (N, G): `intercept` of its sums."""
         cells, seen = observed(x, mask)

@@ -141,6 +141,9 @@ class Poisson(_Counts):
     def default_exposure(self, x: Any, mask: Any = None) -> Any:
         return super().default_exposure(x, mask) if self.size_factors else None
 
+    def typical_exposure(self, exposure: np.ndarray) -> float:
+        return float(np.median(exposure))
+
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         return dist.Poisson(self._log_rate(f, exposure).exp())
 
