@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def read_table(
     drop : sequence of str, optional
         Names or shell patterns of columns to leave out.
     index : str, optional
-        The column with row names. By default a first column without a name, as pandas and R write it.
+        The column with row names. By default a first column without a name, or without a place in the header,
+        as pandas and R write it.
 
     Returns
     -------
@@ -123,7 +125,26 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
             f"path: {path.name!r} is read with the separator {separator!r} and has a single column, "
             f"{names[0]!r}; it looks separated by {other!r}, so write it again with {separator!r}"
         )
-    return pd.read_csv(path, sep=separator, header=0, names=names, index_col=False, skipinitialspace=True)
+    read = partial(pd.read_csv, path, sep=separator, skipinitialspace=True)
+    frame = read(header=0, names=names)
+    if isinstance(frame.index, pd.RangeIndex):
+        return frame
+    # What rows have beyond the header pandas takes for row names, which R's write.table gives no name.
+    more = frame.index.nlevels
+    if more == 1:
+        # Separators at the ends of rows are no fields. (The python engine reads an absent field as None.)
+        wide = read(
+            header=None, names=range(len(names) + 1), dtype=str, keep_default_na=False, engine="python"
+        )
+        last = wide.iloc[1:, -1]
+        if not last.any():
+            return read(header=0, names=names, index_col=False, usecols=range(len(names)))
+        if last.notna().all() and names[0] != "":
+            return frame
+    raise ValueError(
+        f"path: {path.name!r} has {len(names)} names in its first line and {more} more field(s) in the "
+        "second; wanted as many in every line, or in front of every row one more, its name"
+    )
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
