@@ -205,7 +205,7 @@ class BlockRows(RowStore):
 
 
 class ParquetRows(BlockRows):
-    """Rows of a Parquet file; its row groups are the blocks. Empty cells are NaN; pandas' index is no feature.
+    """Rows of a Parquet file; its row groups are the blocks. Empty cells are NaN, pandas' index no feature.
 
     Parameters
     ----------

@@ -114,11 +114,11 @@ def fit(
         Share of rows kept aside for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
         of a wide table that is read by rows.
     mask : array_like of bool (row, feature), optional
-        True where a cell was seen, beside NaN.
+        True where a cell was seen, beside NaN. Columns of a DataFrame are found by name.
     exposure : array_like (row,), optional
         Size factors of counts.
     feature_names : sequence of str, optional
-        Names for an array.
+        Names for an array, in the order of its columns.
     standardise : bool
         z-score the columns (normal likelihood only); results come back in the caller's units.
     caps : sequence of int, optional
