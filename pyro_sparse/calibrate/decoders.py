@@ -36,7 +36,7 @@ class Experiment(NamedTuple):
     simulate : callable
         ``simulate(rng) -> (truth, data)``: "edge" and "weight" (feature, factor), and a table.
     infer : callable
-        ``infer(data, rng) -> draws``: "edge" and "weight" (draw, feature, factor).
+        ``infer(data, rng) -> draws``: "edge" and "weight" (draw, feature, factor), of the chains that count.
     """
 
     simulate: Callable[[np.random.Generator], tuple[Truth, NDArray[np.float64]]]
@@ -117,9 +117,9 @@ def experiment(
                 num_draws=num_draws,
                 decoder_prior=prior,
             )
-        draws = found["posterior"]
+        draws, kept = found["posterior"], found["sample_stats"]["kept"].to_numpy()
         return {
-            name: draws[name].to_numpy().reshape(-1, model.n_features, model.n_factors)
+            name: draws[name].to_numpy()[kept].reshape(-1, model.n_features, model.n_factors)
             for name in ("edge", "weight")
         }
 

@@ -364,6 +364,13 @@ def test_few_rows_for_many_features_is_said():
     assert any("36 rows for 12 features" in note for note in found.warnings)
 
 
+def test_a_diverged_fit_is_no_finding():
+    found = quick(small(2, 7, decoder="linear"), restarts=1, learning_rate=50, steps=50)
+    assert not np.isfinite(found.elbo).any()
+    assert found.warnings[0].startswith("the ELBO of 1 of 1 restart(s) is not finite: they diverged")
+    assert not any("no shared factor" in note for note in found.warnings)
+
+
 def test_a_column_seen_only_in_rows_kept_aside():
     x = DATA.copy()
     aside = np.random.default_rng(0).permutation(len(x))[:12]
