@@ -207,7 +207,8 @@ def summary(
         For a latent transition see `transition_posterior.transition_summary`, for tasks
         `task_posterior.task_summary`; for a table:
         Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
-        the method gives only a score), `weight` (signed, of the best restart), `hdi90_lb` and `hdi90_ub`
+        the method gives only a score), `weight` (signed; of the best restart, or
+        the mean over the Markov chains kept), `hdi90_lb` and `hdi90_ub`
         (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]),
         `q_value`, `gap` (largest difference of the probability between restarts or chains; NaN for one),
         `unresolved` (gap > .25) and `selected`. For a score the interval is the spread of the weight *between

@@ -6,7 +6,10 @@ is for `pyro_sparse.fit` to say. Nothing is ever unpickled.
 
 from __future__ import annotations
 
+import csv
 import difflib
+import io
+import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -237,9 +240,11 @@ def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
         seen = ", ".join(repr(str(v)) for v in frame[text[0]].dropna().unique()[:3])
         others = ", ".join(str(name) for name in text[1:6])
         more = f" (and {len(text) - 1} more columns do: {others})" if len(text) > 1 else ""
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(text[:6])
         raise ValueError(
             f"columns: {text[0]!r} of {path.name!r} holds text ({seen}){more}, wanted numbers; drop it "
-            f"(drop={text[:6]}, on the command line --drop {','.join(map(str, text[:6]))}) or, if it names "
-            f"the rows, make it the index (index={text[0]!r}, --index {text[0]})"
+            f"(drop={text[:6]}, on the command line --drop {shlex.quote(line.getvalue())}) or, if it "
+            f"names the rows, make it the index (index={text[0]!r}, --index {shlex.quote(str(text[0]))})"
         )
     return frame.astype(float)

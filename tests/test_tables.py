@@ -120,6 +120,13 @@ def test_columns_and_drop_take_names_and_patterns(frame, tmp_path):
         read_table(tmp_path / "t.csv", drop=["*"])
 
 
+def test_advice_can_be_pasted(tmp_path):
+    frame = pd.DataFrame({"a,x": ["u", "v"], "b c": ["u", "v"], "d": [1.0, 2.0]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match="--drop '\"a,x\",b c'.* --index a,x"):
+        read_table(tmp_path / "t.csv")
+
+
 def test_a_pattern_is_first_a_name(tmp_path):
     pd.DataFrame({"a[1]": [1.0, 2.0], "a1": [3.0, 4.0]}).to_csv(tmp_path / "t.csv", index=False)
     assert list(read_table(tmp_path / "t.csv", columns=["a[1]"]).columns) == ["a[1]"]

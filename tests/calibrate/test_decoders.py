@@ -94,6 +94,7 @@ def test_sbc_passes_with_the_prior_of_the_simulation_and_fails_with_another():
         ((1,), {}, TypeError, "infer: want a function"),
         ((model(), len), {}, TypeError, "infer: a model brings its own"),
         ((model(),), {"n_rows": 3}, ValueError, "n_rows: want at least 10"),
+        ((model(),), {"decoder_prior": 3}, TypeError, "decoder_prior: want a DecoderPrior, got 3"),
         ((model(prior=ps.priors.Laplace()),), {}, ValueError, "SpikeSlabNormal only, and this is Laplace"),
     ],
 )

@@ -258,8 +258,10 @@ def test_a_failed_fit_frees_the_lock():
     ("options", "error", "message"),
     [
         ({"stepz": 3}, TypeError, "fit: unknown setting 'stepz'; wanted an argument of fit or one of"),
-        ({"restarts": 0}, ValueError, "restarts: got 0, wanted a whole number of at least 1"),
-        ({"restarts": 1.5}, ValueError, "restarts: got 1.5"),
+        ({"restarts": 0}, ValueError, "restarts: want a whole number of at least 1, got 0"),
+        ({"restarts": 2.0}, ValueError, "restarts: want a whole number of at least 1, got 2.0"),
+        ({"threads": 0}, ValueError, "threads: want a whole number of at least 1, got 0"),
+        ({"threads": 1.5}, ValueError, "threads: want a whole number of at least 1, got 1.5"),
         ({"holdout": 1.0}, ValueError, "holdout: got 1.0, wanted a share of rows in [0, 1)"),
         ({"holdout": None}, ValueError, "holdout: got None, wanted a share of rows in [0, 1)"),
         ({"seed": 1.7}, ValueError, "seed: want a whole number of at least 0, got 1.7"),
