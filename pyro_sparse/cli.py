@@ -7,6 +7,7 @@ kept, 130 interrupted (what there is has been saved).
 
 from __future__ import annotations
 
+import csv
 import importlib
 import importlib.metadata
 import importlib.util
@@ -129,11 +130,10 @@ def fit(
         Decoder, typer.Option(help="Curved (mlp) or straight (linear) dependence.")
     ] = Decoder.mlp,
     columns: Annotated[
-        list[str] | None, typer.Option(help="Columns to use: names or patterns, separated by commas.")
+        list[str] | None,
+        typer.Option(help='Columns to use: names or patterns, separated by commas ("quoted" as in CSV).'),
     ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Columns to leave out: names or patterns, separated by commas.")
-    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out, as in --columns.")] = None,
     index: Annotated[str | None, typer.Option(help="Column with row names.")] = None,
     restarts: Restarts = 8,
     steps: Steps = None,
@@ -410,12 +410,9 @@ def main() -> NoReturn:
 
 
 def _split(values: list[str] | None) -> list[str] | None:
-    """Options may be repeated, and each may hold several names separated by commas."""
-    return (
-        None
-        if not values
-        else [name.strip() for value in values for name in value.split(",") if name.strip()]
-    )
+    """Options may be repeated, and each may hold several names separated by commas, as a line of CSV."""
+    names = [name.strip() for line in csv.reader(values or [], skipinitialspace=True) for name in line]
+    return [name for name in names if name] if values else None
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .stores import store_of
 
-__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "read_array", "text_columns", "unmasked"]
+__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "read_array", "read_like", "text_columns", "unmasked"]
 
 MOST_JUDGED = 2000  # rows kept aside: enough to tell restarts apart
 
@@ -250,6 +250,29 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
     return array, features, samples
 
 
+def read_like(data: Any, names: list[str]) -> np.ndarray:
+    """Values of a table in memory, the columns in the order of a fit's features: (row, feature).
+
+    Parameters
+    ----------
+    data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or Tensor
+        As in `read_array`.
+    names : list of str
+        The fit's features.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `read_array`; other features than the fit's, or a table that is read by rows.
+    """
+    if store_of(data) is not None:
+        raise ValueError(
+            "X: is read by rows, and this wants a table in memory; give some rows of it, X[:1000], or none"
+        )
+    x, own, _ = read_array(data)
+    return x[:, match_features(x.shape[1], own, names)]
+
+
 def as_table(
     data: Any,
     *,
@@ -271,7 +294,7 @@ def as_table(
     standardise : bool
         False leaves columns as they are, whatever the likelihood.
     mask : array_like of bool (row, feature), optional
-        True where a cell was seen (in addition to NaN).
+        True where a cell was seen (in addition to NaN). Columns of a DataFrame are found by name.
     exposure : array_like (row,), optional
         Size factors of counts.
     feature_names : list of str, optional
@@ -298,21 +321,16 @@ def as_table(
             store, likelihood=likelihood, standardise=standardise, mask=mask, exposure=exposure,
             feature_names=feature_names, like=like,
         )  # fmt: skip
-    x, names, samples = read_array(data)
+    x, own, samples = read_array(data)
     n_rows, n_features = x.shape
     order = list(range(n_features))
     if like is not None:
-        order = match_features(n_features, names, like)
+        order = match_features(n_features, own, like.feature_names)
         x, names = x[:, order], like.feature_names
     else:
-        names = (
-            list(feature_names)
-            if feature_names is not None
-            else names or [f"x{j + 1}" for j in range(n_features)]
-        )
+        names = name_features(feature_names, own, n_features)
     if n_rows == 0:
         raise ValueError(f"X: has no rows, shape {x.shape}; wanted at least {1 if like is not None else 10}")
-    check_names(names, n_features)
     infinite = np.isinf(x)
     if infinite.any():
         i, j = np.argwhere(infinite)[0]
@@ -322,12 +340,7 @@ def as_table(
         )
     seen = ~np.isnan(x)
     if mask is not None:
-        extra = np.asarray(mask, dtype=bool)
-        if extra.shape != x.shape:
-            raise ValueError(
-                f"mask: has shape {extra.shape}, X has {x.shape}; give one entry per cell, True where seen"
-            )
-        seen &= extra[:, order]
+        seen &= _read_mask(mask, x.shape, feature_names if _is_numbered(own) else own, samples)[:, order]
     if like is None:
         _check_columns(x, seen, names, n_rows)
     likelihood.check(np.where(seen, x, np.nan), names)
@@ -350,10 +363,12 @@ def as_table(
         )
     else:
         centre, scale = np.zeros(n_features), np.ones(n_features)
-        if standardise and likelihood.standardise:
-            centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
-        input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
+        with np.errstate(over="ignore"):
+            if standardise and likelihood.standardise:
+                centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
+            input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
         input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
+        check_scales(names, (centre, input_centre), (scale, input_scale))
     return Table(
         x=np.where(seen, (x - centre) / scale, 0.0),
         inputs=np.where(seen, (raw - input_centre) / input_scale, 0.0),
@@ -390,9 +405,7 @@ def given_exposure(
     """
     if given is None:
         if like is not None and like.exposure_unit is not None:
-            raise ValueError(
-                "exposure: got none, and the fit was given the exposures of its rows; give those of these rows"
-            )
+            raise ValueError("exposure: got none, and the fit was given its rows'; give those of these rows")
         return None, None
     if like is not None and like.exposure_unit is None:
         raise ValueError("exposure: got some, and the fit was made without; leave them out")
@@ -405,8 +418,9 @@ def given_exposure(
     return size / unit, unit
 
 
-def check_names(names: list[str], n_features: int) -> None:
-    """Complain unless there is one name for each feature, and no other has it."""
+def name_features(given: list[str] | None, own: list[str] | None, n_features: int) -> list[str]:
+    """Names of a table's columns: those given, or its own, or numbers; one for each, and no other has it."""
+    names = list(given) if given is not None else own or [f"x{j + 1}" for j in range(n_features)]
     if len(names) != n_features:
         raise ValueError(
             f"feature_names: has {len(names)} names, X has {n_features} columns; give one per column"
@@ -417,20 +431,58 @@ def check_names(names: list[str], n_features: int) -> None:
             f"feature_names: {repeated[0]!r} occurs {names.count(repeated[0])} times; "
             "rename columns to be unique"
         )
+    moved = [new for new, old in zip(names, own or names, strict=True) if new != old and new in (own or ())]
+    if moved:
+        raise ValueError(
+            f"feature_names: {moved[0]!r} is given to another column of X than the one called so; they go by "
+            "position, so leave them out where X has names"
+        )
+    return names
+
+
+def check_scales(names: list[str], centres: tuple[np.ndarray, ...], scales: tuple[np.ndarray, ...]) -> None:
+    """Complain of columns so large or so small that their mean or standard deviation cannot be computed."""
+    sound = np.isfinite(centres).all(0) & np.isfinite(scales).all(0) & np.greater(scales, 0).all(0)
+    if not sound.all():
+        raise ValueError(
+            f"X: column {names[int(sound.argmin())]!r} has values so large or so small that their standard "
+            f"deviation cannot be computed ({int((~sound).sum())} such column(s)); give it in other units"
+        )
+
+
+def _read_mask(
+    mask: Any, shape: tuple[int, ...], names: list[str] | None, samples: list[str] | None
+) -> np.ndarray:
+    """Which cells a mask says were seen, in the order of X's columns."""
+    cells, columns, rows = read_array(mask, "mask")
+    if cells.shape != shape:
+        raise ValueError(
+            f"mask: has shape {cells.shape}, X has {shape}; give one entry per cell, True where seen"
+        )
+    strange = cells[~np.isin(cells, (0, 1))]
+    if len(strange):
+        raise ValueError(f"mask: holds {strange[0]:g}; wanted True where a cell was seen, and else False")
+    if rows and samples and rows != samples and sorted(rows) == sorted(samples):
+        raise ValueError("mask: has the rows of X in another order; give mask.loc[X.index]")
+    if names is None:
+        return cells > 0
+    return cells[:, match_features(shape[1], columns, names, "mask", "X")] > 0
 
 
 def _is_number(kind: Any) -> bool:
     return pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind)
 
 
-def match_features(n_features: int, names: list[str] | None, like: Table) -> list[int]:
+def match_features(
+    n_features: int, names: list[str] | None, wanted: list[str], what: str = "X", of: str = "the fit"
+) -> list[int]:
     """Column of new data for each of the fit's features: by name if both have names, else by position."""
-    wanted = like.feature_names
     known = set(names or []) & set(wanted)
     missing = [f for f in wanted if f not in known]
     if missing and (known or not (_is_numbered(names) or _is_numbered(wanted))):
         raise ValueError(
-            f"X: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of the fit"
+            f"{what}: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of {of} "
+            "under the same names, or an array with all in the same order"
         )
     if n_features != len(wanted):
         raise ValueError(

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .data import MOST_JUDGED, Batch, Table, check_names, given_exposure, match_features
+from .data import MOST_JUDGED, Batch, Table, check_scales, given_exposure, match_features, name_features
 from .stores import RowStore
 
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
@@ -192,10 +192,9 @@ def as_large_table(
         )
     columns = None
     if like is None:
-        names = list(feature_names or store.feature_names or [f"x{j + 1}" for j in range(n_features)])
-        check_names(names, n_features)
+        names = name_features(feature_names, store.feature_names, n_features)
     else:
-        order = match_features(n_features, store.feature_names, like)
+        order = match_features(n_features, store.feature_names, like.feature_names)
         names = like.feature_names
         columns = None if order == list(range(n_features)) else np.array(order)
     if len(store) < (10 if like is None else 1):
@@ -243,6 +242,7 @@ def as_large_table(
     inputs = (centre, scale)
     if _reads_otherwise(likelihood):
         inputs = _view_moments(table)
+    check_scales(names, (centre, inputs[0]), (scale, np.where(inputs[1] > 0, inputs[1], 1.0)))
     if not (standardise and likelihood.standardise):
         centre, scale = np.zeros(n_features), np.ones(n_features)
     return replace(

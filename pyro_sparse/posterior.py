@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from . import _arviz
+from .data import read_like
 from .graphs.selection import bayesian_fdr, edge_gap, kept_restarts, q_values, unresolved
 from .stores import store_of
 from .task_posterior import task_summary
@@ -156,7 +157,7 @@ def to_arviz(
             for name in ("permutation", "sign", "congruence")
         },
     }
-    observed = None if X is None or store_of(X) is not None else _table(X)
+    observed = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
     if observed is not None and observed.size <= _MAX_OBSERVED_CELLS:
         groups["observed_data"] = {"x": (("sample", "feature"), observed)}
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
@@ -171,22 +172,6 @@ def to_arviz(
         "inference_library": "pyro_sparse",
     }
     return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
-
-
-def _table(X: Any) -> np.ndarray:
-    """Values of a table of any of the kinds `fit` accepts, as a dense float matrix."""
-    if store_of(X) is not None:
-        raise ValueError(
-            "X: is read by rows, and this wants a table in memory; give some rows of it, X[:1000], or none"
-        )
-    if hasattr(X, "obs_names"):  # AnnData
-        X = X.X
-    if hasattr(X, "toarray"):
-        X = X.toarray()
-    values = np.asarray(X, dtype=float)
-    if values.ndim != 2:
-        raise ValueError(f"X: want a table of shape (sample, feature), got shape {values.shape}")
-    return values
 
 
 def _is_score(idata: Any) -> bool:
@@ -222,7 +207,8 @@ def summary(
         For a latent transition see `transition_posterior.transition_summary`, for tasks
         `task_posterior.task_summary`; for a table:
         Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
-        the method gives only a score), `weight` (signed, of the best restart), `hdi90_lb` and `hdi90_ub`
+        the method gives only a score), `weight` (signed; of the best restart, or
+        the mean over the Markov chains kept), `hdi90_lb` and `hdi90_ub`
         (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]),
         `q_value`, `gap` (largest difference of the probability between restarts or chains; NaN for one),
         `unresolved` (gap > .25) and `selected`. For a score the interval is the spread of the weight *between

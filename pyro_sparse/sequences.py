@@ -326,8 +326,7 @@ def _features(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[
     if width == 0:
         raise ValueError("X: has 0 features; wanted at least one")
     if like is not None:
-        known: Any = like
-        x, names = x[:, match_features(width, frames.feature_names, known)], like.feature_names
+        x, names = x[:, match_features(width, frames.feature_names, like.feature_names)], like.feature_names
     else:
         names = frames.feature_names or [f"x{j + 1}" for j in range(width)]
     if len(names) != width:

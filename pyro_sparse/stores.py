@@ -205,7 +205,7 @@ class BlockRows(RowStore):
 
 
 class ParquetRows(BlockRows):
-    """Rows of a Parquet file; its row groups are the blocks. Empty cells are NaN.
+    """Rows of a Parquet file; its row groups are the blocks. Empty cells are NaN, pandas' index no feature.
 
     Parameters
     ----------
@@ -222,15 +222,19 @@ class ParquetRows(BlockRows):
             ) from error
         self.file = pq.ParquetFile(path)
         schema = self.file.schema_arrow
-        self.feature_names = list(schema.names)
-        text = [f for f in schema if not (_is_number(f.type, kinds))]
+        index = (schema.pandas_metadata or {}).get("index_columns", [])
+        index = [name for name in index if name in schema.names]  # a range is no column
+        if index:
+            self.sample_names = [str(i) for i in self.file.read(columns=index).to_pandas().index]
+        self.feature_names = [name for name in schema.names if name not in index]
+        text = [f for f in schema if f.name not in index and not _is_number(f.type, kinds)]
         if text:
             raise TypeError(
                 f"X: column {text[0].name!r} holds {text[0].type}, wanted numbers ({len(text)} such "
                 "column(s)); drop or encode them first"
             )
         about = self.file.metadata
-        self.shape = (about.num_rows, about.num_columns)
+        self.shape = (about.num_rows, len(self.feature_names))
         sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
         self._blocks(np.cumsum([0, *sizes]))
 
@@ -240,7 +244,7 @@ class ParquetRows(BlockRows):
             first = int(self._starts[b])
             if first >= stop:
                 break
-            group = self.file.read_row_group(b)
+            group = self.file.read_row_group(b, columns=self.feature_names).select(self.feature_names)
             rows = group.slice(max(start - first, 0), stop - max(start, first))
             parts.append(np.column_stack([_numbers(column) for column in rows.columns]))
         return np.concatenate(parts)
@@ -291,8 +295,8 @@ def open_rows(
         store = _store(source.X if own else source)
         if own:
             store.feature_names, store.sample_names = own
-        if store.shape[0] < 1 or store.shape[1] < 1:
-            raise ValueError(f"X: has shape {store.shape}, wanted rows and features")
+    if store.shape[0] < 1 or store.shape[1] < 1:
+        raise ValueError(f"X: has shape {store.shape}, wanted rows and features")
     for name, given, wanted in zip(
         ("feature_names", "sample_names"), (feature_names, sample_names), store.shape[::-1], strict=True
     ):

@@ -6,9 +6,13 @@ is for `pyro_sparse.fit` to say. Nothing is ever unpickled.
 
 from __future__ import annotations
 
+import csv
 import difflib
+import io
+import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +47,8 @@ def read_table(
     drop : sequence of str, optional
         Names or shell patterns of columns to leave out.
     index : str, optional
-        The column with row names. By default a first column without a name, as pandas and R write it.
+        The column with row names. By default a first column without a name, or without a place in the header,
+        as pandas and R write it.
 
     Returns
     -------
@@ -123,7 +128,26 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
             f"path: {path.name!r} is read with the separator {separator!r} and has a single column, "
             f"{names[0]!r}; it looks separated by {other!r}, so write it again with {separator!r}"
         )
-    return pd.read_csv(path, sep=separator, header=0, names=names, index_col=False, skipinitialspace=True)
+    read = partial(pd.read_csv, path, sep=separator, skipinitialspace=True)
+    frame = read(header=0, names=names)
+    if isinstance(frame.index, pd.RangeIndex):
+        return frame
+    # What rows have beyond the header pandas takes for row names, which R's write.table gives no name.
+    more = frame.index.nlevels
+    if more == 1:
+        # Separators at the ends of rows are no fields. (The python engine reads an absent field as None.)
+        wide = read(
+            header=None, names=range(len(names) + 1), dtype=str, keep_default_na=False, engine="python"
+        )
+        last = wide.iloc[1:, -1]
+        if not last.any():
+            return read(header=0, names=names, index_col=False, usecols=range(len(names)))
+        if last.notna().all() and names[0] != "":
+            return frame
+    raise ValueError(
+        f"path: {path.name!r} has {len(names)} names in its first line and {more} more field(s) in the "
+        "second; wanted as many in every line, or in front of every row one more, its name"
+    )
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -216,9 +240,11 @@ def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
         seen = ", ".join(repr(str(v)) for v in frame[text[0]].dropna().unique()[:3])
         others = ", ".join(str(name) for name in text[1:6])
         more = f" (and {len(text) - 1} more columns do: {others})" if len(text) > 1 else ""
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(text[:6])
         raise ValueError(
             f"columns: {text[0]!r} of {path.name!r} holds text ({seen}){more}, wanted numbers; drop it "
-            f"(drop={text[:6]}, on the command line --drop {','.join(map(str, text[:6]))}) or, if it names "
-            f"the rows, make it the index (index={text[0]!r}, --index {text[0]})"
+            f"(drop={text[:6]}, on the command line --drop {shlex.quote(line.getvalue())}) or, if it "
+            f"names the rows, make it the index (index={text[0]!r}, --index {shlex.quote(str(text[0]))})"
         )
     return frame.astype(float)

@@ -49,10 +49,12 @@ class FakeFit:
         mean[:, -1] += 0.4 * np.asarray(z)[:, 0] ** 2  # the last feature bends with the first factor
         return mean
 
-    def edge_posterior(self, method: str = "score", num_draws: int = 500, seed: int = 0) -> Any:
+    def edge_posterior(
+        self, method: str = "score", num_draws: int = 500, seed: int = 0, **options: Any
+    ) -> Any:
         from pyro_sparse.inference.edges import edge_posterior
 
-        return edge_posterior(self, method=method, num_draws=num_draws, seed=seed)
+        return edge_posterior(self, method=method, num_draws=num_draws, seed=seed, **options)
 
 
 def fake_fit(

@@ -184,6 +184,12 @@ def test_bad_input_is_exit_code_2_without_a_traceback(run, table, tmp_path, argu
     assert not (tmp_path / "out").exists()
 
 
+def test_names_with_commas_are_quoted():
+    assert cli._split(['a,"b,c"', "d e"]) == ["a", "b,c", "d e"]
+    assert cli._split(['a, "b,c" ,,*d']) == ["a", "b,c", "*d"]
+    assert cli._split(None) is None
+
+
 def test_rows_of_counts_need_not_differ_in_depth(run, tmp_path):
     x = np.random.default_rng(0).poisson(3.0, size=(60, 4))
     pd.DataFrame(x, columns=list("abcd")).to_csv(tmp_path / "counts.csv", index=False)

@@ -129,6 +129,36 @@ def test_a_mask_hides_cells_beside_nan():
     np.testing.assert_array_equal(table(changed, mask=mask).x, found.x)
 
 
+def test_columns_of_a_mask_are_found_by_name():
+    seen = np.ones(X.shape, dtype=bool)
+    seen[2, 0] = False
+    frame, mask = (pd.DataFrame(part, columns=list("abc")) for part in (X, seen))
+    nullable = mask.astype("boolean")[list("bca")]
+    for given in (mask[list("cab")], mask.astype(int), nullable, seen, seen.tolist()):
+        np.testing.assert_array_equal(table(frame, mask=given).mask, seen)
+    np.testing.assert_array_equal(table(frame, mask=pd.DataFrame(seen)).mask, seen)
+    np.testing.assert_array_equal(table(X, feature_names=list("abc"), mask=mask[list("cab")]).mask, seen)
+    np.testing.assert_array_equal(table(frame, feature_names=list("uvw"), mask=mask[list("cab")]).mask, seen)
+    turned = table(frame[list("bca")], like=table(frame), mask=mask)
+    np.testing.assert_array_equal(turned.mask, seen)
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        (np.where(X > 0, 1.0, np.nan), ValueError, "mask: holds nan; wanted True where a cell was seen"),
+        (np.full(X.shape, 0.5), ValueError, "mask: holds 0.5; wanted True"),
+        ((X > 0).astype(str), TypeError, "mask: cannot be read as numbers (it holds text)"),
+        (pd.DataFrame(X > 0, columns=list("abd")), ValueError, "mask: column 'c' is absent (1 in all); give"),
+        (pd.DataFrame(X > 0)[::-1], ValueError, "mask: has the rows of X in another order"),
+        (np.ones((20, 2)), ValueError, "mask: has shape (20, 2), X has (20, 3)"),
+    ],
+)
+def test_masks_that_cannot_be_read(mask, error, message):
+    with pytest.raises(error, match="^" + re.escape(message)):
+        table(pd.DataFrame(X, columns=list("abc")), mask=mask)
+
+
 def test_counts_keep_their_values_and_the_encoder_reads_logarithms():
     found = table(COUNTS, Poisson())
     np.testing.assert_array_equal(found.x, COUNTS)
@@ -142,9 +172,7 @@ def test_counts_keep_their_values_and_the_encoder_reads_logarithms():
     assert given.exposure_unit == 10.5
     again = table(COUNTS[:3], Poisson(), exposure=[21.0, 1, 2], like=given)
     np.testing.assert_allclose(again.exposure[:, 0], np.array([21, 1, 2]) / 10.5)
-    with pytest.raises(
-        ValueError, match="exposure: got none, and the fit was given the exposures of its rows"
-    ):
+    with pytest.raises(ValueError, match="exposure: got none, and the fit was given its rows'"):
         table(COUNTS, Poisson(), like=given)
     with pytest.raises(ValueError, match="exposure: got some, and the fit was made without"):
         table(COUNTS, Poisson(), exposure=np.arange(1, 21), like=found)
@@ -248,6 +276,27 @@ def changed(value, at=(3, 1)):
 def test_bad_tables_are_refused(x, error, message):
     with pytest.raises(error, match="^" + re.escape(message)):
         table(x)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_columns_beyond_double_precision_are_named(unit):
+    with pytest.raises(ValueError, match="column 'x2' has values so large or so small .* give it in other"):
+        table(X * [1, unit, 1])
+
+
+def test_exposure_of_a_reversed_view():
+    size = np.arange(1.0, 21)
+    np.testing.assert_array_equal(table(COUNTS, Poisson(), exposure=size[::-1]).exposure[:, 0], size[::-1])
+
+
+def test_names_go_by_position():
+    frame = pd.DataFrame(X, columns=list("abc"))
+    renamed = table(frame, feature_names=["u", "b", "w"])
+    assert renamed.feature_names == ["u", "b", "w"]
+    with pytest.raises(ValueError, match=r"'u' is absent \(2 in all\); give .* under the same names, or"):
+        table(frame, like=renamed)
+    with pytest.raises(ValueError, match="feature_names: 'b' is given to another column of X than the one"):
+        table(frame, feature_names=["b", "a", "c"])
 
 
 def test_bad_arguments_are_refused():

@@ -180,6 +180,13 @@ def test_complaints_about_arguments(options, message):
         as_table(open_rows(SPARSE), likelihood=likelihoods.Poisson(), **options)
 
 
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_columns_beyond_double_precision_are_named(unit):
+    with pytest.raises(ValueError, match="column 'x2' has values so large or so small"):
+        as_table(open_rows(COUNTS * np.where(np.arange(12) == 1, unit, 1)), likelihood=likelihoods.Normal())
+
+
 def test_a_store_says_what_its_kind_must_define():
     for call in (lambda s: s.read(0, 1), lambda s: s.rows(np.arange(1))):
         with pytest.raises(NotImplementedError):

@@ -201,6 +201,14 @@ def test_predictive_shows_correlations_and_the_worst_features_first(fit):
     np.testing.assert_allclose(dots.get_xdata(), simulated[upper])
 
 
+def test_predictive_finds_columns_by_name(fit):
+    X = pd.DataFrame(fit.sample(60, seed=9), columns=fit.feature_names)
+    turned, straight = (
+        plots.plot_predictive(fit, frame, max_panels=1).axes[0].lines[1] for frame in (X[X.columns[::-1]], X)
+    )
+    np.testing.assert_allclose(turned.get_xydata(), straight.get_xydata())
+
+
 def test_predictive_counts_get_a_bar_each(fit):
     X = np.random.default_rng(0).poisson(2, size=(300, 12)).astype(float)
     figure = plots.plot_predictive(fit, pd.DataFrame(X), features=["item 3"])
@@ -213,7 +221,7 @@ def test_predictive_counts_get_a_bar_each(fit):
 
 
 def test_predictive_messages(fit):
-    with pytest.raises(ValueError, match="X: want the 12 features of the fit, got 5 columns"):
+    with pytest.raises(ValueError, match=r"X: has 5 feature\(s\), the model was fitted to 12"):
         plots.plot_predictive(fit, np.zeros((10, 5)))
     with pytest.raises(ValueError, match=r"features: \['nobody'\] are not among"):
         plots.plot_predictive(fit, fit.sample(10), features=["nobody"])

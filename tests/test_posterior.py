@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from pyro_sparse import _arviz
 from pyro_sparse.graphs import bayesian_fdr, q_values
@@ -120,6 +121,22 @@ def test_arviz_itself_reads_the_object(idata):
     assert hdi["weight"].sizes["feature"] == 12
 
 
+def test_the_data_are_stored_as_the_fit_reads_them(fit):
+    """Columns by name, what a masked array hides missing, whatever holds the numbers."""
+    x = np.random.default_rng(0).integers(0, 9, (200, 12)).astype(float)
+    x[3, 4] = np.nan
+    frame = pd.DataFrame(x, columns=fit.feature_names)
+    for data in (
+        frame[frame.columns[::-1]],
+        frame.astype("Int64"),
+        np.ma.masked_array(np.nan_to_num(x), np.isnan(x)),
+        torch.tensor(x, requires_grad=True),
+    ):
+        held = _arviz.get_group(fit.edge_posterior(num_draws=2, X=data), "observed_data")["x"]
+        assert list(held["feature"].values) == fit.feature_names
+        np.testing.assert_array_equal(held, x)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -128,7 +145,8 @@ def test_arviz_itself_reads_the_object(idata):
         ({"probability": np.zeros((4, 12))}, r"probability: want shape \(12, 4\), got \(4, 12\)"),
         ({"restart_probability": np.zeros((12, 4))}, r"restart_probability: want shape \(6, 12, 4\)"),
         ({"probability": np.full((12, 4), 2.0)}, r"probability: want numbers in \[0, 1\]"),
-        ({"X": np.zeros(3)}, r"X: want a table of shape \(sample, feature\), got shape \(3,\)"),
+        ({"X": np.zeros(3)}, r"X: has 1 dimension\(s\), shape \(3,\); wanted \(row, feature\)"),
+        ({"X": np.zeros((3, 5))}, r"X: has 5 feature\(s\), the model was fitted to 12"),
     ],
 )
 def test_to_arviz_messages(fit, change, message):

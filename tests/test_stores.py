@@ -142,6 +142,21 @@ def test_empty_cells_of_parquet_are_missing(tmp_path):
     np.testing.assert_array_equal(found, [[1, 1, 1], [np.nan, np.nan, 1], [3, 2, 1]])
 
 
+@pytest.mark.parametrize("name", [None, "who"])
+def test_pandas_index_in_parquet_names_the_rows(tmp_path, name):
+    """A shuffled frame's index is a column of the file, of text or of numbers, and no feature."""
+    frame = pd.DataFrame(X, columns=NAMES, index=CELLS if name else None).rename_axis(name)
+    mixed = frame.sample(frac=1, random_state=0)
+    store = open_rows(parquet(tmp_path, mixed, index=None))
+    assert (store.shape, store.feature_names) == ((700, 6), NAMES)
+    assert store.sample_names == [str(i) for i in mixed.index]
+    np.testing.assert_array_equal(store.rows(np.arange(5, 300)), mixed.to_numpy()[5:300])
+    store = open_rows(parquet(tmp_path, frame.reset_index(drop=True), index=None))  # a range is not written
+    assert store.shape == (700, 6) and store.sample_names is None
+    with pytest.raises(ValueError, match=r"X: has shape \(700, 0\), wanted rows and features"):
+        open_rows(parquet(tmp_path, mixed[[]], index=None))
+
+
 def test_what_is_read_by_rows_unasked(monkeypatch, tmp_path):
     small, frame = sp.csr_matrix(X), pd.DataFrame(X)
     assert store_of(small) is None and store_of(X) is None

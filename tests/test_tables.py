@@ -32,6 +32,30 @@ def test_csv_without_row_names_keeps_every_column(frame, tmp_path):
     assert_frame_equal(read_table(tmp_path / "t.csv"), frame.reset_index(drop=True))
 
 
+@pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.tsv", "\t")])
+@pytest.mark.parametrize("rows", [list("pqrs"), [1, 2, 3, 4]], ids=["text", "numbers"])
+def test_row_names_without_a_place_in_the_header(frame, tmp_path, name, separator, rows):
+    """R's write.table: the header is one field shorter than the rows."""
+    frame.index = rows
+    body = frame.to_csv(sep=separator, header=False)
+    (tmp_path / name).write_text(f"{separator.join(frame.columns)}\n{body}")
+    assert_frame_equal(read_table(tmp_path / name), frame)
+
+
+def test_separators_at_the_ends_of_rows_are_no_field(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2,\n3,4,\n")
+    assert_frame_equal(read_table(tmp_path / "t.csv"), pd.DataFrame({"a": [1.0, 3.0], "b": [2.0, 4.0]}))
+    (tmp_path / "t.csv").write_text(",a\np,1,\nq,3,\n")
+    assert_frame_equal(read_table(tmp_path / "t.csv"), pd.DataFrame({"a": [1.0, 3.0]}, index=["p", "q"]))
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2,3,4\n5,6,7,8\n", "a,b\n1,2,3\n4,5\n", ",a\np,1,2\nq,3,4\n"])
+def test_rows_that_do_not_suit_the_header_are_refused(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"'t.csv' has 2 names in its first line and [12] more field\(s\)"):
+        read_table(tmp_path / "t.csv")
+
+
 def test_index_column(frame, tmp_path):
     frame.rename_axis("who").to_csv(tmp_path / "t.csv")
     assert_frame_equal(read_table(tmp_path / "t.csv", index="who"), frame)
@@ -94,6 +118,13 @@ def test_columns_and_drop_take_names_and_patterns(frame, tmp_path):
         read_table(tmp_path / "t.csv", drop=["A3"])
     with pytest.raises(ValueError, match="leave none of the 3 columns"):
         read_table(tmp_path / "t.csv", drop=["*"])
+
+
+def test_advice_can_be_pasted(tmp_path):
+    frame = pd.DataFrame({"a,x": ["u", "v"], "b c": ["u", "v"], "d": [1.0, 2.0]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match="--drop '\"a,x\",b c'.* --index a,x"):
+        read_table(tmp_path / "t.csv")
 
 
 def test_a_pattern_is_first_a_name(tmp_path):

@@ -36,7 +36,7 @@ class Experiment(NamedTuple):
     simulate : callable
         ``simulate(rng) -> (truth, data)``: "edge" and "weight" (feature, factor), and a table.
     infer : callable
-        ``infer(data, rng) -> draws``: "edge" and "weight" (draw, feature, factor).
+        ``infer(data, rng) -> draws``: "edge" and "weight" (draw, feature, factor), of the chains that count.
     """
 
     simulate: Callable[[np.random.Generator], tuple[Truth, NDArray[np.float64]]]
@@ -76,7 +76,7 @@ def experiment(
     Raises
     ------
     TypeError
-        The model is not a `SparseDecoder`.
+        The model is not a `SparseDecoder`, or `decoder_prior` no `DecoderPrior`.
     ValueError
         Too few rows, or a prior without spike and slab.
 
@@ -97,6 +97,8 @@ def experiment(
     if n_rows < 10:
         raise ValueError(f"n_rows: want at least 10, got {n_rows!r}")
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
+    if not isinstance(prior, DecoderPrior):
+        raise TypeError(f"decoder_prior: want a DecoderPrior, got {prior!r}")
 
     def simulate(rng: np.random.Generator) -> tuple[Truth, NDArray[np.float64]]:
         with undisturbed(int(rng.integers(2**31))):
@@ -117,9 +119,9 @@ def experiment(
                 num_draws=num_draws,
                 decoder_prior=prior,
             )
-        draws = found["posterior"]
+        draws, kept = found["posterior"], found["sample_stats"]["kept"].to_numpy()
         return {
-            name: draws[name].to_numpy().reshape(-1, model.n_features, model.n_factors)
+            name: draws[name].to_numpy()[kept].reshape(-1, model.n_features, model.n_factors)
             for name in ("edge", "weight")
         }
 

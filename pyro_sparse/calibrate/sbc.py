@@ -228,7 +228,7 @@ def sbc(
     simulate, infer = _both(simulate, infer, of_model)
     check_whole(1, n_data_sets=n_data_sets)
     check_whole(1, n_draws=n_draws)
-    check_whole(0, columns=columns)
+    check_whole(0, columns=columns, seed=seed)
     names: tuple[str, ...] = ()
     ranks: list[Array] = []
     note = ""

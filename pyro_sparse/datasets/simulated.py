@@ -296,8 +296,7 @@ def anchored60(
 
 def _check(n: int, noise: float, seed: int) -> None:
     whole(0, seed=seed)
-    if n < 2:
-        raise ValueError(f"n={n} rows: need at least 2")
+    whole(2, n=n)
     if not noise >= 0:
         raise ValueError(f"noise={noise} is a standard deviation: it cannot be negative")
 

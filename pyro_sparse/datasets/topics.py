@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pyro_sparse.datasets._arguments import whole
 from pyro_sparse.datasets.simulated import Simulated
 
 __all__ = ["CORRELATION", "topic_counts"]
@@ -89,8 +90,10 @@ def topic_counts(
         sigma = CORRELATION[correlation]
     else:
         sigma = float(correlation)
-    if n_topics < 2 or n_topics % 2:
-        raise ValueError(f"n_topics={n_topics} must be even and at least 2: one half copies the other")
+    whole(0, seed=seed, anchors_per_topic=anchors_per_topic)
+    whole(n=n, n_words=n_words, n_topics=n_topics, words_per_topic=words_per_topic)
+    if n_topics % 2:
+        raise ValueError(f"n_topics={n_topics} must be even: one half copies the other")
     if draw not in ("expected", "multinomial"):
         raise ValueError(f"draw={draw!r} must be 'expected' or 'multinomial'")
     rng = np.random.default_rng(seed)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .._whole import check_whole
+
 __all__ = ["MAY_BE", "MOST_MOVE", "DependencySchedule"]
 
 MOST_MOVE = 2.0  # of SOAP: without it some dense fits run away, for little noise makes rare gradients huge
@@ -49,6 +51,8 @@ class DependencySchedule:
     patience: int | None = None
 
     def __post_init__(self) -> None:
+        if self.patience is not None:
+            check_whole(1, patience=self.patience)
         for name in ("steps", "batch_size", "evaluate_every"):
             value = getattr(self, name)
             if int(value) != value or value < 1:

@@ -114,11 +114,11 @@ def fit(
         Share of rows kept aside for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
         of a wide table that is read by rows.
     mask : array_like of bool (row, feature), optional
-        True where a cell was seen, beside NaN.
+        True where a cell was seen, beside NaN. Columns of a DataFrame are found by name.
     exposure : array_like (row,), optional
         Size factors of counts.
     feature_names : sequence of str, optional
-        Names for an array.
+        Names for an array, in the order of its columns.
     standardise : bool
         z-score the columns (normal likelihood only); results come back in the caller's units.
     caps : sequence of int, optional
@@ -222,13 +222,17 @@ def fit_restart(
 
 
 def merge(
-    paths: Iterable[str | os.PathLike[str]], model: Any, X: Any, y: Any = None, **arguments: Any
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    model: Any,
+    X: Any,
+    y: Any = None,
+    **arguments: Any,
 ) -> Any:
     """The fit of restarts that `fit_restart` wrote: what `fit` gives with the same arguments, up to rounding.
 
     Parameters
     ----------
-    paths : iterable of path
+    paths : path or iterable of path
         Files of `fit_restart`; a warning of the fit names restarts that are missing.
     model, X, y
         As for `fit`.
@@ -291,6 +295,8 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
         check_penalty(dependency)
     own = ("seed", "holdout", "caps", "device", "dtype", "checkpoint_every")
     _check_arguments(model, restarts, *(given[name] for name in own))
+    if given["threads"] is not None:
+        check_whole(1, threads=given["threads"])
     if not isinstance(given["n_jobs"], int | np.integer) or given["n_jobs"] == 0:
         raise ValueError(
             f"n_jobs: got {given['n_jobs']!r}, wanted a number of processes, or -1 for all there are"
@@ -359,8 +365,7 @@ def _check_arguments(
             raise TypeError(
                 f"model: {type(model).__name__} has no {method!r}; wanted a FactorModel such as SparseDecoder"
             )
-    if int(restarts) != restarts or restarts < 1:
-        raise ValueError(f"restarts: got {restarts!r}, wanted a whole number of at least 1")
+    check_whole(1, restarts=restarts)
     check_whole(0, seed=seed)
     if not isinstance(holdout, Real) or not 0 <= holdout < 1:
         raise ValueError(f"holdout: got {holdout!r}, wanted a share of rows in [0, 1)")

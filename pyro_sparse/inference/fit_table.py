@@ -401,6 +401,14 @@ def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _warnings(model: Any, best: int, active: np.ndarray, rows: np.ndarray, n_train: int) -> list[str]:
     notes = []
+    lost = ~np.isfinite(rows.mean(1))
+    if lost.any():
+        notes.append(
+            f"the ELBO of {int(lost.sum())} of {len(rows)} restart(s) is not finite: they diverged, and say "
+            "nothing of the data; lower learning_rate"
+        )
+    if lost[best]:
+        return notes
     if active[best] == 0:
         notes.append(
             "the best restart has no edge: the data support no shared factor, or the prior is too strong"

@@ -153,13 +153,13 @@ def write_part(
 
 
 def read_parts(
-    paths: Iterable[str | os.PathLike[str]], fingerprint: str, n_restarts: int
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], fingerprint: str, n_restarts: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Parts in the order of their restarts, and what to say of those that are missing.
 
     Parameters
     ----------
-    paths : iterable of path
+    paths : path or iterable of path
     fingerprint : str
         Of the job they must belong to.
     n_restarts : int
@@ -169,7 +169,7 @@ def read_parts(
     FileNotFoundError, ValueError
         No file, not a part, a part of another fit, or a restart that is in two parts.
     """
-    names = [os.fspath(path) for path in paths]
+    names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     if not names:
         raise ValueError("parts: got none; give the files that the restarts were written to")
     parts: list[dict[str, Any]] = []

@@ -7,7 +7,12 @@ takes them away one at a time.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
+
+import numpy as np
+
+from .._whole import check_whole
 
 __all__ = ["Schedule"]
 
@@ -77,7 +82,13 @@ class Schedule:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a whole number of at least 1")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate: got {self.learning_rate!r}, wanted a positive number")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        if self.patience is not None:
+            check_whole(1, patience=self.patience)
+        if np.ndim(self.prune_at) != 1 or not all(isinstance(at, Real) for at in self.prune_at):
+            raise ValueError(
+                f"prune_at: got {self.prune_at!r}, wanted shares of the steps, such as (0.6, 0.75)"
+            )
+        if np.shape(self.betas) != (2,) or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas: got {self.betas!r}, wanted two numbers from 0 to below 1")
 
     @classmethod

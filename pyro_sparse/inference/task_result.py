@@ -18,6 +18,7 @@ import torch
 from .._task_arrays import column, task_labels
 from .._torch import undisturbed
 from .._version import __version__
+from .._whole import check_whole
 from ..data import text_columns
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
@@ -351,8 +352,8 @@ class MultiTaskFit:
             )
         if not self.tasks.y.shape[1]:
             raise ValueError("the fit was loaded without its tasks: use fit.adapt(X, y, task) first")
-        if num_draws < 1:
-            raise ValueError(f"num_draws: want a whole number of at least 1, got {num_draws!r}")
+        check_whole(1, num_draws=num_draws)
+        check_whole(0, seed=seed)
         return TASK_METHODS[name](self, method=name, num_draws=num_draws, seed=seed, **options)
 
     def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:

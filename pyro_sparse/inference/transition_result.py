@@ -17,6 +17,7 @@ import torch
 
 from .._torch import undisturbed
 from .._version import __version__
+from .._whole import check_whole
 from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
@@ -254,8 +255,8 @@ class TransitionFit:
             raise ValueError(f"method: want one of {['auto', *TRANSITION_METHODS]}, got {method!r}")
         if not len(self.sequences):
             raise ValueError("the fit was loaded without its sequences: use fit.with_data(X, ...) first")
-        if num_draws < 1:
-            raise ValueError(f"num_draws: want a whole number of at least 1, got {num_draws!r}")
+        check_whole(1, num_draws=num_draws)
+        check_whole(0, seed=seed)
         return TRANSITION_METHODS[name](self, num_draws=num_draws, seed=seed, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:

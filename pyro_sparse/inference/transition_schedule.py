@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from .._whole import check_whole
+
 __all__ = ["TransitionSchedule"]
 
 
@@ -59,6 +61,8 @@ class TransitionSchedule:
     patience: int | None = None
 
     def __post_init__(self) -> None:
+        if self.patience is not None:
+            check_whole(1, patience=self.patience)
         for name in ("steps", "batch_size", "evaluate_every"):
             value = getattr(self, name)
             if not (name == "steps" and value is None) and (int(value) != value or value < 1):

@@ -88,7 +88,7 @@ class SparseDecoder(FactorModel):
         Impossible sizes, unknown prior, decoder or activation, an edge outside the table, an edge both
         required and forbidden.
     TypeError
-        The prior is a class, or `anchors` no mapping.
+        The prior is a class, `anchors` no mapping, or an edge no pair.
 
     Examples
     --------
@@ -138,8 +138,8 @@ class SparseDecoder(FactorModel):
         self.decoder_kind, self.hidden = decoder, int(hidden)
         self.anchors, self.required, self.forbidden = (
             {} if anchors is None else dict(anchors),
-            [] if required is None else list(required),
-            [] if forbidden is None else list(forbidden),
+            _pairs("required", required),
+            _pairs("forbidden", forbidden),
         )
 
     def build(self, feature_names: list[str] | None) -> None:
@@ -308,13 +308,29 @@ class SparseDecoder(FactorModel):
                 )
             j = names.index(feature)
         else:
-            j = int(feature)
+            j = feature
+        if not all(isinstance(at, int | np.integer) and not isinstance(at, bool) for at in (j, factor)):
+            raise TypeError(
+                f"{argument}: got the edge ({feature!r}, {factor!r}), wanted a feature by position or "
+                "by name and a factor by position, both from 0"
+            )
         if not (0 <= j < self.n_features and 0 <= factor < self.n_factors):
             raise ValueError(
                 f"{argument}: edge ({feature!r}, {factor}) lies outside {self.n_features} features x "
                 f"{self.n_factors} factors (both count from 0)"
             )
-        return j, int(factor)
+        return int(j), int(factor)
+
+
+def _pairs(argument: str, edges: Iterable[Edge] | None) -> list[Edge]:
+    """Edges as a list, refused unless each has a feature and a factor."""
+    found = list(edges) if isinstance(edges, Iterable) else [] if edges is None else [edges]
+    strange = [edge for edge in found if isinstance(edge, str) or np.shape(edge) != (2,)]
+    if strange:
+        raise TypeError(
+            f"{argument}: want pairs (feature, factor), such as [(0, 1), (3, 2)], got {strange[0]!r}"
+        )
+    return found
 
 
 @compiled

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..posterior import _table
+from ..data import read_like
 from ._style import colours, new_figure, shorten, styled
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def plot_predictive(
     ----------
     fit : Fit
     X : array_like of shape (sample, feature)
-        The data, in original units; NaN is missing.
+        The data, in original units; NaN is missing. Columns of a DataFrame are found by name.
     features : sequence of str, optional
         Which features to show. Default: those whose distributions differ most (largest Kolmogorov-Smirnov
         distance).
@@ -61,12 +61,10 @@ def plot_predictive(
     Raises
     ------
     ValueError
-        If X has another number of columns than the fit, or a name in `features` is unknown.
+        If X has other columns than the fit, or a name in `features` is unknown.
     """
-    data = _table(X)
     names = list(fit.feature_names)
-    if data.shape[1] != len(names):
-        raise ValueError(f"X: want the {len(names)} features of the fit, got {data.shape[1]} columns")
+    data = read_like(X, names)
     unknown = [name for name in features or () if name not in names]
     if unknown:
         raise ValueError(f"features: {unknown} are not among the fit's features {names[:5]}…")

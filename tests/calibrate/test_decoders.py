@@ -7,6 +7,7 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.calibrate import experiment, sbc
+from pyro_sparse.inference import Fit
 from pyro_sparse.inference.edges.polish import DecoderPrior, draw_decoder
 
 SETTINGS = {"steps": 60, "sweeps": 60, "num_draws": 20}
@@ -57,6 +58,23 @@ def test_sbc_of_a_model_runs_its_own_simulation_and_chains():
     assert found.ranks.shape[0] == 3 and {"edges", "log score"} <= set(found.statistics)
 
 
+def test_draws_are_of_the_chains_that_are_kept(monkeypatch):
+    """As in `summary`: chains that are stuck in a worse mode are left out."""
+    seen, ask = [], Fit.edge_posterior
+
+    def first_is_stuck(*arguments, **options):
+        found = ask(*arguments, **options)
+        found["sample_stats"]["kept"][:] = [False, True, True, True]
+        seen.append(found["posterior"]["edge"].to_numpy()[1:])
+        return found
+
+    monkeypatch.setattr(Fit, "edge_posterior", first_is_stuck)
+    simulate, infer = experiment(model(), n_rows=40, **SETTINGS)
+    draws = infer(simulate(np.random.default_rng(0))[1], np.random.default_rng(1))
+    np.testing.assert_array_equal(draws["edge"], seen[0].reshape(-1, 7, 2))
+    assert draws["weight"].shape == draws["edge"].shape
+
+
 @pytest.mark.slow
 def test_sbc_passes_with_the_prior_of_the_simulation_and_fails_with_another():
     """Forty tables each: enough to see edges expected six times too rarely."""
@@ -76,6 +94,7 @@ def test_sbc_passes_with_the_prior_of_the_simulation_and_fails_with_another():
         ((1,), {}, TypeError, "infer: want a function"),
         ((model(), len), {}, TypeError, "infer: a model brings its own"),
         ((model(),), {"n_rows": 3}, ValueError, "n_rows: want at least 10"),
+        ((model(),), {"decoder_prior": 3}, TypeError, "decoder_prior: want a DecoderPrior, got 3"),
         ((model(prior=ps.priors.Laplace()),), {}, ValueError, "SpikeSlabNormal only, and this is Laplace"),
     ],
 )

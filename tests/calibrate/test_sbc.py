@@ -222,6 +222,7 @@ def test_bad_draws_are_named(truth, draws, error, message):
     [
         ({"n_data_sets": 0}, ValueError, "n_data_sets: want a whole number of at least 1, got 0"),
         ({"n_draws": 1.5}, ValueError, "n_draws: want a whole number of at least 1, got 1.5"),
+        ({"seed": -1}, ValueError, "seed: want a whole number of at least 0, got -1"),
         ({"columns": -1}, ValueError, "columns: want a whole number of at least 0, got -1"),
         ({"prob": 95}, ValueError, "prob: want a probability strictly between 0 and 1, got 95"),
         (

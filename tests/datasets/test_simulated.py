@@ -90,7 +90,7 @@ def test_anchored60_size():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n": 1}, "n=1 rows"),
+        ({"n": 1}, "n=1: want a whole number, at least 2"),
         ({"n": 10, "n_features": 5}, "fewer than the 8 anchors"),
         ({"n": 10, "max_parents": 9}, "max_parents=9"),
         ({"n": 10, "kinds": ("cube",)}, "kinds="),
@@ -158,6 +158,9 @@ def test_topics_from_real_counts():
     [
         ({"correlation": "strong"}, "correlation='strong'"),
         ({"n_topics": 5}, "n_topics=5 must be even"),
+        ({"n_topics": 2.0}, "n_topics=2.0: want a whole number"),
+        ({"n": 2.5}, "n=2.5: want a whole number"),
+        ({"seed": None}, "seed=None: want a whole number, at least 0"),
         ({"draw": "poisson"}, "draw='poisson'"),
         ({"n_words": 30}, "n_words=30 cannot hold"),
         ({"vocabulary": ["a"]}, "vocabulary has 1 names"),

@@ -209,10 +209,12 @@ def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
         ({"max_rows": 2}, "max_rows: want a whole number of at least 10"),
         ({"time_budget": 0.0}, "time_budget: want a positive number of seconds"),
         ({"X": np.zeros((20, 3))}, "X: has 3 feature"),
+        ({"seed": -1}, "seed: want a whole number of at least 0, got -1"),
+        ({"decoder_prior": 3}, "decoder_prior: want a DecoderPrior, got 3"),
     ],
 )
 def test_bad_options_are_refused(fit, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         fit.edge_posterior("polish", **options)
 
 
@@ -244,6 +246,14 @@ class Unchanged(ps.priors.SpikeSlabLasso):
 
     def __init__(self):
         super().__init__(lambda0=20.0, b=2.0)
+
+
+@pytest.mark.parametrize("make", [ps.models.DependencyVAE, ps.models.baselines.VAE])
+@pytest.mark.parametrize(("method", "message"), [("polish", "the model has none"), ("score", "no edges to")])
+def test_models_without_a_prior_on_weights_are_refused(make, method, message):
+    found = ps.fit(make(8, 2), table(), steps=5, restarts=1, progress=False)
+    with pytest.raises(ValueError, match=message):
+        found.edge_posterior(method)
 
 
 def test_a_subclass_that_says_something_else_is_taken_at_its_word():

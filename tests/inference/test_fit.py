@@ -258,8 +258,10 @@ def test_a_failed_fit_frees_the_lock():
     ("options", "error", "message"),
     [
         ({"stepz": 3}, TypeError, "fit: unknown setting 'stepz'; wanted an argument of fit or one of"),
-        ({"restarts": 0}, ValueError, "restarts: got 0, wanted a whole number of at least 1"),
-        ({"restarts": 1.5}, ValueError, "restarts: got 1.5"),
+        ({"restarts": 0}, ValueError, "restarts: want a whole number of at least 1, got 0"),
+        ({"restarts": 2.0}, ValueError, "restarts: want a whole number of at least 1, got 2.0"),
+        ({"threads": 0}, ValueError, "threads: want a whole number of at least 1, got 0"),
+        ({"threads": 1.5}, ValueError, "threads: want a whole number of at least 1, got 1.5"),
         ({"holdout": 1.0}, ValueError, "holdout: got 1.0, wanted a share of rows in [0, 1)"),
         ({"holdout": None}, ValueError, "holdout: got None, wanted a share of rows in [0, 1)"),
         ({"seed": 1.7}, ValueError, "seed: want a whole number of at least 0, got 1.7"),
@@ -362,6 +364,13 @@ def test_few_rows_for_many_features_is_said():
     x = np.random.default_rng(0).normal(size=(40, 12))
     found = quick(small(2, 12), x, caps=[1, 1, 1])
     assert any("36 rows for 12 features" in note for note in found.warnings)
+
+
+def test_a_diverged_fit_is_no_finding():
+    found = quick(small(2, 7, decoder="linear"), restarts=1, learning_rate=50, steps=50)
+    assert not np.isfinite(found.elbo).any()
+    assert found.warnings[0].startswith("the ELBO of 1 of 1 restart(s) is not finite: they diverged")
+    assert not any("no shared factor" in note for note in found.warnings)
 
 
 def test_a_column_seen_only_in_rows_kept_aside():

@@ -259,7 +259,7 @@ def test_a_long_table_with_gaps_and_a_categorical_action():
         ({"steps": 0}, ValueError, "steps: got 0"),
         ({"screen": 1.0}, TypeError, "unknown setting 'screen'"),
         ({"schedule": ps.Schedule()}, TypeError, "wants a TransitionSchedule"),
-        ({"restarts": 0}, ValueError, "restarts: got 0"),
+        ({"restarts": 0}, ValueError, "restarts: want a whole number of at least 1, got 0"),
         ({"holdout": 0.999}, ValueError, "holdout"),
         ({"sparsity": "few"}, ValueError, "sparsity"),
     ],

@@ -263,6 +263,12 @@ def test_parts_of_another_fit_are_refused(two, change, says):
         ps.merge(two, **arguments)
 
 
+def test_one_path_is_one_part(two):
+    arguments = {"model": decoder(), "X": X, **TABLE, "steps": 20}
+    for path in (two[1], str(two[1])):
+        assert ps.merge(path, **arguments).n_restarts == 1
+
+
 def test_parts_that_are_none_or_twice_or_something_else_are_refused(two, tmp_path):
     same = {**TABLE, "steps": 20}
     with pytest.raises(ValueError, match=r"restart 1 is in '.*1.pt' and in '.*1.pt'; give each once"):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyro_sparse import Schedule
+from pyro_sparse import Schedule, inference
 
 S = Schedule(
     steps=1000, learning_rate=0.01, warm_up=10, decay_from=0.5, decay_to=0.1, kl_start=0.2, kl_until=0.4,
@@ -61,9 +61,22 @@ def test_learning_rate_must_be_positive():
         Schedule(learning_rate=0)
 
 
-@pytest.mark.parametrize("betas", [(0.9,), (0.9, 1.0), (-0.1, 0.9)])
+@pytest.mark.parametrize("kind", [Schedule, inference.DependencySchedule, inference.TransitionSchedule])
+@pytest.mark.parametrize("patience", [-1, 0, 1.5])
+def test_patience_is_a_number_of_looks(kind, patience):
+    with pytest.raises(ValueError, match=f"patience: want a whole number of at least 1, got {patience}"):
+        kind(patience=patience)
+
+
+@pytest.mark.parametrize("prune_at", [0.5, "a", ("a",)])
+def test_deletions_come_at_shares_of_the_steps(prune_at):
+    with pytest.raises(ValueError, match=r"prune_at: got .*, wanted shares of the steps, such as"):
+        Schedule(prune_at=prune_at)
+
+
+@pytest.mark.parametrize("betas", [0.9, (0.9,), (0.9, 1.0), (-0.1, 0.9)])
 def test_betas_are_two_shares(betas):
-    with pytest.raises(ValueError, match=r"betas: got \(.*, wanted two numbers from 0 to below 1"):
+    with pytest.raises(ValueError, match=r"betas: got .*, wanted two numbers from 0 to below 1"):
         Schedule(betas=betas)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -153,6 +154,36 @@ def test_a_prior_by_name_by_instance_and_never_a_class():
     assert SparseDecoder(G, K, prior=own).prior is own
     with pytest.raises(TypeError, match=r"prior is the class Laplace; make an instance of it: Laplace\(\)"):
         SparseDecoder(G, K, prior=ps.priors.Laplace)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"required": ["alcohol"]},
+        {"required": ["ab"]},
+        {"required": 3},
+        {"forbidden": [(0, 1, 2)]},
+        {"forbidden": {0: 1}},
+    ],
+)
+def test_edges_are_pairs(options):
+    with pytest.raises(TypeError, match=r"(required|forbidden): want pairs \(feature, factor\), such as"):
+        SparseDecoder(G, K, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"anchors": {0: "factor 1"}},
+        {"anchors": {1.5: 0}},
+        {"anchors": {0: 1.5}},
+        {"anchors": {True: 0}},
+        {"required": np.array([[0.0, 1.0]])},
+    ],
+)
+def test_positions_are_whole_numbers(options):
+    with pytest.raises(TypeError, match=r"(anchors|required): got the edge \(.*, wanted a feature by"):
+        SparseDecoder(G, K, **options).setup(2, 50)
 
 
 def test_anchors_want_a_mapping():

@@ -11,9 +11,10 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..._whole import check_whole
 from ...large_table import LargeTable
 from ...models.dependency import DependencyVAE
-from ._polish_setup import has_weight_law
+from ._polish_setup import has_weight_law, weight_law
 from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges
 from .score import score_edges
 from .strengths import strength_edges
@@ -58,10 +59,12 @@ def edge_posterior(
     Raises
     ------
     ValueError
-        If the method is unknown or `num_draws` is below 1.
+        If the method is unknown, `num_draws` is below 1, or `seed` below 0.
     TypeError
         If an option is unknown: to the method, or with "auto" to all of them.
     """
+    check_whole(1, num_draws=num_draws)
+    check_whole(0, seed=seed)
     if method == "auto":
         own = {one: {*inspect.signature(METHODS[one]).parameters} - _SHARED for one in METHODS}
         known = sorted(set().union(*own.values()))
@@ -78,6 +81,8 @@ def edge_posterior(
         return found
     if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
+    if method == "polish":
+        weight_law(getattr(fit.model, "prior", None))  # complains of models that chains do not know
     return METHODS[method](fit, num_draws=num_draws, seed=seed, **options)
 
 

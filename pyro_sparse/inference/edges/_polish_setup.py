@@ -123,9 +123,10 @@ def weight_law(prior: Any) -> MixtureLaw:
         return MixtureLaw(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
     if has_weight_law(prior, SpikeSlabNormal):
         return MixtureLaw(False, prior.slab_scale, prior.final_spike_scale)
+    own = "the model has none" if prior is None else f"this is {type(prior).__name__}"
     raise ValueError(
         "prior: Markov chains (polish, calibrate.experiment) know the laws of SpikeSlabLasso and "
-        f"SpikeSlabNormal only, and this is {type(prior).__name__}; for others there are scores at most"
+        f"SpikeSlabNormal only, and {own}; for others there are scores at most"
     )
 
 
@@ -161,8 +162,15 @@ def chains_of(
     seed : int
     **settings
         Of `DecoderChains`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `prior` is no `DecoderPrior`; the model's has no spike and slab.
     """
-    law = weight_law(fit.model.prior)
+    if not isinstance(prior, DecoderPrior):
+        raise TypeError(f"decoder_prior: want a DecoderPrior, got {prior!r}")
+    law = weight_law(getattr(fit.model, "prior", None))
     model = pick(fit.model, restarts)
     like = model.factor_cov
     batch = table.batch(like.device, like.dtype)

@@ -65,8 +65,10 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
         raise ValueError(f"num_draws: want a whole number of at least 1, got {num_draws!r}")
     p = np.asarray(fit.edge_score, dtype=float)
     if not np.isfinite(p).all():
+        prior = getattr(fit.model, "prior", None)
+        own = f"a {type(fit.model).__name__}" if prior is None else type(prior).__name__
         raise ValueError(
-            f"fit: {type(fit.model.prior).__name__} sets no weight to zero, so there are no edges to speak "
+            f"fit: {own} sets no weight to zero, so there are no edges to speak "
             "of; fit with SpikeSlabLasso, SpikeSlabNormal (probabilities), Laplace, or a prior of your own "
             "that has edge_log_odds (scores)"
         )
