@@ -286,7 +286,8 @@ def test_columns_beyond_double_precision_are_named(unit):
 
 def test_exposure_of_a_reversed_view():
     size = np.arange(1.0, 21)
-    np.testing.assert_array_equal(table(COUNTS, Poisson(), exposure=size[::-1]).exposure[:, 0], size[::-1])
+    found = table(COUNTS, Poisson(), exposure=size[::-1]).exposure[:, 0]
+    np.testing.assert_allclose(found, size[::-1] / np.median(size))
 
 
 def test_names_go_by_position():

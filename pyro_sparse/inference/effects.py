@@ -11,7 +11,7 @@ from ..data import Batch
 from ..large_table import LargeBatch
 from .restarts import pick
 
-__all__ = ["total_effects"]
+__all__ = ["evened", "total_effects"]
 
 ROWS, CELLS = 2000, 10_000_000  # looked at; the latter of a table read by rows, but not below 200 rows
 
@@ -23,7 +23,8 @@ def total_effects(model: Any, train: Batch, max_rows: int = ROWS) -> tuple[np.nd
     .. math:: \tfrac12 E[(f_j(z) - f_j(z_{-k}, z_k'))^2] \,/\, \mathrm{Var}(x_j)
 
     with ``z`` from the guide and ``z_k'`` another row's value; the variance is that of the predictor plus the
-    noise (1 for likelihoods without a noise standard deviation).
+    noise (1 for likelihoods without a noise standard deviation). How far apart the rows happen to be that are
+    paired is taken out (`evened`), so that of straight lines nothing is left to chance but z.
 
     Parameters
     ----------
@@ -51,9 +52,19 @@ def total_effects(model: Any, train: Batch, max_rows: int = ROWS) -> tuple[np.nd
         other = z.clone()
         other[..., k] = z[:, torch.randperm(z.shape[1], device=z.device), k]
         change = f - model.decode(other, weights)
-        effects.append((0.5 * (change**2).mean(1) / variance).clamp(0, 1))
+        even = evened(z[..., k], other[..., k]).unsqueeze(-1)
+        effects.append((0.5 * even * (change**2).mean(1) / variance).clamp(0, 1))
         slopes.append((change * (z - other)[..., k : k + 1]).mean(1))
     return torch.stack(effects, -1).cpu().double().numpy(), torch.stack(slopes, -1).cpu().double().numpy()
+
+
+def evened(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """What squares of changes are multiplied by when a factor's values (..., row) are exchanged for others.
+
+    That is twice the variance of the values over their mean squared distance, which is 1 on average.
+    """
+    apart = (own - other).square().mean(-1)
+    return 2 * own.var(-1, correction=0) / apart.clamp(min=torch.finfo(apart.dtype).tiny)
 
 
 def _by_rows(model: Any, train: LargeBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -83,6 +94,8 @@ def _by_rows(model: Any, train: LargeBatch) -> tuple[np.ndarray, np.ndarray]:
                 change = (f - one.decode(other, weights))[0]
                 change2[:, k] += change.square().sum(0)
                 slope[:, k] += (change * (own - other)[0, :, k : k + 1]).sum(0)
+        for k in used:
+            change2[:, k] *= evened(z[0, :, k], others[k][0])
         noise = one.likelihood.noise_sd()
         variance = (squares - total**2 / n_rows) / max(n_rows - 1, 1)
         variance = variance + (1.0 if noise is None else noise[0, 0].double() ** 2)

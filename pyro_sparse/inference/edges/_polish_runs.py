@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..effects import evened
 from ._decoder_chains import DecoderChains, DecoderState
 from ._linear_chains import LinearChains, LinearState
 from ._mixture_law import MixtureLaw
@@ -175,7 +176,8 @@ class CurvedRun:
             z[..., k] = z[:, other, k]
             change = f - kernel.value(state, z)
             slope = (change * (state.z - z)[..., k].unsqueeze(1)).mean(-1)
-            effect = (0.5 * change.square().mean(-1) / variance.clamp(min=1e-12)).clamp(0, 1)
+            even = evened(state.z[..., k], z[..., k]).unsqueeze(-1)
+            effect = (0.5 * even * change.square().mean(-1) / variance.clamp(min=1e-12)).clamp(0, 1)
             loading[..., k] = slope.sign() * effect.sqrt()
         return _array(loading)
 
