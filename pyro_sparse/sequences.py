@@ -110,6 +110,13 @@ class Sequences:
         return len(self.x)
 
     @property
+    def missing(self) -> bool:
+        """Whether any cell of a frame is."""
+        if self.mask is None:
+            return False
+        return not self.mask.all() if self.present is None else not self.mask[self.present].all()
+
+    @property
     def lengths(self) -> np.ndarray:
         """Frames of each sequence."""
         return np.full(len(self), self.x.shape[1]) if self.present is None else self.present.sum(1)
@@ -213,11 +220,11 @@ def as_sequences(
     """
     if not isinstance(lag, int | np.integer) or lag < 0:
         raise ValueError(f"lag={lag!r}: wanted a whole number of frames, at least 0")
-    if actions is None and lag == 0:
-        raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
     if like is not None and (actions is None) != (like.actions is None):
         had = "without actions" if like.actions is None else f"with actions {like.action_columns}"
         raise ValueError(f"actions: the model was fitted {had}; give new sequences likewise")
+    if actions is None and lag == 0:
+        raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
     if isinstance(X, pd.DataFrame):
         frames = _from_table(X, actions, id, time, step, feature_names, action_names, like)
     else:

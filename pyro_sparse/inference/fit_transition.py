@@ -85,7 +85,7 @@ class TransitionJob:
         get_control(sparsity)  # a complaint about it should not wait for a dense fit
         if sparsity == "auto" and self.heldout is None:
             raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
-        self.setup = {"n_samples": self.train.total, "missing": sequences.mask is not None}
+        self.setup = {"n_samples": self.train.total, "missing": sequences.missing}
         self.seeds = child_seeds(seed, restarts)
         self.record = {"seed": seed, "holdout": holdout, **self.schedule.as_dict()}
         self.fingerprint = files.fingerprint(
