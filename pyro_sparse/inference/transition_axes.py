@@ -74,7 +74,7 @@ def latents(model: Any, batch: SequenceBatch, chunk: int = 5000) -> torch.Tensor
 
 
 def seen_steps(model: Any, batch: SequenceBatch, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs of the steps whose frames were all seen: a blank frame's latent is what the prior says of it.
+    """Inputs of the steps to learn from.
 
     Parameters
     ----------
@@ -88,31 +88,20 @@ def seen_steps(model: Any, batch: SequenceBatch, z: torch.Tensor) -> tuple[torch
     inputs : Tensor (restart, step, input)
         Past latents (lag 1, 2, …) and then actions.
     use : Tensor of bool (sequence, time - lags)
-        Which of all steps, the first to frame `lags`, these are.
+        Which of all steps these are: `SequenceBatch.steps`.
 
     Raises
     ------
     ValueError
         Hardly a step is left.
     """
-    chain, lags, n_frames = model.chain(batch, None), model.lags, z.shape[2]
-    use = chain.follows[0, :, lags:]
-    if lags < n_frames:
-        use = use & _seen(batch).unfold(1, lags + 1, 1).all(-1)
+    use = batch.steps(model.lags)
     if use.sum() < 2:
         raise ValueError(
             f"X: has {int(use.sum())} step(s) from frames that were seen to one that was, wanted at least 2; "
             "give longer sequences with fewer missing frames, or lower lags"
         )
-    return chain._inputs(z, lags, n_frames)[:, use], use
-
-
-def _seen(batch: SequenceBatch) -> torch.Tensor:
-    """Frames (sequence, time) of which anything was seen."""
-    if batch.mask is not None:
-        return batch.mask.any(-1)
-    everywhere = torch.ones(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device)
-    return everywhere if batch.present is None else batch.present
+    return model.chain(batch, None)._inputs(z, model.lags, z.shape[2])[:, use], use
 
 
 class _Moments(NamedTuple):
@@ -176,7 +165,7 @@ def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarra
     for r, rows in enumerate(inputs):
         one = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
         jacobian = model.transition.jacobian(one)[r].double().cpu().numpy()
-        past = rows[:, : model.n_latents] if model.lags else z[r][_seen(batch)]
+        past = rows[:, : model.n_latents] if model.lags else z[r][batch.seen]
         away = z[r, :, model.lags :][use] - model.transition(one)[r]
         factor = posterior.factor[r, :, model.lags :][use]
         noise = away.mT @ away / len(away) + (factor @ factor.mT).mean(0)

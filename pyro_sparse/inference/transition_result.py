@@ -305,7 +305,8 @@ class TransitionFit:
 
     def _read(self, X: Any, columns: dict[str, Any]) -> Sequences:
         """New sequences in the fit's units."""
-        new = as_sequences(X, like=self.sequences, lag=self.model.lags, **columns)
+        own = {"like": self.sequences, "lag": self.model.lags, "likelihood": self.model.likelihood}
+        new = as_sequences(X, **own, **columns)
         if new.missing and not self.model.missing:
             warnings.warn(
                 "X: has missing cells, and the fit's sequences had none, so that its encoder reads each as "

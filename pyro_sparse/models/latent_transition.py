@@ -45,6 +45,7 @@ class LatentTransition(Recorded, nn.Module):
         Frames back that drive a frame; 0: only actions do.
     likelihood : str or Likelihood
         Distribution of a cell given its linear predictor. The default is normal noise, one sd per feature.
+        Frames have no totals and no size factors: counts want ``Poisson(size_factors=False)``.
     hidden : int
         Width of the three hidden layers of encoder and decoder.
     units, gated_units : int
@@ -81,7 +82,8 @@ class LatentTransition(Recorded, nn.Module):
     Raises
     ------
     ValueError
-        Impossible sizes, nothing that could drive the latents, contradicting constraints.
+        Impossible sizes, nothing that could drive the latents, contradicting constraints, a likelihood of
+        totals or size factors.
 
     References
     ----------
@@ -153,6 +155,11 @@ class LatentTransition(Recorded, nn.Module):
         self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
         self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
         self.likelihood = Normal(floor=0.002) if likelihood == "normal" else get_likelihood(likelihood)
+        if self.likelihood.uses_exposure and getattr(self.likelihood, "size_factors", True):
+            raise ValueError(
+                f"likelihood: got {self.likelihood.name!r}, which reads rows' totals, and frames have none; "
+                "wanted 'normal', 'bernoulli', or of counts Poisson or NegativeBinomial(size_factors=False)"
+            )
         self.edges = (
             *((EdgeSet("time", ("target", "source"), "G"),) if lags else ()),
             *((EdgeSet("action", ("target", "action"), "G"),) if n_actions else ()),

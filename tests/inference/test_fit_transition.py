@@ -25,6 +25,7 @@ from pyro_sparse.inference.transition_axes import (
 from pyro_sparse.inference.transition_result import _doubts, _recovered
 from pyro_sparse.inference.transition_run import TransitionRun
 from pyro_sparse.metrics import mcc
+from pyro_sparse.models.likelihoods import NegativeBinomial
 from pyro_sparse.sequences import as_sequences
 
 SMALL = {
@@ -427,6 +428,27 @@ def test_edge_probabilities_are_of_seen_frames(fitted, data):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("likelihood", ["bernoulli", NegativeBinomial(size_factors=False)])
+def test_likelihoods_of_other_scales(data, likelihood, tmp_path):
+    x, _, a = data.part("train")
+    x = (x > x.mean((0, 1))).astype(float)
+    model = model_of(x, n_actions=3, likelihood=likelihood)
+    fit = ps.fit(model, x, actions=a, restarts=1, **{**SMALL, "steps": 20, "edge_steps": 5})
+    np.testing.assert_array_equal(fit.sequences.x, x)
+    assert np.isfinite(fit.heldout_elbo).all()
+    with pytest.raises(ValueError, match="X: column 'x1' holds"):
+        fit.transform(x - 0.5, actions=a)
+
+
+@pytest.mark.parametrize("blank", [False, True])
+def test_too_few_steps_are_found_before_the_fit(blank):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(19, 2, 4)) if not blank else rng.normal(size=(25, 2, 4))
+    x[:6, 1] = np.nan if blank else x[:6, 1]
+    with pytest.raises(ValueError, match=r"X: has 19 step\(s\) from 1 frame.*, wanted at least 20"):
+        ps.fit(model_of(x, 2), x, **SMALL)
+
+
 def test_a_transition_without_edges_is_a_guess_and_no_crash():
     rng = np.random.default_rng(0)
     model = jacobian_model(1e-3 * rng.normal(size=(3, 3)), 0, 1)
@@ -485,11 +507,12 @@ def test_a_gap_counts_once(lags):
         np.testing.assert_allclose(steps_of(one)[1][0], fit.transform()[0][led])
 
 
-def test_a_saved_fit_remembers_labels_and_steps(tmp_path):
+@pytest.mark.parametrize("intervals", [False, True])
+def test_a_saved_fit_remembers_labels_and_steps(tmp_path, intervals):
     rng = np.random.default_rng(1)
     table = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("abcd"))
     table["day"] = pd.date_range("2020-01-01", periods=60, freq="D")
-    table["what"] = rng.choice(["none", "up"], 60)
+    table["what"] = pd.cut(rng.uniform(size=60), 2) if intervals else rng.choice(["none", "up"], 60)
     model = ps.models.LatentTransition(4, 2, n_actions=2, hidden=4, units=4, gated_units=4)
     settings = {"restarts": 1, "steps": 5, "edge_steps": 2, "progress": False}
     fit = ps.fit(model, table, time="day", actions=["what"], **settings)

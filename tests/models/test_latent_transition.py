@@ -183,6 +183,8 @@ def test_the_parts_are_all_parameters_once():
         ({"lags": -1, "n_actions": 1}, "lags=-1"),
         ({"self_loops": "some"}, "self_loops: got 'some'"),
         ({"concentration": (0.0, 1.0)}, "concentration"),
+        ({"likelihood": "poisson"}, "likelihood: got 'poisson', which reads rows' totals"),
+        ({"likelihood": "categorical"}, "likelihood: got 'categorical'"),
         ({"required_time": [(0, 9)]}, r"required_time: edge \(0, 9\)"),
         ({"forbidden_time": [(0, 1)], "lags": 0, "n_actions": 1}, "forbidden_time"),
         ({"required_time": [(0, 0)], "self_loops": "forbidden"}, "also forbidden"),
