@@ -129,6 +129,10 @@ class Sequences:
     def __len__(self) -> int:
         return len(self.x)
 
+    def content(self) -> tuple[np.ndarray | None, ...]:
+        """Arrays that tell these sequences from others."""
+        return self.x, self.mask, self.present, self.linked, self.actions
+
     @property
     def missing(self) -> bool:
         """Whether any cell of a frame is."""

@@ -97,7 +97,7 @@ class TransitionJob:
                 "restarts": restarts,
                 "sparsity": str(sparsity),
                 "dtype": str(dtype),
-                "data": files.digest(sequences.x, sequences.mask, sequences.actions),
+                "data": files.digest(*sequences.content()),
                 "made": files.made(model),
                 "version": __version__,
             },

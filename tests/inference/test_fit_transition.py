@@ -440,6 +440,15 @@ def test_likelihoods_of_other_scales(data, likelihood, tmp_path):
         fit.transform(x - 0.5, actions=a)
 
 
+def test_a_checkpoint_is_of_its_time_stamps(tmp_path):
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 4)), columns=list("abcd"))
+    short = {**SMALL, "steps": 5, "polish_steps": 0, "edge_steps": 2}
+    options = {"time": "t", "restarts": 1, "checkpoint": tmp_path / "run.pt", **short}
+    ps.fit(model_of(table, 2), table.assign(t=np.arange(60)), **options)
+    with pytest.raises(ValueError, match="belongs to another fit .data:"):
+        ps.fit(model_of(table, 2), table.assign(t=np.r_[:30, 40:70]), **options)
+
+
 @pytest.mark.parametrize("blank", [False, True])
 def test_too_few_steps_are_found_before_the_fit(blank):
     rng = np.random.default_rng(0)
