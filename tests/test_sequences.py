@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from pyro_sparse import _sequence_arrays
 from pyro_sparse.models.likelihoods import Bernoulli, Normal
 from pyro_sparse.sequences import as_sequences
 
@@ -93,6 +94,18 @@ def test_containers_hold_the_same_numbers(made):
 )
 def test_containers_of_actions_hold_the_same_numbers(made):
     same(as_sequences(X, actions=made), as_sequences(X, actions=A))
+
+
+@pytest.mark.parametrize("made", [np.asarray, torch.as_tensor], ids=["array", "tensor"])
+def test_stacked_sequences_are_read_at_once(made, monkeypatch):
+    """There may be hundreds of thousands of them."""
+    calls = []
+    for name in ("read_array", "_columns_of"):
+        own = getattr(_sequence_arrays, name)
+        monkeypatch.setattr(_sequence_arrays, name, lambda *args, own=own: calls.append(own) or own(*args))
+    same(as_sequences(made(X), actions=made(A)), as_sequences(list(X), actions=list(A)))
+    assert len(calls) == 1 + 1 + len(X) + len(A)
+    same(as_sequences(made(X), actions=made(A[..., 0])), as_sequences(X, actions=A[..., :1]))
 
 
 def test_a_matrix_is_one_sequence():
