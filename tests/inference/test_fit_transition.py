@@ -239,6 +239,7 @@ def test_long_sequences_are_cut_and_padded():
     torch.testing.assert_close(back, batch.x.reshape(-1, 4))
     assert pieces.mask[pieces.present].all()
     assert not pieces.mask[~pieces.present].any()
+    assert not pieces.steps(1)[~pieces.present[:, 1:]].any() and pieces.steps(1).sum() == 206 - 20
     many = as_sequences(np.random.default_rng(0).normal(size=(40, 5, 4))).batch()
     assert _pieces(many, lags=1) is many
 
