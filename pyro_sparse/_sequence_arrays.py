@@ -46,9 +46,10 @@ def read_arrays(
             "(time, feature), or a list of (time, feature)"
         )
     single = depth == 2
-    pieces = [X] if single else list(X)
+    whole = depth == 3 and _is_stacked(X)  # read at once: sequences may be many
+    pieces = [X] if single else [X.reshape(-1, X.shape[2])] if whole else list(X)
     read = [read_array(piece, "X" if single else f"X[{i}]") for i, piece in enumerate(pieces)]
-    lengths = np.array([len(x) for x, _, _ in read])
+    lengths = np.full(len(X), X.shape[1]) if whole else np.array([len(x) for x, _, _ in read])
     if not lengths.size or not lengths.all():
         which = (
             f"sequence {str(lengths.argmin())!r} has no frames; drop it" if lengths.size else "no sequence"
@@ -72,10 +73,16 @@ def read_arrays(
         actions=None
         if actions is None
         else dict(zip(action_names or columns, columns.values(), strict=True)),
-        sequence_names=[str(i) for i in range(len(read))],
+        sequence_names=[str(i) for i in range(len(lengths))],
         lengths=lengths,
         broken=np.zeros(lengths.sum(), dtype=bool),
     )
+
+
+def _is_stacked(values: Any) -> bool:
+    """Whether all sequences are one plain array of numbers, and there is something in it."""
+    plain = isinstance(values, Tensor) or (type(values) is np.ndarray and values.dtype.kind in "biuf")
+    return plain and 0 not in values.shape
 
 
 def _depth(values: Any) -> int:
@@ -90,6 +97,9 @@ def _action_columns(actions: Any, lengths: np.ndarray) -> dict[str, Any]:
     count = len(actions) if _depth(actions) else 0
     if count != len(lengths):
         raise ValueError(f"actions: has {count} sequence(s), X has {len(lengths)}; give one per sequence")
+    if _is_stacked(actions) and actions.ndim in (2, 3) and (lengths == actions.shape[1]).all():
+        lengths = lengths.sum(keepdims=True)  # one long sequence has the same columns
+        actions = actions.reshape(1, lengths[0], -1)
     split = [_columns_of(one) for one in actions]
     for i, (columns, length) in enumerate(zip(split, lengths, strict=True)):
         if len(columns) != len(split[0]) or not columns:

@@ -9,6 +9,7 @@ Every complaint about sequences that does not depend on the model is made here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,25 @@ class SequenceBatch:
         """The minibatch with these sequences, still scaled to `total`."""
         return replace(self, **_pick(self, index))
 
+    @property
+    def seen(self) -> Tensor:
+        """Frames of which anything was seen, (sequence, time)."""
+        if self.mask is not None:
+            return self.mask.any(-1)
+        everywhere = torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device)
+        return everywhere if self.present is None else self.present
+
+    def steps(self, lags: int) -> Tensor:
+        """Steps to learn from, (sequence, time - lags): linked frames, seen like the `lags` before them.
+
+        Of a blank frame nothing is known but its prior, which is no evidence of what leads to it or follows.
+        """
+        seen = self.seen
+        if lags >= seen.shape[1]:
+            return seen[:, :0]
+        use = seen.unfold(1, lags + 1, 1).all(-1)
+        return use if self.linked is None else use & self.linked[:, lags:]
+
     def whole(self) -> SequenceBatch:
         """The same sequences seen as a data set of their own (no scaling up)."""
         return replace(self, total=len(self))
@@ -108,6 +128,17 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def content(self) -> tuple[np.ndarray | None, ...]:
+        """Arrays that tell these sequences from others."""
+        return self.x, self.mask, self.present, self.linked, self.actions
+
+    @property
+    def missing(self) -> bool:
+        """Whether any cell of a frame is."""
+        if self.mask is None:
+            return False
+        return not self.mask.all() if self.present is None else not self.mask[self.present].all()
 
     @property
     def lengths(self) -> np.ndarray:
@@ -156,6 +187,7 @@ def as_sequences(
     id: Any = None,
     time: Any = None,
     step: Any = None,
+    likelihood: Any = None,
     standardise: bool = True,
     lag: int = 1,
     feature_names: list[str] | None = None,
@@ -182,6 +214,8 @@ def as_sequences(
         Time from one frame to the next, by default the most common difference. A larger difference is a gap;
         one that is not a multiple of it is an error. Datetimes that all lie whole months apart are counted in
         months.
+    likelihood : Likelihood, optional
+        Its `check` has the last word on values; its `standardise` says whether features are z-scored.
     standardise : bool
         False leaves features and actions as they are.
     lag : int
@@ -213,11 +247,11 @@ def as_sequences(
     """
     if not isinstance(lag, int | np.integer) or lag < 0:
         raise ValueError(f"lag={lag!r}: wanted a whole number of frames, at least 0")
-    if actions is None and lag == 0:
-        raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
     if like is not None and (actions is None) != (like.actions is None):
         had = "without actions" if like.actions is None else f"with actions {like.action_columns}"
         raise ValueError(f"actions: the model was fitted {had}; give new sequences likewise")
+    if actions is None and lag == 0:
+        raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
     if isinstance(X, pd.DataFrame):
         frames = _from_table(X, actions, id, time, step, feature_names, action_names, like)
     else:
@@ -230,13 +264,16 @@ def as_sequences(
                 named = dict(zip(like.action_columns, frames.actions.values(), strict=True))
                 frames = frames._replace(actions=named)
     x, names = _features(frames, like)
+    if likelihood is not None:
+        likelihood.check(x, names)
     present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
     encoded = None if frames.actions is None else _encode(frames, like)
     linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)
     if like is None:
         _check_enough(frames, x, linked, lag)
 
-    centre, scale = _scales(x, names, "X: column", standardise) if like is None else (like.centre, like.scale)
+    scaled = standardise and (likelihood is None or likelihood.standardise)
+    centre, scale = _scales(x, names, "X: column", scaled) if like is None else (like.centre, like.scale)
     action_centre, action_scale = np.zeros(0), np.zeros(0)
     values, action_columns, levels = encoded or (None, [], {})
     if like is not None:
@@ -357,6 +394,7 @@ def _encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[st
             continue
         if kinds.is_datetime64_any_dtype(kind) or kinds.is_timedelta64_dtype(kind):
             raise TypeError(f"actions: column {name!r} holds {kind}; wanted numbers or labels, so convert it")
+        values = _in_words(values)
         if like is None:
             found = pd.Categorical(values).remove_unused_categories()
             if len(found.categories) < 2:
@@ -381,6 +419,14 @@ def _encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[st
     names = list(columns) if like is None else like.action_names
     _check_finite(np.stack(list(columns.values()), 1), list(columns), frames, "actions")
     return np.stack([columns[name] for name in names], 1), names, levels
+
+
+def _in_words(values: Any) -> Any:
+    """Labels that a file can hold: text in place of what is neither text nor number (intervals, dates)."""
+    levels = pd.Categorical(values).categories
+    if all(isinstance(level, str | Real | np.bool_) for level in levels):
+        return values
+    return values.astype("category").cat.rename_categories(str)
 
 
 def _level_name(column: str, level: Any) -> str:
@@ -440,6 +486,11 @@ def _check_enough(frames: Frames, x: np.ndarray, linked: np.ndarray, lag: int) -
                 "where only the past drives it; drop it, lower lag, or give actions="
             )
         linked = linked[:, lag:]
+    elif lengths.max() <= lag:
+        raise ValueError(
+            f"X: sequences have {lengths.max()} frame(s) at most, so that none follows from {lag} before it; "
+            "set lags=0, where only actions drive, or give longer sequences"
+        )
     blank = np.add.reduceat(~np.isnan(x).all(1), np.cumsum(lengths) - lengths, dtype=int) == 0
     if blank.any():
         raise ValueError(

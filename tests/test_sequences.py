@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
+from pyro_sparse import _sequence_arrays
+from pyro_sparse.models.likelihoods import Bernoulli, Normal
 from pyro_sparse.sequences import as_sequences
 
 RNG = np.random.default_rng(0)
@@ -92,6 +94,18 @@ def test_containers_hold_the_same_numbers(made):
 )
 def test_containers_of_actions_hold_the_same_numbers(made):
     same(as_sequences(X, actions=made), as_sequences(X, actions=A))
+
+
+@pytest.mark.parametrize("made", [np.asarray, torch.as_tensor], ids=["array", "tensor"])
+def test_stacked_sequences_are_read_at_once(made, monkeypatch):
+    """There may be hundreds of thousands of them."""
+    calls = []
+    for name in ("read_array", "_columns_of"):
+        own = getattr(_sequence_arrays, name)
+        monkeypatch.setattr(_sequence_arrays, name, lambda *args, own=own: calls.append(own) or own(*args))
+    same(as_sequences(made(X), actions=made(A)), as_sequences(list(X), actions=list(A)))
+    assert len(calls) == 1 + 1 + len(X) + len(A)
+    same(as_sequences(made(X), actions=made(A[..., 0])), as_sequences(X, actions=A[..., :1]))
 
 
 def test_a_matrix_is_one_sequence():
@@ -223,6 +237,34 @@ def test_what_is_a_label(values, levels):
     for j, level in enumerate(levels):
         want = [bool(k) and v == level for k, v in zip(known, table["do"], strict=True)]
         np.testing.assert_array_equal(got.actions[0, :, j], want)
+
+
+@pytest.mark.parametrize(
+    ("values", "levels"),
+    [
+        (pd.cut([1.0, 5, 2, np.nan] * 3, [0, 3, 6]), ["(0, 3]", "(3, 6]"]),
+        (pd.Categorical(pd.to_datetime(["2020-01-02", "2020-01-01"] * 6)), None),
+        (pd.Series([("a", 1), ("b", 2)] * 6), ["('a', 1)", "('b', 2)"]),
+    ],
+    ids=["intervals", "dates", "tuples"],
+)
+def test_labels_that_no_file_can_hold_become_text(values, levels):
+    table = pd.DataFrame(
+        {"x": RNG.normal(size=24), "do": pd.concat([pd.Series(values)] * 2, ignore_index=True)}
+    )
+    got = as_sequences(table, actions=["do"])
+    kept = got.action_levels["do"]
+    assert len(kept) == 2 and all(type(level) is str for level in kept) and kept == (levels or kept)
+    same(as_sequences(table, actions=["do"], like=got), got)
+    same(as_sequences(table.assign(do=table["do"].map(str, na_action="ignore")), actions=["do"]), got)
+
+
+def test_likelihoods_of_other_scales_keep_their_features():
+    x = (X > 0).astype(float)
+    got = as_sequences(x, actions=A, likelihood=Bernoulli())
+    np.testing.assert_array_equal(got.x, x)
+    np.testing.assert_allclose(got.actions, as_sequences(X, actions=A).actions)
+    same(as_sequences(X, likelihood=Normal()), as_sequences(X))
 
 
 def test_labels_of_an_array():

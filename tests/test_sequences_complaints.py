@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pyro_sparse.models.likelihoods import Bernoulli
 from pyro_sparse.sequences import as_sequences
 
 RNG = np.random.default_rng(0)
@@ -188,19 +189,27 @@ def test_complaints_about_new_data(data, options, kind, text):
         as_sequences(data, like=fit, **options)
 
 
+def test_values_that_the_likelihood_refuses():
+    with pytest.raises(
+        ValueError, match=r"X: column 'x1' holds .* likelihood=\"bernoulli\" wants 0, 1 or NaN"
+    ):
+        as_sequences(X, likelihood=Bernoulli())
+
+
 def test_actions_for_a_fit_without():
     with pytest.raises(ValueError, match="actions: the model was fitted without actions"):
         as_sequences(X, actions=A, like=as_sequences(X))
 
 
 def test_actions_alone_can_be_learned_from():
-    """One frame each is enough where actions drive it, with or without a past to depend on."""
+    """One frame each is enough where actions drive it and no past is asked for."""
     x, a = X.reshape(20, 1, 3), A.reshape(20, 1, 2)
-    for lag in (0, 1):
-        assert as_sequences(x, actions=a, lag=lag).x.shape == (20, 1, 3)
+    assert as_sequences(x, actions=a, lag=0).x.shape == (20, 1, 3)
+    with pytest.raises(ValueError, match="X: sequences have 1 frame.* follows from 1 before it; set lags=0"):
+        as_sequences(x, actions=a, lag=1)
     few = np.where(np.arange(20)[:, None, None] < 9, a, NAN)
     with pytest.raises(ValueError, match="X: has 9 linked step"):
-        as_sequences(x, actions=few)
+        as_sequences(x, actions=few, lag=0)
 
 
 def test_few_steps_are_counted_beyond_the_lag():

@@ -33,7 +33,8 @@ class LatentChain(TorchDistribution):
     n_latents, lags : int
         Size of a frame and how many frames back the past acts; 0: it does not.
     linked : Tensor of bool (restart, sequence, time)
-        Frames that follow from their past and action. Of these the first `lags` are N(0, I) all the same.
+        Frames that follow from their action and all `lags` frames of their past. Of these the first `lags`
+        are N(0, I) all the same.
     present : Tensor of bool (restart, sequence, time)
         False where a sequence has ended: no density, and draws are 0.
     actions : Tensor (restart, sequence, time, action), optional
@@ -62,9 +63,7 @@ class LatentChain(TorchDistribution):
     ):
         self.transition, self.lags, self.actions, self.present = transition, lags, actions, present
         self.follows = linked.clone()
-        for back in range(1, lags + 1):  # a chain of links as long as the past that acts
-            self.follows[..., back:] &= linked[..., back:] if back == 1 else linked[..., 1 : 1 - back]
-            self.follows[..., :back] = False
+        self.follows[..., :lags] = False
         super().__init__(
             present.shape[:2], torch.Size([present.shape[2], n_latents]), validate_args=validate_args
         )

@@ -108,10 +108,15 @@ def made(model: Any) -> Any:
 
 
 def digest(*arrays: np.ndarray | None) -> str:
-    """A short hash of the data, so that a checkpoint is not resumed on other data."""
+    """A short hash of the data and their shapes, so that a checkpoint is not resumed on other data."""
     found = hashlib.sha256()
     for array in arrays:
-        found.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        if array is None:
+            found.update(b"None")
+            continue
+        array = np.ascontiguousarray(array)
+        found.update(f"{array.shape} {array.dtype}".encode())
+        found.update(array.tobytes())
     return found.hexdigest()[:16]
 
 

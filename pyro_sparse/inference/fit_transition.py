@@ -37,6 +37,7 @@ __all__ = ["TransitionJob", "fit_transition"]
 
 _LEAST_PIECES = 20
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
+_LEAST_ROWS = 20  # steps of the sequences: edge probabilities want as many
 
 
 class TransitionJob:
@@ -81,11 +82,12 @@ class TransitionJob:
         self.model, self.sequences, self.n_restarts, self.sparsity = model, sequences, restarts, sparsity
         self.device, self.dtype = device, dtype
         self.data = sequences.batch(device, dtype)
+        _check_steps(self.data, model.lags)
         self.train, self.heldout = _split(_pieces(self.data, model.lags), holdout, seed)
         get_control(sparsity)  # a complaint about it should not wait for a dense fit
         if sparsity == "auto" and self.heldout is None:
             raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
-        self.setup = {"n_samples": self.train.total, "missing": sequences.mask is not None}
+        self.setup = {"n_samples": self.train.total, "missing": sequences.missing}
         self.seeds = child_seeds(seed, restarts)
         self.record = {"seed": seed, "holdout": holdout, **self.schedule.as_dict()}
         self.fingerprint = files.fingerprint(
@@ -95,7 +97,7 @@ class TransitionJob:
                 "restarts": restarts,
                 "sparsity": str(sparsity),
                 "dtype": str(dtype),
-                "data": files.digest(sequences.x, sequences.mask, sequences.actions),
+                "data": files.digest(*sequences.content()),
                 "made": files.made(model),
                 "version": __version__,
             },
@@ -329,6 +331,15 @@ def _check(model: Any, sequences: Sequences) -> None:
                 f"X: the sequences have {name[2:]}: {seen}, the model was made for {name}={wanted}; "
                 "make the model for these sequences (a categorical action counts once per level)"
             )
+
+
+def _check_steps(data: SequenceBatch, lags: int) -> None:
+    steps = int(data.steps(lags).sum())
+    if steps < _LEAST_ROWS:
+        raise ValueError(
+            f"X: has {steps} step(s) from {lags} frame(s) that were seen to one that was, wanted at least "
+            f"{_LEAST_ROWS} to learn from; give longer or more sequences, with fewer gaps or missing frames"
+        )
 
 
 def _pieces(data: SequenceBatch, lags: int) -> SequenceBatch:

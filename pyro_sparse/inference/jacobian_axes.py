@@ -64,6 +64,8 @@ class JacobianAxes:
     agreement, n_starts : int
         How many of the random restarts ended within 0.05 edges of the best one. A solution found once
         out of many may not be the best there is; one found never came from disturbing another.
+    gap_a : float
+        The gap of the action graph alone; infinite where there is none.
     """
 
     map: NDArray[np.float64]
@@ -76,6 +78,7 @@ class JacobianAxes:
     gap: float
     agreement: int
     n_starts: int
+    gap_a: float = np.inf
 
 
 def jacobian_axes(
@@ -221,6 +224,7 @@ def jacobian_axes(
                 gap=min(gap_z, gap_a),
                 agreement=int((cost < least + _SAME).sum()),
                 n_starts=n_starts,
+                gap_a=gap_a,
             )
         )
     if general:

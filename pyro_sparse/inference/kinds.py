@@ -96,7 +96,7 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
 
 def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     own = {name: given[name] for name in ("standardise", "actions", "id", "time")}
-    return as_sequences(X, lag=model.lags, feature_names=_names(given), **own)
+    return as_sequences(X, lag=model.lags, likelihood=model.likelihood, feature_names=_names(given), **own)
 
 
 def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:

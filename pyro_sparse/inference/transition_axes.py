@@ -21,7 +21,7 @@ from .influence import fitted_influence, share_spanned
 from .jacobian_axes import JacobianAxes, jacobian_axes
 from .strength_gap import strength_gap
 
-__all__ = ["FoundAxes", "dense_moments", "find_axes", "fold", "latents", "turned_jacobian"]
+__all__ = ["FoundAxes", "dense_moments", "find_axes", "fold", "latents", "seen_steps", "turned_jacobian"]
 
 MOST_STEPS = 20_000
 _DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
@@ -42,7 +42,8 @@ class FoundAxes(NamedTuple):
     graph : ndarray of int (latent, input)
         1 above the gap.
     gap : float
-        Log ratio of the weakest edge to the strongest zero; 0 where there is hardly an edge.
+        Log ratio of the weakest edge to the strongest zero, the smaller one of two graphs; 0 where there is
+        hardly an edge.
     found : float
         Share of the search's starts that ended at its optimum.
     influence : float
@@ -70,6 +71,37 @@ def latents(model: Any, batch: SequenceBatch, chunk: int = 5000) -> torch.Tensor
     """
     parts = torch.arange(len(batch), device=batch.x.device).split(chunk)
     return torch.cat([model.posterior(batch.rows(index)).loc for index in parts], 1)
+
+
+def seen_steps(model: Any, batch: SequenceBatch, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs of the steps to learn from.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    batch : SequenceBatch
+    z : Tensor (restart, sequence, time, latent)
+        Its latents.
+
+    Returns
+    -------
+    inputs : Tensor (restart, step, input)
+        Past latents (lag 1, 2, …) and then actions.
+    use : Tensor of bool (sequence, time - lags)
+        Which of all steps these are: `SequenceBatch.steps`.
+
+    Raises
+    ------
+    ValueError
+        Hardly a step is left.
+    """
+    use = batch.steps(model.lags)
+    if use.sum() < 2:
+        raise ValueError(
+            f"X: has {int(use.sum())} step(s) from frames that were seen to one that was, wanted at least 2; "
+            "give longer sequences with fewer missing frames, or lower lags"
+        )
+    return model.chain(batch, None)._inputs(z, model.lags, z.shape[2])[:, use], use
 
 
 class _Moments(NamedTuple):
@@ -128,15 +160,12 @@ def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarra
     batch = batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
     posterior = model.posterior(batch)
     z = posterior.loc
-    chain = model.chain(batch, None)
-    inputs = chain._inputs(z, model.lags, z.shape[2])
-    use = chain.follows[0, :, model.lags :]
+    inputs, use = seen_steps(model, batch, z)
     found = []
-    for r in range(model.n_restarts):
-        rows = inputs[r][use]
+    for r, rows in enumerate(inputs):
         one = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
         jacobian = model.transition.jacobian(one)[r].double().cpu().numpy()
-        past = rows[:, : model.n_latents] if model.lags else z[r][chain.present[0]]
+        past = rows[:, : model.n_latents] if model.lags else z[r][batch.seen]
         away = z[r, :, model.lags :][use] - model.transition(one)[r]
         factor = posterior.factor[r, :, model.lags :][use]
         noise = away.mT @ away / len(away) + (factor @ factor.mT).mean(0)
@@ -202,14 +231,14 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
             n_driven = len(driven)
             found = _search(None, driven @ part.actions @ driven.T, seed, options)
             turn = np.concatenate([found.map @ driven, rest])
-        graph = np.zeros((model.n_latents, model.n_inputs), int)
+        graph, gap = np.zeros((model.n_latents, model.n_inputs), int), found.gap
         if not model.lags:
             graph[:n_driven] = found.graph_a
         turn = turn / np.sqrt(np.diag(turn @ part.root @ part.root @ turn.T))[:, None]
         jacobian = _turned(model, part.jacobian, turn)
         strength = np.sqrt((jacobian**2).mean(0))
         if model.lags:
-            graph = _graph(model, found, strength)
+            graph, gap = _graph(model, found, strength)
         spanned = share_spanned(fitted_influence(jacobian, graph, model.n_latents, model.lags))
         seat = _seats(model, strength)
         inputs = np.arange(strength.shape[1])
@@ -218,9 +247,7 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         strength, graph = strength[np.ix_(seat, inputs)], graph[np.ix_(seat, inputs)]
         must, allowed = model.must.cpu().numpy(), model.allowed.cpu().numpy()
         graph = np.where(must, 1, np.where(allowed, graph, 0))
-        answers.append(
-            FoundAxes(turn[seat], strength, graph, found.gap, found.agreement / found.n_starts, spanned)
-        )
+        answers.append(FoundAxes(turn[seat], strength, graph, gap, found.agreement / found.n_starts, spanned))
     return answers
 
 
@@ -253,21 +280,22 @@ def _search(
         except ValueError as reason:
             if "no edge" not in str(reason):
                 raise
-            return replace(jacobian_axes(time, actions, seed=seed, **{**options, "floor": 1e-9}), gap=0.0)
+            guess = jacobian_axes(time, actions, seed=seed, **{**options, "floor": 1e-9})
+            return replace(guess, gap=0.0, gap_a=0.0)
 
 
-def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> np.ndarray:
-    """The graphs of the search side by side; with several lags each edge by its strength at that lag."""
-    parts = []
-    d = model.n_latents
-    if model.lags == 1:
-        parts.append(found.graph_z)
-    elif model.lags:
+def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> tuple[np.ndarray, float]:
+    """The graphs of the search side by side, and their gap; with several lags each edge by its strength
+    at that lag, where the search saw all lags as one."""
+    d, graph, gap = model.n_latents, found.graph_z, found.gap
+    if model.lags > 1:
         past = strength[:, : model.lags * d]
-        parts.append((past > strength_gap(past, d, floor=1e-9).threshold).astype(int))
-    if model.n_actions:
-        parts.append(found.graph_a)
-    return np.concatenate([p for p in parts if p is not None], -1)
+        try:
+            cut = strength_gap(past, d)
+        except ValueError:  # hardly an edge: a guess, as in the search
+            cut = strength_gap(past, d, floor=1e-9)._replace(gap=0.0)
+        graph, gap = (past > cut.threshold).astype(int), min(cut.gap, found.gap_a)
+    return np.concatenate([g for g in (graph, found.graph_a) if g is not None], -1), gap
 
 
 @torch.no_grad()

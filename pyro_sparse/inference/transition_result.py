@@ -8,6 +8,7 @@ aligned. A graph is read from the widest gap in the strengths of the edges; `gap
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -212,11 +213,12 @@ class TransitionFit:
         Parameters
         ----------
         X : sequences, optional
-            As in `fit`; default the sequences of the fit.
+            As in `fit`; default the sequences of the fit. A fit to sequences without missing cells reads
+            those of new ones as the features' means, and warns.
         **columns
             `actions`, `id`, `time` as in `fit`.
         """
-        own = self.sequences if X is None else as_sequences(X, like=self.sequences, **columns)
+        own = self.sequences if X is None else self._read(X, columns)
         like = self.model.axes
         with undisturbed():
             z = latents(self.model, own.batch(like.device, like.dtype))[self.best].double().cpu().numpy()
@@ -300,7 +302,20 @@ class TransitionFit:
         **columns
             `actions`, `id`, `time` as in `fit`.
         """
-        return replace(self, sequences=as_sequences(X, like=self.sequences, **columns))
+        return replace(self, sequences=self._read(X, columns))
+
+    def _read(self, X: Any, columns: dict[str, Any]) -> Sequences:
+        """New sequences in the fit's units."""
+        own = {"like": self.sequences, "lag": self.model.lags, "likelihood": self.model.likelihood}
+        new = as_sequences(X, **own, **columns)
+        if new.missing and not self.model.missing:
+            warnings.warn(
+                "X: has missing cells, and the fit's sequences had none, so that its encoder reads each as "
+                "the feature's mean; fill them in, or fit to sequences with missing cells too",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return new
 
     def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
         """Table of edges; see `pyro_sparse.summary`."""

@@ -67,13 +67,15 @@ class TransitionSchedule:
             value = getattr(self, name)
             if not (name == "steps" and value is None) and (int(value) != value or value < 1):
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
-        for name in ("edge_steps", "polish_steps"):
+        for name in ("edge_steps", "polish_steps", "warm_up"):
             value = getattr(self, name)
             if not (name == "polish_steps" and value is None) and (int(value) != value or value < 0):
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number, 0 or more")
         for name in ("learning_rate", "polish_rate", "edge_rate", "temperature_start", "temperature_end"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive number")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience: got {self.patience!r}, wanted at least 1, or None")
 
     def for_lags(self, lags: int) -> TransitionSchedule:
         """The same record with all steps decided for a model with so many lags."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .._recorded import Recorded
+from .._whole import check_whole
 from ..distributions import FullNormal, GaussMarkov, LatentChain, RelaxedEdges
 from ..sequences import SequenceBatch
 from ..smoother_nets import Smoother
@@ -45,6 +46,7 @@ class LatentTransition(Recorded, nn.Module):
         Frames back that drive a frame; 0: only actions do.
     likelihood : str or Likelihood
         Distribution of a cell given its linear predictor. The default is normal noise, one sd per feature.
+        Frames have no totals and no size factors: counts want ``Poisson(size_factors=False)``.
     hidden : int
         Width of the three hidden layers of encoder and decoder.
     units, gated_units : int
@@ -52,10 +54,10 @@ class LatentTransition(Recorded, nn.Module):
     heteroscedastic : bool
         Let the edges act on the scale of the transition noise too.
     required_time, forbidden_time : iterable of (target, source), optional
-        Latent edges that must, or must not, be there. Latents have no names before a fit: they are numbered
-        so that the strengths found suit these edges best.
+        Latent edges that must be there at lag 1, or must not at any lag. Latents have no names before a fit:
+        they are numbered so that the strengths found suit these edges best.
     self_loops : {"free", "required", "forbidden"}
-        The diagonal of the time graph.
+        The diagonal of the time graph, likewise.
     concentration : tuple of float
         Beta prior (a, b) of the inclusion probability η.
     hard_gates : bool
@@ -81,7 +83,8 @@ class LatentTransition(Recorded, nn.Module):
     Raises
     ------
     ValueError
-        Impossible sizes, nothing that could drive the latents, contradicting constraints.
+        Impossible sizes, nothing that could drive the latents, contradicting constraints, a likelihood of
+        totals or size factors.
 
     References
     ----------
@@ -126,12 +129,15 @@ class LatentTransition(Recorded, nn.Module):
         smoother: bool = False,
     ):
         super().__init__()
-        if not 1 <= n_latents <= n_features:
+        check_whole(1, n_features=n_features, n_latents=n_latents)
+        check_whole(1, hidden=hidden, units=units, gated_units=gated_units)
+        check_whole(0, n_actions=n_actions, lags=lags)
+        if n_latents > n_features:
             raise ValueError(
                 f"n_latents: got {n_latents} for n_features={n_features}; "
                 "wanted 1 <= n_latents <= n_features (the mixing must be one-to-one; lower n_latents)"
             )
-        if n_actions < 0 or lags < 0 or (n_actions == 0 and lags == 0):
+        if n_actions == 0 and lags == 0:
             raise ValueError(
                 f"n_actions={n_actions}, lags={lags}: wanted at least one action or one lag, "
                 "or nothing drives the latents"
@@ -143,7 +149,7 @@ class LatentTransition(Recorded, nn.Module):
                 "smoother: got True with lags=0, where no frame says anything of another; "
                 "leave it out, or set lags=1 or more"
             )
-        if not min(concentration) > 0:
+        if len(concentration) != 2 or not min(concentration) > 0:
             raise ValueError(f"concentration: got {concentration}, wanted two positive numbers")
         self.n_features, self.n_latents = int(n_features), int(n_latents)
         self.n_actions, self.lags = int(n_actions), int(lags)
@@ -153,6 +159,11 @@ class LatentTransition(Recorded, nn.Module):
         self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
         self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
         self.likelihood = Normal(floor=0.002) if likelihood == "normal" else get_likelihood(likelihood)
+        if self.likelihood.uses_exposure and getattr(self.likelihood, "size_factors", True):
+            raise ValueError(
+                f"likelihood: got {self.likelihood.name!r}, which reads rows' totals, and frames have none; "
+                "wanted 'normal', 'bernoulli', or of counts Poisson or NegativeBinomial(size_factors=False)"
+            )
         self.edges = (
             *((EdgeSet("time", ("target", "source"), "G"),) if lags else ()),
             *((EdgeSet("action", ("target", "action"), "G"),) if n_actions else ()),
@@ -362,9 +373,9 @@ class LatentTransition(Recorded, nn.Module):
         d = self.n_latents
         must = torch.zeros(d, self.n_inputs, dtype=torch.bool)
         allowed = torch.ones(d, self.n_inputs, dtype=torch.bool)
-        for name, edges, target, value in (
-            ("required_time", self.required_time, must, True),
-            ("forbidden_time", self.forbidden_time, allowed, False),
+        for name, edges, target, value, lags in (
+            ("required_time", self.required_time, must, True, 1),
+            ("forbidden_time", self.forbidden_time, allowed, False, self.lags),
         ):
             for i, j in edges:
                 if not (self.lags and 0 <= i < d and 0 <= j < d):
@@ -372,10 +383,13 @@ class LatentTransition(Recorded, nn.Module):
                         f"{name}: edge ({i}, {j}) lies outside a time graph of "
                         f"{d if self.lags else 0} latents (both count from 0)"
                     )
-                target[i, j] = value
-        if self.lags and self.self_loops != "free":
-            loop = torch.arange(d)
-            (must if self.self_loops == "required" else allowed)[loop, loop] = self.self_loops == "required"
+                target[i, j : lags * d : d] = value
+        loop = torch.arange(d)
+        if self.lags and self.self_loops == "required":
+            must[loop, loop] = True
+        elif self.self_loops == "forbidden":
+            for lag in range(self.lags):
+                allowed[loop, lag * d + loop] = False
         clash = (must & ~allowed).nonzero()
         if len(clash):
             i, j = clash[0].tolist()

@@ -37,7 +37,7 @@ def by_hand(chain, transition, z, lags, linked, present):
         for t in range(T):
             if not present[s, t]:
                 continue
-            known = t >= lags and all(linked[s, t - back] for back in range(max(lags, 1)))
+            known = t >= lags and linked[s, t]
             if known:
                 parts = [z[:, s, t - back] for back in range(1, lags + 1)]
                 if chain.actions is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,6 +62,13 @@ def test_code_in_a_file_is_not_run(tmp_path):
     torch.save({"meta": "{}", "tensors": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(ValueError, match=r"is not a pyro_sparse file \(UnpicklingError\)"):
         files.read(tmp_path / "evil.pt", "fit")
+
+
+def test_a_digest_knows_shapes_and_what_is_not_there():
+    x = np.arange(12.0)
+    many = [(x,), (x.reshape(3, 4),), (x.reshape(4, 3),), (x, None), (None, x), (x[:6], x[6:]), (None,)]
+    assert len({files.digest(*arrays) for arrays in many}) == len(many)
+    assert files.digest(x[::2]) == files.digest(x[::2].copy())
 
 
 def test_fingerprints_differ_by_name():

@@ -11,7 +11,7 @@ from scipy.special import betaln, erf, logsumexp
 from scipy.stats import multivariate_normal
 
 from pyro_sparse.inference.edges._evidence import AMPLITUDES, NOISES, SCALES, SetEvidence
-from pyro_sparse.inference.edges.parents import parent_posterior
+from pyro_sparse.inference.edges.parents import _rows, parent_posterior
 
 
 def transition(rng, n=80, targets=3, candidates=3, density=0.5, noise=0.3):
@@ -194,6 +194,39 @@ def test_power_and_rows_hold_back():
         for t, n in ((0.05, 50), (0.7, 50), (0.7, 200))
     ]
     assert error[0] > error[1] > error[2]
+
+
+def rare_action(rng, n=3000, taken=12, effect=0.8):
+    """Two latents, and an action of standard deviation 1 that is seldom taken and moves the first."""
+    action = np.zeros(n)
+    action[rng.choice(n, taken, replace=False)] = 1
+    action = (action - action.mean()) / action.std()
+    x = np.c_[rng.normal(size=(n, 2)), action]
+    y = np.c_[np.tanh(2 * x[:, 0]) + effect * (action > 1), np.tanh(x[:, 1])]
+    return x, y + 0.3 * rng.normal(size=(n, 2))
+
+
+def test_a_rare_action_is_among_the_rows_used():
+    x, y = rare_action(np.random.default_rng(0))
+    drawn, rows = _rows(x[None], 200, np.random.default_rng(0))
+    assert len(drawn) == len(rows) == len(np.unique(rows)) == 200
+    assert (x[rows, 2] > 1).sum() == 10 and len(np.intersect1d(drawn, rows)) >= 190
+    common = x[None, :, :2]
+    drawn, rows = _rows(common, 200, np.random.default_rng(0))
+    np.testing.assert_array_equal(drawn, rows)
+    few, _ = _rows(np.tile(x, (1, 1, 40)), 60, np.random.default_rng(0))
+    assert len(few) == 60
+
+
+def test_probabilities_of_a_rare_action():
+    found = [parent_posterior(*rare_action(np.random.default_rng(s)), num_draws=1) for s in range(6)]
+    p = np.array([f.probability for f in found])
+    assert (p[:, 0, 2] > 0.9).mean() > 0.8
+    assert p[:, [0, 1], [0, 1]].min() > 0.99  # the latents' units are not those of the rare rows
+    assert p[:, 1, 2].max() < 0.5
+    x, y = rare_action(np.random.default_rng(0))
+    with pytest.raises(ValueError, match="inputs: column 2 is constant in the 20 rows used; raise max_rows"):
+        parent_posterior(np.c_[x, np.random.default_rng(0).normal(size=(3000, 9))], y, max_rows=20)
 
 
 def brier_of(n_sets, **options):

@@ -48,6 +48,8 @@ def test_the_second_part():
         {"evaluate_every": 0},
         {"edge_steps": -1},
         {"polish_steps": -1},
+        {"warm_up": -1},
+        {"patience": 0},
         {"learning_rate": 0.0},
         {"temperature_end": 0.0},
     ],

@@ -144,6 +144,17 @@ def test_constraints_hold_the_gates():
     assert (model.edge_probability[:, 1, 2] == 0).all()
 
 
+def test_with_several_lags_edges_are_forbidden_at_each_and_required_at_the_first():
+    model = LatentTransition(G, 3, 1, 2, required_time=[(0, 1)], forbidden_time=[(1, 2)])
+    assert model.must.nonzero().tolist() == [[0, 1]]
+    assert (~model.allowed).nonzero().tolist() == [[1, 2], [1, 5]]
+    model = LatentTransition(G, 3, 1, 2, self_loops="forbidden")
+    assert (~model.allowed).nonzero().tolist() == [[i, j] for i in range(3) for j in (i, i + 3)]
+    assert LatentTransition(G, 3, 1, 2, self_loops="required").must.nonzero().tolist() == [
+        [i, i] for i in range(3)
+    ]
+
+
 def test_hard_gates_are_zero_or_one_and_have_slopes():
     batch = batch_of()
     model = model_of(batch, folded=True, hard_gates=True)
@@ -178,11 +189,20 @@ def test_the_parts_are_all_parameters_once():
     ("options", "message"),
     [
         ({"n_latents": 7}, "n_latents: got 7"),
-        ({"n_latents": 0}, "n_latents: got 0"),
+        ({"n_latents": 0}, "n_latents: want a whole number of at least 1, got 0"),
+        ({"n_latents": 2.5}, "n_latents: want a whole number of at least 1, got 2.5"),
+        ({"hidden": 0}, "hidden: want"),
+        ({"units": 0}, "units: want"),
+        ({"gated_units": 1.5}, "gated_units: want"),
+        ({"lags": 1.5}, "lags: want a whole number of at least 0, got 1.5"),
+        ({"n_actions": -1}, "n_actions: want"),
         ({"lags": 0}, "nothing drives"),
-        ({"lags": -1, "n_actions": 1}, "lags=-1"),
+        ({"lags": -1, "n_actions": 1}, "lags: want"),
         ({"self_loops": "some"}, "self_loops: got 'some'"),
         ({"concentration": (0.0, 1.0)}, "concentration"),
+        ({"concentration": (1.0, 1.0, 1.0)}, "concentration: got .* wanted two positive numbers"),
+        ({"likelihood": "poisson"}, "likelihood: got 'poisson', which reads rows' totals"),
+        ({"likelihood": "categorical"}, "likelihood: got 'categorical'"),
         ({"required_time": [(0, 9)]}, r"required_time: edge \(0, 9\)"),
         ({"forbidden_time": [(0, 1)], "lags": 0, "n_actions": 1}, "forbidden_time"),
         ({"required_time": [(0, 0)], "self_loops": "forbidden"}, "also forbidden"),

@@ -47,6 +47,8 @@ class SetEvidence:
         Units of "features".
     seed : int
         Of the weights of "features".
+    unit : float, optional
+        What inputs are divided by in place of their root mean square.
 
     Attributes
     ----------
@@ -61,8 +63,9 @@ class SetEvidence:
         kernel: str = "arcsine",
         num_features: int = 128,
         seed: int = 0,
+        unit: float | None = None,
     ) -> None:
-        self._x = inputs / np.sqrt((inputs**2).mean())
+        self._x = inputs / (np.sqrt((inputs**2).mean()) if unit is None else unit)
         self._y = targets / np.sqrt((targets**2).mean())
         self._kernel = kernel
         self._scales = (1.0,) if kernel == "linear" else SCALES

@@ -29,6 +29,7 @@ __all__ = ["ParentPosterior", "parent_posterior"]
 
 _ROWS = {"arcsine": 200, "linear": 10_000, "features": 10_000}
 _LEAST_ROWS = 20
+_RARE = 10  # rows with other than a column's most common value that are used, where there are so many
 _LOGIT = np.linspace(-14, 14, 561)  # of eta
 _BURN = 50
 
@@ -135,7 +136,10 @@ def parent_posterior(
     prior : tuple of float
         a and b of the inclusion rate's Beta distribution.
     max_rows : int, optional
-        Rows used, drawn at random without replacement. Default 200 for "arcsine", 10,000 for the others.
+        Rows used, drawn at random without replacement, but ten or more with other than a column's most common
+        value, where there are any: of an action that is seldom taken little is learned otherwise. They are
+        chosen by their inputs, which the evidence takes as given. Default 200 for "arcsine", 10,000 for the
+        others.
     max_enumerate : int
         Most free candidates of a target, 0 to 14, for which all sets are listed.
     num_draws : int
@@ -191,16 +195,19 @@ def parent_posterior(
     masks = _masks(required, forbidden, (y.shape[-1], x.shape[-1]))
     n_rows = _options(kernel, power, prior, max_rows, max_enumerate, num_draws, num_features)
     streams = np.random.SeedSequence(seed).spawn(len(x) + 1)
-    if n_rows < x.shape[1]:
-        rows = np.sort(np.random.default_rng(streams[-1]).choice(x.shape[1], n_rows, replace=False))
-        x, y = x[:, rows], y[:, rows]
     _varies(x, "inputs")
     _varies(y, "targets")
+    units: list[float | None] = [None] * len(x)
+    if n_rows < x.shape[1]:
+        drawn, rows = _rows(x, n_rows, np.random.default_rng(streams[-1]))
+        units = [float(np.sqrt((one**2).mean())) for one in x[:, drawn]]  # rare values would raise it
+        x, y = x[:, rows], y[:, rows]
+        _varies(x, "inputs", f" in the {n_rows} rows used; raise max_rows, or drop it")
     settings = _Settings(masks, float(power), prior, num_draws)
     listed = int(masks.free.sum(1).max()) <= max_enumerate
     samples, evidences = [], []
-    for x_chain, y_chain, stream in zip(x, y, streams, strict=False):
-        evidence = SetEvidence(x_chain, y_chain, kernel, num_features, seed)
+    for x_chain, y_chain, unit, stream in zip(x, y, units, streams, strict=False):
+        evidence = SetEvidence(x_chain, y_chain, kernel, num_features, seed, unit)
         sampler = _enumerate if listed else _gibbs
         with threadpool_limits(1, user_api="blas"):  # matrices too small to share: threads would only wait
             samples.append(sampler(evidence, settings, np.random.default_rng(stream)))
@@ -384,12 +391,32 @@ def _tables(inputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64],
     return (x, y) if x.ndim == 3 else (x[None], y[None])
 
 
-def _varies(values: NDArray[np.float64], name: str) -> None:
+def _rows(
+    x: NDArray[np.float64], n_rows: int, rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows drawn at random, and these with some exchanged for rows of rare values."""
+    drawn = np.sort(rng.choice(x.shape[1], n_rows, replace=False))
+    used = np.zeros(x.shape[1], dtype=bool)
+    used[drawn] = True
+    keep = np.zeros_like(used)
+    columns = np.concatenate(x, axis=1).T
+    least = min(_RARE, n_rows // (2 * len(columns)))
+    for column in columns:
+        _, kind, count = np.unique(column, return_inverse=True, return_counts=True)
+        rare = kind != count.argmax()
+        more = min(least - int((rare & used).sum()), int((rare & ~used).sum()))
+        if more > 0:
+            used[rng.choice(np.flatnonzero(rare & ~used), more, replace=False)] = True
+            keep |= rare & used
+    spare = np.flatnonzero(used & ~keep)
+    used[rng.choice(spare, int(used.sum()) - n_rows, replace=False)] = False
+    return drawn, np.flatnonzero(used)
+
+
+def _varies(values: NDArray[np.float64], name: str, mend: str = ", so it tells nothing; drop it") -> None:
     still = np.argwhere(np.ptp(values, axis=1) == 0)
     if len(still):
-        raise ValueError(
-            f"{name}: column {still[0, 1]} is constant in the rows used, so it tells nothing; drop it"
-        )
+        raise ValueError(f"{name}: column {still[0, 1]} is constant{mend}")
 
 
 def _masks(required: ArrayLike | None, forbidden: ArrayLike | None, shape: tuple[int, int]) -> _Masks:

@@ -14,7 +14,7 @@ import torch
 
 from ..._torch import undisturbed
 from ...transition_posterior import GraphDraws, transition_to_arviz
-from ..transition_axes import latents
+from ..transition_axes import latents, seen_steps
 from .parents import parent_posterior
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PARENTS_NOTE = (
 
 
 def steps_of(fit: TransitionFit) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and outcomes of all steps, in the frame of the best restart.
+    """Inputs and outcomes of all steps between seen frames, in the frame of the best restart.
 
     Parameters
     ----------
@@ -52,11 +52,9 @@ def steps_of(fit: TransitionFit) -> tuple[np.ndarray, np.ndarray]:
         turn = torch.as_tensor(fit.alignment["permutation"], device=z.device)
         sign = torch.as_tensor(fit.alignment["sign"], device=z.device, dtype=z.dtype)
         z = z.gather(-1, turn[:, None, None].expand_as(z)) * sign[:, None, None]
-        chain = model.chain(batch, None)
-        inputs = chain._inputs(z, model.lags, z.shape[2])
-        use = chain.follows[0, :, model.lags :]
-        targets = z[:, :, model.lags :]
-    return inputs[:, use].double().cpu().numpy(), targets[:, use].double().cpu().numpy()
+        inputs, use = seen_steps(model, batch, z)
+        targets = z[:, :, model.lags :][:, use]
+    return inputs.double().cpu().numpy(), targets.double().cpu().numpy()
 
 
 def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: Any) -> Any:
