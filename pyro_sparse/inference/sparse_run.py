@@ -153,7 +153,7 @@ class SparseRun(DecoderRun):
         if not self._linear:
             return 1.0
         scale = 1 / self.unit if self.information is None else _SHARE * self.information
-        return scale.clamp(max=1.0)
+        return torch.as_tensor(scale).clamp(max=1.0)
 
     def _information(self) -> Tensor:
         """Mean squared score of simulated cells at the start, (restart, feature, 1): Fisher's information."""

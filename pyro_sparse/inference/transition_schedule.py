@@ -74,8 +74,6 @@ class TransitionSchedule:
         for name in ("learning_rate", "polish_rate", "edge_rate", "temperature_start", "temperature_end"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive number")
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience: got {self.patience!r}, wanted at least 1, or None")
 
     def for_lags(self, lags: int) -> TransitionSchedule:
         """The same record with all steps decided for a model with so many lags."""
