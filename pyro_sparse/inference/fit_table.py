@@ -33,12 +33,14 @@ from .own_draws import OwnDraws
 from .parts import renumbered, split
 from .ranks import ALONE, Ranks
 from .restarts import bent_starts, child_seeds, chosen_restart, group_sizes, join, pick, unconfirmed
-from .result import Fit
+from .result import Fit, has_zeros
 from .sparse_run import SparseRun
 from .start import cap_grid, no_start
 from .wide_start import start_of
 
 __all__ = ["TableJob", "fit_table"]
+
+_UNITS = 0.2, 8.0  # standard deviations of columns that prior, least noise and steps are made for
 
 
 class TableJob:
@@ -275,13 +277,38 @@ class TableJob:
                 "dtype": str(self.dtype).removeprefix("torch."),
                 **self.record,
             },
-            notes=[*notes, *_warnings(whole, best, active, judged, self.train.total)],
+            notes=[*notes, *self._warnings(whole, best, active, judged, self.caps[numbers])],
         )
         if self.dense:
             found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
         found.warnings.extend(f"{name}: {why}" for name, why in folded(found).items())
         found.warnings.extend(depth_of_factors(whole, self.train, best))
         return found
+
+    def _warnings(
+        self, model: Any, best: int, active: np.ndarray, rows: np.ndarray, caps: np.ndarray
+    ) -> list[str]:
+        """What a reader should know of restarts, by ELBOs of rows (restart, row) and active factors."""
+        notes = []
+        lost = ~np.isfinite(rows.mean(1))
+        if lost.any():
+            notes.append(
+                f"the ELBO of {int(lost.sum())} of {len(rows)} restart(s) is not finite: they diverged, and "
+                "say nothing of the data; lower learning_rate"
+            )
+        if lost[best]:
+            return notes
+        if getattr(model, "prior", None) is not None:
+            notes += _of_weights(model, best, int(active[best]), caps)
+            notes += _of_units(model, self.table)
+        if len(rows) == 1:
+            notes.append("one restart only: nothing here says whether another start would agree")
+        if self.train.total < 5 * model.n_features:
+            notes.append(
+                f"{self.train.total} rows for {model.n_features} features: few rows for so many features, "
+                "expect missed edges"
+            )
+        return notes
 
 
 def fit_table(
@@ -399,32 +426,37 @@ def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
     return present.sum((1, 2)), present.any(1).sum(1)
 
 
-def _warnings(model: Any, best: int, active: np.ndarray, rows: np.ndarray, n_train: int) -> list[str]:
+def _of_weights(model: Any, best: int, n_active: int, caps: np.ndarray) -> list[str]:
+    """What the numbers of edges and factors of a fit with a prior should tell a reader."""
+    if n_active == 0:
+        return ["the best restart has no edge: the data support no shared factor, or the prior is too strong"]
     notes = []
-    lost = ~np.isfinite(rows.mean(1))
-    if lost.any():
-        notes.append(
-            f"the ELBO of {int(lost.sum())} of {len(rows)} restart(s) is not finite: they diverged, and say "
-            "nothing of the data; lower learning_rate"
+    if n_active == model.n_factors > 1:
+        more = (
+            "more may be hidden, try a larger n_factors"
+            if (caps < model.n_factors).any()
+            else "no restart tried fewer: there may be too many (more restarts try fewer), or too few"
         )
-    if lost[best]:
-        return notes
-    if active[best] == 0:
+        notes.append(f"all {model.n_factors} factors are in use; {more}")
+    prior, weights = model.prior, model.weights.detach()
+    lasso = prior.edge_log_odds(weights) is None and has_zeros(prior, weights)
+    if lasso and bool((weights[best] != 0)[model.permitted].all()):
         notes.append(
-            "the best restart has no edge: the data support no shared factor, or the prior is too strong"
-        )
-    elif (
-        active[best] == model.n_factors and model.n_factors > 1 and getattr(model, "prior", None) is not None
-    ):
-        notes.append(f"all {model.n_factors} factors are in use; more may be hidden, try a larger n_factors")
-    if len(rows) == 1:
-        notes.append("one restart only: nothing here says whether another start would agree")
-    if n_train < 5 * model.n_features:
-        notes.append(
-            f"{n_train} rows for {model.n_features} features: few rows for so many features, "
-            "expect missed edges"
+            f"no weight is zero: {type(prior).__name__} is too weak for so many rows to leave any edge out; "
+            "raise its rate, or take a spike and slab"
         )
     return notes
+
+
+def _of_units(model: Any, table: Table) -> list[str]:
+    """A sentence where columns are in units that prior, least noise and steps are not made for."""
+    sd = table.input_scale / table.scale
+    if model.likelihood.noise_sd() is None or (sd.min() >= _UNITS[0] and sd.max() <= _UNITS[1]):
+        return []
+    return [
+        f"columns have standard deviations from {sd.min():.2g} to {sd.max():.2g}: prior, least noise and "
+        "steps are made for about 1, and edges may be lost; standardise, or give them in other units"
+    ]
 
 
 def _reporter(

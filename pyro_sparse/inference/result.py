@@ -490,7 +490,7 @@ def _align(loadings: np.ndarray, effects: np.ndarray, best: int, alike: list[np.
     return Alignment(permutation, sign, congruence)
 
 
-def _has_zeros(prior: Any, weights: torch.Tensor) -> bool:
+def has_zeros(prior: Any, weights: torch.Tensor) -> bool:
     """Whether the prior sets weights to zero, and does not only make them small."""
     shrunk = prior.prox(torch.full_like(weights, 1e-9), 1.0)
     return shrunk is not None and bool((shrunk == 0).all())
@@ -508,7 +508,7 @@ def _scores(model: Any) -> tuple[np.ndarray, np.ndarray]:
     score = np.full(shape, np.nan)
     if odds is not None:
         score = (torch.sigmoid(odds) * model.permitted).cpu().double().numpy()
-    elif prior is not None and _has_zeros(prior, model.weights):
+    elif prior is not None and has_zeros(prior, model.weights):
         score = ((model.weights != 0) & model.permitted).cpu().double().numpy()
     eta = getattr(prior, "eta", None)
     if eta is None:

@@ -39,9 +39,9 @@ class Schedule:
         When features that nothing explained at the start are let in, by `directions.admit`.
     screen, screen_from, screen_until : float
         A plain lasso at the share `screen` of the prior's screening rate; it turns the axes to sparse ones.
-        None: half of it, and a quarter for a linear decoder, whose loadings it shrinks. That of a linear decoder
-        is as strong for standardised columns; less so, the less a cell tells (yes or no, few counts) or the
-        larger its unit.
+        None: half of it, and a quarter for a linear decoder, whose loadings it shrinks. The latter is of
+        standardised columns: it is weaker, the less a cell tells (yes or no, few counts) or the larger its
+        unit, and up to twice as strong where cells tell much (high counts).
     relax_from : float
         From then on the lasso of a linear decoder holds the edges near zero only, as the relaxed lasso does:
         loadings that it has shrunk would not pass the prior's threshold, and their factors would be lost.

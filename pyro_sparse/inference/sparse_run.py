@@ -28,7 +28,7 @@ __all__ = ["SparseRun"]
 DECAYED = ("decoder.trunk.weight", "decoder.head")
 NEAR = 5.0  # step sizes: a loading nearer to zero may be on its way there
 _SIMULATED = 500  # rows
-_SHARE = 0.25  # of the information, by which few edges are lost and few kept
+_SHARE, _MOST = 0.25, 2.0  # of the information, and at most: by which few edges are lost and few kept
 
 
 class SparseRun(DecoderRun):
@@ -152,8 +152,9 @@ class SparseRun(DecoderRun):
         """
         if not self._linear:
             return 1.0
-        scale = 1 / self.unit if self.information is None else _SHARE * self.information
-        return torch.as_tensor(scale).clamp(max=1.0)
+        if self.information is None:
+            return torch.as_tensor(1 / self.unit).clamp(max=1.0)
+        return (_SHARE * self.information).clamp(max=_MOST)
 
     def _information(self) -> Tensor:
         """Mean squared score of simulated cells at the start, (restart, feature, 1): Fisher's information."""

@@ -32,6 +32,11 @@ class SpikeSlabNormal(SpikeSlabPrior):
     column, alpha
         As in :class:`SpikeSlabLasso`.
 
+    Notes
+    -----
+    A normal spike has no exact zeros: a fit's `edge_score` and edge probabilities say what its edges are, not
+    which weights are zero.
+
     Raises
     ------
     ValueError

@@ -42,4 +42,9 @@ def test_totals_that_are_no_depth_are_told_of():
 
 
 def test_totals_that_are_depth_are_left_alone():
-    assert not fitted(counts(depth=0.8))
+    assert not fitted(counts(depth=0.8, features=120))
+    x = counts(depth=0.8)
+    assert not fitted(x, "negative_binomial")
+    (said,) = fitted(x)
+    assert "totals of 30 features" in said and 'likelihood="multinomial"' in said
+    assert not fitted(x, "multinomial")

@@ -69,7 +69,7 @@ def test_the_screen_leaves_the_edges_of_every_likelihood(kind):
 
 
 def test_the_screen_goes_by_what_a_cell_tells():
-    """A quarter of Fisher's information: p (1 - p) of yes and no, the mean of a Poisson count, at most 1."""
+    """A quarter of Fisher's information: p (1 - p) of yes and no, the mean of a Poisson count, at most 2."""
     from pyro_sparse.data import as_table
     from pyro_sparse.inference.schedule import Schedule
     from pyro_sparse.inference.sparse_run import SparseRun
@@ -78,7 +78,7 @@ def test_the_screen_goes_by_what_a_cell_tells():
     rng = np.random.default_rng(0)
     for kind, x, expected in (
         ("bernoulli", rng.random((4000, 4)) < share, share * (1 - share) / 4),
-        ("poisson", rng.poisson(rate, (4000, 4)), np.minimum(rate / 4, 1)),
+        ("poisson", rng.poisson(rate, (4000, 4)), np.minimum(rate / 4, 2)),
     ):
         model = ps.models.SparseDecoder(4, 2, likelihood=kind, decoder="linear")
         ones = np.ones(4000) if kind == "poisson" else None
@@ -90,3 +90,25 @@ def test_the_screen_goes_by_what_a_cell_tells():
             )
         run = SparseRun(model, table_.batch(), None, Schedule())
         np.testing.assert_allclose(run._pull()[0, :, 0], expected, rtol=0.25)
+
+
+def test_what_a_reader_should_know_of_units_lassos_and_numbers_of_factors():
+    x, _ = blocks("normal", n=150)
+    own = {"seed": 0, "progress": False, "steps": 60}
+
+    def said(x, model, **settings):
+        return " | ".join(ps.fit(model, x, **own, **settings).warnings)
+
+    decoder = lambda k=2, **of: ps.models.SparseDecoder(12, k, decoder="linear", **of)  # noqa: E731
+    assert "standard deviations from 1" in said(x, decoder(), restarts=1, standardise=False)
+    assert "standard deviations from 1" in said(
+        x, decoder(likelihood=ps.models.likelihoods.Normal(shared=True))
+    )
+    assert "standard deviations" not in said(x, decoder(), restarts=1)
+    assert "standard deviations" not in said(x / 100, decoder(), restarts=1, standardise=False)
+    assert "standard deviations" not in said(x > 0, decoder(likelihood="bernoulli"), restarts=1)
+    assert "no weight is zero: Laplace is too weak" in said(x, decoder(prior="laplace"), restarts=1)
+    assert "no weight is zero" not in said(x, decoder(), restarts=1)
+    full = {"restarts": 2, "prune_at": (), "screen": 0.0}
+    assert "no restart tried fewer" in said(x, decoder(), caps=[2, 2], **full)
+    assert "try a larger n_factors" in said(x, decoder(), caps=[2, 1], **full)

@@ -177,11 +177,12 @@ class LinearChains:
     def _factors(self, state: LinearState, rng: np.random.Generator) -> Array:
         pull = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
         pull = pull @ (state.weight / state.noise[..., None])
-        spread = np.linalg.inv(self._inner(state))
-        root = np.linalg.cholesky(spread)
+        lower = np.linalg.inv(np.linalg.cholesky(self._inner(state)))
+        root = np.swapaxes(lower, -1, -2)
+        spread = root @ lower
         noise = rng.standard_normal(state.z.shape)
         if self.seen is None:
-            return pull @ spread + noise @ np.swapaxes(root, -1, -2)
+            return pull @ spread + noise @ lower
         return (spread @ pull[..., None] + root @ noise[..., None])[..., 0]
 
     def _inner(self, state: LinearState) -> Array:

@@ -124,7 +124,9 @@ class Poisson(_Counts):
     ----------
     size_factors : bool
         Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that
-        factors speak of composition, not of depth; False sets ``s_i = 1``.
+        factors speak of composition, not of depth; False sets ``s_i = 1``. The totals of few features (say,
+        100) are moved by the factors too, which costs false edges of small effect: a row is multinomial given
+        its total, so take `Multinomial`, or give exposures that you know.
 
     Notes
     -----
