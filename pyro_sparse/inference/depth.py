@@ -56,7 +56,7 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     share = told_by_factors(few.exposure.squeeze(-1).double().cpu().numpy(), z.double().cpu().numpy())
     if share < MOST and type(model.likelihood) is Poisson and model.n_features < FEW:
         return [
-            f"rows' depth is taken from the totals of {model.n_features} features, which factors move as well: "
+            f"rows' depth is taken from the totals of {model.n_features} features, which factors move too: "
             'edges of small effect may not be there; likelihood="multinomial" asks for shares of the totals, '
             "and needs no depth"
         ]
