@@ -38,13 +38,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decoder", choices=OURS, action="append", help="only this decoder (repeatable)")
     parser.add_argument("--square", action="store_true", help="also as many features as latents")
     parser.add_argument("--rivals", action="store_true", help="also the other methods")
+    parser.add_argument("--rival", choices=RIVALS, action="append", help="also this one (repeatable)")
     parser.add_argument("--outside", action="store_true", help="also what the theorem does not cover")
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
     latents = options.latents or ([3] if options.quick else LATENTS)
     ours = options.decoder or (OURS[:1] if options.quick else OURS)
-    methods = [*ours, *(RIVALS if options.rivals else ())]
+    methods = [*ours, *(RIVALS if options.rivals else options.rival or ())]
     jobs = []
     for seed in report_seeds(options.seeds):
         own = {"seed": options.first_seed + seed, "quick": options.quick}
