@@ -55,6 +55,17 @@ def test_mcc_refuses():
         mcc(z, z, "kendall")
 
 
+@pytest.mark.parametrize("score", [mcc, r_score, dci])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_factors_that_are_not_finite_are_refused(score, bad):
+    z = np.random.default_rng(0).standard_normal((20, 2))
+    hole = np.where(np.arange(40).reshape(20, 2) == 3, bad, z)
+    with pytest.raises(ValueError, match="z_true: want finite numbers, got 1 that are NaN or infinite"):
+        score(hole, z)
+    with pytest.raises(ValueError, match="z_hat: want finite numbers"):
+        score(z, hole)
+
+
 def test_r_score_is_sqrt_r2_of_linear_regression():
     rng = np.random.default_rng(2)
     hat, hat_test = rng.standard_normal((50, 4)), rng.standard_normal((40, 4))
