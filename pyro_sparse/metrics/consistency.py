@@ -200,7 +200,7 @@ def _joint(
     for name, true, estimated in (("z", true_z, estimated_z), ("a", true_a, estimated_a)):
         if (true is None) != (estimated is None):
             raise ValueError(f"true_{name} and estimated_{name} go together: give both or neither")
-        if true is not None:
+        if true is not None and estimated is not None:
             pair = edges_of(true, f"true_{name}"), edges_of(estimated, f"estimated_{name}")
             if pair[0].ndim != 2 or pair[0].shape != pair[1].shape:
                 raise ValueError(
