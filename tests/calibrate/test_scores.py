@@ -136,6 +136,7 @@ def test_cluster_z_is_student_t_of_the_sums():
     assert cluster_z((truth - p).ravel()[shuffled], each) == pytest.approx(want)
     assert np.isnan(cluster_z(truth - p, np.zeros(p.shape)))
     assert cluster_z([0.1, 0.2, -0.3, 0.1, 0.2, -0.3], [0, 0, 0, 1, 1, 1]) == 0
+    assert cluster_z([0.1, 0.2, 0.3, 0.3, 0.2, 0.1], [0, 0, 0, 1, 1, 1]) == np.inf  # but for rounding
 
 
 @pytest.mark.parametrize("score", [ece, brier_decomposition, log_score, spiegelhalter_z])
