@@ -35,9 +35,9 @@ def pair(probability: ArrayLike, truth: ArrayLike) -> tuple[Array, Array]:
 
 
 def bin_of(p: Array, bins: int) -> NDArray[np.intp]:
-    """Bin of each probability, bins of equal width."""
+    """Bin of each probability, bins of equal width; on a boundary, as `b / bins` rounds it, the upper one."""
     check_whole(1, bins=bins)
-    return np.minimum((p * bins).astype(np.intp), bins - 1)
+    return np.searchsorted(np.arange(1, bins) / bins, p, side="right")
 
 
 def groups(group: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.intp]:

@@ -106,8 +106,10 @@ class Reliability:
         """Of the tests behind `passes`: "ece", "sharpness" (Spiegelhalter) and, by data set, "mean"."""
         if not self._by_data_set:
             return {"ece": self.ece_p, "sharpness": float(2 * norm.sf(abs(self.spiegelhalter_z)))}
-        sharpness, mean = 2 * t.sf(
-            np.abs([self.cluster_spiegelhalter_z, self.cluster_z]), self.n_data_sets - 1
+        z = np.abs([self.cluster_spiegelhalter_z, self.cluster_z])
+        # Student's t knows no ties: where all data sets deviate alike, by turning each round (`cluster_z`).
+        sharpness, mean = np.where(
+            np.isinf(z), 2.0 ** (1 - self.n_data_sets), 2 * t.sf(z, self.n_data_sets - 1)
         )
         return {"ece": self.cluster_ece_p, "sharpness": float(sharpness), "mean": float(mean)}
 

@@ -284,7 +284,8 @@ def cluster_z(deviation: ArrayLike, group: ArrayLike) -> float:
     -------
     float
         Roughly standard normal under calibration (Student's t with D - 1 degrees of freedom); NaN for a
-        single data set.
+        single data set. Infinite if all deviate alike, as few data sets may by chance: turning each round at
+        random gives a two-sided p-value of :math:`2^{1-D}`.
 
     Raises
     ------
@@ -301,9 +302,11 @@ def cluster_z(deviation: ArrayLike, group: ArrayLike) -> float:
     total = np.bincount(groups(group, values.shape), values.ravel())
     if len(total) < 2:
         return np.nan
-    # Sums that rounding alone keeps from zero are no deviation.
-    total[np.abs(total) <= 1e-12 * np.abs(values).sum()] = 0
-    return _ratio(float(total.mean()), float(total.std(ddof=1) / np.sqrt(len(total))))
+    # Sums that rounding alone keeps from zero, or from each other, are no deviation.
+    close = 1e-12 * np.abs(values).sum()
+    total[np.abs(total) <= close] = 0
+    sd = float(total.std(ddof=1)) if np.ptp(total) > close else 0.0
+    return _ratio(float(total.mean()), sd / np.sqrt(len(total)))
 
 
 def _ratio(top: float, bottom: float) -> float:

@@ -8,6 +8,7 @@ docstring says.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import zipfile
@@ -72,7 +73,7 @@ def load_movielens(
     Raises
     ------
     ValueError
-        If no rating survives the filters.
+        If no rating survives the filters, or the source is not what is wanted.
 
     References
     ----------
@@ -93,8 +94,12 @@ def load_movielens(
         liked = liked[liked["userId"].isin(users)]
     index = (np.searchsorted(users, liked["userId"]), np.searchsorted(top, liked["movieId"]))
     x = sparse.csr_array((np.ones(len(liked), dtype=np.float32), index), shape=(len(users), len(top)))
+    twice = movies.loc[movies["movieId"].duplicated(), "movieId"]
+    if len(twice):
+        raise ValueError(f"movies.csv: want every film once, got movieId {twice.iloc[0]} more than once")
     facts = movies.set_index("movieId").reindex(top)
-    facts = facts.reset_index().set_index(pd.Index(_unique(facts["title"].astype(str)), name="film"))
+    titles = facts["title"].where(facts["title"].notna(), [f"film {movie}" for movie in top])
+    facts = facts.reset_index().set_index(pd.Index(_unique(titles.astype(str)), name="film"))
     return Loaded("movielens", x, facts, pd.DataFrame({"userId": users}), source=str(path or url))
 
 
@@ -136,7 +141,7 @@ def load_peerread(
     Raises
     ------
     ValueError
-        If no abstract is found.
+        If no abstract is found, or a file is no JSON.
 
     References
     ----------
@@ -213,7 +218,7 @@ def load_zeisel(
     Raises
     ------
     ValueError
-        If no gene survives a filter.
+        If no gene survives a filter, or the file has another layout.
 
     References
     ----------
@@ -275,6 +280,8 @@ def _movielens_frames(
     frames = {}
     with contextlib.ExitStack() as stack:
         if isinstance(found, Path) and found.is_file():
+            if not zipfile.is_zipfile(found):
+                raise ValueError(f"MovieLens source {found} is no zip archive; want ml-25m.zip or a folder")
             archive = stack.enter_context(zipfile.ZipFile(found))
             files: dict[str, Any] = {Path(m).stem: m for m in archive.namelist() if Path(m).suffix == ".csv"}
         else:
@@ -298,7 +305,12 @@ def _abstracts(source: Path, column: str) -> Iterable[str]:
         yield from frame[column].dropna().astype(str)
         return
     for file in sorted(source.glob("**/parsed_pdfs/*.json")):
-        text = json.loads(file.read_text(encoding="utf-8")).get("metadata", {}).get("abstractText")
+        try:
+            paper = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{file} is no JSON: {error}; mend it or leave it out") from error
+        metadata = paper.get("metadata") if isinstance(paper, dict) else None
+        text = metadata.get("abstractText") if isinstance(metadata, dict) else None
         if text:
             yield str(text)
 
@@ -306,7 +318,9 @@ def _abstracts(source: Path, column: str) -> Iterable[str]:
 def _read_zeisel(file: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Ten lines of annotations (name in the second column), a blank line, then gene, cluster, counts."""
     with file.open(encoding="utf-8") as lines:
-        head = [next(lines).rstrip("\n").split("\t") for _ in range(11)]
+        head = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, 11)]
+    if len(head) < 11 or any(head[10]) or not all(len(row) > 2 for row in head[:10]):
+        raise ValueError(f"{file}: want ten lines of annotations of cells, then a blank one, got others")
     cells = pd.DataFrame({row[1]: row[2:] for row in head[:10]})
     body = pd.read_csv(file, sep="\t", skiprows=11, header=None, index_col=0, quoting=3)
     counts = body.iloc[:, 1:].T.astype(float)
@@ -347,6 +361,10 @@ def _unique(names: Iterable[str]) -> list[str]:
     seen: dict[str, int] = {}
     out = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        new = name
+        while new in seen:
+            seen[name] += 1
+            new = f"{name} ({seen[name]})"
+        seen[new] = 1
+        out.append(new)
     return out

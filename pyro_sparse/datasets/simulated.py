@@ -211,11 +211,9 @@ def anchored(
     Moran, Sridhar, Wang and Blei (2022), assumption A3 (anchor features).
     """
     _check(n=n, noise=noise, seed=seed)
+    whole(0, n_test=n_test, anchors_per_factor=anchors_per_factor)
+    whole(n_features=n_features, n_factors=n_factors, max_parents=max_parents)
     anchors = anchors_per_factor * n_factors
-    if n_factors < 1 or anchors_per_factor < 0:
-        raise ValueError(
-            f"n_factors={n_factors}, anchors_per_factor={anchors_per_factor}: need at least 1 and 0"
-        )
     if n_features < anchors:
         raise ValueError(f"n_features={n_features} is fewer than the {anchors} anchors asked for; raise it")
     if not 1 <= max_parents <= n_factors:

@@ -90,7 +90,7 @@ def load_bfi(
     Raises
     ------
     ValueError
-        If an item column is missing from the file.
+        If an item column is missing from the file, or an answer is none of 1 to 6.
 
     References
     ----------
@@ -107,6 +107,11 @@ def load_bfi(
     absent = [item for item in items if item not in frame]
     if absent:
         raise ValueError(f"bfi file {file} lacks the columns {absent}; want A1 ... O5")
+    x = frame[items].astype(float)
+    strange = x.where(x.notna() & ~x.isin(range(1, 7))).stack().dropna()
+    if len(strange):
+        (row, item), answer = strange.index[0], strange.iloc[0]
+        raise ValueError(f"bfi file {file}: want answers from 1 to 6, got {answer:g} to {item} in row {row}")
     features = pd.DataFrame(
         {
             "scale": [BFI_SCALES[item[0]] for item in items],
@@ -114,7 +119,7 @@ def load_bfi(
         },
         index=pd.Index(items, name="item"),
     )
-    return Loaded("bfi", frame[items].astype(float), features, frame.drop(columns=items), source=str(file))
+    return Loaded("bfi", x, features, frame.drop(columns=items), source=str(file))
 
 
 def load_embedded(name: str = "breast_cancer") -> Loaded:

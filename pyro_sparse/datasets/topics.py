@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from pyro_sparse.datasets._arguments import whole
 from pyro_sparse.datasets.simulated import Simulated
@@ -103,6 +104,7 @@ def topic_counts(
         length = 1 + rng.negative_binomial(5, 5 / (5 + mean_length), size=n)
         support = (beta > 0).T.astype(int)
     else:
+        counts = counts if sparse.issparse(counts) else np.asarray(counts)
         theta, beta, length = _fitted_topics(counts, n_topics, seed)
         n_words = beta.shape[1]
         support = (beta > 1.0 / n_words).T.astype(int)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import quadratic_assignment
 
-from pyro_sparse.metrics._check import same_rows
+from pyro_sparse.metrics._check import edges_of, same_rows
 from pyro_sparse.metrics.factors import mcc, root_r2
 
 __all__ = ["MechanismSHD", "mechanism_shd", "r_con"]
@@ -161,7 +161,8 @@ def mechanism_shd(
     Raises
     ------
     ValueError
-        If no pair of graphs is given, half a pair is, shapes differ, or `permutation` is none.
+        If no pair of graphs is given, half a pair is, shapes differ, an entry is NaN, or `permutation` is
+        none.
 
     References
     ----------
@@ -199,8 +200,8 @@ def _joint(
     for name, true, estimated in (("z", true_z, estimated_z), ("a", true_a, estimated_a)):
         if (true is None) != (estimated is None):
             raise ValueError(f"true_{name} and estimated_{name} go together: give both or neither")
-        if true is not None:
-            pair = np.asarray(true) != 0, np.asarray(estimated) != 0
+        if true is not None and estimated is not None:
+            pair = edges_of(true, f"true_{name}"), edges_of(estimated, f"estimated_{name}")
             if pair[0].ndim != 2 or pair[0].shape != pair[1].shape:
                 raise ValueError(
                     f"true_{name} has shape {pair[0].shape}, estimated_{name} {pair[1].shape}: "

@@ -77,7 +77,7 @@ def mcc(z_true: ArrayLike, z_hat: ArrayLike, method: str = "pearson") -> MCC:
     Raises
     ------
     ValueError
-        If the row counts differ or `method` is unknown.
+        If the row counts differ, a number is not finite, or `method` is unknown.
 
     References
     ----------
@@ -126,7 +126,7 @@ def r_score(
     Raises
     ------
     ValueError
-        If row counts differ, or only one test array is given.
+        If row counts differ, a number is not finite, or only one test array is given.
 
     References
     ----------
@@ -162,7 +162,8 @@ def dci(
         C = \sum_k \frac{t_k}{s} \bigl(1 - H_L(R_{\cdot k}/t_k)\bigr),
 
     with row sums s_l, column sums t_k, total s and entropies to base K and L. Informativeness is the mean
-    cross-validated :math:`R^2` (at least 0) or, of discrete factors, the mean accuracy.
+    cross-validated :math:`R^2` (at least 0; 0 of a constant factor) or, of discrete factors, the mean
+    accuracy.
 
     Parameters
     ----------
@@ -194,8 +195,8 @@ def dci(
     Raises
     ------
     ValueError
-        If the row counts differ, only one test array is given, `method` is unknown or a lasso of discrete
-        factors, or discrete factors are not whole numbers of two levels or more.
+        If the row counts differ, a number is not finite, only one test array is given, `method` is unknown or
+        a lasso of discrete factors, or discrete factors are not whole numbers of two levels or more.
 
     References
     ----------
@@ -223,8 +224,11 @@ def dci(
         guess = model.predict(test_hat) if z_true_test is not None else None
         if guess is None:
             guess = cross_val_predict(model, hat, target, cv=split)
-        right = guess == test_target if discrete else 1 - (test_target - guess) ** 2
-        scores[k] = right.mean()
+        if discrete:
+            scores[k] = (guess == test_target).mean()
+        else:
+            spread = test_target.var()
+            scores[k] = 1 - ((test_target - guess) ** 2).mean() / spread if spread > 0 else 0.0
     return DCI(
         _concentration(importance),
         _concentration(importance.T),

@@ -105,7 +105,7 @@ def multinomial_log_loss(counts: ArrayLike, probability: ArrayLike) -> float:
     ValueError
         If shapes differ, or a count or probability is negative.
     """
-    x, p = same_rows(counts, probability, "counts", "probability")
+    x, p = same_rows(counts, probability, "counts", "probability", finite=False)
     if (p < 0).any() or (x < 0).any():
         raise ValueError("counts and probability must not be negative")
     counted = x > 0
@@ -140,7 +140,8 @@ def recall_at_k(scores: ArrayLike, heldout: ArrayLike, k: int, seen: ArrayLike |
     Raises
     ------
     ValueError
-        If shapes differ, k is out of range, an item is both seen and held out, or nothing is held out.
+        If shapes differ, a score is NaN, k is out of range, an item is both seen and held out, or nothing is
+        held out.
 
     References
     ----------
@@ -249,18 +250,25 @@ def _cells(
     return truth, guess, chosen
 
 
+def _items(x: np.ndarray) -> np.ndarray:
+    """Where a table has an item; a missing cell (NaN) is none."""
+    return (x != 0) & ~np.isnan(x)
+
+
 def _ranked(
     scores: ArrayLike, heldout: ArrayLike, k: int, seen: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """0/1 relevance of each row's k best items, and how many relevant items the row has."""
-    value, wanted = same_rows(scores, heldout, "scores", "heldout")
-    wanted = wanted != 0
+    value, items = same_rows(scores, heldout, "scores", "heldout", finite=False)
+    if np.isnan(value).any():
+        raise ValueError(f"scores: want a number for every item, got {int(np.isnan(value).sum())} NaN")
+    wanted = _items(items)
     if value.shape != wanted.shape or not 1 <= k <= value.shape[1]:
         raise ValueError(
             f"scores {value.shape}, heldout {wanted.shape}, k={k}: want equal shapes and 1 <= k <= G"
         )
     if seen is not None:
-        known = np.asarray(seen) != 0
+        known = _items(np.asarray(seen, dtype=float))
         if known.shape != value.shape or (known & wanted).any():
             raise ValueError("seen must have the shape of scores, and no item may be both seen and held out")
         value = np.where(known, -np.inf, value)

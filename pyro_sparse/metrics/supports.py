@@ -72,7 +72,8 @@ def support_scores(
     else:
         matching = np.asarray(permutation, dtype=int)
         used = matching[matching >= 0]
-        if matching.shape != (k,) or len(set(used)) < len(used) or (used >= found.shape[1]).any():
+        inside = ((matching >= -1) & (matching < found.shape[1])).all()
+        if matching.shape != (k,) or len(set(used)) < len(used) or not inside:
             raise ValueError(
                 f"permutation={matching.tolist()} does not match {k} true columns to distinct ones of "
                 f"{found.shape[1]} estimated columns"

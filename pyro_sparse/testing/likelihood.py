@@ -142,6 +142,49 @@ class LikelihoodTestCase:
                 cells = [likelihood(g.detach(), exposure).log_prob(x)[r][:, own].detach() for g in (f, moved)]
                 _close(cells[1], cells[0], 1e-12, "log_prob of a separable likelihood")
 
+    def test_slopes(self):
+        """Values and gradients as fits take them against autograd, with a mask and other weights, too."""
+        likelihood, x, f = self.ready(n_restarts=2), self.data(), self.predictor(2)
+        exposure, names = self.exposure(likelihood), [name for name, _ in likelihood.named_parameters()]
+        mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
+        for seen, weights in itertools.product((None, mask), ((1.0, 1.0), (3.0, 0.4))):
+            found = likelihood.closed_slopes()(f, x, seen, exposure, *weights)
+            wanted = Likelihood.slopes(likelihood, f, x, seen, exposure, *weights)
+            assert found.terms.keys() == wanted.terms.keys(), f"slopes has the terms {list(found.terms)}"
+            for name, term in wanted.terms.items():
+                _close(found.terms[name], term, 1e-9, f"term {name} of slopes")
+            _close(found.by_f, wanted.by_f, 1e-9, "slopes by f")
+            for name, got, want in zip(names, found.by_own, wanted.by_own, strict=True):
+                _close(got, want, 1e-9, f"slopes by {name}")
+
+    def test_feature_gain(self):
+        """Statistics add up over rows, and a gain is positive where the log-likelihood is larger."""
+        with torch.no_grad():
+            likelihood, x, f = self.ready(n_restarts=2), self.data(40), self.predictor(1, 40).repeat(2, 1, 1)
+            exposure = self.exposure(likelihood, 40)
+            mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
+
+            def statistic(g: Tensor, rows: slice = slice(None)) -> Tensor:
+                own = None if exposure is None else exposure[rows]
+                return likelihood.feature_statistic(g[:, rows], f[:, rows], x[rows], mask[rows], own)
+
+            other = f + torch.tensor([3.0, -3.0], dtype=f.dtype).reshape(2, 1, 1)
+            full, reduced = statistic(f), statistic(other)
+            parts = statistic(other, slice(15)) + statistic(other, slice(15, None))
+            _close(parts, reduced, 1e-9, "feature_statistic of all rows")
+            _close(likelihood.feature_gain(full, full), 0.0, 1e-12, "feature_gain of nothing")
+            gain = likelihood.feature_gain(full, reduced)
+            assert gain.shape == (2, self.n_features), f"feature_gain has shape {gain.shape}"
+            best = likelihood.log_prob(f, x, mask, exposure).sum(1)
+            for j in range(self.n_features):
+                one = f.clone()
+                one[..., j] = other[..., j]
+                lost = best - likelihood.log_prob(one, x, mask, exposure).sum(1)
+                clear = lost.abs() > 5  # a gain may refit the noise, so that close ones may differ
+                assert (gain[:, j].sign() == lost.sign())[clear].all(), (
+                    f"feature_gain of feature {j} is {gain[:, j]}, the log-likelihood lost {lost}"
+                )
+
     def test_gradient(self):
         """Of log_prob in f and in every parameter, against finite differences."""
         likelihood, x = self.ready(n_restarts=2), self.data()
@@ -256,6 +299,9 @@ class LikelihoodTestCase:
             assert noise is None or noise.shape == (n_restarts, 1, self.n_features), (
                 f"noise_sd is {noise.shape}"
             )
+            if noise is not None and "sigma2" in values:
+                same = torch.allclose(values["sigma2"].expand(n_restarts, -1), noise.squeeze(1) ** 2)
+                assert same, "values() says another sigma2 than noise_sd() squared"
 
     def test_restarts_do_not_mix(self):
         """Row values of restart 1 are those of restart 1 alone."""

@@ -7,6 +7,7 @@ with the density.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 from unittest import SkipTest
 
@@ -253,25 +254,31 @@ class PriorTestCase:
                 )
 
     def test_prox_minimises(self) -> None:
-        """The proximal map's objective is at most that of every point of a fine grid."""
-        prior = self._prior()
-        if prior.prox(self._draw(prior), 1.0) is None:
+        """The proximal map's objective is at most that of every point of a fine grid; 0 at forbidden edges.
+
+        Hyper-parameters are learned first, from weights whose size differs by restart and factor.
+        """
+        if self._prior().prox(torch.zeros(self._prior().shape, dtype=torch.float64), 1.0) is None:
             raise SkipTest("the prior has no proximal map")
         generator = torch.Generator().manual_seed(self.seed)
-        shape = prior.shape
         ratio = torch.cat([torch.linspace(-1, 2, 3001), torch.logspace(-8, 0, 801), torch.zeros(1)]).double()
-        for progress in (0.0, 0.5, 1.0):
+        for allowed, progress in itertools.product((None, self._mask()), (0.0, 0.5, 1.0)):
+            prior = self._prior(allowed=allowed)
+            shape = prior.shape
+            size = torch.logspace(-0.5, 0.5, shape[0] * shape[2], dtype=torch.float64)
+            prior.update(self._draw(prior) * size.reshape(shape[0], 1, shape[2]))
             prior.anneal(progress)
             for step in self.steps:
                 v = 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
                 v.view(-1)[0] = 0.0
 
-                def objective(w: Tensor, v=v, step=step) -> Tensor:
+                def objective(w: Tensor, v=v, step=step, prior=prior) -> Tensor:
                     return 0.5 * (w - v) ** 2 - step * prior.distribution().log_prob(w)
 
                 new = prior.prox(v, step)
                 assert new is not None and new.shape == shape, "prox must keep the shape of the weights"
-                excess = objective(new) - objective(ratio.reshape(-1, 1, 1, 1) * v).amin(0)
+                assert (new[:, ~prior.allowed] == 0).all(), "prox must be 0 at forbidden edges"
+                excess = (objective(new) - objective(ratio.reshape(-1, 1, 1, 1) * v).amin(0)) * prior.allowed
                 worst = int(excess.argmax())
                 assert excess.max() <= 1e-10, (
                     f"prox({float(v.view(-1)[worst]):.6g}, {step}) = {float(new.view(-1)[worst]):.6g} is not "

@@ -34,6 +34,16 @@ def test_calibrated_passes_and_others_are_told_what_is_wrong(group):
         assert not found.passes and words in found.verdict
 
 
+@pytest.mark.parametrize("sets", [2, 3, 7])
+def test_few_data_sets_that_deviate_alike_may_do_so_by_chance(sets):
+    p, group = np.full((sets, 6), 0.3), np.arange(sets)
+    found = reliability(p, [[1, 1, 1, 0, 0, 0]] * sets, group=group)
+    assert found.p_values["mean"] == found.p_values["sharpness"] == 2.0 ** (1 - sets)
+    rng = np.random.default_rng(0)
+    passed = [reliability(p, rng.random(p.shape) < p, group=group, simulations=50).passes for _ in range(100)]
+    assert np.mean(passed) >= 0.95
+
+
 def test_a_forecast_that_errs_without_a_direction_fails_too():
     rng = np.random.default_rng(1)
     p = rng.choice([0.4, 0.6], (400, 10))

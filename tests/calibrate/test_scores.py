@@ -16,6 +16,7 @@ from pyro_sparse.calibrate import (
     log_score,
     spiegelhalter_z,
 )
+from pyro_sparse.calibrate._check import bin_of
 
 
 def forecast(seed=0, shape=(40, 6, 3)):
@@ -35,6 +36,13 @@ def test_ece_is_the_loop(bins):
         if inside.any():
             want += inside.mean() * abs(p[inside].mean() - truth[inside].mean())
     assert ece(p, truth, bins) == pytest.approx(want, abs=1e-12)
+
+
+@pytest.mark.parametrize("bins", [3, 15, 100])
+def test_a_boundary_belongs_to_the_upper_bin(bins):
+    p = np.arange(bins + 1) / bins
+    np.testing.assert_array_equal(bin_of(p, bins), [*range(bins), bins - 1])
+    np.testing.assert_array_equal(bin_of(np.nextafter(p[1:], 0), bins), range(bins))
 
 
 def test_floor_of_the_ece_against_brute_force():
@@ -128,6 +136,7 @@ def test_cluster_z_is_student_t_of_the_sums():
     assert cluster_z((truth - p).ravel()[shuffled], each) == pytest.approx(want)
     assert np.isnan(cluster_z(truth - p, np.zeros(p.shape)))
     assert cluster_z([0.1, 0.2, -0.3, 0.1, 0.2, -0.3], [0, 0, 0, 1, 1, 1]) == 0
+    assert cluster_z([0.1, 0.2, 0.3, 0.3, 0.2, 0.1], [0, 0, 0, 1, 1, 1]) == np.inf  # but for rounding
 
 
 @pytest.mark.parametrize("score", [ece, brier_decomposition, log_score, spiegelhalter_z])

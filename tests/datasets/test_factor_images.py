@@ -78,6 +78,13 @@ def test_other_folders_are_no_cars(tmp_path):
     (tmp_path / "a.mat").write_bytes(b"no" * 200)
     with pytest.raises(ValueError, match=r"a\.mat is not a MATLAB file of version 5"):
         load_cars3d(tmp_path)
+    savemat(tmp_path / "whole.mat", {"im": car(0)}, do_compression=True)
+    published = (tmp_path / "whole.mat").read_bytes()
+    (tmp_path / "whole.mat").unlink()
+    for length in (0, 100, 1000, len(published) - 50):
+        (tmp_path / "a.mat").write_bytes(published[:length])
+        with pytest.raises(ValueError, match=r"a\.mat is not a MATLAB file of version 5"):
+            load_cars3d(tmp_path)
     savemat(tmp_path / "a.mat", {"pictures": car(0)})
     with pytest.raises(ValueError, match=r"a\.mat: want 'im', uint8 .* got nothing"):
         load_cars3d(tmp_path)

@@ -23,6 +23,7 @@ from pyro_sparse.datasets import (
     load_zeisel,
     quantile_normalise,
 )
+from pyro_sparse.datasets.papers import _unique
 
 ITEMS = [f"{scale}{i}" for scale in "ACENO" for i in range(1, 6)]
 BFI = Path(__file__).parents[3] / "shared" / "data"
@@ -108,6 +109,11 @@ def test_missing_path_and_columns(tmp_path):
     write_bfi(tmp_path / "bfi.csv").drop(columns="O3").to_csv(tmp_path / "short.csv", index=False)
     with pytest.raises(ValueError, match="O3"):
         load_bfi(tmp_path / "short.csv")
+    write_bfi(tmp_path / "bfi.csv").replace({"C2": {1: 9, 2: 9, 3: 9}}).to_csv(
+        tmp_path / "odd.csv", index=False
+    )
+    with pytest.raises(ValueError, match=r"odd\.csv: want answers from 1 to 6, got 9 to C2 in row 10"):
+        load_bfi(tmp_path / "odd.csv")
 
 
 def test_without_pooch_the_extra_is_named(monkeypatch, tmp_path):
@@ -181,6 +187,24 @@ def test_movielens_filters(films):
         load_movielens(films)
 
 
+def test_movielens_films_without_a_title_and_other_sources(films, tmp_path):
+    movies = pd.read_csv(films / "movies.csv")
+    movies.loc[[0, 1, 3], "title"] = ["film 2", None, "film 2 (2)"]
+    movies.to_csv(films / "movies.csv", index=False)
+    table = load_movielens(films, n_movies=4, min_liked=3)
+    assert table.feature_names == ["film 2", "film 1", "film 2 (2)", "film 2 (2) (2)"]
+    pd.concat([movies, movies.iloc[[3]]]).to_csv(films / "movies.csv", index=False)
+    with pytest.raises(ValueError, match="movies.csv: want every film once, got movieId 3 more than once"):
+        load_movielens(films, n_movies=4, min_liked=3)
+    (tmp_path / "half.zip").write_bytes(b"PK\x03\x04")
+    with pytest.raises(ValueError, match=r"half\.zip is no zip archive"):
+        load_movielens(tmp_path / "half.zip")
+
+
+def test_names_are_told_apart():
+    assert _unique(["a", "a (2)", "a", "a"]) == ["a", "a (2)", "a (3)", "a (4)"]
+
+
 def test_movielens_archive(films, served, tmp_path):
     folder, base = served
     with zipfile.ZipFile(folder / "ml-25m.zip", "w") as archive:
@@ -223,7 +247,13 @@ def test_peerread_counts_by_hand(tmp_path):
     for i, text in enumerate([*ABSTRACTS, None]):
         (folder / f"{i}.pdf.json").write_text(json.dumps({"metadata": {"abstractText": text}}))
     same = load_peerread(tmp_path / "PeerRead", n_words=None, min_df=2)
+    for i, other in enumerate(({"metadata": None}, [], {})):
+        (folder / f"other{i}.pdf.json").write_text(json.dumps(other))
+    same = load_peerread(tmp_path / "PeerRead", n_words=None, min_df=2)
     np.testing.assert_array_equal(same.x.toarray(), table.x.toarray())
+    (folder / "broken.pdf.json").write_text('{"metadata": ')
+    with pytest.raises(ValueError, match=r"broken\.pdf\.json is no JSON"):
+        load_peerread(tmp_path / "PeerRead")
 
 
 def test_peerread_own_tokenizer_and_refusals(tmp_path):
@@ -293,6 +323,15 @@ def test_zeisel_reads_and_filters(cortex):
         load_zeisel(file, min_neighbours=99)
     with pytest.raises(ValueError, match="min_molecules"):
         load_zeisel(file, min_molecules=10**9)
+
+
+def test_zeisel_other_layouts_are_refused(cortex):
+    file, _ = cortex
+    lines = file.read_text().splitlines()
+    for other in (lines[:10] + lines[11:], lines[2:], lines[:2]):
+        file.write_text("\n".join(other) + "\n")
+        with pytest.raises(ValueError, match="want ten lines of annotations of cells, then a blank one"):
+            load_zeisel(file)
 
 
 def test_quantile_normalise_by_hand():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from pyro_sparse.datasets import anchored, anchored60, sim1, topic_counts
 
@@ -97,6 +98,10 @@ def test_anchored60_size():
         ({"n": 10, "rho": -0.5}, "positive definite"),
         ({"n": 10, "noise": -1.0}, "noise=-1.0"),
         ({"n": 10, "n_factors": 0}, "n_factors=0"),
+        ({"n": 10, "n_test": -5}, "n_test=-5: want a whole number, at least 0"),
+        ({"n": 10, "n_features": 20.0}, "n_features=20.0: want a whole number"),
+        ({"n": 10, "max_parents": 1.5}, "max_parents=1.5: want a whole number"),
+        ({"n": 10, "anchors_per_factor": -1}, "anchors_per_factor=-1: want a whole number, at least 0"),
         ({"n": 10, "seed": None}, "seed=None: want a whole number, at least 0"),
     ],
 )
@@ -151,6 +156,9 @@ def test_topics_from_real_counts():
     data = topic_counts(counts=counts, n_topics=4, vocabulary=[f"w{j}" for j in range(80)], seed=1)
     assert data.x.shape[1] == 80 and data.support.shape == (80, 4) and data.feature_names[0] == "w0"
     assert len(data.splits["train"]) <= 120 and data.settings["fitted"]
+    for other in (counts.tolist(), sparse.csr_array(counts)):
+        again = topic_counts(counts=other, n_topics=4, seed=1)
+        np.testing.assert_allclose(again.z, data.z)
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,10 @@ def test_shd_without_room_for_an_exact_search_says_so(rng, monkeypatch):
     [
         ({}, "want at least one graph"),
         ({"true_z": np.eye(2)}, "true_z and estimated_z go together"),
+        (
+            {"true_z": np.eye(2), "estimated_z": [[1, np.nan], [0, 1]]},
+            "estimated_z: want 0 or another",
+        ),
         ({"true_a": np.eye(2), "estimated_a": np.eye(3)}, r"true_a has shape \(2, 2\), estimated_a \(3, 3\)"),
         ({"true_z": np.ones((2, 3)), "estimated_z": np.ones((2, 3))}, "true_z: want a square graph"),
         (

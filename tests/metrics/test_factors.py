@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import entropy, pearsonr, spearmanr
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LassoCV, LinearRegression
+from sklearn.metrics import r2_score
+from sklearn.model_selection import KFold
 
 from pyro_sparse.metrics import dci, mcc, r_score
 
@@ -51,6 +53,17 @@ def test_mcc_refuses():
         mcc(z, np.zeros((4, 2)))
     with pytest.raises(ValueError, match="method='kendall'"):
         mcc(z, z, "kendall")
+
+
+@pytest.mark.parametrize("score", [mcc, r_score, dci])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_factors_that_are_not_finite_are_refused(score, bad):
+    z = np.random.default_rng(0).standard_normal((20, 2))
+    hole = np.where(np.arange(40).reshape(20, 2) == 3, bad, z)
+    with pytest.raises(ValueError, match="z_true: want finite numbers, got 1 that are NaN or infinite"):
+        score(hole, z)
+    with pytest.raises(ValueError, match="z_hat: want finite numbers"):
+        score(z, hole)
 
 
 def test_r_score_is_sqrt_r2_of_linear_regression():
@@ -168,6 +181,28 @@ def test_dci_on_test_rows(discrete):
     same = dci(*train, "histogram", discrete=discrete, folds=2)
     np.testing.assert_array_equal(same.importance, score.importance)
     assert same.informativeness != score.informativeness
+
+
+def test_dci_informativeness_is_r2_of_the_test_rows():
+    rng = np.random.default_rng(0)
+    (true, test), noise = rng.standard_normal((2, 300, 2)), rng.standard_normal((2, 300, 2))
+    test = 0.3 * test + 1.0
+    hat, test_hat = true + 0.2 * noise[0], test + 0.2 * noise[1]
+    score = dci(true, hat, "lasso", z_true_test=test, z_hat_test=test_hat).informativeness
+    centre, scale = hat.mean(0), hat.std(0)
+    model = [
+        LassoCV(cv=KFold(5, shuffle=True, random_state=0)).fit((hat - centre) / scale, t) for t in true.T
+    ]
+    guess = np.column_stack([m.predict((test_hat - centre) / scale) for m in model])
+    assert score == pytest.approx(r2_score(test, guess), abs=1e-3) and score < 0.8
+
+
+@pytest.mark.parametrize("tested", [False, True])
+def test_dci_of_a_constant_factor_is_not_informative(tested):
+    rng = np.random.default_rng(0)
+    true = np.column_stack([rng.standard_normal(200), np.full(200, 3.1)])
+    rows = {"z_true_test": true, "z_hat_test": true} if tested else {}
+    assert dci(true, true, "lasso", **rows).informativeness == pytest.approx(0.5, abs=0.01)
 
 
 def test_dci_of_levels_refuses():

@@ -176,7 +176,7 @@ def test_sap_closed_forms():
     [
         (np.zeros((4, 2)), np.zeros((3, 2)), r"levels has shape \(4, 2\), codes \(3, 2\)"),
         (np.full((4, 2), 0.5), np.zeros((4, 2)), "levels: want whole numbers"),
-        (np.full((4, 2), np.nan), np.zeros((4, 2)), "levels: want whole numbers"),
+        (np.full((4, 2), np.nan), np.zeros((4, 2)), "levels: want finite numbers"),
         ([[0, 0], [1, 0]], np.zeros((2, 2)), "levels: factor 1 has one level only; leave it out"),
         ([[0, 0], [1, 1]], [[0.0], [np.nan]], "codes: want finite numbers"),
     ],

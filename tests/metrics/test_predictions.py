@@ -105,11 +105,20 @@ def test_reconstruction_variants_score_the_input():
     assert reconstruction_ndcg_at_k([[3.0, 2.0, 1.0]], [[0, 1, 0]], 2) == pytest.approx(1 / np.log2(3))
 
 
+def test_a_missing_cell_is_no_item():
+    scores, x = [[4, 3, 2, 1.0]], [[1, np.nan, 0, 2.0]]
+    assert reconstruction_recall_at_k(scores, x, 2) == 0.5
+    assert ndcg_at_k(scores, x, 2) == ndcg_at_k(scores, [[1, 0, 0, 2]], 2)
+    assert recall_at_k(scores, x, 2, [[0, np.nan, 1, 0]]) == recall_at_k(scores, x, 2, [[0, 0, 1, 0]])
+    assert recall_at_k([[-np.inf, 3, 2, 1]], [[0, 0, 1, 0]], 2) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (([[1.0, 2.0]], [[0, 0]], 1), "no item in any row"),
         (([[1.0, 2.0]], [[0, 1]], 3), "k=3"),
+        (([[1.0, np.nan]], [[0, 1]], 1), "scores: want a number for every item, got 1 NaN"),
         (([[1.0, 2.0]], [[0, 1]], 1, [[0, 1]]), "both seen and held out"),
     ],
 )

@@ -36,7 +36,7 @@ def test_given_permutation_is_kept():
     assert straight.hamming == 6 and straight.f1 == 0
     half = support_scores(true, true, permutation=[0, -1])
     assert (half.hamming, half.recall, half.precision) == (2, pytest.approx(2 / 3), pytest.approx(2 / 3))
-    for bad in ([0, 0], [0], [0, 2]):
+    for bad in ([0, 0], [0], [0, 2], [0, -2]):
         with pytest.raises(ValueError, match="permutation="):
             support_scores(true, true, permutation=bad)
 

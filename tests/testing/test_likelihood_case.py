@@ -50,6 +50,39 @@ class HalfDensity(Bernoulli):
         return 0.5 * super().log_prob(f, x, mask, exposure)
 
 
+class WrongSlopes(Normal):
+    def slopes(self, *args, **kwargs):
+        found = super().slopes(*args, **kwargs)
+        return found._replace(by_f=-found.by_f)
+
+
+class WrongOwnSlopes(Normal):
+    """Forgets the weight of the priors."""
+
+    def slopes(self, f, x, mask=None, exposure=None, of_cells=1.0, of_priors=1.0):
+        return super().slopes(f, x, mask, exposure, of_cells)
+
+
+class SlopesDeafToMasks(Normal):
+    def slopes(self, f, x, mask=None, exposure=None, of_cells=1.0, of_priors=1.0):
+        return super().slopes(f, x, None, exposure, of_cells, of_priors)
+
+
+class NegatedGain(Normal):
+    def feature_gain(self, full, reduced):
+        return -super().feature_gain(full, reduced)
+
+
+class MeanStatistic(Bernoulli):
+    def feature_statistic(self, f, reference, x, mask=None, exposure=None):
+        return super().feature_statistic(f, reference, x, mask, exposure) / f.shape[1]
+
+
+class SigmaForItsSquare(Normal):
+    def values(self):
+        return {"sigma2": self._sd().squeeze(1)}
+
+
 @pytest.mark.parametrize(
     ("broken", "check"),
     [
@@ -62,6 +95,12 @@ class HalfDensity(Bernoulli):
         (NoGradient, "test_gradient"),
         (Overflows, "test_extreme_predictors_stay_finite"),
         (AcceptsAnything, "test_check"),
+        (WrongSlopes, "test_slopes"),
+        (WrongOwnSlopes, "test_slopes"),
+        (SlopesDeafToMasks, "test_slopes"),
+        (NegatedGain, "test_feature_gain"),
+        (MeanStatistic, "test_feature_gain"),
+        (SigmaForItsSquare, "test_shapes_and_dtypes"),
     ],
 )
 def test_broken_likelihoods_fail(broken, check):

@@ -57,6 +57,30 @@ class LocalProx(priors.SpikeSlabLasso):
         )
 
 
+class LearnedLaplace(priors.Laplace):
+    def __init__(self):
+        super().__init__(rate=3.0, learn=True)
+
+
+class StartProx(LearnedLaplace):
+    """Thresholds by the rate it began with, not the learned one."""
+
+    def prox(self, weights, step):
+        return em.soft_threshold(weights, step * self.start).masked_fill(~self.allowed, 0.0)
+
+
+class FirstProx(LearnedLaplace):
+    """The rate of restart 0 and factor 0 for everybody."""
+
+    def prox(self, weights, step):
+        return em.soft_threshold(weights, step * self.rate[:1, :, :1]).masked_fill(~self.allowed, 0.0)
+
+
+class UnmaskedProx(LearnedLaplace):
+    def prox(self, weights, step):
+        return em.soft_threshold(weights, step * self.rate)
+
+
 class StuckLadder(priors.SpikeSlabLasso):
     """A ladder that stops half-way."""
 
@@ -142,6 +166,9 @@ class NoChecks(priors.Laplace):
         (ForgottenBeta, "update_climbs_to_the_maximum", "lowered|is higher at"),
         (ForgottenMask, "update_climbs_to_the_maximum", "lowered|is higher at"),
         (LocalProx, "prox_minimises", "is not the minimiser"),
+        (StartProx, "prox_minimises", "is not the minimiser"),
+        (FirstProx, "prox_minimises", "is not the minimiser"),
+        (UnmaskedProx, "prox_minimises", "0 at forbidden edges"),
         (StuckLadder, "ladder_ends_at_the_prior", "Not equal to tolerance"),
         (Unnormalised, "density_integrates_to_one", "mass of the density"),
         (BadSampler, "samples_follow_density", "do not follow"),
