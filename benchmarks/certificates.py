@@ -154,10 +154,6 @@ def transition_idata(action: np.ndarray, time: np.ndarray) -> Any:
         {
             "posterior": posterior,
             "edge_posterior": {"probability_time": (("target", "source"), np.asarray(time, dtype=float))},
-            "sample_stats": {
-                "recovered": (("chain",), np.ones(1)),
-                "best": (("chain",), np.ones(1, dtype=bool)),
-            },
         },
         {"target": names, "source": names},
         {"kind": "transition", "is_score": 0, "best_restart": 0},

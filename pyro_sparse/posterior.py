@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from . import _arviz
 from .data import read_like
@@ -26,12 +26,13 @@ from .transition_posterior import transition_summary
 if TYPE_CHECKING:
     from .inference.result import Fit
 
-__all__ = ["edge_prob", "summary", "to_arviz"]
+__all__ = ["edge_prob", "rival_restarts", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
 # Larger tables are left out of the ArviZ object: it would no longer be a small file.
 _MAX_OBSERVED_CELLS = 1_000_000
+_AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
 
 
 def to_arviz(
@@ -125,7 +126,10 @@ def to_arviz(
     best = int(fit.best)
     if kept is None:
         good = kept_restarts(
-            np.asarray(fit.elbo)[origin], len(fit.sample_names), best=list(origin).index(best)
+            np.asarray(fit.elbo)[origin],
+            len(fit.sample_names),
+            best=list(origin).index(best),
+            rivals=np.logical_or(*rival_restarts(fit))[origin],
         )
     else:
         good = np.asarray(kept, dtype=bool)
@@ -172,6 +176,31 @@ def to_arviz(
         "inference_library": "pyro_sparse",
     }
     return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+
+
+def rival_restarts(fit: Any, n_factors: int | None = None) -> NDArray[np.bool_]:
+    """Restarts whose disagreement with the best one says something: with room for it, or as good.
+
+    Restarts begin with different numbers of factors, and one with fewer could not have found them all.
+
+    Parameters
+    ----------
+    fit : Fit
+    n_factors : int, optional
+        That a restart needs in use. Default: as many as the best one has.
+
+    Returns
+    -------
+    ndarray of bool, shape (2, restart)
+        Whether it has as many factors, and whether it explains the data as well; False for the best one.
+    """
+    best = int(fit.best)
+    used = (np.asarray(fit.weights) != 0).any(axis=1).sum(axis=1)
+    level = np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
+    wanted = used[best] if n_factors is None else n_factors
+    found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
+    found[:, best] = False
+    return found
 
 
 def _is_score(idata: Any) -> bool:

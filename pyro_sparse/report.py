@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ._certificate_facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
-from .posterior import summary
+from .posterior import rival_restarts, summary
 from .salience import salient_edges
 
 if TYPE_CHECKING:
@@ -153,8 +153,9 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
             factors.append({"name": name, "share": share, "edges": rows, "groups": _in_words(rows)})
     linked = set(chosen["feature"])
     near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(12)
-    kept = kept_restarts(fit.elbo, len(fit.sample_names), best=int(fit.best))
-    verdict = _verdict(fit, chosen, fdr)
+    rivals = np.logical_or(*rival_restarts(fit))
+    kept = kept_restarts(fit.elbo, len(fit.sample_names), best=int(fit.best), rivals=rivals)
+    verdict = _verdict(fit, chosen, fdr, rivals | kept)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
     correlation = _correlation(np.asarray(fit.factor_cov))
     return {
@@ -265,11 +266,11 @@ def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
     return groups
 
 
-def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float) -> dict[str, Any]:
-    """How far the restarts agree, in one word and a few sentences."""
+def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_]) -> dict[str, Any]:
+    """How far the restarts that can be compared agree, in one word and a few sentences."""
     best = int(fit.best)
     alike = agreement_matrix(fit.weights)[best]
-    others = np.delete(alike, best)
+    others = alike[compared & (np.arange(len(alike)) != best)]
     n_alike = int((others >= SAME_FACTOR).sum())
     unresolved = float(chosen["unresolved"].mean()) if len(chosen) else 0.0
     n = len(others) + 1
@@ -280,9 +281,12 @@ def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float) -> dict[str, Any]:
             "fewer factors, more rows, or a weaker prior."
         )
     elif n == 1:
-        level, title = "unknown", "One restart only, so nothing to compare it with"
+        single = fit.n_restarts == 1
+        only = "One restart only" if single else "No other restart had as many factors"
+        level, title = "unknown", f"{only}, so nothing to compare it with"
         advice = (
-            "Another start may find another graph. Fit with several restarts before reading single edges."
+            f"Another start may find another graph. Fit with {'several' if single else 'more'} restarts "
+            "before reading single edges."
         )
     elif n_alike + 1 >= max(2, n / 2) and unresolved <= 0.1:
         level, title = "good", "The restarts found the same graph"

@@ -195,16 +195,16 @@ def _diverse(common: Bools, there: Bools) -> Bools:
 
 
 def _directions(slopes: SlopeDirections | None, named: Bools) -> Any:
-    """Directions of each feature's slopes; without a fit the theory's assumption is taken on trust."""
+    """Directions of each feature's slopes; without fit or edges the theory is taken on trust."""
     several = named.sum(axis=1) > 1
-    if slopes is None or (several.any() and slopes.bends[several].all()):
+    if slopes is None or not named.any() or (several.any() and slopes.bends[several].all()):
         return np.inf
     return np.where(slopes.bends, np.inf, slopes.directions)
 
 
 def _is_straight(curves: Curves | None, named: Bools, idata: Any) -> bool:
-    """Whether the decoder is linear, by name or as good as."""
-    if curves is None:
+    """Whether the decoder is linear, by name or, where it has slopes to look at, as good as."""
+    if curves is None or not curves.slope[:, named].any():
         return json.loads(str(idata.attrs.get("settings", "{}"))).get("decoder") == "linear"
     slope = curves.slope[:, named]
     return bool(slope.var(axis=0).sum() <= _STRAIGHT * (slope**2).mean(axis=0).sum())

@@ -15,12 +15,11 @@ from . import _arviz
 from .graphs.alignment import SAME_FACTOR
 from .graphs.selection import unresolved
 from .inference.folded import folded
+from .posterior import rival_restarts
 
-__all__ = ["AS_GOOD", "Agreement", "Curves", "agreement_of", "curves_of"]
+__all__ = ["Agreement", "Curves", "agreement_of", "curves_of"]
 
 Floats = NDArray[np.float64]
-
-AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
 
 _POINTS, _LEAST_POINTS = 200, 40
 _STEP = 0.1  # standard deviations of the factor, on either side
@@ -116,14 +115,9 @@ def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool |
     doubt = [""] * len(used)
     if fit is None:
         return doubt, "ask the fit: its edge posterior does not know all restarts", None
-    best = int(fit.best)
     found = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
-    level = np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
-    others = np.arange(len(found)) != best
-    # Restarts begin with different numbers of factors: one with fewer could not have them all.
-    room = np.asarray((fit.weights != 0).any(axis=1).sum(axis=1)) >= used.sum()
-    equal = others & (level >= level[best] - AS_GOOD)
-    rivals = others & (room | equal)
+    room, equal = rival_restarts(fit, int(used.sum()))
+    rivals = room | equal
     for k in np.flatnonzero(used):
         if (equal & room & ~found[:, k]).any():
             doubt[k] = "a restart that explains the data as well has another factor in its place"

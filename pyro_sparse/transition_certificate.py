@@ -6,6 +6,7 @@ sufficient influence is measured on the Jacobian of its transition.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from . import _arviz
 from .certificate import UNCHECKED, Certificate, verdicts
 from .graphs.identifiability import identifiability_probability
 from .inference.influence import fitted_influence
-from .inference.transition_result import SAME_LATENTS
 from .transition_posterior import graph_draws
 
 __all__ = ["transition_certificate"]
@@ -60,18 +60,11 @@ def transition_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
 
 def _doubted(table: pd.DataFrame, fit: Any, idata: Any) -> pd.DataFrame:
     """A verdict is of the graph that was found: none stands where the fit itself is unsure of that."""
-    if bool(getattr(fit, "unsure", False)) or _lost(idata):
+    if bool(idata.attrs.get("unsure", 0)) if fit is None else fit.unsure:
         table = table.copy()
         sure = table["verdict"] == "identified"
         table.loc[sure, ["verdict", "would_help"]] = ["unresolved", "more restarts, or more sequences"]
     return table
-
-
-def _lost(idata: Any) -> bool:
-    """Whether there are other restarts and none found the same latents."""
-    stats = _arviz.get_group(idata, "sample_stats")
-    others = stats["recovered"].to_numpy()[~stats["best"].to_numpy()]
-    return bool(len(others)) and bool(others.max() < SAME_LATENTS)
 
 
 def _assumptions(fit: Any) -> pd.DataFrame:
@@ -106,8 +99,4 @@ def _assumptions(fit: Any) -> pd.DataFrame:
 
 
 def _caution(fit: Any, idata: Any) -> list[str]:
-    if fit is not None:
-        return list(fit.warnings)
-    if _arviz.get_group(idata, "sample_stats").sizes["chain"] == 1:
-        return ["one restart only: nothing here says whether another start would agree"]
-    return ["no other restart found the same latents"] if _lost(idata) else []
+    return json.loads(str(idata.attrs.get("warnings", "[]"))) if fit is None else list(fit.warnings)

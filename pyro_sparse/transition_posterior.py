@@ -58,7 +58,7 @@ def transition_to_arviz(
     Parameters
     ----------
     fit : TransitionFit
-        Supplies names, agreement, ELBOs and the alignment.
+        Supplies names, agreement, ELBOs, the alignment, and what the certificate must know of its doubts.
     graphs : mapping of str to GraphDraws
         Under "time", "action", or both.
     method : str
@@ -123,6 +123,8 @@ def transition_to_arviz(
         "note": note,
         "best_restart": int(fit.best),
         "settings": json.dumps(dict(fit.settings), default=str),
+        "warnings": json.dumps(list(fit.warnings)),
+        "unsure": int(fit.unsure),
         "inference_library": "pyro_sparse",
     }
     return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})

@@ -11,16 +11,21 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.identify import identify
+from pyro_sparse.inference.transition_result import _doubts, _warnings
 from pyro_sparse.transition_posterior import GraphDraws, graph_draws, transition_to_arviz
 
 
-def fake_fit(restarts=2, d=3, lags=1, recovered=0.99):
+def fake_fit(restarts=2, d=3, lags=1, recovered=0.99, differing=0, gap=3.0, influence=1.0):
+    columns = {"recovered": recovered, "edges_differing": differing, "gap": gap, "influence": influence}
+    agreement = pd.DataFrame(columns, index=range(restarts))
     return SimpleNamespace(
         n_restarts=restarts,
         best=0,
         elbo=np.zeros(restarts),
         heldout_elbo=np.zeros(restarts),
-        agreement=pd.DataFrame({"recovered": [1.0, *[recovered] * (restarts - 1)]}),
+        agreement=agreement,
+        warnings=_warnings(agreement, 0),
+        unsure=bool(_doubts(agreement, 0)),
         alignment={"permutation": np.tile(np.arange(d), (restarts, 1)), "sign": np.ones((restarts, d))},
         latent_names=[f"latent {k + 1}" for k in range(d)],
         action_names=["push", "pull"],
@@ -76,6 +81,15 @@ def test_restarts_that_disagree_are_a_caution():
     assert found.table["verdict"].tolist() == ["unresolved"] * 2  # of which latents, it is not known
     assert identify(idata_of(draws)).table["verdict"].tolist() == ["identified"] * 2
     assert "one restart" in identify(idata_of(draws[:1])).caution[0]
+
+
+@pytest.mark.parametrize("doubt", [{"differing": 1}, {"gap": 0.1}, {"influence": 0.3}, {"recovered": 0.5}])
+def test_an_edge_posterior_knows_what_its_fit_doubts(doubt):
+    fit = fake_fit(2, 2, **doubt)
+    idata = idata_of(draws_of(np.eye(2)), fit=fit)
+    found = identify(idata)
+    assert found.table["verdict"].tolist() == ["unresolved"] * 2
+    assert found.caution == fit.warnings != []
 
 
 @pytest.fixture(scope="module")

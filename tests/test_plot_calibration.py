@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pyro_sparse.calibrate import reliability, sbc
 from pyro_sparse.plots import plot_reliability, plot_sbc
+from tests._pictures import cut_off
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -73,6 +75,19 @@ def test_lines_are_the_differences_and_what_leaves_is_named(ranks):
         assert path[:, 1].min() == pytest.approx((ranks.band_low - ranks.points).min())
     outside = (~ranks.inside).sum()
     assert outside and f"{outside} of 7 outside" in axes[0].figure.get_suptitle()
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_long_names_of_statistics_are_whole(ranks, n):
+    long = replace(
+        ranks,
+        statistics=tuple(f"how many of all the edges there are {i}" for i in range(n)),
+        ranks=np.zeros((40, n), dtype=int),
+        pit=np.full((40, n), 0.01),
+    )
+    axes = plot_sbc(long)
+    assert cut_off(axes[0]) == []
+    assert axes[0].get_title(loc="left").endswith(": outside")
 
 
 def test_given_axes_are_drawn_on(ranks):

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.certificates import table_idata, transition_idata
 from pyro_sparse.graphs import atom_probability, atoms
 from pyro_sparse.plots import plot_sets
+from tests._pictures import cut_off
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -62,6 +63,11 @@ def test_features_by_their_factors():
     assert {"x1", "x2", "x3", "x4", "x5"} <= set(written)
     assert colour[0] != colour[1] and colour[1] == colour[2] != colour[3]
     assert "regions" not in ax.get_title(loc="left")
+
+
+def test_the_title_of_few_sets_is_whole():
+    for graph in (np.ones((5, 1), dtype=int), np.eye(2, dtype=int)):
+        assert cut_off(plot_sets(graph)) == []
 
 
 def test_factors_by_groups_of_features_are_atoms():

@@ -13,6 +13,7 @@ import pytest
 from pyro_sparse import plots
 from pyro_sparse.graphs import agreement_matrix, bayesian_fdr
 from tests._fake_fit import fake_fit
+from tests._pictures import cut_off
 from tests._tasks import quick_fit, tasks_on_latents
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -124,6 +125,14 @@ def test_edges_tiles_are_the_probabilities_and_strengths(fit, idata):
     home = strength[order].__abs__().argmax(axis=1)
     assert (np.diff(home) >= 0).all()  # ordered by factor
     assert [text.get_text() for text in ax.texts].count("?") == 1  # the disputed edge
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "name"), [(2, 2, "x"), (4, 8, "x"), (8, 2, "a long name of feature number ")]
+)
+def test_edges_of_few_features_or_long_names_are_whole(n, k, name):
+    fit = fake_fit(n, k, 2, feature_names=[f"{name}{j}" for j in range(n)])
+    assert cut_off(plots.plot_edges(fit.edge_posterior(num_draws=2))) == []
 
 
 def test_edges_says_when_features_are_left_out(idata):

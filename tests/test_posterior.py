@@ -92,6 +92,14 @@ def test_interval_of_draws_hdi_and_eti(fit):
     assert hdi["hdi80_ub"] - hdi["hdi80_lb"] == pytest.approx(widths.min(), rel=0.02)
 
 
+def test_a_restart_that_could_not_have_the_factor_makes_no_gap():
+    fit = fake_fit(n_restarts=2)
+    fit.elbo[1] = fit.heldout_elbo[1] = -3.0
+    assert summary(fit.edge_posterior(num_draws=3))["gap"].notna().all()
+    fit.weights[1, :, 2] = 0.0
+    assert summary(fit.edge_posterior(num_draws=3))["gap"].isna().all()
+
+
 def test_one_restart_has_no_interval_and_no_gap():
     table = summary(fake_fit(n_restarts=1).edge_posterior(num_draws=3))
     assert table[["hdi90_lb", "hdi90_ub", "gap"]].isna().all(axis=None)

@@ -99,7 +99,7 @@ def test_it_says_what_the_fit_says(written):
     _, page = written
     assert "14 edges between 12 features and 3 factors" in page.text
     assert "12 of 12 features depend on at least one of 3 factors" in page.text
-    assert "5 of 6 restarts, the best one included" in page.text
+    assert "5 of 5 restarts with as many factors, or as good, the best one included" in page.text
     assert "1 of the 14 named edges is unresolved" in page.text
     assert "Factors left unused: factor 4" in page.text
     assert "one restart <failed>" in page.text  # escaped, hence back as text
@@ -161,6 +161,20 @@ def test_verdicts(tmp_path, no_pictures):
     _, page = write(none, tmp_path)
     assert "0 edges between 12 features and 0 factors" in page.text
     assert "No factor has an edge at this rate" in page.text
+
+
+def test_restarts_with_fewer_factors_are_no_disagreement(tmp_path, no_pictures):
+    alone = fake_fit(n_restarts=3)
+    for r in (1, 2):  # far worse, for want of a factor
+        alone.weights[r, :, 2] = alone.edge_score[r, :, 2] = 0.0
+    alone.elbo[1:] = alone.heldout_elbo[1:] = -3.0
+    facts = gather(alone, alone.edge_posterior(num_draws=2), 0.1)
+    assert (facts["verdict"]["level"], facts["n_unresolved"]) == ("unknown", 0)
+    assert [row["kept"] for row in facts["restarts"]] == [True, False, False]
+    _, page = write(alone, tmp_path)
+    assert "No other restart had as many factors" in page.text and "offered, 3 restarts." in page.text
+    alone.heldout_elbo[1] = alone.heldout_elbo[0]  # as good without it
+    assert gather(alone, alone.edge_posterior(num_draws=2), 0.1)["verdict"]["level"] == "poor"
 
 
 def test_words_follow_the_shape_of_the_answer(fit):

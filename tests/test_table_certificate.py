@@ -190,6 +190,14 @@ def identity(u):
     return u
 
 
+def test_a_decoder_without_an_edge_is_not_called_straight():
+    graph = np.zeros((4, 2), dtype=int)
+    for decoder in ("mlp", "linear"):
+        found = ps.identify(curved_fit(graph, [[None] * 2] * 4), idata=sure(graph, decoder=decoder))
+        assert ("structural sparsity" in found.criteria) == (decoder == "mlp")
+        assert any("the decoder is straight" in note for note in found.caution) == (decoder == "linear")
+
+
 def test_slopes_are_those_of_the_function():
     graph = np.array([[1, 0], [1, 1], [0, 0]])
     fit = curved_fit(graph, [[bent, None], [straight, np.sin], [None, None]], cov=[[4, 1], [1, 1]])

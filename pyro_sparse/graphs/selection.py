@@ -175,13 +175,18 @@ def unresolved(gap: ArrayLike) -> NDArray[np.bool_]:
 
 
 def kept_restarts(
-    elbo: ArrayLike, n_samples: int, best: int | None = None, tolerance: float = 15.0, at_least: int = 2
+    elbo: ArrayLike,
+    n_samples: int,
+    best: int | None = None,
+    tolerance: float = 15.0,
+    at_least: int = 2,
+    rivals: ArrayLike | None = None,
 ) -> NDArray[np.bool_]:
     """Which restarts are good enough for their disagreement to mean something.
 
     A restart stuck in a worse optimum disagrees for a reason that says nothing about the edge. Kept are those
     whose total ELBO is at most `tolerance` nats below the best restart's, and in any case the `at_least`
-    highest, so that there is something to compare. Failed restarts (NaN) are never kept.
+    highest among rivals, so that there is something to compare. Failed restarts (NaN) are never kept.
 
     Parameters
     ----------
@@ -194,6 +199,8 @@ def kept_restarts(
     tolerance : float
         Nats.
     at_least : int
+    rivals : array_like of bool, shape (restart,), optional
+        Restarts that could have found what the best one did. Default: all.
 
     Returns
     -------
@@ -219,7 +226,7 @@ def kept_restarts(
         n_samples * (ranked - ranked[best]) >= -tolerance if np.isfinite(ranked[best]) else ranked > -np.inf
     )
     keep[best] = True
-    others = order[order != best]
+    others = order[(order != best) & (True if rivals is None else np.asarray(rivals, dtype=bool)[order])]
     keep[others[: max(at_least - 1, 0)]] = True
     return keep & ((ranked > -np.inf) | (np.arange(len(values)) == best))
 

@@ -97,7 +97,7 @@ def plot_sbc(result: SBC, axes: np.ndarray | None = None) -> np.ndarray:
     if axes is None:
         across = min(4, n)
         down = -(-n // across)
-        figure = new_figure(2.6 * across + 0.3, 2.1 * down + 0.7)
+        figure = new_figure(max(2.6 * across + 0.3, 5.0), 2.1 * down + 0.7)
         panels = np.atleast_1d(figure.subplots(down, across, sharex=True)).ravel()
         figure.suptitle(_headline(result), fontsize=11, fontweight="bold", ha="left", x=0.01)
         for ax in panels[n:]:
@@ -110,16 +110,14 @@ def plot_sbc(result: SBC, axes: np.ndarray | None = None) -> np.ndarray:
     low, high = (
         np.concatenate([[0], end - result.points, [0]]) for end in (result.band_low, result.band_high)
     )
-    for ax, name, ecdf, inside in zip(
-        panels, shorten(result.statistics, 26), result.ecdf, result.inside, strict=False
-    ):
+    for ax, name, ecdf, inside in zip(panels, result.statistics, result.ecdf, result.inside, strict=False):
         ax.axhline(0, color=c["muted"], linewidth=0.9, zorder=1)
         ax.fill_between(x, low, high, color=c["muted"], alpha=0.25, linewidth=0, zorder=0)
         difference = np.concatenate([[0], ecdf - result.points, [0]])
         ax.plot(x, difference, color=c["negative"] if inside else c["positive"], linewidth=1.6, zorder=2)
         ax.set_xlim(0, 1)
         ax.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-        ax.set_title(name if inside else f"{name}: outside", fontsize=9.5, pad=5)
+        ax.set_title(*shorten([name if inside else f"{name}: outside"], 26), fontsize=9.5, pad=5)
     for ax in panels[max(0, n - 4) : n]:
         ax.set_xlabel(f"rank of the truth / {result.n_draws + 1}")
         ax.tick_params(labelbottom=True)

@@ -55,7 +55,10 @@ def plot_edges(
     edges, c = Edges(idata, fdr), colours()
     rows = edges.shown(max_features)
     n, k = len(rows), len(edges.factors)
-    ax = new_axes(ax, 2.6 + min(0.62 * k, 3.0 + 0.26 * k) + 0.9 * colorbar, 1.5 + 0.235 * n)
+    names = shorten([edges.features[j] for j in rows])
+    # At least the title beside the names, and the label of the colours beside the tiles.
+    width = max(2.6 + min(0.62 * k, 3.0 + 0.26 * k) + 0.9 * colorbar, 4.1 + 0.07 * max(map(len, names)))
+    ax = new_axes(ax, width, max(1.5 + 0.235 * n, 2.8 if k <= 6 else 3.4))
     y, x = np.indices((n, k))
     half = 0.46 * np.sqrt(edges.probability[rows]) * (edges.probability[rows] > 0.02)
     corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
@@ -82,7 +85,7 @@ def plot_edges(
         range(k), shorten(edges.factors, 18), rotation=0 if k <= 6 else 45, ha="center" if k <= 6 else "left"
     )
     ax.xaxis.tick_top()
-    ax.set_yticks(range(n), shorten([edges.features[j] for j in rows]))
+    ax.set_yticks(range(n), names)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_aspect("auto")
@@ -93,7 +96,7 @@ def plot_edges(
     if colorbar:
         bar = ax.figure.colorbar(tiles, ax=ax, shrink=min(1.0, 3.2 / (0.235 * n + 0.5)), aspect=18, pad=0.02)
         bar.set_ticks([-1, -0.5, 0, 0.5, 1])
-        bar.set_label("signed strength (± root of variance share)")
+        bar.set_label("signed strength\n(± root of variance share)")
         bar.outline.set_visible(False)
     return ax
 

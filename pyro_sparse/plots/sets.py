@@ -92,12 +92,13 @@ def plot_sets(
     unit = float(np.clip(4.0 / tallest, 0.04, 0.5))
     row = 0.26 / unit
     named = len(members) <= _NAMED and unit > 0.12
-    ax = new_axes(ax, 1.6 + (0.95 if named else 0.6) * n, 1.4 + unit * tallest + 0.26 * n_sets)
+    sizes = found.expected_size @ found.inside
+    labels = [f"{name}  {_number(size)}" for name, size in zip(shorten(found.groups, 22), sizes, strict=True)]
+    width = max(1.6 + (0.95 if named else 0.6) * n, 3.8 + 0.07 * max(map(len, labels)))
+    ax = new_axes(ax, width, 1.4 + unit * tallest + 0.26 * n_sets)
     _stacks(ax, found, shown, shorten(members, 14), named)
     _dots(ax, found, shown, row)
     places = -row * (np.arange(n_sets) + 0.8)
-    sizes = found.expected_size @ found.inside
-    labels = [f"{name}  {_number(size)}" for name, size in zip(shorten(found.groups, 22), sizes, strict=True)]
     ax.set_yticks(places, labels)
     ax.tick_params(length=0)
     ax.set_xticks([])

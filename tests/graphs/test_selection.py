@@ -86,6 +86,9 @@ def test_kept_restarts_by_total_nats():
     assert kept_restarts(elbo, 10_000).tolist() == [True, True, False, False, False]  # the runner-up stays
     assert kept_restarts(elbo, 10_000, at_least=1).tolist() == [True, False, False, False, False]
     assert kept_restarts(elbo, 50).tolist() == [True, True, True, False, False]
+    rivals = [False, False, True, False, True]
+    assert kept_restarts(elbo, 10_000, rivals=rivals).tolist() == [True, False, True, False, False]
+    assert kept_restarts(elbo, 50, rivals=rivals).tolist() == [True, True, True, False, False]
     assert kept_restarts(elbo, 1000, at_least=9).tolist() == [True, True, True, True, False]
 
 
