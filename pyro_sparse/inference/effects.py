@@ -64,7 +64,7 @@ def evened(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     That is twice the variance of the values over their mean squared distance, which is 1 on average.
     """
     apart = (own - other).square().mean(-1)
-    return 2 * own.var(-1, correction=0) / apart.clamp(min=torch.finfo(apart.dtype).tiny)
+    return torch.where(apart > 0, 2 * own.var(-1, correction=0) / apart, 0.0)
 
 
 def _by_rows(model: Any, train: LargeBatch) -> tuple[np.ndarray, np.ndarray]:

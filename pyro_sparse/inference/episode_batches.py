@@ -80,6 +80,8 @@ def _checked(episode: Any, number: int) -> tuple[Tensor, ...]:
             f"episode {number}: got shapes {shapes}; wanted (n, ...), (n,), (q, ...), (q,), or these with a "
             "leading dimension of episodes"
         )
+    if int(support_y.min()) < 0:
+        raise ValueError(f"episode {number}: has label {int(support_y.min())}; wanted classes from 0")
     alone = ~(query_y.unsqueeze(-1) == support_y.unsqueeze(-2)).any(-1)
     if alone.any():
         raise ValueError(

@@ -19,6 +19,7 @@ from ..priors.em import soft_threshold
 from .decoder_run import DecoderRun
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
+from .restarts import pick
 from .schedule import Schedule
 from .sparse_elbo import SparseElbo, is_written_out
 from .support import prune
@@ -144,7 +145,7 @@ class SparseRun(DecoderRun):
         return getattr(self.model, "decoder_kind", None) == "linear"
 
     def _pull(self) -> Tensor | float:
-        r"""How strong the lasso of each feature is, (restart or 1, feature, 1) or a number.
+        r"""How strong the lasso of each feature is, (1, feature, 1) or a number.
 
         A lasso of strength l moves a weight of a linear decoder by l / I, I being what a cell tells of its
         linear predictor: 1 or more for a standardised feature, and less for others, a fifth for yes and no,
@@ -157,14 +158,17 @@ class SparseRun(DecoderRun):
         return (_SHARE * self.information).clamp(max=_MOST)
 
     def _information(self) -> Tensor:
-        """Mean squared score of simulated cells at the start, (restart, feature, 1): Fisher's information."""
-        model = self.model
+        """Mean squared score of simulated cells at the start, (1, feature, 1): Fisher's information.
+
+        All restarts start with the same intercepts; a part of them finds the same number.
+        """
+        one = pick(self.model, [0])
         some = torch.arange(min(len(self.train), _SIMULATED), device=self.train.x.device)
         exposure = self.train.rows(some).exposure
-        f = model.decoder.intercept.detach().expand(-1, len(some), -1)
+        f = one.decoder.intercept.detach().expand(-1, len(some), -1)
         with undisturbed(seed=0, threads=None):
-            x = model.likelihood.observation(f, None, exposure).sample()
-        score = model.likelihood.closed_slopes()(f, x, None, exposure).by_f
+            x = one.likelihood.observation(f, None, exposure).sample()
+        score = one.likelihood.closed_slopes()(f, x, None, exposure).by_f
         return score.square().mean(1).unsqueeze(-1).nan_to_num(1.0, 1.0)
 
     def _record(self) -> None:

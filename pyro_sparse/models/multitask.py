@@ -150,6 +150,8 @@ class MultiTaskRegression(Recorded, nn.Module):
         """
         new = copy.deepcopy(self)
         learned = copy.deepcopy(new.prior.state_dict())
+        if getattr(new.prior, "column", "none") == "ibp":
+            new.prior._alpha = new.prior.alpha  # by default it goes by the number of tasks
         new._allocate(n_tasks)
         shapes = {name: value.shape for name, value in new.prior.state_dict().items()}
         same = {name: value for name, value in learned.items() if shapes.get(name) == value.shape}

@@ -225,6 +225,12 @@ def test_probabilities_of_a_rare_action():
     assert p[:, [0, 1], [0, 1]].min() > 0.99  # the latents' units are not those of the rare rows
     assert p[:, 1, 2].max() < 0.5
     x, y = rare_action(np.random.default_rng(0))
+    still = np.zeros((len(x), 1))
+    still[5] = 1
+    with pytest.raises(ValueError, match="targets: column 0 is constant in the 50 rows used; raise max_rows"):
+        parent_posterior(x[:, :2], still, max_rows=50, num_draws=1)
+    (found,) = parent_posterior(still, y, max_rows=50, num_draws=1).probability[:1]
+    assert np.isfinite(found).all()  # all rows first drawn are zero
     with pytest.raises(ValueError, match="inputs: column 2 is constant in the 20 rows used; raise max_rows"):
         parent_posterior(np.c_[x, np.random.default_rng(0).normal(size=(3000, 9))], y, max_rows=20)
 

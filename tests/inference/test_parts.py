@@ -71,6 +71,11 @@ CASES = {
         * np.random.default_rng(0).poisson(3.0, size=(120, 7)),
         TABLE,
     ),
+    "linear counts": lambda: (
+        decoder(decoder="linear", likelihood="poisson"),
+        np.random.default_rng(0).poisson(3.0, size=(120, 7)),
+        TABLE,
+    ),
     "stopped early": lambda: (
         decoder(),
         X,

@@ -284,3 +284,11 @@ def test_a_saved_fit_with_an_encoder_of_ones_own(tmp_path):
 def test_bad_rows(trained, x, task, message):
     with pytest.raises(ValueError, match=message):
         trained.predict(x, task)
+
+
+def test_an_indian_buffet_keeps_its_concentration_for_other_tasks():
+    """By default it is one over the number of tasks, which adapting changes."""
+    model = MultiTaskRegression(4, 2, prior=SpikeSlabLasso(column="ibp"))
+    model.setup(6)
+    assert model.prior.alpha == pytest.approx(1 / 6)
+    assert model.for_tasks(1).prior.alpha == pytest.approx(1 / 6)

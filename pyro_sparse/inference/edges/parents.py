@@ -200,9 +200,10 @@ def parent_posterior(
     units: list[float | None] = [None] * len(x)
     if n_rows < x.shape[1]:
         drawn, rows = _rows(x, n_rows, np.random.default_rng(streams[-1]))
-        units = [float(np.sqrt((one**2).mean())) for one in x[:, drawn]]  # rare values would raise it
+        units = [float(np.sqrt((one**2).mean())) or None for one in x[:, drawn]]  # rare values would raise it
         x, y = x[:, rows], y[:, rows]
-        _varies(x, "inputs", f" in the {n_rows} rows used; raise max_rows, or drop it")
+        for values, name in ((x, "inputs"), (y, "targets")):
+            _varies(values, name, f" in the {n_rows} rows used; raise max_rows, or drop it")
     settings = _Settings(masks, float(power), prior, num_draws)
     listed = int(masks.free.sum(1).max()) <= max_enumerate
     samples, evidences = [], []
