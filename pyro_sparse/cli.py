@@ -225,7 +225,7 @@ def merge(
 @app.command()
 def demo(
     factors: Factors = 5,
-    restarts: Restarts = 4,
+    restarts: Restarts = 8,
     steps: Steps = None,
     seed: Seed = 0,
     threads: Threads = 1,
