@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as kinds
 
-from .data import read_array, text_columns
+from ._columns import text_columns
+from .data import read_array
 
 __all__ = ["Frames", "read_long"]
 

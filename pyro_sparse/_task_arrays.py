@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from .data import text_columns, unmasked
+from ._columns import text_columns
+from .data import unmasked
 
 __all__ = [
     "check",

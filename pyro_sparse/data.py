@@ -1,12 +1,12 @@
 """From a caller's data (array, DataFrame, scipy.sparse, AnnData) to what the loop reads: `Table`, `Batch`.
 
 A `Table` knows its names, which cells are missing, and how it was standardised, and can undo it.
-Every complaint about input data that does not depend on the likelihood is made here.
+Every complaint about input data that does not depend on the likelihood is made here, those about columns and
+their names in `_columns.py`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ._columns import check_columns, check_scales, is_numbered, match_features, name_features
 from .stores import store_of
 
-__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "read_array", "read_like", "text_columns", "unmasked"]
+__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "read_array", "read_like", "unmasked"]
 
 MOST_JUDGED = 2000  # rows kept aside: enough to tell restarts apart
 
@@ -168,25 +169,6 @@ def unmasked(data: Any) -> Any:
     data : any
     """
     return np.ma.filled(data.astype(float), np.nan) if isinstance(data, np.ma.MaskedArray) else data
-
-
-def text_columns(table: pd.DataFrame) -> pd.DataFrame:
-    """A table with its columns called by text.
-
-    Parameters
-    ----------
-    table : DataFrame
-
-    Raises
-    ------
-    ValueError
-        Two columns have one name.
-    """
-    names = [str(name) for name in table.columns]
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
-        raise ValueError(f"X: column {repeated[0]!r} occurs {names.count(repeated[0])} times; rename it")
-    return table.set_axis(names, axis=1)
 
 
 def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None, list[str] | None]:
@@ -340,9 +322,9 @@ def as_table(
         )
     seen = ~np.isnan(x)
     if mask is not None:
-        seen &= _read_mask(mask, x.shape, feature_names if _is_numbered(own) else own, samples)[:, order]
+        seen &= _read_mask(mask, x.shape, feature_names if is_numbered(own) else own, samples)[:, order]
     if like is None:
-        _check_columns(x, seen, names, n_rows)
+        check_columns(x, seen, names, n_rows)
     likelihood.check(np.where(seen, x, np.nan), names)
     observed = np.where(seen, x, np.nan)
     if like is None:
@@ -418,38 +400,6 @@ def given_exposure(
     return size / unit, unit
 
 
-def name_features(given: list[str] | None, own: list[str] | None, n_features: int) -> list[str]:
-    """Names of a table's columns: those given, or its own, or numbers; one for each, and no other has it."""
-    names = list(given) if given is not None else own or [f"x{j + 1}" for j in range(n_features)]
-    if len(names) != n_features:
-        raise ValueError(
-            f"feature_names: has {len(names)} names, X has {n_features} columns; give one per column"
-        )
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
-        raise ValueError(
-            f"feature_names: {repeated[0]!r} occurs {names.count(repeated[0])} times; "
-            "rename columns to be unique"
-        )
-    moved = [new for new, old in zip(names, own or names, strict=True) if new != old and new in (own or ())]
-    if moved:
-        raise ValueError(
-            f"feature_names: {moved[0]!r} is given to another column of X than the one called so; they go by "
-            "position, so leave them out where X has names"
-        )
-    return names
-
-
-def check_scales(names: list[str], centres: tuple[np.ndarray, ...], scales: tuple[np.ndarray, ...]) -> None:
-    """Complain of columns so large or so small that their mean or standard deviation cannot be computed."""
-    sound = np.isfinite(centres).all(0) & np.isfinite(scales).all(0) & np.greater(scales, 0).all(0)
-    if not sound.all():
-        raise ValueError(
-            f"X: column {names[int(sound.argmin())]!r} has values so large or so small that their standard "
-            f"deviation cannot be computed ({int((~sound).sum())} such column(s)); give it in other units"
-        )
-
-
 def _read_mask(
     mask: Any, shape: tuple[int, ...], names: list[str] | None, samples: list[str] | None
 ) -> np.ndarray:
@@ -471,56 +421,3 @@ def _read_mask(
 
 def _is_number(kind: Any) -> bool:
     return pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind)
-
-
-def match_features(
-    n_features: int, names: list[str] | None, wanted: list[str], what: str = "X", of: str = "the fit"
-) -> list[int]:
-    """Column of new data for each of the fit's features: by name if both have names, else by position."""
-    known = set(names or []) & set(wanted)
-    missing = [f for f in wanted if f not in known]
-    if missing and (known or not (_is_numbered(names) or _is_numbered(wanted))):
-        raise ValueError(
-            f"{what}: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of {of} "
-            "under the same names, or an array with all in the same order"
-        )
-    if n_features != len(wanted):
-        raise ValueError(
-            f"X: has {n_features} feature(s), the model was fitted to {len(wanted)} "
-            f"({wanted[0]!r} … {wanted[-1]!r}); give the same columns"
-        )
-    if not (names and known):
-        return list(range(n_features))
-    place = {name: j for j, name in reversed(list(enumerate(names)))}  # the first of any name
-    return [place[f] for f in wanted]
-
-
-def _is_numbered(names: list[str] | None) -> bool:
-    """Whether a table has no names: none, or the numbers that are given in their place."""
-    count = range(len(names or []))
-    return names is None or names in ([f"x{j + 1}" for j in count], [str(j) for j in count])
-
-
-def _check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int) -> None:
-    if x.shape[1] < 2:
-        raise ValueError(
-            f"X: has {x.shape[1]} column(s); wanted at least 2 features to find a factor they share"
-        )
-    if n_rows < 10:
-        raise ValueError(f"X: has {n_rows} row(s), wanted at least 10 to learn from")
-    empty = ~seen.any(0)
-    if empty.any():
-        raise ValueError(f"X: column {names[int(empty.argmax())]!r} has no observed value; drop it")
-    observed = np.where(seen, x, np.nan)
-    constant = np.nanmax(observed, 0) == np.nanmin(observed, 0)
-    if constant.any():
-        j = int(constant.argmax())
-        raise ValueError(
-            f"X: column {names[j]!r} is constant at {np.nanmax(observed[:, j]):g}; "
-            "it says nothing of the factors, drop it"
-        )
-    hollow = ~seen.any(1)
-    if hollow.any():
-        raise ValueError(
-            f"X: row {int(hollow.argmax())} has no observed value ({int(hollow.sum())} such row(s)); drop it"
-        )

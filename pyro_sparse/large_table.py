@@ -17,7 +17,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .data import MOST_JUDGED, Batch, Table, check_scales, given_exposure, match_features, name_features
+from ._columns import check_scales, match_features, name_features
+from .data import MOST_JUDGED, Batch, Table, given_exposure
 from .stores import RowStore
 
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]

@@ -18,9 +18,9 @@ import torch
 from pandas.api import types as kinds
 from torch import Tensor
 
+from ._columns import match_features
 from ._long_table import Frames, read_long
 from ._sequence_arrays import read_arrays
-from .data import match_features
 
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 

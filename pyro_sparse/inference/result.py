@@ -24,6 +24,7 @@ from .._whole import check_whole
 from ..data import Batch, Table, as_table
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from ..large_table import JUDGED_CELLS, LargeTable
+from ..posterior import rival_restarts
 from . import checkpoint as files
 from .by_rows import frugal, pieces
 from .effects import total_effects
@@ -245,8 +246,8 @@ class Fit:
     @property
     def equals(self) -> list[int]:
         """The best restart and all whose held-out (or training) ELBO is within 0.05 nats per row of its."""
-        score = np.where(np.isfinite(self.heldout_elbo), self.heldout_elbo, self.elbo)
-        return [r for r in range(self.n_restarts) if r == self.best or score[r] >= score[self.best] - 0.05]
+        _, as_good = rival_restarts(self)
+        return [r for r in range(self.n_restarts) if r == self.best or as_good[r]]
 
     def inverse_transform(self, Z: Any) -> np.ndarray:
         """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""

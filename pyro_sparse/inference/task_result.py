@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from .._columns import text_columns
 from .._task_arrays import column, task_labels
 from .._torch import undisturbed
 from .._version import __version__
 from .._whole import check_whole
-from ..data import text_columns
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from .bilevel import left_out_error, samples

@@ -59,7 +59,7 @@ class Frame:
             turn, sign = self._of(one, self.pivot[0])
             start = np.where(self.empty, one[:, turn] * sign, self.pivot[0])
             tried.append(align(loadings, start, repivot=True, groups=labels))
-        found = max(tried, key=lambda one: float(np.nanmean(one.congruence)))
+        found = max(tried, key=lambda one: float(np.nan_to_num(one.congruence).mean()))
         mean = apply_alignment(loadings, found).mean(0)
         turn, sign = self._of(mean, self.pivot[0])  # filled ones may have moved a little
         self.pivot[:, :, self.empty] = (mean[:, turn] * sign)[:, self.empty]
