@@ -53,7 +53,8 @@ class Setting:
         Most that is allowed: of ECE less its null, of the realised rate, of the Brier score, and of its ratio
         to the gold's and to the score's. None: not asked.
     flagged : float, optional
-        Least share of wrong edges (p on the wrong side of .5) that have to be unresolved by the method "gap".
+        Least share of wrong edges (p on the wrong side of .5) whose verdict has to be "open": p between .05
+        and .95, or chains that disagree by the method "gap".
     batch, quick_batch : int
         Data sets of one job.
     batches : int
@@ -350,7 +351,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
             judged["brier_gold"] = found[own.gold]["brier"] if own.gold else float("nan")
             judged["brier_score"] = found[own.score]["brier"]
             if own.flagged is not None:
-                judged["flagged"] = flagged(default, by_method["gap"])
+                judged |= flagged(default, by_method["gap"])
             judged["met"] = met(own, judged)
         result[name] = {
             "method": own.default,
@@ -415,14 +416,20 @@ def met(setting: Setting, found: Row) -> dict[str, bool]:
     return judged
 
 
-def flagged(probabilities: list[Row], gaps: list[Row]) -> float:
-    """Share of the edges on the wrong side of one half that are unresolved."""
-    from pyro_sparse.graphs import unresolved
+def flagged(probabilities: list[Row], gaps: list[Row]) -> Row:
+    """Shares of wrong edges (p on the wrong side of .5) that are open, unresolved; of right ones, open."""
+    from pyro_sparse.graphs import edge_verdicts, unresolved
 
-    gap = {row["seed"]: np.array(row["probability"]) for row in gaps}
-    wrong = [(np.array(row["probability"]) > 0.5) != np.array(row["truth"]) for row in probabilities]
-    open_ = [unresolved(gap[row["seed"]]) for row in probabilities]
-    return float(np.concatenate([o[w] for o, w in zip(open_, wrong, strict=True)]).mean())
+    gap_of = {row["seed"]: row["probability"] for row in gaps}
+    p = np.concatenate([row["probability"] for row in probabilities])
+    truth = np.concatenate([row["truth"] for row in probabilities])
+    gap = np.concatenate([gap_of[row["seed"]] for row in probabilities])
+    wrong, open_ = (p > 0.5) != truth, edge_verdicts(p, gap) == "open"
+    return {
+        "flagged": float(open_[wrong].mean()),
+        "flagged_right": float(open_[~wrong].mean()),
+        "unresolved": float(unresolved(gap)[wrong].mean()),
+    }
 
 
 def table(rows: list[Row]) -> list[Row]:

@@ -18,7 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _arviz
 from .data import read_like
-from .graphs.selection import bayesian_fdr, edge_gap, kept_restarts, q_values, unresolved
+from .graphs.selection import (
+    bayesian_fdr,
+    edge_gap,
+    edge_verdicts,
+    kept_restarts,
+    q_values,
+    unresolved,
+)
 from .stores import store_of
 from .task_posterior import task_summary
 from .transition_posterior import transition_summary
@@ -214,6 +221,7 @@ def summary(
     prob: float = 0.9,
     kind: _arviz.IntervalKind = "hdi",
     selected_only: bool = False,
+    sure: float = 0.95,
 ) -> pd.DataFrame:
     """One row per edge, the most probable first.
 
@@ -229,6 +237,8 @@ def summary(
         Shortest interval, or equal tails.
     selected_only : bool
         Leave out the edges that are not selected.
+    sure : float
+        Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
 
     Returns
     -------
@@ -240,15 +250,16 @@ def summary(
         the mean over the Markov chains kept), `hdi90_lb` and `hdi90_ub`
         (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]),
         `q_value`, `gap` (largest difference of the probability between restarts or chains; NaN for one),
-        `unresolved` (gap > .25) and `selected`. For a score the interval is the spread of the weight *between
-        the kept restarts*: there is no other, and it says nothing about sampling error. `DataFrame.attrs`
-        holds `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
+        `unresolved` (gap > .25), `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a
+        score all are open) and `selected`. For a score the interval is the spread of the weight *between the
+        kept restarts*: there is no other, and it says nothing about sampling error. `DataFrame.attrs` holds
+        `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
     """
     edges = _arviz.get_group(idata, "edge_posterior")
     if idata.attrs.get("kind") == "transition":
-        return transition_summary(idata, fdr, selected_only=selected_only)
+        return transition_summary(idata, fdr, selected_only=selected_only, sure=sure)
     if idata.attrs.get("kind") == "tasks":
-        return task_summary(idata, fdr, prob=prob, kind=kind, selected_only=selected_only)
+        return task_summary(idata, fdr, prob=prob, kind=kind, selected_only=selected_only, sure=sure)
     stats = _arviz.get_group(idata, "sample_stats")
     is_score = _is_score(idata)
     p = edges["probability"].to_numpy()
@@ -277,6 +288,7 @@ def summary(
             "q_value": edges["q_value"].to_numpy().ravel(),
             "gap": gap.ravel(),
             "unresolved": unresolved(gap).ravel(),
+            "verdict": "open" if is_score else edge_verdicts(p, gap, sure).ravel(),
             "selected": bayesian_fdr(p, fdr).ravel(),
         },
         index=pd.Index([f"{features[i]} -> {factors[j]}" for i, j in zip(g, k, strict=True)], name="edge"),

@@ -173,6 +173,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
         "n_edges": len(chosen),
         "n_linked": len(linked),
         "n_unresolved": int(chosen["unresolved"].sum()),
+        "decided": None if table.attrs["is_score"] else table["verdict"].value_counts().to_dict(),
         "salient": salient,
         "custom": _SALIENT,
         "n_salient": None

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from .graphs.selection import bayesian_fdr, q_values, unresolved
+from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
     from .inference.task_result import MultiTaskFit
@@ -121,6 +121,7 @@ def task_summary(
     prob: float = 0.9,
     kind: _arviz.IntervalKind = "hdi",
     selected_only: bool = False,
+    sure: float = 0.95,
 ) -> pd.DataFrame:
     """One row per edge, the most probable first; `pyro_sparse.summary` calls it for tasks.
 
@@ -136,13 +137,16 @@ def task_summary(
         Shortest interval, or equal tails.
     selected_only : bool
         Leave out the edges that are not selected.
+    sure : float
+        Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
 
     Returns
     -------
     DataFrame
         Index `edge` ("task -> latent"); columns `task`, `latent`, `probability` (or `score`), `weight` and
         its interval (best restart; a score has none), `q_value`, `gap` (largest difference of the
-        probability between restarts; NaN for one restart), `unresolved` (gap > .25) and `selected`.
+        probability between restarts; NaN for one restart), `unresolved` (gap > .25), `verdict` ("present",
+        "absent" or "open": `graphs.edge_verdicts`; with a score all are open) and `selected`.
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
     is_score = bool(int(idata.attrs.get("is_score", 0)))
@@ -168,6 +172,7 @@ def task_summary(
             "q_value": numbers["q_value"].to_numpy().ravel(),
             "gap": gap.ravel(),
             "unresolved": unresolved(gap).ravel(),
+            "verdict": "open" if is_score else edge_verdicts(p, gap, sure).ravel(),
             "selected": bayesian_fdr(p, fdr).ravel(),
         },
         index=pd.Index([f"{tasks[i]} -> {latents[j]}" for i, j in zip(t, k, strict=True)], name="edge"),

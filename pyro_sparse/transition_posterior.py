@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from .graphs.selection import bayesian_fdr, q_values, unresolved
+from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
     from .inference.transition_result import TransitionFit
@@ -151,7 +151,9 @@ def graph_draws(idata: Any, name: str, chains: Any = None) -> np.ndarray | None:
     return values.reshape(-1, *values.shape[2:])
 
 
-def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = False) -> pd.DataFrame:
+def transition_summary(
+    idata: Any, fdr: float = 0.1, *, selected_only: bool = False, sure: float = 0.95
+) -> pd.DataFrame:
     """One row per edge, the most probable first; `pyro_sparse.summary` calls it for a transition.
 
     Parameters
@@ -162,6 +164,8 @@ def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = Fa
         Bayesian false-discovery rate at which `selected` is decided, over all graphs together, in [0, 1].
     selected_only : bool
         Leave out the edges that are not selected.
+    sure : float
+        Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
 
     Returns
     -------
@@ -169,7 +173,8 @@ def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = Fa
         Index `edge` ("source -> target", or with several lags "source, lag 2 -> target"); columns `graph`,
         `source`, `target`, (`lag`,) `probability` (or `score`), `strength` (root mean square derivative of
         the target's mean), `q_value`, `gap` (largest difference of the probability between restarts; NaN for
-        one restart), `unresolved` (gap > .25) and `selected`.
+        one restart), `unresolved` (gap > .25), `verdict` ("present", "absent" or "open":
+        `graphs.edge_verdicts`; with a score all are open) and `selected`.
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
     name = "score" if int(idata.attrs.get("is_score", 0)) else "probability"
@@ -188,6 +193,7 @@ def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = Fa
     p = table["probability"].to_numpy()
     table["q_value"] = q_values(p)
     table["unresolved"] = unresolved(table["gap"])
+    table["verdict"] = "open" if name == "score" else edge_verdicts(p, table["gap"], sure)
     table["selected"] = bayesian_fdr(p, fdr)
     if "lag" in table and not table["lag"].notna().any():
         table = table.drop(columns="lag")
@@ -206,6 +212,7 @@ def transition_summary(idata: Any, fdr: float = 0.1, *, selected_only: bool = Fa
         "q_value",
         "gap",
         "unresolved",
+        "verdict",
         "selected",
     ]
     table = table[order].rename(columns={"probability": name})

@@ -62,6 +62,7 @@ def test_a_score_is_never_called_a_probability(idata):
     assert "score" in table and "probability" not in table
     assert table.attrs["is_score"] is True
     assert "not calibrated" in table.attrs["note"]
+    assert (table["verdict"] == "open").all()
     assert edge_prob(idata).attrs["is_score"] is True
 
 
@@ -71,6 +72,11 @@ def test_a_probability_is_called_one(fit):
     assert "probability" in table and "score" not in table
     assert table.attrs["is_score"] is False
     assert table.attrs["edge_method"] == "imagined"
+    sure = summary(idata, sure=0.8).set_index(["feature", "factor"])
+    p, gap = sure["probability"], sure["gap"].fillna(0)
+    assert ((sure["verdict"] == "present") == ((p >= 0.8) & (gap <= 0.25))).all()
+    assert ((sure["verdict"] == "absent") == ((p <= 0.2) & (gap <= 0.25))).all()
+    assert set(sure["verdict"]) == {"present", "absent", "open"}
 
 
 def test_interval_of_a_score_spans_the_kept_restarts(fit, idata):

@@ -284,6 +284,16 @@ def test_the_certificate_is_on_the_page(fit, tmp_path):
     assert "exactly these groups depend on" in page.text
 
 
+def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path):
+    import pyro_sparse as ps
+
+    idata = probable(fit)
+    _, page = write(fit, tmp_path, idata=idata)
+    said = ps.summary(idata)["verdict"].value_counts()
+    assert f"Of the 48 possible edges {said['present']} are present and {said['absent']} absent" in page.text
+    assert f"{said['open']} are open" in page.text
+
+
 def test_scores_have_no_certificate(written):
     _, page = written
     assert "No certificate: the numbers of the edges are scores" in page.text

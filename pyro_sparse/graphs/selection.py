@@ -24,6 +24,7 @@ __all__ = [
     "bayesian_fdr",
     "consensus",
     "edge_gap",
+    "edge_verdicts",
     "expected_fdr",
     "kept_restarts",
     "median_probability_graph",
@@ -172,6 +173,53 @@ def unresolved(gap: ArrayLike) -> NDArray[np.bool_]:
     ndarray of bool, same shape
     """
     return np.nan_to_num(np.asarray(gap, dtype=float)) > UNRESOLVED_GAP
+
+
+def edge_verdicts(
+    probability: ArrayLike, gap: ArrayLike | None = None, sure: float = 0.95
+) -> NDArray[np.str_]:
+    r"""What may be said of each edge: "present", "absent", or "open" where the data do not decide.
+
+    Present where :math:`p \ge s`, absent where :math:`p \le 1 - s`, open between, and wherever equally good
+    answers disagree (`unresolved`). An edge that is not selected need not be absent: with few rows most are
+    open. Of the edges called present, and of those called absent, at most :math:`1 - s` are expected to be
+    wrong.
+
+    Parameters
+    ----------
+    probability : array_like of any shape
+        Edge probabilities in [0, 1].
+    gap : array_like of the same shape, optional
+        From `edge_gap`; NaN where there was nothing to compare.
+    sure : float
+        s, above 1/2 and below 1.
+
+    Returns
+    -------
+    ndarray of str, same shape
+
+    Raises
+    ------
+    ValueError
+        If `sure` or a probability is out of range, or `gap` has another shape.
+
+    References
+    ----------
+    Chow (1970), IEEE Transactions on Information Theory 16(1): deciding with an option not to.
+
+    Examples
+    --------
+    >>> edge_verdicts([0.99, 0.99, 0.6, 0.02], gap=[0.0, 0.4, 0.1, 0.0]).tolist()
+    ['present', 'open', 'open', 'absent']
+    """
+    if not isinstance(sure, Real) or not 0.5 < sure < 1:
+        raise ValueError(f"sure: got {sure!r}, wanted a probability above .5 and below 1")
+    p = probabilities(probability)
+    disputed = np.zeros(p.shape, dtype=bool) if gap is None else unresolved(gap)
+    if disputed.shape != p.shape:
+        raise ValueError(f"gap: want the shape of probability, {p.shape}, got {disputed.shape}")
+    found = np.where(p >= sure - ROUNDING, "present", np.where(p <= 1 - sure + ROUNDING, "absent", "open"))
+    return np.where(disputed, "open", found)
 
 
 def kept_restarts(

@@ -11,6 +11,7 @@ from pyro_sparse.graphs import (
     bayesian_fdr,
     consensus,
     edge_gap,
+    edge_verdicts,
     expected_fdr,
     kept_restarts,
     median_probability_graph,
@@ -100,6 +101,31 @@ def test_kept_restarts_never_drop_the_best():
 
 def test_unresolved_is_a_gap_above_a_quarter():
     assert unresolved([[0.25, 0.2501], [np.nan, 1.0]]).tolist() == [[False, True], [False, True]]
+
+
+def test_verdicts_at_the_ends_of_the_range_that_is_open():
+    p = [[0.95, 0.949, 0.05], [0.051, 1.0, 0.0]]
+    assert edge_verdicts(p).tolist() == [["present", "open", "absent"], ["open", "present", "absent"]]
+    assert edge_verdicts(p, sure=0.99).tolist() == [["open"] * 3, ["open", "present", "absent"]]
+    gap = [[0.3, np.nan, 0.25], [0.0, np.nan, 0.9]]
+    assert edge_verdicts(p, gap).tolist() == [["open", "open", "absent"], ["open", "present", "open"]]
+
+
+def test_verdicts_of_right_probabilities_are_as_sure_as_they_say():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.3, 0.5, size=20_000)
+    truth = rng.uniform(size=p.shape) < p
+    said = edge_verdicts(p, sure=0.9)
+    assert truth[said == "present"].mean() > 0.9
+    assert truth[said == "absent"].mean() < 0.1
+    assert 0.3 < truth[said == "open"].mean() < 0.6
+
+
+def test_verdicts_refuse_other_shapes_and_levels():
+    with pytest.raises(ValueError, match="sure: got 0.5, wanted a probability above"):
+        edge_verdicts([0.2], sure=0.5)
+    with pytest.raises(ValueError, match=r"gap: want the shape of probability, \(1,\), got \(2,\)"):
+        edge_verdicts([0.2], gap=[0.0, 0.0])
 
 
 def test_consensus_run_by_run():
