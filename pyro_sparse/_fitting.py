@@ -52,7 +52,7 @@ class Recipe:
     steps: int | None = None
     seed: int = 0
     device: str = "cpu"
-    depth: bool = True
+    depth: bool | None = None
 
     @classmethod
     def of_parts(cls, paths: list[Path], table: Path | None = None) -> Recipe:
@@ -95,22 +95,22 @@ class Recipe:
         model = ps.models.SparseDecoder(
             n_features=frame.shape[1],
             n_factors=self.factors,
-            likelihood=self.likelihood if self.depth else self._without_depth(),
+            likelihood=self.likelihood if self.depth is None else self._of_depth(self.depth),
             decoder=self.decoder,
         )
         settings = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
         return model, settings if self.steps is None else {**settings, "steps": self.steps}
 
-    def _without_depth(self) -> Any:
+    def _of_depth(self, taken: bool) -> Any:
         from .models.likelihoods import NegativeBinomial, Poisson
 
         kinds = {kind.name: kind for kind in (Poisson, NegativeBinomial)}
         if self.likelihood not in kinds:
             raise ValueError(
-                f"--no-depth: goes with --likelihood {' or '.join(kinds)}, whose rows may differ in depth; "
-                f"got {self.likelihood}"
+                f"--{'' if taken else 'no-'}depth: goes with --likelihood {' or '.join(kinds)}, whose rows "
+                f"may differ in depth; got {self.likelihood}"
             )
-        return kinds[self.likelihood](size_factors=False)
+        return kinds[self.likelihood](size_factors=taken)
 
 
 def train(

@@ -120,12 +120,13 @@ def fit(
         ),
     ] = "normal",
     depth: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--depth/--no-depth",
-            help="Whether rows' totals are their depth (poisson, negative_binomial), and no finding.",
+            help="Whether rows' totals are their depth (poisson, negative_binomial), and no finding; by "
+            "default as the table tells.",
         ),
-    ] = True,
+    ] = None,
     decoder: Annotated[
         Decoder, typer.Option(help="Curved (mlp) or straight (linear) dependence.")
     ] = Decoder.mlp,

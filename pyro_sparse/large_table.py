@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ._columns import check_scales, match_features, name_features
 from .data import MOST_JUDGED, Batch, Table, given_exposure
+from .models.likelihoods.row_depth import MOST_ROWS
 from .stores import RowStore
 
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
@@ -354,8 +355,16 @@ def _exposures(
         whole = (p.toarray() if sp.issparse(p) else p for _, p in store.pieces())
         return torch.cat([of(torch.as_tensor(np.asarray(piece, dtype=float))) for piece in whole])
 
+    def some(columns: Tensor) -> Tensor:
+        own, wanted = [], np.arange(0, len(store), -(-len(store) // MOST_ROWS))
+        for start, piece in store.pieces():
+            here = wanted[(wanted >= start) & (wanted < start + piece.shape[0])] - start
+            part = piece[here][:, columns.numpy()]
+            own.append(part.toarray() if sp.issparse(part) else np.asarray(part))
+        return torch.as_tensor(np.concatenate(own).astype(float))
+
     if calibrate:
-        likelihood.calibrate_by(torch.as_tensor(found.mean), lambda: by_piece(likelihood.totals))
+        likelihood.calibrate_by(torch.as_tensor(found.mean), lambda: by_piece(likelihood.totals), some)
     if given or not likelihood.uses_exposure:
         return None
     if likelihood.default_exposure(torch.ones(1, len(found.mean), dtype=torch.float64)) is None:

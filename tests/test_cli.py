@@ -169,6 +169,7 @@ def test_commands_on_a_folder_that_is_no_fit(run, tmp_path):
         (["TABLE", "--likelihood", "gauss"], "likelihood"),
         (["TABLE", "--likelihood", "poisson"], "a1"),
         (["TABLE", "--no-depth"], "--no-depth: goes with --likelihood poisson or negative_binomial"),
+        (["TABLE", "--depth"], "--depth: goes with --likelihood poisson or negative_binomial"),
         (["TABLE", "--columns", "a1"], "TABLE: has 1 column"),
         (["TABLE", "--device", "abacus"], "device"),
         (["TABLE", "--restarts", "0"], "--restarts"),
@@ -193,11 +194,11 @@ def test_names_with_commas_are_quoted():
 def test_rows_of_counts_need_not_differ_in_depth(run, tmp_path):
     x = np.random.default_rng(0).poisson(3.0, size=(60, 4))
     pd.DataFrame(x, columns=list("abcd")).to_csv(tmp_path / "counts.csv", index=False)
-    wanted = {"--depth": True, "--no-depth": False}
+    wanted = {"--depth": True, "--no-depth": False, None: "auto"}
     for option, depth in wanted.items():
-        out = tmp_path / option
-        run("fit", tmp_path / "counts.csv", "-l", "poisson", "-k", 1, option, "--restarts", 1, "--steps", 5,
-            "--edges", "score", "--out", out, "--json")  # fmt: skip
+        out = tmp_path / str(option)
+        run("fit", tmp_path / "counts.csv", "-l", "poisson", "-k", 1, *[option] * bool(option),
+            "--restarts", 1, "--steps", 5, "--edges", "score", "--out", out, "--json")  # fmt: skip
         assert ps.load(out / "model.pt").model.likelihood.size_factors is depth
 
 

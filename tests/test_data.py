@@ -160,7 +160,7 @@ def test_masks_that_cannot_be_read(mask, error, message):
 
 
 def test_counts_keep_their_values_and_the_encoder_reads_logarithms():
-    found = table(COUNTS, Poisson())
+    found = table(COUNTS, Poisson(size_factors=True))
     np.testing.assert_array_equal(found.x, COUNTS)
     assert (found.centre == 0).all() and (found.scale == 1).all()
     size = COUNTS.sum(1, keepdims=True) / np.median(COUNTS.sum(1))
@@ -345,6 +345,6 @@ def test_batches_and_rows():
     assert len(small) == 2 and small.total == 20 and small.whole().total == 2
     assert batch.x.dtype == torch.float64 and not small.mask[0, 1]
     np.testing.assert_array_equal(small.x.numpy(), found.x[[3, 0]])
-    counts = table(COUNTS, Poisson())
+    counts = table(COUNTS, Poisson(size_factors=True))
     assert counts.batch().rows(torch.tensor([1])).exposure.shape == (1, 1)
     assert counts.rows(np.array([1, 2])).exposure.shape == (2, 1)

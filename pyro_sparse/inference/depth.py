@@ -1,8 +1,9 @@
 r"""Is what was taken for the rows' depth told by the factors?
 
-Counts are divided by size factors :math:`s_i`, by default from the rows' totals. Where rows differ in depth
-the factors say little of it. Where they do not, the totals are a sum of what the factors do, every feature is
-divided by it, and each factor gets edges to features that it does not move. The two are told apart by
+Counts may be divided by size factors :math:`s_i` from the rows' totals, by default where the table itself
+says that rows differ in depth (`models.likelihoods.row_depth`). Where they do, factors say little of the
+totals. Where they do not, the totals are a sum of what the factors do, every feature is divided by it, and
+each factor gets edges to features that it does not move. The two are told apart by
 
 .. math:: R^2 = 1 - V(\log s_i - a - b^\top z_i - c^\top z_i^2) / V(\log s_i),
 
@@ -27,6 +28,7 @@ from ..models.likelihoods import Poisson
 __all__ = ["depth_of_factors", "told_by_factors"]
 
 MOST = 0.45
+SOME = 0.25  # share of depth in totals that are not taken for it
 FEW = 100  # features
 
 
@@ -42,12 +44,14 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     best : int
         Restart.
     """
-    if not getattr(model.likelihood, "size_factors", False):
+    if not isinstance(model.likelihood, Poisson):
         return []
     most = batch.table.most_judged if isinstance(batch, LargeBatch) else MOST_JUDGED
     few = batch.rows(torch.arange(min(len(batch), most), device=batch.x.device)).whole()
     if few.exposure is None:
-        return []
+        return _left_alone(model.likelihood)
+    if not model.likelihood.takes_totals:
+        return []  # they were given
     from_totals = model.likelihood.default_exposure(few.x, few.mask)
     if not torch.allclose(from_totals.to(few.exposure), few.exposure, rtol=1e-3):
         return []  # they were given
@@ -66,6 +70,18 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
         f"the factors tell most of the rows' totals (R2 {share:.2f}), which were taken for their depth: if "
         "rows do not differ in depth, features get edges that are not theirs; then give likelihood="
         f"{type(model.likelihood).__name__}(size_factors=False), or --no-depth"
+    ]
+
+
+def _left_alone(likelihood: Poisson) -> list[str]:
+    """What to say where totals were not taken for depth, though some of what moves them may be."""
+    share = float(likelihood.depth)
+    if share < SOME:
+        return []
+    return [
+        f"rows may differ in depth (it is {100 * share:.0f} % of what moves their totals), and totals were "
+        "not taken for it, as factors move them more: give exposures if you know them, or likelihood="
+        f"{type(likelihood).__name__}(size_factors=True)"
     ]
 
 

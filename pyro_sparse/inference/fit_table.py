@@ -119,11 +119,14 @@ class TableJob:
         }
         self._starts: dict[tuple[int, str], Any] = {}
         said = None if dependency is None else dependency.as_dict()
+        made = None if table.exposure is None else "from totals"
+        exposed = made if table.exposure_unit is None else "given"
         self.record = {
             "seed": seed,
             "holdout": holdout,
             "rows": n_rows,
             "dependency": said,
+            "exposure": exposed,
             "ranks": ranks.size,
             **schedule.as_dict(),
         }

@@ -22,6 +22,11 @@ def fitted(x, likelihood="poisson", **settings):
     return [w for w in fit.warnings if "totals" in w]
 
 
+def settings(x, **given):
+    model = ps.models.SparseDecoder(x.shape[1], 2, likelihood="poisson", decoder="linear")
+    return ps.fit(model, x, restarts=1, steps=5, progress=False, **given).settings["exposure"]
+
+
 def test_share_is_adjusted_r_squared():
     rng = np.random.default_rng(0)
     z = rng.standard_normal((90, 3)) @ np.diag([1.0, 2.0, 0.0])  # the last one is not used
@@ -33,12 +38,21 @@ def test_share_is_adjusted_r_squared():
 
 
 def test_totals_that_are_no_depth_are_told_of():
-    x = counts(depth=0)
-    (said,) = fitted(x)
+    x, told = counts(depth=0), ps.models.likelihoods.Poisson(size_factors=True)
+    (said,) = fitted(x, told)
     assert "likelihood=Poisson(size_factors=False)" in said
     assert not fitted(x, ps.models.likelihoods.Poisson(size_factors=False))
-    assert not fitted(x, exposure=np.ones(len(x)))
-    assert len(fitted(sparse.csr_array(x))) == 1  # a table that is read by rows
+    assert not fitted(x, told, exposure=np.ones(len(x)))
+    assert len(fitted(sparse.csr_array(x), told)) == 1  # a table that is read by rows
+
+
+def test_totals_are_taken_where_rows_differ_in_depth_and_only_there():
+    assert not fitted(counts(depth=0))
+    assert settings(counts(depth=0)) is None and settings(counts(depth=0.8)) == "from totals"
+    assert settings(counts(depth=0.8), exposure=np.ones(300)) == "given"
+    between = counts(depth=0.12)
+    (said,) = fitted(between)
+    assert "rows may differ in depth" in said and "likelihood=Poisson(size_factors=True)" in said
 
 
 def test_totals_that_are_depth_are_left_alone():

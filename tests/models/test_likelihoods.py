@@ -265,7 +265,7 @@ def test_normal_feature_gain_refits_the_noise():
 # ---- exposures and starts --------------------------------------------------------------------------------
 def test_size_factors_are_row_totals_over_their_median():
     x = np.array([[1.0, 3.0], [4.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
-    likelihood = Poisson()
+    likelihood = Poisson(size_factors=True)
     got = likelihood.default_exposure(x)
     assert isinstance(got, np.ndarray) and got.shape == (4, 1)
     np.testing.assert_allclose(got[:3, 0] / got[0, 0], [1.0, 2.0, 0.5])
@@ -276,7 +276,7 @@ def test_size_factors_are_row_totals_over_their_median():
 def test_size_factors_of_new_rows_use_the_training_yardstick():
     rng = np.random.default_rng(0)
     x = rng.poisson(5.0, (200, 6)).astype(float)
-    likelihood = Poisson()
+    likelihood = Poisson(size_factors=True)
     likelihood.setup(6)
     whole = likelihood.default_exposure(x)
     np.testing.assert_allclose(likelihood.default_exposure(3 * x[:7]), 3 * whole[:7])
@@ -304,6 +304,8 @@ def test_no_size_factors_where_none_are_wanted():
     x = np.array([[1.0, 0.0], [1.0, 1.0]])
     for likelihood in (Normal(), Bernoulli(), Poisson(size_factors=False)):
         assert likelihood.default_exposure(x) is None
+    with pytest.raises(ValueError, match='size_factors: got 2, wanted True, False or "auto"'):
+        Poisson(size_factors=2)
 
 
 def test_starts_are_the_obvious_intercepts():

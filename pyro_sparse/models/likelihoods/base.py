@@ -97,7 +97,9 @@ class Likelihood(Recorded, nn.Module):
     def calibrate(self, x: Any, mask: Any = None) -> None:
         """Remember what later tables are measured by (counts: the typical row total); default nothing."""
 
-    def calibrate_by(self, mean: Tensor, totals: Callable[[], Tensor]) -> None:
+    def calibrate_by(
+        self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
+    ) -> None:
         """`calibrate` for a table too large for it; default nothing.
 
         Parameters
@@ -106,6 +108,8 @@ class Likelihood(Recorded, nn.Module):
             Of the seen cells of each column.
         totals : callable
             Gives the rows' `totals` (N, 1), where the likelihood has such a method.
+        some : callable
+            Of numbers of columns, gives these columns of some thousand rows, evenly spread; NaN: missing.
         """
 
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:

@@ -1,14 +1,15 @@
 """Counts: Poisson and negative binomial (log link, size factors), multinomial rows (softmax over features).
 
-Sequencing depth, document length, number of ratings: each row carries an exposure, by default from its total,
-so that factors speak of composition.  The training table sets the yardstick for the totals of later tables.
+Sequencing depth, document length, number of ratings: each row carries an exposure, by default from its total
+where rows differ in depth, so that factors speak of composition.  The training table decides that, and sets
+the yardstick for the totals of later tables.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyro.distributions as dist
@@ -20,9 +21,12 @@ from torch.nn import functional as F
 
 from .base import Likelihood, column_mean, in_kind, observed, refuse_where
 from .bernoulli import Bernoulli
+from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
 
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
 
+DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better guess of depth than none
+NOT_ASKED = -1.0
 LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
 LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses its digits in float32
 
@@ -67,15 +71,21 @@ class _Counts(Likelihood):
     def calibrate(self, x: Any, mask: Any = None) -> None:
         """Remember the training table's column shares and median row total, the yardstick of `totals`."""
         cells, seen = observed(x, mask)
-        self.calibrate_by(column_mean(cells, seen), lambda: self._totals(cells, seen))
+        few = slice(None, None, -(-len(cells) // MOST_ROWS) or 1)
+        holes = torch.where(seen[few], cells[few], torch.nan)
+        self.calibrate_by(
+            column_mean(cells, seen), lambda: self._totals(cells, seen), lambda columns: holes[:, columns]
+        )
 
-    def calibrate_by(self, mean: Tensor, totals: Callable[[], Tensor]) -> None:
+    def calibrate_by(
+        self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
+    ) -> None:
         share = mean + 1e-6 * mean.mean() + torch.finfo(mean.dtype).tiny
         self.share = (share / share.sum()).to(self.share)
         self.typical_total = torch.ones_like(self.typical_total)  # known enough for `totals`
         found = totals()
-        some = found[found > 0]
-        self.typical_total = (some.median() if len(some) else torch.ones(())).to(self.typical_total)
+        counted = found[found > 0]
+        self.typical_total = (counted.median() if len(counted) else torch.ones(())).to(self.typical_total)
 
     def totals(self, x: Any, mask: Any = None) -> Any:
         r"""Total count (N, 1) of each row; with missing cells, scaled up by the share of the columns seen.
@@ -105,9 +115,8 @@ class _Counts(Likelihood):
         return torch.log((total + 0.5) / (exposed + 1.0))
 
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
-        """``log1p`` of the counts divided by the row's size factor."""
-        size = _Counts.default_exposure(self, x) if exposure is None else exposure
-        return torch.log1p(x / size)
+        """``log1p`` of the counts, divided by the row's exposure if there is one."""
+        return torch.log1p(x if exposure is None else x / exposure)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return self._log_rate(f, exposure).exp()
@@ -122,11 +131,19 @@ class Poisson(_Counts):
 
     Parameters
     ----------
-    size_factors : bool
+    size_factors : bool or "auto"
         Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that
-        factors speak of composition, not of depth; False sets ``s_i = 1``. The totals of few features (say,
+        factors speak of composition, not of depth; False sets ``s_i = 1``. "auto": if the training table says
+        that at least half of what moves the totals is depth (`row_depth`). The totals of few features (say,
         100) are moved by the factors too, which costs false edges of small effect: a row is multinomial given
         its total, so take `Multinomial`, or give exposures that you know.
+
+    Attributes
+    ----------
+    depth : Tensor ()
+        Share of the variance of the training table's log totals that is depth; -1 if that was not asked.
+    takes_totals : bool
+        Whether totals are taken for depth.
 
     Notes
     -----
@@ -136,12 +153,35 @@ class Poisson(_Counts):
     name = "poisson"
     separable = True
 
-    def __init__(self, size_factors: bool = True) -> None:
+    def __init__(self, size_factors: bool | Literal["auto"] = "auto") -> None:
         super().__init__()
-        self.size_factors = bool(size_factors)
+        if size_factors not in (True, False, "auto"):
+            raise ValueError(f'size_factors: got {size_factors!r}, wanted True, False or "auto"')
+        self.size_factors = size_factors if size_factors == "auto" else bool(size_factors)
+        self.register_buffer("depth", torch.tensor(NOT_ASKED))
+        self.depth: Tensor
+
+    def setup(self, n_features: int, n_restarts: int = 1) -> None:
+        if len(self.share) != n_features:
+            self.depth = torch.full_like(self.depth, NOT_ASKED)
+        super().setup(n_features, n_restarts)
+
+    @property
+    def takes_totals(self) -> bool:
+        return self.size_factors is True or bool(self.depth >= DEPTH_FROM)
+
+    def calibrate_by(
+        self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().calibrate_by(mean, totals, some)
+        if self.size_factors == "auto":
+            columns = mean.argsort(descending=True)[:MOST_COLUMNS]
+            self.depth = torch.full_like(self.depth, depth_share(some(columns), totals()))
 
     def default_exposure(self, x: Any, mask: Any = None) -> Any:
-        return super().default_exposure(x, mask) if self.size_factors else None
+        if self.size_factors == "auto" and self.depth == NOT_ASKED:
+            self.calibrate(x, mask)
+        return super().default_exposure(x, mask) if self.takes_totals else None
 
     def typical_exposure(self, exposure: np.ndarray) -> float:
         return float(np.median(exposure))
@@ -171,7 +211,7 @@ class NegativeBinomial(Poisson):
 
     Parameters
     ----------
-    size_factors : bool
+    size_factors : bool or "auto"
         As in `Poisson`.
     prior_scale : float
         τ, the prior scale of ``extra_cv``.
@@ -181,7 +221,12 @@ class NegativeBinomial(Poisson):
 
     name = "negative_binomial"
 
-    def __init__(self, size_factors: bool = True, prior_scale: float = 1.0, init: float = 0.5) -> None:
+    def __init__(
+        self,
+        size_factors: bool | Literal["auto"] = "auto",
+        prior_scale: float = 1.0,
+        init: float = 0.5,
+    ) -> None:
         super().__init__(size_factors)
         if not (prior_scale > 0 and init > 0):
             raise ValueError(
@@ -243,7 +288,7 @@ class Multinomial(_Counts):
         return start - start.mean()  # softmax does not see a common shift
 
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
-        return super().encoder_view(x)
+        return super().encoder_view(x, _Counts.default_exposure(self, x))
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         """Distribution of whole rows: batch (R, B), event (G,)."""
