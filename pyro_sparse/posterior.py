@@ -201,8 +201,10 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> NDArray[np.bool_]:
     ndarray of bool, shape (2, restart)
         Whether it has as many factors, and whether it explains the data as well; False for the best one.
     """
+    from .inference.restarts import found_factors
+
     best = int(fit.best)
-    used = (np.asarray(fit.weights) != 0).any(axis=1).sum(axis=1)
+    used = found_factors(np.asarray(fit.weights) != 0, fit.model)
     level = np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
     wanted = used[best] if n_factors is None else n_factors
     found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])

@@ -32,7 +32,16 @@ from .loop import Run, possible_stops, stopped_at
 from .own_draws import OwnDraws
 from .parts import renumbered, split
 from .ranks import ALONE, Ranks
-from .restarts import bent_starts, child_seeds, chosen_restart, group_sizes, join, pick, unconfirmed
+from .restarts import (
+    bent_starts,
+    child_seeds,
+    chosen_restart,
+    found_factors,
+    group_sizes,
+    join,
+    pick,
+    unconfirmed,
+)
 from .result import Fit, has_zeros
 from .sparse_run import SparseRun
 from .start import cap_grid, no_start
@@ -426,7 +435,7 @@ def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
         full = np.full(model.n_restarts, model.n_factors)
         return full * model.n_features, full
     present = (weights != 0).cpu().numpy()
-    return present.sum((1, 2)), present.any(1).sum(1)
+    return present.sum((1, 2)), found_factors(present, model)
 
 
 def _of_weights(model: Any, best: int, n_active: int, caps: np.ndarray) -> list[str]:

@@ -23,6 +23,7 @@ __all__ = [
     "bent_starts",
     "child_seeds",
     "chosen_restart",
+    "found_factors",
     "group_sizes",
     "join",
     "likeliest_restart",
@@ -219,6 +220,20 @@ def chosen_restart(
     """
     alike = np.flatnonzero(active == active[likeliest_restart(seen, edges, n_rows)])
     return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
+
+
+def found_factors(edge: np.ndarray, model: Any) -> np.ndarray:
+    """How many factors each restart found: those with an edge beyond the ones it was told.
+
+    Parameters
+    ----------
+    edge : ndarray of bool (restart, feature, factor)
+    model : FactorModel
+        Whose `must`, if it has any, are the edges told by anchors or by hand.
+    """
+    must = getattr(model, "must", None)
+    told = False if must is None else must.cpu().numpy()
+    return (edge & ~np.asarray(told)).any(1).sum(1)
 
 
 def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str]:

@@ -131,3 +131,14 @@ def test_factors_are_related_where_any_chain_has_them_correlated():
     cov[1, 0, 2] = cov[1, 2, 0] = 0.3
     cov[0, 0, 1] = cov[0, 1, 0] = 1e-12  # rounding of an inverse
     assert np.argwhere(related_factors(cov)).tolist() == [[0, 2], [2, 0]]
+
+
+def test_zeros_of_a_mode_are_not_swivelled():
+    """They are no draws of a spike, under which loadings that grow as an angle closes are less likely."""
+    rng = np.random.default_rng(0)
+    weight, cov = rng.standard_normal((300, 30, 3)) / 10, np.tile(np.eye(3), (300, 1, 1))
+    weight[:100, :, 1:], weight[100:200, 5:] = 0.0, 0.0
+    new, other = turns(np.ones((30, 3))).swivelled(weight, cov, np.zeros((300, 1, 3)), rng)
+    assert np.linalg.eigvalsh(other).min() > 1e-3
+    moved = np.abs(other - cov).max((1, 2)) > 0.01
+    assert moved[200:].mean() > 0.9 and not moved[100:200].any()

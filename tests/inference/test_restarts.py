@@ -131,6 +131,25 @@ def test_a_fit_keeps_a_factor_that_the_few_rows_aside_cannot_tell_from_none():
     assert mcc(z, fit.transform(x)).value > 0.8
 
 
+def test_factors_held_by_their_anchors_alone_are_not_found():
+    edge = np.zeros((2, 5, 2), dtype=bool)
+    edge[:, 0, 0] = edge[:, 1, 1] = edge[0, 2:, 0] = edge[1, 3, 1] = edge[1, 4, 0] = True
+    assert restarts.found_factors(edge, object()).tolist() == [2, 2]
+    model = SparseDecoder(5, 2, anchors={0: 0, 1: 1})
+    model.setup(2)
+    assert restarts.found_factors(edge, model).tolist() == [1, 2]
+
+
+def test_right_anchors_do_not_make_a_restart_with_one_factor_look_like_two():
+    rng = np.random.default_rng(28)
+    loading = np.kron(np.eye(2), np.full((4, 1), 0.7))
+    x = rng.normal(size=(200, 2)) @ loading.T + 0.51**0.5 * rng.normal(size=(200, 8))
+    model = SparseDecoder(8, 2, decoder="linear", factor_cov=False, anchors={0: 0, 4: 1})
+    fit = ps.fit(model, x, restarts=4, seed=0, progress=False)
+    assert (fit.weights[fit.best] != 0).sum(0).tolist() == [4, 4]
+    assert fit.elbo[fit.best] > fit.elbo.max() - 20 / 200
+
+
 def test_a_single_row_gives_no_error_estimate():
     assert best_restart(np.array([[1.0], [0.9]]), np.array([2, 1]), np.array([2, 1])) == 0
 

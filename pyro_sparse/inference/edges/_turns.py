@@ -154,7 +154,9 @@ class Turns:
         level = (k - 1 - own.sum()) * np.log(sin[:, 0])
         level += self._log_prior(one, log_odds[..., i, None], i)
         level += self._log_prior(two, log_odds[..., j, None], j)
-        which = (np.arange(n), (level + rng.gumbel(size=(n, n_angles))).argmax(1))
+        level += rng.gumbel(size=(n, n_angles))
+        at_mode = (weight[:, own, i] == 0).any(1)  # zeros are no draws of the spike
+        which = (np.arange(n), np.where(at_mode, 0, level.argmax(1)))
 
         weight, cov = weight.copy(), cov.copy()
         weight[..., i], weight[..., j] = one[which[0], :, which[1]], two[which[0], :, which[1]]
