@@ -36,12 +36,15 @@ class GraphDraws(NamedTuple):
         The same number from each chain alone.
     strength : ndarray (chain, ...)
         Root mean square derivative.
+    given : ndarray of bool (...), optional
+        Edges that the model was told to have.
     """
 
     draws: np.ndarray
     probability: np.ndarray
     by_chain: np.ndarray
     strength: np.ndarray
+    given: np.ndarray | None = None
 
 
 def transition_to_arviz(
@@ -73,8 +76,8 @@ def transition_to_arviz(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        Groups `posterior` (edge_time, edge_action), `edge_posterior` (for each graph: probability, q_value,
-        gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, recovered, best) and `alignment`.
+        Groups `posterior` (edge_time, edge_action), `edge_posterior` (for each graph: probability, given,
+        q_value, gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, recovered, best) and `alignment`.
     """
     posterior: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -88,9 +91,11 @@ def transition_to_arviz(
             if len(graph.by_chain) > 1
             else np.full(graph.probability.shape, np.nan)
         )
+        given = np.zeros(graph.probability.shape, dtype=bool) if graph.given is None else graph.given
         for what, values in (
             ("probability", graph.probability),
-            ("q_value", q_values(graph.probability)),
+            ("given", given.astype(np.int8)),
+            ("q_value", q_values(graph.probability, given)),
             ("gap", gap),
             ("strength", graph.strength[fit.best]),
         ):
@@ -162,6 +167,7 @@ def transition_summary(
         From `TransitionFit.edge_posterior`.
     fdr : float
         Bayesian false-discovery rate at which `selected` is decided, over all graphs together, in [0, 1].
+        Edges that were given are selected, and do not count.
     selected_only : bool
         Leave out the edges that are not selected.
     sure : float
@@ -185,16 +191,19 @@ def transition_summary(
         columns = {
             what: numbers[f"{what}_{graph}"].to_series() for what in ("probability", "strength", "gap")
         }
+        none = numbers[f"probability_{graph}"] < 0  # of files that do not say
+        columns["given"] = numbers.get(f"given_{graph}", none).to_series()
         part = pd.DataFrame(columns).reset_index()
         part = part.rename(columns={"action": "source"})
         part.insert(0, "graph", graph)
         parts.append(part)
     table = pd.concat(parts, ignore_index=True)
     p = table["probability"].to_numpy()
-    table["q_value"] = q_values(p)
+    given = table["given"].to_numpy() == 1
+    table["q_value"] = q_values(p, given)
     table["unresolved"] = unresolved(table["gap"])
     table["verdict"] = "open" if name == "score" else edge_verdicts(p, table["gap"], sure)
-    table["selected"] = bayesian_fdr(p, fdr)
+    table["selected"] = bayesian_fdr(p, fdr, given=given)
     if "lag" in table and not table["lag"].notna().any():
         table = table.drop(columns="lag")
     lag = ["lag"] if "lag" in table else []

@@ -5,7 +5,8 @@ discoveries. So: sort the edges by probability and go down the list as long as t
 asked for. Whether the probabilities *are* right is a question this file cannot answer.
 
 Sure edges leave room in that mean: after forty edges with p = 1, a rate of .1 admits four more whatever they
-are. So an edge must also be at least as likely present as absent, unless the caller lowers that floor.
+are. So an edge must also be at least as likely present as absent, unless the caller lowers that floor. And edges
+that were told to the model, anchors, are sure by decree: they are named, and leave no room.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 UNRESOLVED_GAP = 0.25
 
 
-def q_values(probability: ArrayLike) -> NDArray[np.float64]:
+def q_values(probability: ArrayLike, given: ArrayLike | None = None) -> NDArray[np.float64]:
     r"""Smallest Bayesian false-discovery rate at which each edge would be named.
 
     :math:`q_e = \operatorname{mean}\{1 - p_f : p_f \ge p_e\}`; edges of equal probability share one value.
@@ -46,6 +47,8 @@ def q_values(probability: ArrayLike) -> NDArray[np.float64]:
     ----------
     probability : array_like of any shape
         Edge probabilities in [0, 1].
+    given : array_like of bool, same shape, optional
+        Edges that were not found but told: their q-value is 0, and the others' is of the others alone.
 
     Returns
     -------
@@ -57,14 +60,17 @@ def q_values(probability: ArrayLike) -> NDArray[np.float64]:
     Rousseau (2004), JASA 99(468).
     """
     p = probabilities(probability)
-    if p.size == 0:
-        return np.zeros_like(p)
-    values, inverse, counts = np.unique(-p.ravel(), return_inverse=True, return_counts=True)
-    running = np.cumsum((1 + values) * counts) / np.cumsum(counts)
-    return running[inverse].reshape(p.shape)
+    found, free = np.zeros_like(p), ~_told(given, p)
+    if free.any():
+        values, inverse, counts = np.unique(-p[free], return_inverse=True, return_counts=True)
+        running = np.cumsum((1 + values) * counts) / np.cumsum(counts)
+        found[free] = running[inverse]
+    return found
 
 
-def bayesian_fdr(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -> NDArray[np.bool_]:
+def bayesian_fdr(
+    probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5, given: ArrayLike | None = None
+) -> NDArray[np.bool_]:
     """Largest set of most probable edges whose expected share of false ones is at most `fdr`.
 
     Parameters
@@ -76,6 +82,8 @@ def bayesian_fdr(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -
     floor : float
         Smallest probability that may be named, in [0, 1]. The default, 1/2, keeps the room that sure edges
         leave from being filled with edges that are more likely absent; 0 gives the textbook rule.
+    given : array_like of bool, same shape, optional
+        Edges that were not found but told, such as anchors. They are named; the rate is that of the others.
 
     Returns
     -------
@@ -91,7 +99,15 @@ def bayesian_fdr(probability: ArrayLike, fdr: float = 0.1, floor: float = 0.5) -
     if not isinstance(floor, Real) or not 0 <= floor <= 1:
         raise ValueError(f"floor: want a probability in [0, 1], got {floor!r}")
     p = probabilities(probability)
-    return (q_values(p) <= fdr + ROUNDING) & (p >= floor - ROUNDING)
+    told = _told(given, p)
+    return told | ((q_values(p, told) <= fdr + ROUNDING) & (p >= floor - ROUNDING))
+
+
+def _told(given: ArrayLike | None, p: NDArray) -> NDArray[np.bool_]:
+    told = np.zeros(p.shape, dtype=bool) if given is None else np.asarray(given, dtype=bool)
+    if told.shape != p.shape:
+        raise ValueError(f"given: want the shape of probability, {p.shape}, got {told.shape}")
+    return told
 
 
 def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:

@@ -99,6 +99,19 @@ def test_kept_restarts_never_drop_the_best():
     assert kept_restarts([np.nan], 10).tolist() == [True]
 
 
+def test_given_edges_are_named_and_leave_no_room():
+    p = np.array([1.0, 1.0, 1.0, 1.0, 0.62, 0.6, 0.97, 0.0])
+    given = np.arange(8) < 4
+    free = p[~given]
+    assert bayesian_fdr(p, 0.1)[4:].tolist() == [True, False, True, False]  # (0 + .03 + .38) / 6 < .1
+    assert bayesian_fdr(p, 0.1, given=given).tolist() == [True] * 4 + bayesian_fdr(free, 0.1).tolist()
+    np.testing.assert_allclose(q_values(p, given)[4:], q_values(free))
+    assert (q_values(p, given)[:4] == 0).all() and bayesian_fdr(p, 0.0, given=given).sum() == 4
+    assert bayesian_fdr([0.2, 1.0], given=[True, True]).all()
+    with pytest.raises(ValueError, match=r"given: want the shape of probability, \(8,\), got \(2,\)"):
+        q_values(p, [True, False])
+
+
 def test_unresolved_is_a_gap_above_a_quarter():
     assert unresolved([[0.25, 0.2501], [np.nan, 1.0]]).tolist() == [[False, True], [False, True]]
 

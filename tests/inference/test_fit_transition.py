@@ -446,6 +446,14 @@ def test_the_graph_keeps_to_the_constraints(data):
     assert (own[:, 0, 1] == 1).all()
     assert (own[:, 1, 2] == 0).all()
     assert (own[:, 2, 0] == 0).all()
+    idata = fit.edge_posterior(num_draws=20)
+    given = idata["edge_posterior"]["given_time"].to_numpy()
+    assert np.argwhere(given).tolist() == [[0, 1]]
+    assert not idata["edge_posterior"]["given_action"].to_numpy().any()
+    table = ps.summary(idata, fdr=0.0).set_index(["source", "target"])
+    assert table.loc[(fit.latent_names[1], fit.latent_names[0]), "selected"]  # told, whatever the rate
+    p = table["probability"].drop(index=(fit.latent_names[1], fit.latent_names[0]))
+    np.testing.assert_allclose(table.loc[p.index, "q_value"], ps.graphs.q_values(p))
 
 
 def test_agreement_forgives_what_the_graph_does_not_identify():

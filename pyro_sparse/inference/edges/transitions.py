@@ -140,10 +140,13 @@ def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict
         own = np.moveaxis(array[..., : lags * d].reshape(*array.shape[:-1], lags, d), -2, -3)
         return own[..., 0, :, :] if lags == 1 else own
 
+    must = fit.model.must.cpu().numpy()
     graphs = {}
     if fit.strength_time is not None:
         strength = fit.strength_time[:, 0] if lags == 1 else fit.strength_time
-        graphs["time"] = GraphDraws(past(draws), past(by_chain[fit.best]), past(by_chain), strength)
+        graphs["time"] = GraphDraws(
+            past(draws), past(by_chain[fit.best]), past(by_chain), strength, past(must)
+        )
     if fit.strength_action is not None:
         graphs["action"] = GraphDraws(
             draws[..., lags * d :],
