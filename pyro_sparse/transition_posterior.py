@@ -77,7 +77,8 @@ def transition_to_arviz(
     -------
     arviz.InferenceData or xarray.DataTree
         Groups `posterior` (edge_time, edge_action), `edge_posterior` (for each graph: probability, given,
-        q_value, gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, recovered, best) and `alignment`.
+        q_value, gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, recovered, best) and
+        `alignment`.
     """
     posterior: dict[str, Any] = {}
     numbers: dict[str, Any] = {}

@@ -5,8 +5,8 @@ discoveries. So: sort the edges by probability and go down the list as long as t
 asked for. Whether the probabilities *are* right is a question this file cannot answer.
 
 Sure edges leave room in that mean: after forty edges with p = 1, a rate of .1 admits four more whatever they
-are. So an edge must also be at least as likely present as absent, unless the caller lowers that floor. And edges
-that were told to the model, anchors, are sure by decree: they are named, and leave no room.
+are. So an edge must also be at least as likely present as absent, unless the caller lowers that floor. And
+edges that were told to the model, anchors, are sure by decree: they are named, and leave no room.
 """
 
 from __future__ import annotations
