@@ -33,7 +33,7 @@ from .transition_posterior import transition_summary
 if TYPE_CHECKING:
     from .inference.result import Fit
 
-__all__ = ["edge_prob", "rival_restarts", "summary", "to_arviz"]
+__all__ = ["edge_prob", "given_edges", "rival_restarts", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
@@ -101,9 +101,9 @@ def to_arviz(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        Groups `posterior` (edge, weight, eta), `edge_posterior` (probability, q_value, gap, weight, effect;
-        and restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept, restart),
-        `alignment` (permutation, sign, congruence) and, if small, `observed_data`.
+        Groups `posterior` (edge, weight, eta), `edge_posterior` (probability, given, q_value, gap, weight,
+        effect and restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept,
+        restart), `alignment` (permutation, sign, congruence) and, if small, `observed_data`.
 
     Raises
     ------
@@ -140,6 +140,8 @@ def to_arviz(
         )
     else:
         good = np.asarray(kept, dtype=bool)
+    must = getattr(fit.model, "must", None)
+    given = np.zeros(p.shape, dtype=bool) if must is None else must.cpu().numpy()
     loading = np.asarray(fit.weights)[best] if edge_weight is None else np.asarray(edge_weight)
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
@@ -148,7 +150,8 @@ def to_arviz(
         "posterior": posterior,
         "edge_posterior": {
             "probability": (_EDGE, p),
-            "q_value": (_EDGE, q_values(p)),
+            "given": (_EDGE, given.astype(np.int8)),
+            "q_value": (_EDGE, q_values(p, given)),
             "gap": (_EDGE, edge_gap(per_restart, good)),
             "weight": (_EDGE, loading),
             "effect": (_EDGE, np.asarray(fit.effects)[best]),
@@ -232,7 +235,8 @@ def summary(
     idata : InferenceData or DataTree
         From `fit.edge_posterior()`.
     fdr : float
-        Bayesian false-discovery rate at which `selected` is decided, in [0, 1].
+        Bayesian false-discovery rate at which `selected` is decided, in [0, 1]. Edges that the model was
+        told to have, anchors, are selected and do not count.
     prob : float
         Probability inside the interval of the weight.
     kind : {"hdi", "eti"}
@@ -291,7 +295,7 @@ def summary(
             "gap": gap.ravel(),
             "unresolved": unresolved(gap).ravel(),
             "verdict": "open" if is_score else edge_verdicts(p, gap, sure).ravel(),
-            "selected": bayesian_fdr(p, fdr).ravel(),
+            "selected": bayesian_fdr(p, fdr, given=given_edges(edges)).ravel(),
         },
         index=pd.Index([f"{features[i]} -> {factors[j]}" for i, j in zip(g, k, strict=True)], name="edge"),
     )
@@ -307,6 +311,17 @@ def summary(
         "note": str(idata.attrs.get("note", "")),
     }
     return table
+
+
+def given_edges(edges: Any) -> NDArray[np.bool_]:
+    """Which edges of a table's `edge_posterior` group the model was told to have, (feature, factor).
+
+    Parameters
+    ----------
+    edges : Dataset
+    """
+    none = edges["probability"] < 0  # of files that do not say
+    return edges.get("given", none).transpose(*_EDGE).to_numpy() == 1
 
 
 def edge_prob(idata: Any) -> pd.DataFrame:

@@ -80,6 +80,7 @@ def salient_edges(idata: Any, loading: float = 0.3) -> Any:
     groups["posterior"] = posterior.assign(edge=large.astype(np.int8))
     groups["edge_posterior"] = edges.drop_vars("if_permitted", errors="ignore").assign(
         probability=(_EDGE, p),
+        given=(_EDGE, np.zeros(p.shape, dtype=np.int8)),  # that an edge is there says not how large it is
         q_value=(_EDGE, q_values(p)),
         gap=(_EDGE, edge_gap(by_chain, kept)),
         restart_probability=(("chain", *_EDGE), by_chain),

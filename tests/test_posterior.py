@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +12,8 @@ import torch
 
 from pyro_sparse import _arviz
 from pyro_sparse.graphs import bayesian_fdr, q_values
-from pyro_sparse.posterior import edge_prob, summary, to_arviz
+from pyro_sparse.plots._style import Edges
+from pyro_sparse.posterior import edge_prob, given_edges, summary, to_arviz
 from tests._fake_fit import fake_fit
 
 
@@ -104,6 +108,33 @@ def test_a_restart_that_could_not_have_the_factor_makes_no_gap():
     assert summary(fit.edge_posterior(num_draws=3))["gap"].notna().all()
     fit.weights[1, :, 2] = 0.0
     assert summary(fit.edge_posterior(num_draws=3))["gap"].isna().all()
+
+
+def test_edges_that_were_told_leave_no_room_in_the_rate(fit):
+    fit = copy.copy(fit)
+    must = torch.zeros(12, 4, dtype=torch.bool)
+    must[:8, 0] = True
+    fit.model = SimpleNamespace(must=must)
+    p = np.full((12, 4), 0.02)
+    p[:8, 0], p[8, 1], p[9, 1], p[10, 2] = 1.0, 0.97, 0.75, 0.6
+    shape = (6, 5, 12, 4)
+    idata = to_arviz(
+        fit,
+        edge=np.zeros(shape, dtype=np.int8),
+        weight=np.zeros(shape),
+        probability=p,
+        method="imagined",
+        is_score=False,
+        note="",
+    )
+    table = summary(idata).set_index(["feature", "factor"])
+    told = table.loc[[(f"item {j + 1}", "factor 1") for j in range(8)]]
+    assert told["selected"].all() and (told["q_value"] == 0).all()
+    others = table[table["selected"]].drop(index=told.index)
+    assert others["probability"].tolist() == [0.97]  # with .75, .14 of two; among all ten, .03 of ten
+    assert Edges(idata, 0.1).selected.sum() == 9
+    group = _arviz.get_group(idata, "edge_posterior")
+    assert given_edges(group).sum() == 8 and not given_edges(group.drop_vars("given")).any()
 
 
 def test_one_restart_has_no_interval_and_no_gap():

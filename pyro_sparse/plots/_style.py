@@ -178,6 +178,7 @@ class Edges:
 
     def __init__(self, idata: Any, fdr: float) -> None:
         from ..graphs.selection import bayesian_fdr, unresolved
+        from ..posterior import given_edges
 
         group = table_edges(idata).transpose("chain", "feature", "factor", missing_dims="ignore")
         self.features = [str(name) for name in group["feature"].to_numpy()]
@@ -185,7 +186,7 @@ class Edges:
         self.probability: NDArray = group["probability"].to_numpy()
         self.effect: NDArray = group["effect"].to_numpy()
         self.weight: NDArray = group["weight"].to_numpy()
-        self.selected = bayesian_fdr(self.probability, fdr)
+        self.selected = bayesian_fdr(self.probability, fdr, given=given_edges(group))
         self.unresolved = unresolved(group["gap"])
         self.word = "score" if idata.attrs.get("is_score", 0) else "probability"
         # Reads like a loading: its square is the share of variance.

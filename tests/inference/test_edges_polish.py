@@ -102,8 +102,9 @@ def test_same_seed_same_draws(fit):
 
 
 def test_anchors_keep_their_factor(fit):
-    p = probability(fit.edge_posterior("polish", **FAST))
-    np.testing.assert_array_equal(p[:2], np.eye(2))
+    idata = fit.edge_posterior("polish", **FAST)
+    np.testing.assert_array_equal(probability(idata)[:2], np.eye(2))
+    assert np.argwhere(idata["edge_posterior"]["given"].to_numpy()).tolist() == [[0, 0], [1, 1]]
 
 
 @pytest.mark.parametrize("empty", [[], [1], [0, 1]])
