@@ -312,7 +312,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
                 "restarts": int(restarts),
                 "seed": int(given["seed"]),
                 "schedule": plan,
-                "holdout": given["holdout"],
+                "holdout": float(given["holdout"]),
                 "device": given["device"],
                 "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
                 **{name: given[name] for name in kind.trains},
