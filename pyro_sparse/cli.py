@@ -116,7 +116,7 @@ def fit(
             "--likelihood",
             "-l",
             help="normal (measurements), bernoulli (0/1), poisson or negative_binomial (counts), multinomial "
-            "(counts that share a total), categorical.",
+            "(counts that share a total), categorical (0/1, one column for each category: one-hot).",
         ),
     ] = "normal",
     depth: Annotated[
