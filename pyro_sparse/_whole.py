@@ -1,4 +1,4 @@
-"""Numbers among settings, in one place for models, fits and edge methods: whole ones checked, all made plain."""
+"""Numbers among settings: whole ones checked, all made plain, in one place for models, fits, edge methods."""
 
 from __future__ import annotations
 
