@@ -1,4 +1,4 @@
-"""Columns of a table: what they are called, which of them are a fit's features, and what is wrong with them.
+"""Columns of a table: what they are called and hold, which are a fit's features, what is wrong with them.
 
 Names are text, one for each column. New data are matched to a fit by name where both have names, else by
 position.
@@ -7,11 +7,71 @@ position.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-__all__ = ["check_columns", "check_scales", "is_numbered", "match_features", "name_features", "text_columns"]
+__all__ = [
+    "as_frame",
+    "check_columns",
+    "check_scales",
+    "is_numbered",
+    "match_features",
+    "name_features",
+    "sort_out",
+    "text_columns",
+]
+
+_NUMBERS = {"boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float"}
+
+
+def as_frame(data: Any) -> Any:
+    """A table of another library with names of columns (Arrow, polars) as a DataFrame; all else as it is.
+
+    Parameters
+    ----------
+    data : any
+
+    Raises
+    ------
+    TypeError
+        It has names and cannot be made a DataFrame: its columns would be taken by position.
+    """
+    if isinstance(data, pd.DataFrame):
+        return data
+    if hasattr(data, "to_pandas") and hasattr(data, "columns"):
+        return data.to_pandas()
+    if hasattr(data, "__dataframe__"):  # pandas' own reader of that protocol makes missing booleans False
+        raise TypeError(
+            f"X: got a {type(data).__name__} with names of columns and no to_pandas(); "
+            "give it as a pandas.DataFrame, so that its columns are found by name"
+        )
+    return data
+
+
+def sort_out(table: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[str, Any]]]:
+    """The table with what are numbers as such, and the name and kind of each column that does not hold any.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A column of objects is one of numbers if all that is in it is: True is 1, False 0, an empty cell NaN.
+        Complex numbers are none.
+    """
+    if (table.dtypes == "object").any():
+        table = table.infer_objects()
+        for j in np.flatnonzero(table.dtypes == "object"):
+            cells = table.iloc[:, j]
+            if pd.api.types.infer_dtype(cells, skipna=True) in _NUMBERS:
+                table.isetitem(j, cells.where(cells.notna(), np.nan).astype(float))
+    kinds = zip(table.columns, table.dtypes, strict=True)
+    return table, [(str(name), kind) for name, kind in kinds if not _is_number(kind)]
+
+
+def _is_number(kind: Any) -> bool:
+    of = pd.api.types
+    return (of.is_numeric_dtype(kind) or of.is_bool_dtype(kind)) and not of.is_complex_dtype(kind)
 
 
 def text_columns(table: pd.DataFrame) -> pd.DataFrame:

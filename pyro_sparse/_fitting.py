@@ -9,7 +9,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import tempfile
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +33,7 @@ __all__ = [
     "NOTHING_FOUND",
     "Recipe",
     "finish",
+    "folder",
     "together",
     "train",
     "train_restart",
@@ -113,6 +118,31 @@ class Recipe:
         return kinds[self.likelihood](size_factors=taken)
 
 
+@contextmanager
+def folder(out: Path) -> Iterator[None]:
+    """Make the folder for what a fit gives and see that it can be written, before there is anything to lose.
+
+    If what is done in it fails, it is taken away again where it was made here and is empty.
+    """
+    made = [path for path in (out, *out.parents) if not path.exists()]
+    try:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=out):
+                pass
+        except OSError as error:
+            reason = "it is a file" if out.is_file() else error.strerror
+            raise ValueError(
+                f"--out: {str(out)!r} cannot be a folder for the results ({reason}); give another one"
+            ) from error
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
+        raise
+
+
 def train(
     recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool, n_jobs: int = 1
 ) -> tuple[Fit, float]:
@@ -177,13 +207,13 @@ def finish(
 
     from ._arviz import to_netcdf
 
-    out.mkdir(parents=True, exist_ok=True)
     files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
     result.save(files["model"])  # first, so that nothing after it can lose the fit
-    budget: dict[str, Any] = {}
-    if method != "score":
-        budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not as_json}
-    idata = result.edge_posterior(method, X=frame, **budget)
+    training_cut = any(warning.startswith("interrupted") for warning in result.warnings)
+    if training_cut and method != "score":
+        say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
+    idata, chains_cut = _edges(result, frame, method, edge_seconds, as_json)
+    interrupted = training_cut or chains_cut
     to_netcdf(idata, files["idata"])
     edges = ps.summary(idata, fdr=fdr)
     edges.to_csv(files["edges"])
@@ -214,7 +244,7 @@ def finish(
                 "heldout_elbo": jsonable(result.heldout_elbo),
                 "seconds": round(seconds, 2),
                 "warnings": list(result.warnings),
-                "interrupted": _interrupted(result),
+                "interrupted": interrupted,
                 "files": {name: str(path) for name, path in files.items()},
             }
         )
@@ -223,11 +253,25 @@ def finish(
         say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     for warning in result.warnings:
         say(f"warning: {warning}")
-    if _interrupted(result):
+    if interrupted:
         raise typer.Exit(INTERRUPTED)
     if kept.empty:
         raise typer.Exit(NOTHING_FOUND)
 
 
-def _interrupted(result: Fit) -> bool:
-    return any(warning.startswith("interrupted") for warning in result.warnings)
+def _edges(
+    result: Fit, frame: pd.DataFrame, method: str, edge_seconds: float, quiet: bool
+) -> tuple[Any, bool]:
+    """Edges as an ArviZ object, and whether Ctrl-C cut their chains short: then scores, or fewer sweeps."""
+    budget: dict[str, Any] = {}
+    if method != "score":
+        budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not quiet}
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            idata = result.edge_posterior(method, X=frame, **budget)
+    except KeyboardInterrupt:
+        say("interrupted before there were edge probabilities; edges have the fit's scores instead")
+        return result.edge_posterior("score", X=frame), True
+    for one in caught:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return idata, any(str(one.message).startswith("polish: stopped after") for one in caught)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as kinds
 
-from ._columns import text_columns
+from ._columns import sort_out, text_columns
 from .data import read_array
 
 __all__ = ["Frames", "read_long"]
@@ -131,10 +131,10 @@ def _with_index(table: Any, wanted: list[Any]) -> Any:
 def _check_features(table: Any, features: list[str]) -> None:
     if not features:
         raise ValueError("X: no column is left for features; leave some out of id, time and actions")
-    text = [name for name in features if not kinds.is_numeric_dtype(table[name].dtype)]
+    _, text = sort_out(table[features])
     if text:
         raise TypeError(
-            f"X: column {text[0]!r} holds {table[text[0]].dtype}, wanted numbers "
+            f"X: column {text[0][0]!r} holds {text[0][1]}, wanted numbers "
             f"({len(text)} such column(s)); "
             "name it in id=, time= or actions=, or drop it"
         )

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from ._columns import as_frame
 from ._long_table import Frames
 from .data import read_array
 
@@ -39,6 +40,7 @@ def read_arrays(
     ValueError, TypeError
         If shapes do not fit each other, or X does not hold numbers.
     """
+    X = [as_frame(one) for one in X] if isinstance(X, list | tuple) else X
     depth = _depth(X)
     if depth not in (2, 3):
         raise ValueError(
@@ -121,6 +123,7 @@ def _columns_of(actions: Any) -> list[np.ndarray]:
     """Actions of one sequence, one array each; labels as objects, None where missing."""
     if isinstance(actions, Tensor):
         actions = actions.detach().cpu().double().numpy()
+    actions = as_frame(actions)
     if isinstance(actions, pd.DataFrame):
         columns: list[Any] = [actions[name] for name in actions.columns]
     elif _depth(actions) == 1:

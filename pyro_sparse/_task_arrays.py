@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ._columns import text_columns
+from ._columns import as_frame, sort_out, text_columns
 from .data import unmasked
 
 __all__ = [
@@ -64,6 +64,7 @@ def separate(
         Columns to read of a DataFrame, and names of an array's.
     """
     features: list[str] = []
+    X = [as_frame(one) for one in X] if isinstance(X, (list, tuple)) else as_frame(X)
     if isinstance(X, pd.DataFrame):
         if task is None:
             raise ValueError("task: a DataFrame has one row per sample; give the column that names the task")
@@ -142,9 +143,10 @@ def column(table: pd.DataFrame, given: Any, name: str, is_number: bool = False) 
         raise ValueError(f"{name}: X has no column {given!r}; it has {list(table.columns)[:8]}")
     found = table[str(given)]
     if is_number:
-        if not pd.api.types.is_numeric_dtype(found):
+        read, text = sort_out(found.to_frame())
+        if text:
             raise TypeError(f"{name}: column {given!r} is not a number but {found.dtype}; encode it")
-        found = found.to_numpy(dtype=float, na_value=np.nan)
+        found = read.iloc[:, 0].to_numpy(dtype=float, na_value=np.nan)
     return found, table.drop(columns=str(given))
 
 
@@ -156,9 +158,11 @@ def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndar
         if absent:
             raise ValueError(f"X: it has no column {absent[0]!r}; want the columns {wanted[:8]} of the fit")
         table = table[wanted]
-    text = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
+    table, text = sort_out(table)
     if text:
-        raise TypeError(f"X: column {text[0]!r} is not a number; encode it (pandas.get_dummies) or drop it")
+        raise TypeError(
+            f"X: column {text[0][0]!r} is not a number; encode it (pandas.get_dummies) or drop it"
+        )
     return table.to_numpy(dtype=float, na_value=np.nan), list(table.columns)
 
 
@@ -171,6 +175,8 @@ def numbers(values: Any, name: str) -> np.ndarray:
             array = values.to_numpy(dtype=float, na_value=np.nan)
         else:
             array = np.asarray(unmasked(values))
+        if array.dtype.kind == "c":
+            raise TypeError(f"it holds {array.dtype}")
         return array if array.dtype in (np.float32, np.float64, np.uint8) else array.astype(float)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name}: want numbers ({error}); ragged tasks go in as a list of arrays") from None

@@ -1,12 +1,13 @@
-"""Whole numbers, checked in one place for models, fits and edge methods."""
+"""Numbers among settings: whole ones checked, all made plain, in one place for models, fits, edge methods."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-__all__ = ["check_whole"]
+__all__ = ["check_whole", "plain_fields"]
 
 
 def check_whole(low: int, **values: Any) -> None:
@@ -15,3 +16,21 @@ def check_whole(low: int, **values: Any) -> None:
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if not whole or value < low:
             raise ValueError(f"{name}: want a whole number of at least {low}, got {value!r}")
+
+
+def plain_fields(record: Any) -> None:
+    """Make numbers of NumPy or torch in a frozen record of settings Python's: JSON knows no others.
+
+    Parameters
+    ----------
+    record : dataclass instance
+        Several numbers become a tuple. To be called before they are checked.
+    """
+    for field in fields(record):
+        object.__setattr__(record, field.name, _plain(getattr(record, field.name)))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return tuple(_plain(one) for one in value) if isinstance(value, list | tuple) else value

@@ -14,6 +14,7 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import sys
 import time
 from enum import StrEnum
@@ -29,6 +30,7 @@ try:
         NOTHING_FOUND,
         Recipe,
         finish,
+        folder,
         together,
         train,
         train_restart,
@@ -116,7 +118,7 @@ def fit(
             "--likelihood",
             "-l",
             help="normal (measurements), bernoulli (0/1), poisson or negative_binomial (counts), multinomial "
-            "(counts that share a total), categorical.",
+            "(counts that share a total), categorical (0/1, one column for each category: one-hot).",
         ),
     ] = "normal",
     depth: Annotated[
@@ -179,17 +181,18 @@ def fit(
         restarts, steps, seed, device, depth,
     )  # fmt: skip
     frame = recipe.frame()
-    if restart_index is None:
-        result, seconds = train(recipe, frame, threads, as_json, n_jobs)
-        if not first_rank():
+    with folder(out):
+        if restart_index is None:
+            result, seconds = train(recipe, frame, threads, as_json, n_jobs)
+            if first_rank():
+                finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
             return
-        finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
-        return
-    path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)
+        path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)
     if as_json:
         print_json({"restart": restart_index, "part": str(path), "seconds": round(seconds, 2)})
     else:
-        say(f"wrote {path}; with those of all restarts: pyro-sparse merge {out}/restart-*.pt -o {out}")
+        to = shlex.quote(str(out))
+        say(f"wrote {path}; with those of all restarts: pyro-sparse merge {to}/restart-*.pt -o {to}")
 
 
 @app.command()
@@ -219,8 +222,9 @@ def merge(
     begun = time.perf_counter()
     recipe = Recipe.of_parts(parts, table)
     frame = recipe.frame()
-    result = together(recipe, frame, parts, threads)
-    finish(result, frame, out, fdr, time.perf_counter() - begun, as_json, str(edges), edge_seconds)
+    with folder(out):
+        result = together(recipe, frame, parts, threads)
+        finish(result, frame, out, fdr, time.perf_counter() - begun, as_json, str(edges), edge_seconds)
 
 
 @app.command()
@@ -249,8 +253,9 @@ def demo(
 
     frame = load_embedded("breast_cancer").x
     recipe = Recipe("", factors, restarts=restarts, steps=steps, seed=seed)
-    result, seconds = train(recipe, frame, threads, as_json)
-    finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
+    with folder(out):
+        result, seconds = train(recipe, frame, threads, as_json)
+        finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
 
 
 @app.command()

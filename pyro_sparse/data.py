@@ -16,10 +16,18 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ._columns import check_columns, check_scales, is_numbered, match_features, name_features
+from ._columns import (
+    as_frame,
+    check_columns,
+    check_scales,
+    is_numbered,
+    match_features,
+    name_features,
+    sort_out,
+)
 from .stores import store_of
 
-__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "read_array", "read_like", "unmasked"]
+__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "give_back", "read_array", "read_like", "unmasked"]
 
 MOST_JUDGED = 2000  # rows kept aside: enough to tell restarts apart
 
@@ -176,7 +184,7 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
 
     Parameters
     ----------
-    data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or Tensor
+    data : array_like (row, feature), DataFrame, Arrow or polars table, scipy.sparse matrix, AnnData or Tensor
         NaN marks a missing cell, and so does the mask of a masked array.
     name : str
         What messages call it.
@@ -190,19 +198,18 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
     Raises
     ------
     TypeError
-        Text, dates or ragged rows.
+        Text, dates, complex numbers or ragged rows.
     ValueError
         Not two-dimensional.
     """
     features: list[str] | None = None
     samples: list[str] | None = None
+    data = as_frame(data)
     if hasattr(data, "var_names") and hasattr(data, "obs_names") and hasattr(data, "X"):  # AnnData
         features, samples, data = [str(v) for v in data.var_names], [str(v) for v in data.obs_names], data.X
     elif isinstance(data, pd.DataFrame):
         features, samples = [str(c) for c in data.columns], [str(i) for i in data.index]
-        if (data.dtypes == "object").any():
-            data = data.infer_objects()  # floats among them are numbers
-        text = [(c, kind) for c, kind in zip(features, data.dtypes, strict=True) if not _is_number(kind)]
+        data, text = sort_out(data)
         if text:
             raise TypeError(
                 f"{name}: column {text[0][0]!r} holds {text[0][1]}, wanted numbers "
@@ -216,7 +223,8 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
         matrix: Any = data
         data = matrix.toarray()
     if isinstance(data, Tensor):
-        data = data.detach().cpu().double().numpy()
+        data = data.detach().cpu()
+        data = (data if data.is_complex() else data.double()).numpy()  # NumPy has no bfloat16
     try:
         array = np.asarray(data)
         words = array.dtype.kind == "O" and any(isinstance(cell, str | bytes) for cell in array.flat)
@@ -253,6 +261,30 @@ def read_like(data: Any, names: list[str]) -> np.ndarray:
         )
     x, own, _ = read_array(data)
     return x[:, match_features(x.shape[1], own, names)]
+
+
+def give_back(values: np.ndarray, data: Any, names: list[str]) -> Any:
+    """Values of a fit's features as the caller has his table: his columns, and a DataFrame where he gave one.
+
+    Parameters
+    ----------
+    values : ndarray (row, feature)
+        In the order of `names`.
+    data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or Tensor
+        The caller's table, one that `as_table` has read for these features.
+    names : list of str
+        The fit's features.
+
+    Returns
+    -------
+    DataFrame or ndarray (row, feature)
+    """
+    data = as_frame(data)
+    framed = isinstance(data, pd.DataFrame)
+    own = data.columns if framed else getattr(data, "var_names", None)
+    order = match_features(len(names), None if own is None else [str(name) for name in own], names)
+    values = values[:, np.argsort(order)]
+    return pd.DataFrame(values, data.index, data.columns) if framed else values
 
 
 def as_table(
@@ -417,7 +449,3 @@ def _read_mask(
     if names is None:
         return cells > 0
     return cells[:, match_features(shape[1], columns, names, "mask", "X")] > 0
-
-
-def _is_number(kind: Any) -> bool:
-    return pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind)

@@ -18,7 +18,7 @@ import torch
 from pandas.api import types as kinds
 from torch import Tensor
 
-from ._columns import match_features
+from ._columns import as_frame, match_features
 from ._long_table import Frames, read_long
 from ._sequence_arrays import read_arrays
 
@@ -252,6 +252,7 @@ def as_sequences(
         raise ValueError(f"actions: the model was fitted {had}; give new sequences likewise")
     if actions is None and lag == 0:
         raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
+    X = as_frame(X)
     if isinstance(X, pd.DataFrame):
         frames = _from_table(X, actions, id, time, step, feature_names, action_names, like)
     else:

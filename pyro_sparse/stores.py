@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
+
+from ._columns import as_frame, sort_out
 
 __all__ = ["ArrayRows", "BlockRows", "ParquetRows", "RowStore", "SparseRows", "open_rows", "store_of"]
 
@@ -261,7 +264,7 @@ def open_rows(
 
     Parameters
     ----------
-    source : scipy.sparse matrix, array, AnnData, backed sparse matrix or path
+    source : scipy.sparse matrix, array, AnnData, backed sparse matrix, DataFrame, Arrow table or path
         Arrays may be memory-mapped, HDF5 datasets or Zarr arrays. Files: ``.npy``, ``.npz`` (a sparse matrix
         that scipy saved, read into memory as such), ``.h5ad``, ``.zarr`` (an array, or an AnnData) and
         ``.parquet``.
@@ -290,6 +293,9 @@ def open_rows(
     if isinstance(source, str | os.PathLike):
         source = _opened(Path(source))
         store = source if isinstance(source, RowStore) else None
+    source = as_frame(source)
+    if isinstance(source, pd.DataFrame):
+        store = _framed(source)
     if store is None:
         own = _named(source)
         store = _store(source.X if own else source)
@@ -336,6 +342,15 @@ def _named(data: Any) -> tuple[list[str], list[str]] | None:
     return [str(v) for v in data.var_names], [str(v) for v in data.obs_names]
 
 
+def _framed(table: pd.DataFrame) -> RowStore:
+    numbers, text = sort_out(table)
+    if text:
+        raise TypeError(f"X: column {text[0][0]!r} holds {text[0][1]}, wanted numbers; encode or drop it")
+    store = ArrayRows(numbers.to_numpy(dtype=float, na_value=np.nan))
+    store.feature_names, store.sample_names = [str(c) for c in table.columns], [str(i) for i in table.index]
+    return store
+
+
 def _on_disk(data: Any) -> bool:
     """Whether rows are read by slices: an HDF5 dataset, a Zarr array, a sparse dataset of AnnData."""
     library = type(data).__module__.split(".")[0]
@@ -349,6 +364,10 @@ def _store(data: Any) -> RowStore:
             f"X: got a {type(data).__name__} of shape {shape}, wanted a table (row, feature): a scipy.sparse "
             "matrix, an array, an AnnData, an HDF5 or Zarr array, or the path of a file"
         )
+    if not (sp.issparse(data) or _on_disk(data) or isinstance(data, np.ndarray)):
+        data = np.asarray(data)
+    if data.dtype.kind not in "biuf":
+        raise TypeError(f"X: holds {data.dtype}, wanted numbers; encode the columns first")
     if sp.issparse(data):
         return SparseRows(data)
     if _on_disk(data):
@@ -359,10 +378,7 @@ def _store(data: Any) -> RowStore:
                 "wanted CSR, write it again with adata.X = adata.X.tocsr()"
             )
         return BlockRows(data, sparse=layout == "csr")
-    array = data if isinstance(data, np.ndarray) else np.asarray(data)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"X: holds {array.dtype}, wanted numbers; encode the columns first")
-    return ArrayRows(array)
+    return ArrayRows(data)
 
 
 def _opened(path: Path) -> Any:

@@ -20,10 +20,13 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from ._columns import sort_out
+
 __all__ = ["read_table"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
+_LEAST_GRID = 6  # names in order that are taken for wavelengths or the like, not for a row of numbers
 
 
 def read_table(
@@ -53,14 +56,15 @@ def read_table(
     Returns
     -------
     DataFrame (row, feature)
-        Numeric columns; an empty cell is NaN.
+        Numeric columns; an empty cell is NaN, True is 1 and False 0.
 
     Raises
     ------
     FileNotFoundError
         There is no such file.
     ValueError
-        Unknown kind of file, a broken one, repeated or unknown columns, text where numbers are wanted.
+        Unknown kind of file, a broken one, repeated or unknown columns, numbers where names are wanted or
+        text where numbers are.
     ModuleNotFoundError
         The kind of file needs an extra that is not installed.
     """
@@ -121,6 +125,7 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     # pandas renames a repeated column without a word, so the header is read as data first.
     header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     names = header.str.strip().tolist()
+    _refuse_numbers(names, path)
     _refuse_repeats(names, path)
     other = next((one for one in (";", "\t", "|", ",") if one in names[0]), None)
     if len(names) == 1 and other is not None:
@@ -211,6 +216,26 @@ def _read_npz(path: Path) -> pd.DataFrame:
     return pd.DataFrame(x, columns=names["feature_names"], index=names["sample_names"])
 
 
+def _refuse_numbers(names: list[str], path: Path) -> None:
+    """Complain of a first line that is one of the table: numbers, and not whole ones (years) or in order."""
+    numbers = pd.to_numeric(pd.Series(names), errors="coerce").to_numpy(dtype=float)
+    empty = np.array([name.lower() in ("", "na", "nan") for name in names])
+    if names[0] == "" or not (np.isfinite(numbers) | empty).all():
+        return
+    numbers = numbers[~empty]
+    steps, whole = np.diff(numbers), (numbers == np.round(numbers)).all()
+    if empty.any() or len(set(numbers)) < len(numbers):
+        named = False
+    else:
+        named = whole or (len(numbers) >= _LEAST_GRID and ((steps > 0).all() or (steps < 0).all()))
+    if not named:
+        shown = ", ".join(map(repr, names[:3]))
+        raise ValueError(
+            f"path: the first line of {path.name!r} holds numbers ({shown}), wanted names of columns; write "
+            "a line with names in front of it"
+        )
+
+
 def _refuse_repeats(names: list[str], path: Path) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -235,16 +260,40 @@ def _match(wanted: Sequence[str], names: list[str], argument: str) -> list[str]:
 
 
 def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
-    text = [n for n, kind in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(kind)]
+    frame, text = sort_out(frame)
     if text and len(frame):
-        seen = ", ".join(repr(str(v)) for v in frame[text[0]].dropna().unique()[:3])
-        others = ", ".join(str(name) for name in text[1:6])
+        names = [name for name, _ in text]
+        holds, mend = _strangers(*text[0], frame[names[0]])
+        others = ", ".join(names[1:6])
         more = f" (and {len(text) - 1} more columns do: {others})" if len(text) > 1 else ""
         line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(text[:6])
+        csv.writer(line, lineterminator="").writerow(names[:6])
         raise ValueError(
-            f"columns: {text[0]!r} of {path.name!r} holds text ({seen}){more}, wanted numbers; drop it "
-            f"(drop={text[:6]}, on the command line --drop {shlex.quote(line.getvalue())}) or, if it "
-            f"names the rows, make it the index (index={text[0]!r}, --index {shlex.quote(str(text[0]))})"
+            f"columns: {names[0]!r} of {path.name!r} holds {holds}{more}, wanted numbers; drop it "
+            f"(drop={names[:6]}, on the command line --drop {shlex.quote(line.getvalue())}) or{mend}"
         )
     return frame.astype(float)
+
+
+def _strangers(name: str, kind: Any, column: pd.Series) -> tuple[str, str]:
+    """What a column holds that is no number, and what else than dropping it may be done."""
+    given = column.notna().to_numpy()
+    cells = column[given].astype(str).str.strip()
+    yes_no = cells.str.lower().isin(["true", "false"])
+    bad = pd.to_numeric(cells, errors="coerce").isna() & ~yes_no
+    values = [repr(value) for value in cells[bad].unique()[:3]]
+    if not pd.api.types.is_object_dtype(kind) and not pd.api.types.is_string_dtype(kind):
+        return f"{kind}", " encode it"
+    if not bad.any() and yes_no.any():
+        return "True or False among numbers", " write 1 and 0 for them"
+    if not bad.any():
+        return "numbers as text", " write them without quotes"
+    if cells[bad].str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?").all():
+        return f"numbers with a comma ({', '.join(values)})", " write them with a decimal point, as 1234.5"
+    if bad.all():
+        return f"text ({', '.join(values)})", (
+            f", if it names the rows, make it the index (index={name!r}, --index {shlex.quote(name)})"
+        )
+    row = int(np.flatnonzero(given)[bad.to_numpy().argmax()])
+    many = f"text in {int(bad.sum())} of {len(column)} cells"
+    return f"{many} ({', '.join(values)}; the first in data row {row + 1})", " leave such cells empty"

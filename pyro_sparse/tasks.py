@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ._columns import as_frame
 from ._task_arrays import check, check_finite, numbers, separate, table_inputs
 
 __all__ = ["TaskBatch", "Tasks", "as_tasks"]
@@ -140,6 +141,7 @@ class Tasks:
         ValueError, TypeError
             Another shape than these tasks', a column that is not there or no number, NaN or infinity.
         """
+        X = as_frame(X)
         if isinstance(X, pd.DataFrame):
             X, _ = table_inputs(X, self.feature_names)
         x = numbers(X, "X")

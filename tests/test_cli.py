@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -260,6 +262,71 @@ def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
     assert done.code == 130
     assert json.loads(done.out)["interrupted"] is True
     assert (tmp_path / "model.pt").is_file()
+
+
+def test_a_second_interruption_gives_scores(run, table, tmp_path, monkeypatch):
+    real_fit, real_edges = ps.fit, ps.inference.Fit.edge_posterior
+
+    def interrupted(*arguments, **options):
+        fit = real_fit(*arguments, **options)
+        fit.warnings.append("interrupted at step 3 of 40; this is the fit so far")
+        return fit
+
+    def chains(self, method="auto", **options):
+        if method != "score":
+            raise KeyboardInterrupt
+        return real_edges(self, method, **options)
+
+    monkeypatch.setattr(ps, "fit", interrupted)
+    monkeypatch.setattr(ps.inference.Fit, "edge_posterior", chains)
+    done = run("fit", table, *SHORT, "--out", tmp_path, "--json")
+    assert done.code == 130
+    said = json.loads(done.out)
+    assert said["interrupted"] is True and said["is_score"] is True and said["edge_method"] == "score"
+    assert all((tmp_path / name).is_file() for name in ("model.pt", "idata.nc", "edges.csv", "report.html"))
+    assert "come now (Ctrl-C again: its scores instead)" in done.err
+    assert "edges have the fit's scores instead" in done.err
+    assert run("summary", tmp_path).code == 0
+
+
+def test_chains_that_are_stopped_early_count_as_interrupted(run, table, tmp_path, monkeypatch):
+    real = ps.inference.Fit.edge_posterior
+
+    def chains(self, method="auto", **options):
+        warnings.warn("polish: stopped after 60 of 400 sweeps", RuntimeWarning, stacklevel=2)
+        return real(self, "score", X=options["X"])
+
+    monkeypatch.setattr(ps.inference.Fit, "edge_posterior", chains)
+    with pytest.warns(RuntimeWarning, match="stopped after 60"):
+        done = run("fit", table, *SHORT, "--out", tmp_path, "--json")
+    assert done.code == 130 and json.loads(done.out)["interrupted"] is True
+    assert "come now" not in done.err
+
+
+@pytest.mark.parametrize("command", ["fit", "restart", "merge", "demo"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_training(
+    run, table, tmp_path, monkeypatch, command
+):
+    run("fit", table, *QUICK, "--restart-index", 0, "--out", tmp_path)
+    given = {
+        "fit": ["fit", table],
+        "restart": ["fit", table, "--restart-index", 0],
+        "merge": ["merge", tmp_path / "restart-0.pt"],
+        "demo": ["demo"],
+    }[command]
+    for work in ("fit", "fit_restart", "merge"):
+        monkeypatch.setattr(ps, work, lambda *_, **__: pytest.fail("it was trained"))
+    (tmp_path / "file").write_text("")
+    done = run(*given, "--out", tmp_path / "file")
+    assert done.code == 2 and "file' cannot be a folder for the results (it is a file)" in done.err
+    done = run(*given, "--out", tmp_path / "file" / "in" / "it")
+    assert done.code == 2 and "--out: " in done.err and "Not a directory" in done.err
+
+
+def test_the_command_that_is_printed_for_the_parts_can_be_pasted(run, table, tmp_path):
+    done = run("fit", table, *QUICK, "--restart-index", 0, "--out", tmp_path / "my fit")
+    command = done.err.split("pyro-sparse merge ")[1]
+    assert shlex.split(command) == [f"{tmp_path}/my fit/restart-*.pt", "-o", f"{tmp_path}/my fit"]
 
 
 def test_demo_prints_a_table_and_writes_a_report(run, tmp_path):

@@ -11,8 +11,9 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from pyro_sparse.data import as_table, read_array
+from pyro_sparse.data import as_table, read_array, read_like
 from pyro_sparse.models.likelihoods import Bernoulli, Multinomial, Normal, Poisson
+from tests._framed import Convertible
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 3)) * [1, 10, 100] + [0, 5, -7]
@@ -61,6 +62,31 @@ def test_containers_hold_the_same_numbers(made):
     np.testing.assert_allclose(read_array(made)[0], X)
 
 
+def arrow(frame):
+    return pytest.importorskip("pyarrow").Table.from_pandas(frame)
+
+
+@pytest.mark.parametrize("made", [Convertible, arrow])
+def test_columns_of_tables_of_other_libraries_are_found_by_name(made):
+    frame = pd.DataFrame(X, columns=list("abc"))
+    old = table(made(frame))
+    assert old.feature_names == ["a", "b", "c"]
+    turned = made(frame[list("cab")])
+    np.testing.assert_array_equal(table(turned, like=old).x, old.x)
+    np.testing.assert_array_equal(read_like(turned, list("abc")), X)
+    seen = pd.DataFrame(X > -1e9, columns=list("abc"))
+    seen.loc[2, "a"] = False
+    np.testing.assert_array_equal(table(frame, mask=made(seen[list("bca")])).mask, seen)
+
+
+def test_tables_with_names_that_are_none_of_pandas_are_refused():
+    made = SimpleNamespace(__dataframe__=lambda: None, __array__=lambda *_: X)
+    with pytest.raises(
+        TypeError, match=r"got a SimpleNamespace with names of columns and no to_pandas\(\); give it as"
+    ):
+        table(made)
+
+
 def test_half_precision_tensor():
     np.testing.assert_allclose(read_array(torch.ones(2, 2, dtype=torch.bfloat16))[0], 1.0)
 
@@ -92,6 +118,34 @@ def test_nullable_integers_booleans_and_missing():
     found = table(frame, standardise=False)
     np.testing.assert_array_equal(found.mask[:3], [[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 1]])
     np.testing.assert_array_equal(found.x[:2], [[1, 1, 1, 0.5], [0, 0, 0, 0]])
+
+
+def test_objects_that_are_numbers_are_read_as_such():
+    frame = pd.DataFrame({"yes": [True, False, None, np.nan], "n": [1, None, 3, pd.NA]}, dtype=object)
+    wanted = [[1, 1], [0, np.nan], [np.nan, 3], [np.nan, np.nan]]
+    np.testing.assert_array_equal(read_array(frame)[0], wanted)
+    twice = pd.concat([frame, frame], axis=1)
+    np.testing.assert_array_equal(read_array(twice)[0], np.tile(wanted, 2))
+    assert (frame.dtypes == "object").all()  # the caller's own is left alone
+    with pytest.raises(TypeError, match="column 'yes' holds object, wanted numbers"):
+        read_array(frame.replace({"yes": {True: "yes"}}))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pd.DataFrame(X * 1j),
+        pd.DataFrame(X * 1j).astype(object),
+        X * 1j,
+        (X * 1j).astype(object),
+        sp.csr_matrix(X * 1j),
+        torch.as_tensor(X * 1j),
+    ],
+    ids=["frame", "frame of objects", "array", "objects", "csr", "tensor"],
+)
+def test_complex_numbers_are_refused(made):
+    with pytest.raises(TypeError, match=r"complex"):
+        read_array(made)
 
 
 # ---- standardising

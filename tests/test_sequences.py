@@ -13,6 +13,7 @@ import torch
 from pyro_sparse import _sequence_arrays
 from pyro_sparse.models.likelihoods import Bernoulli, Normal
 from pyro_sparse.sequences import as_sequences
+from tests._framed import Convertible
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 5, 3)) * [1, 10, 100] + [0, 5, -7]
@@ -151,6 +152,17 @@ def test_id_and_time_may_be_index_levels():
     )
 
 
+def test_tables_of_other_libraries():
+    table = long(actions=A)
+    roles = {"id": "id", "time": "t", "actions": ["a1", "a2"]}
+    same(as_sequences(Convertible(table), **roles), as_sequences(table, **roles))
+    pieces = [pd.DataFrame(x, columns=list("uvw")) for x in X]
+    acts = [pd.DataFrame(a) for a in A]
+    got = as_sequences([Convertible(x) for x in pieces], actions=[Convertible(a) for a in acts])
+    same(got, as_sequences(pieces, actions=acts))
+    assert got.feature_names == list("uvw")
+
+
 def test_columns_without_id_or_time():
     table = pd.DataFrame(X.reshape(20, 3))
     same(as_sequences(table), as_sequences(X.reshape(1, 20, 3)))
@@ -166,6 +178,9 @@ def test_nullable_and_boolean_features():
         {"i": pd.array([1, None, 3, 4] * 3, dtype="Int64"), "b": [True, False, False, True] * 3}
     )
     got = as_sequences(table, standardise=False)
+    same(got, as_sequences(table.astype(object), standardise=False))
+    with pytest.raises(TypeError, match="column 'b' holds complex128, wanted numbers"):
+        as_sequences(table.assign(b=1j))
     np.testing.assert_array_equal(got.x[0, :4], [[1, 1], [0, 0], [3, 0], [4, 1]])
     np.testing.assert_array_equal(got.mask[0, :3], [[1, 1], [0, 1], [1, 1]])
 

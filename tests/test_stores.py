@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from pyro_sparse import stores
 from pyro_sparse.stores import BlockRows, ParquetRows, RowStore, SparseRows, open_rows, store_of
+from tests._framed import Convertible
 
 RNG = np.random.default_rng(0)
 X = RNG.poisson(0.4, size=(700, 6)).astype(np.float32)
@@ -168,6 +169,16 @@ def test_what_is_read_by_rows_unasked(monkeypatch, tmp_path):
     assert store_of(X) is None and store_of(frame) is None and store_of([[1.0]]) is None
 
 
+@pytest.mark.parametrize("made", [lambda frame: frame, Convertible])
+def test_tables_with_names_keep_them(made):
+    frame = pd.DataFrame(X, columns=NAMES).assign(last=pd.array([True, None] * 350, dtype="boolean"))
+    store = open_rows(made(frame))
+    assert store.feature_names == [*NAMES, "last"] and store.sample_names[3] == "3"
+    np.testing.assert_array_equal(store.rows(np.array([3, 0]))[:, [1, 6]], [[X[3, 1], np.nan], [X[0, 1], 1]])
+    with pytest.raises(TypeError, match="X: column 'last' holds object, wanted numbers"):
+        open_rows(made(frame.assign(last="text").astype({"last": object})))
+
+
 def test_names_of_ones_own():
     assert open_rows(X, feature_names=range(6)).feature_names == ["0", "1", "2", "3", "4", "5"]
     with pytest.raises(ValueError, match=r"feature_names: has 2 names, X has shape \(700, 6\); wanted 6"):
@@ -184,6 +195,8 @@ def test_complaints(tmp_path, monkeypatch):
         open_rows([1, 2])
     with pytest.raises(TypeError, match="X: holds <U1, wanted numbers"):
         open_rows(np.array([["a", "b"]]))
+    with pytest.raises(TypeError, match="X: holds complex64, wanted numbers"):
+        open_rows(sp.csr_matrix(X * 1j))
     with pytest.raises(ValueError, match=r"stored by columns \(CSC\) on disk.*tocsr"):
         open_rows(h5ad(tmp_path, sp.csc_matrix(X)))
     with pytest.raises(TypeError, match=r"column 'b' holds (large_)?string, wanted numbers \(1 such"):

@@ -11,6 +11,8 @@ from pandas.testing import assert_frame_equal
 
 from pyro_sparse.tables import read_table
 
+RNG = np.random.default_rng(0)
+
 
 @pytest.fixture
 def frame():
@@ -54,6 +56,61 @@ def test_rows_that_do_not_suit_the_header_are_refused(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=r"'t.csv' has 2 names in its first line and [12] more field\(s\)"):
         read_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("first", ["0.5,1", "1,1", "0.5,", "-1e-3,NA", "0.5,0.7,0.9"])
+def test_a_first_line_of_numbers_is_no_header(tmp_path, first):
+    rows = "\n".join(",".join(map(str, row)) for row in RNG.normal(size=(3, first.count(",") + 1)))
+    (tmp_path / "t.csv").write_text(f"{first}\n{rows}\n")
+    with pytest.raises(
+        ValueError, match=r"the first line of 't.csv' holds numbers \(.*names of columns; write"
+    ):
+        read_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    "names", [["2010", "2011"], ["", "0.1", "0.2"], ["a", "0.2"], [f"{400 + j / 2}" for j in range(6)]]
+)
+def test_columns_may_be_called_by_numbers(tmp_path, names):
+    (tmp_path / "t.csv").write_text(f"{','.join(names)}\n{','.join('123456'[: len(names)])}\n")
+    assert list(read_table(tmp_path / "t.csv").columns) == [name for name in names if name]
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (
+            ["0.1", "0.2", "", "-", "x"],
+            r"text in 2 of 5 cells \('-', 'x'; the first in data row 4\).*leave such",
+        ),
+        (["0.1", "NULL!", "3"], r"text in 1 of 3 cells \('NULL!'; the first in data row 2\).*cells empty$"),
+        (['"0,1"', '"2,5"', "3"], r"numbers with a comma \('0,1', '2,5'\).*with a decimal point"),
+        (["True", "-", "False"], r"text in 1 of 3 cells \('-'; the first in data row 2\)"),
+        (["True", "0", "1"], r"True or False among numbers.*write 1 and 0"),
+    ],
+)
+def test_cells_that_are_no_numbers_are_named(tmp_path, cells, message):
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"1,{cell}\n" for cell in cells))
+    with pytest.raises(ValueError, match=f"'b' of 't.csv' holds {message}"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_true_and_false_are_one_and_zero(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\nTrue,true\nFalse,\nTrue,false\n")
+    wanted = pd.DataFrame({"a": [1.0, 0, 1], "b": [1.0, np.nan, 0]})
+    assert_frame_equal(read_table(tmp_path / "t.csv"), wanted)
+
+
+def test_dates_and_numbers_as_text_in_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"day": pd.to_datetime(["2020", "2021"]), "text": ["1", "2"]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(
+        ValueError, match=r"'day' of 't.parquet' holds datetime64.*and 1 more columns do: text"
+    ):
+        read_table(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"'text' of 't.parquet' holds numbers as text"):
+        read_table(tmp_path / "t.parquet", drop=["day"])
 
 
 def test_index_column(frame, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pyro_sparse.tasks import as_tasks
+from tests._framed import Convertible
 
 RNG = np.random.default_rng(0)
 T, N, G = 3, 5, 2
@@ -84,6 +85,27 @@ def test_a_table_with_named_columns():
     rows = [shuffled[shuffled["site"] == name] for name in mixed.task_names]
     np.testing.assert_array_equal(mixed.x, [r[["dose", "age"]] for r in rows])
     np.testing.assert_allclose(mixed.target_centre, [r["y"].mean() for r in rows])
+
+
+def test_tables_of_other_libraries():
+    table = pd.DataFrame({"y": Y.ravel(), "a": X[..., 0].ravel(), "site": LABELS, "b": X[..., 1].ravel()})
+    tasks = as_tasks(Convertible(table), "y", "site")
+    same(tasks, as_tasks(table, "y", "site"))
+    np.testing.assert_array_equal(tasks.inputs(Convertible(table[["b", "a"]])), table[["a", "b"]])
+    pieces = [pd.DataFrame(x, columns=["u", "v"]) for x in X]
+    turned = [pieces[0], *(piece[["v", "u"]] for piece in pieces[1:])]
+    same(as_tasks([Convertible(one) for one in turned], list(Y)), as_tasks(pieces, list(Y)))
+
+
+def test_columns_of_objects_and_of_complex_numbers():
+    table = pd.DataFrame({"a": [1, 2, 3, 5] * 2, "b": [True, False] * 4, "y": [1.0, None] + [3, 4] * 3})
+    who = np.repeat([1, 2], 4)
+    same(as_tasks(table.astype(object), "y", who), as_tasks(table, "y", who))
+    for name in "ay":
+        with pytest.raises(TypeError, match=f"column '{name}' is not a number"):
+            as_tasks(table.assign(**{name: 1j}), "y", who)
+    with pytest.raises(TypeError, match=r"X: want numbers \(it holds complex128\)"):
+        as_tasks(X * 1j, Y)
 
 
 def test_columns_named_by_numbers():

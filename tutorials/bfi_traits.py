@@ -133,7 +133,7 @@ scale = X.std().to_numpy()
 guesses = {
     "column mean": X.mean().to_numpy(),
     "factors": fit.predict(shown),
-    "factors and residuals": fit.impute(shown),
+    "factors and residuals": fit.impute(shown).to_numpy(),
 }
 squares = {name: (((guess - X.to_numpy()) / scale) ** 2)[hide].mean() for name, guess in guesses.items()}
 pd.Series(squares, name="squared error of hidden cells").round(3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .._whole import check_whole
+from .._whole import check_whole, plain_fields
 
 __all__ = ["MAY_BE", "MOST_MOVE", "DependencySchedule"]
 
@@ -51,6 +51,7 @@ class DependencySchedule:
     patience: int | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if self.patience is not None:
             check_whole(1, patience=self.patience)
         for name in ("steps", "batch_size", "evaluate_every"):

@@ -80,7 +80,7 @@ def fit(
     ----------
     model : FactorModel, LatentTransition or MultiTaskRegression
         For instance `SparseDecoder(n_features, n_factors)`. It stays as it is: a copy of it is trained.
-    X : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or RowStore
+    X : array_like (row, feature), DataFrame, Arrow or polars table, scipy.sparse matrix, AnnData or RowStore
         NaN marks a missing cell. Sparse or on disk with over 25 million cells: read by rows (`open_rows`).
         For a `LatentTransition`: array (sequence, time, feature) or (time,
         feature), list of arrays (time, feature), or a DataFrame with one row per frame.
@@ -312,7 +312,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
                 "restarts": int(restarts),
                 "seed": int(given["seed"]),
                 "schedule": plan,
-                "holdout": given["holdout"],
+                "holdout": float(given["holdout"]),
                 "device": given["device"],
                 "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
                 **{name: given[name] for name in kind.trains},

@@ -21,7 +21,7 @@ from .._recorded import describe, rebuild
 from .._torch import undisturbed
 from .._version import __version__
 from .._whole import check_whole
-from ..data import Batch, Table, as_table
+from ..data import Batch, Table, as_table, give_back
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from ..large_table import JUDGED_CELLS, LargeTable
 from ..posterior import rival_restarts
@@ -180,9 +180,12 @@ class Fit:
     def predict(self, X: Any, n_draws: int = 32, average: bool = True, exposure: Any = None) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
+        Columns are those of `feature_names`, in that order, also where X has them in another one.
+
         Parameters
         ----------
         X : array_like (row, feature) or DataFrame
+            NaN marks a missing cell; columns of a DataFrame are found by name.
         n_draws : int
             Draws of each row's refined guide.
         average : bool
@@ -197,8 +200,8 @@ class Fit:
             mean = expected_cells(few, batch, n_draws=n_draws).mean(0)
         return mean.cpu().double().numpy() * self.table.scale + self.table.centre
 
-    def impute(self, X: Any, n_draws: int = 32, exposure: Any = None) -> np.ndarray:
-        r"""`X` with its missing cells filled in, (row, feature), in the caller's units.
+    def impute(self, X: Any, n_draws: int = 32, exposure: Any = None) -> Any:
+        r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
 
         A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
         other residuals add through `excess_cov`: a sparse graph leaves correlations that are no factor and
@@ -212,17 +215,21 @@ class Fit:
             As in `predict`.
         exposure : array_like (row,), optional
             As in `transform`.
+
+        Returns
+        -------
+        DataFrame or ndarray (row, feature)
+            A DataFrame with X's index and columns where X is one.
         """
         own = self._whole(X, "impute", exposure)
-        predicted = (
-            self.predict(X, n_draws=n_draws, exposure=exposure) - self.table.centre
-        ) / self.table.scale
-        if own.mask is None:
-            return own.x * self.table.scale + self.table.centre
-        excess = self.excess_cov
-        if excess is not None:
-            predicted = add_residuals(predicted, own.x, own.mask, *self._implied(), excess)
-        return np.where(own.mask, own.x, predicted) * self.table.scale + self.table.centre
+        filled = own.x
+        if own.mask is not None:
+            mean = self.predict(X, n_draws=n_draws, exposure=exposure)
+            predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
+            if excess is not None:
+                predicted = add_residuals(predicted, own.x, own.mask, *self._implied(), excess)
+            filled = np.where(own.mask, own.x, predicted)
+        return give_back(filled * self.table.scale + self.table.centre, X, self.feature_names)
 
     @property
     def excess_cov(self) -> np.ndarray | None:

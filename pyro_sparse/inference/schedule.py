@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._whole import check_whole
+from .._whole import check_whole, plain_fields
 
 __all__ = ["Schedule"]
 
@@ -79,6 +79,7 @@ class Schedule:
     patience: int | None = 6
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("steps", "batch_size", "em_every", "evaluate_every"):
             if int(getattr(self, name)) != getattr(self, name) or getattr(self, name) < 1:
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a whole number of at least 1")

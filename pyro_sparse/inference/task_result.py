@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .._columns import text_columns
+from .._columns import as_frame, text_columns
 from .._task_arrays import column, task_labels
 from .._torch import undisturbed
 from .._version import __version__
@@ -301,6 +301,7 @@ class MultiTaskFit:
             return intercept[:, None] + (self.transform() * weights[:, None]).sum(-1)
         if task is None:
             raise ValueError("task: got none; want the name of a task for every row of X")
+        X = as_frame(X)
         if isinstance(X, pd.DataFrame):
             task, X = column(text_columns(X), task, "task")
         z, labels = self.transform(X), task_labels(task)

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from .._whole import plain_fields
+
 __all__ = ["TaskSchedule"]
 
 
@@ -61,6 +63,7 @@ class TaskSchedule:
     patience: int | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         for name in ("batch_size", "evaluate_every"):
             value = getattr(self, name)
             if int(value) != value or value < 1:

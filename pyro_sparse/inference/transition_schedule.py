@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from .._whole import check_whole
+from .._whole import check_whole, plain_fields
 
 __all__ = ["TransitionSchedule"]
 
@@ -61,6 +61,7 @@ class TransitionSchedule:
     patience: int | None = None
 
     def __post_init__(self) -> None:
+        plain_fields(self)
         if self.patience is not None:
             check_whole(1, patience=self.patience)
         for name in ("steps", "batch_size", "evaluate_every"):

@@ -339,6 +339,13 @@ def test_factors_have_their_prior_scale_whatever_the_units(decoder):
     assert (explained[[2, 3, 4, 5]] > 0.7).all()
 
 
+def test_settings_may_be_numbers_of_numpy(tmp_path):
+    found = quick(steps=np.int64(20), batch_size=np.int32(20), holdout=np.float32(0.125))
+    same(found, quick(holdout=0.125))
+    found.save(tmp_path / "a.fit")
+    assert ps.load(tmp_path / "a.fit").settings["holdout"] == 0.125
+
+
 def test_holdout_zero_one_restart_and_double_precision():
     found = quick(holdout=0, restarts=1, dtype="float64")
     assert np.isnan(found.heldout_elbo).all() and np.isfinite(found.elbo).all() and found.best == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -81,7 +83,7 @@ def test_impute_keeps_what_was_seen_and_beats_the_factors_alone(found):
     x = 10 + 3 * rows(600, IMPLIED + EXCESS, seed=9)
     holes = x.copy()
     holes[::2, 1], holes[1::2, 4] = np.nan, np.nan
-    filled = fit.impute(pd.DataFrame(holes, columns=frame.columns))
+    filled = fit.impute(holes)
     seen = ~np.isnan(holes)
     np.testing.assert_allclose(filled[seen], holes[seen], rtol=1e-5)
     error = ((filled - x)[~seen] ** 2).mean()
@@ -90,6 +92,20 @@ def test_impute_keeps_what_was_seen_and_beats_the_factors_alone(found):
     best = np.mean([9 / np.linalg.inv(total)[j, j] for j in (1, 4)])  # variance given all other features
     assert error < 0.95 * alone and error < 1.1 * best
     np.testing.assert_allclose(fit.impute(x), x, rtol=1e-5)  # nothing to fill in
+
+
+def test_a_table_is_filled_in_as_it_was_given(found):
+    fit, frame = found
+    new = frame.head(5).set_axis([f"row {i}" for i in range(5)])
+    new.iloc[2, 1] = np.nan
+    turned = new[new.columns[::-1]]
+    filled = fit.impute(turned)
+    assert list(filled.columns) == list(turned.columns) and list(filled.index) == list(turned.index)
+    pd.testing.assert_frame_equal(filled[new.columns], fit.impute(new))
+    pd.testing.assert_frame_equal(filled.where(turned.notna()), turned)
+    np.testing.assert_array_equal(filled[new.columns], fit.impute(new.to_numpy()))
+    named = SimpleNamespace(X=turned.to_numpy(), var_names=turned.columns, obs_names=turned.index)
+    np.testing.assert_array_equal(fit.impute(named), filled)  # an AnnData
 
 
 def test_a_loaded_fit_imputes_the_same(found, tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
 from pyro_sparse import Schedule, inference
 
@@ -83,3 +85,23 @@ def test_betas_are_two_shares(betas):
 def test_a_linear_decoder_is_screened_half_as_much_unless_a_share_is_set():
     assert [Schedule().screening(linear) for linear in (False, True)] == [0.5, 0.25]
     assert [Schedule(screen=0.1).screening(linear) for linear in (False, True)] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Schedule, inference.DependencySchedule, inference.TaskSchedule, inference.TransitionSchedule],
+)
+def test_numbers_of_other_libraries_become_plain(kind):
+    given = kind(
+        steps=np.int64(20), batch_size=torch.tensor(5), learning_rate=np.float32(0.25), patience=np.array(2)
+    )
+    assert given == kind(steps=20, batch_size=5, learning_rate=0.25, patience=2)
+    assert json.loads(json.dumps(given.as_dict()))["steps"] == 20
+    with pytest.raises(ValueError, match="batch_size: got 0, wanted a whole number"):
+        kind(batch_size=np.int64(0))
+
+
+def test_several_numbers_of_other_libraries_become_a_tuple():
+    given = Schedule(prune_at=np.array([0.5, 0.75]), betas=[np.float32(0.5), 0.75])
+    assert given == Schedule(prune_at=(0.5, 0.75), betas=(0.5, 0.75))
+    assert json.loads(json.dumps(given.as_dict()))["prune_at"] == [0.5, 0.75]

@@ -14,6 +14,7 @@ from pyro_sparse.inference.task_run import settle
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import SpikeSlabLasso
 from pyro_sparse.tasks import as_tasks
+from tests._framed import Convertible
 
 T, N, G, K = 12, 25, 4, 2
 RNG = np.random.default_rng(0)
@@ -113,6 +114,9 @@ def test_predictions_of_rows_with_labels(trained):
         trained.predict(shuffled[list("dcba")], shuffled["site"]), want.ravel()[order], rtol=1e-5
     )
     np.testing.assert_allclose(trained.predict(X[2], ["site 2"] * N), want[2], rtol=1e-5)
+    np.testing.assert_array_equal(
+        trained.predict(Convertible(shuffled), "site"), trained.predict(shuffled, "site")
+    )
     numbered = TABLE.rename(columns={"site": 0})
     np.testing.assert_allclose(trained.predict(numbered, task=0), want.ravel(), rtol=1e-5)
     assert ((want - Y).var(1) < 0.5 * Y.var(1)).all()

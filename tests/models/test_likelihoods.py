@@ -213,6 +213,14 @@ def test_multinomial_counts_draws_whole_rows_of_unequal_totals():
     np.testing.assert_allclose(wide.mean[3], MultinomialCounts(logits, totals).mean)
 
 
+def test_categorical_says_how_levels_become_columns():
+    levels = np.array([[1.0, 2.0], [3.0, 1.0]])
+    message = r"'pet' holds 3 \(row 1\);.*one column for each category \(one-hot\).*one softmax.*get_dummies"
+    with pytest.raises(ValueError, match=message) as caught:
+        Categorical().check(levels, ["pet", "home"])
+    assert "poisson" not in str(caught.value)
+
+
 def test_categorical_row_of_one_item_is_a_cross_entropy():
     likelihood = get_likelihood("categorical")
     likelihood.setup(5)

@@ -20,7 +20,6 @@ from torch.distributions import constraints
 from torch.nn import functional as F
 
 from .base import Likelihood, column_mean, in_kind, observed, refuse_where
-from .bernoulli import Bernoulli
 from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
 
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
@@ -321,10 +320,25 @@ class Multinomial(_Counts):
 
 
 class Categorical(Multinomial):
-    """One-hot or implicit-feedback rows (watched or not): `Multinomial` on a table of 0, 1 and NaN."""
+    """One-hot or implicit-feedback rows (watched or not): `Multinomial` on a table of 0, 1 and NaN.
+
+    Each column is a category, and all columns of a row share one softmax: levels (1, 2, 3 or text) of one
+    variable become a column each, as `pandas.get_dummies` makes them. Several such variables side by side
+    compete in it; columns that are yes/no each for itself want `Bernoulli`.
+    """
 
     name = "categorical"
-    _refuse = Bernoulli._refuse
+
+    def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
+        refuse_where(
+            ~np.isin(x, (0.0, 1.0)) & ~np.isnan(x),
+            x,
+            feature_names,
+            'likelihood="categorical" wants 0, 1 or NaN, one column for each category (one-hot), and all '
+            "columns of a row share one softmax",
+            "Make columns of the levels with pandas.get_dummies(dtype=float), or use another likelihood "
+            'where columns are variables of their own ("bernoulli" for yes/no, "normal" for ratings).',
+        )
 
 
 class MultinomialCounts(TorchDistribution):
