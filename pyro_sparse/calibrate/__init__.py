@@ -21,6 +21,7 @@ from .scores import (
     ece,
     ece_when_calibrated,
     log_score,
+    mean_z,
     spiegelhalter_z,
 )
 from .statistics import graph_statistics
@@ -40,6 +41,7 @@ __all__ = [
     "experiment",
     "graph_statistics",
     "log_score",
+    "mean_z",
     "realised_fdr",
     "reliability",
     "sbc",
