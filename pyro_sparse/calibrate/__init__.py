@@ -24,7 +24,7 @@ from .scores import (
     mean_z,
     spiegelhalter_z,
 )
-from .statistics import graph_statistics
+from .statistics import graph_statistics, value_statistics
 
 __all__ = [
     "BrierDecomposition",
@@ -46,4 +46,5 @@ __all__ = [
     "reliability",
     "sbc",
     "spiegelhalter_z",
+    "value_statistics",
 ]
