@@ -26,7 +26,8 @@ class Recorded:
             outermost = "_arguments" not in self.__dict__
             if outermost:
                 bound = signature.bind(self, *args, **options).arguments
-                flat = {k: v for k, v in bound.items() if k != "self"}
+                own = next(iter(signature.parameters))  # the object itself, whatever it is called
+                flat = {k: v for k, v in bound.items() if k != own}
                 for name, parameter in signature.parameters.items():
                     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                         flat.update(flat.pop(name, {}))

@@ -108,7 +108,7 @@ def to_arviz(
     Raises
     ------
     ValueError
-        If a shape does not fit the chains, features and factors.
+        If a shape does not fit the chains, features and factors, or a draw of an edge is not 0 or 1.
     """
     draws, weights = np.asarray(edge), np.asarray(weight)
     p = np.asarray(probability, dtype=float)
@@ -117,10 +117,22 @@ def to_arviz(
     )
     origin = np.arange(len(fit.weights)) if chain_restart is None else np.asarray(chain_restart)
     shape = (len(origin), *np.shape(fit.weights)[1:])
+    hint = ""
+    if draws.ndim == 4 and draws.shape[2:] == shape[1:]:
+        hint = (
+            "; chains that are not one for each restart, in order, want chain_restart=, the restart each "
+            f"began at (of draws pooled in one chain the best, [{int(fit.best)}])"
+        )
     if draws.ndim != 4 or (draws.shape[0], *draws.shape[2:]) != shape:
         raise ValueError(
             f"edge: want shape (chain, draw, feature, factor) with chain, feature, factor = {shape}, "
-            f"got {draws.shape}"
+            f"got {draws.shape}{hint}"
+        )
+    if not ((draws == 0) | (draws == 1)).all():
+        strange = draws[(draws != 0) & (draws != 1)]
+        raise ValueError(
+            f"edge: want draws of 0 or 1, got {strange[0]} and {strange.size - 1} more such; draw each edge, "
+            "or compare weights with 0"
         )
     wanted = {
         "weight": (weights, draws.shape),

@@ -185,7 +185,10 @@ def test_the_data_are_stored_as_the_fit_reads_them(fit):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"edge": np.zeros((6, 2, 12, 3))}, r"edge: want shape .* got \(6, 2, 12, 3\)"),
+        ({"edge": np.zeros((6, 2, 12, 3))}, r"edge: want shape .* got \(6, 2, 12, 3\)$"),
+        ({"edge": np.zeros((1, 12, 12, 4))}, r"got \(1, 12, 12, 4\); chains .* want chain_restart=.*\[0\]"),
+        ({"edge": np.full((6, 2, 12, 4), 0.3)}, r"edge: want draws of 0 or 1, got 0.3 and 575 more such"),
+        ({"edge": np.full((6, 2, 12, 4), np.nan)}, r"edge: want draws of 0 or 1, got nan"),
         ({"weight": np.zeros((6, 3, 12, 4))}, r"weight: want shape \(6, 2, 12, 4\), got \(6, 3, 12, 4\)"),
         ({"probability": np.zeros((4, 12))}, r"probability: want shape \(12, 4\), got \(4, 12\)"),
         ({"restart_probability": np.zeros((12, 4))}, r"restart_probability: want shape \(6, 12, 4\)"),
@@ -202,6 +205,18 @@ def test_to_arviz_messages(fit, change, message):
     }
     with pytest.raises(ValueError, match=message):
         to_arviz(fit, **{**arrays, **change}, method="m", is_score=True, note="")
+
+
+def test_pooled_draws_are_a_chain_that_began_at_the_best_restart(fit):
+    rng = np.random.default_rng(0)
+    edge = rng.integers(0, 2, (1, 30, 12, 4))
+    p = edge.mean((0, 1))
+    told = {"chain_restart": [fit.best], "restart_probability": p[None]}
+    idata = to_arviz(
+        fit, edge=edge, weight=edge * 1.0, probability=p, method="m", is_score=False, note="", **told
+    )
+    np.testing.assert_array_equal(_arviz.get_group(idata, "posterior")["edge"], edge)
+    assert summary(idata)["gap"].isna().all()
 
 
 def test_summary_messages(idata):

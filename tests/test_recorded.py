@@ -30,6 +30,17 @@ class Heir(Base):
     pass
 
 
+class Own(Base):
+    def __init__(this, c):
+        super().__init__(a=c)
+
+
+def test_the_object_is_no_argument_whatever_it_is_called():
+    thing = Own(7)
+    assert thing._arguments == {"c": 7}
+    assert describe(thing)["with"] == {"c": 7}
+
+
 def test_only_the_outermost_constructor_is_recorded():
     assert Base(1, b=3, d=4)._arguments == {"a": 1, "b": 3, "d": 4}
     assert Child(7)._arguments == {"c": 7}

@@ -21,9 +21,10 @@ from .scores import (
     ece,
     ece_when_calibrated,
     log_score,
+    mean_z,
     spiegelhalter_z,
 )
-from .statistics import graph_statistics
+from .statistics import graph_statistics, value_statistics
 
 __all__ = [
     "BrierDecomposition",
@@ -40,8 +41,10 @@ __all__ = [
     "experiment",
     "graph_statistics",
     "log_score",
+    "mean_z",
     "realised_fdr",
     "reliability",
     "sbc",
     "spiegelhalter_z",
+    "value_statistics",
 ]

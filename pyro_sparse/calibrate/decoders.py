@@ -34,9 +34,11 @@ class Experiment(NamedTuple):
     Attributes
     ----------
     simulate : callable
-        ``simulate(rng) -> (truth, data)``: "edge" and "weight" (feature, factor), and a table.
+        ``simulate(rng) -> (truth, data)``: "edge" and "weight" (feature, factor), and a table. Weights are
+        standardised loadings, as those of `edge_posterior` are: signed roots of shares of variance.
     infer : callable
-        ``infer(data, rng) -> draws``: "edge" and "weight" (draw, feature, factor), of the chains that count.
+        ``infer(data, rng) -> draws``: "edge" and "weight" (draw, feature, factor), of the chains that count;
+        signs are the fit's.
     """
 
     simulate: Callable[[np.random.Generator], tuple[Truth, NDArray[np.float64]]]
@@ -103,7 +105,7 @@ def experiment(
     def simulate(rng: np.random.Generator) -> tuple[Truth, NDArray[np.float64]]:
         with undisturbed(int(rng.integers(2**31))):
             found = draw_decoder(copy.deepcopy(model), n_rows, rng, prior)
-        return {"edge": found.edge.astype(np.int8), "weight": found.weight}, found.x
+        return {"edge": found.edge.astype(np.int8), "weight": found.loading}, found.x
 
     def infer(data: NDArray[np.float64], rng: np.random.Generator) -> Truth:
         from ..inference.fit import fit

@@ -27,15 +27,18 @@ from .scores import (
     ece,
     ece_when_calibrated,
     log_score,
+    mean_z,
     spiegelhalter_z,
 )
 
 __all__ = ["Reliability", "reliability"]
 
+_FEW = 60  # informative data sets below which clustered tests are not relied on alone
+
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """How well edge probabilities agree with the truth; `print` it for a verdict.
+    r"""How well edge probabilities agree with the truth; `print` it for a verdict.
 
     Attributes
     ----------
@@ -60,8 +63,14 @@ class Reliability:
         Share of the same at or above `ece`, (1 + k) / (1 + simulations).
     spiegelhalter_z : float
         Positive: too sure; negative: not sure enough. Takes edges as independent given their probabilities.
+    mean_z : float
+        z of the mean of truth - p, edges taken as independent; negative: too many edges are claimed.
+    n_informative : float
+        How many data sets with one and the same variance say as much of the mean,
+        :math:`(\sum_d v_d)^2 / \sum_d v_d^2` with :math:`v_d = \sum_{e \in d} p_e (1 - p_e)`;
+        0 without `group`.
     cluster_ece_p : float
-        The same with whole data sets as the unit (`cluster_ece`); NaN for fewer than two.
+        `ece_p` with whole data sets as the unit (`cluster_ece`); NaN for fewer than two.
     cluster_z : float
         z of the mean of truth - p with whole data sets as the unit; negative: too many edges are claimed.
     cluster_spiegelhalter_z : float
@@ -92,6 +101,8 @@ class Reliability:
     ece_upper: float
     ece_p: float
     spiegelhalter_z: float
+    mean_z: float
+    n_informative: float
     cluster_ece_p: float
     cluster_z: float
     cluster_spiegelhalter_z: float
@@ -103,19 +114,32 @@ class Reliability:
 
     @property
     def p_values(self) -> dict[str, float]:
-        """Of the tests behind `passes`: "ece", "sharpness" (Spiegelhalter) and, by data set, "mean"."""
+        """Of the tests behind `passes`: "ece", "sharpness" (Spiegelhalter) and "mean".
+
+        By data set where there are several. Where few of them are informative, the larger of that p-value and
+        of the one for independent edges.
+        """
+        alone = {"ece": self.ece_p}
+        for name, one in (("sharpness", self.spiegelhalter_z), ("mean", self.mean_z)):
+            alone[name] = float(2 * norm.sf(abs(one)))
         if not self._by_data_set:
-            return {"ece": self.ece_p, "sharpness": float(2 * norm.sf(abs(self.spiegelhalter_z)))}
+            return alone
         z = np.abs([self.cluster_spiegelhalter_z, self.cluster_z])
         # Student's t knows no ties: where all data sets deviate alike, by turning each round (`cluster_z`).
         sharpness, mean = np.where(
             np.isinf(z), 2.0 ** (1 - self.n_data_sets), 2 * t.sf(z, self.n_data_sets - 1)
         )
-        return {"ece": self.cluster_ece_p, "sharpness": float(sharpness), "mean": float(mean)}
+        found = {"ece": self.cluster_ece_p, "sharpness": float(sharpness), "mean": float(mean)}
+        return {name: max(p, alone[name]) for name, p in found.items()} if self._few else found
 
     @property
     def _by_data_set(self) -> bool:
         return self.n_data_sets > 1
+
+    @property
+    def _few(self) -> bool:
+        """Whether sums over data sets are too few, or too unlike each other, for tests that know no more."""
+        return self._by_data_set and self.n_informative < _FEW
 
     @property
     def passes(self) -> bool:
@@ -134,7 +158,8 @@ class Reliability:
             z = self.cluster_spiegelhalter_z if self._by_data_set else self.spiegelhalter_z
             found.append("too sure" if z > 0 else "not sure enough")
         if "mean" in small:
-            found.append("claims too many edges" if self.cluster_z < 0 else "claims too few edges")
+            z = self.cluster_z if self._by_data_set else self.mean_z
+            found.append("claims too many edges" if z < 0 else "claims too few edges")
         return ", ".join(found) or "says one thing, and another is so"
 
     def __str__(self) -> str:
@@ -148,12 +173,17 @@ class Reliability:
             f"uncertainty {d.uncertainty:.4f} + within bins {d.within_bin:.4f}",
             f"  log score {self.log_score:.4f} nats; mean probability {self.mean_probability:.3f}, frequency "
             f"{self.frequency:.3f}",
-            f"  Spiegelhalter's z {self.spiegelhalter_z:.1f}",
+            f"  Spiegelhalter's z {self.spiegelhalter_z:.1f}, that of mean(truth - p) {self.mean_z:.1f}",
         ]
         if self._by_data_set:
             lines[-1] += (
-                f"; by data set {self.cluster_spiegelhalter_z:.1f}, that of mean(truth - p) "
-                f"{self.cluster_z:.1f}, and ECE p = {self.cluster_ece_p:.2g}"
+                f"; by data set {self.cluster_spiegelhalter_z:.1f} and {self.cluster_z:.1f}, "
+                f"ECE p = {self.cluster_ece_p:.2g}"
+            )
+        if self._few:
+            lines.append(
+                f"  as informative as {self.n_informative:.0f} data sets: a test by data set counts only "
+                "where that of independent edges objects too"
             )
         if self.realised is not None:
             r = self.realised
@@ -219,7 +249,7 @@ def reliability(
     group : array_like, optional
         Data set of each edge: labels of the same shape, or of the leading axes of it; probabilities of shape
         (data set, feature, factor) take ``np.arange(len(probability))``. Edges of one data set may deviate
-        together, so that whole data sets are the unit of the two clustered tests and of false discoveries.
+        together, so that whole data sets are the unit of the tests and of false discoveries.
     bins : int
         Bins of equal width for the ECE, the Brier score's parts and the curve.
     fdr : float
@@ -242,10 +272,13 @@ def reliability(
 
     Notes
     -----
-    `ece_null`, `ece_upper`, `ece_p`, Spiegelhalter's z and the bands take edges as independent given their
-    probabilities; edges of one data set seldom are, and exact posteriors then fail too often. With `group`,
-    `passes` rests on the clustered tests only. Calibration is an average over the data sets given: drawn from
-    another prior, they can pass or fail for that reason alone.
+    `ece_null`, `ece_upper`, `ece_p`, Spiegelhalter's z, `mean_z` and the bands take edges as independent
+    given their probabilities; edges of one data set seldom are, and exact posteriors then fail too often.
+    With `group`, `passes` rests on the clustered tests. Where most probabilities are near 0 or 1 few data
+    sets deviate at all, and clustered tests of few reject too often: below 60 informative data sets
+    (`n_informative`) a test objects only if the one for independent edges does so too. That costs power
+    where edges of a data set deviate against each other. Calibration is an average over the data sets given:
+    drawn from another prior, they can pass or fail for that reason alone.
 
     References
     ----------
@@ -272,10 +305,12 @@ def reliability(
     check_whole(1, simulations=simulations)
     null = ece_when_calibrated(p, bins=bins, simulations=simulations, seed=seed)
     error = ece(p, gamma, bins)
-    z, z_sure, p_sets, sets, realised = np.nan, np.nan, np.nan, 0, None
+    z, z_sure, p_sets, sets, informative, realised = np.nan, np.nan, np.nan, 0, 0.0, None
     if group is not None:
         home = groups(group, np.shape(probability))
         sets = int(home.max()) + 1
+        varies = np.bincount(home, p * (1 - p))
+        informative = float(varies.sum() ** 2 / (varies**2).sum()) if varies.any() else 0.0
         if sets > 1:
             turned = cluster_ece(p, gamma, home, bins=bins, simulations=simulations, seed=seed)
             p_sets = _share_above(turned, error)
@@ -295,6 +330,8 @@ def reliability(
         ece_upper=float(np.quantile(null, prob)),
         ece_p=_share_above(null, error),
         spiegelhalter_z=spiegelhalter_z(p, gamma),
+        mean_z=mean_z(p, gamma),
+        n_informative=informative,
         cluster_ece_p=p_sets,
         cluster_z=z,
         cluster_spiegelhalter_z=z_sure,

@@ -27,7 +27,7 @@ from ..models import SparseDecoder
 from ._check import Array
 from .bands import ecdf_band
 from .decoders import experiment
-from .statistics import graph_statistics
+from .statistics import graph_statistics, value_statistics
 
 __all__ = ["SBC", "Statistic", "sbc"]
 
@@ -103,9 +103,8 @@ class SBC:
         `reading` (in words, where the band is left).
         """
         n = self.n_data_sets
-        centred = self.pit - 0.5
-        bias = np.sqrt(12 * n) * centred.mean(0)
-        spread = np.sqrt(180 * n) * ((centred**2).mean(0) - 1 / 12)
+        bias = np.sqrt(12 * n) * (self.pit.mean(0) - 0.5)
+        spread = np.sqrt(180 * n) * (self.pit.var(0) - 1 / 12)
         inside = self.inside
         return pd.DataFrame(
             {
@@ -161,17 +160,19 @@ def sbc(
     ----------
     simulate : callable
         ``simulate(rng) -> (truth, data)``: a truth from the prior and a data set made with it. The truth is
-        an array of 0/1 edges, or a mapping with "edge" and whatever else is to be ranked ("weight" …). Or a
-        `SparseDecoder`, to be simulated from its prior, fitted and polished (`experiment`).
+        an array of 0/1 edges, or a mapping with "edge" and whatever else is to be ranked ("weight" …), real
+        numbers. Or a `SparseDecoder`, to be simulated from its prior, fitted and polished (`experiment`).
     infer : callable
         ``infer(data, rng) -> draws``: the same keys and shapes with one leading axis of at least `n_draws`
-        joint draws. Of more, `n_draws` evenly spaced ones are kept. They must be (nearly) independent:
-        thinning a chain until they are is the caller's job, and a chain too short for it fails here. Draws of
-        a `RowPosterior` pass as ``posterior.draws(63, seed)._asdict()``.
+        joint draws; keys that the truth lacks are not looked at. Of more draws, `n_draws` evenly spaced ones
+        are kept. They must be (nearly) independent: thinning a chain until they are is the caller's job, and
+        a chain too short for it fails here. Draws of a `RowPosterior` pass as
+        ``posterior.draws(63, seed)._asdict()``.
     statistics : mapping of str to callable, optional
         ``f(truth, data) -> number``, called with the truth and with one draw at a time, in the form that
-        `simulate` gives. They are added to those of the graph: "edges", "log score", "same parent", "largest
-        column", "column 0" …; see `pyro_sparse.calibrate.graph_statistics`.
+        `simulate` gives. They are added to those of the graph, "edges", "log score", "same parent", "largest
+        column", "column 0" … (`pyro_sparse.calibrate.graph_statistics`), and to those of every other key of
+        the truth, "weight size", "weight largest" … (`value_statistics`), which see neither signs nor places.
     n_data_sets : int
         How many truths and data sets; the first ones do not depend on how many there are.
     n_draws : int
@@ -196,7 +197,7 @@ def sbc(
     Raises
     ------
     TypeError
-        If `simulate` returns no pair, or a truth without "edge".
+        If `simulate` returns no pair, or a truth without "edge"; if values are no real numbers.
     ValueError
         If shapes of truth and draws differ, there are too few draws, edges are not 0 or 1, a value is not
         finite, or a setting is out of range. The data set at fault is named.
@@ -295,6 +296,9 @@ def _one(
     truth, data = made
     stack = _stack(truth, infer(data, streams[1]), n_draws)
     values = graph_statistics(stack["edge"].astype(float), columns)
+    for key, held in stack.items():
+        if key != "edge":
+            values |= value_statistics(key, held)
     bare = not isinstance(truth, Mapping)
     for name, function in extra.items():
         items = ({key: value[j] for key, value in stack.items()} for j in range(n_draws + 1))
@@ -328,6 +332,9 @@ def _stack(truth: Any, draws: Any, n_draws: int) -> dict[str, NDArray]:
     stack = {}
     for key, value in one.items():
         top, below = np.asarray(value), np.asarray(many[key])
+        for who, part in (("simulate", top), ("infer", below)):
+            if part.dtype.kind not in "biuf":
+                raise TypeError(f"{who}: want real numbers in {key!r}, got {part.dtype}; leave it out")
         if below.ndim != top.ndim + 1 or below.shape[1:] != top.shape:
             raise ValueError(
                 f"infer: want draws of {key!r} of shape (draw, {', '.join(map(str, top.shape))}), got "

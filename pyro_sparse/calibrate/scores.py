@@ -26,6 +26,7 @@ __all__ = [
     "ece",
     "ece_when_calibrated",
     "log_score",
+    "mean_z",
     "spiegelhalter_z",
 ]
 
@@ -264,6 +265,33 @@ def spiegelhalter_z(probability: ArrayLike, truth: ArrayLike) -> float:
     p, gamma = pair(probability, truth)
     slope = 1 - 2 * p
     return _ratio(float(((gamma - p) * slope).sum()), float(np.sqrt((slope**2 * p * (1 - p)).sum())))
+
+
+def mean_z(probability: ArrayLike, truth: ArrayLike) -> float:
+    r"""Are there as many edges as the probabilities claim?
+
+    .. math:: z = \frac{\sum_i (\gamma_i - p_i)}{\sqrt{\sum_i p_i (1 - p_i)}}
+
+    Standard normal if the probabilities are right and edges are independent given them; negative if too many
+    edges are claimed, positive if too few.
+
+    Parameters
+    ----------
+    probability, truth
+        As in `ece`.
+
+    Returns
+    -------
+    float
+        0 if nothing can deviate and nothing does; infinite if a certain claim is wrong and no other varies.
+
+    Raises
+    ------
+    ValueError
+        As in `ece`.
+    """
+    p, gamma = pair(probability, truth)
+    return _ratio(float((gamma - p).sum()), float(np.sqrt((p * (1 - p)).sum())))
 
 
 def cluster_z(deviation: ArrayLike, group: ArrayLike) -> float:

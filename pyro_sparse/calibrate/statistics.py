@@ -1,4 +1,4 @@
-r"""Numbers of a graph that simulation-based calibration ranks: how many edges, where, how likely.
+r"""Numbers that simulation-based calibration ranks: how many edges, where, how likely; how large the weights.
 
 .. math:: \text{log score} = \sum_e \gamma_e \log \hat p_e + (1 - \gamma_e) \log(1 - \hat p_e)
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ._check import Array
 
-__all__ = ["graph_statistics"]
+__all__ = ["graph_statistics", "value_statistics"]
 
 
 def graph_statistics(edge: Array, columns: int = 3) -> dict[str, Array]:
@@ -46,3 +46,28 @@ def graph_statistics(edge: Array, columns: int = 3) -> dict[str, Array]:
         found["largest column"] = count.max(1)
         found |= {f"column {k}": count[:, k] for k in range(min(columns, count.shape[1]))}
     return found
+
+
+def value_statistics(name: str, values: Array) -> dict[str, Array]:
+    """The default statistics of a stack of values beside the graph: weights, rates, noise.
+
+    Factors may change signs and places from one draw to the next, so that none of these looks at them.
+
+    Parameters
+    ----------
+    name : str
+        What the values are called.
+    values : ndarray of shape (graph, ...)
+        Real numbers.
+
+    Returns
+    -------
+    dict of ndarray of shape (graph,)
+        One number for each graph is its own statistic, "name". Of more, "name size", the sum of absolute
+        values, and "name largest", the largest of them; of none, nothing.
+    """
+    flat = values.reshape(len(values), -1).astype(float)
+    if flat.shape[1] < 2:
+        return {name: flat[:, 0]} if flat.shape[1] else {}
+    size = np.abs(flat)
+    return {f"{name} size": size.sum(1), f"{name} largest": size.max(1)}

@@ -4,7 +4,8 @@ The Jacobian of a decoder is that of one row's features in the same row's latent
 training. *Dropout* draws a new mask at every evaluation: here all evaluations of one `Rowwise` use the masks
 of the first. *Batch norm* in training mode lets rows meet in the batch's mean and variance, and a latent
 moved in all rows is then subtracted again: here the statistics are held at what they are for the batch, as
-constants of the row (they still depend on the network's parameters), and running averages are not touched.
+constants of the row (they still depend on the network's parameters), and running averages and the count of
+batches behind them are not touched.
 *Fused attention* has no second derivative: here it is spelt out.
 """
 
@@ -14,9 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from .._torch import load_random_state, random_state
@@ -72,6 +74,23 @@ class _Held(TorchFunctionMode):
     def __init__(self, statistics: list[tuple[Tensor, Tensor]], record: bool):
         super().__init__()
         self.statistics, self.record, self.at = statistics, record, 0
+        self.counts: dict[Tensor, Tensor] = {}
+
+    def __enter__(self) -> Any:
+        self.hook = register_module_forward_pre_hook(self._note_count)
+        return super().__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        self.hook.remove()
+        for count, before in self.counts.items():
+            count.copy_(before)
+
+    def _note_count(self, module: nn.Module, given: Any) -> None:
+        """A module of batch norm counts its batches before it asks for the statistics."""
+        count = getattr(module, "num_batches_tracked", None)
+        if isinstance(count, Tensor) and count not in self.counts:
+            self.counts[count] = count.clone()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data import Batch
-from .latent_penalty import LatentPenalty
+from .latent_penalty import LatentPenalty, taken
 from .loop import Run
 
 __all__ = ["DecoderRun", "decodings"]
@@ -70,7 +70,7 @@ class DecoderRun(Run):
         loss: Tensor | float = 0.0
         if weight := self._dependency_weight():
             assert self.dependency is not None
-            loss = weight * self.dependency(decode, z, x_hat).sum()
+            loss = weight * taken(self.dependency, decode, z, x_hat).sum()
         return loss + self.model.latent_loss(z).sum() if self.model.total_correlation else loss
 
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager
-from math import prod
+from math import isclose, prod
 from typing import Any
 
 import torch
+from pyro.distributions import Unit
 from pyro.infer import ELBO, Trace_ELBO
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
-from .latent_penalty import DependencyPenalty, LatentPenalty, check_penalty
+from .latent_penalty import DependencyPenalty, LatentPenalty, check_penalty, taken
 
 __all__ = ["DependencySparsity"]
 
@@ -29,8 +30,10 @@ class DependencySparsity(ELBO):
 
     .. math:: -\mathrm{ELBO} + N\, \alpha\, P(f, z)
 
-    N is the number of rows that the ELBO counts (with a subsampled plate: all rows), so that `weight` stands
-    beside the ELBO of a row, as in the paper and in ``ps.fit(..., dependency=)``.
+    N is the number of rows that the ELBO counts, so that `weight` stands beside the ELBO of a row, as in the
+    paper and in ``ps.fit(..., dependency=)``: with a subsampled plate all rows, and under ``poutine.scale``
+    as many as the data's log-density is scaled to (1 where model and guide are scaled by 1/N). The scale is
+    that of the observed sites in the latents' plates; that of the latents may be an annealed KL.
 
     Parameters
     ----------
@@ -44,6 +47,8 @@ class DependencySparsity(ELBO):
         Default ``DependencyPenalty()``: what is penalised, with which weight and warm-up.
     steps : int, optional
         Length of the training, for a penalty that has a warm-up.
+    scale : float, optional
+        What the ELBO of a row is multiplied by, plates left out. Default: read from the observed sites.
 
     Attributes
     ----------
@@ -57,7 +62,10 @@ class DependencySparsity(ELBO):
     TypeError
         `elbo` or `dependency` is of the wrong kind.
     ValueError
-        A warm-up without `steps`; in a step: the guide has no such site.
+        A warm-up without `steps`; in a step: the guide has no such site, observed sites have different
+        scales and `scale` does not say which counts, or the penalty has another shape than it should.
+    FloatingPointError
+        In a step: the penalty is not finite.
 
     Notes
     -----
@@ -93,6 +101,7 @@ class DependencySparsity(ELBO):
         site: str = "z",
         dependency: LatentPenalty | None = None,
         steps: int | None = None,
+        scale: float | None = None,
     ):
         elbo = Trace_ELBO() if elbo is None else elbo
         jit = type(elbo).__name__.startswith("Jit")  # runs the guide in the first step only
@@ -109,6 +118,8 @@ class DependencySparsity(ELBO):
             )
         if steps is not None and (int(steps) != steps or steps < 1):
             raise ValueError(f"steps: got {steps!r}, wanted a whole number of at least 1")
+        if scale is not None and not 0 < scale < float("inf"):
+            raise ValueError(f"scale: got {scale!r}, wanted a positive number, or None")
         super().__init__(
             num_particles=elbo.num_particles,
             max_plate_nesting=elbo.max_plate_nesting,
@@ -116,7 +127,7 @@ class DependencySparsity(ELBO):
             retain_graph=elbo.retain_graph,
         )
         self.decode, self.elbo, self.site, self.dependency = decode, elbo, site, dependency
-        self.steps, self.step = steps, 0
+        self.steps, self.step, self.scale = steps, 0, scale
         self.last_penalty: Tensor | None = None
 
     def loss(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -125,9 +136,11 @@ class DependencySparsity(ELBO):
 
     def differentiable_loss(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> Tensor:
         """The ELBO's own loss, with a gradient that contains the penalty's; counts as a training step."""
-        drawn = _Drawn(self.site)
+        drawn, observed = _Drawn(self.site), _Observed()
         with _calls(self.decode) as outputs:
-            loss = self.elbo.differentiable_loss(model, _watched(guide, drawn), *args, **kwargs)
+            loss = self.elbo.differentiable_loss(
+                _watched(model, observed), _watched(guide, drawn), *args, **kwargs
+            )
         weight = self.dependency.weight_at(0.0 if self.steps is None else self.step / self.steps)
         self.step += 1
         if weight == 0:
@@ -142,11 +155,12 @@ class DependencySparsity(ELBO):
         found = []
         for site in sites:
             z = site["value"]
-            penalty = self.dependency(self.decode, z, next((x for given, x in outputs if given is z), None))
-            found.append(_rows(site) * penalty.sum())
+            x_hat = next((x for given, x in outputs if given is z), None)
+            found.append(_rows(site) * taken(self.dependency, self.decode, z, x_hat).sum())
         # with vectorised particles they are the first dimension of z, and have been summed
         extra = torch.stack(found).sum() / self.num_particles
         self.last_penalty = extra.detach() / _rows(sites[-1])
+        weight *= observed.scale(sites[-1]) if self.scale is None else self.scale
         return loss + weight * (extra - extra.detach())
 
     def loss_and_grads(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> float:
@@ -176,10 +190,42 @@ class _Drawn(Messenger):
             self.others.add(msg["name"])
 
 
-def _watched(guide: Callable, drawn: _Drawn) -> Callable:
+class _Observed(Messenger):
+    """Notes how the observed sites of a program are scaled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sites: dict[str, tuple[set[str], float, bool]] = {}
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if msg["is_observed"]:
+            frames = msg["cond_indep_stack"]
+            beside = float(torch.as_tensor(msg["scale"]).detach().double().mean()) / prod(map(_share, frames))
+            factor = isinstance(msg["fn"], Unit)
+            self.sites[msg["name"]] = {frame.name for frame in frames}, beside, factor
+
+    def scale(self, z: Any) -> float:
+        """What log-densities in the plates of a site are multiplied by, beside what the plates do.
+
+        A `pyro.factor` is asked only where nothing else is observed there; 1 where nothing is.
+        """
+        plates = {frame.name for frame in z["cond_indep_stack"] if frame.vectorized}
+        beside = {name: site for name, site in self.sites.items() if plates <= site[0]}
+        data = {name: site[1] for name, site in beside.items() if not site[2]}
+        found = data or {name: site[1] for name, site in beside.items()}
+        first = next(iter(found.values()), 1.0)
+        if not all(isclose(first, other, rel_tol=1e-6) for other in found.values()):
+            raise ValueError(
+                f"scale: observed sites have different ones, {found}; say by DependencySparsity(scale=) what "
+                "the ELBO of a row is multiplied by, for instance 1"
+            )
+        return first
+
+
+def _watched(program: Callable, watch: Messenger) -> Callable:
     def watched(*args: Any, **kwargs: Any) -> Any:
-        with drawn:
-            return guide(*args, **kwargs)
+        with watch:
+            return program(*args, **kwargs)
 
     return watched  # a plain function: Pyro takes a partial of a handler apart
 
@@ -205,4 +251,9 @@ def _calls(decode: Any) -> Any:
 def _rows(site: Any) -> float:
     """Rows that the ELBO counts: those of z, scaled up by the plates they were subsampled from."""
     plates = [frame for frame in site["cond_indep_stack"] if frame.vectorized]
-    return site["value"].shape[-2] * prod((plate.full_size or plate.size) / plate.size for plate in plates)
+    return site["value"].shape[-2] * prod(map(_share, plates))
+
+
+def _share(plate: Any) -> float:
+    """By how much a plate scales what is in it: its size over that of the subsample."""
+    return (plate.full_size or plate.size) / plate.size

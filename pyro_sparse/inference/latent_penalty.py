@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .jacobian_penalty import WIDTH, chosen, jacobian_l1
@@ -62,16 +63,22 @@ class LatentPenalty:
             )
 
     def __call__(self, fn: Callable[[Tensor], Tensor], z: Tensor, x_hat: Tensor | None = None) -> Tensor:
-        """The penalty P per row, without its weight: shape () for (row, K), (restart,) for (restart, row, K).
+        """The penalty P, without its weight: one number for all the rows of a decoder, as their *mean*.
 
         Parameters
         ----------
         fn : callable
             Decoder, (..., row, K) to (..., row, G).
-        z : Tensor
-            Latents as drawn from the guide.
-        x_hat : Tensor, optional
+        z : Tensor (row, K) or (..., row, K)
+            Latents as drawn from the guide; what stands before the rows (restarts, particles) is apart.
+        x_hat : Tensor (..., row, G), optional
             ``fn(z)`` as the model computed it, with its graph.
+
+        Returns
+        -------
+        Tensor of shape ``z.shape[:-2]``
+            () for latents (row, K), (restart,) for (restart, row, K): no dimension of rows is left. Training
+            refuses other shapes, and numbers that are not finite.
         """
         raise NotImplementedError(f"{type(self).__name__}: write __call__(fn, z, x_hat)")
 
@@ -146,6 +153,41 @@ class DependencyPenalty(LatentPenalty):
     def copies(self, n_latents: int) -> int:
         exact = chosen(self.estimator, self.surrogate, self.width) == "exact"
         return 2 + n_latents if exact else 3
+
+
+def taken(
+    dependency: LatentPenalty, fn: Callable[[Tensor], Tensor], z: Tensor, x_hat: Tensor | None
+) -> Tensor:
+    """The penalty at latents (..., row, K), shape (...), after a look at whether it is what it should be.
+
+    Parameters
+    ----------
+    dependency : LatentPenalty
+    fn, z, x_hat
+        What it is called with.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It returned no tensor, or one of another shape.
+    FloatingPointError
+        A penalty is not finite.
+    """
+    name = type(dependency).__name__
+    penalty = dependency(fn, z, x_hat)
+    if not isinstance(penalty, Tensor):
+        raise TypeError(f"dependency: {name} returned a {type(penalty).__name__}, wanted a tensor")
+    if penalty.shape != z.shape[:-2]:
+        per_row = "; take the mean over rows" if penalty.shape == z.shape[:-1] else ""
+        raise ValueError(
+            f"dependency: {name} returned shape {tuple(penalty.shape)} for latents {tuple(z.shape)}, wanted "
+            f"{tuple(z.shape[:-2])}: one number for all rows, of each restart by itself{per_row}"
+        )
+    found = penalty.detach()
+    if not torch.isfinite(found).all():
+        bad = f" in restart(s) {(~torch.isfinite(found)).nonzero()[:, 0].tolist()}" if found.dim() else ""
+        raise FloatingPointError(f"dependency: the penalty {name} is not finite{bad}")
+    return penalty
 
 
 def check_penalty(dependency: Any) -> LatentPenalty:

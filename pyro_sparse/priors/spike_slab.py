@@ -117,8 +117,21 @@ class SpikeSlabPrior(Prior):
         raise NotImplementedError
 
     def edge_log_odds(self, weights: Tensor) -> Tensor:
-        """E-step as log odds, shape (R, G, K); minus infinity at forbidden edges."""
-        return self.distribution().posterior_log_odds(weights).masked_fill(~self.allowed, -torch.inf)
+        """E-step as log odds, shape (R, G, K); minus infinity at forbidden edges.
+
+        Raises
+        ------
+        TypeError
+            A subclass has another density, which does not know of spike and slab.
+        """
+        law = self.distribution()
+        if not hasattr(law, "posterior_log_odds"):
+            raise TypeError(
+                f"{type(self).__name__}: distribution() returns a {type(law).__name__}, which has no odds of "
+                "slab and spike; override edge_log_odds(weights) and update(weights, prob) too, or derive "
+                "from Prior instead"
+            )
+        return law.posterior_log_odds(weights).masked_fill(~self.allowed, -torch.inf)
 
     def update(self, weights: Tensor, prob: Tensor | None = None) -> None:
         """M-step for eta; see :func:`~pyro_sparse.priors.em.eta_step` and ``ordered_eta_step``."""

@@ -272,9 +272,8 @@ def test_a_small_run_of_rows():
 def test_exact_draws_stay_within_their_band_and_those_of_another_prior_do_not(monkeypatch):
     own = replace(calibration.SETTINGS["sbc_enumerate"], batch=100)
     row = calibration.ranked(own, 1000, False)
-    assert np.shape(row["ranks"]) == (len(row["statistics"]), 100) and {"weights", "left over"} <= set(
-        row["statistics"]
-    )
+    assert np.shape(row["ranks"]) == (len(row["statistics"]), 100)
+    assert {"weight size", "left over"} <= set(row["statistics"])
     assert all(row["inside"])
     monkeypatch.setattr(methods, "ETA_PRIOR", (2.0, 1.0))
     assert not all(calibration.ranked(own, 1000, False)["inside"])

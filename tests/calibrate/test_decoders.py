@@ -35,6 +35,20 @@ def test_what_is_drawn_follows_the_prior():
     assert np.median(quiet) < 0.1
 
 
+@pytest.mark.parametrize(("likelihood", "noise"), [("normal", None), ("poisson", 1.0)])
+def test_true_weights_are_standardised_loadings(likelihood, noise):
+    """Of a line their square is w^2 over the feature's variance, and the truth has the units of the draws."""
+    if likelihood == "poisson":  # what is simulated: rows of one depth
+        likelihood = ps.models.likelihoods.Poisson(size_factors=False)
+    drawn = draw_decoder(model(likelihood=likelihood), 4000, np.random.default_rng(3))
+    total = drawn.x.var(0) if noise is None else (drawn.weight**2).sum(1) + noise
+    np.testing.assert_allclose(drawn.loading, drawn.weight / np.sqrt(total)[:, None], atol=0.05)
+    simulate, infer = experiment(model(likelihood=likelihood), n_rows=300, **SETTINGS)
+    truth, x = simulate(np.random.default_rng(2))
+    size = np.abs(infer(x, np.random.default_rng(1))["weight"]).mean(0)
+    np.testing.assert_allclose(size[[0, 1], [0, 1]], np.abs(truth["weight"])[[0, 1], [0, 1]], atol=0.2)
+
+
 @pytest.mark.parametrize("likelihood", ["bernoulli", "poisson", "negative_binomial"])
 @pytest.mark.parametrize("decoder", ["linear", "mlp"])
 def test_tables_suit_their_likelihood(likelihood, decoder):

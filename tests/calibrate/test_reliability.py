@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import expit, logit
-from scipy.stats import ttest_1samp
+from scipy.stats import norm, t, ttest_1samp
 
-from pyro_sparse.calibrate import ece, ece_when_calibrated, realised_fdr, reliability, spiegelhalter_z
+from pyro_sparse.calibrate import ece, ece_when_calibrated, mean_z, realised_fdr, reliability, spiegelhalter_z
 from pyro_sparse.inference.edges.enumerate import enumerate_edges
 from pyro_sparse.inference.edges.rows import RowPrior
 
@@ -27,11 +27,50 @@ def test_calibrated_passes_and_others_are_told_what_is_wrong(group):
     for change, words in (
         (lambda x: 2 * x, "too sure"),
         (lambda x: x / 2, "not sure enough"),
-        (lambda x: x + 1.0, "claims too many edges" if group is not None else "too sure"),
-        (lambda x: x - 1.0, "claims too few edges" if group is not None else "too sure"),
+        (lambda x: x + 1.0, "claims too many edges"),
+        (lambda x: x - 1.0, "claims too few edges"),
     ):
         found = reliability(expit(change(logit(p))), truth, group=group)
         assert not found.passes and words in found.verdict
+
+
+def test_the_direction_is_said_without_data_sets_too():
+    rng = np.random.default_rng(5)
+    p = rng.beta(0.6, 1.0, 2000)
+    truth = rng.random(2000) < p
+    assert reliability(p, truth).passes
+    assert "claims too many edges" in reliability(np.sqrt(p), truth).verdict
+    assert "claims too few edges" in reliability(p**2, truth).verdict
+
+
+def nearly_certain(sets, seed):
+    """Calibrated probabilities of small sparse graphs, most next to 0: few data sets deviate at all."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(0.02, 0.2, (sets, 4, 2))
+    return p, rng.random(p.shape) < p
+
+
+def test_nearly_certain_probabilities_pass_at_the_nominal_rate():
+    found = []
+    for seed in range(120):
+        p, truth = nearly_certain(20, seed)
+        found.append(reliability(p, truth, group=np.arange(20), simulations=100))
+    assert np.mean([not one.passes for one in found]) <= 0.05
+    clustered = [[one.cluster_ece_p, 2 * t.sf(abs(one.cluster_z), 19)] for one in found]
+    assert np.mean(np.min(clustered, axis=1) < 0.05 / 3) > 0.12  # which alone are too strict
+    few = found[0]
+    both = norm.sf(abs(few.mean_z)), t.sf(abs(few.cluster_z), 19)
+    assert few.p_values["mean"] == pytest.approx(2 * max(both))
+    assert few.p_values["ece"] == max(few.ece_p, few.cluster_ece_p)
+    assert f"as informative as {few.n_informative:.0f} data sets" in str(few)
+
+
+def test_nearly_certain_probabilities_that_claim_too_much_fail():
+    for seed in range(10):
+        p, truth = nearly_certain(120, seed)
+        found = reliability(np.sqrt(p), truth, group=np.arange(120), simulations=100)
+        assert "claims too many edges" in found.verdict
+    assert found.n_informative < 80
 
 
 @pytest.mark.parametrize("sets", [2, 3, 7])
@@ -65,6 +104,10 @@ def test_numbers_are_those_of_the_pieces():
     assert (found.ece_null, found.ece_upper) == (null.mean(), np.quantile(null, 0.9))
     assert found.ece_p == (1 + (null >= found.ece).sum()) / 301
     assert found.spiegelhalter_z == spiegelhalter_z(p, truth)
+    assert found.mean_z == mean_z(p, truth)
+    each = (p * (1 - p)).sum((1, 2))
+    assert found.n_informative == pytest.approx(120 * each.mean() ** 2 / (each**2).mean())
+    assert found.n_informative > 60 and "as informative as" not in str(found)
     assert found.cluster_z == pytest.approx(ttest_1samp((truth - p).sum((1, 2)), 0).statistic)
     assert found.p_values["mean"] == pytest.approx(ttest_1samp((truth - p).sum((1, 2)), 0).pvalue)
     sums = ((truth - p) * (1 - 2 * p)).sum((1, 2))
@@ -75,7 +118,10 @@ def test_numbers_are_those_of_the_pieces():
     assert row["realised_fdr"] == found.realised.fdr and row["resolution"] == found.decomposition.resolution
     alone = reliability(p, truth)
     assert alone.realised is None and np.isnan([alone.cluster_z, alone.cluster_ece_p]).all()
-    assert set(alone.p_values) == {"ece", "sharpness"}
+    assert alone.n_informative == 0 and set(alone.p_values) == {"ece", "sharpness", "mean"}
+    assert alone.p_values["mean"] == pytest.approx(2 * norm.sf(abs(mean_z(p, truth))))
+    certain = reliability(np.eye(2), np.eye(2), group=[0, 1])
+    assert certain.passes and certain.n_informative == 0
 
 
 def test_curve_counts_every_edge_once():

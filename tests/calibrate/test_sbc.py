@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from pyro_sparse.calibrate import graph_statistics, sbc
+from pyro_sparse.calibrate import graph_statistics, sbc, value_statistics
 from pyro_sparse.inference.edges.enumerate import enumerate_edges
 from pyro_sparse.inference.edges.rows import RowPrior
 
@@ -90,6 +90,62 @@ def test_enumerated_rows_pass_and_the_same_with_another_prior_fails():
     assert found.statistics[-1] == "squared error" and found.passes
     other = quick(rows, exact(1, 6), errors, seed=1)
     assert not other.passes and other.table.loc["edges", "bias_z"] > 4
+
+
+@pytest.mark.parametrize(
+    ("change", "statistic", "words"),
+    [
+        (lambda w: 0.5 * w, "weight size", "the truth lies above its draws"),
+        (lambda w: 100.0 * (w != 0), "weight largest", "the truth lies below its draws"),
+        (
+            lambda w: w.mean(0) + 0.3 * (w - w.mean(0)),
+            "weight largest",
+            "the draws are too sure",
+        ),
+    ],
+)
+def test_wrong_weights_of_right_graphs_fail(change, statistic, words):
+    def infer(data, rng):
+        draws = exact(1, 1)(data, rng)
+        return draws | {"weight": change(draws["weight"])}
+
+    found = quick(rows, infer, n_data_sets=200, seed=1)
+    assert found.table.loc[["edges", "log score"], "inside"].all()
+    assert not found.passes and found.table.loc[statistic, "reading"] == words
+
+
+def test_what_the_truth_holds_is_ranked_and_nothing_else():
+    def known(rng):
+        rate = rng.beta(2, 2)
+        edge = rng.random((4, 3)) < rate
+        return {"edge": edge, "rate": rate, "none": np.ones((2, 0))}, edge
+
+    def infer(edge, rng):
+        rate = rng.beta(2 + edge.sum(), 2 + (~edge).sum(), 31)
+        kept = {"edge": np.tile(edge, (31, 1, 1)), "none": np.ones((31, 2, 0))}
+        return kept | {"rate": rate, "name": np.full(31, "a")}
+
+    found = quick(known, infer, n_data_sets=200, columns=0)
+    assert found.passes
+    assert found.statistics == ("edges", "log score", "same parent", "largest column", "rate")
+    elsewhere = np.random.default_rng(1)
+    wrong = quick(
+        known, lambda *given: infer(*given) | {"rate": elsewhere.random(31)}, n_data_sets=200, columns=0
+    )
+    assert wrong.table.loc["rate", "reading"] == "the draws are not sure enough"
+
+
+def test_value_statistics_by_loops():
+    values = np.random.default_rng(0).normal(size=(6, 5, 4))
+    found = value_statistics("weight", values)
+    assert list(found) == ["weight size", "weight largest"]
+    for j, one in enumerate(values):
+        assert found["weight size"][j] == pytest.approx(sum(abs(x) for x in one.flat))
+        assert found["weight largest"][j] == max(abs(x) for x in one.flat)
+    turned = value_statistics("weight", -values[:, :, ::-1])
+    np.testing.assert_allclose(turned["weight size"], found["weight size"])
+    (alone,) = value_statistics("rate", values[:, :1, 0]).items()
+    assert alone[0] == "rate" and (alone[1] == values[:, 0, 0]).all()
 
 
 def test_draws_scored_by_probabilities_of_their_own_would_fail():
@@ -208,6 +264,10 @@ DRAWS = {"edge": np.ones((31, 1, 2)), "weight": np.ones((31, 1, 2))}
          "infer: want edges of 0 or 1, at least one, got 0.4; compare weights with 0"),
         (np.array([2, 0]), np.ones((31, 2)), ValueError, "simulate: want edges of 0 or 1.* got 2"),
         (np.array([]), np.ones((31, 0)), ValueError, "simulate: want edges of 0 or 1.* got none"),
+        (TRUTH | {"weight": np.array([["a", "b"]])}, DRAWS, TypeError,
+         "simulate: want real numbers in 'weight', got <U1; leave it out"),
+        (TRUTH, DRAWS | {"weight": np.full((31, 1, 2), 1j)}, TypeError,
+         "infer: want real numbers in 'weight', got complex128"),
         ({"weight": np.ones(2)}, DRAWS, TypeError, r"simulate: want the truth .* got keys \['weight'\]"),
     ],
 )  # fmt: skip

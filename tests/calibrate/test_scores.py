@@ -14,6 +14,7 @@ from pyro_sparse.calibrate import (
     ece,
     ece_when_calibrated,
     log_score,
+    mean_z,
     spiegelhalter_z,
 )
 from pyro_sparse.calibrate._check import bin_of
@@ -124,6 +125,15 @@ def test_spiegelhalter_z_is_standard_normal_if_calibrated():
     assert np.mean([spiegelhalter_z(sure, rng.random(400) < p) for _ in range(50)]) > 4
     assert spiegelhalter_z([0, 1, 0.5], [0, 1, 1]) == 0
     assert spiegelhalter_z([0, 1, 0.5], [0, 0, 1]) == np.inf
+
+
+def test_mean_z_has_the_variance_of_independent_edges():
+    rng = np.random.default_rng(4)
+    p = rng.random((4, 30))
+    drawn = np.array([mean_z(p, rng.random(p.shape) < p) for _ in range(2000)])
+    assert abs(drawn.mean()) < 0.08 and drawn.std() == pytest.approx(1, abs=0.05)
+    assert mean_z([0.2, 0.5], [0, 1]) == pytest.approx(0.3 / np.sqrt(0.16 + 0.25))
+    assert (mean_z([0, 1], [0, 1]), mean_z([1.0], [0])) == (0, -np.inf)
 
 
 def test_cluster_z_is_student_t_of_the_sums():

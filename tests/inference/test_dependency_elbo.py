@@ -182,6 +182,109 @@ def test_restarts_are_summed():
     torch.testing.assert_close(loss.last_penalty, torch.tensor(3.0 * K * G))
 
 
+def scaled(program, factor, annealed=1.0):
+    """Model and guide under one scale, as for an ELBO of a row; the latents' part annealed besides."""
+
+    def model():
+        with pyro.poutine.scale(scale=factor):
+            pyro.module("decoder", program.decoder)
+            pyro.sample("tau", dist.Normal(0.0, 1.0), obs=torch.zeros(()))  # of no row: its scale is its own
+            with program.plate():
+                with pyro.poutine.scale(scale=annealed):
+                    z = pyro.sample("z", dist.Normal(torch.zeros(K), 1.0).to_event(1))
+                pyro.factor("more", torch.zeros(N))
+                pyro.sample("x", dist.Normal(program.decoder(z), 1.0).to_event(1), obs=program.x)
+
+    def guide():
+        with pyro.poutine.scale(scale=factor):
+            pyro.module("encoder", program.encoder)
+            with program.plate(), pyro.poutine.scale(scale=annealed):
+                pyro.sample("z", dist.Normal(program.encoder(program.x), 0.5).to_event(1))
+
+    return model, guide
+
+
+def gradient(program, loss, factor, **options):
+    for p in program.parameters:
+        p.grad = None
+    torch.manual_seed(1)
+    loss.loss_and_grads(*scaled(program, factor, **options))
+    return torch.cat([p.grad.flatten() for p in program.parameters])
+
+
+@pytest.mark.parametrize("total", [N, 100])
+@pytest.mark.parametrize("annealed", [1.0, 0.25])
+def test_a_scaled_elbo_has_a_penalty_scaled_alike(total, annealed):
+    """The whole gradient shrinks by the factor, so that the strength beside the ELBO of a row stays."""
+    program = Program(total)
+    loss = DependencySparsity(program.decoder, Trace_ELBO(max_plate_nesting=1), dependency=EXACT)
+    whole = gradient(program, loss, 1.0, annealed=annealed)
+    last = loss.last_penalty
+    part = gradient(program, loss, 1 / total, annealed=annealed)
+    torch.testing.assert_close(total * part, whole, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(loss.last_penalty, last)
+
+
+def test_rows_that_are_scaled_up_by_hand_count_as_a_subsampled_plate():
+    subsampled, by_hand = Program(100), Program(N)
+    found = []
+    for program, factor in ((subsampled, 1.0), (by_hand, 100 / N)):
+        pyro.clear_param_store()
+        loss = DependencySparsity(program.decoder, Trace_ELBO(max_plate_nesting=1), dependency=EXACT)
+        found.append(gradient(program, loss, factor))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_two_scales_want_a_word():
+    program = Program()
+
+    def model():
+        pyro.module("decoder", program.decoder)
+        with program.plate():
+            z = pyro.sample("z", dist.Normal(torch.zeros(K), 1.0).to_event(1))
+            pyro.sample("x", dist.Normal(program.decoder(z), 1.0).to_event(1), obs=program.x)
+            with pyro.poutine.scale(scale=50.0):
+                pyro.sample("label", dist.Normal(0.0, 1.0), obs=torch.zeros(N))
+
+    loss = DependencySparsity(program.decoder, Trace_ELBO(max_plate_nesting=1), dependency=EXACT)
+    with pytest.raises(ValueError, match=r"scale: observed sites have different ones, .*'label': 50.*scale="):
+        loss.differentiable_loss(model, program.guide)
+    elbo = Trace_ELBO(max_plate_nesting=1)
+    said = DependencySparsity(program.decoder, elbo, dependency=EXACT, scale=1.0)
+    wanted = program.gradients(loss)[1]
+    for p in program.parameters:
+        p.grad = None
+    torch.manual_seed(1)
+    said.loss_and_grads(model, program.guide)
+    for p, other in zip(program.parameters, wanted, strict=True):  # the labels depend on no parameter
+        torch.testing.assert_close(p.grad, other, rtol=1e-4, atol=1e-4)
+
+
+def test_penalties_of_another_shape_or_not_finite_are_refused():
+    class Given(LatentPenalty):
+        def __call__(self, fn, z, x_hat=None):
+            return answers[self.weight](z)
+
+    answers = {
+        1.0: lambda z: z.abs().sum(-1),
+        2.0: lambda z: z.abs().sum(),
+        3.0: lambda z: 3.0,
+        4.0: lambda z: z.sum() * torch.nan,
+    }
+    program = Program()
+    for weight, kind, words in (
+        (1.0, ValueError, r"Given returned shape \(12,\) for latents \(12, 2\), wanted \(\).*mean over rows"),
+        (3.0, TypeError, "Given returned a float, wanted a tensor"),
+        (4.0, FloatingPointError, "dependency: the penalty Given is not finite"),
+    ):
+        loss = DependencySparsity(program.decoder, Trace_ELBO(max_plate_nesting=1), dependency=Given(weight))
+        with pytest.raises(kind, match=words):
+            program.gradients(loss)
+    many = Trace_ELBO(num_particles=3, vectorize_particles=True, max_plate_nesting=1)
+    with pytest.raises(ValueError, match=r"returned shape \(\) for latents \(3, 12, 2\), wanted \(3,\)"):
+        program.gradients(DependencySparsity(program.decoder, many, dependency=Given(2.0)))
+
+
 def test_complaints():
     decoder = nn.Linear(K, G)
     for elbo in (JitTrace_ELBO(), TraceGraph_ELBO(), RenyiELBO(num_particles=2), "elbo"):
@@ -193,6 +296,8 @@ def test_complaints():
         DependencySparsity(decoder, dependency=DependencyPenalty(warm_up=(0.1, 0.5)))
     with pytest.raises(ValueError, match="steps: got 0, wanted"):
         DependencySparsity(decoder, steps=0)
+    with pytest.raises(ValueError, match="scale: got 0, wanted a positive number"):
+        DependencySparsity(decoder, scale=0)
     program = Program()
     with pytest.raises(ValueError, match="site: the guide has no site 'latent'.*'z'"):
         program.gradients(DependencySparsity(decoder, site="latent"))

@@ -375,6 +375,22 @@ def test_single_precision():
     assert error.abs().mean() < 2e-3 * column(network, z, which).abs().mean()
 
 
+@pytest.mark.parametrize("estimator", ["column", "exact", "difference"])
+def test_cumulative_averages_of_batch_norm_count_the_models_own_batches(estimator):
+    """The mean over k batches, and not over the evaluations in between."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(K, 5), nn.BatchNorm1d(5, momentum=None), nn.Tanh(), nn.Linear(5, G))
+    batches = torch.randn(4, B, K)
+    for z in batches:
+        z = z.clone().requires_grad_()
+        jacobian_l1(network, z, estimator=estimator, x_hat=network(z)).backward()
+        jacobian_l1(network, z, estimator=estimator).backward()
+    assert network[1].num_batches_tracked == 4
+    with torch.no_grad():
+        wanted = network[0](batches).mean((0, 1))
+    torch.testing.assert_close(network[1].running_mean, wanted)
+
+
 def test_a_network_that_does_not_look():
     z = torch.randn(B, K, requires_grad=True)
     constant = nn.Parameter(torch.ones(B, G))

@@ -120,6 +120,25 @@ def test_a_penalty_must_say_what_it_is():
 # ---- in a fit
 
 
+def test_a_penalty_of_every_row_is_refused_and_one_that_is_not_finite_named():
+    class PerRow(LatentPenalty):
+        def __call__(self, fn, z, x_hat=None):
+            return z.abs().sum(-1)
+
+    class Broken(LatentPenalty):
+        def __call__(self, fn, z, x_hat=None):
+            return torch.tensor([1.0, torch.inf])
+
+    with pytest.raises(
+        ValueError, match=r"PerRow returned shape \(2, 20\) for latents \(2, 20, 2\), wanted \(2,\)"
+    ):
+        quick(dependency=PerRow())
+    with pytest.raises(
+        FloatingPointError, match=r"step 0: .*penalty Broken is not finite in restart\(s\) \[1\]"
+    ):
+        quick(dependency=Broken())
+
+
 def test_the_gradient_is_that_of_the_penalty_written_out():
     run = run_of(DependencyPenalty(weight=0.7, estimator="exact"))
     batch = run._next_batch()

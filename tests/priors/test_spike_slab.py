@@ -205,6 +205,32 @@ def test_numpy_numbers_are_numbers():
     assert prior.lambda1 == 2 and prior.lambda0 == 40 and prior.shape == (1, 10, 3)
 
 
+def test_a_law_without_spike_and_slab_wants_odds_of_its_own():
+    class Own(SpikeSlabLasso):
+        def distribution(self):
+            return torch.distributions.Laplace(torch.zeros_like(self.eta), 1.0)
+
+    prior = Own()
+    prior.setup(6, 2)
+    weights = torch.randn(1, 6, 2)
+    for ask in (prior.edge_log_odds, prior.update, prior.active_factors):
+        with pytest.raises(
+            TypeError, match=r"Own: distribution\(\) returns a Laplace.* override edge_log_odds"
+        ):
+            ask(weights)
+
+    class Complete(Own):
+        def edge_log_odds(self, weights):
+            return None
+
+        def update(self, weights, prob=None):
+            pass
+
+    prior = Complete()
+    prior.setup(6, 2)
+    assert prior.active_factors(weights).all()
+
+
 def test_a_prior_needs_a_distribution():
     with pytest.raises(NotImplementedError, match=r"Prior does not define distribution\(\)"):
         ready(Prior()).distribution()

@@ -88,6 +88,42 @@ class StuckLadder(priors.SpikeSlabLasso):
         super().anneal(progress / 2)
 
 
+class Forgets(priors.SpikeSlabLasso):
+    """Every step of the ladder begins anew."""
+
+    def anneal(self, progress):
+        super().anneal(progress)
+        self.eta.fill_(0.5)
+
+
+class ForgetsAtTheFoot(LearnedLaplace):
+    """So does the foot of a ladder that has no other step."""
+
+    def anneal(self, progress):
+        if progress == 0:
+            self.rate.fill_(self.start)
+
+
+class Notes(priors.SpikeSlabLasso):
+    """No fault: how often it learned, and from what, is noted in buffers that the law does not read."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n_updates", torch.zeros((), dtype=torch.long))
+        self.register_buffer("mean_size", torch.zeros(()))
+        self.register_buffer("sizes", torch.zeros(1))
+
+    def allocate(self):
+        super().allocate()
+        self.sizes = self.sizes.new_zeros(self.n_factors)
+
+    def update(self, weights, prob=None):
+        super().update(weights, prob)
+        self.n_updates += 1
+        self.mean_size.copy_(weights.abs().mean())
+        self.sizes.copy_(weights.abs().mean((0, 1)))
+
+
 class Unnormalised(priors.Laplace):
     class Density(dist.Laplace):
         def log_prob(self, value):
@@ -170,6 +206,8 @@ class NoChecks(priors.Laplace):
         (FirstProx, "prox_minimises", "is not the minimiser"),
         (UnmaskedProx, "prox_minimises", "0 at forbidden edges"),
         (StuckLadder, "ladder_ends_at_the_prior", "Not equal to tolerance"),
+        (Forgets, "ladder_ends_at_the_prior", "changes what update.. learned: eta"),
+        (ForgetsAtTheFoot, "ladder_ends_at_the_prior", "changes what update.. learned: rate"),
         (Unnormalised, "density_integrates_to_one", "mass of the density"),
         (BadSampler, "samples_follow_density", "do not follow"),
         (NaNGradient, "gradient", "at 0, 1e3 and -1e3 is"),
@@ -185,8 +223,9 @@ def test_a_fault_is_caught(prior_class, check, message):
         getattr(battery(prior_class), f"test_{check}")()
 
 
-def test_the_same_prior_without_the_fault_passes():
-    case = battery(priors.SpikeSlabLasso)
+@pytest.mark.parametrize("prior_class", [priors.SpikeSlabLasso, Notes])
+def test_the_same_prior_without_the_fault_passes(prior_class):
+    case = battery(prior_class)
     for name in [n for n in dir(case) if n.startswith("test_")]:
         getattr(case, name)()
 

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ._curves import Trunk
+from ._polish_runs import curve_loadings
 from ._polish_setup import DecoderPrior, has_normal_noise, rate_prior, weight_law
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
@@ -21,6 +22,8 @@ class DrawnDecoder(NamedTuple):
     ----------
     edge : ndarray of bool (feature, factor)
     weight : ndarray (feature, factor)
+    loading : ndarray (feature, factor)
+        In the units of the chains' draws: the signed root of the share of the feature's variance.
     z : ndarray (row, factor)
     x : ndarray (row, feature)
         In model units. A column of counts that came out constant has its first cell changed by one, since no
@@ -29,6 +32,7 @@ class DrawnDecoder(NamedTuple):
 
     edge: NDArray[np.bool_]
     weight: NDArray[np.float64]
+    loading: NDArray[np.float64]
     z: NDArray[np.float64]
     x: NDArray[np.float64]
 
@@ -72,10 +76,17 @@ def draw_decoder(
     trunk = Trunk(*(tensor(rng.standard_normal(size)) for size in ((k, h), (h, h), (1, h))))
     sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
     head = tensor(sd * rng.standard_normal((model.n_features, len(sd))))
-    f = curve.value(tensor(z), tensor(weight), trunk, head).mT
+
+    def value(z: torch.Tensor) -> torch.Tensor:
+        return curve.value(z, tensor(weight), trunk, head)
+
+    predictor = value(tensor(z))
+    f = predictor.mT
+    spread: Any = 1.0
     likelihood = model.likelihood
     if has_normal_noise(likelihood):
         noise = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=model.n_features)
+        spread = tensor(noise)
         x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
     else:
         if likelihood.name == "negative_binomial":
@@ -84,4 +95,8 @@ def draw_decoder(
         x = likelihood.observation(f.clamp(max=12.0), None, None).sample()[0].double().numpy()
         still = np.ptp(x, axis=0) == 0
         x[0, still] += np.where(x[0, still] == 1, -1, 1)
-    return DrawnDecoder(edge, weight, z, x)
+    if has_normal_noise(likelihood) and not curve.activation:
+        loading = weight / np.sqrt((weight**2).sum(1) + noise)[:, None]
+    else:
+        loading = curve_loadings(value, tensor(z), predictor, spread, rng)[0].double().numpy()
+    return DrawnDecoder(edge, weight, loading, z, x)

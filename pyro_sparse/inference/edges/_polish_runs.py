@@ -7,6 +7,7 @@ the same thing for a line and for a curve.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ._linear_chains import LinearChains, LinearState
 from ._mixture_law import MixtureLaw
 from ._scales import drawn_law, likeliest_law
 
-__all__ = ["CurvedRun", "LinearRun", "Seen", "follow"]
+__all__ = ["CurvedRun", "LinearRun", "Seen", "curve_loadings", "follow"]
 
 Array = NDArray[np.float64]
 
@@ -50,6 +51,40 @@ def follow(kernel: Any, state: Any, dense: list[bool]) -> LinearRun | CurvedRun:
     """The run of a kernel from a state; `dense` says which chains may be held at all edges."""
     kind: Any = LinearRun if isinstance(kernel, LinearChains) else CurvedRun
     return kind(kernel, state, np.array(dense))
+
+
+def curve_loadings(
+    value: Callable[[torch.Tensor], torch.Tensor],
+    z: torch.Tensor,
+    f: torch.Tensor,
+    noise: torch.Tensor | float,
+    rng: np.random.Generator,
+) -> torch.Tensor:
+    """Signed roots of the shares of variance, by exchanging one factor's values between rows at random.
+
+    Parameters
+    ----------
+    value : callable
+        Predictors (chain, feature, row) of factors.
+    z : Tensor (chain, row, factor)
+    f : Tensor (chain, feature, row)
+        ``value(z)``.
+    noise : Tensor (chain, feature) or float
+        Variance beside that of the predictors.
+    rng : numpy.random.Generator
+    """
+    variance = (f.var(-1) + noise).clamp(min=1e-12)
+    other = torch.as_tensor(rng.permutation(z.shape[1]), device=z.device)
+    found = []
+    for k in range(z.shape[-1]):
+        moved = z.clone()
+        moved[..., k] = moved[:, other, k]
+        change = f - value(moved)
+        slope = (change * (z - moved)[..., k].unsqueeze(1)).mean(-1)
+        even = evened(z[..., k], moved[..., k]).unsqueeze(-1)
+        effect = (0.5 * even * change.square().mean(-1) / variance).clamp(0, 1)
+        found.append(slope.sign() * effect.sqrt())
+    return torch.stack(found, -1)
 
 
 class LinearRun:
@@ -168,18 +203,8 @@ class CurvedRun:
 
     def _loading(self, f: torch.Tensor, rng: np.random.Generator) -> Array:
         kernel, state = self.kernel, self.state
-        variance = f.var(-1) + (state.noise if kernel.cells.likelihood is None else 1.0)
-        other = torch.as_tensor(rng.permutation(state.z.shape[1]), device=state.z.device)
-        loading = torch.zeros_like(state.weight)
-        for k in range(state.weight.shape[-1]):
-            z = state.z.clone()
-            z[..., k] = z[:, other, k]
-            change = f - kernel.value(state, z)
-            slope = (change * (state.z - z)[..., k].unsqueeze(1)).mean(-1)
-            even = evened(state.z[..., k], z[..., k]).unsqueeze(-1)
-            effect = (0.5 * even * change.square().mean(-1) / variance.clamp(min=1e-12)).clamp(0, 1)
-            loading[..., k] = slope.sign() * effect.sqrt()
-        return _array(loading)
+        noise = state.noise if kernel.cells.likelihood is None else 1.0
+        return _array(curve_loadings(lambda z: kernel.value(state, z), state.z, f, noise, rng))
 
     def if_permitted(self) -> Array:
         """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
