@@ -119,7 +119,7 @@ def standardised(weight: Array, factors: Array, sd: Array | float = 1.0) -> Arra
     return weight * factors.std(0) / np.broadcast_to(sd, len(weight))[:, None]
 
 
-def ours(table: Table, seed: int, quick: bool, depth: bool = True, **of_model: Any) -> Found:
+def ours(table: Table, seed: int, quick: bool, depth: Any = "auto", **of_model: Any) -> Found:
     import pyro_sparse as ps
 
     counts = ps.models.likelihoods.NegativeBinomial(size_factors=depth)
@@ -149,12 +149,12 @@ def ours_linear(table: Table, seed: int, quick: bool) -> Found:
     return ours(table, seed, quick, decoder="linear")
 
 
-def ours_no_depth(table: Table, seed: int, quick: bool) -> Found:
-    return ours(table, seed, quick, depth=False)
+def ours_depth(table: Table, seed: int, quick: bool) -> Found:
+    return ours(table, seed, quick, depth=True)
 
 
-def ours_linear_no_depth(table: Table, seed: int, quick: bool) -> Found:
-    return ours(table, seed, quick, depth=False, decoder="linear")
+def ours_linear_depth(table: Table, seed: int, quick: bool) -> Found:
+    return ours(table, seed, quick, depth=True, decoder="linear")
 
 
 def factor_analysis(table: Table, seed: int, quick: bool, **options: Any) -> Found:
@@ -261,15 +261,15 @@ def linear_scvi(table: Table, seed: int, quick: bool) -> Found:
 METHODS = {
     "ours": Method(ours, "pyro-sparse", "pyro_sparse", "SparseDecoder and ps.fit as they are; NB for counts"),
     "ours_linear": Method(ours_linear, "pyro-sparse", "pyro_sparse", 'the same with decoder="linear"'),
-    "ours_no_depth": Method(
-        ours_no_depth,
+    "ours_depth": Method(
+        ours_depth,
         "pyro-sparse",
         "pyro_sparse",
-        "size_factors=False: totals are not taken for depth, as the fit's warning says",
+        "size_factors=True: totals are taken for depth, although rows do not differ in it",
         needs_counts=True,
     ),
-    "ours_linear_no_depth": Method(
-        ours_linear_no_depth,
+    "ours_linear_depth": Method(
+        ours_linear_depth,
         "pyro-sparse",
         "pyro_sparse",
         'the same with decoder="linear"',
