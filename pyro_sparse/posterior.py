@@ -33,7 +33,7 @@ from .transition_posterior import transition_summary
 if TYPE_CHECKING:
     from .inference.result import Fit
 
-__all__ = ["edge_prob", "rival_restarts", "summary", "to_arviz"]
+__all__ = ["compared_runs", "edge_prob", "rival_restarts", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
@@ -214,6 +214,22 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> NDArray[np.bool_]:
     found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
     found[:, best] = False
     return found
+
+
+def compared_runs(idata: Any) -> str:
+    """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    str
+        "chain" or "restart".
+    """
+    return "chain" if idata.attrs.get("edge_method") == "polish" else "restart"
 
 
 def _is_score(idata: Any) -> bool:

@@ -27,7 +27,7 @@ from ._arviz import get_group
 from ._certificate_facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
-from .posterior import rival_restarts, summary
+from .posterior import compared_runs, rival_restarts, summary
 from .salience import salient_edges
 
 if TYPE_CHECKING:
@@ -158,11 +158,13 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
     near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(12)
     rivals = np.logical_or(*rival_restarts(fit))
     kept = kept_restarts(fit.elbo, len(fit.sample_names), best=int(fit.best), rivals=rivals)
-    verdict = _verdict(fit, chosen, fdr, rivals | kept)
+    run = compared_runs(idata)
+    verdict = _verdict(fit, chosen, fdr, rivals | kept, run)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
     correlation = _correlation(np.asarray(fit.factor_cov))
     return {
         "word": word,
+        "run": run,
         "note": table.attrs["note"],
         "method": table.attrs["edge_method"],
         "fdr": fdr,
@@ -293,7 +295,9 @@ def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
     return groups
 
 
-def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_]) -> dict[str, Any]:
+def _verdict(
+    fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_], run: str
+) -> dict[str, Any]:
     """How far the restarts that can be compared agree, in one word and a few sentences."""
     best = int(fit.best)
     alike = agreement_matrix(fit.weights)[best]
@@ -310,7 +314,8 @@ def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bo
     elif n == 1:
         single = fit.n_restarts == 1
         only = "One restart only" if single else "No other restart had as many factors"
-        level, title = "unknown", f"{only}, so nothing to compare it with"
+        end = "the chains alone say how sure it is" if run == "chain" else "nothing to compare it with"
+        level, title = "unknown", f"{only}, so {end}"
         advice = (
             f"Another start may find another graph. Fit with {'several' if single else 'more'} restarts "
             "before reading single edges."

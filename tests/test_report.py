@@ -295,6 +295,35 @@ def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path):
     assert f"{said['open']} are open" in page.text
 
 
+def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):
+    _, page = write(fit, tmp_path, idata=probable(fit))
+    for said in (
+        "question mark means that the chains disagree",
+        "1 of the 14 named edges is unresolved: the chains disagree about it",
+        "Filled dots: the mean over the chains. Small upright marks: each chain alone. Hollow",
+        "between the chains. Above .25",
+        "or the chains disagree about it",
+    ):
+        assert said in page.text
+    assert "good restarts" not in page.text and "Used for the gap" not in page.text
+    _, page = written
+    for said in (
+        "question mark means that good restarts disagree",
+        "Filled dots: the best restart. Small upright marks: the other good restarts. Hollow",
+        "between good restarts. Above .25",
+        "Used for the gap",
+    ):
+        assert said in page.text
+    assert "chains disagree" not in page.text
+
+
+def test_chains_stand_for_other_restarts_that_are_missing(tmp_path, no_pictures):
+    alone = fake_fit(n_restarts=1)
+    _, page = write(alone, tmp_path, idata=probable(alone))
+    assert "One restart only, so the chains alone say how sure it is" in page.text
+    assert "None of the named edges is disputed among the chains" in page.text
+
+
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
 def test_an_edge_that_only_the_chains_have_is_no_flat_one(tmp_path, no_pictures, kind):
     fit = fake_fit()
