@@ -33,7 +33,7 @@ from .transition_posterior import transition_summary
 if TYPE_CHECKING:
     from .inference.result import Fit
 
-__all__ = ["edge_prob", "given_edges", "rival_restarts", "summary", "to_arviz"]
+__all__ = ["compared_runs", "edge_prob", "given_edges", "rival_restarts", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
@@ -57,6 +57,7 @@ def to_arviz(
     kept: ArrayLike | None = None,
     chain_stats: Mapping[str, ArrayLike] | None = None,
     edge_weight: ArrayLike | None = None,
+    edge_effect: ArrayLike | None = None,
     edge_stats: Mapping[str, ArrayLike] | None = None,
     X: Any = None,
     attrs: Mapping[str, Any] | None = None,
@@ -91,6 +92,9 @@ def to_arviz(
         More for `sample_stats`.
     edge_weight : array_like, shape (feature, factor), optional
         The weight to report. Default: that of the best restart.
+    edge_effect : array_like, shape (feature, factor), optional
+        The share of each feature's variance due to each factor, of the same source as `edge_weight`. Default:
+        `fit.effects` of the best restart.
     edge_stats : dict of arrays of shape (feature, factor), optional
         More for `edge_posterior`.
     X : array_like of shape (sample, feature), optional
@@ -139,10 +143,13 @@ def to_arviz(
         "probability": (p, shape[1:]),
         "restart_probability": (per_restart, shape),
     }
+    best = int(fit.best)
+    loading = np.asarray(np.asarray(fit.weights)[best] if edge_weight is None else edge_weight)
+    effect = np.asarray(np.asarray(fit.effects)[best] if edge_effect is None else edge_effect)
+    wanted |= {"edge_weight": (loading, shape[1:]), "edge_effect": (effect, shape[1:])}
     for name, (values, want) in wanted.items():
         if values.shape != want:
             raise ValueError(f"{name}: want shape {want}, got {values.shape}")
-    best = int(fit.best)
     if kept is None:
         good = kept_restarts(
             np.asarray(fit.elbo)[origin],
@@ -154,7 +161,6 @@ def to_arviz(
         good = np.asarray(kept, dtype=bool)
     must = getattr(fit.model, "must", None)
     given = np.zeros(p.shape, dtype=bool) if must is None else must.cpu().numpy()
-    loading = np.asarray(fit.weights)[best] if edge_weight is None else np.asarray(edge_weight)
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
@@ -166,7 +172,7 @@ def to_arviz(
             "q_value": (_EDGE, q_values(p, given)),
             "gap": (_EDGE, edge_gap(per_restart, good)),
             "weight": (_EDGE, loading),
-            "effect": (_EDGE, np.asarray(fit.effects)[best]),
+            "effect": (_EDGE, effect),
             "restart_probability": (("chain", *_EDGE), per_restart),
             **{name: (_EDGE, np.asarray(v)) for name, v in dict(edge_stats or {}).items()},
         },
@@ -227,6 +233,22 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> NDArray[np.bool_]:
     return found
 
 
+def compared_runs(idata: Any) -> str:
+    """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    str
+        "chain" or "restart".
+    """
+    return "chain" if idata.attrs.get("edge_method") == "polish" else "restart"
+
+
 def _is_score(idata: Any) -> bool:
     return bool(idata.attrs.get("is_score", 0))
 
@@ -266,10 +288,11 @@ def summary(
         Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
         the method gives only a score), `weight` (signed; of the best restart, or
         the mean over the Markov chains kept), `hdi90_lb` and `hdi90_ub`
-        (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]),
-        `q_value`, `gap` (largest difference of the probability between restarts or chains; NaN for one),
-        `unresolved` (gap > .25), `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a
-        score all are open) and `selected`. For a score the interval is the spread of the weight *between the
+        (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]; like
+        the weight of the best restart, or the mean over the kept chains' draws), `q_value`, `gap` (largest
+        difference of the probability between restarts or chains; NaN for one), `unresolved` (gap > .25),
+        `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a score all are open) and
+        `selected`. For a score the interval is the spread of the weight *between the
         kept restarts*: there is no other, and it says nothing about sampling error. `DataFrame.attrs` holds
         `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
     """

@@ -23,10 +23,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ._arviz import get_group
 from ._certificate_facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
-from .posterior import rival_restarts, summary
+from .posterior import compared_runs, rival_restarts, summary
 from .salience import salient_edges
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-lear
 # Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
 _SWEEP = np.linspace(-2, 2, 17)
 _SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
+_NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 _THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"text": "#1f2328", "background": "#ffffff"},
@@ -138,28 +140,31 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
     table = summary(_shown(idata, salient), fdr)
     word = "score" if table.attrs["is_score"] else "probability"
     chosen = table[table["selected"]]
-    sweeps = _sweeps(fit)
-    effects = np.asarray(fit.effects)[int(fit.best)]
+    own = get_group(idata, "edge_posterior").transpose("feature", "factor", ...)
+    effects, answers = own["effect"].to_numpy(), _answers(fit, own["weight"].to_numpy())
     names, features = list(fit.factor_names), list(fit.feature_names)
-    factors = []
+    factors, unfitted = [], False
     for k, name in enumerate(names):
         edges = chosen[chosen["factor"] == name].sort_values("effect", ascending=False)
         if len(edges):
             rows = [
-                _edge_row(edge, sweeps[:, j, k], float(np.ptp(sweeps[:, j], axis=0).max()), word)
+                _edge_row(edge, answers[:, j, k], float(_span(answers[:, j])), word)
                 for j, (_, edge) in zip(edges["feature"].map(features.index), edges.iterrows(), strict=True)
             ]
+            unfitted = unfitted or any(row["shape"] == _NOT_IN_FIT for row in rows)
             share = float(effects[:, k].mean())
             factors.append({"name": name, "share": share, "edges": rows, "groups": _in_words(rows)})
     linked = set(chosen["feature"])
     near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(12)
     rivals = np.logical_or(*rival_restarts(fit))
     kept = kept_restarts(fit.elbo, len(fit.sample_names), best=int(fit.best), rivals=rivals)
-    verdict = _verdict(fit, chosen, fdr, rivals | kept)
+    run = compared_runs(idata)
+    verdict = _verdict(fit, chosen, fdr, rivals | kept, run)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
     correlation = _correlation(np.asarray(fit.factor_cov))
     return {
         "word": word,
+        "run": run,
         "note": table.attrs["note"],
         "method": table.attrs["edge_method"],
         "fdr": fdr,
@@ -181,6 +186,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
         else int(summary(salient_edges(idata, _SALIENT), fdr)["selected"].sum()),
         "explained": float(np.clip(effects.sum(axis=1), 0, 1).mean()),
         "factors": factors,
+        "not_in_fit": _NOT_IN_FIT if unfitted else "",
         "certificate": certificate_facts(fit, idata),
         "idle": [name for k, name in enumerate(names) if k not in used],
         "alone": [name for name in features if name not in linked],
@@ -217,6 +223,26 @@ def _sweeps(fit: Fit) -> NDArray:
     return answer.reshape(len(_SWEEP), n_factors, -1).transpose(0, 2, 1)
 
 
+def _answers(fit: Fit, loading: NDArray) -> NDArray:
+    """`_sweeps`, and what stands in for them where the edge posterior has an edge that the fit lacks.
+
+    For a straight decoder that is a line, as steep as its loading (feature, factor) beside the feature's
+    others. Of a curve one number does not tell the shape: NaN.
+    """
+    sweeps, absent = _sweeps(fit), np.asarray(fit.weights)[int(fit.best)] == 0
+    if getattr(fit.model, "decoder_kind", "") != "linear":
+        return np.where(absent, np.nan, sweeps)
+    known = np.where(absent, 0.0, np.abs(loading)).max(axis=1)
+    range_of_one = np.where(known > 0, _span(sweeps) / np.where(known > 0, known, 1.0), 1.0)
+    slope = range_of_one[:, None] * loading / np.ptp(_SWEEP)
+    return np.where(absent, sweeps.mean(axis=0) + slope * _SWEEP[:, None, None], sweeps)
+
+
+def _span(answers: NDArray) -> NDArray:
+    """How far a feature's largest answer goes, of (step, ..., factor); 0 where none is known."""
+    return np.nan_to_num(np.ptp(answers, axis=0), posinf=np.inf).max(axis=-1)
+
+
 def shape_of(curve: NDArray) -> str:
     """What a feature does while the factor goes up: "rises", "falls", "dips", "peaks", or "flat".
 
@@ -238,10 +264,11 @@ def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[s
         0.5 + (curve - (np.min(curve) + np.max(curve)) / 2) / span if span > 0 else np.full(len(curve), 0.5)
     )
     # In a box of 64 by 18 with a margin of 2, y downwards.
-    points = zip(np.linspace(2, 62, len(curve)), 16 - 14 * height, strict=True)
+    drawn = not np.isnan(curve).all()
+    points = zip(np.linspace(2, 62, len(curve)), 16 - 14 * height, strict=True) if drawn else ()
     return {
         "feature": edge["feature"],
-        "shape": shape_of(curve),
+        "shape": shape_of(curve) if drawn else _NOT_IN_FIT,
         "points": " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
         "effect": float(edge["effect"]),
         "value": float(edge[word]),
@@ -258,6 +285,7 @@ def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
         "falls": "lower",
         "dips": "high at both ends of the factor, low in the middle",
         "peaks": "high in the middle of the factor, low at both ends",
+        _NOT_IN_FIT: "different, in a way of which the fit has no curve",
     }
     groups = []
     for shape, verb in verbs.items():
@@ -267,7 +295,9 @@ def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
     return groups
 
 
-def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_]) -> dict[str, Any]:
+def _verdict(
+    fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_], run: str
+) -> dict[str, Any]:
     """How far the restarts that can be compared agree, in one word and a few sentences."""
     best = int(fit.best)
     alike = agreement_matrix(fit.weights)[best]
@@ -284,7 +314,8 @@ def _verdict(fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bo
     elif n == 1:
         single = fit.n_restarts == 1
         only = "One restart only" if single else "No other restart had as many factors"
-        level, title = "unknown", f"{only}, so nothing to compare it with"
+        end = "the chains alone say how sure it is" if run == "chain" else "nothing to compare it with"
+        level, title = "unknown", f"{only}, so {end}"
         advice = (
             f"Another start may find another graph. Fit with {'several' if single else 'more'} restarts "
             "before reading single edges."

@@ -10,7 +10,11 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_methods_sample_order_invariance,
+    check_methods_subset_invariance,
+    parametrize_with_checks,
+)
 
 import pyro_sparse as ps
 from pyro_sparse.estimators import SparseFactorModel
@@ -36,6 +40,12 @@ def fitted(table):
 @parametrize_with_checks([SparseFactorModel(n_factors=1, restarts=1, steps=5, random_state=0)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("check", [check_methods_subset_invariance, check_methods_sample_order_invariance])
+def test_scores_of_a_row_depend_on_no_other(check):
+    """In scikit-learn's words, of a fit that has found something: after five steps all scores are alike."""
+    check("SparseFactorModel", SparseFactorModel(n_factors=1, restarts=1, steps=800, random_state=0))
 
 
 def test_finds_the_two_groups(fitted):

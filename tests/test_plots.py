@@ -154,6 +154,22 @@ def test_forest_points_are_the_weights(fit, idata):
         plots.plot_forest(idata, top=0)
 
 
+def test_forest_marks_each_chain(fit, idata):
+    """Of chains all that are kept, for the dots are their mean; of restarts the others."""
+    idata["sample_stats"]["best"][:] = True  # as chains are that begin at the best restart
+    kept = int(idata["sample_stats"]["kept"].sum())
+
+    def marks(ax):
+        return {len(line.get_xdata()) for line in ax.lines if line.get_marker() == "|"}
+
+    assert marks(plots.plot_forest(idata)) == {0}
+    idata.attrs["edge_method"] = "polish"
+    ax = plots.plot_forest(idata)
+    assert kept > 1 and marks(ax) == {kept}
+    assert "marks: each chain" in ax.get_xlabel()
+    assert "Agreement between chains" in plots.plot_agreement(idata).get_title(loc="left")
+
+
 def test_graph_draws_each_selected_edge_once(fit, idata):
     ax = plots.plot_graph(idata, fdr=0.1)
     selected = bayesian_fdr(fit.edge_score[0], 0.1)

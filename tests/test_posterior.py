@@ -193,6 +193,8 @@ def test_the_data_are_stored_as_the_fit_reads_them(fit):
         ({"probability": np.zeros((4, 12))}, r"probability: want shape \(12, 4\), got \(4, 12\)"),
         ({"restart_probability": np.zeros((12, 4))}, r"restart_probability: want shape \(6, 12, 4\)"),
         ({"probability": np.full((12, 4), 2.0)}, r"probability: want numbers in \[0, 1\]"),
+        ({"edge_weight": np.zeros((4, 12))}, r"edge_weight: want shape \(12, 4\), got \(4, 12\)"),
+        ({"edge_effect": np.zeros(12)}, r"edge_effect: want shape \(12, 4\), got \(12,\)"),
         ({"X": np.zeros(3)}, r"X: has 1 dimension\(s\), shape \(3,\); wanted \(row, feature\)"),
         ({"X": np.zeros((3, 5))}, r"X: has 5 feature\(s\), the model was fitted to 12"),
     ],

@@ -7,6 +7,7 @@ import importlib
 import re
 import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -292,6 +293,62 @@ def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path):
     said = ps.summary(idata)["verdict"].value_counts()
     assert f"Of the 48 possible edges {said['present']} are present and {said['absent']} absent" in page.text
     assert f"{said['open']} are open" in page.text
+
+
+def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):
+    _, page = write(fit, tmp_path, idata=probable(fit))
+    for said in (
+        "question mark means that the chains disagree",
+        "1 of the 14 named edges is unresolved: the chains disagree about it",
+        "Filled dots: the mean over the chains. Small upright marks: each chain alone. Hollow",
+        "between the chains. Above .25",
+        "or the chains disagree about it",
+    ):
+        assert said in page.text
+    assert "good restarts" not in page.text and "Used for the gap" not in page.text
+    _, page = written
+    for said in (
+        "question mark means that good restarts disagree",
+        "Filled dots: the best restart. Small upright marks: the other good restarts. Hollow",
+        "between good restarts. Above .25",
+        "Used for the gap",
+    ):
+        assert said in page.text
+    assert "chains disagree" not in page.text
+
+
+def test_chains_stand_for_other_restarts_that_are_missing(tmp_path, no_pictures):
+    alone = fake_fit(n_restarts=1)
+    _, page = write(alone, tmp_path, idata=probable(alone))
+    assert "One restart only, so the chains alone say how sure it is" in page.text
+    assert "None of the named edges is disputed among the chains" in page.text
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_an_edge_that_only_the_chains_have_is_no_flat_one(tmp_path, no_pictures, kind):
+    fit = fake_fit()
+    idata = probable(fake_fit())  # of a fit of its own, whose arrays it shares
+    edges = idata["edge_posterior"]
+    j, k = 1, 2
+    assert fit.weights[0, j, k] == 0
+    edges["weight"][j, k], edges["effect"][j, k], edges["probability"][j, k] = -0.3, 0.09, 1.0
+    fit.model = SimpleNamespace(decoder_kind=kind)
+    facts = gather(fit, idata, 0.1)
+    own = next(f for f in facts["factors"] if f["name"] == "factor 3")
+    (row,) = [row for row in own["edges"] if row["feature"] == "item 2"]
+    assert row["effect"] == 0.09
+    assert own["share"] == pytest.approx(edges["effect"].to_numpy()[:, k].mean())
+    _, page = write(fit, tmp_path, idata=idata)
+    if kind == "linear":
+        heights = [float(point.split(",")[1]) for point in row["points"].split()]
+        other = abs(fit.weights[0, j, 1])  # the feature's own edge, which spans the box's 14 points
+        assert row["shape"] == "falls"
+        assert heights[-1] - heights[0] == pytest.approx(14 * 0.3 / other, abs=0.1)
+        assert "Not in the fit" not in page.text
+    else:
+        assert (row["shape"], row["points"]) == ("not in the fit", "")
+        assert "item 2 is different, in a way of which the fit has no curve" in page.text
+        assert "Not in the fit" in page.text
 
 
 def test_scores_have_no_certificate(written):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._arviz import IntervalKind, get_group
-from ..posterior import summary
+from ..posterior import compared_runs, summary
 from ._style import Edges, colours, diverging, new_axes, shorten, styled, table_edges
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def plot_edges(
         From `fit.edge_posterior()`.
     fdr : float
         Edges selected at this Bayesian false-discovery rate are framed; a "?" marks unresolved ones
-        (between-restart gap above .25).
+        (gap between restarts or chains above .25).
     max_features : int
         Beyond it only the features with the surest edges are drawn, and the title says so.
     colorbar : bool
@@ -111,7 +111,7 @@ def plot_forest(
     kind: IntervalKind = "hdi",
     ax: Axes | None = None,
 ) -> Axes:
-    """The surest edges one below another: the weight in the best restart, in the others, and its interval.
+    """The surest edges one below another: the weight, that of each other restart or chain, its interval.
 
     Parameters
     ----------
@@ -129,8 +129,9 @@ def plot_forest(
     Returns
     -------
     matplotlib Axes
-        Edges are grouped by factor; small marks are the other kept restarts; the number at the right is the
-        edge's probability (or score).
+        Edges are grouped by factor. Dots are the best restart, small marks the other kept ones; of Markov
+        chains dots are the mean over those kept, marks each of them. The number at the right is the edge's
+        probability (or score).
 
     Raises
     ------
@@ -147,8 +148,10 @@ def plot_forest(
     shown = shown.iloc[np.lexsort((-shown["weight"], rank))]
     lower, upper = (shown[f"{kind}{100 * prob:g}_{end}"].to_numpy() for end in ("lb", "ub"))
     stats = get_group(idata, "sample_stats")
-    kept = np.flatnonzero(stats["kept"].to_numpy() & ~stats["best"].to_numpy())
-    weights = get_group(idata, "posterior")["weight"].isel(chain=kept).mean("draw")
+    marked, chains = stats["kept"].to_numpy(), compared_runs(idata) == "chain"
+    if not chains:
+        marked = marked & ~stats["best"].to_numpy()
+    weights = get_group(idata, "posterior")["weight"].isel(chain=np.flatnonzero(marked)).mean("draw")
     ax = new_axes(ax, 7.2, 1.3 + 0.25 * len(shown))
     y = np.arange(len(shown))
     ax.axvline(0, color=c["muted"], linewidth=1, zorder=0)
@@ -190,7 +193,8 @@ def plot_forest(
     ax.set_ylim(len(shown) - 0.4, -1.4)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
+    marks = "each chain" if chains else "other restarts"
     span = "spread over restarts" if table.attrs["is_score"] else "posterior"
-    ax.set_xlabel(f"weight  (bar: {100 * prob:g} % {kind.upper()}, {span}; marks: other restarts)")
+    ax.set_xlabel(f"weight  (bar: {100 * prob:g} % {kind.upper()}, {span}; marks: {marks})")
     ax.set_title(f"The {len(shown)} surest edges")
     return ax

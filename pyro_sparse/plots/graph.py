@@ -43,7 +43,8 @@ def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes
     Returns
     -------
     matplotlib Axes
-        Unresolved edges (between-restart gap above .25) are dashed. Features without an edge are left out.
+        Unresolved edges (gap between restarts or chains above .25) are dashed. Features without an edge are
+        left out.
 
     Raises
     ------

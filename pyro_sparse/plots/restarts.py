@@ -8,6 +8,7 @@ import numpy as np
 
 from .._arviz import get_group
 from ..graphs.alignment import agreement_matrix
+from ..posterior import compared_runs
 from ._style import colours, new_axes, styled, table_edges
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def plot_agreement(idata: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(0, n, step), names[::step])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    what = "chain" if "dense" in stats else "restart"
+    what = compared_runs(idata)
     ax.set_xlabel(f"{what}, {'those of the best restart' if what == 'chain' else 'best'} (*) first")
     ax.set_title(f"Agreement between {what}s")
     if n > 12:

@@ -14,6 +14,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
 from pyro_sparse.inference.edges.polish import chain_plan, run_chains
+from pyro_sparse.models.baselines import VAE
 
 EDGES = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool)
 FAST = {"sweeps": 120, "num_draws": 40}
@@ -93,6 +94,19 @@ def test_the_object_holds_draws_of_every_chain(fit):
     assert "resolved" in idata.attrs["verdict"] or "disagree" in idata.attrs["verdict"]
     table = ps.summary(idata)
     assert "probability" in table and {"gap", "unresolved", "q_value"} <= set(table)
+
+
+@pytest.mark.parametrize("decoder", ["linear", "mlp"])
+def test_effects_come_from_the_chains_as_the_weights_do(decoder):
+    """The shares of variance of the program that made the table, also of edges that the fit does not have."""
+    fit = fitted(table(n=400), decoder=decoder)
+    fit = replace(fit, effects=np.zeros_like(fit.effects))
+    idata = fit.edge_posterior("polish", sweeps=120, num_draws=40, chains=2)
+    effect = idata["edge_posterior"]["effect"].to_numpy()
+    np.testing.assert_allclose(effect, EDGES / (EDGES.sum(1, keepdims=True) + 0.25), atol=0.12)
+    kept = idata["sample_stats"]["kept"].to_numpy()
+    drawn = idata["posterior"]["weight"].to_numpy()[kept]
+    np.testing.assert_allclose(effect, (drawn**2).mean((0, 1)))
 
 
 def test_same_seed_same_draws(fit):
@@ -249,7 +263,7 @@ class Unchanged(ps.priors.SpikeSlabLasso):
         super().__init__(lambda0=20.0, b=2.0)
 
 
-@pytest.mark.parametrize("make", [ps.models.DependencyVAE, ps.models.baselines.VAE])
+@pytest.mark.parametrize("make", [ps.models.DependencyVAE, VAE])
 @pytest.mark.parametrize(("method", "message"), [("polish", "the model has none"), ("score", "no edges to")])
 def test_models_without_a_prior_on_weights_are_refused(make, method, message):
     found = ps.fit(make(8, 2), table(), steps=5, restarts=1, progress=False)

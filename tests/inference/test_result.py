@@ -89,6 +89,16 @@ def test_one_row_is_enough_and_rows_do_not_mix(found):
     np.testing.assert_allclose(alone, found.transform(new, refine=False)[3:4], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["transform", "predict", "impute"])
+def test_refined_rows_do_not_mix(found, method):
+    new = table(40, seed=1).to_numpy()
+    new[::3, 1] = np.nan
+    answer = getattr(found, method)
+    whole = answer(new)
+    np.testing.assert_allclose(answer(new[::-1])[::-1], whole, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(answer(new[[6, 6, 3]]), whole[[6, 6, 3]], rtol=1e-4, atol=1e-4)
+
+
 def test_missing_cells_in_new_rows_of_a_fit_that_had_none(found):
     """The encoder sees the mean there; the refined posterior does not use the cell at all."""
     new = table(30, seed=1).to_numpy()

@@ -430,6 +430,7 @@ def _packed(
         kept=keep,
         chain_stats={"dense": np.array(dense), "log_joint": found.log_joint.mean(1)},
         edge_weight=weight,
+        edge_effect=(found.weight[keep] ** 2).mean((0, 1)),  # a standardised loading is the root of the share
         edge_stats={} if permitted.all() else {"if_permitted": forbidden},
         method="polish",
         is_score=False,
