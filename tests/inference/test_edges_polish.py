@@ -14,6 +14,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
 from pyro_sparse.inference.edges.polish import chain_plan, run_chains
+from pyro_sparse.models.baselines import VAE
 
 EDGES = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool)
 FAST = {"sweeps": 120, "num_draws": 40}
@@ -248,7 +249,7 @@ class Unchanged(ps.priors.SpikeSlabLasso):
         super().__init__(lambda0=20.0, b=2.0)
 
 
-@pytest.mark.parametrize("make", [ps.models.DependencyVAE, ps.models.baselines.VAE])
+@pytest.mark.parametrize("make", [ps.models.DependencyVAE, VAE])
 @pytest.mark.parametrize(("method", "message"), [("polish", "the model has none"), ("score", "no edges to")])
 def test_models_without_a_prior_on_weights_are_refused(make, method, message):
     found = ps.fit(make(8, 2), table(), steps=5, restarts=1, progress=False)
