@@ -1,4 +1,4 @@
-"""Likelihoods that users write: their fits leave missing cells out."""
+"""Likelihoods that users write: right ones pass the battery, and their fits leave missing cells out."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.models.likelihoods import Likelihood
 from pyro_sparse.sequences import as_sequences
 from pyro_sparse.stores import open_rows
+from pyro_sparse.testing import LikelihoodTestCase
 
 
 def log_mean(f):
@@ -75,6 +76,58 @@ class Beta(Likelihood):
 
     def intercept(self, total, seen, exposed):
         return torch.logit(total / seen.clamp(min=1))
+
+
+class StudentT(Likelihood):
+    name = "student_t"
+    separable = True
+
+    def forward(self, f, exposure=None):
+        return dist.StudentT(4.0, f, 0.5)
+
+    def mean(self, f, exposure=None):
+        return f
+
+
+class Binomial(Likelihood):
+    """Successes of seven trials."""
+
+    name = "binomial"
+    separable = True
+
+    def forward(self, f, exposure=None):
+        return dist.Binomial(7, logits=f)
+
+    def mean(self, f, exposure=None):
+        return 7 * torch.sigmoid(f)
+
+    def intercept(self, total, seen, exposed):
+        return torch.logit((total + 0.5) / (7 * seen + 1))
+
+
+class TestGamma(LikelihoodTestCase):
+    def make(self):
+        return Gamma()
+
+
+class TestLogNormal(LikelihoodTestCase):
+    def make(self):
+        return LogNormal()
+
+
+class TestBeta(LikelihoodTestCase):
+    def make(self):
+        return Beta()
+
+
+class TestStudentT(LikelihoodTestCase):
+    def make(self):
+        return StudentT()
+
+
+class TestBinomial(LikelihoodTestCase):
+    def make(self):
+        return Binomial()
 
 
 # ---- fits with missing cells -----------------------------------------------------------------------------
