@@ -39,9 +39,9 @@ class Batch:
     Attributes
     ----------
     x : Tensor (row, feature)
-        Values, missing cells 0.
+        Values; missing cells hold the likelihood's `filler`.
     inputs : Tensor (row, feature)
-        What the encoder reads: `x`, or for counts their standardised logarithm.
+        What the encoder reads: `x`, or for counts their standardised logarithm; missing cells 0.
     mask : Tensor (row, feature) of bool, or None
         True where the cell was seen; None when all were.
     exposure : Tensor (row, 1) or None
@@ -85,8 +85,10 @@ class Table:
 
     Attributes
     ----------
-    x, inputs : ndarray (row, feature), missing cells 0
-        Values, and what the encoder reads of them (z-scored, for counts their logarithm).
+    x : ndarray (row, feature)
+        Values; missing cells hold the likelihood's `filler`.
+    inputs : ndarray (row, feature)
+        What the encoder reads of them (z-scored, for counts their logarithm); missing cells 0.
     mask : ndarray of bool (row, feature) or None
     exposure : ndarray (row, 1) or None
         In units of `exposure_unit`.
@@ -384,7 +386,7 @@ def as_table(
         input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
         check_scales(names, (centre, input_centre), (scale, input_scale))
     return Table(
-        x=np.where(seen, (x - centre) / scale, 0.0),
+        x=np.where(seen, (x - centre) / scale, likelihood.filler),
         inputs=np.where(seen, (raw - input_centre) / input_scale, 0.0),
         mask=None if seen.all() else seen,
         exposure=size,

@@ -141,7 +141,7 @@ class LargeTable(Table):
     def cells(
         self, index: np.ndarray, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Values, inputs, mask and exposure of these rows, in model units and missing cells 0."""
+        """Values, inputs, mask and exposure of these rows, in model units; missing cells as in `Batch`."""
         own = torch.float64 if self.likelihood.standardise else dtype  # measurements may be far from 0
         raw = torch.from_numpy(self.x.rows(index, np.float64 if own == torch.float64 else np.float32))
         if self.columns is not None:
@@ -155,7 +155,8 @@ class LargeTable(Table):
         seen = None
         if self.has_missing:
             seen = ~torch.isnan(raw)
-            x, inputs = (torch.where(seen, part, torch.zeros_like(part)) for part in (x, inputs))
+            x = torch.where(seen, x, torch.full_like(x, self.likelihood.filler))
+            inputs = torch.where(seen, inputs, torch.zeros_like(inputs))
         return x.to(dtype), inputs.to(dtype), seen, None if size is None else size.to(dtype)
 
 

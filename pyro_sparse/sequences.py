@@ -34,7 +34,7 @@ class SequenceBatch:
     Attributes
     ----------
     x : Tensor (sequence, time, feature)
-        Values, missing cells and padding 0.
+        Values; missing cells and padding hold the likelihood's `filler`, 0 without one.
     mask : Tensor of bool (sequence, time, feature) or None
         True where a cell was seen; None when all were.
     present : Tensor of bool (sequence, time) or None
@@ -282,8 +282,9 @@ def as_sequences(
     elif values is not None:
         action_centre, action_scale = _scales(values, action_columns, "actions: column", standardise)
     seen = _fold(~np.isnan(x), present, False)
+    filler = 0.0 if likelihood is None else likelihood.filler
     return Sequences(
-        x=_fold(np.nan_to_num((x - centre) / scale), present, 0.0),
+        x=_fold(np.nan_to_num((x - centre) / scale, nan=filler), present, filler),
         mask=None if seen.all() else seen,
         present=None if present.all() else present,
         linked=None if linked.all() else linked,

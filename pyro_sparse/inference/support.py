@@ -110,6 +110,11 @@ def prune(model: Any, batch: Batch, *, min_features: int = 2, ranks: Ranks = ALO
     Edges the caller requires stay. A factor left with fewer than `min_features` features explains nothing
     that the feature's own noise would not, and goes too, unless an edge of it is required. A prior without
     edge odds has no "absent" to compare with (the horseshoe's density at zero is a pole): nothing is deleted.
+
+    Raises
+    ------
+    FloatingPointError
+        A feature's gain is no number, or minus infinity: nobody knows what its edges are worth.
     """
     prior = model.prior
     if prior.edge_log_odds(model.weights) is None:
@@ -121,6 +126,14 @@ def prune(model: Any, batch: Batch, *, min_features: int = 2, ranks: Ranks = ALO
     if isinstance(batch, LargeBatch):  # a pass for every factor: as much as a long stretch of training
         few = {"max_rows": batch.table.rows_together(500, 2000, SEARCH_CELLS)}
     gains = edge_gains(model, batch, ranks=ranks, **few, **({"n_draws": 1, "chunk": 100} if few else {}))
+    unknown = (gains.isnan() | gains.isneginf()).any(0).any(-1)
+    if unknown.any():
+        raise FloatingPointError(
+            f"feature_gain of {type(model.likelihood).__name__} is not finite for feature(s) "
+            f"{unknown.nonzero().flatten().tolist()[:5]}: the log density of what was seen must be finite; "
+            "look for extreme values in the data, and try a likelihood of your own with "
+            "pyro_sparse.testing.LikelihoodTestCase"
+        )
     before = int((model.weights != 0).sum())
     keep = (gains > cost) | model.must
     worth = torch.where(keep, gains - cost, torch.zeros_like(gains)).sum(1)

@@ -114,6 +114,8 @@ class FactorModel(Recorded, nn.Module):
         self.n_restarts, self.n_samples, self.missing = n_restarts, n_samples, missing
         self.feature_names = feature_names
         self.likelihood.setup(self.n_features, n_restarts)
+        if missing:
+            self.likelihood.check_filler(torch.zeros(n_restarts, 1, self.n_features))
         self.encoder = Encoder(n_restarts, self.n_features, self.n_factors, self.encoder_hidden, missing)
         self.register_buffer("factor_cov", torch.eye(self.n_factors).repeat(n_restarts, 1, 1))
         self.build(feature_names)

@@ -200,6 +200,8 @@ class LatentTransition(Recorded, nn.Module):
         self.feature_names = feature_names
         d = self.n_latents
         self.likelihood.setup(self.n_features, n_restarts)
+        if missing:
+            self.likelihood.check_filler(torch.zeros(n_restarts, 1, self.n_features))
         self.likelihood.start_noise(torch.full((n_restarts, 1, self.n_features), 0.45))
         self.encoder: FrameEncoder | Smoother = FrameEncoder(
             n_restarts, self.n_features, d, self.hidden, missing

@@ -249,6 +249,19 @@ class Robust(ps.models.likelihoods.Normal):
         return dist.StudentT(2.0, normal.loc, normal.scale)
 
 
+class RobustRows(ps.models.likelihoods.Normal):
+    """Says of rows what `Robust` says of cells."""
+
+    def observation(self, f, mask=None, exposure=None):
+        cells = dist.StudentT(2.0, f, self._sd())
+        return (cells if mask is None else cells.mask(mask.bool())).to_event(1)
+
+
+class HalfRows(ps.models.likelihoods.Normal):
+    def log_prob(self, f, x, mask=None, exposure=None):
+        return 0.5 * super().log_prob(f, x, mask, exposure)
+
+
 class Doubtful(ps.priors.SpikeSlabLasso):
     """Calls itself a spike-and-slab lasso, and sees no edge."""
 
@@ -278,6 +291,15 @@ def test_a_subclass_that_says_something_else_is_taken_at_its_word():
     assert p[EDGES].mean() > p[~EDGES].mean() + 0.4  # outliers would hide them from a normal
     assert fitted(table(), prior=Doubtful()).edge_posterior().attrs["edge_method"] == "score"
     assert fitted(table(), prior=Unchanged()).edge_posterior(**FAST).attrs["edge_method"] == "polish"
+
+
+@pytest.mark.parametrize("kind", [RobustRows, HalfRows])
+def test_rows_that_are_more_than_their_cells_are_refused(kind):
+    fit = fitted(table(), likelihood=kind())
+    with pytest.raises(ValueError, match=f"ask `forward` for the law of each cell, and {kind.__name__} says"):
+        fit.edge_posterior("polish", **FAST)
+    found = fit.edge_posterior().attrs
+    assert found["edge_method"] == "score" and kind.__name__ in found["chosen_because"]
 
 
 class DoubleExponential(ps.models.likelihoods.Likelihood):

@@ -165,3 +165,21 @@ def test_a_prior_without_edge_odds_deletes_nothing(prior):
     before = model.weights.detach().clone()
     assert prune(model, Batch(x, x, None, None, 40)) == 0
     assert torch.equal(model.weights, before)
+
+
+@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
+def test_edges_of_unknown_worth_are_not_deleted(problem, value):
+    model, batch, *_ = problem
+    gain = type(model.likelihood).feature_gain
+
+    class Broken(type(model.likelihood)):
+        def feature_gain(self, full, reduced):
+            found = gain(self, full, reduced)
+            found[:, 3] = value
+            return found
+
+    model.likelihood.__class__ = Broken
+    before = model.weights.detach().clone()
+    with pytest.raises(FloatingPointError, match=r"of Broken is not finite for feature\(s\) \[3\]"):
+        prune(model, batch)
+    assert torch.equal(model.weights, before)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pyro.distributions as dist
 import pytest
 import torch
 
 from pyro_sparse.models.likelihoods import Bernoulli, Likelihood, Multinomial, Normal, Poisson
+from pyro_sparse.models.likelihoods.base import observed
 from pyro_sparse.testing import LikelihoodTestCase
 
 
@@ -78,6 +81,70 @@ class MeanStatistic(Bernoulli):
         return super().feature_statistic(f, reference, x, mask, exposure) / f.shape[1]
 
 
+class CountsMissingCells(Poisson):
+    """Takes missing cells for what they are filled with."""
+
+    def feature_statistic(self, f, reference, x, mask=None, exposure=None):
+        return self(f, exposure).log_prob(observed(x, mask)[0]).sum(-2)
+
+
+class ReadsBehindTheMask(Poisson):
+    def feature_statistic(self, f, reference, x, mask=None, exposure=None):
+        return self(f, exposure).log_prob(x.nan_to_num().clamp(min=0)).sum(-2)
+
+
+class HundredfoldGain(Poisson):
+    def feature_gain(self, full, reduced):
+        return 100 * super().feature_gain(full, reduced)
+
+
+class HundredfoldRefittedGain(Normal):
+    def feature_gain(self, full, reduced):
+        return 100 * super().feature_gain(full, reduced)
+
+
+class MeasuredByItself(Poisson):
+    """Exposures by the yardstick of whatever table is asked about."""
+
+    def default_exposure(self, x, mask=None):
+        total = x.nansum(1, keepdim=True)
+        return total / total.median()
+
+
+class ViewByPosition(Normal):
+    def encoder_view(self, x, exposure=None):
+        return torch.cos(1e3 * x) + torch.arange(len(x))[:, None]
+
+
+class CentredView(Normal):
+    def encoder_view(self, x, exposure=None):
+        return x - x.nanmean(0)
+
+
+class ObservationOnly(Normal):
+    """Long tails in rows, none in cells."""
+
+    def observation(self, f, mask=None, exposure=None):
+        cells = dist.StudentT(4.0, f, self._sd())
+        return (cells if mask is None else cells.mask(mask.bool())).to_event(1)
+
+
+class InfiniteAtZero(Bernoulli):
+    """Positive numbers, and missing cells are filled with 0."""
+
+    def forward(self, f, exposure=None):
+        return dist.Gamma(torch.full_like(f, 0.7), (-f).exp())
+
+
+class OutsideTheSupport(Bernoulli):
+    def forward(self, f, exposure=None):
+        return dist.LogNormal(f, 1.0)
+
+
+class RefusesItsFiller(Poisson):
+    filler = 0.5
+
+
 class SigmaForItsSquare(Normal):
     def values(self):
         return {"sigma2": self._sd().squeeze(1)}
@@ -100,6 +167,16 @@ class SigmaForItsSquare(Normal):
         (SlopesDeafToMasks, "test_slopes"),
         (NegatedGain, "test_feature_gain"),
         (MeanStatistic, "test_feature_gain"),
+        (CountsMissingCells, "test_feature_statistic_of_missing_cells"),
+        (ReadsBehindTheMask, "test_feature_statistic_of_missing_cells"),
+        (HundredfoldGain, "test_feature_gain"),
+        (HundredfoldRefittedGain, "test_feature_gain"),
+        (MeasuredByItself, "test_default_exposure"),
+        (ViewByPosition, "test_encoder_view"),
+        (CentredView, "test_encoder_view"),
+        (ObservationOnly, "test_score"),
+        (InfiniteAtZero, "test_filler"),
+        (OutsideTheSupport, "test_filler"),
         (SigmaForItsSquare, "test_shapes_and_dtypes"),
     ],
 )
@@ -128,10 +205,73 @@ class Shares(Likelihood):
         return dist.Beta(2 + f.sigmoid(), 3 - f.sigmoid())
 
 
-@pytest.mark.parametrize("bounded", [Waiting, Shares])
-def test_a_density_is_integrated_over_its_support(bounded):
+class Positive(Likelihood):
+    """Most of its mass is far below its mean."""
+
+    filler = 1.0
+
+    def forward(self, f, exposure=None):
+        return dist.LogNormal(f, torch.full_like(f, 3.0))
+
+
+class Steep(Likelihood):
+    """Infinite at both ends."""
+
+    def forward(self, f, exposure=None):
+        return dist.Beta(torch.full_like(f, 0.6), torch.full_like(f, 0.8))
+
+
+class LongTails(Likelihood):
+    """Of 3, 2 and 1 degrees of freedom: from two on no variance, then no mean."""
+
+    def forward(self, f, exposure=None):
+        return dist.StudentT(torch.tensor([3.0, 2.0, 1.0], dtype=f.dtype), f, 0.1)
+
+
+class Corner(Likelihood):
+    def forward(self, f, exposure=None):
+        return dist.Laplace(f, 0.3)
+
+
+class Successes(Likelihood):
+    """Of 3, 40 and 7 trials."""
+
+    trials = torch.tensor([3.0, 40.0, 7.0], dtype=torch.float64)
+
+    def forward(self, f, exposure=None):
+        return dist.Binomial(self.trials, logits=f)
+
+
+class ClumpedSuccesses(Successes):
+    def forward(self, f, exposure=None):
+        return dist.BetaBinomial(f.exp(), torch.ones_like(f), self.trials)
+
+
+LAWS = [Waiting, Shares, Positive, Steep, LongTails, Corner, Successes, ClumpedSuccesses]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("share", [1.0, 0.999])
+def test_a_density_is_integrated_over_its_support(law, share):
+    class Part(law):
+        def log_prob(self, *args, **kwargs):
+            return super().log_prob(*args, **kwargs) + math.log(share)
+
     class Case(LikelihoodTestCase):
         def make(self):
-            return bounded()
+            return Part()
 
-    Case().test_density_sums_to_one()
+    if share == 1:
+        Case().test_density_sums_to_one()
+    else:
+        with pytest.raises(AssertionError, match="density of feature 0"):
+            Case().test_density_sums_to_one()
+
+
+def test_a_filler_that_is_refused_is_named():
+    class Case(LikelihoodTestCase):
+        def make(self):
+            return RefusesItsFiller()
+
+    with pytest.raises(ValueError, match=r"RefusesItsFiller.filler: missing cells hold 0.5.*whole numbers"):
+        Case().test_check()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..._whole import check_whole
 from ...large_table import LargeTable
 from ...models.dependency import DependencyVAE
-from ._polish_setup import has_weight_law, weight_law
+from ._polish_setup import has_cells, has_weight_law, weight_law
 from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges
 from .score import score_edges
 from .strengths import strength_edges
@@ -42,8 +42,9 @@ def edge_posterior(
     ----------
     fit : Fit
     method : {"auto", "polish", "strengths", "score"}
-        "auto" takes "polish" where it can: a spike-and-slab prior, and data to go by; "strengths" for a
-        `DependencyVAE`; else "score". The object says which, and why.
+        "auto" takes "polish" where it can: a spike-and-slab prior, a likelihood whose rows are no more than
+        their cells, and data to go by; "strengths" for a `DependencyVAE`; else "score". The object says
+        which, and why.
     num_draws : int
         Draws per restart, or per chain.
     seed : int
@@ -97,6 +98,9 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
     if not has_weight_law(prior):
         kind = type(prior).__name__
         return "score", f"Markov chains know SpikeSlabLasso and SpikeSlabNormal only, and the fit has {kind}"
+    if not has_cells(fit.model.likelihood):
+        kind = type(fit.model.likelihood).__name__
+        return "score", f"Markov chains ask for the law of each cell, and {kind} says something else of rows"
     if isinstance(fit.table, LargeTable) and (cost := gigabytes(fit)) > MOST_GB:
         return "score", (
             f"Markov chains over {fit.model.n_features} features would take some {cost:.0f} GB; for "

@@ -57,7 +57,7 @@ class Cells:
     Parameters
     ----------
     x : Tensor (chain or 1, feature, row)
-        Missing cells hold 0.
+        Missing cells hold a value that the likelihood allows.
     seen : Tensor of the same shape, or None
         1 where a cell was seen.
     exposure : Tensor (chain or 1, 1, row) or None
@@ -167,6 +167,8 @@ class Cells:
             for n in range(order):
                 (each,) = torch.autograd.grad(each.sum(), at, create_graph=n + 1 < order)
                 found.append(each.detach())
+        if self.seen is not None:  # what is missing may be infinite, and infinity times 0 is not 0
+            found = [torch.where(self.seen > 0, part, 0.0) for part in found]
         if order == 2:
             bend, square = (-found[2]).clamp(min=0), found[1].square()
             found[2] = torch.where(bend.any(-1, keepdim=True), bend, square)

@@ -37,6 +37,7 @@ __all__ = [
     "ALL_EDGES",
     "DecoderPrior",
     "chains_of",
+    "has_cells",
     "has_normal_noise",
     "has_weight_law",
     "rate_prior",
@@ -108,7 +109,18 @@ def has_weight_law(prior: Any, *kinds: type) -> bool:
 
 def has_normal_noise(likelihood: Any) -> bool:
     """Whether the noise is normal, its variance inverse gamma."""
-    return _is_plainly(likelihood, likelihoods.Normal, "forward", "priors", "values", "noise_sd")
+    own = ("forward", "observation", "log_prob", "priors", "values", "noise_sd")
+    return _is_plainly(likelihood, likelihoods.Normal, *own)
+
+
+def has_cells(likelihood: Any) -> bool:
+    """Whether the chains know what it says: `forward` of each cell, or rows that are Poisson given totals."""
+    kind = likelihoods.Likelihood
+    return _of_totals(likelihood) or _is_plainly(likelihood, kind, "observation", "log_prob")
+
+
+def _of_totals(likelihood: Any) -> bool:
+    return bool(likelihood.name in ("multinomial", "categorical"))
 
 
 def weight_law(prior: Any) -> MixtureLaw:
@@ -166,11 +178,18 @@ def chains_of(
     Raises
     ------
     TypeError, ValueError
-        `prior` is no `DecoderPrior`; the model's has no spike and slab.
+        `prior` is no `DecoderPrior`; the model's has no spike and slab; its likelihood says more of
+        rows than `forward` of their cells.
     """
     if not isinstance(prior, DecoderPrior):
         raise TypeError(f"decoder_prior: want a DecoderPrior, got {prior!r}")
     law = weight_law(getattr(fit.model, "prior", None))
+    if not has_cells(fit.model.likelihood):
+        raise ValueError(
+            "likelihood: Markov chains ask `forward` for the law of each cell, and "
+            f"{type(fit.model.likelihood).__name__} says something else with `observation` or `log_prob`; "
+            'write that law as `forward`, or ask for method="score"'
+        )
     model = pick(fit.model, restarts)
     like = model.factor_cov
     batch = table.batch(like.device, like.dtype)
@@ -265,7 +284,7 @@ def _curved(
     settings: dict[str, Any],
 ) -> tuple[DecoderChains, DecoderState]:
     curve, likelihood = prior.curve(model), model.likelihood
-    counted = likelihood.name in ("multinomial", "categorical")
+    counted = _of_totals(likelihood)
     exposure = None if batch.exposure is None else batch.exposure.T[None].to(z)
     if counted:  # given its exposure a multinomial row is a row of Poisson counts
         exposure = torch.ones_like(z[..., 0]).unsqueeze(1)

@@ -162,7 +162,8 @@ def polish_edges(
     Raises
     ------
     ValueError
-        The prior has no spike and slab; no data; a number is out of range.
+        The prior has no spike and slab; the likelihood says of rows something else than `forward` of cells;
+        no data; a number is out of range.
     """
     table = _table_of(fit, X, exposure)
     exact = _is_exact(fit)

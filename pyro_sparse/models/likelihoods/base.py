@@ -52,8 +52,13 @@ class Likelihood(Recorded, nn.Module):
     uses_exposure : bool
         Whether rows carry an exposure: a size factor, or the total count of a multinomial row.
     separable : bool
-        Whether each cell depends on its own entry of f and on its own feature's parameters only, so that a
-        few features at a time may be evaluated. Default False, which is never wrong.
+        Whether each cell depends on its own entry of f and on its own feature's parameters only, and a row's
+        `observation` is what `forward` says of its cells, so that a few features at a time may be evaluated.
+        Default False, which is never wrong.
+    filler : float
+        What missing cells of x hold, in the model's units: any value at which the log density and its
+        gradients are finite. They are left out, but infinity times 0 is not 0. Default 0; a density of
+        positive numbers wants 1, say.
 
     Notes
     -----
@@ -66,6 +71,7 @@ class Likelihood(Recorded, nn.Module):
     standardise: bool = False
     uses_exposure: bool = False
     separable: bool = False
+    filler: float = 0.0
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,9 +93,47 @@ class Likelihood(Recorded, nn.Module):
         Raises
         ------
         ValueError
-            Naming the first offending column, its value, what is wanted and the mend.
+            Naming the first offending column, its value, what is wanted and the mend; cells are missing, and
+            `filler` is a value that is refused.
         """
-        self._refuse(_numbers(x, feature_names), feature_names)
+        x = _numbers(x, feature_names)
+        self._refuse(x, feature_names)
+        if not self.standardise and np.isnan(x).any():
+            try:
+                self._refuse(np.full((1, x.shape[1]), float(self.filler)), feature_names)
+            except ValueError as error:
+                raise ValueError(
+                    f"{type(self).__name__}.filler: missing cells hold {self.filler:g}, which this "
+                    f"likelihood refuses; set the attribute to a value that it allows. ({error})"
+                ) from error
+
+    def check_filler(self, f: Tensor) -> None:
+        """Refuse a `filler` that spoils gradients although it is left out; asked where cells are missing.
+
+        Parameters
+        ----------
+        f : Tensor of shape (R, B, G)
+            Any linear predictor, after `setup`.
+
+        Raises
+        ------
+        ValueError
+            The filler is no value that a cell may have, or a gradient there is not finite.
+        """
+        leaves = [f.detach().requires_grad_(), *(p for p in self.parameters() if p.requires_grad)]
+        hidden = torch.zeros(f.shape[1:], dtype=torch.bool, device=f.device)
+        try:
+            with torch.enable_grad():
+                rows = self.observation(leaves[0], hidden).log_prob(torch.full_like(f[0], self.filler))
+                found = torch.autograd.grad(rows.sum(), leaves, materialize_grads=True)
+            why = "" if all(g.isfinite().all() for g in found) else "whose density has no finite gradient"
+        except ValueError as error:
+            why = str(error).splitlines()[0]
+        if why:
+            raise ValueError(
+                f"{type(self).__name__}.filler: missing cells hold {self.filler:g}, {why}; set the attribute "
+                "to a value inside the support"
+            )
 
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
         """The checks beyond "finite numbers"; default none."""
@@ -199,7 +243,7 @@ class Likelihood(Recorded, nn.Module):
         Parameters
         ----------
         f, x, mask, exposure
-            As in `log_prob`; missing cells of x hold any finite number.
+            As in `log_prob`; missing cells of x hold `filler`.
         of_cells, of_priors : float
             a and b.
 
@@ -256,7 +300,7 @@ class Likelihood(Recorded, nn.Module):
         Tensor of shape (R, B)
             In nats; exactly the value of the table with the missing cells dropped.
         """
-        x, seen = observed(x, mask)
+        x, seen = observed(x, mask, self.filler)
         return self.observation(f, seen, exposure).log_prob(x)
 
     def feature_statistic(
@@ -281,11 +325,16 @@ class Likelihood(Recorded, nn.Module):
         -------
         Tensor of shape (R, G) or (R, G, m)
         """
-        x, seen = observed(x, mask)
-        return (self(f, exposure).log_prob(x) * seen).sum(-2)
+        x, seen = observed(x, mask, self.filler)
+        each = self(f, exposure).log_prob(x)
+        return torch.where(seen, each, torch.zeros_like(each)).sum(-2)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
-        """Log-likelihood (R, G) that each feature loses between two summed `feature_statistic`."""
+        """Log-likelihood (R, G) that each feature loses between two summed `feature_statistic`.
+
+        At the own parameters as they are; or, so that a noise that suits one of the two is no judge of them,
+        each at the own parameters that suit the feature best.
+        """
         return full - reduced
 
     def extra_repr(self) -> str:
@@ -297,13 +346,13 @@ def in_kind(result: Tensor, x: Any) -> Any:
     return result if isinstance(x, Tensor) else result.numpy()
 
 
-def observed(x: Any, mask: Any = None) -> tuple[Tensor, Tensor]:
-    """Data with missing cells set to 0, and the boolean mask of observed cells (not NaN, and ``mask``)."""
+def observed(x: Any, mask: Any = None, filler: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Data with missing cells at `filler`, and the boolean mask of observed cells (not NaN, and ``mask``)."""
     x = torch.as_tensor(x)
     seen = ~torch.isnan(x)
     if mask is not None:
         seen = seen & torch.as_tensor(mask, device=x.device).bool()
-    return torch.where(seen, x, torch.zeros_like(x)), seen
+    return torch.where(seen, x, torch.full_like(x, filler)), seen
 
 
 def column_mean(x: Tensor, seen: Tensor) -> Tensor:

@@ -169,7 +169,7 @@ class Normal(Likelihood):
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
         r""":math:`\frac{n_j}{2}\log(s_j^{\mathrm{reduced}} / s_j^{\mathrm{full}})`, noise refitted."""
         count = full[..., 1]
-        least = count * self.floor**2
+        least = (count * self.floor**2).clamp(min=torch.finfo(count.dtype).tiny)  # of features never seen
         return (
             0.5 * count * (torch.maximum(reduced[..., 0], least) / torch.maximum(full[..., 0], least)).log()
         )
