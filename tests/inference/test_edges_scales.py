@@ -180,7 +180,7 @@ def table(rng, counts):
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_a_wrong_prior_is_said_and_its_scales_can_be_learned(counts):
-    x = table(np.random.default_rng(1), counts)
+    x = table(np.random.default_rng(2 if counts else 1), counts)  # with 1 counts reach the ceiling, e^8
     prior = ps.priors.SpikeSlabLasso(lambda1=6.0, lambda0=60.0, b=2.0)
     likelihood = ps.models.likelihoods.Poisson(size_factors=False) if counts else "normal"
     model = ps.models.SparseDecoder(
