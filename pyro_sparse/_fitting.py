@@ -11,7 +11,6 @@ import json
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -267,11 +266,8 @@ def _edges(
     if method != "score":
         budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not quiet}
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            idata = result.edge_posterior(method, X=frame, **budget)
+        idata = result.edge_posterior(method, X=frame, **budget)
     except KeyboardInterrupt:
         say("interrupted before there were edge probabilities; edges have the fit's scores instead")
         return result.edge_posterior("score", X=frame), True
-    for one in caught:
-        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return idata, any(str(one.message).startswith("polish: stopped after") for one in caught)
+    return idata, bool(idata.attrs.get("interrupted", 0))

@@ -159,8 +159,7 @@ def to_arviz(
         )
     else:
         good = np.asarray(kept, dtype=bool)
-    must = getattr(fit.model, "must", None)
-    given = np.zeros(p.shape, dtype=bool) if must is None else must.cpu().numpy()
+    given = _told(fit)[best]
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
@@ -225,12 +224,22 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> NDArray[np.bool_]:
     from .inference.restarts import found_factors
 
     best = int(fit.best)
-    used = found_factors(np.asarray(fit.weights) != 0, fit.model)
+    used = found_factors(np.asarray(fit.weights) != 0, _told(fit))
     level = np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
     wanted = used[best] if n_factors is None else n_factors
     found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
     found[:, best] = False
     return found
+
+
+def _told(fit: Any) -> NDArray[np.bool_]:
+    """Edges that the model was told to have, (restart, feature, factor), in the fit's order of factors."""
+    from .inference.restarts import told_edges
+
+    told = told_edges(fit.model)
+    if not told.any():
+        return np.zeros(np.shape(fit.weights), dtype=bool)
+    return np.moveaxis(told[:, np.asarray(fit.alignment["permutation"])], 0, 1)
 
 
 def compared_runs(idata: Any) -> str:

@@ -178,7 +178,9 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
         "n_edges": len(chosen),
         "n_linked": len(linked),
         "n_unresolved": int(chosen["unresolved"].sum()),
-        "decided": None if table.attrs["is_score"] else table["verdict"].value_counts().to_dict(),
+        "decided": None
+        if table.attrs["is_score"]  # of edges that are there, however small
+        else (table if salient is None else summary(idata, fdr))["verdict"].value_counts().to_dict(),
         "salient": salient,
         "custom": _SALIENT,
         "n_salient": None

@@ -220,9 +220,10 @@ def _refuse_numbers(names: list[str], path: Path) -> None:
     """Complain of a first line that is one of the table: numbers, and not whole ones (years) or in order."""
     numbers = pd.to_numeric(pd.Series(names), errors="coerce").to_numpy(dtype=float)
     empty = np.array([name.lower() in ("", "na", "nan") for name in names])
-    if names[0] == "" or not (np.isfinite(numbers) | empty).all():
+    if names[0] == "" or empty.all() or not (np.isfinite(numbers) | empty).all():
         return
-    numbers = numbers[~empty]
+    last = np.flatnonzero(~empty)[-1] + 1  # separators at the end of the line are no names
+    numbers, empty = numbers[:last][~empty[:last]], empty[:last]
     steps, whole = np.diff(numbers), (numbers == np.round(numbers)).all()
     if empty.any() or len(set(numbers)) < len(numbers):
         named = False

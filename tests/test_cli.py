@@ -6,7 +6,6 @@ import json
 import shlex
 import subprocess
 import sys
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -293,12 +292,12 @@ def test_chains_that_are_stopped_early_count_as_interrupted(run, table, tmp_path
     real = ps.inference.Fit.edge_posterior
 
     def chains(self, method="auto", **options):
-        warnings.warn("polish: stopped after 60 of 400 sweeps", RuntimeWarning, stacklevel=2)
-        return real(self, "score", X=options["X"])
+        found = real(self, "score", X=options["X"])
+        found.attrs["interrupted"] = 1
+        return found
 
     monkeypatch.setattr(ps.inference.Fit, "edge_posterior", chains)
-    with pytest.warns(RuntimeWarning, match="stopped after 60"):
-        done = run("fit", table, *SHORT, "--out", tmp_path, "--json")
+    done = run("fit", table, *SHORT, "--out", tmp_path, "--json")
     assert done.code == 130 and json.loads(done.out)["interrupted"] is True
     assert "come now" not in done.err
 

@@ -58,7 +58,12 @@ def test_rows_that_do_not_suit_the_header_are_refused(tmp_path, text):
         read_table(tmp_path / "t.csv")
 
 
-@pytest.mark.parametrize("first", ["0.5,1", "1,1", "0.5,", "-1e-3,NA", "0.5,0.7,0.9"])
+def test_years_with_a_separator_at_the_end_of_the_line_are_names(tmp_path):
+    (tmp_path / "t.csv").write_text("2001,2002,\n1,2,\n3,5,\n")
+    assert list(read_table(tmp_path / "t.csv").columns)[:2] == ["2001", "2002"]
+
+
+@pytest.mark.parametrize("first", ["0.5,1", "1,1", "0.5,", "-1e-3,NA", "0.5,0.7,0.9", "2001,,2003"])
 def test_a_first_line_of_numbers_is_no_header(tmp_path, first):
     rows = "\n".join(",".join(map(str, row)) for row in RNG.normal(size=(3, first.count(",") + 1)))
     (tmp_path / "t.csv").write_text(f"{first}\n{rows}\n")

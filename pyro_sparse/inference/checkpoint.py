@@ -20,7 +20,7 @@ from .._recorded import describe
 
 __all__ = ["differences", "digest", "fingerprint", "made", "read", "read_run", "write", "write_run"]
 
-FORMAT = 1
+FORMAT = 2  # 1: encoders of counts without exposures read shares, totals were taken for depth by default
 
 
 def fingerprint(model: Any, settings: dict[str, Any]) -> str:

@@ -198,7 +198,7 @@ class _Observed(Messenger):
         self.sites: dict[str, tuple[set[str], float, bool]] = {}
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        if msg["is_observed"]:
+        if msg["is_observed"] and not msg["infer"].get("_deterministic"):
             frames = msg["cond_indep_stack"]
             beside = float(torch.as_tensor(msg["scale"]).detach().double().mean()) / prod(map(_share, frames))
             factor = isinstance(msg["fn"], Unit)

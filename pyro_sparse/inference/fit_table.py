@@ -40,6 +40,7 @@ from .restarts import (
     group_sizes,
     join,
     pick,
+    told_edges,
     unconfirmed,
 )
 from .result import Fit, has_zeros
@@ -289,7 +290,7 @@ class TableJob:
                 "dtype": str(self.dtype).removeprefix("torch."),
                 **self.record,
             },
-            notes=[*notes, *self._warnings(whole, best, active, judged, self.caps[numbers])],
+            notes=[*notes, *self._warnings(whole, best, judged, self.caps[numbers])],
         )
         if self.dense:
             found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
@@ -297,10 +298,8 @@ class TableJob:
         found.warnings.extend(depth_of_factors(whole, self.train, best))
         return found
 
-    def _warnings(
-        self, model: Any, best: int, active: np.ndarray, rows: np.ndarray, caps: np.ndarray
-    ) -> list[str]:
-        """What a reader should know of restarts, by ELBOs of rows (restart, row) and active factors."""
+    def _warnings(self, model: Any, best: int, rows: np.ndarray, caps: np.ndarray) -> list[str]:
+        """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
         notes = []
         lost = ~np.isfinite(rows.mean(1))
         if lost.any():
@@ -311,7 +310,7 @@ class TableJob:
         if lost[best]:
             return notes
         if getattr(model, "prior", None) is not None:
-            notes += _of_weights(model, best, int(active[best]), caps)
+            notes += _of_weights(model, best, caps)
             notes += _of_units(model, self.table)
         if len(rows) == 1:
             notes.append("one restart only: nothing here says whether another start would agree")
@@ -435,13 +434,20 @@ def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
         full = np.full(model.n_restarts, model.n_factors)
         return full * model.n_features, full
     present = (weights != 0).cpu().numpy()
-    return present.sum((1, 2)), found_factors(present, model)
+    return present.sum((1, 2)), found_factors(present, told_edges(model))
 
 
-def _of_weights(model: Any, best: int, n_active: int, caps: np.ndarray) -> list[str]:
+def _of_weights(model: Any, best: int, caps: np.ndarray) -> list[str]:
     """What the numbers of edges and factors of a fit with a prior should tell a reader."""
-    if n_active == 0:
-        return ["the best restart has no edge: the data support no shared factor, or the prior is too strong"]
+    edges = (model.weights[best] != 0).cpu().numpy()
+    told = told_edges(model)
+    if not (edges & ~told).any() and (model.permitted.cpu().numpy() & ~told).any():
+        more = " but those it was told" if told.any() else ""
+        return [
+            f"the best restart has no edge{more}: the data support no shared factor, or the prior is too "
+            "strong"
+        ]
+    n_active = int(edges.any(0).sum())
     notes = []
     if n_active == model.n_factors > 1:
         more = (

@@ -29,6 +29,7 @@ __all__ = [
     "likeliest_restart",
     "pick",
     "put",
+    "told_edges",
     "unconfirmed",
 ]
 
@@ -222,18 +223,22 @@ def chosen_restart(
     return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
 
 
-def found_factors(edge: np.ndarray, model: Any) -> np.ndarray:
+def told_edges(model: Any) -> np.ndarray:
+    """Edges that anchors or the user's list require, of bool (feature, factor), or a single False."""
+    must = getattr(model, "must", None)
+    return np.array(False) if must is None else must.cpu().numpy()
+
+
+def found_factors(edge: np.ndarray, told: np.ndarray) -> np.ndarray:
     """How many factors each restart found: those with an edge beyond the ones it was told.
 
     Parameters
     ----------
     edge : ndarray of bool (restart, feature, factor)
-    model : FactorModel
-        Whose `must`, if it has any, are the edges told by anchors or by hand.
+    told : ndarray of bool
+        As `told_edges`, or for each restart in its own order of factors.
     """
-    must = getattr(model, "must", None)
-    told = False if must is None else must.cpu().numpy()
-    return (edge & ~np.asarray(told)).any(1).sum(1)
+    return (edge & ~told).any(1).sum(1)
 
 
 def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str]:

@@ -49,8 +49,8 @@ def test_refusals(tmp_path, monkeypatch):
     files.write(path, "checkpoint", {}, {})
     with pytest.raises(ValueError, match="holds a 'checkpoint', wanted a 'fit'"):
         files.read(path, "fit")
-    monkeypatch.setattr(files, "FORMAT", 2)
-    with pytest.raises(ValueError, match="has format 1, this version reads 2; fit again"):
+    monkeypatch.setattr(files, "FORMAT", 3)
+    with pytest.raises(ValueError, match="has format 2, this version reads 3; fit again"):
         files.read(path, "checkpoint")
 
 

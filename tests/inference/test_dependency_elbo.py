@@ -235,6 +235,30 @@ def test_rows_that_are_scaled_up_by_hand_count_as_a_subsampled_plate():
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
+def test_a_deterministic_site_has_no_scale_of_its_own():
+    program = Program()
+
+    def model():
+        pyro.module("decoder", program.decoder)
+        with program.plate():
+            z = pyro.sample("z", dist.Normal(torch.zeros(K), 1.0).to_event(1))
+            mean = pyro.deterministic("mean", program.decoder(z), event_dim=1)
+            with pyro.poutine.scale(scale=1 / N):
+                pyro.sample("x", dist.Normal(mean, 1.0).to_event(1), obs=program.x)
+
+    elbo = Trace_ELBO(max_plate_nesting=1)
+    found = []
+    for scale in (None, 1 / N):
+        for p in program.parameters:
+            p.grad = None
+        torch.manual_seed(1)
+        DependencySparsity(program.decoder, elbo, dependency=EXACT, scale=scale).loss_and_grads(
+            model, program.guide
+        )
+        found.append(torch.cat([p.grad.flatten() for p in program.parameters]))
+    torch.testing.assert_close(*found)
+
+
 def test_two_scales_want_a_word():
     program = Program()
 

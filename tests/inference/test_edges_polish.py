@@ -13,6 +13,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
+from pyro_sparse.inference.edges._polish_setup import has_cells
 from pyro_sparse.inference.edges.polish import chain_plan, run_chains
 from pyro_sparse.models.baselines import VAE
 
@@ -192,7 +193,8 @@ def test_a_time_budget_ends_the_chains(fit):
 
 
 def test_few_rows_are_said(fit):
-    assert fit.edge_posterior("polish", max_rows=40, **FAST).attrs["rows_used"] == 40
+    attrs = fit.edge_posterior("polish", max_rows=40, **FAST).attrs
+    assert attrs["rows_used"] == 40 and attrs["interrupted"] == 0
 
 
 def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
@@ -206,7 +208,8 @@ def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
 
     monkeypatch.setattr(polish.LinearChains, "sweep", sweep)
     with pytest.warns(RuntimeWarning, match="stopped after 39 of 80 sweeps"):
-        assert fit.edge_posterior("polish", sweeps=120, warm_up=40).attrs["sweeps"] == 39
+        found = fit.edge_posterior("polish", sweeps=120, warm_up=40)
+    assert found.attrs["sweeps"] == 39 and found.attrs["interrupted"] == 1
     calls.clear()
     calls.extend([0] * 60)
     with pytest.raises(KeyboardInterrupt):
@@ -262,6 +265,11 @@ class HalfRows(ps.models.likelihoods.Normal):
         return 0.5 * super().log_prob(f, x, mask, exposure)
 
 
+class TemperedShares(ps.models.likelihoods.Multinomial):
+    def log_prob(self, f, x, mask=None, exposure=None):
+        return 0.5 * super().log_prob(f, x, mask, exposure)
+
+
 class Doubtful(ps.priors.SpikeSlabLasso):
     """Calls itself a spike-and-slab lasso, and sees no edge."""
 
@@ -291,6 +299,10 @@ def test_a_subclass_that_says_something_else_is_taken_at_its_word():
     assert p[EDGES].mean() > p[~EDGES].mean() + 0.4  # outliers would hide them from a normal
     assert fitted(table(), prior=Doubtful()).edge_posterior().attrs["edge_method"] == "score"
     assert fitted(table(), prior=Unchanged()).edge_posterior(**FAST).attrs["edge_method"] == "polish"
+
+
+def test_shares_that_are_weighed_otherwise_are_no_multinomial():
+    assert has_cells(ps.models.likelihoods.Categorical()) and not has_cells(TemperedShares())
 
 
 @pytest.mark.parametrize("kind", [RobustRows, HalfRows])

@@ -134,10 +134,23 @@ def test_a_fit_keeps_a_factor_that_the_few_rows_aside_cannot_tell_from_none():
 def test_factors_held_by_their_anchors_alone_are_not_found():
     edge = np.zeros((2, 5, 2), dtype=bool)
     edge[:, 0, 0] = edge[:, 1, 1] = edge[0, 2:, 0] = edge[1, 3, 1] = edge[1, 4, 0] = True
-    assert restarts.found_factors(edge, object()).tolist() == [2, 2]
+    assert restarts.found_factors(edge, restarts.told_edges(object())).tolist() == [2, 2]
     model = SparseDecoder(5, 2, anchors={0: 0, 1: 1})
     model.setup(2)
-    assert restarts.found_factors(edge, model).tolist() == [1, 2]
+    assert restarts.found_factors(edge, restarts.told_edges(model)).tolist() == [1, 2]
+
+
+def test_a_graph_that_was_told_whole_is_not_called_empty():
+    rng = np.random.default_rng(0)
+    graph = np.kron(np.eye(2, dtype=bool), np.ones((4, 1), dtype=bool))
+    x = rng.normal(size=(120, 2)) @ graph.T + 0.6 * rng.normal(size=(120, 8))
+    required, forbidden = (list(map(tuple, np.argwhere(part).tolist())) for part in (graph, ~graph))
+    model = SparseDecoder(8, 2, decoder="linear", required=required, forbidden=forbidden)
+    said = " ".join(ps.fit(model, x, restarts=1, steps=40, progress=False).warnings)
+    assert "no edge" not in said and "all 2 factors are in use" in said
+    noise = SparseDecoder(8, 2, decoder="linear", anchors={0: 0, 4: 1})
+    said = " ".join(ps.fit(noise, rng.normal(size=(120, 8)), restarts=1, progress=False).warnings)
+    assert "no edge but those it was told" in said
 
 
 def test_right_anchors_do_not_make_a_restart_with_one_factor_look_like_two():

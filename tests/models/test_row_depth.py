@@ -60,6 +60,13 @@ def test_share_is_that_of_the_log_totals():
     assert depth_share(x, empty) == pytest.approx(depth_share(x, totals))
 
 
+@pytest.mark.parametrize(("rows", "features"), [(60, 8), (300, 40)])
+def test_totals_that_are_counting_noise_are_no_depth(rows, features):
+    tables = [torch.as_tensor(np.random.default_rng(s).poisson(1.0, (rows, features))) for s in range(20)]
+    shares = [depth_share(x.double(), x.sum(1, keepdim=True)) for x in tables]
+    assert np.mean(np.array(shares) >= 0.5) <= 0.05
+
+
 def test_only_rows_that_differ_in_depth_have_size_factors():
     flat, deep = counts(0.0), counts(0.6)
     for kind in (Poisson, NegativeBinomial):

@@ -120,7 +120,7 @@ def has_cells(likelihood: Any) -> bool:
 
 
 def _of_totals(likelihood: Any) -> bool:
-    return bool(likelihood.name in ("multinomial", "categorical"))
+    return _is_plainly(likelihood, likelihoods.Multinomial, "forward", "observation", "log_prob")
 
 
 def weight_law(prior: Any) -> MixtureLaw:

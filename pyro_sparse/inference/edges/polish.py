@@ -76,6 +76,8 @@ class Polished(NamedTuple):
         the chains' own frames.
     scales : ndarray (sweep, 2)
         Of slab and spike, in the sweeps kept.
+    interrupted : bool
+        Whether Ctrl-C cut them short.
     """
 
     prob: Array
@@ -86,6 +88,7 @@ class Polished(NamedTuple):
     if_permitted: Array
     weights: tuple[Array, Array]
     scales: Array
+    interrupted: bool
 
 
 def polish_edges(
@@ -287,7 +290,7 @@ def run_chains(
     kept_sweeps = sweeps - warm_up
     keep, look = (_spread(kept_sweeps, n) for n in (num_draws, _LOOKS))
     total, done = np.zeros(state.weight.shape), 0
-    forbidden, asked = np.zeros(state.weight.shape), 0
+    forbidden, asked, interrupted = np.zeros(state.weight.shape), 0, False
     constrained = not bool(kernel.permitted.all())
     pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
     half = (held + warm_up) // 2
@@ -334,6 +337,7 @@ def run_chains(
         except KeyboardInterrupt:
             if done < LEAST_KEPT or not draws:
                 raise
+            interrupted = True
             warnings.warn(
                 f"polish: stopped after {done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=3
             )
@@ -348,6 +352,7 @@ def run_chains(
         forbidden / max(asked, 1),
         (np.stack([w for w, _ in looks], 1), np.stack([odds for _, odds in looks], 1)),
         np.array(scales),
+        interrupted,
     )
 
 
@@ -441,6 +446,7 @@ def _packed(
             "verdict": "\n".join(said.verdict),
             "rows_used": len(table.x),
             "sweeps": found.log_joint.shape[1],
+            "interrupted": int(found.interrupted),
             "mean_gap": float(np.nanmean(gap)),
             "prior_scales": list(said.scales),
             "prior_p_value": said.p_value,

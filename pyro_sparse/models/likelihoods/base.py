@@ -122,9 +122,11 @@ class Likelihood(Recorded, nn.Module):
         """
         leaves = [f.detach().requires_grad_(), *(p for p in self.parameters() if p.requires_grad)]
         hidden = torch.zeros(f.shape[1:], dtype=torch.bool, device=f.device)
+        exposure = torch.ones_like(f[0, :, :1]) if self.uses_exposure else None
         try:
             with torch.enable_grad():
-                rows = self.observation(leaves[0], hidden).log_prob(torch.full_like(f[0], self.filler))
+                law = self.observation(leaves[0], hidden, exposure)
+                rows = law.log_prob(torch.full_like(f[0], self.filler))
                 found = torch.autograd.grad(rows.sum(), leaves, materialize_grads=True)
             why = "" if all(g.isfinite().all() for g in found) else "whose density has no finite gradient"
         except ValueError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -172,10 +173,11 @@ class Poisson(_Counts):
     def calibrate_by(
         self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
     ) -> None:
-        super().calibrate_by(mean, totals, some)
+        once = cache(totals)  # a pass over the table
+        super().calibrate_by(mean, once, some)
         if self.size_factors == "auto":
             columns = mean.argsort(descending=True)[:MOST_COLUMNS]
-            self.depth = torch.full_like(self.depth, depth_share(some(columns), totals()))
+            self.depth = torch.full_like(self.depth, depth_share(some(columns), once()))
 
     def default_exposure(self, x: Any, mask: Any = None) -> Any:
         if self.size_factors == "auto" and self.depth == NOT_ASKED:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 __all__ = ["MOST_COLUMNS", "MOST_ROWS", "common_variance", "depth_share"]
 
+_BEYOND = 2.0  # standard errors by which totals have to vary beyond the noise of counting
 MOST_ROWS, MOST_COLUMNS = 2000, 300  # that are looked at: evenly spread, and those with the most counts
 
 
@@ -67,6 +68,9 @@ def depth_share(counts: Tensor, totals: Tensor) -> float:
     total = total[total > 0]
     if len(total) < 2:
         return 0.0
-    spread = float(total.log().var() - (1 / total).mean())
-    depth = common_variance(counts)
-    return min(depth / spread, 1.0) if spread > 1e-12 and depth > 0 else 0.0
+    variance = float(total.log().var())
+    spread = variance - float((1 / total).mean())
+    noise = variance * math.sqrt(2 / (len(total) - 1))  # standard error of a variance
+    if spread <= max(_BEYOND * noise, 1e-12):
+        return 0.0
+    return min(common_variance(counts) / spread, 1.0)
