@@ -359,7 +359,7 @@ def _exposures(
     def some(columns: Tensor) -> Tensor:
         own, wanted = [], np.arange(0, len(store), -(-len(store) // MOST_ROWS))
         if store.starts is None:  # any row is at hand, and no pass over all is wanted
-            step = max(1, JUDGED_CELLS // store.shape[1])
+            step = min(FEWEST_JUDGED, max(1, JUDGED_CELLS // store.shape[1]))
             parts = (store.rows(wanted[i : i + step], np.float64) for i in range(0, len(wanted), step))
             return torch.as_tensor(np.concatenate([part[:, columns.numpy()] for part in parts]))
         for start, piece in store.pieces():
