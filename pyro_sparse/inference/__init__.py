@@ -9,7 +9,8 @@ from .edge_path import decreasing_path
 from .fit import fit, fit_restart, merge
 from .jacobian_penalty import jacobian_l1, mean_abs_jacobian
 from .latent_penalty import DependencyPenalty, LatentPenalty
-from .result import Fit, load
+from .load import load
+from .result import Fit
 from .schedule import Schedule
 from .task_axes import TaskAxes, task_axes
 from .task_result import MultiTaskFit

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .._recorded import describe, rebuild
+from .._recorded import describe
 from .._torch import undisturbed
 from .._version import __version__
 from .._whole import check_whole
@@ -33,7 +33,7 @@ from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
 from .restarts import pick
 
-__all__ = ["Fit", "load"]
+__all__ = ["Fit", "has_zeros", "restore"]
 
 
 @dataclass
@@ -402,47 +402,19 @@ class Fit:
         return z.cpu().double().numpy()[:, turn] * sign
 
 
-def load(path: str | os.PathLike[str], model: Any = None) -> Any:
-    """Read a fit written by `Fit.save`, `TransitionFit.save` or `MultiTaskFit.save`.
+def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:
+    """The fit that `Fit.save` wrote, around its model.
 
     Parameters
     ----------
-    path : path
-    model : FactorModel, LatentTransition or MultiTaskRegression, optional
-        Needed when the model, its prior or its likelihood is a class of your own: made as it was for the fit.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        No such file, not a fit, or of another model or format.
+    model : FactorModel
+        With its parameters.
+    meta : dict
+        Plain JSON of the file.
+    arrays : dict of ndarray
+        By name: weights, effects and edge_score (restart, feature, factor), elbo (restart,) …
     """
-    meta, tensors = files.read(path, "fit", "transition fit", "multi-task fit")
-    if model is None:
-        if meta["made"] is None:
-            raise ValueError(
-                f"load: {str(path)!r} was made with a model of your own; pass model=, made the same way"
-            )
-        model = rebuild(meta["made"])
-    differs = files.differences(meta["fingerprint"], files.fingerprint(model, {}))
-    if differs:
-        raise ValueError(
-            f"load: {str(path)!r} is a fit of another model ({differs}); pass a model made the same way"
-        )
-    arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
-    if meta["kind"] == "multi-task fit":
-        from . import task_result
-
-        return task_result.restore(model, meta, tensors["models"], arrays)
     names = meta["feature_names"]
-    with undisturbed():
-        model.setup(meta["n_restarts"], meta["n_samples"], meta["missing"], names)
-    model.to(getattr(torch, meta["dtype"]))
-    model.load_state_dict(tensors["model"])
-    model.eval()
-    if meta["kind"] == "transition fit":
-        from .transition_result import restore
-
-        return restore(model, meta, arrays)
     exposure = arrays.get("table.exposure")
     empty = np.zeros((0, len(names)))
     table = Table(

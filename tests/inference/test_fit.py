@@ -1,9 +1,7 @@
-"""`ps.fit`: determinism, resuming, interruption, refusals, every likelihood and prior, one known graph."""
+"""`ps.fit`: determinism, refusals, every likelihood and prior, one known graph."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 import re
 import signal
 import threading
@@ -15,65 +13,11 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference import axes as axes_module
-from pyro_sparse.inference import restarts as restarts_module
-from pyro_sparse.inference.axes import oblique
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC
+from tests.inference._quick import DATA, fit_module, quick, same, short_rotations, small
 
-fit_module = importlib.import_module("pyro_sparse.inference.fit_table")
-
-DATA = ps.datasets.sim1(n=120, seed=1).x
-
-QUICK = {"restarts": 3, "steps": 20, "batch_size": 20, "evaluate_every": 5, "progress": False}
-
-
-@pytest.fixture(autouse=True)
-def short_rotations(monkeypatch, request):
-    """A rough start will do here, and finding a good one is what takes most of a tiny fit's time."""
-    if request.node.get_closest_marker("slow"):
-        return
-    monkeypatch.setattr(axes_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
-
-
-def small(k=2, g=7, **options):
-    return SparseDecoder(g, k, hidden=5, encoder_hidden=4, **options)
-
-
-def quick(model=None, x=DATA, **options):
-    return ps.fit(model or small(), x, **{**QUICK, **options})
-
-
-def same(one, two):
-    for (name, a), (_, b) in zip(one.model.state_dict().items(), two.model.state_dict().items(), strict=True):
-        assert torch.equal(a, b), name
-    for name in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
-    pd.testing.assert_frame_equal(one.history, two.history)
-    assert one.best == two.best
-
-
-class Cut:
-    """A progress bar that is interrupted after so many steps."""
-
-    def __init__(self, monkeypatch, after):
-        self.left = after
-        real = fit_module.tqdm
-
-        def bar(*args, **kwargs):
-            made = real(*args, **kwargs)
-            update = made.update
-
-            def counted(n=1):
-                self.left -= n
-                if self.left < 0 and n:
-                    raise KeyboardInterrupt
-                return update(n)
-
-            made.update = counted
-            return made
-
-        monkeypatch.setattr(fit_module, "tqdm", bar)
+__all__ = ["short_rotations"]  # a fixture for every test here
 
 
 # ---- determinism
@@ -122,101 +66,6 @@ def test_one_model_prior_and_likelihood_serve_several_fits():
     quick(model, steps=20, seed=3), quick(small(1, **shared), steps=20)
     np.testing.assert_array_equal(first.log_likelihood(DATA), kept)
     assert model.prior is shared["prior"] and model.prior.n_features == 1  # as it was made
-
-
-# ---- checkpoints
-
-
-@pytest.mark.parametrize(("groups", "after"), [(1, 3), (1, 13), (3, 13), (3, 33)])
-def test_a_cut_fit_resumes_to_the_bit(tmp_path, monkeypatch, groups, after):
-    if groups == 3:
-        monkeypatch.setattr(restarts_module, "GROUP_BYTES", 1)
-    whole = quick()
-    path = tmp_path / "run.pt"
-    with monkeypatch.context() as patch:
-        Cut(patch, after)
-        part = quick(checkpoint=path, checkpoint_every=6)
-    assert (
-        len(part.elbo) == (3 if groups == 1 else after // 20 + 1)
-        and "interrupted at step" in part.warnings[0]
-    )
-    resumed = quick(checkpoint=path, checkpoint_every=6)
-    same(resumed, whole)
-    assert not any("interrupted" in note for note in resumed.warnings)
-    same(quick(checkpoint=path), whole)  # a finished one is not trained again
-
-
-def test_a_killed_fit_resumes_from_its_last_checkpoint(tmp_path, monkeypatch):
-    """No goodbye: the process dies in the middle of a step."""
-    path = tmp_path / "run.pt"
-    monkeypatch.setattr(restarts_module, "GROUP_BYTES", 1)
-    whole = quick()
-    advance, steps = fit_module.Run.advance, []
-
-    def dying(run):
-        steps.append(1)
-        if len(steps) == 36:
-            raise MemoryError
-        advance(run)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fit_module.Run, "advance", dying)
-        with pytest.raises(MemoryError):
-            quick(checkpoint=path, checkpoint_every=6)
-    same(quick(checkpoint=path), whole)
-
-
-def test_ctrl_c_waits_for_the_step_and_returns_a_usable_fit(monkeypatch, tmp_path):
-    advance = fit_module.Run.advance
-
-    def pressed(run):
-        if run.step == 8:
-            signal.raise_signal(signal.SIGINT)
-        advance(run)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fit_module.Run, "advance", pressed)
-        found = quick(checkpoint=tmp_path / "run.pt")
-    assert "interrupted at step 9 of 20 (restarts 0 to 2); this is the fit so far" in found.warnings
-    assert found.predict(DATA[:4]).shape == (4, 7) and np.isfinite(found.elbo).all()
-    found.save(tmp_path / "fit.pt")
-    assert ps.load(tmp_path / "fit.pt").warnings == found.warnings
-    same(quick(checkpoint=tmp_path / "run.pt"), quick())
-
-
-def test_interrupted_before_the_first_entry_of_the_history(monkeypatch):
-    Cut(monkeypatch, 1)
-    found = quick()
-    assert len(found.history) == 0 and found.weights.shape == (3, 7, 2)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"seed": 1}, "seed: 0 there, 1 here"),
-        ({"model": lambda: small(3), "caps": [2, 2, 1]}, "n_factors: 2 there, 3 here"),
-        ({"model": lambda: small(decoder="linear")}, "decoder: 'mlp' there, 'linear' here"),
-        ({"model": lambda: small(prior=ps.priors.SpikeSlabLasso(lambda0=9.0))}, "made: "),
-        ({"steps": 30}, "steps: 20 there, 30 here"),
-        ({"x": DATA + 1e-3 * np.arange(120)[:, None]}, "data: '"),
-        ({"holdout": 0.2}, "holdout: 0.1 there, 0.2 here"),
-        ({"dtype": "float64"}, "dtype: 'torch.float32' there"),
-        ({"version": "99"}, "version: "),
-    ],
-)
-def test_a_foreign_checkpoint_says_what_differs(tmp_path_factory, monkeypatch, change, says):
-    path = tmp_path_factory.getbasetemp() / "of-the-module.pt"
-    if not path.exists():
-        quick(checkpoint=path, steps=20)
-    change = dict(change)
-    if "version" in change:
-        other = change.pop("version")
-        monkeypatch.setattr(fit_module, "__version__", other)
-    made = change.pop("model", small)()
-    with pytest.raises(
-        ValueError, match="belongs to another fit .*" + re.escape(says) + ".*remove the file or"
-    ):
-        quick(made, checkpoint=path, **change)
 
 
 # ---- refusals

@@ -1,0 +1,47 @@
+"""Tiny fits that take a moment, and when two fits are the same to the bit."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.inference import axes as axes_module
+from pyro_sparse.inference.axes import oblique
+from pyro_sparse.models import SparseDecoder
+
+fit_module = importlib.import_module("pyro_sparse.inference.fit_table")
+
+DATA = ps.datasets.sim1(n=120, seed=1).x
+
+QUICK = {"restarts": 3, "steps": 20, "batch_size": 20, "evaluate_every": 5, "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def short_rotations(monkeypatch, request):
+    """A rough start will do here, and finding a good one is what takes most of a tiny fit's time."""
+    if request.node.get_closest_marker("slow"):
+        return
+    monkeypatch.setattr(axes_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
+
+
+def small(k=2, g=7, **options):
+    return SparseDecoder(g, k, hidden=5, encoder_hidden=4, **options)
+
+
+def quick(model=None, x=DATA, **options):
+    return ps.fit(model or small(), x, **{**QUICK, **options})
+
+
+def same(one, two):
+    for (name, a), (_, b) in zip(one.model.state_dict().items(), two.model.state_dict().items(), strict=True):
+        assert torch.equal(a, b), name
+    for name in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
+    pd.testing.assert_frame_equal(one.history, two.history)
+    assert one.best == two.best
