@@ -16,7 +16,7 @@ from pandas.api import types as kinds
 from ._columns import sort_out, text_columns
 from .data import read_array
 
-__all__ = ["Frames", "read_long"]
+__all__ = ["Frames", "check_finite", "read_long"]
 
 _TOLERANCE = 1e-3  # of a step: time stamps that are floats do not add up exactly
 
@@ -255,3 +255,16 @@ def _months(stamps: Any) -> np.ndarray | None:
     if not same_time or not (wall.dt.day.nunique() == 1 or wall.dt.is_month_end.all()):
         return None
     return (wall.dt.year * 12 + wall.dt.month).to_numpy(dtype="int64")
+
+
+def check_finite(values: np.ndarray, names: list[str], frames: Frames, argument: str) -> None:
+    """Complain of the first infinite cell of values (frame, column), by its sequence and frame."""
+    infinite = np.isinf(values)
+    if infinite.any():
+        i, j = np.argwhere(infinite)[0]
+        ends = np.cumsum(frames.lengths)
+        s = int(np.searchsorted(ends, i, side="right"))
+        raise ValueError(
+            f"{argument}: column {names[j]!r} has {values[i, j]} in sequence {frames.sequence_names[s]!r}, "
+            f"frame {i - ends[s] + frames.lengths[s]}; wanted finite numbers (use NaN for what is missing)"
+        )

@@ -3,23 +3,23 @@
 A `Sequences` knows its names, which cells are missing, which frames exist, which of them may be predicted
 from the frames before them (`linked`), and how features and actions were standardised. A `SequenceBatch` is
 its tensors.
-Every complaint about sequences that does not depend on the model is made here.
+Every complaint about sequences that does not depend on the model is made here, those about actions and their
+levels in `_action_columns.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from pandas.api import types as kinds
 from torch import Tensor
 
+from ._action_columns import encode, level_name
 from ._columns import as_frame, match_features
-from ._long_table import Frames, read_long
+from ._long_table import Frames, check_finite, read_long
 from ._sequence_arrays import read_arrays
 
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
@@ -153,7 +153,7 @@ class Sequences:
     @property
     def action_columns(self) -> list[str]:
         """Names of the actions as the caller gave them: one for all levels of a categorical action."""
-        owner = {_level_name(column, v): column for column, vs in self.action_levels.items() for v in vs}
+        owner = {level_name(column, v): column for column, vs in self.action_levels.items() for v in vs}
         return list(dict.fromkeys(owner.get(name, name) for name in self.action_names))
 
     def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> SequenceBatch:
@@ -268,7 +268,7 @@ def as_sequences(
     if likelihood is not None:
         likelihood.check(x, names)
     present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
-    encoded = None if frames.actions is None else _encode(frames, like)
+    encoded = None if frames.actions is None else encode(frames, like)
     linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)
     if like is None:
         _check_enough(frames, x, linked, lag)
@@ -373,66 +373,8 @@ def _features(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[
             f"feature_names: has {len(names)} names, X has {width} features; give one per feature"
         )
     _check_unique(names, "feature_names")
-    _check_finite(x, names, frames, "X")
+    check_finite(x, names, frames, "X")
     return x, names
-
-
-def _encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str], dict[str, list]]:
-    """Actions as numbers, NaN where missing, the names of the columns, and the levels of those of labels."""
-    columns: dict[str, np.ndarray] = {}
-    levels: dict[str, list] = {}
-    given = frames.actions or {}
-    if like is not None and set(given) != set(like.action_columns):
-        raise ValueError(
-            f"actions: are {list(given)}, the model was fitted to {like.action_columns}; give the same"
-        )
-    for name, values in given.items():
-        kind = values.dtype
-        is_number = kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind)
-        if is_number if like is None else name not in like.action_levels:
-            if not is_number:
-                raise TypeError(f"actions: column {name!r} holds {kind}, the model was fitted to numbers")
-            columns[name] = values.to_numpy(dtype=float, na_value=np.nan)
-            continue
-        if kinds.is_datetime64_any_dtype(kind) or kinds.is_timedelta64_dtype(kind):
-            raise TypeError(f"actions: column {name!r} holds {kind}; wanted numbers or labels, so convert it")
-        values = _in_words(values)
-        if like is None:
-            found = pd.Categorical(values).remove_unused_categories()
-            if len(found.categories) < 2:
-                raise ValueError(
-                    f"actions: column {name!r} has {len(found.categories)} level(s) "
-                    f"{list(found.categories)}; wanted at least 2 to tell their effects apart, so drop it"
-                )
-            levels[name] = found.categories.tolist()
-        else:
-            levels[name] = like.action_levels[name]
-            new = values[values.notna() & ~values.isin(levels[name])]
-            if len(new):
-                raise ValueError(
-                    f"actions: column {name!r} has level {new.iloc[0]!r} ({new.nunique()} such level(s)), "
-                    f"which the model was not fitted to; it knows {levels[name][:8]}; "
-                    "leave those sequences out, or fit again with them"
-                )
-            found = pd.Categorical(values, categories=levels[name])
-        codes = np.asarray(found.codes)
-        for j, level in enumerate(levels[name]):
-            columns[_level_name(name, level)] = np.where(codes < 0, np.nan, codes == j)
-    names = list(columns) if like is None else like.action_names
-    _check_finite(np.stack(list(columns.values()), 1), list(columns), frames, "actions")
-    return np.stack([columns[name] for name in names], 1), names, levels
-
-
-def _in_words(values: Any) -> Any:
-    """Labels that a file can hold: text in place of what is neither text nor number (intervals, dates)."""
-    levels = pd.Categorical(values).categories
-    if all(isinstance(level, str | Real | np.bool_) for level in levels):
-        return values
-    return values.astype("category").cat.rename_categories(str)
-
-
-def _level_name(column: str, level: Any) -> str:
-    return f"{column}={level}"
 
 
 def _scales(
@@ -458,18 +400,6 @@ def _check_unique(names: list[str], argument: str) -> None:
     if repeated:
         raise ValueError(
             f"{argument}: {repeated[0]!r} occurs {names.count(repeated[0])} times; give unique names"
-        )
-
-
-def _check_finite(values: np.ndarray, names: list[str], frames: Frames, argument: str) -> None:
-    infinite = np.isinf(values)
-    if infinite.any():
-        i, j = np.argwhere(infinite)[0]
-        ends = np.cumsum(frames.lengths)
-        s = int(np.searchsorted(ends, i, side="right"))
-        raise ValueError(
-            f"{argument}: column {names[j]!r} has {values[i, j]} in sequence {frames.sequence_names[s]!r}, "
-            f"frame {i - ends[s] + frames.lengths[s]}; wanted finite numbers (use NaN for what is missing)"
         )
 
 

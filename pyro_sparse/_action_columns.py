@@ -1,0 +1,95 @@
+"""Actions of sequences as numbers: a column for each that is one, and for each level of labels."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from pandas.api import types as kinds
+
+from ._long_table import Frames, check_finite
+
+if TYPE_CHECKING:
+    from .sequences import Sequences
+
+__all__ = ["encode", "level_name"]
+
+
+def encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str], dict[str, list]]:
+    """Actions as numbers, NaN where missing, the names of the columns, and the levels of those of labels.
+
+    Parameters
+    ----------
+    frames : Frames
+        With actions, a Series (frame,) each.
+    like : Sequences, optional
+        Of the fit, whose columns and levels these have to be.
+
+    Returns
+    -------
+    values : ndarray (frame, action)
+    names : list of str
+    levels : dict of str to list
+
+    Raises
+    ------
+    TypeError, ValueError
+        A column is of times, has one level, or one that the fit does not know; a number is infinite.
+    """
+    columns: dict[str, np.ndarray] = {}
+    levels: dict[str, list] = {}
+    given = frames.actions or {}
+    if like is not None and set(given) != set(like.action_columns):
+        raise ValueError(
+            f"actions: are {list(given)}, the model was fitted to {like.action_columns}; give the same"
+        )
+    for name, values in given.items():
+        kind = values.dtype
+        is_number = kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind)
+        if is_number if like is None else name not in like.action_levels:
+            if not is_number:
+                raise TypeError(f"actions: column {name!r} holds {kind}, the model was fitted to numbers")
+            columns[name] = values.to_numpy(dtype=float, na_value=np.nan)
+            continue
+        if kinds.is_datetime64_any_dtype(kind) or kinds.is_timedelta64_dtype(kind):
+            raise TypeError(f"actions: column {name!r} holds {kind}; wanted numbers or labels, so convert it")
+        values = _in_words(values)
+        if like is None:
+            found = pd.Categorical(values).remove_unused_categories()
+            if len(found.categories) < 2:
+                raise ValueError(
+                    f"actions: column {name!r} has {len(found.categories)} level(s) "
+                    f"{list(found.categories)}; wanted at least 2 to tell their effects apart, so drop it"
+                )
+            levels[name] = found.categories.tolist()
+        else:
+            levels[name] = like.action_levels[name]
+            new = values[values.notna() & ~values.isin(levels[name])]
+            if len(new):
+                raise ValueError(
+                    f"actions: column {name!r} has level {new.iloc[0]!r} ({new.nunique()} such level(s)), "
+                    f"which the model was not fitted to; it knows {levels[name][:8]}; "
+                    "leave those sequences out, or fit again with them"
+                )
+            found = pd.Categorical(values, categories=levels[name])
+        codes = np.asarray(found.codes)
+        for j, level in enumerate(levels[name]):
+            columns[level_name(name, level)] = np.where(codes < 0, np.nan, codes == j)
+    names = list(columns) if like is None else like.action_names
+    check_finite(np.stack(list(columns.values()), 1), list(columns), frames, "actions")
+    return np.stack([columns[name] for name in names], 1), names, levels
+
+
+def _in_words(values: Any) -> Any:
+    """Labels that a file can hold: text in place of what is neither text nor number (intervals, dates)."""
+    levels = pd.Categorical(values).categories
+    if all(isinstance(level, str | Real | np.bool_) for level in levels):
+        return values
+    return values.astype("category").cat.rename_categories(str)
+
+
+def level_name(column: str, level: Any) -> str:
+    """What the column of a level is called."""
+    return f"{column}={level}"
