@@ -26,6 +26,7 @@ from .graphs.selection import (
     q_values,
     unresolved,
 )
+from .inference.restarts import rival_restarts, told_of
 from .stores import store_of
 from .task_posterior import task_summary
 from .transition_posterior import transition_summary
@@ -33,13 +34,12 @@ from .transition_posterior import transition_summary
 if TYPE_CHECKING:
     from .inference.result import Fit
 
-__all__ = ["compared_runs", "edge_prob", "given_edges", "rival_restarts", "summary", "to_arviz"]
+__all__ = ["compared_runs", "edge_prob", "given_edges", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
 # Larger tables are left out of the ArviZ object: it would no longer be a small file.
 _MAX_OBSERVED_CELLS = 1_000_000
-_AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
 
 
 def to_arviz(
@@ -159,7 +159,7 @@ def to_arviz(
         )
     else:
         good = np.asarray(kept, dtype=bool)
-    given = _told(fit)[best]
+    given = told_of(fit)[best]
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
@@ -203,43 +203,6 @@ def to_arviz(
         "inference_library": "pyro_sparse",
     }
     return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
-
-
-def rival_restarts(fit: Any, n_factors: int | None = None) -> NDArray[np.bool_]:
-    """Restarts whose disagreement with the best one says something: with room for it, or as good.
-
-    Restarts begin with different numbers of factors, and one with fewer could not have found them all.
-
-    Parameters
-    ----------
-    fit : Fit
-    n_factors : int, optional
-        That a restart needs in use. Default: as many as the best one has.
-
-    Returns
-    -------
-    ndarray of bool, shape (2, restart)
-        Whether it has as many factors, and whether it explains the data as well; False for the best one.
-    """
-    from .inference.restarts import found_factors
-
-    best = int(fit.best)
-    used = found_factors(np.asarray(fit.weights) != 0, _told(fit))
-    level = np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
-    wanted = used[best] if n_factors is None else n_factors
-    found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
-    found[:, best] = False
-    return found
-
-
-def _told(fit: Any) -> NDArray[np.bool_]:
-    """Edges that the model was told to have, (restart, feature, factor), in the fit's order of factors."""
-    from .inference.restarts import told_edges
-
-    told = told_edges(fit.model)
-    if not told.any():
-        return np.zeros(np.shape(fit.weights), dtype=bool)
-    return np.moveaxis(told[:, np.asarray(fit.alignment["permutation"])], 0, 1)
 
 
 def compared_runs(idata: Any) -> str:

@@ -27,7 +27,8 @@ from ._arviz import get_group
 from ._certificate_facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
-from .posterior import compared_runs, rival_restarts, summary
+from .inference.restarts import rival_restarts
+from .posterior import compared_runs, summary
 from .salience import salient_edges
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
     return {
         "word": word,
         "run": run,
+        "n_given": int(own.get("given", own["probability"] < 0).sum()),
         "note": table.attrs["note"],
         "method": table.attrs["edge_method"],
         "fdr": fdr,

@@ -15,7 +15,7 @@ from . import _arviz
 from .graphs.alignment import SAME_FACTOR
 from .graphs.selection import unresolved
 from .inference.folded import folded
-from .posterior import rival_restarts
+from .inference.restarts import rival_restarts
 
 __all__ = ["Agreement", "Curves", "agreement_of", "curves_of"]
 

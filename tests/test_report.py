@@ -292,7 +292,19 @@ def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path):
     _, page = write(fit, tmp_path, idata=idata)
     said = ps.summary(idata)["verdict"].value_counts()
     assert f"Of the 48 possible edges {said['present']} are present and {said['absent']} absent" in page.text
-    assert f"{said['open']} are open" in page.text
+    assert f"{said['open']} are open." in page.text
+
+
+def test_edges_that_were_told_are_said_to_be(fit, tmp_path):
+    import pyro_sparse as ps
+
+    idata = probable(fit)
+    group = ps._arviz.get_group(idata, "edge_posterior")
+    assert not group["given"].any()
+    group["given"].values[:2, 0] = 1
+    _, page = write(fit, tmp_path, idata=idata)
+    assert "(2 of those present were told to the model)." in page.text
+    assert "Edges that were told to the model are named and do not count." in page.text
 
 
 def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):

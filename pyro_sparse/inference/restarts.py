@@ -29,11 +29,14 @@ __all__ = [
     "likeliest_restart",
     "pick",
     "put",
+    "rival_restarts",
     "told_edges",
+    "told_of",
     "unconfirmed",
 ]
 
 GROUP_BYTES = 400e6
+_AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
 _ALIKE = 0.95  # congruence from which two factors count as the same
 
 
@@ -239,6 +242,44 @@ def found_factors(edge: np.ndarray, told: np.ndarray) -> np.ndarray:
         As `told_edges`, or for each restart in its own order of factors.
     """
     return (edge & ~told).any(1).sum(1)
+
+
+def told_of(fit: Any) -> np.ndarray:
+    """`told_edges` of a fit's model, of bool (restart, feature, factor), in the fit's order of factors.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    told = told_edges(fit.model)
+    if not told.any():
+        return np.zeros(np.shape(fit.weights), dtype=bool)
+    return np.moveaxis(told[:, np.asarray(fit.alignment["permutation"])], 0, 1)
+
+
+def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
+    """Restarts whose disagreement with the best one says something: with room for it, or as good.
+
+    Restarts begin with different numbers of factors, and one with fewer could not have found them all.
+
+    Parameters
+    ----------
+    fit : Fit
+    n_factors : int, optional
+        That a restart needs in use. Default: as many as the best one has.
+
+    Returns
+    -------
+    ndarray of bool, shape (2, restart)
+        Whether it has as many factors, and whether it explains the data as well; False for the best one.
+    """
+    best = int(fit.best)
+    used = found_factors(np.asarray(fit.weights) != 0, told_of(fit))
+    level = np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
+    wanted = used[best] if n_factors is None else n_factors
+    found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
+    found[:, best] = False
+    return found
 
 
 def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str]:

@@ -24,14 +24,13 @@ from .._whole import check_whole
 from ..data import Batch, Table, as_table, give_back
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from ..large_table import JUDGED_CELLS, LargeTable
-from ..posterior import rival_restarts
 from . import checkpoint as files
 from .by_rows import frugal, pieces
 from .effects import total_effects
 from .elbo import rowwise_elbo
 from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
-from .restarts import pick
+from .restarts import pick, rival_restarts
 
 __all__ = ["Fit", "has_zeros", "restore"]
 
