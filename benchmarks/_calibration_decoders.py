@@ -45,6 +45,8 @@ class DecoderLaw:
     ----------
     tails : float
         Degrees of freedom of a linear decoder's noise.
+    depth : float
+        Standard deviation of the log depths of rows of counts; above 0 the fit takes them from totals.
     pinned : tuple of (feature, factor)
         Anchors beside those there are: wrong ones, of a law that a fit is told.
     told : DecoderLaw, optional
@@ -63,6 +65,7 @@ class DecoderLaw:
     steps: int = 800
     restarts: int = 1
     tails: float = np.inf
+    depth: float = 0.0
     pinned: tuple[tuple[int, int], ...] = ()
     told: DecoderLaw | None = None
 
@@ -78,8 +81,8 @@ class DecoderLaw:
         normal = self.likelihood == "normal"
         kind = ps.models.likelihoods
         counts = {
-            "poisson": kind.Poisson(size_factors=False),
-            "negative_binomial": kind.NegativeBinomial(size_factors=False),
+            "poisson": kind.Poisson(size_factors=self.depth > 0),
+            "negative_binomial": kind.NegativeBinomial(size_factors=self.depth > 0),
             "bernoulli": kind.Bernoulli(),
         }
         own: dict[str, Any] = {
@@ -129,6 +132,8 @@ def curved(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
     sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
     head = tensor(sd * rng.normal(size=(n_sets, law.features, len(sd))))
     f = curve.value(tensor(z), tensor(weight), trunk, head).numpy().swapaxes(1, 2)
+    if law.depth:
+        f = f + law.depth * rng.normal(size=(*f.shape[:2], 1))
     if law.likelihood == "poisson":
         x = rng.poisson(np.exp(np.minimum(f, 12))).astype(float)
     elif law.likelihood == "negative_binomial":

@@ -157,6 +157,7 @@ def decoder_setting(law: decoders.DecoderLaw, gold: bool = True, **asked: Any) -
 
 
 LINEAR = decoders.DecoderLaw(decoder="linear", features=20, factors=4, samples=300)
+COUNTS = replace(LINEAR, likelihood="poisson", factors=3, slab_rate=2.5, spike_rate=25)
 FEW: dict[str, Any] = {"samples": 150, "steps": 200}  # with --quick
 MIDDLING = decoders.DecoderLaw(features=30, factors=4, samples=400)
 WIDE = decoders.DecoderLaw(features=60, factors=6, samples=1000)
@@ -233,13 +234,11 @@ SETTINGS: dict[str, Setting | Ranked] = {
         quick_data=partial(decoders.decoders, replace(WIDE, **FEW)),
         **LARGE,
     ),
-    "poisson": decoder_setting(
-        replace(LINEAR, likelihood="poisson", factors=3, slab_rate=2.5, spike_rate=25),
-        brier_over_score=0.8,
-        **LARGE,
-    ),
-    "negative_binomial": decoder_setting(
-        replace(LINEAR, likelihood="negative_binomial", factors=3, slab_rate=2.5, spike_rate=25), **LARGE
+    "poisson": decoder_setting(COUNTS, brier_over_score=0.8, **LARGE),
+    "poisson_depth": decoder_setting(replace(COUNTS, depth=0.8), **LARGE),
+    "negative_binomial": decoder_setting(replace(COUNTS, likelihood="negative_binomial"), **LARGE),
+    "negative_binomial_depth": decoder_setting(
+        replace(COUNTS, likelihood="negative_binomial", depth=0.8), **LARGE
     ),
     "bernoulli": decoder_setting(
         replace(LINEAR, likelihood="bernoulli", factors=3), brier_over_score=0.8, **LARGE

@@ -426,10 +426,12 @@ def given_exposure(
     if like is not None and like.exposure_unit is None:
         raise ValueError("exposure: got some, and the fit was made without; leave them out")
     size = np.array(given, dtype=float).reshape(-1, 1)
-    if len(size) != n_rows or not (np.isfinite(size).all() and (size > 0).all()):
-        raise ValueError(
-            f"exposure: has shape {np.shape(given)} for {n_rows} rows, wanted one positive number per row"
-        )
+    bad = ~(np.isfinite(size) & (size > 0))
+    if len(size) != n_rows or bad.any():
+        what = f"has shape {np.shape(given)} for {n_rows} rows"
+        if len(size) == n_rows:
+            what = f"is {size[bad][0]:g} in row {bad.argmax()}"
+        raise ValueError(f"exposure: {what}, wanted one positive number per row")
     unit = float(likelihood.typical_exposure(size)) if like is None else like.exposure_unit
     return size / unit, unit
 

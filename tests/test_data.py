@@ -359,10 +359,13 @@ def test_bad_arguments_are_refused():
         table(X, feature_names=["a", "b"])
     with pytest.raises(ValueError, match=r"mask: has shape \(3, 20\), X has \(20, 3\)"):
         table(X, mask=np.ones((3, 20)))
-    for bad in (np.ones(3), np.zeros(20), np.full(20, np.nan), -np.ones(20)):
-        with pytest.raises(
-            ValueError, match="exposure: has shape .* for 20 rows, wanted one positive number per row"
-        ):
+    for what, bad in {
+        "has shape (3,) for 20 rows": np.ones(3),
+        "is 0 in row 0": np.zeros(20),
+        "is nan in row 0": np.full(20, np.nan),
+        "is inf in row 19": np.append(np.ones(19), np.inf),
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(f"exposure: {what}, wanted one positive number per")):
             table(COUNTS, Poisson(), exposure=bad)
     with pytest.raises(ValueError, match="exposure: got some, and Normal has no use for them"):
         table(X, exposure=np.ones(20))

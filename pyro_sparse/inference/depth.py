@@ -11,7 +11,8 @@ V a variance, corrected for the number of coefficients. On simulated tables of 3
 and 4 factors it was .50 to .78 without any depth, .26 to .42 with depths of standard deviation .3, and below
 .2 with .6. But even where rows do differ, the totals of few features are no good measure: of 48 features and
 96 absent edges 1 to 31 were found (Poisson, depths of .6 and 1, two tables each, effects of .03 of a
-variance), and none by a multinomial, which a Poisson row is, given its total.
+variance), and none by a multinomial, which a Poisson row is, given its total. That is so of a fit's weights;
+the chains of `edge_posterior` draw such depths anew (`edges/_row_exposures.py`).
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     if share < MOST and type(model.likelihood) is Poisson and model.n_features < FEW:
         return [
             f"rows' depth is taken from the totals of {model.n_features} features, which factors move too: "
-            'edges of small effect may not be there; likelihood="multinomial" asks for shares of the totals, '
-            "and needs no depth"
+            "small weights may be no edges (edge_posterior, which draws depths anew, tells them apart); "
+            'likelihood="multinomial" asks for shares of the totals, and needs no depth'
         ]
     if share < MOST:
         return []
     return [
         f"the factors tell most of the rows' totals (R2 {share:.2f}), which were taken for their depth: if "
-        "rows do not differ in depth, features get edges that are not theirs; then give likelihood="
+        "rows do not differ in depth, features get weights that are not theirs; then give likelihood="
         f"{type(model.likelihood).__name__}(size_factors=False), or --no-depth"
     ]
 

@@ -32,6 +32,8 @@ from ._hmc import adapted, hmc
 from ._line_weights import line_weights
 from ._mixture_law import MixtureLaw
 from ._relabel import Anchors, anchors_of, exchanged
+from ._row_exposures import drawn_exposures
+from ._shifts import levelled, shifted
 from ._turns import Turns, related_factors
 
 __all__ = ["DecoderChains", "DecoderState", "Tuning"]
@@ -39,7 +41,6 @@ __all__ = ["DecoderChains", "DecoderState", "Tuning"]
 _HEADS = 8
 _NODES = 16
 _FEW_STEPS = 2  # of Newton's, for a log evidence: off by hundredths at most; a head that is drawn has more
-_LEAST = 1e-12  # exposure
 _CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
 _STRIDES = (1.0, 0.3, 0.1, 0.03)
 
@@ -58,7 +59,7 @@ class DecoderState(NamedTuple):
         Variance of a normal likelihood, 1 / theta of a negative binomial one, else 1.
     trunk : Trunk
     exposure : Tensor (chain, 1, row) or None
-        Of counts; redrawn where rows are multinomial.
+        Of counts; redrawn where only totals speak of them.
     """
 
     z: Tensor
@@ -99,7 +100,8 @@ class DecoderChains:
     noise_prior : tuple of float
         Shape and scale of a variance. A dispersion has that of its likelihood.
     totals : Tensor (chain or 1, row) or None
-        Of multinomial rows, whose exposures are redrawn so that features come apart as Poisson counts.
+        Sums of rows of counts, where they are all that speaks of the exposures (`_row_exposures.py`):
+        multinomial rows, whose features come apart so as Poisson counts, and depths taken from totals.
     candidates : int
         New values tried for each weight in a sweep.
     row_steps, whole_steps : int
@@ -145,9 +147,13 @@ class DecoderChains:
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         warm : bool
         """
-        cells = self._cells(state)
+        if self.totals is not None:
+            state = levelled(self, state, rng)
         if self.curve.activation is None:
             state = self._turned(state, rng)
+            state = state if self.totals is None else shifted(self, state, rng)
+        cells = self._cells(state)
+        if self.curve.activation is None:
             weight, prob = line_weights(self, state, cells, rng)
         else:
             weight, prob = curve_weights(self, state, cells, tuning, rng)
@@ -158,13 +164,13 @@ class DecoderChains:
         near = phi if cells.likelihood is None else self.value(state)
         summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
         head, f = self._heads(summed, phi, offset, cells, state, rng)
-        noise = self._noise(f, state.noise, rng)
+        noise = self._noise(f, state.noise, cells, rng)
         p = self.law.edge(weight, state.log_odds)
         p = torch.where(self.must, torch.ones_like(p), p) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, rng))
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
-        state = self._exposures(state, f, rng)
+        state = self.with_exposures(state, f, rng)
         state = self._rows(state, tuning, rng, warm)
         state = self._whole(state, tuning, rng, warm)
         return self._relabelled(state, tuning, rng), prob
@@ -369,13 +375,13 @@ class DecoderChains:
         tuning.width += rate * (1.5 * move.abs() - tuning.width)
         tuning.width.clamp_(min=0.01)
 
-    def _noise(self, f: Tensor, noise: Tensor, rng: np.random.Generator) -> Tensor:
-        if self.cells.overdispersed:
-            return self._dispersion(f, noise, rng)
-        if self.cells.likelihood is not None:
+    def _noise(self, f: Tensor, noise: Tensor, cells: Cells, rng: np.random.Generator) -> Tensor:
+        if cells.overdispersed:
+            return self._dispersion(f, noise, cells, rng)
+        if cells.likelihood is not None:
             return noise
         a, b = self.noise_prior
-        left, seen = self.cells.x - f, self.cells.seen
+        left, seen = cells.x - f, cells.seen
         count = float(f.shape[-1]) if seen is None else seen.sum(-1).expand_as(noise).cpu().numpy()
         left = left if seen is None else left * seen
         squares = left.double().square().sum(-1).cpu().numpy()
@@ -388,11 +394,11 @@ class DecoderChains:
         inside = (noise.log() >= -high) & (noise.log() <= -low)
         return torch.where(inside, -0.5 * noise.double() / scale**2, -torch.inf)
 
-    def _dispersion(self, f: Tensor, noise: Tensor, rng: np.random.Generator) -> Tensor:
+    def _dispersion(self, f: Tensor, noise: Tensor, cells: Cells, rng: np.random.Generator) -> Tensor:
         """1 / theta by random walks of log extra_cv, with strides of several lengths: nothing to tune."""
 
         def level(noise: Tensor) -> Tensor:
-            seen = self.cells.log_prob(f, noise).double().sum(-1) + self.cells.log_base(noise)
+            seen = cells.log_prob(f, noise).double().sum(-1) + cells.log_base(noise)
             return seen + self._log_extra(noise) + 0.5 * noise.double().log()  # the last: of the logarithm
 
         here = level(noise)
@@ -416,15 +422,12 @@ class DecoderChains:
         odds = np.broadcast_to(np.log(yes) - np.log(no), (edge.shape[0], edge.shape[-1]))
         return torch.as_tensor(odds[:, None].copy()).to(self.precision)
 
-    def _exposures(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
-        """Multinomial rows as Poisson counts: exposure | rest ~ Gamma(total, sum of e^f) (Baker 1994)."""
+    def with_exposures(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
+        """The state with exposures drawn given f, if totals are all that speaks of them."""
         if self.totals is None:
             return state
-        level = f if self.cells.seen is None else f.masked_fill(self.cells.seen == 0, -torch.inf)
-        totals = self.totals.expand(f.shape[0], f.shape[-1]).cpu().numpy()
-        # A row without a count says nothing of its exposure but that it is small; its logarithm is wanted.
-        log_gamma = torch.as_tensor(np.log(np.maximum(rng.gamma(totals), _LEAST))).to(f)
-        return state._replace(exposure=(log_gamma - level.logsumexp(1)).exp().clamp(min=_LEAST).unsqueeze(1))
+        found = drawn_exposures(self.cells, f, state.noise, self.totals, state.exposure, rng)
+        return state._replace(exposure=found)
 
     def _rows(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool

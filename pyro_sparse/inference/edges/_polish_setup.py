@@ -205,7 +205,8 @@ def chains_of(
         chains, state = _linear(model, batch, z, log_odds, law, prior, rates)
         later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
         return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
-    return _curved(model, batch, z, log_odds, law, prior, rates, settings)
+    from_totals = table.exposure_unit is None
+    return _curved(model, batch, z, log_odds, law, prior, rates, from_totals, settings)
 
 
 def turned_round(
@@ -281,14 +282,16 @@ def _curved(
     law: MixtureLaw,
     prior: DecoderPrior,
     rates: dict[str, Any],
+    from_totals: bool,
     settings: dict[str, Any],
 ) -> tuple[DecoderChains, DecoderState]:
     curve, likelihood = prior.curve(model), model.likelihood
-    counted = _of_totals(likelihood)
     exposure = None if batch.exposure is None else batch.exposure.T[None].to(z)
-    if counted:  # given its exposure a multinomial row is a row of Poisson counts
-        exposure = torch.ones_like(z[..., 0]).unsqueeze(1)
-        likelihood = likelihoods.Poisson(size_factors=False)
+    counts = type(likelihood) in (likelihoods.Poisson, likelihoods.NegativeBinomial)
+    drawn = counts and exposure is not None and from_totals
+    if _of_totals(likelihood):  # given its exposure a multinomial row is a row of Poisson counts
+        drawn, likelihood = True, likelihoods.Poisson(size_factors=False)
+    exposure = None if drawn else exposure
     x = batch.x.T[None].to(z)
     seen = None if batch.mask is None else batch.mask.T[None].to(z)
     normal = has_normal_noise(likelihood)
@@ -300,7 +303,7 @@ def _curved(
         must=model.must,
         precision=torch.linalg.inv(model.factor_cov.double()).to(z),
         noise_prior=(likelihood.prior_shape, likelihood.prior_scale) if normal else (1.0, 1.0),
-        totals=batch.x.sum(-1)[None] if counted else None,
+        totals=batch.x.sum(-1)[None] if drawn else None,
         **rates,
         **settings,
     )
@@ -320,9 +323,9 @@ def _curved(
         trunk=trunk,
         exposure=exposure,
     )
-    if counted:
+    if drawn:
         with torch.no_grad():
-            state = chains._exposures(state, chains.value(state), np.random.default_rng(0))
+            state = chains.with_exposures(state, chains.value(state), np.random.default_rng(0))
     return chains, state
 
 

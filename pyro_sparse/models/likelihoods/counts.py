@@ -135,8 +135,9 @@ class Poisson(_Counts):
         Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that
         factors speak of composition, not of depth; False sets ``s_i = 1``. "auto": if the training table says
         that at least half of what moves the totals is depth (`row_depth`). The totals of few features (say,
-        100) are moved by the factors too, which costs false edges of small effect: a row is multinomial given
-        its total, so take `Multinomial`, or give exposures that you know.
+        100) are moved by the factors too, which gives the fit small weights where there is no edge; the
+        chains of `edge_posterior` draw depths that are from totals, with all else, and tell these from edges.
+        `Multinomial`, which a Poisson row is given its total, or exposures that you know, spare the fit too.
 
     Attributes
     ----------

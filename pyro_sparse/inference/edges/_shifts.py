@@ -1,0 +1,93 @@
+r"""Loadings and intercepts that move alike, where only totals speak of the rows' exposures.
+
+With :math:`f_{ij} = c_j + w_j^\top z_i` and rates :math:`s_i e^{f_{ij}}`, the likelihood of all features that
+factor k may have edges to stays what it is under
+
+.. math:: w_{jk} \to w_{jk} + h, \quad s_i \to s_i e^{-h z_{ik}},
+
+and only priors, and features that are not permitted an edge, ask for h. Loadings moved one at a time hardly
+get from one h to another. Of equally spaced ones, the place of 0 among them at random, one is drawn in
+proportion to its density: a Gibbs step (Liu and Sabatti 2000, Biometrika 87(2)). The level of all intercepts
+is free in the same way, of any curve, and normal.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ._decoder_chains import DecoderChains, DecoderState
+
+__all__ = ["levelled", "shifted"]
+
+_SHIFTS = 80
+_WIDTHS = (0.01, 8.0)  # of all of them together, in slabs: least and most
+_CELLS = 4_000_000  # that a factor may look at; of larger tables some sweeps take it
+
+
+def levelled(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+    """The state with all intercepts moved alike, a draw given what stays, which exposures take.
+
+    Parameters
+    ----------
+    chains : DecoderChains
+        With `totals`.
+    state : DecoderState
+    rng : numpy.random.Generator
+    """
+    intercept = state.head[..., 0]
+    draw = torch.as_tensor(rng.standard_normal(len(intercept))).to(intercept)
+    move = chains.curve.intercept_sd / math.sqrt(intercept.shape[1]) * draw - intercept.mean(1)
+    head = state.head.clone()
+    head[..., 0] += move[:, None]
+    factor = (-move).exp().to(state.exposure)
+    return state._replace(head=head, exposure=_exposure(state) * factor[:, None, None])
+
+
+def shifted(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+    """The state after a shift of every factor's loadings, which exposures take.
+
+    Parameters
+    ----------
+    chains : DecoderChains
+        Of a linear decoder, with `totals`.
+    state : DecoderState
+    rng : numpy.random.Generator
+    """
+    law, n = chains.law, len(state.z)
+    least, most = np.log(_WIDTHS)
+    chain = torch.arange(n, device=state.z.device)
+    for k in range(state.weight.shape[-1]):
+        own, must = chains.permitted[:, k], chains.must[:, k]
+        rest = torch.nonzero(~own)[:, 0]
+        work = _SHIFTS * n * (int(own.sum()) + len(rest) * state.z.shape[1])
+        if not bool(own.any()) or rng.random() > _CELLS / work:
+            continue
+        width = law.slab * np.exp(rng.uniform(least, most, size=n))
+        steps = np.arange(_SHIFTS)[:, None] - rng.integers(_SHIFTS, size=n)
+        h = torch.as_tensor(steps * width / _SHIFTS).to(state.z).unsqueeze(-1)  # shift, chain, 1
+        moved = state.weight[..., k] + h
+        prior = law.log_prob(moved, state.log_odds[..., k])
+        prior = torch.where(must, law.log_density(moved, law.slab), prior)
+        level = (prior * own).double().sum(-1)
+        log_s = _exposure(state).log() - h.unsqueeze(-1) * state.z[:, None, :, k]  # shift, chain, 1, row
+        if len(rest):
+            f = chains.curve.value(state.z, state.weight[:, rest], state.trunk, state.head[:, rest])
+            cells = chains.cells.features(rest).log_prob(f + log_s, state.noise[:, rest])
+            level += cells.double().sum((-1, -2))
+        to = (level + torch.as_tensor(rng.gumbel(size=tuple(level.shape))).to(level)).argmax(0)
+        weight = state.weight.clone()
+        weight[..., k] = torch.where(own, moved[to, chain], weight[..., k])
+        state = state._replace(weight=weight, exposure=log_s[to, chain].exp())
+    return state
+
+
+def _exposure(state: DecoderState) -> Tensor:
+    if state.exposure is None:
+        raise ValueError("state: has no exposures; only those of which totals speak can take a shift")
+    return state.exposure
