@@ -27,7 +27,7 @@ __all__ = ["levelled", "shifted"]
 
 _SHIFTS = 80
 _WIDTHS = (0.01, 8.0)  # of all of them together, in slabs: least and most
-_CELLS = 4_000_000  # that a factor may look at; of larger tables some sweeps take it
+_CELLS, _MOST = 4_000_000, 40_000_000  # that a factor looks at: of more than these some sweeps take it, or none
 
 
 def levelled(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
@@ -66,7 +66,7 @@ def shifted(chains: DecoderChains, state: DecoderState, rng: np.random.Generator
         own, must = chains.permitted[:, k], chains.must[:, k]
         rest = torch.nonzero(~own)[:, 0]
         work = _SHIFTS * n * (int(own.sum()) + len(rest) * state.z.shape[1])
-        if not bool(own.any()) or rng.random() > _CELLS / work:
+        if not bool(own.any()) or work > _MOST or rng.random() > _CELLS / work:
             continue
         width = law.slab * np.exp(rng.uniform(least, most, size=n))
         steps = np.arange(_SHIFTS)[:, None] - rng.integers(_SHIFTS, size=n)
