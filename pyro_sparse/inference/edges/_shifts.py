@@ -27,7 +27,8 @@ __all__ = ["levelled", "shifted"]
 
 _SHIFTS = 80
 _WIDTHS = (0.01, 8.0)  # of all of them together, in slabs: least and most
-_CELLS, _MOST = 4_000_000, 40_000_000  # that a factor looks at: of more than these some sweeps take it, or none
+# that a factor looks at: of more than the first some sweeps take it, of more than the second none
+_CELLS, _MOST = 4_000_000, 40_000_000
 
 
 def levelled(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
