@@ -363,6 +363,7 @@ def as_table(
     observed = np.where(seen, x, np.nan)
     if like is None:
         likelihood.calibrate(torch.as_tensor(observed))
+        likelihood.note_exposures(exposure is not None)
     size, unit = given_exposure(exposure, n_rows, likelihood, like)
     if size is None and likelihood.uses_exposure:
         found = likelihood.default_exposure(torch.as_tensor(observed))

@@ -370,6 +370,7 @@ def _exposures(
 
     if calibrate:
         likelihood.calibrate_by(torch.as_tensor(found.mean), lambda: by_piece(likelihood.totals), some)
+        likelihood.note_exposures(given)
     if given or not likelihood.uses_exposure:
         return None
     if likelihood.default_exposure(torch.ones(1, len(found.mean), dtype=torch.float64)) is None:

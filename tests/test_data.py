@@ -221,7 +221,8 @@ def test_counts_keep_their_values_and_the_encoder_reads_logarithms():
     logs = np.log1p(COUNTS / found.exposure)
     np.testing.assert_allclose(found.inputs, (logs - logs.mean(0)) / logs.std(0), rtol=1e-5, atol=1e-6)
     assert np.corrcoef(found.exposure[:, 0], size[:, 0])[0, 1] > 0.999
-    given = table(COUNTS, Poisson(), exposure=np.arange(1, 21))
+    given = table(COUNTS, own := Poisson(size_factors=True), exposure=np.arange(1, 21))
+    assert not own.shares  # there is nothing to share out
     np.testing.assert_allclose(given.exposure[:, 0], np.arange(1, 21) / 10.5)  # their unit does not matter
     assert given.exposure_unit == 10.5
     again = table(COUNTS[:3], Poisson(), exposure=[21.0, 1, 2], like=given)

@@ -20,7 +20,9 @@ from .._recorded import describe
 
 __all__ = ["differences", "digest", "fingerprint", "made", "read", "read_run", "write", "write_run"]
 
-FORMAT = 2  # 1: encoders of counts without exposures read shares, totals were taken for depth by default
+# 1: encoders of counts without exposures read shares, totals were taken for depth by default;
+# 2: totals of few features were not shared out
+FORMAT = 3
 
 
 def fingerprint(model: Any, settings: dict[str, Any]) -> str:

@@ -9,10 +9,7 @@ each factor gets edges to features that it does not move. The two are told apart
 
 V a variance, corrected for the number of coefficients. On simulated tables of 300 rows, 40 or 150 features
 and 4 factors it was .50 to .78 without any depth, .26 to .42 with depths of standard deviation .3, and below
-.2 with .6. But even where rows do differ, the totals of few features are no good measure: of 48 features and
-96 absent edges 1 to 31 were found (Poisson, depths of .6 and 1, two tables each, effects of .03 of a
-variance), and none by a multinomial, which a Poisson row is, given its total. That is so of a fit's weights;
-the chains of `edge_posterior` draw such depths anew (`edges/_row_exposures.py`).
+.2 with .6. Where totals are shared out (`Poisson.shares`) nothing is divided by what the factors do.
 """
 
 from __future__ import annotations
@@ -30,7 +27,6 @@ __all__ = ["depth_of_factors", "told_by_factors"]
 
 MOST = 0.45
 SOME = 0.25  # share of depth in totals that are not taken for it
-FEW = 100  # features
 
 
 def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
@@ -51,20 +47,14 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     few = batch.rows(torch.arange(min(len(batch), most), device=batch.x.device)).whole()
     if few.exposure is None:
         return _left_alone(model.likelihood)
-    if not model.likelihood.takes_totals:
-        return []  # they were given
+    if model.likelihood.shares or not model.likelihood.takes_totals:
+        return []  # or they were given
     from_totals = model.likelihood.default_exposure(few.x, few.mask)
     if not torch.allclose(from_totals.to(few.exposure), few.exposure, rtol=1e-3):
         return []  # they were given
     with torch.no_grad():
         z = model.factor_posterior(few).mean[best]
     share = told_by_factors(few.exposure.squeeze(-1).double().cpu().numpy(), z.double().cpu().numpy())
-    if share < MOST and type(model.likelihood) is Poisson and model.n_features < FEW:
-        return [
-            f"rows' depth is taken from the totals of {model.n_features} features, which factors move too: "
-            "small weights may be no edges (edge_posterior, which draws depths anew, tells them apart); "
-            'likelihood="multinomial" asks for shares of the totals, and needs no depth'
-        ]
     if share < MOST:
         return []
     return [

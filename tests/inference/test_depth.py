@@ -37,13 +37,14 @@ def test_share_is_adjusted_r_squared():
     assert told_by_factors(np.ones(90), z) == 0 and told_by_factors(np.exp(log_size[:9]), z[:9]) == 0
 
 
-def test_totals_that_are_no_depth_are_told_of():
-    x, told = counts(depth=0), ps.models.likelihoods.Poisson(size_factors=True)
+def test_totals_of_many_features_that_are_no_depth_are_told_of():
+    x, told = counts(depth=0, features=310), ps.models.likelihoods.Poisson(size_factors=True)
     (said,) = fitted(x, told)
     assert "likelihood=Poisson(size_factors=False)" in said
     assert not fitted(x, ps.models.likelihoods.Poisson(size_factors=False))
     assert not fitted(x, told, exposure=np.ones(len(x)))
     assert len(fitted(sparse.csr_array(x), told)) == 1  # a table that is read by rows
+    assert not fitted(x[:, :30], told)  # shared out
 
 
 def test_totals_are_taken_where_rows_differ_in_depth_and_only_there():
@@ -57,8 +58,23 @@ def test_totals_are_taken_where_rows_differ_in_depth_and_only_there():
 
 def test_totals_that_are_depth_are_left_alone():
     assert not fitted(counts(depth=0.8, features=120))
-    x = counts(depth=0.8)
-    assert not fitted(x, "negative_binomial")
-    (said,) = fitted(x)
-    assert "totals of 30 features" in said and 'likelihood="multinomial"' in said
-    assert not fitted(x, "multinomial")
+    for likelihood in ("poisson", "negative_binomial", "multinomial"):
+        assert not fitted(counts(depth=0.8), likelihood)
+
+
+def test_totals_that_factors_move_make_no_weights():
+    """Of features that no factor moves; held as if they were known, they do."""
+    rng = np.random.default_rng(1)
+    edge = np.repeat(np.eye(4, dtype=bool), 12, axis=0)
+    weight = edge * rng.choice([-1, 1], edge.shape) * rng.uniform(0.4, 1.0, edge.shape)
+    level = rng.standard_normal((300, 1)) + 1 + 0.7 * rng.standard_normal(48)
+    x = rng.poisson(np.exp(level + rng.standard_normal((300, 4)) @ weight.T)).astype(float)
+
+    def found(**given):
+        model = ps.models.SparseDecoder(48, 4, likelihood="poisson", decoder="linear")
+        fit = ps.fit(model, x, restarts=2, steps=400, seed=0, progress=False, **given)
+        factor = [int(np.abs(fit.weights[fit.best][own]).sum(0).argmax()) for own in edge.T]
+        return fit.weights[fit.best][:, factor] != 0
+
+    assert (found() == edge).mean() > 0.98
+    assert (found(exposure=x.sum(1)) & ~edge).sum() >= 8

@@ -294,6 +294,71 @@ def test_size_factors_of_new_rows_use_the_training_yardstick():
     np.testing.assert_allclose(likelihood.default_exposure(3 * x), whole)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_poisson_row_is_multinomial_given_its_total(missing):
+    """Exposures from totals: what f says of a row differs from the multinomial's by a constant."""
+    rng = np.random.default_rng(0)
+    x = rng.poisson(4.0 * rng.gamma(2, 1 / 2, (30, 1)), (30, 5)).astype(float)
+    if missing:
+        x[rng.random(x.shape) < 0.2] = np.nan
+    x = x[np.nansum(x, 1) > 0]
+    f = torch.as_tensor(rng.standard_normal((2, len(x), 5)))
+    poisson, multinomial = Poisson(size_factors=True), Multinomial()
+    levels = []
+    for likelihood in (poisson, multinomial):
+        likelihood.setup(5)
+        likelihood.double().calibrate(x)
+        likelihood.note_exposures(given=False)
+        exposure = likelihood.default_exposure(torch.as_tensor(x))
+        levels.append(likelihood.log_prob(f, torch.as_tensor(x), None, exposure).numpy())
+    difference = levels[0] - levels[1]
+    total = np.nansum(x, 1)
+    want = np.broadcast_to(stats.poisson.logpmf(total, total), difference.shape)
+    np.testing.assert_allclose(difference, want, rtol=1e-6)
+    exposure = poisson.default_exposure(torch.as_tensor(x))
+    np.testing.assert_allclose(poisson.mean(f, exposure).sum(-1)[0], poisson.totals(x)[:, 0], rtol=1e-6)
+
+
+def test_rates_that_share_a_total_are_scipys():
+    rng = np.random.default_rng(1)
+    x = rng.poisson(5.0, (20, 3)).astype(float)
+    f, g = torch.as_tensor(rng.standard_normal((2, 1, 20, 3)))
+    likelihood = NegativeBinomial(size_factors=True, init=0.5)
+    likelihood.setup(3)
+    likelihood.double().calibrate(x)
+    likelihood.note_exposures(given=False)
+    exposure = likelihood.default_exposure(torch.as_tensor(x))
+    theta = 1 / likelihood.values()["extra_cv"].detach().numpy()[0] ** 2
+
+    def each(f):
+        rate = x.sum(1, keepdims=True) * np.exp(f) / np.exp(f).sum(1, keepdims=True)
+        return stats.nbinom.logpmf(x, theta, theta / (theta + rate))
+
+    found = likelihood.log_prob(f, torch.as_tensor(x), None, exposure).detach()
+    np.testing.assert_allclose(found[0], each(f[0].numpy()).sum(1), rtol=1e-9)
+    found = likelihood.feature_statistic(g, f, torch.as_tensor(x), None, exposure).detach()
+    for j in range(3):  # one feature moved, the others where they were
+        moved = f[0].numpy().copy()
+        moved[:, j] = g[0, :, j]
+        np.testing.assert_allclose(found[0, j], each(moved)[:, j].sum(), rtol=1e-9)
+
+
+def test_totals_are_shared_out_by_few_features_that_plain_counts_fill():
+    class Other(Poisson):
+        pass
+
+    rng = np.random.default_rng(2)
+    narrow, wide = (rng.poisson(3.0, (10, g)).astype(float) for g in (4, 301))
+    cases = [(Poisson(True), narrow), (Poisson(True), wide), (Poisson(False), narrow), (Other(True), narrow)]
+    for (likelihood, x), shares in zip(cases, [True, False, False, False], strict=True):
+        likelihood.setup(x.shape[1])
+        likelihood.calibrate(x)
+        likelihood.note_exposures(given=True)
+        assert not likelihood.shares and likelihood.separable
+        likelihood.note_exposures(given=False)
+        assert likelihood.shares == shares and likelihood.separable != shares
+
+
 def test_size_factors_survive_missing_cells():
     rng = np.random.default_rng(0)
     mean = np.array([2.0, 50.0, 100.0, 7.0])

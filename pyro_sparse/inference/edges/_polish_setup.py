@@ -115,8 +115,9 @@ def has_normal_noise(likelihood: Any) -> bool:
 
 def has_cells(likelihood: Any) -> bool:
     """Whether the chains know what it says: `forward` of each cell, or rows that are Poisson given totals."""
-    kind = likelihoods.Likelihood
-    return _of_totals(likelihood) or _is_plainly(likelihood, kind, "observation", "log_prob")
+    kinds = likelihoods.Likelihood, likelihoods.Poisson
+    said = (_is_plainly(likelihood, kind, "observation", "log_prob") for kind in kinds)
+    return _of_totals(likelihood) or any(said)
 
 
 def _of_totals(likelihood: Any) -> bool:
@@ -288,9 +289,9 @@ def _curved(
     curve, likelihood = prior.curve(model), model.likelihood
     exposure = None if batch.exposure is None else batch.exposure.T[None].to(z)
     counts = type(likelihood) in (likelihoods.Poisson, likelihoods.NegativeBinomial)
-    drawn = counts and exposure is not None and from_totals
-    if _of_totals(likelihood):  # given its exposure a multinomial row is a row of Poisson counts
-        drawn, likelihood = True, likelihoods.Poisson(size_factors=False)
+    drawn = _of_totals(likelihood) or (counts and exposure is not None and from_totals)
+    if drawn and type(likelihood) is not likelihoods.NegativeBinomial:
+        likelihood = likelihoods.Poisson(size_factors=False)  # a multinomial row is one, given its exposure
     exposure = None if drawn else exposure
     x = batch.x.T[None].to(z)
     seen = None if batch.mask is None else batch.mask.T[None].to(z)

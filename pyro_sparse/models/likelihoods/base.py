@@ -158,6 +158,9 @@ class Likelihood(Recorded, nn.Module):
             Of numbers of columns, gives these columns of some thousand rows, evenly spread; NaN: missing.
         """
 
+    def note_exposures(self, given: bool) -> None:
+        """Hear whether the training table's exposures are the caller's; default nothing."""
+
     def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
         """What the encoder reads of data (N, G), NaN where missing, before z-scoring; default the data."""
         return x

@@ -25,6 +25,7 @@ from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
 
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
 
+FEW_FEATURES = 300  # up to which totals are shared out
 DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better guess of depth than none
 NOT_ASKED = -1.0
 LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
@@ -39,6 +40,19 @@ def _soft_range(x: Tensor, low: float, high: float) -> Tensor:
 def _soft_range_slope(x: Tensor, low: float, high: float) -> Tensor:
     """Derivative of `_soft_range`."""
     return 1 - torch.sigmoid(low - x) - torch.sigmoid(x - high)
+
+
+def _log_sum(f: Tensor, mask: Tensor | None) -> Tensor:
+    """log of the sum of exp(f) over the features of a row that were seen."""
+    return torch.logsumexp(f if mask is None else f.masked_fill(~mask.bool(), -1e30), -1, keepdim=True)
+
+
+def _log_sum_if(f: Tensor, reference: Tensor, seen: Tensor) -> Tensor:
+    """`_log_sum` of the reference, for each feature with f in its place only."""
+    r = reference.masked_fill(~seen, -1e30)
+    share = torch.log_softmax(r, -1)
+    others = torch.log1p(-share.exp().clamp(max=1 - torch.finfo(f.dtype).eps))
+    return torch.logsumexp(r, -1, keepdim=True) + torch.logaddexp(others, share + f - reference)
 
 
 class _Counts(Likelihood):
@@ -134,10 +148,7 @@ class Poisson(_Counts):
     size_factors : bool or "auto"
         Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that
         factors speak of composition, not of depth; False sets ``s_i = 1``. "auto": if the training table says
-        that at least half of what moves the totals is depth (`row_depth`). The totals of few features (say,
-        100) are moved by the factors too, which gives the fit small weights where there is no edge; the
-        chains of `edge_posterior` draw depths that are from totals, with all else, and tell these from edges.
-        `Multinomial`, which a Poisson row is given its total, or exposures that you know, spare the fit too.
+        that at least half of what moves the totals is depth (`row_depth`).
 
     Attributes
     ----------
@@ -145,14 +156,20 @@ class Poisson(_Counts):
         Share of the variance of the training table's log totals that is depth; -1 if that was not asked.
     takes_totals : bool
         Whether totals are taken for depth.
+    shares : bool
+        Whether totals that are taken for depth are shared out between the features of a row.
 
     Notes
     -----
+    Factors move totals too: with :math:`s_i` proportional to the total :math:`n_i`, all features are divided
+    by what factors do to some. So the rates of a row of at most 300 features are
+    :math:`n_i\, \mathrm{softmax}(f_i)_j` over the cells that were seen: :math:`s_i` is where the likelihood
+    of Poisson counts is largest, and the row is multinomial. Beyond, cells are `separable`, which is faster.
+
     The log rate is bent smoothly into (−30, 25): no overflow, no zero rate, no dead gradient.
     """
 
     name = "poisson"
-    separable = True
 
     def __init__(self, size_factors: bool | Literal["auto"] = "auto") -> None:
         super().__init__()
@@ -160,16 +177,28 @@ class Poisson(_Counts):
             raise ValueError(f'size_factors: got {size_factors!r}, wanted True, False or "auto"')
         self.size_factors = size_factors if size_factors == "auto" else bool(size_factors)
         self.register_buffer("depth", torch.tensor(NOT_ASKED))
+        self.register_buffer("from_totals", torch.tensor(False))  # exposures of the training table
         self.depth: Tensor
+        self.from_totals: Tensor
 
     def setup(self, n_features: int, n_restarts: int = 1) -> None:
         if len(self.share) != n_features:
             self.depth = torch.full_like(self.depth, NOT_ASKED)
+            self.from_totals = torch.zeros_like(self.from_totals)
         super().setup(n_features, n_restarts)
 
     @property
     def takes_totals(self) -> bool:
         return self.size_factors is True or bool(self.depth >= DEPTH_FROM)
+
+    @property
+    def shares(self) -> bool:
+        own = type(self) in (Poisson, NegativeBinomial)  # a subclass may say something else of cells
+        return own and bool(self.from_totals) and len(self.share) <= FEW_FEATURES
+
+    @property
+    def separable(self) -> bool:  # type: ignore[override]
+        return not self.shares
 
     def calibrate_by(
         self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
@@ -179,6 +208,9 @@ class Poisson(_Counts):
         if self.size_factors == "auto":
             columns = mean.argsort(descending=True)[:MOST_COLUMNS]
             self.depth = torch.full_like(self.depth, depth_share(some(columns), once()))
+
+    def note_exposures(self, given: bool) -> None:
+        self.from_totals = torch.full_like(self.from_totals, self.takes_totals and not given)
 
     def default_exposure(self, x: Any, mask: Any = None) -> Any:
         if self.size_factors == "auto" and self.depth == NOT_ASKED:
@@ -190,6 +222,38 @@ class Poisson(_Counts):
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         return dist.Poisson(self._log_rate(f, exposure).exp())
+
+    def observation(
+        self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
+    ) -> dist.Distribution:
+        if self.shares:
+            f = f - _log_sum(f, mask) + self._log_total(mask)
+        return super().observation(f, mask, exposure)
+
+    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+        if self.shares:
+            f = f - _log_sum(f, None) + self._log_total(None)
+        return super().mean(f, exposure)
+
+    def feature_statistic(
+        self,
+        f: Tensor,
+        reference: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+    ) -> Tensor:
+        if self.shares:
+            seen = observed(x, mask)[1]
+            f = f - _log_sum_if(f, reference, seen) + self._log_total(seen)
+        return super().feature_statistic(f, reference, x, mask, exposure)
+
+    def _log_total(self, mask: Tensor | None) -> Tensor:
+        """log of what rows of exposure 1 count in the cells that were seen."""
+        typical = self.typical_total.log()
+        if mask is None:
+            return typical
+        return typical + (mask * self.share).sum(-1, keepdim=True).clamp(min=1e-30).log()
 
     def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         shift = 0.0 if exposure is None else exposure.log().mT
@@ -311,10 +375,7 @@ class Multinomial(_Counts):
     ) -> Tensor:
         r""":math:`\sum_i x_{ij} f_{ij} - n_i \log(e^{f_{ij}} + \sum_{l \ne j} e^{r_{il}})`."""
         x, seen = observed(x, mask)
-        r = reference.masked_fill(~seen, -1e30)
-        share = torch.log_softmax(r, -1)
-        others = torch.log1p(-share.exp().clamp(max=1 - torch.finfo(f.dtype).eps))
-        normaliser = torch.logsumexp(r, -1, keepdim=True) + torch.logaddexp(others, share + f - reference)
+        normaliser = _log_sum_if(f, reference, seen)
         return ((x * f - x.sum(-1, keepdim=True) * normaliser) * seen).sum(-2)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
