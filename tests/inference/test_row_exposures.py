@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scipy.special import logsumexp
 
 import pyro_sparse as ps
+from pyro_sparse.inference.edges import _shifts
 from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
 from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
@@ -50,6 +52,18 @@ def test_exposures_follow_their_law(likelihood):
     assert found.std(0) == pytest.approx(sd, rel=0.05)
 
 
+def test_exposures_of_large_counts_move_freely():
+    """Of millions of counts float32 keeps no digit to spare; proposals at the mode are still accepted."""
+    rng = np.random.default_rng(0)
+    f = torch.as_tensor(rng.normal(14, 1, (1, 50, 2)), dtype=torch.float)
+    x = f.exp() * torch.as_tensor(rng.gamma(20, 1 / 20, f.shape), dtype=torch.float)
+    cells = Cells(x.round(), None, None, NegativeBinomial(size_factors=False))
+    f, noise = f.expand(500, -1, -1), torch.full((500, 50), 0.05)
+    first = drawn_exposures(cells, f, noise, x.sum(1), None, rng)
+    second = drawn_exposures(cells, f, noise, x.sum(1), first, rng)
+    assert (first != second).float().mean() > 0.85
+
+
 @pytest.mark.parametrize("likelihood", [Poisson(size_factors=False), NegativeBinomial(size_factors=False)])
 def test_missing_cells_say_nothing_of_exposures(likelihood):
     seen = torch.ones(1, 4, 2)
@@ -61,7 +75,7 @@ def test_missing_cells_say_nothing_of_exposures(likelihood):
 @pytest.mark.parametrize("likelihood", [Poisson(size_factors=False), NegativeBinomial(size_factors=False)])
 def test_rows_without_a_count_have_hardly_any_exposure(likelihood):
     for seen in (None, torch.zeros(1, 4, 2)):
-        assert (drawn(likelihood, seen, times=2, of=0) < 1e-10).all()
+        assert (drawn(likelihood, seen, times=2, of=0) < 2e-3).all()
 
 
 @pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
@@ -81,22 +95,26 @@ def test_totals_are_no_depth_where_factors_move_them(likelihood):
         p = posterior["edge_posterior"]["probability"].values
         right = max((edge, edge[:, ::-1]), key=lambda e: (p * e).sum())
         assert (p[right] > 0.5).all()
-        return int((p[~right] > 0.5).sum())
+        return p[~right].mean()
 
-    assert false_edges() <= 1
-    if likelihood == "poisson":  # else overdispersion hides it
-        assert false_edges(exposure=x.sum(1).clip(min=0.5)) >= 6
+    held = false_edges(exposure=x.sum(1).clip(min=0.5))
+    assert false_edges() < min(0.08, 0.6 * held)
 
 
-def chains_of(permitted, counts, n):
-    """Chains of a line with one factor, all at one state."""
+def chains_of(permitted, counts, n, likelihood="poisson", must=False, missing=False):
+    """Chains of a line with two factors, the second of which sees all, at one state."""
     g, rows = counts.shape
-    likelihood = Poisson(size_factors=False)
+    kind = Poisson if likelihood == "poisson" else NegativeBinomial
     x = torch.as_tensor(counts, dtype=torch.float)[None]
+    seen = torch.ones_like(x)
+    seen[:, -1, 0] = 0.0
+    sees = torch.as_tensor(np.column_stack([permitted, np.ones(g, dtype=bool)]))
+    anchors = torch.zeros(g, 2, dtype=torch.bool)
+    anchors[0, 0] = must
     kernel = DecoderChains(
-        Cells(x, None, None, likelihood), Curve(None, 1, intercept_sd=0.8), MixtureLaw(True, 0.7, 0.05),
-        torch.as_tensor(permitted)[:, None], torch.zeros(g, 1, dtype=torch.bool), torch.eye(1)[None],
-        (np.ones(1), np.ones(1)), False, (1.0, 1.0), totals=x.sum(1),
+        Cells(x, seen if missing else None, None, kind(size_factors=False)), Curve(None, 1, intercept_sd=0.8),
+        MixtureLaw(True, 0.7, 0.05), sees, anchors, torch.eye(2)[None], (np.ones(2), np.ones(2)), False,
+        (1.0, 1.0), totals=x.sum(1),
     )  # fmt: skip
     rng = np.random.default_rng(4)
     empty = torch.zeros(n, 1, 1)
@@ -104,10 +122,10 @@ def chains_of(permitted, counts, n):
     def same(*shape):
         return torch.as_tensor(rng.standard_normal(shape), dtype=torch.float).expand(n, *shape).clone()
 
-    weight = same(g, 1) * kernel.permitted
+    weight = same(g, 2) * sees
     state = DecoderState(
-        z=same(rows, 1), weight=weight, edge=weight != 0, log_odds=torch.full((n, 1, 1), -0.5),
-        head=same(g, 1).double(), noise=torch.ones(n, g), trunk=Trunk(empty, empty, empty),
+        z=same(rows, 2), weight=weight, edge=weight != 0, log_odds=torch.full((n, 1, 2), -0.5),
+        head=same(g, 1).double(), noise=torch.full((n, g), 0.4), trunk=Trunk(empty, empty, empty),
         exposure=same(1, rows).exp(),
     )  # fmt: skip
     return kernel, state
@@ -117,12 +135,18 @@ def rates(kernel, state):
     return (state.exposure * kernel.value(state).exp()).numpy()
 
 
-@pytest.mark.parametrize("permitted", [[True] * 4, [True, True, True, False]])
-def test_loadings_that_move_alike_go_where_prior_and_other_features_ask(permitted):
-    """The stationary law of what was added, by integration over a grid."""
-    permitted = np.array(permitted)
-    kernel, first = chains_of(permitted, np.array([[3, 1], [0, 2], [1, 1], [2, 4]]), 3000)
+@pytest.mark.parametrize(
+    "case", ["all", "others", "others missing", "others anchor", "others negative_binomial"]
+)
+def test_loadings_that_move_alike_go_where_prior_and_other_features_ask(case, monkeypatch):
+    """The stationary law of what was added to the first factor's, by integration over a grid."""
+    permitted = np.array([True, True, True, case == "all"])
+    likelihood = "negative_binomial" if "negative" in case else "poisson"
+    counts, must = np.array([[3, 1], [0, 2], [1, 1], [6, 9]]), "anchor" in case
+    kernel, first = chains_of(permitted, counts, 3000, likelihood, must, "missing" in case)
+    kernel.permitted[:, 1] = False  # so that the second factor's loadings, which the others have too, stay
     state, rng = first, np.random.default_rng(0)
+    monkeypatch.setattr(_shifts, "_CELLS", 1e9)
     for _ in range(60):
         state = shifted(kernel, state, rng)
     moved = (state.weight - first.weight)[..., 0].numpy()
@@ -133,15 +157,19 @@ def test_loadings_that_move_alike_go_where_prior_and_other_features_ask(permitte
 
     h, eta = np.linspace(-6, 6, 6001), 1 / (1 + np.exp(0.5))
     w = first.weight[0, permitted, 0].numpy() + h[:, None]
-    density = eta * stats.laplace.pdf(w, scale=0.7) + (1 - eta) * stats.laplace.pdf(w, scale=0.05)
+    slab = stats.laplace.pdf(w, scale=0.7)
+    density = eta * slab + (1 - eta) * stats.laplace.pdf(w, scale=0.05)
+    density[:, 0] = slab[:, 0] if must else density[:, 0]
     level = np.log(density).sum(1)
     z, others = first.z[0, :, 0].numpy(), rates(kernel, first)[0][~permitted]
-    own = kernel.cells.x[0].numpy()[~permitted]
-    level += stats.poisson.logpmf(own, others * np.exp(-h[:, None, None] * z)).sum((1, 2))
+    rate, own = others * np.exp(-h[:, None, None] * z), counts[~permitted]
+    each = stats.poisson.logpmf(own, rate)
+    if likelihood == "negative_binomial":
+        each = stats.nbinom.logpmf(own, 2.5, 2.5 / (2.5 + rate))
+    level += each[..., 1 if "missing" in case else 0 :].sum((1, 2))
     p = np.exp(level - level.max())
     p /= p.sum()
-    found = moved[:, 0]
-    assert stats.ks_1samp(found, lambda at: np.interp(at, h, p.cumsum())).pvalue > 1e-3
+    assert stats.ks_1samp(moved[:, 0], lambda at: np.interp(at, h, p.cumsum())).pvalue > 1e-3
 
 
 def test_intercepts_move_alike_to_where_their_prior_wants_them():
@@ -152,3 +180,26 @@ def test_intercepts_move_alike_to_where_their_prior_wants_them():
     level = state.head[..., 0].mean(1).numpy()
     assert stats.kstest(level, stats.norm(0, 0.8 / 2).cdf).pvalue > 1e-3
     np.testing.assert_allclose(rates(kernel, state), rates(kernel, first), rtol=1e-4)
+
+
+def test_log_joint_compares_dispersions_as_exposures_summed_out_do():
+    """Where rows have room for their exposures, which a large dispersion gives them."""
+    rng = np.random.default_rng(3)
+    counts = rng.poisson(8.0 * rng.gamma(3, 1 / 3, (12, 40)))
+    levels, sums = [], []
+    for noise in (0.05, 0.6):
+        kernel, state = chains_of([True] * 12, counts, 300, "negative_binomial")
+        state = state._replace(
+            noise=torch.full_like(state.noise, noise), weight=0 * state.weight, exposure=None
+        )
+        f = kernel.value(state)
+        state = kernel.with_exposures(state, f, rng)
+        for _ in range(6):
+            state = kernel.with_exposures(state, f, rng)
+        prior = kernel._log_extra(state.noise).sum(-1)
+        levels.append(float((kernel.log_joint(state, f) - prior).mean()))
+        log_s = np.linspace(-3, 8, 2001)[:, None, None]
+        rate, theta = np.exp(log_s + f[0].numpy()), 1 / noise
+        each = stats.nbinom.logpmf(counts, theta, theta / (theta + rate)).sum(1)
+        sums.append(logsumexp(each, axis=0).sum())
+    assert levels[1] - levels[0] == pytest.approx(sums[1] - sums[0], abs=1.5)

@@ -27,7 +27,7 @@ from ...models.likelihoods import Bernoulli, NegativeBinomial, Poisson
 __all__ = ["Cells", "Summed", "weighted"]
 
 _NEWTON = 3
-_PLAIN = (-13.0, 8.0)  # log rates in which a Poisson's soft range bends nothing that float32 can hold
+_PLAIN = (-25.0, 8.0)  # log rates in which a Poisson's soft range bends nothing that matters
 
 
 def weighted(head: Tensor, phi: Tensor) -> Tensor:
@@ -131,12 +131,11 @@ class Cells:
         if self.overdispersed:
             theta = 1 / noise.unsqueeze(-1)
             odds = self._log_rate(f) - theta.log()
-            each = self.x * odds - (self.x + theta) * softplus(odds)
+            each = -self.x * softplus(-odds) - theta * softplus(odds)  # no large numbers that cancel
             if order == 0:
                 return (each,)
-            over = torch.sigmoid(odds)
-            pull = (self.x + theta) * over
-            return (each, self.x - pull, pull * (1 - over))[: order + 1]
+            over, under = torch.sigmoid(odds), torch.sigmoid(-odds)
+            return (each, self.x * under - theta * over, (self.x + theta) * over * under)[: order + 1]
         if type(self.likelihood) is Poisson:
             log_rate = self._log_rate(f)
             low, high = (end.item() for end in torch.aminmax(log_rate.detach()))

@@ -224,6 +224,9 @@ class DecoderChains:
             total -= ((a + 1) * state.noise.log() + b / state.noise).double().sum(-1)
         if self.cells.overdispersed:
             total += (self._cells(state).log_base(state.noise) + self._log_extra(state.noise)).sum(-1)
+            if self.totals is not None:  # how much room a row's exposure has, which moves with the noise
+                bend = self._cells(state).expanded(f, state.noise)[2].double().sum(1)
+                total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
         if self.curve.activation is not None:
             total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
         return total

@@ -304,7 +304,7 @@ def _curved(
         must=model.must,
         precision=torch.linalg.inv(model.factor_cov.double()).to(z),
         noise_prior=(likelihood.prior_shape, likelihood.prior_scale) if normal else (1.0, 1.0),
-        totals=batch.x.sum(-1)[None] if drawn else None,
+        totals=(x if seen is None else x * seen).sum(1) if drawn else None,
         **rates,
         **settings,
     )

@@ -20,7 +20,7 @@ from ._cells import Cells
 
 __all__ = ["drawn_exposures"]
 
-_LEAST = 1e-12
+_LEAST = 1e-3  # counts that a row without one is taken to expect
 _NEWTON = 8
 _LONGEST = 2.0  # step of Newton's, in the logarithm
 _FREEDOM = 5.0  # of the proposal, whose tails are to be heavier than the target's
@@ -50,11 +50,11 @@ def drawn_exposures(
     if cells.overdispersed:
         start = (totals.clamp(min=0.5).log() - level).double()
         log_s = _overdispersed(cells, f, noise, start, None if now is None else now[:, 0].double().log(), rng)
-        log_s = torch.where(totals > 0, log_s.to(f), np.log(_LEAST) - level)
     else:
-        gamma = np.maximum(rng.gamma(totals.cpu().numpy()), _LEAST)
-        log_s = torch.as_tensor(np.log(gamma)).to(f) - level
-    return log_s.exp().clamp(min=_LEAST).unsqueeze(1)
+        gamma = rng.gamma(totals.cpu().numpy())
+        log_s = torch.as_tensor(np.log(np.maximum(gamma, 1e-30))).to(f) - level
+    log_s = torch.where(totals > 0, log_s.to(f), np.log(_LEAST) - level)
+    return log_s.exp().clamp(min=1e-30).unsqueeze(1)
 
 
 def _overdispersed(

@@ -27,8 +27,7 @@ __all__ = ["levelled", "shifted"]
 
 _SHIFTS = 80
 _WIDTHS = (0.01, 8.0)  # of all of them together, in slabs: least and most
-# that a factor looks at: of more than the first some sweeps take it, of more than the second none
-_CELLS, _MOST = 4_000_000, 40_000_000
+_CELLS, _MOST = 1_000_000, 40_000_000  # of negative binomial others: beyond, few sweeps look at them, or none
 
 
 def levelled(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
@@ -66,8 +65,8 @@ def shifted(chains: DecoderChains, state: DecoderState, rng: np.random.Generator
     for k in range(state.weight.shape[-1]):
         own, must = chains.permitted[:, k], chains.must[:, k]
         rest = torch.nonzero(~own)[:, 0]
-        work = _SHIFTS * n * (int(own.sum()) + len(rest) * state.z.shape[1])
-        if not bool(own.any()) or work > _MOST or rng.random() > _CELLS / work:
+        cells = _SHIFTS * n * len(rest) * state.z.shape[1] if chains.cells.overdispersed else 0
+        if not bool(own.any()) or cells > _MOST or rng.random() * cells > _CELLS:
             continue
         width = law.slab * np.exp(rng.uniform(least, most, size=n))
         steps = np.arange(_SHIFTS)[:, None] - rng.integers(_SHIFTS, size=n)
@@ -76,16 +75,29 @@ def shifted(chains: DecoderChains, state: DecoderState, rng: np.random.Generator
         prior = law.log_prob(moved, state.log_odds[..., k])
         prior = torch.where(must, law.log_density(moved, law.slab), prior)
         level = (prior * own).double().sum(-1)
-        log_s = _exposure(state).log() - h.unsqueeze(-1) * state.z[:, None, :, k]  # shift, chain, 1, row
-        if len(rest):
-            f = chains.curve.value(state.z, state.weight[:, rest], state.trunk, state.head[:, rest])
-            cells = chains.cells.features(rest).log_prob(f + log_s, state.noise[:, rest])
-            level += cells.double().sum((-1, -2))
+        level += _log_others(chains, state, rest, h, k)
         to = (level + torch.as_tensor(rng.gumbel(size=tuple(level.shape))).to(level)).argmax(0)
         weight = state.weight.clone()
         weight[..., k] = torch.where(own, moved[to, chain], weight[..., k])
-        state = state._replace(weight=weight, exposure=log_s[to, chain].exp())
+        taken = (-h[to, chain] * state.z[..., k]).exp().unsqueeze(1)
+        state = state._replace(weight=weight, exposure=_exposure(state) * taken)
     return state
+
+
+def _log_others(chains: DecoderChains, state: DecoderState, rest: Tensor, h: Tensor, k: int) -> Tensor:
+    """Log-likelihood (shift, chain) of features that factor k cannot have edges to, up to a constant."""
+    if not len(rest):
+        return torch.zeros(h.shape[:2], dtype=torch.float64, device=h.device)
+    f = chains.curve.value(state.z, state.weight[:, rest], state.trunk, state.head[:, rest])
+    cells, minus = chains.cells.features(rest), -h * state.z[..., k]  # shift, chain, row
+    log_s = _exposure(state).log()
+    if cells.overdispersed:
+        each = cells.log_prob(f + log_s + minus.unsqueeze(2), state.noise[:, rest])
+        return each.double().sum((-1, -2))
+    x, rate = cells.x, (f + log_s).exp()
+    if cells.seen is not None:
+        x, rate = x * cells.seen, rate * cells.seen
+    return (x.sum(1) * minus - rate.sum(1) * minus.exp()).double().sum(-1)
 
 
 def _exposure(state: DecoderState) -> Tensor:

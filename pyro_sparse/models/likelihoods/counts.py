@@ -164,7 +164,8 @@ class Poisson(_Counts):
     Factors move totals too: with :math:`s_i` proportional to the total :math:`n_i`, all features are divided
     by what factors do to some. So the rates of a row of at most 300 features are
     :math:`n_i\, \mathrm{softmax}(f_i)_j` over the cells that were seen: :math:`s_i` is where the likelihood
-    of Poisson counts is largest, and the row is multinomial. Beyond, cells are `separable`, which is faster.
+    of Poisson counts is largest, and the row is multinomial. Beyond, and of subclasses, cells are
+    `separable`, which is faster.
 
     The log rate is bent smoothly into (−30, 25): no overflow, no zero rate, no dead gradient.
     """
