@@ -19,6 +19,7 @@ from torch.optim.adam import adam
 
 __all__ = ["SOAP"]
 
+_IDLE = 1e-6  # of the largest variance: directions with less keep their place
 _COVARIANCE_EVERY = 2  # steps; the covariances change slowly, and each costs two products
 
 
@@ -130,12 +131,24 @@ class SOAP(torch.optim.Optimizer):
             return True
         for side in ("left", "right"):  # as published, the first gradient only sets the bases
             if side in state:
-                small = 1e-12 * torch.eye(
-                    state[side].shape[-1], dtype=parameter.dtype, device=parameter.device
-                )
-                state[side + " basis"] = torch.linalg.eigh(state[side] + small)[1].flip(-1)
+                state[side + " basis"] = _directions(state[side])
         state["step"] += 1
         return False
+
+
+def _directions(covariance: Tensor) -> Tensor:
+    """Eigenvectors, largest variance first; of idle directions those that single out coordinates.
+
+    Any basis of directions that no gradient has had would do, and rounding would choose it: but Adam goes
+    otherwise in another basis, and a fit would then depend on how many restarts share a product.
+    """
+    variance, vectors = torch.linalg.eigh(covariance)
+    largest = variance[..., -1:, None]
+    idle = vectors * (variance.unsqueeze(-2) <= _IDLE * largest)
+    onto = idle @ idle.mT
+    ramp = torch.linspace(1, 2, variance.shape[-1], dtype=variance.dtype, device=variance.device)
+    told_apart = covariance - torch.where(largest > 0, largest, 1.0) * (onto * ramp) @ onto
+    return torch.linalg.eigh(told_apart)[1].flip(-1)
 
 
 def _into(state: dict[str, Any], matrix: Tensor) -> Tensor:
@@ -159,7 +172,8 @@ def _turn(state: dict[str, Any]) -> None:
         if side not in state:
             continue
         basis = state[side + " basis"]
-        image = state[side] @ basis
+        least = _IDLE * state[side].diagonal(dim1=-2, dim2=-1).amax(-1)
+        image = state[side] @ basis + least[..., None, None] * basis
         order = (basis * image).sum(-2).argsort(dim=-1, descending=True)
         index = order.unsqueeze(-1) if dim == -2 else order.unsqueeze(-2)
         state["square"] = state["square"].gather(dim, index.expand_as(state["square"]))

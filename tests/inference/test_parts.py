@@ -94,8 +94,7 @@ CASES = {
         {**TABLE, "restarts": 2, "dependency": ps.inference.DependencyPenalty(weight=0.1)},
     ),
     "total correlation": lambda: (VAE(7, 2, total_correlation=0.5), X, {**TABLE, "restarts": 2}),
-    # before SOAP's first turn of its bases, whose idle directions are nothing but rounding
-    "dependency": lambda: (dependency(), X, {**DENSE, "steps": 9}),
+    "dependency": lambda: (dependency(), X, DENSE),
     "sequences": sequences,
     "tasks": tasks,
 }

@@ -109,3 +109,22 @@ def test_long_sides_keep_their_coordinates():
 def test_impossible_settings(bad):
     with pytest.raises(ValueError, match="wanted a positive step size"):
         SOAP([torch.nn.Parameter(torch.ones(2))], **bad)
+
+
+def test_rounding_does_not_choose_directions_that_had_no_gradient():
+    """The first gradients leave rows and columns idle, which later ones move; last digits must not show."""
+
+    def end(off):
+        torch.manual_seed(0)
+        w, to = torch.nn.Parameter(torch.randn(6, 9).double()), torch.randn(2, 6, 9).double()
+        u, v = torch.randn(6, 2).double(), torch.randn(9, 2).double()
+        optimiser = SOAP([w], lr=0.02, every=4)
+        for step in range(25):
+            optimiser.zero_grad()
+            left = u.T @ (w - to[0]) @ v if step < 6 else w - to[1]
+            (left**2).sum().backward()
+            w.grad.mul_(1 + off * torch.randn(6, 9).double())
+            optimiser.step()
+        return w.detach()
+
+    torch.testing.assert_close(end(1e-15), end(0.0), atol=1e-5, rtol=0)  # it was .4
