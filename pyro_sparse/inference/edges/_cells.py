@@ -198,7 +198,7 @@ class Cells:
             diagonal[..., last] = 1.001 * diagonal[..., last] + 1.0  # above v'M^-1 v whatever the rounding
             return found
 
-        whole, root = _root(bordered, design)
+        whole, root, _ = _root(bordered, design)
         corner, root = whole[..., last, last], root.diagonal(dim1=-2, dim2=-1)
         return 0.5 * (corner - root[..., last] ** 2) - root[..., :last].log().sum(-1)
 
@@ -232,9 +232,9 @@ class Cells:
         """
         if self.likelihood is None:
             left = self.x - offset if self.seen is None else (self.x - offset) * self.seen
-            pull = (phi @ left.unsqueeze(-1)).squeeze(-1).double()
             s = noise.double().unsqueeze(-1)
-            _, root = _root(lambda phi: self._gram(phi) / s.unsqueeze(-1) + precision.diag(), phi)
+            root, phi = _root(lambda phi: self._gram(phi) / s.unsqueeze(-1) + precision.diag(), phi)[1:]
+            pull = (phi @ left.to(phi).unsqueeze(-1)).squeeze(-1).double()
             half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)
             mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
             log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -294,14 +294,15 @@ class Cells:
         return Summed(level - log_det, beta + part.unsqueeze(-1) * step, root)
 
 
-def _root(matrix: Callable[[Tensor], Tensor], phi: Tensor) -> tuple[Tensor, Tensor]:
-    """matrix(phi) and its Cholesky factor; of phi in float64 where rounding has cost the matrix its sign.
+def _root(matrix: Callable[[Tensor], Tensor], phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """matrix(phi), its Cholesky factor and phi, which is float64 where rounding has cost the matrix its sign.
 
     Large hidden units and little noise do that: the products' errors are then beyond the prior's precision.
     """
     found = matrix(phi)
     root, failed = torch.linalg.cholesky_ex(found)
     if not bool(failed.any()):
-        return found, root
-    found = matrix(phi.double())
-    return found, torch.linalg.cholesky(found)
+        return found, root, phi
+    phi = phi.double()
+    found = matrix(phi)
+    return found, torch.linalg.cholesky(found), phi
