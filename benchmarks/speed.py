@@ -5,8 +5,9 @@ slab lasso with its EM): minibatch, ELBO, gradients, AdamW, proximal map, projec
 checkout of gemoran/sparse-vae-code, whose own training loop runs in the same process; without it the same
 model with `chunked = False` is the rival. They take turns, and the median over turns of the ratio within a
 turn counts. "one_factor" is the share of features whose row of W has one edge left, the others keep all; with
-restarts, the rival's step counts once for each. "rss" is the peak of memory in a process of its own above
-what it had after its imports. A ratio is the rival's figure over ours throughout.
+restarts, the rival's step counts once for each. "bf16" are our dense steps with hidden units in bfloat16 (not
+of tiny). "rss" is the peak of memory in a process of its own above what it had after its imports. A ratio is the
+rival's figure over ours throughout.
 """
 
 from __future__ import annotations
@@ -65,15 +66,22 @@ def times(size: str, one_factor: float, restarts: int, seed: int, turns: int, pe
     torch.set_num_threads(1)
     ours = started(SIZES[size], one_factor, restarts, seed, True).advance
     plain = started(SIZES[size], one_factor, restarts, seed, False).advance
-    found: dict[str, list[float]] = {"ours": [], "plain": [], "peer": []}
+    bf16 = started(SIZES[size], one_factor, restarts, seed, True)
+    bf16.rounded = True
+    found: dict[str, list[float]] = {"ours": [], "plain": [], "bf16": [], "peer": []}
+    rounds = size != "tiny" and not one_factor
 
     def turn() -> None:
         found["ours"].append(usual(ours, TURN))
         found["plain"].append(usual(plain, TURN) if size != "tiny" else found["ours"][-1])
+        if rounds:
+            found["bf16"].append(usual(bf16.advance, TURN))
 
     usual(ours, 0.0)
     if size != "tiny":
         usual(plain, 0.0, 1)
+    if rounds:
+        usual(bf16.advance, 0.0)
     if peer:
         for theirs in published(size, seed, turns, peer, turn):
             found["peer"].append(theirs)
@@ -84,6 +92,8 @@ def times(size: str, one_factor: float, restarts: int, seed: int, turns: int, pe
     rival, times_rival = ("peer", restarts) if peer else ("plain", 1)
     ratio = np.array(found[rival]) * times_rival / np.array(found["ours"])
     figures["ratio"] = float(np.median(ratio))
+    if rounds:
+        figures["ratio_bf16"] = float(np.median(np.array(found[rival]) / np.array(found["bf16"])))
     figures["plain_ratio"] = float(np.median(np.array(found["plain"]) / np.array(found["ours"])))
     return figures
 
@@ -169,7 +179,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
         name += f"_{row['restarts']}_restarts" if row["restarts"] > 1 else ""
         figures = result.setdefault(row["size"], {})
         figures[name] = float(np.median([other["ratio"] for other in own]))
-        for key in ("rss_ratio", "mb", "mb_rival"):
+        for key in ("ratio_bf16", "rss_ratio", "mb", "mb_rival"):
             if key in row:
                 figures[key] = float(np.median([other[key] for other in own]))
     return result

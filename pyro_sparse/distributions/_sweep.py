@@ -120,7 +120,12 @@ def values(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
 
 @torch.no_grad()
 def sweep(
-    net: MaskedNet, z: Tensor, score: Score, open_: Tensor | None = None, activation: str = "relu"
+    net: MaskedNet,
+    z: Tensor,
+    score: Score,
+    open_: Tensor | None = None,
+    activation: str = "relu",
+    rounded: bool = False,
 ) -> tuple[MaskedNet, Tensor, Tensor]:
     r"""Gradients of a sum over cells, :math:`\sum_{ij} \ell_{ij}(f_{ij})`, by the decoder and the factors.
 
@@ -135,6 +140,10 @@ def sweep(
     open_ : Tensor of bool (feature, factor), optional
         Edges whose weight may move, default all; the gradient of the others is left out.
     activation : {"relu", "tanh"}
+    rounded : bool
+        Keep the hidden units of features with several factors, and what is multiplied with them, as bfloat16:
+        half the memory, and on processors that multiply them a fraction of the time. Products are summed in
+        single precision; what is added up over features or rows, and the straight part, stay as they are.
 
     Returns
     -------
@@ -145,7 +154,7 @@ def sweep(
     order, net = _in_order(net, way)
     grads, dz = MaskedNet(*(torch.zeros_like(part) for part in net)), torch.zeros_like(z)
     f, scores = _lines(net, z), z.new_empty(len(net.weights), len(z))
-    for part, own in _parts(net, z, way, activation):
+    for part, own in _parts(net, z, way, activation, rounded):
         found = score(order[own], f[own].add_(part.forward()))
         scores[own] = found
         part.backward(found, grads, dz)
@@ -175,7 +184,9 @@ def _back(part: Tensor, order: Tensor) -> Tensor:
     return torch.empty_like(part).index_copy_(0, order, part)
 
 
-def _parts(net: MaskedNet, z: Tensor, way: Routes, activation: str) -> Iterator[tuple[Any, slice]]:
+def _parts(
+    net: MaskedNet, z: Tensor, way: Routes, activation: str, rounded: bool = False
+) -> Iterator[tuple[Any, slice]]:
     """What goes forth and back together, one after the other, and which of the sorted features it is."""
     space, at = _Space(net, z, activation), 0
     if len(way.constant):
@@ -188,6 +199,8 @@ def _parts(net: MaskedNet, z: Tensor, way: Routes, activation: str) -> Iterator[
             at = own.stop
             last = own.stop == len(net.weights) - len(way.dense)
             yield _Ray(space, rays, k, w, own, last), own
+    if rounded:
+        space = _Space(net, z, activation, torch.bfloat16)
     while at < len(net.weights):
         own = slice(at, min(at + space.together, len(net.weights)))
         at = own.stop
@@ -218,17 +231,26 @@ class Bend:
 class _Space(Bend):
     """Room for the hidden units of a chunk, used again and again: fresh pages cost more than their use."""
 
-    def __init__(self, net: MaskedNet, z: Tensor, activation: str):
+    def __init__(self, net: MaskedNet, z: Tensor, activation: str, kind: torch.dtype | None = None):
         n_rows, hidden = len(z), net.first.shape[1]
-        self.net, self.z, self.relu = net, z.contiguous(), activation == "relu"
-        self.together = max(
-            1, min(len(net.weights), int(CHUNK_BYTES // (n_rows * hidden * z.element_size())))
+        self.net, self.z, self.relu, self.kind = net, z.contiguous(), activation == "relu", kind or z.dtype
+        self.first, self.trunk, self.bias, self.head = (
+            part.to(self.kind) for part in (net.first, net.trunk, net.bias, net.head)
         )
-        self.rooms = z.new_empty(3, self.together * n_rows, hidden)
+        together = int(CHUNK_BYTES // (n_rows * hidden * self.first.element_size()))
+        self.together = max(1, min(len(net.weights), together))
+        self.rooms = z.new_empty(3, self.together * n_rows, hidden, dtype=self.kind)
 
     def room(self, which: int, n: int) -> Tensor:
         """The first n rows of one of three matrices (any, hidden)."""
         return self.rooms[which, :n]
+
+    def add(self, total: Tensor, a: Tensor, b: Tensor) -> None:
+        """Add a product to a total, which is not rounded if the units are."""
+        if self.kind == total.dtype:
+            total.addmm_(a, b)
+        else:
+            total.add_(a @ b)
 
 
 # ---- features that need both hidden layers -----------------------------------------------------------------
@@ -237,30 +259,31 @@ class _Chunk:
 
     def __init__(self, space: _Space, own: slice):
         self.space, self.own = space, own
-        self.w, self.head = space.net.weights[own], space.net.head[own]
+        self.w, self.head = space.net.weights[own], space.head[own].unsqueeze(1)
 
     def forward(self) -> Tensor:
         """Curved part of the linear predictor, (feature, row)."""
-        space, net = self.space, self.space.net
+        space = self.space
         n = len(self.w) * len(space.z)
-        self.masked = (space.z * self.w.unsqueeze(1)).view(n, -1)
-        self.h1 = space.bend(torch.mm(self.masked, net.first, out=space.room(0, n)))
-        self.h2 = space.bend(torch.addmm(net.bias, self.h1, net.trunk, out=space.room(1, n)))
+        self.masked = (space.z * self.w.unsqueeze(1)).view(n, -1).to(space.kind)
+        self.h1 = space.bend(torch.mm(self.masked, space.first, out=space.room(0, n)))
+        self.h2 = space.bend(torch.addmm(space.bias, self.h1, space.trunk, out=space.room(1, n)))
         self.cube = self.h2.view(len(self.w), len(space.z), -1)
-        return torch.bmm(self.cube, self.head.unsqueeze(-1)).squeeze(-1)
+        each = torch.mul(self.cube, self.head, out=space.room(2, n).view_as(self.cube))
+        return each.sum(-1, dtype=space.z.dtype)
 
     def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
         """Add the gradients given those of the linear predictor, (feature, row)."""
-        space, net, own, n = self.space, self.space.net, self.own, len(self.h1)
-        grads.head[own] = torch.bmm(score.unsqueeze(1), self.cube).squeeze(1)
+        space, own, n, score = self.space, self.own, len(self.h1), score.to(self.space.kind)
+        grads.head[own] = torch.bmm(score.unsqueeze(1), self.cube).squeeze(1).to(dz.dtype)
         down = space.room(2, n)
-        torch.mul(score.unsqueeze(-1), self.head.unsqueeze(1), out=down.view_as(self.cube))
+        torch.mul(score.unsqueeze(-1), self.head, out=down.view_as(self.cube))
         d2 = space.through(down, self.h2, into=self.h2)
-        grads.trunk.addmm_(self.h1.T, d2)
-        grads.bias.add_(d2.sum(0))
-        d1 = space.through(torch.mm(d2, net.trunk.T, out=down), self.h1, into=down)
-        grads.first.addmm_(self.masked.T, d1)
-        back = (d1 @ net.first.T).view(len(self.w), len(space.z), -1)
+        space.add(grads.trunk, self.h1.T, d2)
+        grads.bias.add_(d2.sum(0, dtype=dz.dtype))
+        d1 = space.through(torch.mm(d2, space.trunk.T, out=down), self.h1, into=down)
+        space.add(grads.first, self.masked.T, d1)
+        back = (d1 @ space.first.T).view(len(self.w), len(space.z), -1).to(dz.dtype)
         grads.weights[own] = (back * space.z).sum(1)
         dz.add_(back.mul_(self.w.unsqueeze(1)).sum(0))
 

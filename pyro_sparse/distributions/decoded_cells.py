@@ -42,7 +42,11 @@ def predictor(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
 
 
 def recomputed_predictor(
-    net: MaskedNet, z: Tensor, allowed: Tensor | None = None, activation: str = "relu"
+    net: MaskedNet,
+    z: Tensor,
+    allowed: Tensor | None = None,
+    activation: str = "relu",
+    rounded: bool = False,
 ) -> Tensor:
     """Linear predictor with gradients (once differentiable) whose hidden units are computed again for them.
 
@@ -54,12 +58,14 @@ def recomputed_predictor(
     allowed : Tensor of bool (restart, feature, factor), optional
         As in `DecodedCells`.
     activation : {"relu", "tanh"}
+    rounded : bool
+        As in `DecodedCells`; of the way back only.
 
     Returns
     -------
     Tensor (restart, row, feature)
     """
-    return _Recomputed.apply(allowed, activation, z, *net)
+    return _Recomputed.apply(allowed, activation, rounded, z, *net)
 
 
 class DecodedCells(TorchDistribution):
@@ -82,6 +88,8 @@ class DecodedCells(TorchDistribution):
         what lets a feature of one factor be evaluated without hidden units of its own.
     activation : {"relu", "tanh"}
         Of the decoder.
+    rounded : bool
+        Keep hidden units as bfloat16 where gradients are asked for (see `sweep`).
 
     Notes
     -----
@@ -102,8 +110,9 @@ class DecodedCells(TorchDistribution):
         exposure: Tensor | None = None,
         allowed: Tensor | None = None,
         activation: str = "relu",
+        rounded: bool = False,
     ):
-        self.likelihood, self.net, self.z = likelihood, net, z
+        self.likelihood, self.net, self.z, self.rounded = likelihood, net, z, rounded
         self.cell_mask, self.exposure, self.allowed, self.activation = mask, exposure, allowed, activation
         super().__init__(z.shape[:-1], net.weights.shape[1:2], validate_args=False)
 
@@ -163,8 +172,9 @@ class DecodedCells(TorchDistribution):
     def _plan(self, value: Tensor) -> _Plan:
         own = tuple(name for name, _ in self.likelihood.named_parameters())
         return _Plan(
-            self.likelihood, own, value, self.cell_mask, self.exposure, self.allowed, self.activation
-        )
+            self.likelihood, own, value, self.cell_mask, self.exposure, self.allowed, self.activation,
+            self.rounded,
+        )  # fmt: skip
 
 
 class _Plan(NamedTuple):
@@ -177,6 +187,7 @@ class _Plan(NamedTuple):
     exposure: Tensor | None
     allowed: Tensor | None
     activation: str
+    rounded: bool
 
     def run(self, given: tuple[Tensor, ...], row_weight: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """Log density (restart, row), and the gradients of its (weighted) sum by everything given."""
@@ -196,7 +207,7 @@ class _Plan(NamedTuple):
                 return each if row_weight is None else each * row_weight[r]
 
             allowed = None if self.allowed is None else self.allowed[r]
-            dnet, dz, f[r] = sweep(net.restart(r), latents, score, allowed, self.activation)
+            dnet, dz, f[r] = sweep(net.restart(r), latents, score, allowed, self.activation, self.rounded)
             found.append((dz, *dnet))
         grads = [torch.stack(parts) for parts in zip(*found, strict=True)]
         with torch.enable_grad():  # the likelihood's own parameters: all features at once
@@ -250,8 +261,10 @@ class _Recomputed(torch.autograd.Function):
     """Linear predictor whose hidden units are computed again for the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, allowed: Tensor | None, activation: str, z: Tensor, *net: Tensor) -> Tensor:
-        ctx.allowed, ctx.activation = allowed, activation
+    def forward(
+        ctx: Any, allowed: Tensor | None, activation: str, rounded: bool, z: Tensor, *net: Tensor
+    ) -> Tensor:
+        ctx.allowed, ctx.activation, ctx.rounded = allowed, activation, rounded
         ctx.save_for_backward(z, *net)
         return predictor(MaskedNet(*net), z, activation)
 
@@ -268,6 +281,6 @@ class _Recomputed(torch.autograd.Function):
                 return toward[features]
 
             allowed = None if ctx.allowed is None else ctx.allowed[r]
-            dnet, dz, _ = sweep(net.restart(r), latents, score, allowed, ctx.activation)
+            dnet, dz, _ = sweep(net.restart(r), latents, score, allowed, ctx.activation, ctx.rounded)
             found.append((dz, *dnet))
-        return (None, None, *(torch.stack(parts) for parts in zip(*found, strict=True)))
+        return (None, None, None, *(torch.stack(parts) for parts in zip(*found, strict=True)))

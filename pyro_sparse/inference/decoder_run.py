@@ -37,6 +37,7 @@ class DecoderRun(Run):
     """
 
     unit: Any = 1.0  # standard deviation of each feature in the model's units, (feature, 1)
+    rounded = False  # whether the steps of a sparse MLP decoder keep its hidden units as bfloat16
 
     def __init__(
         self,

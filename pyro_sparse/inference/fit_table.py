@@ -100,6 +100,8 @@ class TableJob:
                 f"n_features={model.n_features}; make the model for this table"
             )
         self.model, self.table, self.n_restarts, self.schedule = model, table, restarts, schedule
+        self.rounded = dtype == torch.bfloat16  # the steps; all else is in single precision
+        dtype = torch.float32 if self.rounded else dtype
         self.dependency, self.device, self.dtype, self.ranks = dependency, device, dtype, ranks
         n_rows = len(table.x)
         n_aside = min(int(round(holdout * n_rows)), table.most_judged)
@@ -148,7 +150,7 @@ class TableJob:
                 "caps": self.caps.tolist(),
                 "groups": self.sizes,
                 "holdout": holdout,
-                "dtype": str(dtype),
+                "dtype": "bfloat16" if self.rounded else str(dtype),
                 "rows": n_rows,
                 "data": files.digest(*table.content()),
                 "made": files.made(model),
@@ -189,7 +191,7 @@ class TableJob:
         kind = DependencyRun if self.dense else SparseRun
         first = (own or group).start
         run = kind(part, self.train, self.heldout, schedule or self.schedule, first, self.dependency)
-        run.ranks = self.ranks
+        run.ranks, run.rounded = self.ranks, self.rounded
         run.unit = unit.unsqueeze(-1)
         return run
 
@@ -287,7 +289,7 @@ class TableJob:
                 "caps": [int(self.caps[r]) for r in numbers],
                 "bent": [bool(self.bent[r]) for r in numbers],
                 "device": self.device,
-                "dtype": str(self.dtype).removeprefix("torch."),
+                "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
                 **self.record,
             },
             notes=[*notes, *self._warnings(whole, best, judged, self.caps[numbers])],

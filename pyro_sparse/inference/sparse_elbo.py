@@ -141,7 +141,8 @@ class SparseElbo:
             model.n_restarts, len(x), model.n_factors, dtype=x.dtype, device=x.device
         ).normal_()
         precision, log_determinant = self._factor_prior()
-        one_pass = self._plain if self.compiled is None or model.in_chunks(noise) else self._compiled
+        machine_code = self.compiled is not None and not (model.rounded or model.in_chunks(noise))
+        one_pass = self._compiled if machine_code else self._plain
         divergence, terms, slopes = one_pass(x, noise, precision, batch, scale, -weight * factor, factor)
         divergence = divergence + len(x) * (log_determinant - model.n_factors)
         terms = {"z": tensor(-0.5 * weight * divergence), **terms}
@@ -198,7 +199,7 @@ class SparseElbo:
         if self.net is None:
             f = torch.baddbmm(model.decoder.intercept, z, model.weights.mT)
         else:
-            f = self.plain.forward(self.net, z).mT
+            f = self.plain.forward(self.net, z, model.rounded).mT
         terms, score, of_likelihood = self.slopes(
             f, batch.x, batch.mask, batch.exposure, scale * factor, factor
         )

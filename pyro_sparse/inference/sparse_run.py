@@ -67,6 +67,14 @@ class SparseRun(DecoderRun):
         self.information = None if in_units or not self._linear else self._information()
 
     def _learn(self, batch: Batch) -> Tensor:
+        """Gradients of a step: in a rounded run that alone is rounded, not what is judged between steps."""
+        self.model.rounded = self.rounded
+        try:
+            return self._gradients(batch)
+        finally:
+            self.model.rounded = False
+
+    def _gradients(self, batch: Batch) -> Tensor:
         """As the base class; where nothing but the ELBO counts, without a trace (the first step checks).
 
         Ranks that share the rows draw for each other's, which sites know how to do.

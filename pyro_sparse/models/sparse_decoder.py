@@ -81,6 +81,9 @@ class SparseDecoder(FactorModel):
     compiled : bool
         Whether the steps of a small model on the processor are machine code where numba is installed (the
         extra "fast"), which changes numbers by rounding only. True by default.
+    rounded : bool
+        Whether passes with gradients keep the MLP decoder's hidden units as bfloat16; False by default.
+        ``ps.fit(dtype="bfloat16")`` sets it for the training steps and not for what a fit is judged by.
 
     Raises
     ------
@@ -104,6 +107,7 @@ class SparseDecoder(FactorModel):
     must: Tensor
     chunked: bool = True
     compiled: bool = True
+    rounded: bool = False
     held: Tensor
     held_weights: Tensor
 
@@ -206,8 +210,9 @@ class SparseDecoder(FactorModel):
             return DecodedCells(
                 self.likelihood, net, z,
                 mask=mask, exposure=exposure, allowed=self.allowed, activation=self.activation,
+                rounded=self.rounded,
             )  # fmt: skip
-        f = recomputed_predictor(net, z, self.allowed, self.activation)
+        f = recomputed_predictor(net, z, self.allowed, self.activation, self.rounded)
         return self.likelihood.observation(f, mask, exposure)
 
     def in_chunks(self, z: Tensor, share: float = 1.0) -> bool:

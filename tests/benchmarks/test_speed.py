@@ -84,12 +84,20 @@ def test_ratios(peer):
     assert found["ratio"] == pytest.approx(2 * found["ms_peer"] / found["ms_ours"], rel=0.9)
 
 
+def test_steps_in_bfloat16_are_timed_where_all_features_are_dense():
+    found = speed.times("ml", 0.0, 1, 1000, 2, "")
+    assert found["ms_bf16"] > 0
+    assert found["ratio_bf16"] == pytest.approx(found["ms_plain"] / found["ms_bf16"], rel=0.9)
+    assert "ms_bf16" not in speed.times("ml", 0.7, 1, 1000, 2, "")
+
+
 def test_memory_is_that_of_a_process_of_its_own():
     assert 0 < speed.memory("plain", "tiny", 1000, "") < 500
 
 
 def test_what_is_collected():
     plain = {"size": "ml", "one_factor": 0.0, "restarts": 1, "rss_ratio": 9.0, "mb": 1.0, "mb_rival": 9.0}
+    plain["ratio_bf16"] = 4.0
     rows = [
         {"size": "tiny", "one_factor": 0.0, "restarts": 8, "ratio": 8.0},
         *({**plain, "ratio": r} for r in (1.0, 3.0)),
@@ -98,5 +106,12 @@ def test_what_is_collected():
     assert speed.collect(rows, options(peer="somewhere")) == {
         "against": "published",
         "tiny": {"ratio_8_restarts": 8.0},
-        "ml": {"ratio": 2.0, "rss_ratio": 9.0, "mb": 1.0, "mb_rival": 9.0, "ratio_95": 11.0},
+        "ml": {
+            "ratio": 2.0,
+            "rss_ratio": 9.0,
+            "mb": 1.0,
+            "mb_rival": 9.0,
+            "ratio_95": 11.0,
+            "ratio_bf16": 4.0,
+        },
     }
