@@ -6,8 +6,8 @@ checkout of gemoran/sparse-vae-code, whose own training loop runs in the same pr
 model with `chunked = False` is the rival. They take turns, and the median over turns of the ratio within a
 turn counts. "one_factor" is the share of features whose row of W has one edge left, the others keep all; with
 restarts, the rival's step counts once for each. "bf16" are our dense steps with hidden units in bfloat16 (not
-of tiny). "rss" is the peak of memory in a process of its own above what it had after its imports. A ratio is the
-rival's figure over ours throughout.
+of tiny). "rss" is the peak of memory in a process of its own above what it had after its imports. A ratio is
+the rival's figure over ours throughout.
 """
 
 from __future__ import annotations
