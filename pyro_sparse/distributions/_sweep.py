@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ._bend import Bend
+
 __all__ = ["MaskedNet", "Routes", "routes", "sweep", "values"]
 
 CHUNK_BYTES = (
@@ -210,22 +212,6 @@ def _parts(
 def _lines(net: MaskedNet, z: Tensor) -> Tensor:
     """Intercept and straight part of every feature, (feature, row)."""
     return torch.addmm(net.intercept.view(-1, 1), net.weights * net.slope, z.T)
-
-
-class Bend:
-    """The activation of hidden units and the way back through it, in place; for a pass with `relu` set."""
-
-    relu: bool
-
-    def bend(self, h: Tensor) -> Tensor:
-        """The activation, in place."""
-        return h.relu_() if self.relu else h.tanh_()
-
-    def through(self, down: Tensor, h: Tensor, into: Tensor) -> Tensor:
-        """Gradient before a bend, given that behind it and the units."""
-        if self.relu:
-            return torch.ops.aten.threshold_backward.grad_input(down, h, 0, grad_input=into)
-        return torch.ops.aten.tanh_backward.grad_input(down, h, grad_input=into)
 
 
 class _Space(Bend):

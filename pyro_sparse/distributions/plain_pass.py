@@ -12,7 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._sweep import Bend, MaskedNet
+from ._bend import Bend
+from ._sweep import MaskedNet
 
 __all__ = ["PlainPass"]
 

@@ -196,7 +196,9 @@ class Run:
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.order, self.position, self.step = state["order"], state["position"], state["step"]
-        self.smooth, self.history = state["smooth"], list(state["history"])
+        smooth = state["smooth"]  # from a file, and so on the processor
+        self.smooth = None if smooth is None else smooth.to(self.train.x.device)
+        self.history = list(state["history"])
         self.best_heldout, self.stale = state["best_heldout"], state["stale"]
         load_random_state(state["random"])
 

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...distributions._bend import tanh_
+
 __all__ = ["Curve", "Pass", "Trunk"]
 
 
@@ -177,7 +179,7 @@ class Curve:
         return back, under, over
 
     def _bend(self, h: Tensor) -> Tensor:
-        return h.relu_() if self.activation == "relu" else h.tanh_()
+        return h.relu_() if self.activation == "relu" else tanh_(h)
 
     def _unbend(self, slope: Tensor, h: Tensor) -> Tensor:
         if self.activation == "relu":
