@@ -1,0 +1,218 @@
+"""What a fit can do, on an accelerator: the processor's numbers, files for either, nothing left on the other.
+
+PYRO_SPARSE_TEST_DEVICE names another one than "cuda"; "cpu" tries the tests themselves.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.data import Batch
+from pyro_sparse.datasets import dependency_data, transition_data
+from pyro_sparse.inference.loop import Run
+from pyro_sparse.models import SparseDecoder
+from tests._tasks import quick_fit, tasks_on_latents
+from tests.inference._quick import DATA, quick, same, short_rotations, small
+from tests.inference._transitions import SMALL, model_of
+
+__all__ = ["short_rotations"]  # a fixture for every test here
+
+DEVICE = os.environ.get("PYRO_SPARSE_TEST_DEVICE", "cuda")
+pytestmark = pytest.mark.skipif(
+    DEVICE == "cuda" and not torch.cuda.is_available(), reason="needs an accelerator"
+)
+
+LIKELIHOODS = ["normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical"]
+RNG = np.random.default_rng(0)
+PRIORS = [
+    "spike_slab_lasso",
+    "spike_slab_normal",
+    "horseshoe",
+    "regularised_horseshoe",
+    "laplace",
+    "ard_normal",
+]
+COUNTS = RNG.poisson(3.0, (120, 7)).astype(float)
+CELLS = {
+    "normal": DATA,
+    "bernoulli": (RNG.random((120, 7)) < 0.5).astype(float),
+    "poisson": COUNTS,
+    "negative_binomial": COUNTS,
+    "multinomial": COUNTS,
+    "categorical": np.eye(7)[RNG.integers(7, size=120)],
+}
+
+
+def there(fit, device=DEVICE):
+    return {value.device.type for value in fit.model.state_dict().values()} == {device}
+
+
+# ---- tables
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+@pytest.mark.parametrize("decoder", ["mlp", "linear"])
+def test_a_table_is_fitted_and_read(likelihood, decoder, tmp_path):
+    x = CELLS[likelihood]
+    own = small(likelihood=likelihood, decoder=decoder)
+    fit = quick(own, x, device=DEVICE)
+    assert there(fit) and np.isfinite(fit.elbo).all()
+    z = fit.transform(x[:9], refine=True)
+    predicted = fit.predict(x[:9])
+    fit.sample(4), fit.score(x)
+    ps.identify(fit)
+    fit.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt")
+    assert there(loaded, "cpu")
+    np.testing.assert_allclose(loaded.predict(x[:9]), predicted, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(loaded.transform(x[:9], refine=True), z, rtol=0.02, atol=0.01)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_every_prior(prior):
+    fit = quick(small(prior=prior), device=DEVICE)
+    assert there(fit) and np.isfinite(fit.elbo).all()
+
+
+def test_missing_cells_caps_and_constraints():
+    x = DATA.copy()
+    x[RNG.random(x.shape) < 0.1] = np.nan
+    own = small(anchors={0: 0}, required=[(1, 1)], forbidden=[(2, 0)])
+    fit = quick(own, x, device=DEVICE, caps=[1, 2, 2])
+    assert there(fit) and (fit.weights[:, 2, 0] == 0).all()
+    assert np.isfinite(fit.transform(x)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_likelihood_and_gradients_are_the_processors(dtype, activation):
+    torch.manual_seed(0)
+    own = SparseDecoder(40, 4, hidden=200, encoder_hidden=20, activation=activation)
+    own.setup(2, 100)
+    own.to(dtype)
+    x, z = torch.randn(100, 40, dtype=dtype), torch.randn(2, 100, 4, dtype=dtype)
+    found = {}
+    for device in ("cpu", DEVICE):
+        own.to(device).zero_grad()
+        rows = Batch(x.to(device), x.to(device), None, None, 100)
+        value = own.observation(z.to(device), own.weights, rows).log_prob(rows.x).sum()
+        value.backward()
+        grads = {name: p.grad.cpu().clone() for name, p in own.named_parameters() if p.grad is not None}
+        found[device] = value.detach().cpu(), grads
+    near = {"rtol": 1e-9, "atol": 1e-9} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-2}
+    torch.testing.assert_close(found[DEVICE][0], found["cpu"][0], **near)
+    assert found[DEVICE][1].keys() == found["cpu"][1].keys()
+    for name, grad in found["cpu"][1].items():
+        torch.testing.assert_close(found[DEVICE][1][name], grad, **near)
+
+
+def test_the_same_graph_as_on_the_processor():
+    data = ps.datasets.sim1(n=300, seed=3)
+    found = [
+        ps.fit(SparseDecoder(7, 2), data.x, restarts=4, seed=0, steps=1000, device=device, progress=False)
+        for device in ("cpu", DEVICE)
+    ]
+    for fit in found:
+        assert ps.metrics.mcc(data.z, fit.transform(data.x)).value > 0.9
+    np.testing.assert_allclose(found[1].heldout_elbo.max(), found[0].heldout_elbo.max(), atol=0.5)
+
+
+@pytest.mark.parametrize("method", ["polish", "score", "auto"])
+@pytest.mark.parametrize("decoder", ["mlp", "linear"])
+def test_probabilities_of_edges(method, decoder):
+    fit = quick(small(decoder=decoder), device=DEVICE)
+    idata = fit.edge_posterior(method, num_draws=50)
+    p = ps.edge_prob(idata)
+    assert ((p >= 0) & (p <= 1)).all(axis=None)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "bernoulli", "multinomial"])
+def test_chains_of_other_likelihoods(likelihood):
+    fit = quick(small(decoder="linear", likelihood=likelihood), CELLS[likelihood], device=DEVICE)
+    p = ps.edge_prob(fit.edge_posterior("polish", num_draws=50))
+    assert ((p >= 0) & (p <= 1)).all(axis=None)
+
+
+def test_counts_with_missing_cells_and_depths():
+    x = np.where(RNG.random(COUNTS.shape) < 0.1, np.nan, COUNTS)
+    for likelihood in (ps.models.likelihoods.Poisson, ps.models.likelihoods.NegativeBinomial):
+        fit = quick(small(likelihood=likelihood(size_factors=True)), x, device=DEVICE)
+        assert there(fit) and np.isfinite(fit.transform(x[:5])).all()
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_rounded_steps(activation):
+    fit = quick(small(activation=activation), device=DEVICE, dtype="bfloat16")
+    assert there(fit) and fit.settings["dtype"] == "bfloat16"
+    plain = quick(small(activation=activation), device=DEVICE)
+    np.testing.assert_allclose(fit.heldout_elbo, plain.heldout_elbo, atol=0.1)
+
+
+def test_size_factors():
+    model = small(likelihood=ps.models.likelihoods.Poisson(size_factors=True))
+    fit = quick(model, COUNTS, device=DEVICE)
+    assert there(fit)
+    fit.transform(COUNTS[:5]), fit.edge_posterior("polish", num_draws=30)
+
+
+def test_a_fit_cut_off_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    where = {"device": DEVICE, "checkpoint": tmp_path / "run.pt", "checkpoint_every": 5}
+    whole, advance, steps = quick(device=DEVICE), Run.advance, []
+
+    def cut(run):
+        steps.append(1)
+        if len(steps) == 12:
+            raise RuntimeError("cut off")
+        advance(run)
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="cut off"):
+        patched.setattr(Run, "advance", cut)
+        quick(**where)
+    same(whole, quick(**where))
+
+
+def test_processes_share_one_accelerator():
+    same_as = quick(device=DEVICE)
+    fit = quick(device=DEVICE, n_jobs=2)
+    np.testing.assert_allclose(fit.heldout_elbo, same_as.heldout_elbo, atol=1e-3)
+
+
+def test_the_report(tmp_path):
+    fit = quick(device=DEVICE)
+    fit.report(tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    fit.summary()
+
+
+# ---- the other models
+def test_dependency_sparsity():
+    data = dependency_data("cycle", 3, 9, n=300)
+    fit = ps.fit(ps.models.DependencyVAE(9, 3), data.x, restarts=2, steps=60, device=DEVICE, progress=False)
+    assert there(fit)
+    fit.transform(data.x[:5], refine=True), fit.predict(data.x[:5]), fit.edge_posterior()
+    ps.identify(fit)
+
+
+def test_transitions(tmp_path):
+    x, _, a = transition_data("ActionTimeDiag", n=200, d_z=3, d_x=6, T=4, seed=1000).part("train")
+    fit = ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, device=DEVICE, **SMALL)
+    assert there(fit)
+    z = fit.transform(x, actions=a)
+    fit.edge_posterior("parents"), fit.edge_posterior("relaxed"), ps.identify(fit)
+    fit.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt").with_data(x, actions=a)
+    np.testing.assert_allclose(loaded.transform(x, actions=a), z, rtol=1e-3, atol=1e-3)
+
+
+def test_tasks(tmp_path):
+    x, y, _, _ = tasks_on_latents()
+    fit = quick_fit(x, y, device=DEVICE)
+    assert there(fit)
+    for method in ("auto", "ep", "gibbs", "score"):
+        fit.edge_posterior(method)
+    z = fit.transform(x[0])
+    fit.save(tmp_path / "fit.pt")
+    np.testing.assert_allclose(ps.load(tmp_path / "fit.pt").transform(x[0]), z, rtol=1e-3, atol=1e-3)
