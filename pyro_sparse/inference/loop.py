@@ -9,6 +9,7 @@ stopped anywhere and resumed gives the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,8 @@ class Run:
                 ) from error
         for parameter in self._held():
             parameter.grad = None
-        self.ranks.mean([found, *(p.grad for p in model.parameters() if p.grad is not None)], batch)
+        gradients = (p.grad for p in model.parameters() if p.grad is not None)
+        self.ranks.mean(chain([found], gradients), batch)
         self.optimiser.step()
         self._after_step(batch, rate)
         self.smooth = found if self.smooth is None else self.smooth.lerp(found, 0.05)

@@ -68,7 +68,9 @@ class SparseRun(DecoderRun):
 
     def _learn(self, batch: Batch) -> Tensor:
         """Gradients of a step: in a rounded run that alone is rounded, not what is judged between steps."""
-        self.model.rounded = self.rounded
+        if not self.rounded:
+            return self._gradients(batch)
+        self.model.rounded = True
         try:
             return self._gradients(batch)
         finally:
