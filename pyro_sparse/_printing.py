@@ -52,7 +52,8 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None) -> None:
     ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
     table = Table(
         title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}",
-        caption="variance: share of the feature's variance due to the factor; gap: between runs",
+        caption="variance: share of the feature's variance due to the factor; gap: between runs"
+        + ("; ±: neither rises nor falls throughout" if any(map(_turns, edges.to_dict("records"))) else ""),
         caption_justify="left",
     )
     table.add_column("factor", no_wrap=True)
@@ -62,14 +63,30 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None) -> None:
     for factor, group in ordered.groupby("factor", sort=False):
         shown = group.head(per_factor or len(group))
         for first, row in zip([factor, *[""] * len(shown)], shown.to_dict("records"), strict=False):
-            numbers = [float(row[name]) for name in (number, "weight", "effect", "gap")]
-            table.add_row(str(first), str(row["feature"]), *("" if v != v else f"{v:.2f}" for v in numbers))
+            own, effect, gap = (
+                "" if v != v else f"{v:.2f}" for v in (row[number], row["effect"], row["gap"])
+            )
+            table.add_row(str(first), str(row["feature"]), own, _signed(row), effect, gap)
         if len(group) > len(shown):
             table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
         table.add_section()
     Console().print(table)
     if edges.attrs["is_score"]:
         say(edges.attrs["note"])
+
+
+def _signed(row: Any) -> str:
+    """A weight, or its size behind ± where an edge that is there has no one direction."""
+    weight = float(row["weight"])
+    if _turns(row):
+        return f"± {float(row['effect']) ** 0.5:.2f}"
+    return "" if weight != weight else f"{weight:.2f}"
+
+
+def _turns(row: Any) -> bool:
+    """Whether draws of an edge that is there have weights of either sign: a curve that goes both ways."""
+    bounds = [float(value) for name, value in row.items() if str(name).startswith("hdi")]
+    return row.get("verdict") == "present" and len(bounds) == 2 and bounds[0] < 0 < bounds[1]
 
 
 def _natural(column: pd.Series) -> pd.Series:
