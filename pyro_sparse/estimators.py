@@ -48,8 +48,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Rows in a minibatch; None leaves it to `pyro_sparse.fit`.
     refine : bool
         In `transform`, climb from the encoder's guess to the posterior mode of each row.
-    dtype : {"float64", "float32"}
-        Precision of the computation.
+    dtype : {"float64", "float32", "bfloat16"}
+        Precision of the computation, as in `pyro_sparse.fit`.
     device : str
         Where to compute: "cpu", "cuda", ...
     random_state : int, RandomState instance or None

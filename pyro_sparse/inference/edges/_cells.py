@@ -234,7 +234,7 @@ class Cells:
             left = self.x - offset if self.seen is None else (self.x - offset) * self.seen
             s = noise.double().unsqueeze(-1)
             root, phi = _root(lambda phi: self._gram(phi) / s.unsqueeze(-1) + precision.diag(), phi)[1:]
-            pull = (phi @ left.to(phi).unsqueeze(-1)).squeeze(-1).double()
+            pull = _rows_by(left, phi)
             half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)
             mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
             log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -277,14 +277,11 @@ class Cells:
             step = torch.linalg.solve_triangular(root.mT, half, upper=True)
             return root, step.squeeze(-1), half.squeeze(-1)
 
-        def sums(of_rows: Tensor) -> Tensor:
-            return (phi @ of_rows.to(phi).unsqueeze(-1)).squeeze(-1).double()
-
         _, slope, bend = self.expanded(near, noise)
-        _, beta, _ = solved(bend, sums(slope + bend * (near - offset)))
+        _, beta, _ = solved(bend, _rows_by(slope + bend * (near - offset), phi))
         for left in range(newton, 0, -1):
             each, slope, bend = self.expanded(weighted(beta, phi) + offset, noise)
-            root, step, half = solved(bend, sums(slope) - precision * beta)
+            root, step, half = solved(bend, _rows_by(slope, phi) - precision * beta)
             part = 3.0 / weighted(step, phi).abs().amax(-1).double().clamp(min=3.0)  # so as not to overshoot
             if left > 1:
                 beta = beta + part.unsqueeze(-1) * step
@@ -292,6 +289,14 @@ class Cells:
         level += (part - 0.5 * part**2) * half.square().sum(-1)
         log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return Summed(level - log_det, beta + part.unsqueeze(-1) * step, root)
+
+
+def _rows_by(of_rows: Tensor, phi: Tensor) -> Tensor:
+    """Sum over rows (..., row) times the basis, (..., basis), float64.
+
+    A row from the left: as a column from the right it may take ten times as long.
+    """
+    return (of_rows.to(phi).unsqueeze(-2) @ phi.mT).squeeze(-2).double()
 
 
 def _root(matrix: Callable[[Tensor], Tensor], phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
