@@ -137,18 +137,20 @@ class SOAP(torch.optim.Optimizer):
 
 
 def _directions(covariance: Tensor) -> Tensor:
-    """Eigenvectors, largest variance first; of idle directions those that single out coordinates.
+    """Eigenvectors, largest variance first; those of idle directions single out waves over the coordinates.
 
     Any basis of directions that no gradient has had would do, and rounding would choose it: but Adam goes
-    otherwise in another basis, and a fit would then depend on how many restarts share a product.
+    otherwise in another basis, and a fit would then depend on how many restarts share a product. Waves mix
+    all coordinates, as rounding does; with the coordinates themselves dense fits end lower.
     """
     variance, vectors = torch.linalg.eigh(covariance)
-    largest = variance[..., -1:, None]
+    largest, n = variance[..., -1:, None], variance.shape[-1]
     idle = vectors * (variance.unsqueeze(-2) <= _IDLE * largest)
     onto = idle @ idle.mT
-    ramp = torch.linspace(1, 2, variance.shape[-1], dtype=variance.dtype, device=variance.device)
-    told_apart = covariance - torch.where(largest > 0, largest, 1.0) * (onto * ramp) @ onto
-    return torch.linalg.eigh(told_apart)[1].flip(-1)
+    at = torch.arange(1, n + 1, dtype=torch.float64, device=variance.device)
+    waves = (torch.sin(torch.outer(at, at) * (math.pi / (n + 1))) * math.sqrt(2 / (n + 1))).to(variance)
+    told_apart = onto @ ((waves * (1 + at / n).to(variance)) @ waves) @ onto
+    return torch.linalg.eigh(covariance - torch.where(largest > 0, largest, 1.0) * told_apart)[1].flip(-1)
 
 
 def _into(state: dict[str, Any], matrix: Tensor) -> Tensor:
