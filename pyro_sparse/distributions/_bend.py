@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Bend", "tanh_"]
+__all__ = ["Bend", "by_head", "tanh_"]
 
 
 class Bend:
@@ -38,3 +38,23 @@ def tanh_(h: Tensor) -> Tensor:
     own = h.numpy()
     np.tanh(own, out=own)
     return h
+
+
+def by_head(units: Tensor, head: Tensor, room: Tensor, dtype: torch.dtype) -> Tensor:
+    """Units times their feature's head, summed in `dtype`, which is finer where units are rounded.
+
+    Parameters
+    ----------
+    units : Tensor (feature, row, hidden)
+    head : Tensor (feature, 1, hidden)
+    room : Tensor
+        Shaped like the units, to work in.
+    dtype : dtype
+
+    Returns
+    -------
+    Tensor (feature, row)
+    """
+    if units.dtype == dtype:
+        return torch.bmm(units, head.mT).squeeze(-1)
+    return torch.mul(units, head, out=room).sum(-1, dtype=dtype)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ._bend import Bend
+from ._bend import Bend, by_head
 
 __all__ = ["MaskedNet", "Routes", "routes", "sweep", "values"]
 
@@ -255,8 +255,7 @@ class _Chunk:
         self.h1 = space.bend(torch.mm(self.masked, space.first, out=space.room(0, n)))
         self.h2 = space.bend(torch.addmm(space.bias, self.h1, space.trunk, out=space.room(1, n)))
         self.cube = self.h2.view(len(self.w), len(space.z), -1)
-        each = torch.mul(self.cube, self.head, out=space.room(2, n).view_as(self.cube))
-        return each.sum(-1, dtype=space.z.dtype)
+        return by_head(self.cube, self.head, space.room(2, n).view_as(self.cube), space.z.dtype)
 
     def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
         """Add the gradients given those of the linear predictor, (feature, row)."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._bend import Bend
+from ._bend import Bend, by_head
 from ._sweep import MaskedNet
 
 __all__ = ["PlainPass"]
@@ -62,8 +62,8 @@ class PlainPass(Bend):
         self.h2 = self.bend(torch.baddbmm(net.bias.to(kind), self.h1, self.trunk, out=second))
         self.lines = net.weights * net.slope
         f = torch.baddbmm(net.intercept.mT, self.lines, z.mT)
-        curve = torch.bmm(self.h2.view(self.cubes), self.head.view(-1, hidden, 1))
-        return f.add_(curve.view_as(f))
+        cube, head = self.h2.view(self.cubes), self.head.view(-1, 1, hidden)
+        return f.add_(by_head(cube, head, self.rooms[2].view(self.cubes), z.dtype).view_as(f))
 
     def backward(self, score: Tensor) -> tuple[MaskedNet, Tensor]:
         """Gradients of a function of the linear predictor last returned, which may be asked for once.
