@@ -66,10 +66,11 @@ def times(size: str, one_factor: float, restarts: int, seed: int, turns: int, pe
     torch.set_num_threads(1)
     ours = started(SIZES[size], one_factor, restarts, seed, True).advance
     plain = started(SIZES[size], one_factor, restarts, seed, False).advance
-    bf16 = started(SIZES[size], one_factor, restarts, seed, True)
-    bf16.rounded = True
     found: dict[str, list[float]] = {"ours": [], "plain": [], "bf16": [], "peer": []}
     rounds = size != "tiny" and not one_factor
+    if rounds:
+        bf16 = started(SIZES[size], one_factor, restarts, seed, True)
+        bf16.rounded = True
 
     def turn() -> None:
         found["ours"].append(usual(ours, TURN))

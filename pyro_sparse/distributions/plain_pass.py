@@ -38,6 +38,8 @@ class PlainPass(Bend):
         net : MaskedNet
             Tensors with a leading restart dimension.
         z : Tensor (restart, row, factor)
+        rounded : bool
+            Keep hidden units, and what they are multiplied with, as bfloat16, as `sweep` does.
 
         Returns
         -------
@@ -48,9 +50,8 @@ class PlainPass(Bend):
         kind = torch.bfloat16 if rounded else z.dtype
         shape = torch.Size([n_restarts, n_features * n_rows, hidden])
         if not self.rooms or self.rooms[0].shape != shape or self.rooms[0].dtype != kind:
-            self.rooms = [
-                z.new_empty(shape, dtype=kind) for _ in range(3)
-            ]  # fresh pages cost more than their use
+            # kept: fresh pages cost more than their use
+            self.rooms = [z.new_empty(shape, dtype=kind) for _ in range(3)]
         first, second, _ = self.rooms
         self.net, self.z, self.cubes = net, z, (n_restarts * n_features, n_rows, hidden)
         # w masks the first layer instead of the factors: one small matrix for each feature
