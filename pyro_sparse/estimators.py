@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .inference import fit as fit_model
+from .inference.fit import fit as fit_model
 from .models import SparseDecoder
 from .models.likelihoods import Likelihood
 from .priors import Prior, get_prior

@@ -20,6 +20,7 @@ from pyro_sparse.inference.edges._curves import Curve, Trunk
 from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
 from pyro_sparse.inference.edges._hmc import hmc
 from pyro_sparse.inference.edges._linear_chains import LinearChains, LinearState
+from pyro_sparse.inference.edges._metric import Metric, information
 from pyro_sparse.inference.edges._mixture_law import MixtureLaw
 from pyro_sparse.inference.edges._relabel import anchors_of, exchanged
 from pyro_sparse.inference.edges._weight import SpikeSlab
@@ -67,6 +68,12 @@ class Joint:
     @property
     def log_odds(self):
         return np.log(self.eta / (1 - self.eta))
+
+
+def shared(metric):
+    """The mean over chains, for every chain."""
+    parts = (metric.own, metric.across, metric.common)
+    return Metric(*(part.mean(0, keepdim=True).expand_as(part) for part in parts), metric.permitted)
 
 
 def assert_same_law(**pairs):
@@ -177,6 +184,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
         state = chains.with_exposures(state, tensor(f), rng)
     tuning = chains.tuning(state)
     tuning.centre.fill_(0.5)  # of no chain in particular: proposals must not know where a chain stands
+    tuning.metric = shared(information(chains, state, rng))
     for _ in range(6):
         state, prob = chains.sweep(state, tuning, rng, torch.zeros(n, dtype=torch.bool), False)
     free = own.free

@@ -77,6 +77,12 @@ class Cells:
             self.x[:, part], None if self.seen is None else self.seen[:, part], self.exposure, self.likelihood
         )
 
+    def rows(self, part: Tensor) -> Cells:
+        """The cells of some rows."""
+        seen = None if self.seen is None else self.seen[..., part]
+        exposure = None if self.exposure is None else self.exposure[..., part]
+        return Cells(self.x[..., part], seen, exposure, self.likelihood)
+
     @property
     def overdispersed(self) -> bool:
         """Whether the noise is 1 / theta of a negative binomial."""

@@ -159,6 +159,40 @@ class Curve:
             c * over.sum(-1).unsqueeze(1),
         )
 
+    def to_head(self, run: Pass, slope: Tensor) -> Tensor:
+        """Slope in the last layer, (chain, feature, basis), from the slope in f."""
+        constant = slope.sum(-1, keepdim=True)
+        if self.activation is None:
+            return constant
+        c, g, n = slope.shape
+        masked, above = run.masked.view(c, -1, g, n), run.above.view(c, -1, g, n)
+        straight = (slope * masked.sum(1)).sum(-1, keepdim=True)
+        return torch.cat([constant, straight, (above * slope.unsqueeze(1)).sum(-1).mT], -1)
+
+    def derivatives(
+        self, run: Pass, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Of f: in a feature's weights and last layer (chain, feature, own, row), and in the hidden layers.
+
+        The latter (chain, feature, hidden layers, row) are `Trunk`'s three parts one after the other, and
+        none for a line.
+        """
+        c, g, n = *weight.shape[:2], z.shape[1]
+        constant = torch.ones_like(run.f).unsqueeze(2)
+        if self.activation is None:
+            own = torch.cat([z.mT.unsqueeze(1).expand(-1, g, -1, -1), constant], 2)
+            return own, own[:, :, :0]
+        parts = self._back(run, torch.ones_like(run.f), trunk, head.to(z))
+        back, under, over = (part.reshape(c, -1, g, n).transpose(1, 2) for part in parts)
+        masked, below, above = (
+            part.view(c, -1, g, n).transpose(1, 2) for part in (run.masked, run.below, run.above)
+        )
+        own = torch.cat([back * z.mT.unsqueeze(1), constant, masked.sum(2, keepdim=True), above], 2)
+        first = (masked.unsqueeze(3) * under.unsqueeze(2)).flatten(2, 3)
+        second = (below.unsqueeze(3) * over.unsqueeze(2)).flatten(2, 3)
+        a, b, bias = self.scales
+        return own, torch.cat([a * first, b * second, bias * over], 2)
+
     def _layers(self, z: Tensor, weight: Tensor, trunk: Trunk) -> tuple[Tensor, Tensor, Tensor]:
         """u (chain, factor, feature times row) and the hidden layers (chain, hidden, feature times row)."""
         a, b, c = self.scales

@@ -7,7 +7,8 @@ A sweep, for all chains, features and rows at once:
    :math:`P(\gamma_{jk} = 1 \mid w)` is the Rao-Blackwellised edge probability. A linear decoder has no last
    layer to sum out and a better proposal (`_line_weights.py`);
 2. last layers, noise, edges and rates from their conditionals;
-3. factors, row by row, and hidden layers with the weights, by Hamiltonian Monte Carlo.
+3. factors, row by row, by Hamiltonian Monte Carlo; all layers with the weights likewise (`_layers.py`);
+   scales that the likelihood does not tell apart (`_stretches.py`).
 
 The slab is Laplace or normal, the spike of the same family and narrow; f depends on w and z through their
 product only.
@@ -29,11 +30,14 @@ from ._cells import Cells, Summed, weighted
 from ._curve_weights import curve_weights
 from ._curves import Curve, Trunk
 from ._hmc import adapted, hmc
+from ._layers import climbed, moved
 from ._line_weights import line_weights
+from ._metric import Metric, no_information
 from ._mixture_law import MixtureLaw
 from ._relabel import Anchors, anchors_of, exchanged
 from ._row_exposures import drawn_exposures
 from ._shifts import levelled, shifted
+from ._stretches import stretched
 from ._turns import Turns, related_factors
 
 __all__ = ["DecoderChains", "DecoderState", "Tuning"]
@@ -74,12 +78,15 @@ class DecoderState(NamedTuple):
 
 @dataclass(eq=False)
 class Tuning:
-    """What the warm-up learns: step sizes, and where each weight tends to be when it is not small."""
+    """What the warm-up learns: step sizes, where each weight tends to be when it is not small, directions."""
 
     rows: Tensor
     whole: Tensor
     centre: Tensor
     width: Tensor
+    metric: Metric
+    damping: Tensor
+    sweeps: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +112,7 @@ class DecoderChains:
     candidates : int
         New values tried for each weight in a sweep.
     row_steps, whole_steps : int
-        Leapfrog steps for the factors, and for hidden layers with weights.
+        Leapfrog steps for the factors, and for layers with weights.
     """
 
     cells: Cells
@@ -126,14 +133,22 @@ class DecoderChains:
         """Where the warm-up begins."""
         return Tuning(
             rows=torch.full(state.z.shape[:2], 0.15).to(state.z),
-            whole=torch.full(state.z.shape[:1], 0.02).to(state.z),
+            whole=torch.full(state.z.shape[:1], 0.1).to(state.z),
             centre=state.weight.clone(),
             width=torch.full_like(state.weight, 0.3),
+            metric=no_information(self, state),
+            damping=torch.ones(len(state.z), dtype=torch.float64, device=state.z.device),
         )
 
     @torch.no_grad()
     def sweep(
-        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, held: Tensor, warm: bool
+        self,
+        state: DecoderState,
+        tuning: Tuning,
+        rng: np.random.Generator,
+        held: Tensor,
+        warm: bool,
+        climb: bool = False,
     ) -> tuple[DecoderState, Tensor]:
         """The next state and the Rao-Blackwellised edge probabilities (chain, feature, factor).
 
@@ -146,13 +161,15 @@ class DecoderChains:
         held : Tensor of bool (chain,)
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         warm : bool
+        climb : bool
+            Move layers and weights uphill and not at random: no draw of anything.
         """
         if self.totals is not None:
             state = levelled(self, state, rng)
         if self.curve.activation is None:
             state = self._turned(state, rng)
             state = state if self.totals is None else shifted(self, state, rng)
-        cells = self._cells(state)
+        cells = self.cells_of(state)
         if self.curve.activation is None:
             weight, prob = line_weights(self, state, cells, rng)
         else:
@@ -172,7 +189,9 @@ class DecoderChains:
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
         state = self.with_exposures(state, f, rng)
         state = self._rows(state, tuning, rng, warm)
-        state = self._whole(state, tuning, rng, warm)
+        state = stretched(self, state, rng)
+        state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
+        tuning.sweeps += 1
         return self._relabelled(state, tuning, rng), prob
 
     @torch.no_grad()
@@ -182,7 +201,7 @@ class DecoderChains:
         Spike and slab are summed over quantiles, `_NODES` of each.
         """
         found = torch.zeros_like(state.weight)
-        cells = self._cells(state)
+        cells = self.cells_of(state)
         near = None if cells.likelihood is None else self.value(state)
         unit = torch.as_tensor(self.law.quantiles(_NODES)).to(state.weight)
         nodes = torch.cat([self.law.slab * unit, self.law.spike * unit])
@@ -213,7 +232,7 @@ class DecoderChains:
 
     def log_joint(self, state: DecoderState, f: Tensor) -> Tensor:
         """log p of data, factors, weights, noise and last layers of each chain, up to a constant."""
-        total = self._cells(state).log_prob(f, state.noise).double().sum((-1, -2))
+        total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
         total -= 0.5 * self._squares(state.z).double().sum(-1)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
         own = self.law.log_prob(state.weight, state.log_odds)
@@ -223,9 +242,9 @@ class DecoderChains:
             a, b = self.noise_prior
             total -= ((a + 1) * state.noise.log() + b / state.noise).double().sum(-1)
         if self.cells.overdispersed:
-            total += (self._cells(state).log_base(state.noise) + self._log_extra(state.noise)).sum(-1)
+            total += (self.cells_of(state).log_base(state.noise) + self._log_extra(state.noise)).sum(-1)
             if self.totals is not None:  # how much room a row's exposure has, which moves with the noise
-                bend = self._cells(state).expanded(f, state.noise)[2].double().sum(1)
+                bend = self.cells_of(state).expanded(f, state.noise)[2].double().sum(1)
                 total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
         if self.curve.activation is not None:
             total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
@@ -287,6 +306,7 @@ class DecoderChains:
         edge[:, at, factors] = True
         tuning.centre = tuning.centre.gather(-1, turn.expand_as(weight))
         tuning.width = tuning.width.gather(-1, turn.expand_as(weight))
+        tuning.metric = tuning.metric.exchanged(turn)
         first = state.trunk.first
         if self.curve.activation is not None:
             first = first.gather(1, turn.mT.expand_as(first))
@@ -305,7 +325,7 @@ class DecoderChains:
         each = torch.as_tensor(nodes).to(state.z)
         tried = (each.view(-1, 1, 1) * torch.eye(k).to(each)).view(-1, 1, 1, k)
         tried = tried.expand(-1, len(state.z), len(part), k)
-        cells = self._cells(state)
+        cells = self.cells_of(state)
         near = None if cells.likelihood is None else self.value(state)
         found = self.evidence(state, cells, tried, part, near)
         return found.unflatten(0, (len(nodes), k)).movedim(1, -1).cpu().numpy()
@@ -335,7 +355,7 @@ class DecoderChains:
     def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
         return torch.as_tensor(rng.standard_normal(tuple(shape)), device=self.precision.device)
 
-    def _cells(self, state: DecoderState) -> Cells:
+    def cells_of(self, state: DecoderState) -> Cells:
         c = self.cells
         return c if self.totals is None else Cells(c.x, c.seen, state.exposure, c.likelihood)
 
@@ -435,7 +455,7 @@ class DecoderChains:
     def _rows(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
     ) -> DecoderState:
-        cells, rest = self._cells(state), (state.weight, state.trunk, state.head.to(state.z))
+        cells, rest = self.cells_of(state), (state.weight, state.trunk, state.head.to(state.z))
 
         def energy(z: Tensor) -> tuple[Tensor, Tensor]:
             run = self.curve.forwards(z, *rest)
@@ -447,36 +467,3 @@ class DecoderChains:
         if warm:
             tuning.rows = adapted(tuning.rows, moved.accept)
         return state._replace(z=moved.position)
-
-    def _whole(
-        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
-    ) -> DecoderState:
-        """Hidden layers and weights together, the weights in units of their spike or slab."""
-        cells, head = self._cells(state), state.head.to(state.z)
-        scale = torch.where(state.edge | self.must, self.law.slab, self.law.spike) * self.permitted
-        parts = [state.weight / scale.clamp(min=1e-12) * self.permitted]
-        parts += state.trunk if self.curve.activation is not None else []
-        sizes, shapes = [part[0].numel() for part in parts], [part.shape for part in parts]
-
-        def apart(at: Tensor) -> tuple[Tensor, Trunk, Tensor]:
-            own = [part.view(shape) for part, shape in zip(at.split(sizes, 1), shapes, strict=True)]
-            return own[0], Trunk(*own[1:]) if len(own) > 1 else state.trunk, at[:, sizes[0] :]
-
-        def energy(at: Tensor) -> tuple[Tensor, Tensor]:
-            unit, trunk, layers = apart(at)
-            rest = (state.z, unit * scale, trunk, head)
-            run = self.curve.forwards(*rest)
-            each, slope = cells.slope(run.f, state.noise)
-            of_weight, *of_layers = self.curve.to_layers(run, slope, *rest)
-            own, pull = (unit.abs(), unit.sign()) if self.law.laplace else (0.5 * unit**2, unit)
-            u = (own * self.permitted).sum((-1, -2)) + 0.5 * layers.square().sum(-1) - each.sum((-1, -2))
-            gradient = [pull * self.permitted - of_weight * scale]
-            gradient += [part - g for part, g in zip(trunk, of_layers, strict=False)]  # a line has no layers
-            return u, torch.cat([g.flatten(1) for g in gradient], 1)
-
-        at = torch.cat([part.flatten(1) for part in parts], 1)
-        moved = hmc(energy, at, tuning.whole, self.whole_steps, rng)
-        if warm:
-            tuning.whole = adapted(tuning.whole, moved.accept, 0.75, 0.1)
-        unit, trunk, _ = apart(moved.position)
-        return state._replace(weight=unit * scale, trunk=trunk)

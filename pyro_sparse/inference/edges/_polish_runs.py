@@ -159,8 +159,9 @@ class CurvedRun:
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
 
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
-        """Next state; `hold` keeps the rates of dense chains where they are, `warm` tunes the steps."""
-        self.state, self.prob = self.kernel.sweep(self.state, self.tuning, rng, self.dense & hold, warm)
+        """Next state; `hold`: dense chains keep their rates and layers climb; `warm` tunes the steps."""
+        held = self.dense & hold
+        self.state, self.prob = self.kernel.sweep(self.state, self.tuning, rng, held, warm, climb=hold)
 
     def rescale(self, rng: np.random.Generator, leap: bool) -> None:
         """Draw the scales of spike and slab given the edges; or leap to the likeliest, edges summed out."""
