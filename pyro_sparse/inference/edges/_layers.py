@@ -9,6 +9,7 @@ that chains see later, which random steps find in thousands of sweeps.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,13 +97,13 @@ class _Target:
     chains: DecoderChains
     state: DecoderState
 
-    @property
+    @cached_property
     def scale(self) -> Tensor:
         """Of the weights: slab or spike."""
         law, edge = self.chains.law, self.state.edge | self.chains.must
         return torch.where(edge, law.slab, law.spike)
 
-    @property
+    @cached_property
     def precision(self) -> Tensor:
         return self.chains.curve.head_precision(self.state.z)
 

@@ -137,7 +137,7 @@ class Metric:
         own = self.own.clone()
         own.diagonal(dim1=-2, dim2=-1).mul_(1 + _JITTER).add_(prior)
         inverse = _inverse_root(own)
-        across = None if self.across is None else (inverse @ self.across).to(scale)
+        across = None if self.across is None else (inverse @ self.across).to(scale).flatten(1, 2)
         return Coordinates(inverse.to(scale), across, self.root.to(scale))
 
 
@@ -149,7 +149,7 @@ class Coordinates:
     ----------
     own : Tensor (chain, feature, own, own)
         Inverse root of each feature's block.
-    across : Tensor (chain, feature, own, hidden layers) or None
+    across : Tensor (chain, feature times own, hidden layers) or None
         Inverse root times B.
     common : Tensor (chain, hidden layers, hidden layers) or (chain, hidden layers)
         Inverse root of what is left of C.
@@ -165,20 +165,20 @@ class Coordinates:
 
     def step(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """L^-T y: of features (chain, feature, own), and of hidden layers (chain, hidden layers)."""
-        features = y[:, : y.shape[1] - self.common.shape[-1]].view(self.own.shape[:-1])
-        common = y[:, y.shape[1] - self.common.shape[-1] :]
+        shape = self.own.shape[:-1]
+        features, common = y.split([shape[1] * shape[2], self.common.shape[-1]], 1)
         common = common * self.common if self.common.ndim == 2 else _by(self.common.mT, common)
         if self.across is not None:
-            features = features - _by(self.across, common.unsqueeze(1))
-        return _by(self.own.mT, features), common
+            features = features - _by(self.across, common)
+        return _by(self.own.mT, features.reshape(shape)), common
 
     def slope(self, features: Tensor, common: Tensor) -> Tensor:
         """L^-1 of a slope, (chain, size)."""
-        features = _by(self.own, features)
+        own = _by(self.own, features).flatten(1)
         if self.across is not None:
-            common = common - _by(self.across.mT, features).sum(1)
+            common = common - _by(self.across.mT, own)
         common = common * self.common if self.common.ndim == 2 else _by(self.common, common)
-        return torch.cat([features.flatten(1), common], 1)
+        return torch.cat([own, common], 1)
 
 
 def no_information(chains: DecoderChains, state: DecoderState) -> Metric:
