@@ -15,7 +15,7 @@ from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
 from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
 from pyro_sparse.inference.edges._layers import climbed, moved
-from pyro_sparse.inference.edges._metric import information, no_information
+from pyro_sparse.inference.edges._metric import information
 from pyro_sparse.inference.edges._mixture_law import MixtureLaw
 from pyro_sparse.inference.edges._stretches import stretched
 
@@ -139,9 +139,6 @@ def test_coordinates_make_the_information_round():
     square += (common.unsqueeze(-2) @ corner @ common.unsqueeze(-1))[:, 0, 0]
     torch.testing.assert_close(square, y.double().square().sum(1), rtol=1e-2, atol=1e-2)
     assert features.shape == (N, G, own) and common.shape == (N, width)
-    own_part, all_parts = no_information(kernel, state).coordinates(scale, precision).step(y)
-    torch.testing.assert_close(all_parts, y[:, -width:])
-    assert own_part[..., :K].abs().amax() < 10  # one prior's scale a step
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -196,7 +193,7 @@ def test_climbs_only_go_up_and_find_what_random_steps_do_not(likelihood):
         random = moved(kernel, random, plain, rng, warm=True)
     assert (level(uphill) > level(random)).all()
     assert (level(uphill) > level(state) - 10).all()  # where the cells were drawn
-    assert plain.metric.common.abs().sum() > 0 and (plain.whole != 0.1).any()
+    assert (plain.whole != 0.1).any()
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", None])

@@ -32,7 +32,7 @@ from ._curves import Curve, Trunk
 from ._hmc import adapted, hmc
 from ._layers import climbed, moved
 from ._line_weights import line_weights
-from ._metric import Metric, no_information
+from ._metric import Metric, information
 from ._mixture_law import MixtureLaw
 from ._relabel import Anchors, anchors_of, exchanged
 from ._row_exposures import drawn_exposures
@@ -129,6 +129,7 @@ class DecoderChains:
     row_steps: int = 4
     whole_steps: int = 6
 
+    @torch.no_grad()
     def tuning(self, state: DecoderState) -> Tuning:
         """Where the warm-up begins."""
         return Tuning(
@@ -136,7 +137,7 @@ class DecoderChains:
             whole=torch.full(state.z.shape[:1], 0.1).to(state.z),
             centre=state.weight.clone(),
             width=torch.full_like(state.weight, 0.3),
-            metric=no_information(self, state),
+            metric=information(self, state, np.random.default_rng(0)),
             damping=torch.ones(len(state.z), dtype=torch.float64, device=state.z.device),
         )
 

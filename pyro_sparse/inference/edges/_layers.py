@@ -101,7 +101,7 @@ class _Target:
     def scale(self) -> Tensor:
         """Of the weights: slab or spike."""
         law, edge = self.chains.law, self.state.edge | self.chains.must
-        return torch.where(edge, law.slab, law.spike)
+        return torch.where(edge, law.slab, law.spike).to(self.state.weight)
 
     @cached_property
     def precision(self) -> Tensor:

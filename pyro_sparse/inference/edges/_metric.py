@@ -29,7 +29,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from ._decoder_chains import DecoderChains, DecoderState
 
-__all__ = ["Coordinates", "Metric", "information", "no_information"]
+__all__ = ["Coordinates", "Metric", "information"]
 
 _WIDEST = 1000  # entries of the hidden layers whose information is taken pair by pair, not each by itself
 _WORK = 4e10  # multiplications for all of it: beyond, some of the rows stand for all
@@ -179,12 +179,6 @@ class Coordinates:
             common = common - _by(self.across.mT, own)
         common = common * self.common if self.common.ndim == 2 else _by(self.common, common)
         return torch.cat([own, common], 1)
-
-
-def no_information(chains: DecoderChains, state: DecoderState) -> Metric:
-    """Before anything is known: the prior alone says how far to move."""
-    own, across, common = _blank(chains, state)
-    return Metric(own, across, common, chains.permitted)
 
 
 def information(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> Metric:
