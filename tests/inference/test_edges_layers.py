@@ -14,7 +14,7 @@ from pyro_sparse.inference.edges import _metric
 from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
 from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
-from pyro_sparse.inference.edges._layers import climbed, moved
+from pyro_sparse.inference.edges._layers import _Target, climbed, moved
 from pyro_sparse.inference.edges._metric import information
 from pyro_sparse.inference.edges._mixture_law import MixtureLaw
 from pyro_sparse.inference.edges._stretches import stretched
@@ -170,6 +170,47 @@ def test_some_rows_stand_for_all(monkeypatch):
     for name in ("own", "across", "common"):
         a, b = getattr(some, name), getattr(whole, name)
         assert (a - b).norm() < 0.2 * b.norm()
+
+
+def density(kernel, state, c, weight, head, *trunk):
+    """log p of cells, weights and layers of one chain, its edges held."""
+    f = by_definition(kernel.curve, state.z[c].double(), weight, trunk, head)
+    if kernel.cells.likelihood is None:
+        cells = torch.distributions.Normal(f, 0.3)
+    else:
+        cells = torch.distributions.Poisson(f.exp())
+    seen = 1.0 if kernel.cells.seen is None else kernel.cells.seen[c]
+    total = (cells.log_prob(kernel.cells.x[c].double()) * seen).sum()
+    scale = torch.where(state.edge[c] | kernel.must, 1.0, 0.1).double()
+    total = total + (torch.distributions.Laplace(0, scale).log_prob(weight) * kernel.permitted).sum()
+    sd = kernel.curve.head_precision(f) ** -0.5
+    for part, spread in ((head, sd), *((part, 1.0) for part in trunk)):
+        total = total + torch.distributions.Normal(0, spread).log_prob(part).sum()
+    return total
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_density_and_slopes_are_those_of_its_definition(case):
+    kernel, state = drawn(**CASES[case])
+    target = _Target(kernel, state)
+    level, features, common = target.expanded(state)
+    rng = np.random.default_rng(1)
+    step = [0.1 * tensor(rng.standard_normal(part.shape)) for part in (features, common)]
+    other = target.moved(tuple(step))
+    gain = target.expanded(other)[0] - level
+    for c in range(N):
+        here, there = ([s.weight[c], s.head[c], *(part[c] for part in s.trunk)] for s in (state, other))
+        here = [part.double().requires_grad_() for part in here]
+        total = density(kernel, state, c, *here)
+        total.backward()
+        want = density(kernel, state, c, *(part.double() for part in there)) - total
+        assert gain[c].item() == pytest.approx(want.item(), rel=1e-4, abs=1e-2)
+        slopes = [part.grad for part in here]
+        own = torch.cat([slopes[0] * kernel.permitted, slopes[1]], -1)
+        torch.testing.assert_close(features[c], own.to(features), rtol=1e-3, atol=1e-2)
+        if kernel.curve.activation is not None:
+            of_trunk = torch.cat([part.flatten() for part in slopes[2:]])
+            torch.testing.assert_close(common[c], of_trunk.to(common), rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("likelihood", [None, POISSON])
