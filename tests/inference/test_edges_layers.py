@@ -141,10 +141,12 @@ def test_coordinates_make_the_information_round():
     assert features.shape == (N, G, own) and common.shape == (N, width)
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_exchanged_factors_have_exchanged_information(wide, monkeypatch):
-    if wide:
+@pytest.mark.parametrize("size", ["small", "wide", "large"])
+def test_exchanged_factors_have_exchanged_information(size, monkeypatch):
+    if size == "wide":
         monkeypatch.setattr(_metric, "_WIDEST", 5)
+    if size == "large":
+        monkeypatch.setattr(_metric, "_LARGEST", 5)
     kernel, state = drawn()
     kernel = replace(kernel, permitted=torch.ones(G, K, dtype=torch.bool))
     turn = torch.tensor([[[1, 0]], [[0, 1]], [[1, 0]]])
@@ -156,8 +158,8 @@ def test_exchanged_factors_have_exchanged_information(wide, monkeypatch):
     )
     torch.testing.assert_close(kernel.value(turned), kernel.value(state))
     want, found = information(kernel, turned, rng), information(kernel, state, rng).exchanged(turn)
-    assert (want.across is None) == wide == (want.common.ndim == 2)
-    for name in ("own", "common") if wide else ("own", "across", "common"):
+    assert (want.across is None) == (size != "small") and want.common.ndim == (2 if size == "wide" else 3)
+    for name in ("own", "across", "common") if size == "small" else ("own", "common"):
         torch.testing.assert_close(getattr(found, name), getattr(want, name), rtol=1e-4, atol=1e-3)
 
 
@@ -213,8 +215,13 @@ def test_density_and_slopes_are_those_of_its_definition(case):
             torch.testing.assert_close(common[c], of_trunk.to(common), rtol=1e-3, atol=1e-2)
 
 
-@pytest.mark.parametrize("likelihood", [None, POISSON])
-def test_climbs_only_go_up_and_find_what_random_steps_do_not(likelihood):
+@pytest.mark.parametrize("case", ["normal", "poisson", "wide", "large"])
+def test_climbs_only_go_up_and_find_what_random_steps_do_not(case, monkeypatch):
+    if case == "wide":
+        monkeypatch.setattr(_metric, "_WIDEST", 5)
+    if case == "large":
+        monkeypatch.setattr(_metric, "_LARGEST", 5)
+    likelihood = POISSON if case == "poisson" else None
     kernel, state = drawn(rows=400, likelihood=likelihood)
     far = state._replace(trunk=Trunk(*(part + 0.3 for part in state.trunk)))
     rng = np.random.default_rng(0)
@@ -229,6 +236,9 @@ def test_climbs_only_go_up_and_find_what_random_steps_do_not(likelihood):
                                  kernel.value(uphill))  # fmt: skip
         assert before is None or (joint > before - 1e-2).all()  # edges are held: so are their scales
         before = joint
+    assert (level(uphill) > level(far) + 100).all()
+    if case in ("wide", "large"):  # where less is known of the way
+        return
     random, plain = far, kernel.tuning(far)
     for _ in range(25):
         random = moved(kernel, random, plain, rng, warm=True)

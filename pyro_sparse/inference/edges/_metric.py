@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Coordinates", "Metric", "information"]
 
 _WIDEST = 1000  # entries of the hidden layers whose information is taken pair by pair, not each by itself
-_WORK = 4e10  # multiplications for all of it: beyond, some of the rows stand for all
+_LARGEST = 10_000_000  # numbers of B: of larger tables features and hidden layers are taken apart
+_WORK = 1.5e10  # multiplications for all of it: beyond, some of the rows stand for all
 _AT_ONCE = 4_000_000  # derivatives of hidden layers
 _JITTER = 1e-5  # of a diagonal, which single precision has to resolve
 
@@ -46,7 +47,7 @@ class Metric:
     own : Tensor (chain, feature, own, own), float64
         A: of a feature's weights, then its last layer.
     across : Tensor (chain, feature, own, hidden layers) or None
-        B; None where hidden layers are taken entry by entry.
+        B; None where hidden layers are taken entry by entry, or the table is large.
     common : Tensor (chain, hidden layers, hidden layers) or (chain, hidden layers), float64
         C, or its diagonal.
     permitted : Tensor of bool (feature, factor)
@@ -195,7 +196,7 @@ def information(chains: DecoderChains, state: DecoderState, rng: np.random.Gener
     n_chains, n_features, n_rows = *state.weight.shape[:2], state.z.shape[1]
     own, across, common = _blank(chains, state)
     own_size, width = own.shape[-1], common.shape[-1]
-    work = n_chains * n_features * (own_size + (0 if across is None else width)) ** 2
+    work = n_chains * n_features * (own_size + (width if common.ndim == 3 else 0)) ** 2
     n = int(np.clip(_WORK / work, min(n_rows, 10), n_rows))
     rows = torch.as_tensor(rng.permutation(n_rows)[:n], device=state.z.device)
     z, times = state.z[:, rows], n_rows / n
@@ -210,14 +211,15 @@ def information(chains: DecoderChains, state: DecoderState, rng: np.random.Gener
         of_own[:, :, : chains.permitted.shape[1]] *= chains.permitted[part].unsqueeze(-1)
         of_own, of_common = of_own * root, of_common * root
         own[:, part] = (of_own @ of_own.mT).double()
-        if across is None:
+        if across is not None:
+            across[:, part] = (of_own @ of_common.mT).double()
+        if common.ndim == 2:
             common += of_common.square().sum((1, 3)).double()
         else:
-            across[:, part] = (of_own @ of_common.mT).double()
             common += (of_common @ of_common.mT).double().sum(1)
-    if across is not None and width:
+    if common.ndim == 3 and width:
         sure = n_features * n / (n_features * n + width)
-        across *= sure
+        across = None if across is None else across * sure
         entries = common.diagonal(dim1=-2, dim2=-1).clone()
         common *= sure
         common.diagonal(dim1=-2, dim2=-1).copy_(entries)
@@ -229,9 +231,9 @@ def _blank(chains: DecoderChains, state: DecoderState) -> tuple[Tensor, Tensor |
     n, g, k = state.weight.shape
     own, zero = k + state.head.shape[-1], state.head.new_zeros
     width = sum(part[0].numel() for part in state.trunk) if chains.curve.activation is not None else 0
-    if width > _WIDEST:
-        return zero(n, g, own, own), None, zero(n, width)
-    return zero(n, g, own, own), zero(n, g, own, width), zero(n, width, width)
+    apart = width > _WIDEST or n * g * own * width > _LARGEST
+    common = zero(n, width) if width > _WIDEST else zero(n, width, width)
+    return zero(n, g, own, own), None if apart else zero(n, g, own, width), common
 
 
 def _by(matrix: Tensor, vector: Tensor) -> Tensor:
