@@ -236,8 +236,8 @@ def test_climbs_only_go_up_and_find_what_random_steps_do_not(case, monkeypatch):
                                  kernel.value(uphill))  # fmt: skip
         assert before is None or (joint > before - 1e-2).all()  # edges are held: so are their scales
         before = joint
-    assert (level(uphill) > level(far) + 100).all()
-    if case in ("wide", "large"):  # where less is known of the way
+    if case in ("wide", "large"):  # less is known of the way
+        assert (level(uphill) > level(far) + 100).all()
         return
     random, plain = far, kernel.tuning(far)
     for _ in range(25):
