@@ -127,12 +127,13 @@ class _Target:
         of_weight, *of_trunk = chains.curve.to_layers(run, slope, *layers)
         unit, precision = state.weight / self.scale, self.precision.to(head)
         own, pull = (unit.abs(), unit.sign()) if chains.law.laplace else (0.5 * unit**2, unit)
-        level = each.double().sum((-1, -2)) - (own * chains.permitted).double().sum((-1, -2))
-        level -= 0.5 * (precision * head.square()).double().sum((-1, -2))
+        double = torch.float64
+        level = each.sum((-1, -2), dtype=double) - (own * chains.permitted).sum((-1, -2), dtype=double)
+        level -= 0.5 * (precision * head.square()).sum((-1, -2), dtype=double)
         of_weight = (of_weight - pull / self.scale) * chains.permitted
         of_head = chains.curve.to_head(run, slope) - precision * head
         common = head.new_zeros(len(head), 0)  # a line has no hidden layers
         if of_trunk:
-            level -= 0.5 * sum(part.double().square().sum((-1, -2)) for part in trunk)
+            level -= 0.5 * sum(part.square().sum((-1, -2), dtype=double) for part in trunk)
             common = torch.cat([(by - part).flatten(1) for part, by in zip(trunk, of_trunk, strict=True)], 1)
         return level, torch.cat([of_weight, of_head], -1), common
