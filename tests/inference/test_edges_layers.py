@@ -289,3 +289,13 @@ def test_scale_of_a_factor_follows_its_density():
         )
         cdf = np.cumsum(np.exp(log_p - log_p.max()))
         assert stats.kstest(np.interp(ratio, grid, cdf / cdf[-1]), "uniform").pvalue > 1e-3
+
+
+def test_wide_layers_are_taken_entry_by_entry(monkeypatch):
+    kernel, state = drawn(missing=True)
+    want = information(kernel, state, np.random.default_rng(0))
+    monkeypatch.setattr(_metric, "_WIDEST", 5)
+    found = information(kernel, state, np.random.default_rng(0))
+    assert found.across is None
+    torch.testing.assert_close(found.common, want.common.diagonal(dim1=-2, dim2=-1), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(found.own, want.own, rtol=1e-4, atol=1e-3)

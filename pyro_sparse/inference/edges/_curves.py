@@ -171,27 +171,24 @@ class Curve:
 
     def derivatives(
         self, run: Pass, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """Of f: in a feature's weights and last layer (chain, feature, own, row), and in the hidden layers.
 
-        The latter (chain, feature, hidden layers, row) are `Trunk`'s three parts one after the other, and
-        none for a line.
+        The latter are products of what goes into an entry, (chain, feature, in, row), and of f's slope in
+        what comes out, (chain, feature, out, row): a pair for each of `Trunk`'s parts, none for a line.
         """
         c, g, n = *weight.shape[:2], z.shape[1]
         constant = torch.ones_like(run.f).unsqueeze(2)
         if self.activation is None:
-            own = torch.cat([z.mT.unsqueeze(1).expand(-1, g, -1, -1), constant], 2)
-            return own, own[:, :, :0]
+            return torch.cat([z.mT.unsqueeze(1).expand(-1, g, -1, -1), constant], 2), []
         parts = self._back(run, torch.ones_like(run.f), trunk, head.to(z))
         back, under, over = (part.reshape(c, -1, g, n).transpose(1, 2) for part in parts)
         masked, below, above = (
             part.view(c, -1, g, n).transpose(1, 2) for part in (run.masked, run.below, run.above)
         )
         own = torch.cat([back * z.mT.unsqueeze(1), constant, masked.sum(2, keepdim=True), above], 2)
-        first = (masked.unsqueeze(3) * under.unsqueeze(2)).flatten(2, 3)
-        second = (below.unsqueeze(3) * over.unsqueeze(2)).flatten(2, 3)
         a, b, bias = self.scales
-        return own, torch.cat([a * first, b * second, bias * over], 2)
+        return own, [(masked, a * under), (below, b * over), (constant, bias * over)]
 
     def _layers(self, z: Tensor, weight: Tensor, trunk: Trunk) -> tuple[Tensor, Tensor, Tensor]:
         """u (chain, factor, feature times row) and the hidden layers (chain, hidden, feature times row)."""

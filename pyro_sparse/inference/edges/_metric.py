@@ -201,22 +201,25 @@ def information(chains: DecoderChains, state: DecoderState, rng: np.random.Gener
     rows = torch.as_tensor(rng.permutation(n_rows)[:n], device=state.z.device)
     z, times = state.z[:, rows], n_rows / n
     cells = chains.cells_of(state).rows(rows)
-    each = max(1, _AT_ONCE // (n_chains * n * max(width, own_size))) if cells.separate else n_features
+    most = max(own_size, width) if common.ndim == 3 else own_size
+    each = max(1, _AT_ONCE // (n_chains * n * most)) if cells.separate else n_features
     for part in torch.arange(n_features, device=z.device).split(each):
         layers = (state.weight[:, part], state.trunk, state.head[:, part])
         run = chains.curve.forwards(z, *layers)
         bend = cells.features(part).expanded(run.f, state.noise[:, part])[2]
         root = (times * bend.clamp(min=0)).sqrt().unsqueeze(2)
-        of_own, of_common = chains.curve.derivatives(run, z, *layers)
+        of_own, pairs = chains.curve.derivatives(run, z, *layers)
         of_own[:, :, : chains.permitted.shape[1]] *= chains.permitted[part].unsqueeze(-1)
-        of_own, of_common = of_own * root, of_common * root
+        of_own, pairs = of_own * root, [(into, out * root) for into, out in pairs]
         own[:, part] = (of_own @ of_own.mT).double()
-        if across is not None:
-            across[:, part] = (of_own @ of_common.mT).double()
         if common.ndim == 2:
-            common += of_common.square().sum((1, 3)).double()
-        else:
+            squares = [(into.square() @ out.square().mT).sum(1).flatten(1) for into, out in pairs]
+            common += torch.cat(squares, 1).double()
+        elif width:
+            of_common = torch.cat([(i.unsqueeze(3) * o.unsqueeze(2)).flatten(2, 3) for i, o in pairs], 2)
             common += (of_common @ of_common.mT).double().sum(1)
+            if across is not None:
+                across[:, part] = (of_own @ of_common.mT).double()
     if common.ndim == 3 and width:
         sure = n_features * n / (n_features * n + width)
         across = None if across is None else across * sure
