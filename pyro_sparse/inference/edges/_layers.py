@@ -27,7 +27,7 @@ __all__ = ["climbed", "moved"]
 
 _LEAST, _MOST = 1e-4, 1e6  # of lambda
 _WANTED, _SPEED = 0.75, 0.1  # acceptance of Hamiltonian steps, and how fast their sizes follow
-REFRESHED = 10  # sweeps of the warm-up between one look at the information and the next
+_REFRESHED = 10  # sweeps of the warm-up between one look at the information and the next
 
 
 def moved(
@@ -44,7 +44,7 @@ def moved(
     rng : numpy.random.Generator
     warm : bool
     """
-    if warm and tuning.sweeps % REFRESHED == 0:
+    if warm and tuning.sweeps % _REFRESHED == 0:
         tuning.metric = tuning.metric.blended(information(chains, state, rng))
     target = _Target(chains, state)
     at = tuning.metric.coordinates(target.scale, target.precision)
