@@ -142,15 +142,19 @@ def _directions(covariance: Tensor) -> Tensor:
     Any basis of directions that no gradient has had would do, and rounding would choose it: but Adam goes
     otherwise in another basis, and a fit would then depend on how many restarts share a product. Waves mix
     all coordinates, as rounding does; with the coordinates themselves dense fits end lower.
+
+    In double precision: in single LAPACK now and then gives up on a matrix of low rank.
     """
+    given, covariance = covariance, covariance.double()
     variance, vectors = torch.linalg.eigh(covariance)
     largest, n = variance[..., -1:, None], variance.shape[-1]
     idle = vectors * (variance.unsqueeze(-2) <= _IDLE * largest)
     onto = idle @ idle.mT
     at = torch.arange(1, n + 1, dtype=torch.float64, device=variance.device)
-    waves = (torch.sin(torch.outer(at, at) * (math.pi / (n + 1))) * math.sqrt(2 / (n + 1))).to(variance)
-    told_apart = onto @ ((waves * (1 + at / n).to(variance)) @ waves) @ onto
-    return torch.linalg.eigh(covariance - torch.where(largest > 0, largest, 1.0) * told_apart)[1].flip(-1)
+    waves = torch.sin(torch.outer(at, at) * (math.pi / (n + 1))) * math.sqrt(2 / (n + 1))
+    told_apart = onto @ ((waves * (1 + at / n)) @ waves) @ onto
+    sorted_out = covariance - torch.where(largest > 0, largest, 1.0) * told_apart
+    return torch.linalg.eigh(sorted_out)[1].flip(-1).to(given)
 
 
 def _into(state: dict[str, Any], matrix: Tensor) -> Tensor:

@@ -128,3 +128,19 @@ def test_rounding_does_not_choose_directions_that_had_no_gradient():
         return w.detach()
 
     torch.testing.assert_close(end(1e-15), end(0.0), atol=1e-5, rtol=0)  # it was .4
+
+
+def test_bases_do_not_hang_on_single_precision(monkeypatch):
+    """LAPACK's single precision gives up on a matrix of low rank in a hundred thousand: here on all of them."""
+    eigh = torch.linalg.eigh
+
+    def double_only(matrix):
+        if matrix.dtype != torch.float64:
+            raise torch.linalg.LinAlgError("failed to converge")
+        return eigh(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", double_only)
+    torch.manual_seed(0)
+    w = torch.nn.Parameter(torch.randn(2, 4, 3))
+    descend(SOAP([w], lr=0.02), lambda: (w**2).sum(), 200)
+    assert w.dtype == torch.float32 and w.abs().max() < 0.1
