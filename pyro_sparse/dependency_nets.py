@@ -183,51 +183,58 @@ class FeatureDecoder(_Masked):
 
 
 class SharedDecoder(_Masked):
-    r"""One network for all features, which each feature feeds with its own masked factors.
+    r"""One wide layer for all features, which each feature feeds with its own masked factors.
 
-    .. math:: f_j(z) = c_j + a_j^\top s + v_j^\top \phi\big(b_2 + B\,\phi(b_1 + A s)\big), \quad
-              s = S_j \odot z
+    .. math:: f_j(z) = c_j + a_j^\top s + v_j^\top \phi(b + A s), \quad s = S_j \odot z
 
-    The hidden layers are the same for features that see the same factors, and evaluated once for them.
+    The layer is the same for features that see the same factors, and evaluated once for them. It is one, not
+    two: features differ in their curves more than a narrow second layer lets through.
 
     Parameters
     ----------
     n_restarts, n_features, n_factors : int
         Sizes.
     hidden : int
-        Width of the two hidden layers.
+        Width of the layer.
 
     Notes
     -----
     `forward` takes ``z`` (restart, row, factor) and returns (restart, row, feature).
     """
 
-    def __init__(self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 64):
+    def __init__(self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 128):
         super().__init__(n_restarts, n_features, n_factors)
-        self.first = nn.Parameter(torch.randn(n_restarts, n_factors, hidden) * math.sqrt(2 / n_factors))
+        self.first = nn.Parameter(torch.randn(n_restarts, n_factors, hidden) / math.sqrt(n_factors))
         self.bias = nn.Parameter(torch.randn(n_restarts, 1, hidden) * 0.3)
-        self.second = BatchLinear(n_restarts, hidden, hidden)
         self.head = nn.Parameter(torch.randn(n_restarts, hidden, n_features) * (0.1 / math.sqrt(hidden)))
 
     def forward(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Linear predictor (restart, row, feature); `weights` is ignored."""
         if bool((self.mask == 1).all()):
             h = smooth_leaky(torch.baddbmm(self.bias, z, self.first))
-            return self.straight(z) + torch.bmm(smooth_leaky(self.second(h)), self.head)
-        masks, group = self._groups()
-        r, n, k = z.shape
+            return self.straight(z) + torch.bmm(h, self.head)
+        masks, slot, slots = self._groups()
+        r, n, _ = z.shape
         seen = (z.unsqueeze(1) * masks.unsqueeze(2)).flatten(1, 2)
-        h = smooth_leaky(self.second(smooth_leaky(torch.baddbmm(self.bias, seen, self.first))))
-        h = h.view(-1, n, h.shape[-1]).index_select(0, group)
-        head = self.head.mT.reshape(-1, h.shape[-1], 1)
-        return self.straight(z) + torch.bmm(h, head).view(r, -1, n).mT
+        h = smooth_leaky(torch.baddbmm(self.bias, seen, self.first)).view(-1, n, self.head.shape[1])
+        heads = self.head.mT.flatten(0, 1)
+        heads = heads.new_zeros(len(h) * slots, heads.shape[1]).index_copy(0, slot, heads)
+        values = torch.bmm(h, heads.view(len(h), slots, -1).mT)
+        return self.straight(z) + values.mT.flatten(0, 1).index_select(0, slot).view(r, -1, n).mT
 
-    def _groups(self) -> tuple[Tensor, Tensor]:
-        """The different masks (restart, group, factor), filled up, and which of them each feature has."""
+    def _groups(self) -> tuple[Tensor, Tensor, int]:
+        """The different masks (restart, group, factor), the slot of each feature, and the slots of a group.
+
+        Every group has as many slots as the largest has features, so that all are one batch.
+        """
         own = [torch.unique(mask, dim=0, return_inverse=True) for mask in self.mask]
         most = max(len(different) for different, _ in own)
         masks = torch.stack([F.pad(different, (0, 0, 0, most - len(different))) for different, _ in own])
-        return masks, torch.cat([group + r * most for r, (_, group) in enumerate(own)])
+        member = torch.stack([F.one_hot(group, most) for _, group in own])
+        place = ((member.cumsum(1) - 1) * member).sum(-1)
+        slots = int(place.max()) + 1
+        group = torch.stack([group + r * most for r, (_, group) in enumerate(own)])
+        return masks, (group * slots + place).flatten(), slots
 
     @torch.no_grad()
     def turn(self, maps: Tensor) -> None:

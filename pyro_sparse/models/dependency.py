@@ -33,9 +33,9 @@ class DependencyVAE(FactorModel):
     likelihood : str or Likelihood
         As in `SparseDecoder`.
     decoder : {"per_feature", "shared"}
-        A small network for each feature, or one for all of them.
+        A small network for each feature, or one layer for all of them.
     hidden : int, optional
-        Width of its hidden layer(s); default 16 for each feature, or 64 shared.
+        Width of its hidden layer; default 16 for each feature, or 128 shared.
     encoder_hidden : int
         Width of the encoder's two hidden layers.
 
@@ -86,7 +86,7 @@ class DependencyVAE(FactorModel):
         if decoder not in ("per_feature", "shared"):
             raise ValueError(f"decoder: got {decoder!r}, wanted 'per_feature' or 'shared'")
         self.decoder_kind = decoder
-        hidden = (16 if decoder == "per_feature" else 64) if hidden is None else hidden
+        hidden = (16 if decoder == "per_feature" else 128) if hidden is None else hidden
         check_whole(1, hidden=hidden)
         self.hidden = int(hidden)
 

@@ -131,7 +131,7 @@ def test_rounding_does_not_choose_directions_that_had_no_gradient():
 
 
 def test_bases_do_not_hang_on_single_precision(monkeypatch):
-    """LAPACK's single precision gives up on a matrix of low rank in a hundred thousand: here on all of them."""
+    """LAPACK's single precision gives up on one matrix of low rank in many: here on all of them."""
     eigh = torch.linalg.eigh
 
     def double_only(matrix):
