@@ -50,12 +50,10 @@ def curve_weights(
         centre, width = tuning.centre[..., k], tuning.width[..., k]
         tried = torch.cat([weight[None, ..., k], _candidates(chains, centre, width, rng)])
         log_odds = state.log_odds[..., k].expand_as(centre)
-        own = law.log_prob(tried, log_odds)
-        own = torch.where(chains.must[:, k], law.log_density(tried, law.slab), own)
+        own = law.log_prob(tried, log_odds, chains.must[:, k])
         level = _evidence(chains, state, cells, weight, tried, k, near, here)
         chance = torch.softmax(level + (own - _log_proposal(law, tried, centre, width)), 0)
-        edge = law.edge(tried, log_odds)
-        edge = torch.where(chains.must[:, k], torch.ones_like(edge), edge)
+        edge = law.edge(tried, log_odds, chains.must[:, k])
         prob[..., k] = (chance * edge).sum(0).to(prob) * free
         u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
         pick = (chance.cumsum(0) < u).sum(0, keepdim=True).clamp(max=len(tried) - 1)

@@ -183,8 +183,7 @@ class DecoderChains:
         summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
         head, f = self._heads(summed, phi, offset, cells, state, rng)
         noise = self._noise(f, state.noise, cells, rng)
-        p = self.law.edge(weight, state.log_odds)
-        p = torch.where(self.must, torch.ones_like(p), p) * self.permitted
+        p = self.law.edge(weight, state.log_odds, self.must) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, rng))
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
@@ -236,8 +235,7 @@ class DecoderChains:
         total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
         total -= 0.5 * self._squares(state.z).double().sum(-1)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
-        own = self.law.log_prob(state.weight, state.log_odds)
-        own = torch.where(self.must, self.law.log_density(state.weight, self.law.slab), own)
+        own = self.law.log_prob(state.weight, state.log_odds, self.must)
         total += (own * self.permitted).double().sum((-1, -2))
         if self.cells.likelihood is None:
             a, b = self.noise_prior

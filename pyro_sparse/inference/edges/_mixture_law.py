@@ -37,16 +37,16 @@ class MixtureLaw:
             return -u.abs() - math.log(2 * scale)
         return -0.5 * u**2 - math.log(scale * math.sqrt(2 * math.pi))
 
-    def log_prob(self, w: Tensor, log_odds: Tensor) -> Tensor:
-        """log of the mixture."""
-        return torch.logaddexp(
-            self.log_density(w, self.slab) + logsigmoid(log_odds),
-            self.log_density(w, self.spike) + logsigmoid(-log_odds),
-        )
+    def log_prob(self, w: Tensor, log_odds: Tensor, must: Tensor) -> Tensor:
+        """log of the mixture; of the slab where there must be an edge."""
+        slab = self.log_density(w, self.slab)
+        spike = self.log_density(w, self.spike) + logsigmoid(-log_odds)
+        return torch.where(must, slab, torch.logaddexp(slab + logsigmoid(log_odds), spike))
 
-    def edge(self, w: Tensor, log_odds: Tensor) -> Tensor:
-        """P(slab | w)."""
-        return torch.sigmoid(log_odds + self.log_density(w, self.slab) - self.log_density(w, self.spike))
+    def edge(self, w: Tensor, log_odds: Tensor, must: Tensor | None = None) -> Tensor:
+        """P(slab | w); 1 where there must be an edge."""
+        p = torch.sigmoid(log_odds + self.log_density(w, self.slab) - self.log_density(w, self.spike))
+        return p if must is None else p.masked_fill(must, 1.0)
 
     def in_slabs(self) -> SpikeSlab:
         """The same two, in units of the slab's scale."""

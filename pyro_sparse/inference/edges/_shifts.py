@@ -6,9 +6,8 @@ factor k may have edges to stays what it is under
 .. math:: w_{jk} \to w_{jk} + h, \quad s_i \to s_i e^{-h z_{ik}},
 
 and only priors, and features that are not permitted an edge, ask for h. Loadings moved one at a time hardly
-get from one h to another. Of equally spaced ones, the place of 0 among them at random, one is drawn in
-proportion to its density: a Gibbs step (Liu and Sabatti 2000, Biometrika 87(2)). The level of all intercepts
-is free in the same way, of any curve, and normal.
+get from one h to another: it is drawn from a grid (`_grid.py`). The level of all intercepts is free in the
+same way, of any curve, and normal.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+
+from ._grid import grid, place
 
 if TYPE_CHECKING:
     from ._decoder_chains import DecoderChains, DecoderState
@@ -60,23 +61,19 @@ def shifted(chains: DecoderChains, state: DecoderState, rng: np.random.Generator
     rng : numpy.random.Generator
     """
     law, n = chains.law, len(state.z)
-    least, most = np.log(_WIDTHS)
     chain = torch.arange(n, device=state.z.device)
     for k in range(state.weight.shape[-1]):
-        own, must = chains.permitted[:, k], chains.must[:, k]
+        own = chains.permitted[:, k]
         rest = torch.nonzero(~own)[:, 0]
         cells = _SHIFTS * n * len(rest) * state.z.shape[1] if chains.cells.overdispersed else 0
         if not bool(own.any()) or cells > _MOST or rng.random() * cells > _CELLS:
             continue
-        width = law.slab * np.exp(rng.uniform(least, most, size=n))
-        steps = np.arange(_SHIFTS)[:, None] - rng.integers(_SHIFTS, size=n)
-        h = torch.as_tensor(steps * width / _SHIFTS).to(state.z).unsqueeze(-1)  # shift, chain, 1
+        h = law.slab * torch.as_tensor(grid((n,), _SHIFTS, _WIDTHS, rng)).to(state.z).unsqueeze(-1)
         moved = state.weight[..., k] + h
-        prior = law.log_prob(moved, state.log_odds[..., k])
-        prior = torch.where(must, law.log_density(moved, law.slab), prior)
+        prior = law.log_prob(moved, state.log_odds[..., k], chains.must[:, k])
         level = (prior * own).double().sum(-1)
         level += _log_others(chains, state, rest, h, k)
-        to = (level + torch.as_tensor(rng.gumbel(size=tuple(level.shape))).to(level)).argmax(0)
+        to = torch.as_tensor(place(level.cpu().numpy(), rng), device=level.device)
         weight = state.weight.clone()
         weight[..., k] = torch.where(own, moved[to, chain], weight[..., k])
         taken = (-h[to, chain] * state.z[..., k]).exp().unsqueeze(1)

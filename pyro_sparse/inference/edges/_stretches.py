@@ -7,9 +7,8 @@ Curves see :math:`w_j \odot z` only, and :math:`f_j = c_j + u_j w_j^\top z + v_j
 
 with rectified hidden units also where what goes into one is multiplied by s and what comes out is divided.
 Only priors ask for s, and with hundreds of rows ordinary sweeps hardly change it, since layers, weights and
-factors move one after the other: a chain whose factors are a fifth too wide stays so. Of equally spaced
-log s, the place of 0 among them at random, one is drawn in proportion to its density: a Gibbs step (Liu and
-Sabatti 2000, Biometrika 87(2)).
+factors move one after the other: a chain whose factors are a fifth too wide stays so. Each log s is drawn
+from a grid (`_grid.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._curves import Trunk
+from ._grid import grid, place
 
 if TYPE_CHECKING:
     from ._decoder_chains import DecoderChains, DecoderState
@@ -53,7 +53,7 @@ def _factors(chains: DecoderChains, state: DecoderState, rng: np.random.Generato
     """Each factor against its weights."""
     z, weight = state.z.clone(), state.weight.clone()
     for k in range(z.shape[-1]):
-        log_s = _tried((len(z),), rng)
+        log_s = grid((len(z),), _STEPS, _WIDTHS, rng)
         with_all = (z[..., k].double().unsqueeze(1) @ z.double()).squeeze(1) * chains.precision[:, k].double()
         own = with_all[:, k].cpu().numpy()
         others = with_all.sum(1).cpu().numpy() - own
@@ -68,7 +68,7 @@ def _factors(chains: DecoderChains, state: DecoderState, rng: np.random.Generato
 
 def _weights(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
     """All weights against the first layer and the slopes."""
-    log_s = _tried((len(state.z),), rng)
+    log_s = grid((len(state.z),), _STEPS, _WIDTHS, rng)
     first, slope = state.trunk.first, state.head[..., 1]
     precision = chains.curve.head_precision(first)[1]
     squares = first.double().square().sum((-1, -2)) + precision * slope.square().sum(-1)
@@ -101,7 +101,7 @@ def _of_units(into: list[Tensor], out: list[Tensor], rng: np.random.Generator) -
     """
     before, after = (torch.cat(parts, 1).double().square().sum(1) for parts in (into, out))
     more = sum(part.shape[1] for part in into) - sum(part.shape[1] for part in out)
-    log_s = _tried(tuple(before.shape), rng)
+    log_s = grid(tuple(before.shape), _STEPS, _WIDTHS, rng)
     grown, shrunk = before.cpu().numpy() * np.exp(2 * log_s), after.cpu().numpy() * np.exp(-2 * log_s)
     level = more * log_s - 0.5 * (grown + shrunk)
     return _drawn(level, log_s, rng, into[0]).unsqueeze(1)
@@ -113,20 +113,11 @@ def _of_weights(
     """log prior (step, chain) of weights of some factors times s, edges summed out."""
     law, permitted, must = chains.law, chains.permitted[:, which], chains.must[:, which]
     tried = weight * torch.as_tensor(np.exp(log_s)).to(weight)[..., None, None]
-    own = law.log_prob(tried, log_odds)
-    own = torch.where(must, law.log_density(tried, law.slab), own)
+    own = law.log_prob(tried, log_odds, must)
     return (own * permitted).double().sum((-1, -2)).cpu().numpy()
-
-
-def _tried(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """log s, (step, *shape), one of them 0."""
-    least, most = np.log(_WIDTHS)
-    width = np.exp(rng.uniform(least, most, size=shape)) / _STEPS
-    grid = np.arange(_STEPS).reshape(-1, *[1] * len(shape))
-    return (grid - rng.integers(_STEPS, size=shape)) * width
 
 
 def _drawn(level: Array, log_s: Array, rng: np.random.Generator, like: Tensor) -> Tensor:
     """s in proportion to its density."""
-    pick = (level + rng.gumbel(size=level.shape)).argmax(0)
-    return torch.as_tensor(np.exp(np.take_along_axis(log_s, pick[None], 0)[0])).to(like)
+    taken = np.take_along_axis(log_s, place(level, rng)[None], 0)[0]
+    return torch.as_tensor(np.exp(taken)).to(like)
