@@ -96,8 +96,12 @@ def free_given_zeros(graph: ArrayLike, directions: ArrayLike = 1, *, overdetermi
     k = edges.shape[-1]
     flat = edges.reshape(-1, *edges.shape[-2:])
     found = np.empty((len(flat), k, k), dtype=bool)
+    known: dict[bytes, Bools] = {}  # draws of a graph repeat where edges are nearly certain
     for n, one in enumerate(flat):
-        found[n] = _free(one, turns, overdetermined)
+        key = one.tobytes()
+        if key not in known:
+            known[key] = _free(one, turns, overdetermined)
+        found[n] = known[key]
     return found.reshape(*edges.shape[:-2], k, k)
 
 
