@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from . import calibrate, datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
 from ._version import __version__
-from .certificate import Certificate
+from .certificates import Certificate, identify
 from .estimators import SparseFactorModel
-from .identify import identify
 from .inference import (
     Fit,
     MultiTaskFit,

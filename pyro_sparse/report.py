@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ._arviz import get_group
-from ._certificate_facts import certificate_facts
+from .certificates.facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
 from .inference.restarts import rival_restarts

@@ -122,7 +122,7 @@ def _edges(
     """Draws (draw, feature, factor) and the names."""
     if hasattr(graph, "attrs") and not hasattr(graph, "columns") and not hasattr(graph, "shape"):
         from .._arviz import get_group
-        from ..table_certificate import edge_draws
+        from ..certificates.table import edge_draws
 
         edges = get_group(graph, "edge_posterior")
         if not {"feature", "factor"} <= set(edges.dims):

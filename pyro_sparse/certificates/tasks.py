@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from . import _arviz
+from .. import _arviz
+from ..graphs.supports import support_failure, support_identifiability
+from ..graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
+from ..inference.task_result import SAME_LATENTS
+from ..task_posterior import task_draws
 from .certificate import UNCHECKED, Certificate, verdicts
-from .graphs.supports import support_failure, support_identifiability
-from .graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
-from .inference.task_result import SAME_LATENTS
-from .task_posterior import task_draws
 
 __all__ = ["task_certificate"]
 

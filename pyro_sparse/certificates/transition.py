@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from . import _arviz
+from .. import _arviz
+from ..graphs.identifiability import identifiability_probability
+from ..inference.influence import fitted_influence
+from ..transition_posterior import graph_draws
 from .certificate import UNCHECKED, Certificate, verdicts
-from .graphs.identifiability import identifiability_probability
-from .inference.influence import fitted_influence
-from .transition_posterior import graph_draws
 
 __all__ = ["transition_certificate"]
 
@@ -75,7 +75,7 @@ def _assumptions(fit: Any) -> pd.DataFrame:
             if graph is not None and graph[fit.best].any():
                 rows[f"sufficient influence ({kind})"] = UNCHECKED
     elif fit is not None:
-        from .inference.transition_axes import turned_jacobian
+        from ..inference.transition_axes import turned_jacobian
 
         like, best = fit.model.axes, fit.best
         turn = fit.alignment["permutation"][best]

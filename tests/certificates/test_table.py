@@ -11,8 +11,8 @@ import torch
 import pyro_sparse as ps
 from benchmarks import certificates
 from benchmarks.certificates import compare, table_idata
-from pyro_sparse.table_certificate import criteria_of, edge_draws
-from pyro_sparse.table_checks import agreement_of, curves_of
+from pyro_sparse.certificates.table import criteria_of, edge_draws
+from pyro_sparse.certificates.table_checks import agreement_of, curves_of
 from tests._fake_fit import fake_fit
 
 ANCHORED = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]])

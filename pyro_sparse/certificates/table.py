@@ -20,13 +20,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from . import _arviz
+from .. import _arviz
+from ..graphs.decoder_slopes import SlopeDirections, slope_directions
+from ..graphs.dependence import may_depend
+from ..graphs.diversity import anchors, sufficient_diversity
+from ..graphs.identifiability import IdentifiabilityProbability
+from ..graphs.zeros import free_given_zeros
 from .certificate import Certificate, verdicts
-from .graphs.decoder_slopes import SlopeDirections, slope_directions
-from .graphs.dependence import may_depend
-from .graphs.diversity import anchors, sufficient_diversity
-from .graphs.identifiability import IdentifiabilityProbability
-from .graphs.zeros import free_given_zeros
 from .table_assumptions import assumptions
 from .table_checks import Agreement, Curves, agreement_of, curves_of
 

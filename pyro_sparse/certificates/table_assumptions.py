@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .graphs.decoder_slopes import SlopeDirections, anchor_likeness, anchor_scale
-from .graphs.diversity import anchors
+from ..graphs.decoder_slopes import SlopeDirections, anchor_likeness, anchor_scale
+from ..graphs.diversity import anchors
 from .table_checks import Agreement, Curves
 
 __all__ = ["Assumptions", "assumptions"]

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _arviz
-from .graphs.alignment import SAME_FACTOR
-from .graphs.selection import unresolved
-from .inference.folded import folded
-from .inference.restarts import rival_restarts
+from .. import _arviz
+from ..graphs.alignment import SAME_FACTOR
+from ..graphs.selection import unresolved
+from ..inference.folded import folded
+from ..inference.restarts import rival_restarts
 
 __all__ = ["Agreement", "Curves", "agreement_of", "curves_of"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from .graphs.identifiability import IdentifiabilityProbability
+from ..graphs.identifiability import IdentifiabilityProbability
 
 __all__ = ["UNCHECKED", "Certificate", "verdicts"]
 

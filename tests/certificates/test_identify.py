@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.certificates import identify
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.identify import identify
 from pyro_sparse.inference.transition_result import _doubts, _warnings
 from pyro_sparse.transition_posterior import GraphDraws, graph_draws, transition_to_arviz
 

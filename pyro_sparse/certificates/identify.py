@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from . import _arviz
+from .. import _arviz
 from .certificate import Certificate
-from .table_certificate import table_certificate
-from .task_certificate import task_certificate
-from .transition_certificate import transition_certificate
+from .table import table_certificate
+from .tasks import task_certificate
+from .transition import transition_certificate
 
 __all__ = ["identify"]
 
