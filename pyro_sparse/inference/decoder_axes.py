@@ -26,6 +26,7 @@ from .jacobian_axes import jacobian_axes
 __all__ = ["DecoderAxes", "decoder_axes", "decoder_jacobian", "strengths"]
 
 MOST_ROWS = 2000
+_CELLS = 100_000  # whose derivatives are taken at once
 _SILENT = 1e-3  # of the largest total slope: a feature with less says nothing about axes
 
 
@@ -72,8 +73,13 @@ def _moments(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     location, _ = model.encode(batch)
     centred = (location - location.mean(1, keepdim=True)).double()
     cov = centred.mT @ centred / max(len(batch), 1)
-    jacobian = decoder_jacobian(model, location[:, :MOST_ROWS]).double()
-    return cov, torch.einsum("rnja,rnjb->rjab", jacobian, jacobian) / jacobian.shape[1]
+    rows = location[:, :MOST_ROWS]
+    each = max(1, _CELLS // (len(rows) * model.n_features))
+    moment = torch.zeros((), dtype=torch.float64, device=rows.device)
+    for part in rows.split(each, 1):  # a decoder may hold a hundred units for each cell
+        jacobian = decoder_jacobian(model, part).double()
+        moment = moment + torch.einsum("rnja,rnjb->rjab", jacobian, jacobian)
+    return cov, moment / rows.shape[1]
 
 
 def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> list[DecoderAxes]:

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import ortho_group
 
 import pyro_sparse as ps
+import pyro_sparse.inference.decoder_axes as module
 from pyro_sparse.data import Batch
 from pyro_sparse.inference.decoder_axes import decoder_axes, decoder_jacobian, strengths
 from pyro_sparse.inference.jacobian_axes import jacobian_axes
@@ -49,6 +50,14 @@ def test_jacobian_is_autograds():
             lambda row: model.decode(row.view(1, 1, K), None)[0, 0], z[0, n]
         )
         torch.testing.assert_close(found[0, n], exact)
+
+
+def test_a_few_rows_at_a_time_say_the_same(monkeypatch):
+    model, batch = hidden()
+    assert len(batch) > 1 and len(batch) * G < module._CELLS
+    at_once = strengths(model, batch)
+    monkeypatch.setattr(module, "_CELLS", 7 * G)
+    torch.testing.assert_close(strengths(model, batch), at_once)
 
 
 @pytest.mark.parametrize("seed", range(3))
