@@ -101,7 +101,7 @@ def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> lis
     list of DecoderAxes
     """
     answers = []
-    for cov, moment in zip(*(m.double() for m in _moments(model, batch)), strict=True):
+    for cov, moment in zip(*_moments(model, batch), strict=True):
         values, vectors = torch.linalg.eigh(cov)
         values = values.clamp_min(1e-8 * values[-1].clamp_min(1e-12))
         root = (vectors * values.sqrt()) @ vectors.mT
