@@ -1,7 +1,8 @@
 """The run of a `DependencyVAE`: SOAP on the dense program, the fold onto sparse axes, the sparse program.
 
 At the fold every restart gets axes of its own and its decoder is cut to the edges it may have; at the end the
-strengths are read once more and the mask becomes the graph.
+strengths are read once more and the mask becomes the graph, unless what is cut then was needed: nothing is
+trained any more that could take its place.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from .._torch import undisturbed
 from ..models.likelihoods import Normal
-from .decoder_axes import decoder_axes, strengths
+from .decoder_axes import MOST_ROWS, decoder_axes, strengths
 from .decoder_run import DecoderRun
 from .dependency_schedule import MAY_BE, MOST_MOVE
+from .elbo import rowwise_elbo
 from .folded import skewness
 from .soap import SOAP
 from .strength_mixture import edge_probability
@@ -51,10 +55,11 @@ class DependencyRun(DecoderRun):
             unfold(self.model, self.train, self.first_restart)
         if done == self.schedule.axes_step:
             self._fold()
-            self._cut(MAY_BE)
-            self.optimiser = self._optimiser()
+            if done < self.schedule.steps:
+                self._cut(MAY_BE)
+                self.optimiser = self._optimiser()
         if done == self.schedule.steps:
-            self._cut(0.5 if self.schedule.axes_step else 0.0)
+            self._finish()
             self._look()
 
     @torch.no_grad()
@@ -62,6 +67,30 @@ class DependencyRun(DecoderRun):
         like = self.model.strength
         axes = decoder_axes(self.model, self.train)
         self.model.turn(torch.stack([torch.as_tensor(a.map).to(like) for a in axes]))
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        """Cut what is less probable than not, in the restarts that explain rows as well without it.
+
+        Worse is a mean over rows more than a standard error lower.
+        """
+        mask = self.model.decoder.mask
+        before, trained = self._by_row(), mask.clone()
+        self._cut(0.5 if self.schedule.axes_step else 0.0)
+        if torch.equal(mask, trained):
+            return
+        loss = before - self._by_row()
+        needed = loss.mean(-1) > loss.std(-1) / len(loss[0]) ** 0.5
+        mask.copy_(torch.where(needed[:, None, None], trained, mask))
+
+    def _by_row(self) -> Tensor:
+        """ELBO of each row, (restart, row): of those kept aside, or of some that were learned from."""
+        rows = self.heldout
+        if rows is None:
+            some = torch.arange(min(self.train.total, MOST_ROWS), device=self.train.x.device)
+            rows = self.train.rows(some)
+        with undisturbed(seed=0, threads=None):
+            return rowwise_elbo(self.model, rows, n_draws=4, ranks=self.ranks)
 
     @torch.no_grad()
     def _look(self) -> None:

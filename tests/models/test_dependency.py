@@ -71,7 +71,8 @@ def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypa
     from pyro_sparse.inference.dependency_run import DependencyRun
 
     settings = {"restarts": 1, "steps": 40, "axes_at": 0.5, "progress": False, "checkpoint_every": 5}
-    whole = ps.fit(ps.models.DependencyVAE(9, 3), data.x, **settings)
+    x = data.x[:300]
+    whole = ps.fit(ps.models.DependencyVAE(9, 3), x, **settings)
     advance = DependencyRun.advance
     for stop in (12, 33):
         file = tmp_path / f"run{stop}"
@@ -82,10 +83,10 @@ def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypa
             advance(self)
 
         monkeypatch.setattr(DependencyRun, "advance", until)
-        part = ps.fit(ps.models.DependencyVAE(9, 3), data.x, checkpoint=file, **settings)
+        part = ps.fit(ps.models.DependencyVAE(9, 3), x, checkpoint=file, **settings)
         assert any("interrupted" in note for note in part.warnings)
         monkeypatch.setattr(DependencyRun, "advance", advance)
-        resumed = ps.fit(ps.models.DependencyVAE(9, 3), data.x, checkpoint=file, **settings)
+        resumed = ps.fit(ps.models.DependencyVAE(9, 3), x, checkpoint=file, **settings)
         np.testing.assert_array_equal(resumed.weights, whole.weights)
 
 
@@ -103,6 +104,44 @@ def test_the_axes_may_be_left_to_a_penalty(data, decoder):
     )
     assert (fit.model.decoder.mask == 1).all() and not (fit.model.strength == 1).all()
     assert fit.settings["dependency"]["weight"] == 0.05 and fit.settings["axes_at"] is None
+
+
+def test_an_edge_that_is_needed_is_not_cut_when_nothing_can_take_its_place(data, monkeypatch):
+    from pyro_sparse.inference import dependency_run
+
+    read = dependency_run.edge_probability
+
+    def doubted(strength):
+        probability = read(strength)
+        if calls.append(1) or len(calls) == 3:  # two restarts at the fold, then the first at the end
+            feature = np.sort(strength, axis=1)[:, -2].argmax()
+            factor = strength[feature].argsort()[-2]  # the strongest of each feature is never cut
+            probability[feature, factor] = 0.0
+            needed.append((feature, factor))
+        return probability
+
+    calls: list[int] = []
+    needed: list[tuple[int, int]] = []
+    monkeypatch.setattr(dependency_run, "edge_probability", doubted)
+    fit = ps.fit(
+        ps.models.DependencyVAE(9, 3),
+        data.x,
+        restarts=2,
+        steps=150,
+        unfold_at=None,
+        seed=1000,
+        progress=False,
+    )
+    assert len(calls) == 4 and len(needed) == 1
+    assert fit.model.decoder.mask[0][needed[0]] == 1
+
+
+def test_axes_found_last_leave_a_decoder_that_works(data):
+    kw = {"restarts": 1, "steps": 200, "unfold_at": None, "seed": 1000, "progress": False}
+    dense = ps.fit(ps.models.DependencyVAE(9, 3), data.x, axes_at=None, **kw)
+    turned = ps.fit(ps.models.DependencyVAE(9, 3), data.x, axes_at=1, **kw)
+    assert turned.heldout_elbo[0] > dense.heldout_elbo[0] - 2
+    assert not (turned.model.strength == 1).all()
 
 
 def test_as_many_factors_as_features_are_allowed_here_only():
