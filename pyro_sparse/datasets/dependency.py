@@ -82,7 +82,8 @@ def dependency_data(
         Features, at least `d_z`; by default ``3 * d_z``. Structures of d_z rows are repeated, a random one
         draws all its rows. ``d_x = d_z`` is a poor test: the table itself is as sparse as the truth, so that
         x scores an MCC of up to 0.84, and x no longer tells all of z (kernel regression of a latent on x has
-        an R squared of 0.2 to 0.9; at ``3 * d_z`` mostly above 0.95).
+        an R squared of 0.2 to 0.9; at ``3 * d_z`` mostly above 0.95): its map folds, and even posterior means
+        by the law itself score 0.72 to 0.998 on twelve such tables.
     n : int
         Training rows.
     mechanism : str
