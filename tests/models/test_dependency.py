@@ -136,12 +136,20 @@ def test_an_edge_that_is_needed_is_not_cut_when_nothing_can_take_its_place(data,
     assert fit.model.decoder.mask[0][needed[0]] == 1
 
 
-def test_axes_found_last_leave_a_decoder_that_works(data):
-    kw = {"restarts": 1, "steps": 200, "unfold_at": None, "seed": 1000, "progress": False}
-    dense = ps.fit(ps.models.DependencyVAE(9, 3), data.x, axes_at=None, **kw)
-    turned = ps.fit(ps.models.DependencyVAE(9, 3), data.x, axes_at=1, **kw)
-    assert turned.heldout_elbo[0] > dense.heldout_elbo[0] - 2
+def test_axes_found_last_leave_a_decoder_that_works():
+    """To cut it then to what is more probable than not would cost .17 nats a row."""
+    x = ps.datasets.dependency_data("cycle", 3, n=2000, seed=1001).x
+    kw = {"restarts": 1, "steps": 200, "unfold_at": None, "seed": 1001, "progress": False}
+    dense = ps.fit(ps.models.DependencyVAE(9, 3), x, axes_at=None, **kw)
+    turned = ps.fit(ps.models.DependencyVAE(9, 3), x, axes_at=1, **kw)
+    assert turned.heldout_elbo[0] > dense.heldout_elbo[0] - 0.08
     assert not (turned.model.strength == 1).all()
+
+
+def test_without_rows_aside_the_last_cut_is_judged_by_rows_learned_from(data):
+    kw = {"restarts": 1, "steps": 40, "unfold_at": None, "holdout": 0, "progress": False}
+    fit = ps.fit(ps.models.DependencyVAE(9, 3), data.x[:200], **kw)
+    assert np.isfinite(fit.elbo).all() and np.isnan(fit.heldout_elbo).all()
 
 
 def test_as_many_factors_as_features_are_allowed_here_only():
