@@ -4,8 +4,9 @@ r"""The masked decoder as a curve with a linear last layer, forwards and backwar
 
 MLP: :math:`\phi = [1, \sum_k u_k, \text{last hidden layer}]` and no offset o. Linear decoder:
 :math:`\phi = [1]`, :math:`o = \sum_k u_k`. Hidden layers are laid out (chain, hidden, feature times row), so
-that each of them is one matrix product for each chain; the derivatives are written out, at a fraction of what
-autograd costs at these sizes.
+that each of them is one matrix product for each chain: the first is that of :math:`A^\top \mathrm{diag}(w_j)`
+and z, and u itself is never made. The derivatives are written out, at a fraction of what autograd costs at
+these sizes.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Trunk(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """f (chain, feature, row), and to go back u and both hidden layers, (chain, own, feature times row)."""
+    """f and the sum of u (chain, feature, row), both hidden layers (chain, hidden, feature times row)."""
 
     f: Tensor
-    masked: Tensor
+    straight: Tensor
     below: Tensor
     above: Tensor
 
@@ -101,10 +102,10 @@ class Curve:
             phi[..., -1, :] = cells
         if self.activation is not None:
             tried = weight.reshape(-1, *weight.shape[-3:]).transpose(0, 1)  # chains first
-            masked, _, above = self._layers(z, tried.flatten(1, 2), trunk)
+            straight, _, above = self._layers(z, tried.flatten(1, 2), trunk)
             own = phi.view(-1, *phi.shape[-4:]).transpose(0, 1)
             sizes = *tried.shape[1:3], z.shape[1]
-            own[..., 1, :] = masked.view(len(z), -1, *sizes).sum(1)
+            own[..., 1, :] = straight.view(len(z), *sizes)
             own[..., 2 : 2 + self.hidden, :] = above.view(len(z), -1, *sizes).movedim(1, 3)
         return phi
 
@@ -129,11 +130,11 @@ class Curve:
         head = head.to(z)
         if self.activation is None:
             return Pass(torch.baddbmm(head, weight, z.mT), z, z, z)
-        masked, below, above = self._layers(z, weight, trunk)
+        straight, below, above = self._layers(z, weight, trunk)
         c, g, n = *weight.shape[:2], z.shape[1]
         f = (above.view(c, self.hidden, g, n) * head[..., 2:].mT.contiguous().unsqueeze(-1)).sum(1)
         f += head[..., :1]
-        return Pass(f.addcmul_(head[..., 1:2], masked.view(c, -1, g, n).sum(1)), masked, below, above)
+        return Pass(f.addcmul_(head[..., 1:2], straight), straight, below, above)
 
     def to_factors(
         self, run: Pass, slope: Tensor, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor
@@ -141,8 +142,9 @@ class Curve:
         """Slope in z, (chain, row, factor), from the slope in f; arguments as in `forwards`."""
         if self.activation is None:
             return slope.mT @ weight
-        back = self._back(run, slope, trunk, head.to(z))[0]
-        return (back * weight.mT.contiguous().unsqueeze(-1)).sum(2).mT
+        under = self._back(run, slope, trunk, head)[0].view(len(z), -1, z.shape[1])
+        slope = head[..., 1:2].to(z) * slope
+        return torch.baddbmm(slope.mT @ weight, under.mT, self._inwards(weight, trunk))
 
     def to_layers(
         self, run: Pass, slope: Tensor, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor
@@ -150,11 +152,12 @@ class Curve:
         """Slopes in the weights and, of a curve, in `Trunk`'s three parts; arguments as in `forwards`."""
         if self.activation is None:
             return (slope @ z,)
-        back, under, over = self._back(run, slope, trunk, head.to(z))
+        under, over = self._back(run, slope, trunk, head)
         a, b, c = self.scales
+        seen = (under.view(len(z), -1, z.shape[1]) @ z).view(len(z), -1, *weight.shape[1:])
         return (
-            (back * z.mT.contiguous().unsqueeze(2)).sum(-1).mT,
-            a * torch.bmm(run.masked, under.mT),
+            a * (seen * trunk.first.mT.unsqueeze(2)).sum(1) + head[..., 1:2].to(z) * (slope @ z),
+            a * (seen * weight.unsqueeze(1)).sum(2).mT,
             b * torch.bmm(run.below, over.mT),
             c * over.sum(-1).unsqueeze(1),
         )
@@ -165,9 +168,8 @@ class Curve:
         if self.activation is None:
             return constant
         c, g, n = slope.shape
-        masked, above = run.masked.view(c, -1, g, n), run.above.view(c, -1, g, n)
-        straight = (slope * masked.sum(1)).sum(-1, keepdim=True)
-        return torch.cat([constant, straight, (above * slope.unsqueeze(1)).sum(-1).mT], -1)
+        above = (run.above.view(c, -1, g, n) * slope.unsqueeze(1)).sum(-1).mT
+        return torch.cat([constant, (slope * run.straight).sum(-1, keepdim=True), above], -1)
 
     def derivatives(
         self, run: Pass, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor
@@ -181,33 +183,32 @@ class Curve:
         constant = torch.ones_like(run.f).unsqueeze(2)
         if self.activation is None:
             return torch.cat([z.mT.unsqueeze(1).expand(-1, g, -1, -1), constant], 2), []
-        parts = self._back(run, torch.ones_like(run.f), trunk, head.to(z))
-        back, under, over = (part.reshape(c, -1, g, n).transpose(1, 2) for part in parts)
-        masked, below, above = (
-            part.view(c, -1, g, n).transpose(1, 2) for part in (run.masked, run.below, run.above)
-        )
-        own = torch.cat([back * z.mT.unsqueeze(1), constant, masked.sum(2, keepdim=True), above], 2)
         a, b, bias = self.scales
+        parts = (*self._back(run, torch.ones_like(run.f), trunk, head), run.below, run.above)
+        under, over, below, above = (part.view(c, -1, g, n).transpose(1, 2) for part in parts)
+        back = a * (trunk.first.unsqueeze(1) @ under) + head[..., 1:2].to(z).unsqueeze(2)
+        masked = weight.unsqueeze(-1) * z.mT.unsqueeze(1)
+        own = torch.cat([back * z.mT.unsqueeze(1), constant, run.straight.unsqueeze(2), above], 2)
         return own, [(masked, a * under), (below, b * over), (constant, bias * over)]
 
-    def _layers(self, z: Tensor, weight: Tensor, trunk: Trunk) -> tuple[Tensor, Tensor, Tensor]:
-        """u (chain, factor, feature times row) and the hidden layers (chain, hidden, feature times row)."""
-        a, b, c = self.scales
-        # Small parts are turned round first: large products run along rows, and fast.
-        masked = (weight.mT.contiguous().unsqueeze(-1) * z.mT.contiguous().unsqueeze(2)).flatten(2)
-        below = self._bend(torch.bmm(a * trunk.first.mT, masked))
-        above = self._bend(torch.baddbmm(c * trunk.bias.mT, b * trunk.second.mT, below))
-        return masked, below, above
+    def _inwards(self, weight: Tensor, trunk: Trunk) -> Tensor:
+        """What takes factors into the first hidden layer, (chain, hidden times feature, factor)."""
+        return (self.first_sd * trunk.first.mT.unsqueeze(2) * weight.unsqueeze(1)).flatten(1, 2)
 
-    def _back(self, run: Pass, slope: Tensor, trunk: Trunk, head: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Slopes in u (chain, factor, feature, row), and in what the hidden layers bend."""
-        a, b, _ = self.scales
-        over = (head[..., 2:].mT.contiguous().unsqueeze(-1) * slope.unsqueeze(1)).flatten(2)
-        over = self._unbend(over, run.above)
-        under = self._unbend(torch.bmm(b * trunk.second, over), run.below)
-        back = torch.bmm(a * trunk.first, under).view(len(slope), -1, *slope.shape[1:])
-        back += (head[..., 1:2] * slope).unsqueeze(1)
-        return back, under, over
+    def _layers(self, z: Tensor, weight: Tensor, trunk: Trunk) -> tuple[Tensor, Tensor, Tensor]:
+        """Sum of u (chain, feature, row) and the hidden layers (chain, hidden, feature times row)."""
+        _, b, c = self.scales
+        rows = z.mT.contiguous()  # large products run along rows, and fast
+        below = torch.bmm(self._inwards(weight, trunk), rows)
+        below = self._bend(below.view(len(z), self.hidden, -1))
+        above = self._bend(torch.baddbmm(c * trunk.bias.mT, b * trunk.second.mT, below))
+        return weight @ rows, below, above
+
+    def _back(self, run: Pass, slope: Tensor, trunk: Trunk, head: Tensor) -> tuple[Tensor, Tensor]:
+        """Slopes in what both hidden layers bend, (chain, hidden, feature times row)."""
+        across = head[..., 2:].to(slope).mT.contiguous().unsqueeze(-1)
+        over = self._unbend((across * slope.unsqueeze(1)).flatten(2), run.above)
+        return self._unbend(torch.bmm(self.scales[1] * trunk.second, over), run.below), over
 
     def _bend(self, h: Tensor) -> Tensor:
         return h.relu_() if self.activation == "relu" else tanh_(h)
