@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+
+import pytest
 import torch
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def short_unfolding(monkeypatch):
+    """Folded factors are sought in a few steps: most of a tiny `DependencyVAE` fit's time, where one will do."""
+    module = importlib.import_module("pyro_sparse.inference.unfold")
+    for name in ("_STEPS", "_LESSONS"):
+        monkeypatch.setattr(module, name, 5)

@@ -215,6 +215,7 @@ def test_a_heavy_penalty_leaves_fewer_dependencies():
         lambda: DependencyVAE(G, K, hidden=4, encoder_hidden=4),
     ],
 )
+@pytest.mark.usefixtures("short_unfolding")
 def test_every_decoder_takes_every_penalty(make, penalty):
     run = run_of(penalty, make())
     run.finish()

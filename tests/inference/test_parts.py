@@ -32,9 +32,10 @@ DENSE = {**TABLE, "restarts": 2, "batch_size": 40, "steps": 12}
 
 
 @pytest.fixture(autouse=True)
-def short_rotations(monkeypatch, request):
+def short_searches(monkeypatch, request):
     """A rough start will do here, and finding a good one is what takes most of a tiny fit's time."""
     if not request.node.get_closest_marker("slow"):
+        request.getfixturevalue("short_unfolding")
         monkeypatch.setattr(axes_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
 
 

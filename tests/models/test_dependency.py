@@ -67,6 +67,7 @@ def test_files_and_resume_give_the_same_bits(tmp_path, data, fit):
     )
 
 
+@pytest.mark.usefixtures("short_unfolding")
 def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypatch):
     from pyro_sparse.inference.dependency_run import DependencyRun
 
