@@ -12,7 +12,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture
 def short_unfolding(monkeypatch):
-    """Folded factors are sought in a few steps: most of a tiny `DependencyVAE` fit's time, where one will do."""
+    """Look for folded factors in a few steps: that is most of the time of a tiny `DependencyVAE` fit."""
     module = importlib.import_module("pyro_sparse.inference.unfold")
     for name in ("_STEPS", "_LESSONS"):
         monkeypatch.setattr(module, name, 5)
