@@ -47,6 +47,7 @@ _NODES = 16
 _FEW_STEPS = 2  # of Newton's, for a log evidence: off by hundredths at most; a head that is drawn has more
 _CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
 _STRIDES = (1.0, 0.3, 0.1, 0.03)
+_OFTEN, _SELDOM, _TIRED = 1 / 3, 1 / 30, 0.85  # exchanges of factors a sweep; kept of that after one in vain
 
 
 class DecoderState(NamedTuple):
@@ -86,6 +87,7 @@ class Tuning:
     width: Tensor
     metric: Metric
     damping: Tensor
+    exchanges: float = _OFTEN
     sweeps: int = 0
 
 
@@ -192,7 +194,7 @@ class DecoderChains:
         state = stretched(self, state, rng)
         state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
         tuning.sweeps += 1
-        return self._relabelled(state, tuning, rng), prob
+        return self._relabelled(state, tuning, rng, warm), prob
 
     @torch.no_grad()
     def if_permitted(self, state: DecoderState) -> Tensor:
@@ -271,16 +273,18 @@ class DecoderChains:
         permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
         return anchors_of(permitted, must, self.eta_prior)
 
-    def _relabelled(self, state: DecoderState, tuning: Tuning, rng: np.random.Generator) -> DecoderState:
+    def _relabelled(
+        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> DecoderState:
         """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew.
 
-        The weight of an anchor is summed over `_NODES` quantiles of the slab. Every third time, on average:
-        it is the dearest part for few features.
+        The weight of an anchor is summed over `_NODES` quantiles of the slab. Every third time, on average,
+        for it is the dearest part for few features; where it is in vain, the warm-up makes it rare.
         """
         rows, factors, pairs = self._anchors
         if not len(pairs) or not self.cells.separate:
             return state
-        if rng.random() > 1 / 3:
+        if rng.random() > tuning.exchanges:
             return state
         nodes = self.law.slab * self.law.quantiles(_NODES)
         each = self._anchor_evidence(state, rows, nodes)  # node, chain, anchor, factor
@@ -292,7 +296,10 @@ class DecoderChains:
         order = exchanged(evidence, moment, self.precision.double().cpu().numpy(), pairs, rng)
         own = np.take_along_axis(each, order[:, factors][None, ..., None], -1)[..., 0]
         pick = (own + rng.gumbel(size=own.shape)).argmax(0)
-        if (order == np.arange(k)).all():
+        in_vain = bool((order == np.arange(k)).all())
+        if warm:
+            tuning.exchanges = max(_SELDOM, _TIRED * tuning.exchanges) if in_vain else _OFTEN
+        if in_vain:
             return state
         turn = torch.as_tensor(order, device=state.z.device).unsqueeze(1)
         weight, edge = (part.gather(-1, turn.expand_as(part)) for part in (state.weight, state.edge))

@@ -34,6 +34,7 @@ from ._polish_runs import follow
 from ._polish_setup import DecoderPrior, chains_of, has_normal_noise
 from ._polish_verdict import spoken
 from ._row_checks import check_whole
+from ._stream import Halves, Thinned, spread
 
 if TYPE_CHECKING:
     from ..result import Fit
@@ -51,7 +52,8 @@ _ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
 _LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 _FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
-TOLERANCE = 15.0  # nats below the best chain at which a chain is left out
+_REACH, _REACH_EACH = 15.0, 0.05  # nats below the best chain at which one is left out; of each factor value
+_ENOUGH = 0.003  # of the edges' own variance: what an end before the last sweep may add to it
 
 
 class Polished(NamedTuple):
@@ -76,8 +78,8 @@ class Polished(NamedTuple):
         the chains' own frames.
     scales : ndarray (sweep, 2)
         Of slab and spike, in the sweeps kept.
-    interrupted : bool
-        Whether Ctrl-C cut them short.
+    stopped_by : {"", "interrupt", "time"}
+        What cut them short.
     """
 
     prob: Array
@@ -88,7 +90,7 @@ class Polished(NamedTuple):
     if_permitted: Array
     weights: tuple[Array, Array]
     scales: Array
-    interrupted: bool
+    stopped_by: str
 
 
 def polish_edges(
@@ -103,6 +105,7 @@ def polish_edges(
     warm_up: int | None = None,
     max_rows: int | None = None,
     time_budget: float | None = None,
+    tolerance: float | None = None,
     decoder_prior: DecoderPrior | None = None,
     learn_scales: bool = False,
     candidates: int = 6,
@@ -126,14 +129,19 @@ def polish_edges(
         again if there is none. Default 4, or 2 where a sweep takes long. For a linear decoder with normal
         noise the second dense chain begins in other axes, chosen at random, where nothing pins them.
     sweeps, warm_up : int, optional
-        Per chain; the first include the second. Default 1500 and 400 for a linear decoder with normal noise;
-        otherwise 400 and 120, or 200 and 60 where a sweep takes long.
+        Per chain, at most; the first include the second. Default 1500 and 400 for a linear decoder with
+        normal noise; otherwise 400 and 120, or 200 and 60 where a sweep takes long.
     max_rows : int, optional
         Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
         Default 100,000 for a linear decoder with normal noise; otherwise what keeps a sweep near a second,
         500 to 2,000.
     time_budget : float, optional
-        Seconds after which the chains stop, if they have `LEAST_KEPT` sweeps after the warm-up.
+        Seconds after which the chains stop, if they have `LEAST_KEPT` sweeps after the warm-up. What they
+        have seen by then depends on the machine.
+    tolerance : float, optional
+        The chains stop, too, once another as many sweeps would add less than this share of the edges' own
+        variance p (1 - p), on average (`_stream.Halves`). Default 0, never, for a linear decoder with normal
+        noise, whose sweeps cost little; otherwise .003.
     decoder_prior : DecoderPrior, optional
         Prior of the decoder's layers.
     learn_scales : bool
@@ -175,7 +183,8 @@ def polish_edges(
     all_sweeps, warm, held = _SWEEPS["exact" if exact else "small" if small else "large"]
     all_sweeps = all_sweeps if sweeps is None else sweeps
     warm = min(warm, all_sweeps // 3) if warm_up is None else warm_up
-    _check(num_draws, all_sweeps, warm, max_rows, time_budget, candidates)
+    tolerance = (0.0 if exact else _ENOUGH) if tolerance is None else tolerance
+    _check(num_draws, all_sweeps, warm, max_rows, time_budget, tolerance, candidates)
     restarts, dense = chain_plan(fit, chains)
     limit = _row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
     large = isinstance(table, LargeTable)
@@ -196,9 +205,10 @@ def polish_edges(
         found = run_chains(
             kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held, warm // 2), dense=dense, seed=seed,
             pivot=fit.weights[fit.best], groups=fit.model.alike_factors(), num_draws=num_draws,
-            time_budget=time_budget, progress=progress, learn_scales=learn_scales,
+            time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
         )  # fmt: skip
-    return _packed(fit, found, restarts, dense, table, X, learn_scales)
+    reach = _reach(fit, exact, len(table.x))
+    return _packed(fit, found, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach)
 
 
 def _is_exact(fit: Fit) -> bool:
@@ -210,6 +220,15 @@ def _each(fit: Fit) -> int:
     """Work of one row in one chain."""
     hidden = fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
     return fit.model.n_features * fit.model.n_factors * hidden**2
+
+
+def _reach(fit: Fit, exact: bool, n_rows: int) -> float:
+    """Nats below the best chain at which a chain is left out.
+
+    Where factors are not summed out, the volume they move in is known from few sweeps only, and to some per
+    cent of each standard deviation: chains that tell of the same graph were seen 200 nats apart at 6,000.
+    """
+    return _REACH if exact else max(_REACH, _REACH_EACH * n_rows * fit.model.n_factors)
 
 
 def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
@@ -261,6 +280,7 @@ def run_chains(
     groups: list[NDArray[np.intp]],
     num_draws: int,
     time_budget: float | None = None,
+    tolerance: float = 0.0,
     progress: bool = False,
     learn_scales: bool = False,
 ) -> Polished:
@@ -281,6 +301,8 @@ def run_chains(
     num_draws : int
     time_budget : float, optional
         Seconds.
+    tolerance : float
+        Of `Halves`.
     progress : bool
     learn_scales : bool
     """
@@ -288,16 +310,14 @@ def run_chains(
     run = follow(kernel, state, dense)
     frame = Frame(pivot, groups, len(state.weight))
     kept_sweeps = sweeps - warm_up
-    keep, look = (_spread(kept_sweeps, n) for n in (num_draws, _LOOKS))
-    total, done = np.zeros(state.weight.shape), 0
-    forbidden, asked, interrupted = np.zeros(state.weight.shape), 0, False
+    draws, looks, halves = Thinned(num_draws), Thinned(_LOOKS), Halves(tolerance)
+    total, done, stopped_by = np.zeros(state.weight.shape), 0, ""
+    forbidden, asked = np.zeros(state.weight.shape), 0
     constrained = not bool(kernel.permitted.all())
     pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
     half = (held + warm_up) // 2
-    settled, before = {half + i for i in _spread(warm_up - half, _FRAMED)}, []
-    draws: list[tuple[NDArray[Any], ...]] = []
+    settled, before = {half + i for i in spread(warm_up - half, _FRAMED)}, []
     joint: list[Array] = []
-    looks: list[tuple[Array, Array]] = []
     scales: list[tuple[float, float]] = []
     began = time.monotonic()
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
@@ -316,7 +336,7 @@ def run_chains(
                 if before:
                     frame.fill(np.concatenate(before))
                     before = []
-                seen = run.seen(rng, loading=not pinned or done in keep)
+                seen = run.seen(rng, loading=not pinned or draws.wants(done))
                 joint.append(seen.log_joint)
                 scales.append((run.law.slab, run.law.spike))
                 turn, sign = frame.turns(seen.loading)
@@ -324,41 +344,41 @@ def run_chains(
                 if constrained and done % _ASKED_EVERY == 0:
                     forbidden += np.take_along_axis(run.if_permitted(), turn[:, None], -1)
                     asked += 1
-                if done in keep and seen.loading is not None:
+                if draws.wants(done) and seen.loading is not None:
                     weight = np.take_along_axis(seen.loading, turn[:, None], -1) * sign[:, None]
                     edge = np.take_along_axis(seen.edge, turn[:, None], -1)
-                    draws.append((edge, weight, np.take_along_axis(seen.eta, turn, -1)))
-                if done in look:
-                    looks.append(run.weights())
+                    eta = np.take_along_axis(seen.eta, turn, -1)
+                    draws.add((edge, weight.astype(np.float32), eta))
+                if looks.wants(done):
+                    looks.add(run.weights())
                 done += 1
+                if halves.agree(total, done):
+                    break
                 late = time_budget is not None and time.monotonic() - began > time_budget
-                if late and done >= LEAST_KEPT and draws:
+                if late and LEAST_KEPT <= done < kept_sweeps:
+                    stopped_by = "time"
                     break
         except KeyboardInterrupt:
-            if done < LEAST_KEPT or not draws:
+            if done < LEAST_KEPT:
                 raise
-            interrupted = True
+            stopped_by = "interrupt"
             warnings.warn(
                 f"polish: stopped after {done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=3
             )
-    edges, weights, eta = (np.stack(part, 1) for part in zip(*draws, strict=True))
+    edges, weights, etas = (np.stack(part, 1) for part in zip(*draws.chosen(), strict=True))
+    looked_at, odds = (np.stack(part, 1) for part in zip(*looks.chosen(), strict=True))
     level = np.stack(joint, 1) + run.volume()[:, None]
     return Polished(
         total / done,
         edges.astype(np.int8),
-        weights,
-        eta,
+        weights.astype(float),
+        etas,
         level,
         forbidden / max(asked, 1),
-        (np.stack([w for w, _ in looks], 1), np.stack([odds for _, odds in looks], 1)),
+        (looked_at, odds),
         np.array(scales),
-        interrupted,
+        stopped_by,
     )
-
-
-def _spread(n: int, wanted: int) -> set[int]:
-    """At most so many of the numbers below n, the first and the last among them."""
-    return set(np.unique(np.linspace(0, n - 1, min(wanted, n)).round().astype(int)).tolist())
 
 
 def _level(fit: Fit) -> Array:
@@ -381,6 +401,7 @@ def _check(
     warm_up: int,
     max_rows: int | None,
     time_budget: float | None,
+    tolerance: float,
     candidates: int,
 ) -> None:
     check_whole(1, num_draws=num_draws, candidates=candidates)
@@ -394,6 +415,8 @@ def _check(
         )
     if time_budget is not None and not time_budget > 0:
         raise ValueError(f"time_budget: want a positive number of seconds, got {time_budget!r}")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance: want a share of a variance, 0 or more, got {tolerance!r}")
 
 
 def _with_second(good: KeptChains) -> NDArray[np.bool_]:
@@ -411,18 +434,26 @@ def _packed(
     table: Table,
     X: Any,
     learned: bool,
+    wanted: int,
+    reach: float,
 ) -> Any:
-    good = keep_chains(found.log_joint, TOLERANCE)
+    good = keep_chains(found.log_joint, reach)
     keep = _with_second(good)
     permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
     forbidden = np.where(permitted, np.nan, found.if_permitted[keep].mean(0))
     gap = edge_gap(found.prob, keep)
     weight = found.weight[keep].mean((0, 1))
     said = spoken(fit, found, good, keep, gap, forbidden, learned)
+    done = found.log_joint.shape[1]
+    if found.stopped_by == "time":
+        said.verdict.append(
+            f"The time budget ended the chains after {done} of {wanted} sweeps: give them more time, or a "
+            "number of sweeps, for figures that do not depend on the machine."
+        )
     for sentence in said.warned:
         warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=5)
     note = (
-        f"Posterior probability of the slab from {len(keep)} Markov chains of {found.log_joint.shape[1]} "
+        f"Posterior probability of the slab from {len(keep)} Markov chains of {done} "
         "sweeps, half of them begun with every edge there."
     )
     return to_arviz(
@@ -445,8 +476,10 @@ def _packed(
         attrs={
             "verdict": "\n".join(said.verdict),
             "rows_used": len(table.x),
-            "sweeps": found.log_joint.shape[1],
-            "interrupted": int(found.interrupted),
+            "sweeps": done,
+            "sweeps_wanted": wanted,
+            "stopped_by": found.stopped_by,
+            "interrupted": int(found.stopped_by == "interrupt"),
             "mean_gap": float(np.nanmean(gap)),
             "prior_scales": list(said.scales),
             "prior_p_value": said.p_value,
