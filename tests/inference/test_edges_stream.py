@@ -1,4 +1,4 @@
-"""Streams of sweeps: an end when halves agree, and only then; draws evenly spread, however many there were."""
+"""Streams of sweeps: an end when halves agree, and only then; draws evenly spread, however many come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from pyro_sparse.inference.edges._stream import Halves, Thinned, spread
 
-SHAPE = (4, 300, 3)  # chain, feature, factor
+SHAPE = (4, 2000, 3)  # chain, feature, factor
 
 
 def ended_after(each, tolerance=0.003, most=400):
