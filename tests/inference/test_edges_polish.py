@@ -189,7 +189,23 @@ def test_asking_again_costs_nothing(fit):
 
 def test_a_time_budget_ends_the_chains(fit):
     idata = fit.edge_posterior("polish", sweeps=100_000, warm_up=20, num_draws=100_000, time_budget=0.5)
-    assert polish.LEAST_KEPT <= idata.attrs["sweeps"] < 50_000
+    assert polish.LEAST_KEPT <= idata.attrs["sweeps"] < idata.attrs["sweeps_wanted"] == 99_980
+    assert idata.attrs["stopped_by"] == "time" and "time budget ended the chains" in idata.attrs["verdict"]
+    assert 100_000 > idata["posterior"].sizes["draw"] == idata.attrs["sweeps"]
+
+
+@pytest.mark.parametrize(("tolerance", "sweeps"), [(10.0, 40), (0.0, 80)])
+def test_chains_that_have_told_enough_end(fit, tolerance, sweeps):
+    idata = fit.edge_posterior("polish", sweeps=120, warm_up=40, num_draws=10, tolerance=tolerance)
+    assert idata.attrs["sweeps"] == sweeps and idata["posterior"].sizes["draw"] == 10
+    assert idata.attrs["stopped_by"] == "" and idata.attrs["interrupted"] == 0
+    assert "time budget" not in idata.attrs["verdict"]
+
+
+def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
+    curved = SimpleNamespace(model=SimpleNamespace(n_factors=6))
+    assert polish._reach(curved, False, 1000) == pytest.approx(300)
+    assert polish._reach(curved, False, 10) == polish._reach(fit, True, 10_000) == 15
 
 
 def test_few_rows_are_said(fit):
@@ -209,7 +225,8 @@ def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
     monkeypatch.setattr(polish.LinearChains, "sweep", sweep)
     with pytest.warns(RuntimeWarning, match="stopped after 39 of 80 sweeps"):
         found = fit.edge_posterior("polish", sweeps=120, warm_up=40)
-    assert found.attrs["sweeps"] == 39 and found.attrs["interrupted"] == 1
+    assert found.attrs["sweeps"] == 39 and found.attrs["sweeps_wanted"] == 80
+    assert found.attrs["interrupted"] == 1 and found.attrs["stopped_by"] == "interrupt"
     calls.clear()
     calls.extend([0] * 60)
     with pytest.raises(KeyboardInterrupt):
@@ -226,6 +243,7 @@ def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
         ({"num_draws": 0}, "num_draws: want"),
         ({"max_rows": 2}, "max_rows: want a whole number of at least 10"),
         ({"time_budget": 0.0}, "time_budget: want a positive number of seconds"),
+        ({"tolerance": -0.1}, "tolerance: want a share of a variance, 0 or more, got -0.1"),
         ({"X": np.zeros((20, 3))}, "X: has 3 feature"),
         ({"seed": -1}, "seed: want a whole number of at least 0, got -1"),
         ({"decoder_prior": 3}, "decoder_prior: want a DecoderPrior, got 3"),
