@@ -123,10 +123,18 @@ def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:
     -------
     float
         0 for the empty set.
+
+    Raises
+    ------
+    ValueError
+        If `selected` has another shape, or more than two values.
     """
-    p, chosen = probabilities(probability), np.asarray(selected, dtype=bool)
+    p, chosen = probabilities(probability), np.asarray(selected)
     if p.shape != chosen.shape:
         raise ValueError(f"selected: want the shape of probability, {p.shape}, got {chosen.shape}")
+    if not np.isin(chosen, (0, 1)).all():
+        raise ValueError("selected: want True or False for each edge; choose edges with bayesian_fdr first")
+    chosen = chosen.astype(bool)
     return float((1 - p[chosen]).mean()) if chosen.any() else 0.0
 
 

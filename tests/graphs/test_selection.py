@@ -72,6 +72,7 @@ def test_median_probability_graph():
 def test_expected_fdr_of_nothing_is_zero():
     assert expected_fdr([0.2, 0.9], [False, False]) == 0
     assert expected_fdr([0.2, 0.9], [True, True]) == pytest.approx(0.45)
+    assert expected_fdr([0.2, 0.9], [0, 1]) == pytest.approx(0.1)
 
 
 def test_gap_over_kept_restarts():
@@ -174,6 +175,10 @@ def test_stability_bound_by_hand_and_in_a_simulation():
         (lambda: bayesian_fdr([0.5], 10), r"fdr: want a rate in \[0, 1\], got 10; ten per cent is 0.1"),
         (lambda: bayesian_fdr([0.5], 0.1, floor=2), "floor: want a probability"),
         (lambda: expected_fdr([0.5], [True, False]), r"selected: want the shape of probability, \(1,\)"),
+        (
+            lambda: expected_fdr([0.9, 0.2], [0.9, 0.2]),
+            "selected: want True or False for each edge; choose edges with bayesian_fdr first",
+        ),
         (lambda: edge_gap([[0.5]], [True, False]), r"keep: want shape \(1,\), one flag per restart"),
         (lambda: edge_gap(0.5), r"probability: want shape \(restart"),
         (lambda: kept_restarts([], 3), r"elbo: want shape \(restart,\)"),
