@@ -1,7 +1,7 @@
 """Columns of a table: what they are called and hold, which are a fit's features, what is wrong with them.
 
 Names are text, one for each column. New data are matched to a fit by name where both have names, else by
-position.
+position. What is given beside a table, one entry per row, goes by position; its rows are looked at here too.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import pandas as pd
 __all__ = [
     "as_frame",
     "check_columns",
+    "check_order",
     "check_scales",
     "is_numbered",
     "match_features",
     "name_features",
+    "row_names",
     "sort_out",
     "text_columns",
 ]
@@ -141,6 +143,32 @@ def is_numbered(names: list[str] | None) -> bool:
     """Whether a table has no names: none, or the numbers that are given in their place."""
     count = range(len(names or []))
     return names is None or names in ([f"x{j + 1}" for j in count], [str(j) for j in count])
+
+
+def row_names(data: Any) -> list[str] | None:
+    """Labels of the rows of a Series or a DataFrame as text; None of anything else."""
+    return [str(label) for label in data.index] if isinstance(data, pd.Series | pd.DataFrame) else None
+
+
+def check_order(name: str, rows: list[str] | None, wanted: list[str] | None, of: str = "X") -> None:
+    """Complain of an argument that has the rows of X in another order, for its rows go by position.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    rows, wanted : list of str or None
+        Names of its rows and of X's; other ones than X's say nothing of the order.
+    of : str
+        What messages call X.
+
+    Raises
+    ------
+    ValueError
+        The same names in another order.
+    """
+    if rows and wanted and rows != wanted and sorted(rows) == sorted(wanted):
+        raise ValueError(f"{name}: has the rows of {of} in another order; give {name}.loc[{of}.index]")
 
 
 def check_scales(names: list[str], centres: tuple[np.ndarray, ...], scales: tuple[np.ndarray, ...]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ._columns import as_frame, sort_out, text_columns
+from ._columns import as_frame, check_order, row_names, sort_out, text_columns
 from .data import unmasked
 
 __all__ = [
@@ -68,6 +68,8 @@ def separate(
     if isinstance(X, pd.DataFrame):
         if task is None:
             raise ValueError("task: a DataFrame has one row per sample; give the column that names the task")
+        for name, given in (("y", y), ("task", task)):
+            check_order(name, row_names(given), row_names(X))
         y, table = column(text_columns(X), y, "y", is_number=True)
         task, table = column(table, task, "task")
         X, features = table_inputs(table, wanted)
@@ -82,6 +84,8 @@ def separate(
             raise ValueError(
                 f"y: got {got}, X is a list of {len(X)} tasks; give one array of targets per task"
             )
+        for t, (one, given) in enumerate(zip(X, y, strict=True)):
+            check_order(f"y[{t}]", row_names(given), row_names(one), f"X[{t}]")
         if X and all(isinstance(one, pd.DataFrame) for one in X):
             tables = [table_inputs(one, wanted or [str(c) for c in X[0].columns]) for one in X]
             X, features = [x for x, _ in tables], tables[0][1]

@@ -19,10 +19,12 @@ from torch import Tensor
 from ._columns import (
     as_frame,
     check_columns,
+    check_order,
     check_scales,
     is_numbered,
     match_features,
     name_features,
+    row_names,
     sort_out,
 )
 from .stores import store_of
@@ -364,7 +366,7 @@ def as_table(
     if like is None:
         likelihood.calibrate(torch.as_tensor(observed))
         likelihood.note_exposures(exposure is not None)
-    size, unit = given_exposure(exposure, n_rows, likelihood, like)
+    size, unit = given_exposure(exposure, n_rows, samples, likelihood, like)
     if size is None and likelihood.uses_exposure:
         found = likelihood.default_exposure(torch.as_tensor(observed))
         size = None if found is None else found.numpy()
@@ -402,7 +404,7 @@ def as_table(
 
 
 def given_exposure(
-    given: Any, n_rows: int, likelihood: Any, like: Table | None
+    given: Any, n_rows: int, samples: list[str] | None, likelihood: Any, like: Table | None
 ) -> tuple[np.ndarray | None, float | None]:
     """A caller's exposures (row, 1) in units of the training table's typical one, and that; None without any.
 
@@ -410,6 +412,8 @@ def given_exposure(
     ----------
     given : array_like (row,), or None
     n_rows : int
+    samples : list of str or None
+        Names of the table's rows, where it has any.
     likelihood : Likelihood
     like : Table, optional
         Of the fit that these rows are for.
@@ -417,8 +421,8 @@ def given_exposure(
     Raises
     ------
     ValueError
-        They are no positive numbers, one per row; or the fit was given some and these rows are not, or the
-        other way round.
+        They are no positive numbers, one per row; or have the names of the rows in another order; or the fit
+        was given some and these rows are not, or the other way round.
     """
     if given is None:
         if like is not None and like.exposure_unit is not None:
@@ -433,6 +437,7 @@ def given_exposure(
         if len(size) == n_rows:
             what = f"is {size[bad][0]:g} in row {bad.argmax()}"
         raise ValueError(f"exposure: {what}, wanted one positive number per row")
+    check_order("exposure", row_names(given), samples)
     unit = float(likelihood.typical_exposure(size)) if like is None else like.exposure_unit
     return size / unit, unit
 
@@ -449,8 +454,7 @@ def _read_mask(
     strange = cells[~np.isin(cells, (0, 1))]
     if len(strange):
         raise ValueError(f"mask: holds {strange[0]:g}; wanted True where a cell was seen, and else False")
-    if rows and samples and rows != samples and sorted(rows) == sorted(samples):
-        raise ValueError("mask: has the rows of X in another order; give mask.loc[X.index]")
+    check_order("mask", rows, samples)
     if names is None:
         return cells > 0
     return cells[:, match_features(shape[1], columns, names, "mask", "X")] > 0

@@ -216,7 +216,7 @@ def as_large_table(
     if found.hollow is not None:
         raise ValueError(f"X: row {found.hollow} has no observed value; drop it")
     missing = bool((found.count < n_rows).any())
-    size, unit = given_exposure(exposure, len(store), likelihood, like)
+    size, unit = given_exposure(exposure, n_rows, store.sample_names, likelihood, like)
     made = _exposures(store, likelihood, size is not None, found, missing, calibrate=like is None)
     size = made if size is None else size
     table = LargeTable(

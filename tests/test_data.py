@@ -213,6 +213,23 @@ def test_masks_that_cannot_be_read(mask, error, message):
         table(pd.DataFrame(X, columns=list("abc")), mask=mask)
 
 
+@pytest.mark.parametrize("given", [pd.Series, lambda *of: pd.Series(*of).to_frame()])
+def test_exposures_are_refused_where_their_labels_are_those_of_x_in_another_order(given):
+    rows = [f"cell {i}" for i in range(20)]
+    size = given(np.arange(1.0, 21), rows)
+    counts = pd.DataFrame(COUNTS, rows)
+    plain = table(COUNTS, Poisson(), exposure=np.arange(1, 21))
+    for x in (counts, anndata(COUNTS, "abcd", rows)):
+        with pytest.raises(ValueError, match=r"^exposure: .* in another order; give exposure.loc\[X.index\]"):
+            table(x, Poisson(), exposure=size[::-1])
+        np.testing.assert_array_equal(table(x, Poisson(), exposure=size).exposure, plain.exposure)
+    with pytest.raises(ValueError, match="exposure: has the rows of X in another order"):
+        table(counts.tail(3), Poisson(), exposure=size[::-1][:3], like=plain)
+    for x, other in ((counts, size.set_axis(range(20))[::-1]), (COUNTS, size[::-1])):  # no labels of X
+        turned = table(x, Poisson(), exposure=other).exposure
+        np.testing.assert_array_equal(turned, plain.exposure[::-1])
+
+
 def test_counts_keep_their_values_and_the_encoder_reads_logarithms():
     found = table(COUNTS, Poisson(size_factors=True))
     np.testing.assert_array_equal(found.x, COUNTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -171,13 +172,18 @@ def test_complaints_about_cells(data, message, several_pieces):
     [
         ({"mask": np.ones((300, 12))}, "mask: was given for a table of 300 x 12 that is read by rows"),
         ({"exposure": np.ones(299)}, "exposure: has shape (299,) for 300 rows"),
+        (
+            {"exposure": pd.Series(1.0, [f"cell {i}" for i in range(300)])[::-1]},
+            "exposure: has the rows of X in another order; give exposure.loc[X.index]",
+        ),
         ({"feature_names": ["a"] * 12}, "feature_names: 'a' occurs 12 times"),
         ({"feature_names": ["a"]}, "feature_names: has 1 names, X has 12 columns"),
     ],
 )
 def test_complaints_about_arguments(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        as_table(open_rows(SPARSE), likelihood=likelihoods.Poisson(), **options)
+        store = open_rows(SPARSE, sample_names=[f"cell {i}" for i in range(300)])
+        as_table(store, likelihood=likelihoods.Poisson(), **options)
 
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")

@@ -87,6 +87,16 @@ def test_a_table_with_named_columns():
     np.testing.assert_allclose(mixed.target_centre, [r["y"].mean() for r in rows])
 
 
+def test_rows_of_targets_and_labels_go_by_position():
+    """Where they have the labels of X's rows in another order `as_tasks` complains, else it cannot tell."""
+    table, y, task = pd.DataFrame(X.reshape(-1, G)), pd.Series(Y.ravel()), pd.Series(LABELS)
+    want = as_tasks(table, y, task)
+    same(want, as_tasks(X, Y), names=False)
+    other = y[::-1].index + 100
+    same(as_tasks(table, y.set_axis(other), task.set_axis(other)), want)
+    same(as_tasks(X.reshape(-1, G), y.set_axis(y.index[::-1]), task), want, names=False)
+
+
 def test_tables_of_other_libraries():
     table = pd.DataFrame({"y": Y.ravel(), "a": X[..., 0].ravel(), "site": LABELS, "b": X[..., 1].ravel()})
     tasks = as_tasks(Convertible(table), "y", "site")

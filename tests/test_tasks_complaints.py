@@ -79,6 +79,17 @@ def changed(array, place, value):
         ((TABLE, "y"), ValueError, "task: a DataFrame has one row per sample; give the column"),
         ((TABLE, "z", "site"), ValueError, r"y: X has no column 'z'; it has \['u', 'v', 'y', 'site'\]"),
         ((TABLE, "y", "place"), ValueError, "task: X has no column 'place'"),
+        (
+            (TABLE, TABLE["y"][::-1], "site"),
+            ValueError,
+            r"y: has the rows of X in another order; give y.loc\[X.index\]",
+        ),
+        ((TABLE, "y", TABLE["site"][::-1]), ValueError, "task: has the rows of X in another order; give"),
+        (
+            ([TABLE[["u", "v"]]], [TABLE["y"][::-1]]),
+            ValueError,
+            r"y\[0\]: has the rows of X\[0\] in another order; give y\[0\].loc\[X\[0\].index\]",
+        ),
         ((TABLE, TARGETS, LABELS), TypeError, "X: column 'site' is not a number; encode it"),
         ((TABLE[["u", "y", "y", "site"]], "y", "site"), ValueError, "X: column 'y' occurs 2 times; rename"),
         ((TABLE[["u", "u", "y", "site"]], "y", "site"), ValueError, "X: column 'u' occurs 2 times; rename"),

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .._columns import as_frame, text_columns
+from .._columns import as_frame, check_order, row_names, text_columns
 from .._task_arrays import column, task_labels
 from .._torch import undisturbed
 from .._version import __version__
@@ -303,6 +303,7 @@ class MultiTaskFit:
             raise ValueError("task: got none; want the name of a task for every row of X")
         X = as_frame(X)
         if isinstance(X, pd.DataFrame):
+            check_order("task", row_names(task), row_names(X))
             task, X = column(text_columns(X), task, "task")
         z, labels = self.transform(X), task_labels(task)
         names = {name: t for t, name in enumerate(self.task_names)}

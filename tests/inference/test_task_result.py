@@ -281,6 +281,7 @@ def test_a_saved_fit_with_an_encoder_of_ones_own(tmp_path):
             ["site 1"] * N,
             r"X: got \(25, 3\), want one row per sample and inputs of shape \(4,\)",
         ),
+        (TABLE, TABLE["site"][::-1], "task: has the rows of X in another order; give task.loc"),
         (X[0] * np.nan, ["site 1"] * N, "X has NaN or infinite inputs in 'a'; impute"),
         (TABLE.drop(columns="c"), "site", "X: it has no column 'c'"),
     ],
