@@ -217,7 +217,14 @@ class TransitionFit:
             those of new ones as the features' means, and warns.
         **columns
             `actions`, `id`, `time` as in `fit`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`; also if `X` is left out and the fit was loaded, without its sequences.
         """
+        if X is None and not len(self.sequences):
+            raise ValueError("X: a loaded fit has no sequences of its own; give some")
         own = self.sequences if X is None else self._read(X, columns)
         like = self.model.axes
         with undisturbed():

@@ -373,12 +373,15 @@ def test_a_saved_fit_is_the_same_fit(fitted, data, tmp_path):
     assert again.warnings == fitted.warnings
     with pytest.raises(ValueError, match=r"fit.with_data\(X, ...\) first"):
         again.edge_posterior()
+    with pytest.raises(ValueError, match="X: a loaded fit has no sequences of its own; give some"):
+        again.transform()
     x, _, a = data.part("train")
     options = {"num_draws": 20, "seed": 1}
     np.testing.assert_array_equal(
         again.with_data(x, actions=a).edge_posterior("relaxed", **options).posterior["edge_time"],
         fitted.edge_posterior("relaxed", **options).posterior["edge_time"],
     )
+    np.testing.assert_array_equal(again.with_data(x, actions=a).transform(), fitted.transform())
 
 
 def test_missing_cells_are_news_to_a_fit_without(fitted, data):
