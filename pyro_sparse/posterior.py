@@ -34,10 +34,16 @@ from .transition_posterior import transition_summary
 if TYPE_CHECKING:
     from .inference.result import Fit
 
-__all__ = ["compared_runs", "edge_prob", "given_edges", "summary", "to_arviz"]
+__all__ = ["check_labels", "compared_runs", "edge_prob", "given_edges", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
+# By kind of edge posterior: its dimensions, and where a fit has their labels.
+_LABELS = {
+    "table": {"feature": "feature_names", "factor": "factor_names"},
+    "tasks": {"task": "task_names", "latent": "latent_names"},
+    "transition": {"target": "latent_names", "action": "action_names"},
+}
 # Larger tables are left out of the ArviZ object: it would no longer be a small file.
 _MAX_OBSERVED_CELLS = 1_000_000
 
@@ -219,6 +225,48 @@ def compared_runs(idata: Any) -> str:
         "chain" or "restart".
     """
     return "chain" if idata.attrs.get("edge_method") == "polish" else "restart"
+
+
+def check_labels(fit: Any, idata: Any) -> None:
+    """Raise unless an edge posterior can be of this fit: the same names in the same order.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    idata : InferenceData or DataTree
+        An edge posterior, of whatever fit.
+
+    Raises
+    ------
+    TypeError
+        It is of another kind of fit.
+    ValueError
+        Its features and factors (latents, tasks, actions) have other names than the fit's, or another order.
+    """
+    edges, kind = _arviz.get_group(idata, "edge_posterior"), str(idata.attrs.get("kind", "table"))
+    mend = "give what edge_posterior() of this fit returned"
+    if not all(hasattr(fit, names) for names in _LABELS[kind].values()):
+        what = {"table": "a table", "transition": "a latent transition"}.get(kind, kind)
+        raise TypeError(f"idata: holds the edges of {what}, and the fit is a {type(fit).__name__}; {mend}")
+    for dim, names in _LABELS[kind].items():
+        own = [str(name) for name in getattr(fit, names)]
+        got = [str(name) for name in edges[dim].to_numpy()] if dim in edges.dims else []
+        if got == own:
+            continue
+        strange, missing = ([n for n in a if n not in set(b)] for a, b in ((got, own), (own, got)))
+        if strange or missing:
+            parts = ("in idata only: ", strange), ("in the fit only: ", missing)
+            how = "; ".join(what + _some(names) for what, names in parts if names)
+        else:
+            first = next(i for i, (a, b) in enumerate(zip(got, own, strict=False)) if a != b)
+            how = f"in another order, number {first + 1} is {got[first]!r} and in the fit {own[first]!r}"
+        word = "latent" if dim == "target" else dim
+        raise ValueError(f"idata: it is of another fit, its {word}s are not this one's ({how}); {mend}")
+
+
+def _some(names: list[str]) -> str:
+    """The first three of some names."""
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _is_score(idata: Any) -> bool:

@@ -28,7 +28,7 @@ from .certificates.facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
 from .inference.restarts import rival_restarts
-from .posterior import compared_runs, summary
+from .posterior import check_labels, compared_runs, summary
 from .salience import salient_edges
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def report(
     FileNotFoundError
         If the folder does not exist.
     TypeError
-        If the fit is of sequences or of tasks.
+        If the fit or `idata` is of sequences or of tasks.
+    ValueError
+        If the features or factors of `idata` have other names than the fit's, or another order.
     """
     if not hasattr(fit, "factor_names"):
         raise TypeError(
@@ -108,6 +110,7 @@ def report(
             f'the report needs {error.name}, not installed here; run: pip install "pyro-sparse[plots,cli]"'
         ) from error
     idata = fit.edge_posterior() if idata is None else idata
+    check_labels(fit, idata)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pyro_sparse"),
         autoescape=True,

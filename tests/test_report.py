@@ -285,6 +285,15 @@ def test_the_certificate_is_on_the_page(fit, tmp_path):
     assert "exactly these groups depend on" in page.text
 
 
+def test_edges_of_another_fit_are_refused(fit, tmp_path):
+    import pyro_sparse as ps
+
+    other = probable(fake_fit(feature_names=fit.feature_names[::-1]))
+    with pytest.raises(ValueError, match="idata: it is of another fit, its features are not this one's"):
+        ps.report(fit, tmp_path / "report.html", idata=other)
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path):
     import pyro_sparse as ps
 

@@ -94,6 +94,12 @@ def test_a_loaded_fit_says_what_it_cannot_check(fit, idata, tmp_path):
         assert tuple(loaded.loc[name]) == tuple(own.loc[name])
 
 
+def test_edges_of_other_tasks_are_refused(fit, idata):
+    new = fit.adapt(X[:4], Y[:4], None)
+    with pytest.raises(ValueError, match="idata: it is of another fit, its tasks are not this one's"):
+        ps.identify(new, idata=idata)
+
+
 def test_no_report(fit, tmp_path):
     with pytest.raises(TypeError, match="got a MultiTaskFit, the report is of a table's fit; .* ps.summary"):
         ps.report(fit, tmp_path / "report.html")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from .. import _arviz
+from ..posterior import check_labels
 from .certificate import Certificate
 from .table import table_certificate
 from .tasks import task_certificate
@@ -52,9 +53,9 @@ def identify(
     Raises
     ------
     TypeError
-        The result is neither a fit nor its edge posterior.
+        The result is neither a fit nor its edge posterior, or `idata` is of another kind of fit.
     ValueError
-        `sure` is out of range, the numbers are only scores or of salient edges, or `mode` is another, or is
+        `idata` is of a fit with other names or another order of them, `sure` is out of range, the numbers are only scores or of salient edges, or `mode` is another, or is
         given for anything but a table.
 
     References
@@ -76,6 +77,8 @@ def identify(
             f"result: got a {type(result).__name__}, wanted a fit of a table, of sequences or of tasks, "
             "or its edge posterior"
         )
+    if fit is not None:
+        check_labels(fit, idata)
     if int(idata.attrs.get("is_score", 0)):
         why = str(idata.attrs.get("chosen_because", ""))
         better = f'use fit.edge_posterior(method="{_BETTER.get(kind, "ep")}")'

@@ -167,7 +167,7 @@ def test_each_criterion_implies_the_next():
 def curved_fit(graph, functions, restarts=3, noise=0.3, cov=None):
     """A fit whose decoder adds a function of each factor: functions[feature][factor]."""
     g, k = graph.shape
-    fit = fake_fit(g, k, k, restarts)
+    fit = fake_fit(g, k, k, restarts, feature_names=[f"x{j + 1}" for j in range(g)])
     fit.weights = np.broadcast_to(graph, (restarts, g, k)).astype(float).copy()
     fit.factor_cov = np.eye(k) if cov is None else np.asarray(cov)
     fit.noise_sd = np.full(g, noise)
@@ -348,3 +348,26 @@ def test_refusals():
         ps.identify(sure(ANCHORED, is_score=1, chosen_because="no data"))
     with pytest.raises(ValueError, match="sure: got 1"):
         ps.identify(sure(ANCHORED), sure=1)
+
+
+def test_an_edge_posterior_of_another_fit_is_refused():
+    """Columns in another order gave a wrong certificate without a word, other numbers a broadcasting error."""
+    fit = curved_fit(ANCHORED, [[bent, bent]] * 5)
+    own = sure(ANCHORED, chains=2)
+    assert ps.identify(fit, idata=own).table["verdict"].tolist() == ["identified"] * 2
+    fit.feature_names = fit.feature_names[::-1]
+    with pytest.raises(ValueError, match=r"features are not .* order, number 1 is 'x1' and in the fit 'x5'"):
+        ps.identify(fit, idata=own)
+    fit.feature_names = ["a", "b", "x3", "x4", "x5"]
+    with pytest.raises(
+        ValueError, match=r"idata only: 'x1', 'x2'; in the fit only: 'a', 'b'\); give what edge_posterior"
+    ):
+        ps.identify(fit, idata=own)
+    fewer = curved_fit(CYCLE[:5], [[bent] * 3] * 5)
+    with pytest.raises(ValueError, match=r"its factors are not this one's \(in the fit only: 'factor 3'\)"):
+        ps.identify(fewer, idata=own)
+    many = curved_fit(np.ones((9, 2), dtype=int), [[bent] * 2] * 9)
+    with pytest.raises(ValueError, match=r"in the fit only: 'x6', 'x7', 'x8' and 1 more\)"):
+        ps.identify(many, idata=own)
+    with pytest.raises(TypeError, match="idata: holds the edges of tasks, and the fit is a FakeFit; give"):
+        ps.identify(fewer, idata=certificates.task_idata(np.ones((2, 3))))
