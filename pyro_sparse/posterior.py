@@ -34,7 +34,7 @@ from .transition_posterior import transition_summary
 if TYPE_CHECKING:
     from .inference.result import Fit
 
-__all__ = ["check_labels", "compared_runs", "edge_prob", "given_edges", "summary", "to_arviz"]
+__all__ = ["check_labels", "compared_runs", "edge_prob", "given_edges", "summary", "to_arviz", "weights_vary"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
@@ -227,6 +227,22 @@ def compared_runs(idata: Any) -> str:
     return "chain" if idata.attrs.get("edge_method") == "polish" else "restart"
 
 
+def weights_vary(idata: Any) -> bool:
+    """Whether draws of a run say how large a weight may be: not where each restart has one weight of an edge.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    bool
+        False of scores and of the strengths of a `DependencyVAE`.
+    """
+    return not _is_score(idata) and idata.attrs.get("edge_method") != "strengths"
+
+
 def check_labels(fit: Any, idata: Any) -> None:
     """Raise unless an edge posterior can be of this fit: the same names in the same order.
 
@@ -313,7 +329,8 @@ def summary(
         difference of the probability between restarts or chains; NaN for one), `unresolved` (gap > .25),
         `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a score all are open) and
         `selected`. For a score the interval is the spread of the weight *between the
-        kept restarts*: there is no other, and it says nothing about sampling error. `DataFrame.attrs` holds
+        kept restarts*: there is no other, and it says nothing about sampling error. It is NaN for edges of a
+        `DependencyVAE` by strengths, whose restarts have one weight of each edge. `DataFrame.attrs` holds
         `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
     """
     edges = _arviz.get_group(idata, "edge_posterior")
@@ -329,7 +346,7 @@ def summary(
     )
     if is_score:  # every draw of a restart carries the same weight
         draws = draws.isel(draw=slice(0, 1))
-    if draws.sizes["chain"] * draws.sizes["draw"] > 1:
+    if (is_score or weights_vary(idata)) and draws.sizes["chain"] * draws.sizes["draw"] > 1:
         lower, upper = (end.transpose(*_EDGE).to_numpy() for end in _arviz.interval(draws, prob, kind))
     else:
         lower = upper = np.full(p.shape, np.nan)

@@ -7,10 +7,12 @@ noise; the last one has lost a factor and is far worse, and one edge is disputed
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 
 @dataclass
@@ -141,3 +143,11 @@ def fake_fit(
         },
         warnings=list(warnings or []),
     )
+
+
+def fit_with_strengths(**options: Any) -> FakeFit:
+    """One whose edges are read off the strengths of slopes, as those of a `DependencyVAE` are."""
+    fit = fake_fit(**options)
+    noise = 0.005 * np.abs(np.random.default_rng(1).normal(size=fit.weights.shape))
+    fit.model = SimpleNamespace(strength=torch.as_tensor(np.clip(np.abs(fit.weights) + noise, 0, 1)))
+    return fit

@@ -12,7 +12,7 @@ import pytest
 
 from pyro_sparse import plots
 from pyro_sparse.graphs import agreement_matrix, bayesian_fdr
-from tests._fake_fit import fake_fit
+from tests._fake_fit import fake_fit, fit_with_strengths
 from tests._pictures import cut_off
 from tests._tasks import quick_fit, tasks_on_latents
 
@@ -152,6 +152,11 @@ def test_forest_points_are_the_weights(fit, idata):
     assert "spread over restarts" in ax.get_xlabel()
     with pytest.raises(ValueError, match="top: want at least 1 edge, got 0"):
         plots.plot_forest(idata, top=0)
+
+
+def test_forest_of_strengths_has_no_bars():
+    ax = plots.plot_forest(fit_with_strengths().edge_posterior("strengths", num_draws=5))
+    assert ax.get_xlabel() == "weight  (marks: other restarts)"
 
 
 def test_forest_marks_each_chain(fit, idata):

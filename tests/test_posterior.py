@@ -13,8 +13,8 @@ import torch
 from pyro_sparse import _arviz
 from pyro_sparse.graphs import bayesian_fdr, q_values
 from pyro_sparse.plots._style import Edges
-from pyro_sparse.posterior import edge_prob, given_edges, summary, to_arviz
-from tests._fake_fit import fake_fit
+from pyro_sparse.posterior import edge_prob, given_edges, summary, to_arviz, weights_vary
+from tests._fake_fit import fake_fit, fit_with_strengths
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,16 @@ def test_interval_of_a_score_spans_the_kept_restarts(fit, idata):
     row = table.set_index(["feature", "factor"]).loc[("item 4", "factor 1")]
     low, high = np.quantile(fit.weights[:5, 3, 0], [0.25, 0.75])
     assert (row["eti50_lb"], row["eti50_ub"]) == pytest.approx((low, high))
+
+
+@pytest.mark.parametrize("restarts", [1, 4])
+def test_strengths_have_no_interval(restarts):
+    """Each restart has one weight of an edge: its draws are that or 0, which is no interval of the weight."""
+    idata = fit_with_strengths(n_restarts=restarts).edge_posterior("strengths", num_draws=20)
+    table = summary(idata)
+    assert table[["hdi90_lb", "hdi90_ub"]].isna().all(axis=None)
+    assert "probability" in table and set(table["verdict"]) >= {"present", "absent"}
+    assert not weights_vary(idata)
 
 
 def test_interval_of_draws_hdi_and_eti(fit):

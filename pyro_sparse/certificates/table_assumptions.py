@@ -79,7 +79,10 @@ def assumptions(
     used = np.flatnonzero(named.sum(axis=0) >= 2)
     rows: dict[str, Row] = {
         "edges are probabilities": (True, f'method "{method}"'),
-        "chains agree": (agreement.chains_agree, agreement.chains),
+        "chains agree" if agreement.runs == "chains" else "restarts agree on edges": (
+            agreement.chains_agree,
+            agreement.chains,
+        ),
         "restarts agree": (agreement.restarts_agree, agreement.restarts),
         "two anchors for every factor": _two_anchors(named, used, names),
     }

@@ -16,6 +16,7 @@ from ..graphs.alignment import SAME_FACTOR
 from ..graphs.selection import unresolved
 from ..inference.folded import folded
 from ..inference.restarts import rival_restarts
+from ..posterior import compared_runs
 
 __all__ = ["Agreement", "Curves", "agreement_of", "curves_of"]
 
@@ -81,6 +82,8 @@ class Agreement(NamedTuple):
         What was compared, in words.
     restarts_agree, chains_agree : bool or None
         None where there was nothing to compare.
+    runs : str
+        What the edge posterior's chains are: "chains" or "restarts".
     """
 
     doubt: list[str]
@@ -88,6 +91,7 @@ class Agreement(NamedTuple):
     chains: str
     restarts_agree: bool | None
     chains_agree: bool | None
+    runs: str
 
 
 def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
@@ -104,11 +108,12 @@ def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
         Factors that are to be compared.
     """
     lost_restarts, restarts, agree = _restarts(fit, used)
-    lost_chains, chains, same = _chains(idata, used)
+    run = compared_runs(idata)
+    lost_chains, chains, same = _chains(idata, used, run)
     doubt = [a or b for a, b in zip(lost_restarts, lost_chains, strict=True)]
     if bent := folded(fit):
         doubt = [why or bent.get(name, "") for why, name in zip(doubt, fit.factor_names, strict=True)]
-    return Agreement(doubt, restarts, chains, agree, same)
+    return Agreement(doubt, restarts, chains, agree, same, f"{run}s")
 
 
 def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:
@@ -131,12 +136,12 @@ def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool |
     return doubt, text, not any(doubt)
 
 
-def _chains(idata: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:
+def _chains(idata: Any, used: NDArray[np.bool_], run: str) -> tuple[list[str], str, bool | None]:
     """Congruence of each chain's mean loadings with those of all chains, and the gap between edges."""
     doubt = [""] * len(used)
     kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
     if len(kept) < 2:
-        return doubt, "there is one chain only", None
+        return doubt, f"there is one {run} only", None
     weight = _arviz.get_group(idata, "posterior")["weight"].isel(chain=kept)
     means = weight.mean("draw").transpose("chain", "feature", "factor").to_numpy()
     together = means.mean(axis=0)
@@ -144,9 +149,9 @@ def _chains(idata: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool |
     cosine = np.einsum("cjk,jk->ck", means, together) / np.where(size > 0, size, 1.0)
     for k in np.flatnonzero(used):
         if cosine[:, k].min() < SAME_FACTOR:
-            doubt[k] = "the chains of the edge posterior do not agree on it"
+            doubt[k] = f"the {run}s of the edge posterior do not agree on it"
     edges = _arviz.get_group(idata, "edge_posterior")
     gap = edges["gap"].transpose("feature", "factor").to_numpy()
     open_ = int(unresolved(gap).sum())
-    text = f"{len(kept)} chains, largest gap of an edge {np.nanmax(gap):.2f}, {open_} unresolved"
+    text = f"{len(kept)} {run}s, largest gap of an edge {np.nanmax(gap):.2f}, {open_} unresolved"
     return doubt, text, not open_ and not any(doubt)

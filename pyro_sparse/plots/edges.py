@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._arviz import IntervalKind, get_group
-from ..posterior import compared_runs, summary
+from ..posterior import compared_runs, summary, weights_vary
 from ._style import Edges, colours, diverging, new_axes, shorten, styled, table_edges
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def plot_forest(
     matplotlib Axes
         Edges are grouped by factor. Dots are the best restart, small marks the other kept ones; of Markov
         chains dots are the mean over those kept, marks each of them. The number at the right is the edge's
-        probability (or score).
+        probability (or score). Edges of a `DependencyVAE` by strengths have no interval (see `summary`).
 
     Raises
     ------
@@ -195,6 +195,8 @@ def plot_forest(
     ax.spines["left"].set_visible(False)
     marks = "each chain" if chains else "other restarts"
     span = "spread over restarts" if table.attrs["is_score"] else "posterior"
-    ax.set_xlabel(f"weight  (bar: {100 * prob:g} % {kind.upper()}, {span}; marks: {marks})")
+    bar = f"bar: {100 * prob:g} % {kind.upper()}, {span}; "
+    has_bar = table.attrs["is_score"] or weights_vary(idata)
+    ax.set_xlabel(f"weight  ({bar if has_bar else ''}marks: {marks})")
     ax.set_title(f"The {len(shown)} surest edges")
     return ax

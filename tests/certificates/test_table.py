@@ -302,8 +302,8 @@ def test_a_factor_that_looks_folded_makes_a_doubt():
 
 
 def test_chains_that_turn_a_factor_into_another_make_a_doubt():
-    draws = np.broadcast_to(ANCHORED, (3, 20, 5, 2))
-    idata = table_idata(draws)
+    draws, own = np.broadcast_to(ANCHORED, (3, 20, 5, 2)), {"edge_method": "polish"}
+    idata = table_idata(draws, **own)
     weight = idata.posterior["weight"].to_numpy().copy()
     weight[2, :, :, 1] = [[1, 1, 0, 0, 0]] * 20
     idata.posterior["weight"][:] = weight
@@ -311,9 +311,19 @@ def test_chains_that_turn_a_factor_into_another_make_a_doubt():
     assert found.table["verdict"].tolist() == ["identified", "unresolved"]
     assert "chains of the edge posterior do not agree" in found.table["would_help"].iloc[1]
     assert found.assumptions.at["chains agree", "holds"] is False
-    same = agreement_of(None, table_idata(draws), np.array([True, True]))
+    both = np.array([True, True])
+    same = agreement_of(None, table_idata(draws, **own), both)
     assert same.chains_agree is True and same.restarts_agree is None
-    assert "one chain only" in agreement_of(None, table_idata(draws[:1]), np.array([True, True])).chains
+    assert "one chain only" in agreement_of(None, table_idata(draws[:1], **own), both).chains
+
+
+def test_where_chains_are_restarts_it_says_so():
+    draws = np.broadcast_to(ANCHORED, (2, 20, 5, 2))
+    found = ps.identify(table_idata(draws, edge_method="strengths")).assumptions
+    assert found.at["restarts agree on edges", "figure"].startswith("2 restarts, largest gap")
+    assert not found["figure"].str.contains("chain").any() and "chains agree" not in found.index
+    alone = agreement_of(None, table_idata(draws[:1], edge_method="strengths"), np.array([True, True]))
+    assert alone.chains == "there is one restart only"
 
 
 def test_warnings_of_the_fit_and_of_the_chains_come_first():
