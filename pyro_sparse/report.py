@@ -28,7 +28,7 @@ from .certificates.facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
 from .inference.restarts import rival_restarts
-from .posterior import check_labels, compared_runs, summary
+from .posterior import check_labels, compared_runs, summary, weights_vary
 from .salience import salient_edges
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
         "salient": salient,
         "custom": _SALIENT,
         "n_salient": None
-        if salient is not None or table.attrs["is_score"]
+        if salient is not None or not weights_vary(idata)
         else int(summary(salient_edges(idata, _SALIENT), fdr)["selected"].sum()),
         "explained": float(np.clip(effects.sum(axis=1), 0, 1).mean()),
         "factors": factors,

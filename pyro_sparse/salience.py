@@ -18,6 +18,7 @@ import numpy as np
 
 from . import _arviz
 from .graphs.selection import edge_gap, q_values
+from .posterior import weights_vary
 
 __all__ = ["salient_edges"]
 
@@ -46,7 +47,7 @@ def salient_edges(idata: Any, loading: float = 0.3) -> Any:
     TypeError
         The object is of a transition or of tasks, whose weights have no common scale.
     ValueError
-        `loading` is not in (0, 1), or the object holds scores, whose weights do not vary.
+        `loading` is not in (0, 1), or the object holds scores or strengths, whose weights do not vary.
 
     Notes
     -----
@@ -67,10 +68,11 @@ def salient_edges(idata: Any, loading: float = 0.3) -> Any:
             f"idata: got the posterior of {kind}, wanted that of a table; only loadings of a table have a "
             "common scale"
         )
-    if int(idata.attrs.get("is_score", 0)):
+    if not weights_vary(idata):
+        what = "scores" if int(idata.attrs.get("is_score", 0)) else "edges by the strengths of slopes"
         raise ValueError(
-            "idata: it holds scores, and every draw of a restart has the same weights; wanted probabilities, "
-            'such as fit.edge_posterior("polish") gives'
+            f"idata: it holds {what}, and every draw of a restart has the same weights; wanted draws of "
+            'weights, such as fit.edge_posterior("polish") of a SparseDecoder gives'
         )
     posterior, edges = groups["posterior"], groups["edge_posterior"]
     large = np.abs(posterior["weight"].transpose("chain", "draw", *_EDGE)) >= loading

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from pyro_sparse.report import gather, percent, report, shape_of
-from tests._fake_fit import fake_fit
+from tests._fake_fit import fake_fit, fit_with_strengths
 
 pytest.importorskip("jinja2")
 matplotlib = pytest.importorskip("matplotlib")
@@ -336,6 +336,12 @@ def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):
     ):
         assert said in page.text
     assert "chains disagree" not in page.text
+
+
+def test_a_page_of_strengths_counts_no_salient_edges(tmp_path, no_pictures):
+    fit = fit_with_strengths()
+    _, page = write(fit, tmp_path, idata=fit.edge_posterior("strengths", num_draws=5))
+    assert "salient at the same rate" not in page.text and "restarts agree on edges" in page.text
 
 
 def test_chains_stand_for_other_restarts_that_are_missing(tmp_path, no_pictures):

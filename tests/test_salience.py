@@ -10,7 +10,7 @@ import pyro_sparse as ps
 from pyro_sparse import _arviz
 from pyro_sparse.graphs import q_values
 from pyro_sparse.posterior import to_arviz
-from tests._fake_fit import fake_fit
+from tests._fake_fit import fake_fit, fit_with_strengths
 
 SD = 0.05
 
@@ -91,6 +91,15 @@ def test_a_fit_is_no_posterior():
         TypeError, match=r"idata: want an ArviZ object .* got FakeFit; fit.edge_posterior\(\)"
     ):
         ps.salient_edges(fake_fit())
+
+
+def test_strengths_are_refused_as_scores_are():
+    fit = fit_with_strengths()
+    why = "every draw of a restart has the same weights; wanted draws of weights"
+    with pytest.raises(ValueError, match=f"idata: it holds edges by the strengths of slopes, and {why}"):
+        ps.salient_edges(fit.edge_posterior("strengths", num_draws=5))
+    with pytest.raises(ValueError, match=f"idata: it holds scores, and {why}"):
+        ps.salient_edges(fit.edge_posterior("score", num_draws=5))
 
 
 @pytest.mark.parametrize("loading", [0, 1, -0.3, float("nan")])
