@@ -15,7 +15,9 @@ import pandas as pd
 __all__ = [
     "as_frame",
     "check_columns",
+    "check_number",
     "check_order",
+    "check_rows",
     "check_scales",
     "is_numbered",
     "match_features",
@@ -186,8 +188,7 @@ def check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int
         raise ValueError(
             f"X: has {x.shape[1]} column(s); wanted at least 2 features to find a factor they share"
         )
-    if n_rows < 10:
-        raise ValueError(f"X: has {n_rows} row(s), wanted at least 10 to learn from")
+    check_number(n_rows)
     empty = ~seen.any(0)
     if empty.any():
         raise ValueError(f"X: column {names[int(empty.argmax())]!r} has no observed value; drop it")
@@ -199,6 +200,17 @@ def check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int
             f"X: column {names[j]!r} is constant at {np.nanmax(observed[:, j]):g}; "
             "it says nothing of the factors, drop it"
         )
+    check_rows(seen)
+
+
+def check_number(n_rows: int) -> None:
+    """Complain of too few rows to learn from."""
+    if n_rows < 10:
+        raise ValueError(f"X: has {n_rows} row(s), wanted at least 10 to learn from")
+
+
+def check_rows(seen: np.ndarray) -> None:
+    """Complain of rows without an observed cell."""
     hollow = ~seen.any(1)
     if hollow.any():
         raise ValueError(

@@ -55,8 +55,9 @@ def identify(
     TypeError
         The result is neither a fit nor its edge posterior, or `idata` is of another kind of fit.
     ValueError
-        `idata` is of a fit with other names or another order of them, `sure` is out of range, the numbers are only scores or of salient edges, or `mode` is another, or is
-        given for anything but a table.
+        `idata` is of a fit with other names or another order of them, `sure` is out of range, the
+        numbers are only scores or of salient edges, or `mode` is another, or is given for anything
+        but a table.
 
     References
     ----------

@@ -122,7 +122,8 @@ def test_a_loaded_fit_says_what_it_cannot_check(fitted, tmp_path):
 
 def test_edges_of_another_transition_are_refused(fitted):
     draws = draws_of(np.eye(2))
-    with pytest.raises(ValueError, match=r"its actions are not .* only: 'push', 'pull'; in the fit only: 'a1'"):
+    message = r"its actions are not .* only: 'push', 'pull'; in the fit only: 'a1'"
+    with pytest.raises(ValueError, match=message):
         identify(fitted, idata=idata_of(draws, fit=fake_fit(2, 2)))
     with pytest.raises(ValueError, match=r"its latents are not this one's \(in idata only: 'latent 3'\)"):
         identify(fitted, idata=idata_of(draws_of(np.ones((3, 2))), fit=fake_fit(2, 3)))

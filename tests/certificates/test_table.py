@@ -361,7 +361,7 @@ def test_refusals():
 
 
 def test_an_edge_posterior_of_another_fit_is_refused():
-    """Columns in another order gave a wrong certificate without a word, other numbers a broadcasting error."""
+    """Columns in another order gave a wrong certificate without a word, other numbers an obscure error."""
     fit = curved_fit(ANCHORED, [[bent, bent]] * 5)
     own = sure(ANCHORED, chains=2)
     assert ps.identify(fit, idata=own).table["verdict"].tolist() == ["identified"] * 2

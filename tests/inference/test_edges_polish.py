@@ -16,6 +16,7 @@ from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
 from pyro_sparse.inference.edges._polish_setup import has_cells
 from pyro_sparse.inference.edges.polish import chain_plan, run_chains
 from pyro_sparse.models.baselines import VAE
+from pyro_sparse.stores import open_rows
 
 EDGES = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool)
 FAST = {"sweeps": 120, "num_draws": 40}
@@ -356,6 +357,20 @@ def test_a_loaded_fit_wants_its_data(fit, tmp_path):
     fit.save(tmp_path / "fit.pt")
     with pytest.raises(ValueError, match="X: a loaded fit holds no data"):
         ps.load(tmp_path / "fit.pt").edge_posterior("polish")
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (table()[:9], r"X: has 9 row\(s\), wanted at least 10 to learn from"),
+        (np.full((40, 8), np.nan), r"X: row 0 has no observed value \(40 such row\(s\)\); drop it"),
+        (np.where(np.arange(40)[:, None] == 7, np.nan, table(40)), "X: row 7 has no observed value"),
+        (open_rows(table()[:9]), r"X: has 9 row\(s\), wanted at least 10"),
+    ],
+)
+def test_rows_that_chains_cannot_learn_from(fit, x, message):
+    with pytest.raises(ValueError, match=message):
+        fit.edge_posterior("polish", X=x, sweeps=20)
 
 
 @pytest.mark.parametrize("decoder", ["linear", "mlp"])

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from ..._columns import check_number, check_rows
 from ..._torch import undisturbed
 from ...data import Table, as_table
 from ...graphs.chains import KeptChains, keep_chains
@@ -387,7 +388,11 @@ def _level(fit: Fit) -> Array:
 
 def _table_of(fit: Fit, X: Any, exposure: Any) -> Table:
     if X is not None:
-        return as_table(X, likelihood=fit.model.likelihood, exposure=exposure, like=fit.table)
+        table = as_table(X, likelihood=fit.model.likelihood, exposure=exposure, like=fit.table)
+        check_number(len(table.x))
+        if table.mask is not None:
+            check_rows(table.mask)
+        return table
     if not len(fit.table.x):
         raise ValueError(
             "X: a loaded fit holds no data, and polish needs them; pass X=, the table it was made of"
