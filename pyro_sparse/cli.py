@@ -94,7 +94,7 @@ EdgeSeconds = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; made where it is absent.")]
 Folder = Annotated[Path, typer.Argument(help="Folder that `pyro-sparse fit` wrote.", show_default=False)]
 Seed = Annotated[
-    int, typer.Option(min=0, help="Seed of every random choice; the same seed gives the same result.")
+    int, typer.Option(min=0, help="Seed of every random choice; time limits aside, it decides the result.")
 ]
 Restarts = Annotated[
     int, typer.Option(min=1, help="Starts trained together; the best is kept, all are compared.")
