@@ -17,6 +17,8 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
+from ._paths import file_to_write
+
 __all__ = [
     "IntervalKind",
     "arviz",
@@ -178,7 +180,7 @@ def interval(
 def to_netcdf(idata: Any, path: str | Path) -> Path:
     """Write an ArviZ object to one NetCDF file and return its path."""
     _need_netcdf()
-    path = Path(path)
+    path = file_to_write(path, "idata.nc")
     idata.to_netcdf(str(path), engine="h5netcdf")
     return path
 

@@ -33,12 +33,14 @@ __all__ = [
     "Recipe",
     "finish",
     "folder",
+    "rate_of",
     "together",
     "train",
     "train_restart",
 ]
 
 NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
+_RATE = "fit_fdr"  # attribute that says at which rate edges of a fit are kept where none is asked for
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,7 @@ def finish(
         say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
     idata, chains_cut = _edges(result, frame, method, edge_seconds, as_json)
     interrupted = training_cut or chains_cut
+    idata.attrs[_RATE] = fdr
     to_netcdf(idata, files["idata"])
     edges = ps.summary(idata, fdr=fdr)
     edges.to_csv(files["edges"])
@@ -249,6 +252,9 @@ def finish(
         )
     else:
         print_edges(kept, per_factor=8)
+        if idata.attrs.get("stopped_by") == "time":
+            done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
+            say(f"time ended the chains of the edges after {done} of {wanted} sweeps; --edge-seconds gives more")
         say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     for warning in result.warnings:
         say(f"warning: {warning}")
@@ -256,6 +262,11 @@ def finish(
         raise typer.Exit(INTERRUPTED)
     if kept.empty:
         raise typer.Exit(NOTHING_FOUND)
+
+
+def rate_of(idata: Any, asked: float | None) -> float:
+    """The false-discovery rate that is asked for, or that of the fit whose edges these are."""
+    return float(idata.attrs.get(_RATE, 0.1)) if asked is None else asked
 
 
 def _edges(

@@ -31,10 +31,12 @@ try:
         Recipe,
         finish,
         folder,
+        rate_of,
         together,
         train,
         train_restart,
     )
+    from ._paths import file_to_write
     from ._printing import jsonable, print_doctor, print_edges, print_json, records, say
 except ModuleNotFoundError as error:  # pragma: no cover
     raise SystemExit(f"pyro-sparse needs {error.name}; mend: pip install 'pyro-sparse[cli]'") from None
@@ -79,6 +81,10 @@ Json = Annotated[
 ]
 Fdr = Annotated[
     float, typer.Option(min=0.0, max=1.0, help="Bayesian false-discovery rate at which edges are kept.")
+]
+OfFit = Annotated[
+    float | None,
+    typer.Option("--fdr", min=0.0, max=1.0, help="False-discovery rate; by default what the fit was given."),
 ]
 Salient = Annotated[
     float | None,
@@ -261,7 +267,7 @@ def demo(
 @app.command()
 def summary(
     folder: Folder,
-    fdr: Fdr = 0.1,
+    fdr: OfFit = None,
     salient: Salient = None,
     every: Annotated[bool, typer.Option("--all", help="Also the edges that are not kept.")] = False,
     as_json: Json = False,
@@ -277,11 +283,12 @@ def summary(
     from ._arviz import from_netcdf
 
     idata = from_netcdf(_inside(folder, "idata.nc"))
+    rate = rate_of(idata, fdr)
     if salient is not None:
         idata = ps.salient_edges(idata, salient)
-    edges = ps.summary(idata, fdr=fdr, selected_only=not every)
+    edges = ps.summary(idata, fdr=rate, selected_only=not every)
     if as_json:
-        print_json({"fdr": fdr, **jsonable(edges.attrs), "edges": records(edges)})
+        print_json({"fdr": rate, **jsonable(edges.attrs), "edges": records(edges)})
     else:
         print_edges(edges)
 
@@ -292,7 +299,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write; by default FOLDER/report.html.")
     ] = None,
-    fdr: Fdr = 0.1,
+    fdr: OfFit = None,
     salient: Salient = None,
     as_json: Json = False,
 ) -> None:
@@ -310,7 +317,7 @@ def report(
     kept = "observed_data" in _arviz.group_names(idata)  # large tables are not
     data = _arviz.get_group(idata, "observed_data")["x"].to_numpy() if kept else None
     path = folder / "report.html" if out is None else out
-    ps.report(result, path, X=data, fdr=fdr, idata=idata, salient=salient)
+    ps.report(result, path, X=data, fdr=rate_of(idata, fdr), idata=idata, salient=salient)
     if as_json:
         print_json({"report": str(path)})
     else:
@@ -321,8 +328,13 @@ def report(
 def simulate(
     generator: Annotated[Generator, typer.Option(help="What to simulate.")] = Generator.sim1,
     rows: Annotated[int, typer.Option(min=2, help="Rows of the table.")] = 1000,
-    rho: Annotated[float, typer.Option(help="Correlation of the factors (sim1, anchored60).")] = 0.0,
-    noise: Annotated[float, typer.Option(help="Standard deviation of the noise (sim1, anchored60).")] = 0.5,
+    rho: Annotated[
+        float | None, typer.Option(help="Correlation of the factors (sim1, anchored60).  [default: 0]")
+    ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(help="Standard deviation of the noise (sim1, anchored60).  [default: 0.5]"),
+    ] = None,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")] = Path("simulated.csv"),
     as_json: Json = False,
@@ -337,14 +349,17 @@ def simulate(
 
     from . import datasets
 
+    out = file_to_write(out, "simulated.csv", "--out")
+    given = {name: value for name, value in {"rho": rho, "noise": noise}.items() if value is not None}
     if generator is Generator.topics:
+        if given:
+            raise ValueError(f"--{next(iter(given))}: topics have no such setting; leave it out")
         drawn = datasets.topic_counts(rows, seed=seed)
     elif generator is Generator.anchored60:
-        drawn = datasets.anchored60(rows, n_test=0, rho=rho, noise=noise, seed=seed)
+        drawn = datasets.anchored60(rows, n_test=0, seed=seed, **given)
     else:
-        drawn = datasets.sim1(rows, rho=rho, noise=noise, seed=seed)
+        drawn = datasets.sim1(rows, seed=seed, **given)
     truth = out.with_suffix(".truth.csv")
-    out.parent.mkdir(parents=True, exist_ok=True)
     x = drawn.frame.iloc[drawn.splits["train"]] if generator is Generator.topics else drawn.frame
     x.to_csv(out, index=False)
     pd.DataFrame(drawn.support, index=drawn.feature_names, columns=drawn.factor_names).to_csv(truth)

@@ -24,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ._arviz import get_group
+from ._paths import file_to_write
 from .certificates.facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
@@ -65,7 +66,7 @@ def report(
     ----------
     fit : Fit
     path : path
-        File to write; its folder must exist.
+        File to write; its folder is made where there is none.
     X : array_like of shape (sample, feature), optional
         The data, for the posterior predictive check; left out without it.
     fdr : float
@@ -87,8 +88,8 @@ def report(
     ------
     ImportError
         If matplotlib or jinja2 is missing; both come with `pyro-sparse[plots,cli]`.
-    FileNotFoundError
-        If the folder does not exist.
+    IsADirectoryError
+        If `path` is a folder.
     TypeError
         If the fit or `idata` is of sequences or of tasks.
     ValueError
@@ -99,9 +100,7 @@ def report(
             f"fit: got a {type(fit).__name__}, the report is of a table's fit; of sequences and tasks print "
             "fit.agreement, ps.summary(idata) and ps.identify(fit); ps.plot_transition(idata) draws sequences"
         )
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"path: the folder {str(path.parent)!r} does not exist; make it first")
+    path = file_to_write(path, "report.html")
     try:
         import jinja2
         import matplotlib  # noqa: F401

@@ -70,8 +70,9 @@ def read_table(
     """
     path = Path(path)
     if not path.is_file():
+        found = f"{str(path)!r} is a folder" if path.is_dir() else f"there is no file {str(path)!r}"
         raise FileNotFoundError(
-            f"path: there is no file {str(path)!r}; give a .csv, .tsv, .parquet, .h5ad or .npz file"
+            f"path: {found}; give a .csv, .tsv, .parquet, .h5ad or .npz file"
         )
     kind = _kind(path)
     try:
@@ -297,4 +298,4 @@ def _strangers(name: str, kind: Any, column: pd.Series) -> tuple[str, str]:
         )
     row = int(np.flatnonzero(given)[bad.to_numpy().argmax()])
     many = f"text in {int(bad.sum())} of {len(column)} cells"
-    return f"{many} ({', '.join(values)}; the first in data row {row + 1})", " leave such cells empty"
+    return f"{many} ({', '.join(values)}; the first in row {row}, counted from 0)", " leave such cells empty"

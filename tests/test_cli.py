@@ -153,6 +153,31 @@ def test_report_of_a_fit(run, fitted, tmp_path):
     assert "<html" in (tmp_path / "again.html").read_text()
 
 
+def test_rate_of_the_fit_is_remembered(run, table, tmp_path):
+    fit = ("fit", table, *SHORT, "--edge-seconds", 1, "--fdr", 0.37, "--out", tmp_path)
+    done = run(*fit)
+    assert "time ended the chains of the edges after" in done.err
+    assert json.loads(run("summary", tmp_path, "--json").out)["fdr"] == 0.37
+    assert json.loads(run("summary", tmp_path, "--fdr", 0.2, "--json").out)["fdr"] == 0.2
+    before = (tmp_path / "report.html").read_text()
+    run("report", tmp_path)
+    after = (tmp_path / "report.html").read_text()
+    assert "37 %" in before and "37 %" in after
+
+
+@pytest.mark.parametrize("command", ["report", "simulate"])
+def test_a_folder_where_a_file_is_to_be_written(run, fitted, tmp_path, command):
+    folder = [fitted[0]] if command == "report" else []
+    done = run(command, *folder, "--out", tmp_path)
+    assert done.code == 2 and "is a folder; give a file to write" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_topics_have_no_correlation_to_set(run, tmp_path):
+    done = run("simulate", "--generator", "topics", "--rho", 0.5, "--out", tmp_path / "t.csv")
+    assert done.code == 2 and "--rho: topics have no such setting" in done.err
+
+
 def test_commands_on_a_folder_that_is_no_fit(run, tmp_path):
     for command in ("summary", "report"):
         done = run(command, tmp_path)

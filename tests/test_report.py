@@ -242,8 +242,8 @@ def test_it_leaves_no_figure_behind(fit, tmp_path):
 
 
 def test_messages(fit, tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match="path: the folder .*nowhere.* does not exist"):
-        report(fit, tmp_path / "nowhere" / "report.html")
+    with pytest.raises(IsADirectoryError, match=r"path: .* is a folder; give .*report.html"):
+        report(fit, tmp_path)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match=r'the report needs jinja2.*pip install "pyro-sparse\[plots,cli\]"'):
         report(fit, tmp_path / "report.html")

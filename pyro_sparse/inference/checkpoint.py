@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._paths import file_to_write
 from .._recorded import describe
 
 __all__ = ["differences", "digest", "fingerprint", "made", "read", "read_run", "write", "write_run"]
@@ -63,8 +64,7 @@ def differences(theirs: str, ours: str) -> str:
 
 def write(path: str | os.PathLike[str], kind: str, meta: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Write atomically: a run cut off while writing leaves the previous file whole."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = file_to_write(path, "fit.pt")
     temporary = path.with_name(path.name + ".part")
     text = json.dumps({"format": FORMAT, "kind": kind, **meta})
     torch.save({"meta": text, "tensors": tensors}, temporary)
