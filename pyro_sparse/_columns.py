@@ -25,6 +25,7 @@ __all__ = [
     "row_names",
     "sort_out",
     "text_columns",
+    "under_names",
 ]
 
 _NUMBERS = {"boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float"}
@@ -52,6 +53,12 @@ def as_frame(data: Any) -> Any:
             "give it as a pandas.DataFrame, so that its columns are found by name"
         )
     return data
+
+
+def under_names(data: Any, cells: np.ndarray) -> np.ndarray | pd.DataFrame:
+    """A table's cells as numbers, under the names of its rows and columns where it has any."""
+    data = as_frame(data)
+    return pd.DataFrame(cells, data.index, data.columns) if isinstance(data, pd.DataFrame) else cells
 
 
 def sort_out(table: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[str, Any]]]:

@@ -254,7 +254,7 @@ def finish(
         print_edges(kept, per_factor=8)
         if idata.attrs.get("stopped_by") == "time":
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
-            say(f"time ended the chains of the edges after {done} of {wanted} sweeps; --edge-seconds gives more")
+            say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")
         say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     for warning in result.warnings:
         say(f"warning: {warning}")

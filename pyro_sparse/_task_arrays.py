@@ -65,9 +65,14 @@ def separate(
     """
     features: list[str] = []
     X = [as_frame(one) for one in X] if isinstance(X, (list, tuple)) else as_frame(X)
+    if task is None and getattr(X, "ndim", 0) == getattr(y, "ndim", 0) == 2:
+        return _by_column(X, y, wanted)
     if isinstance(X, pd.DataFrame):
         if task is None:
-            raise ValueError("task: a DataFrame has one row per sample; give the column that names the task")
+            raise ValueError(
+                "task: a DataFrame has one row per sample; give the column that names the task, or a table y "
+                "with a column for each"
+            )
         for name, given in (("y", y), ("task", task)):
             check_order(name, row_names(given), row_names(X))
         y, table = column(text_columns(X), y, "y", is_number=True)
@@ -107,6 +112,31 @@ def separate(
 
 def _numbered(n: int) -> list[str]:
     return [f"task {t + 1}" for t in range(n)]
+
+
+def _by_column(
+    X: Any, y: Any, wanted: list[str] | None
+) -> tuple[list[np.ndarray], list[np.ndarray], list[str], list[str]]:
+    """One table of inputs for all tasks, each a column of y: the rows where that is observed."""
+    check_order("y", row_names(y), row_names(X))
+    if isinstance(X, pd.DataFrame):
+        inputs, features = table_inputs(X, wanted)
+    else:
+        inputs, features = numbers(X, "X"), wanted or [f"x{j + 1}" for j in range(np.shape(X)[1])]
+    targets = numbers(y, "y").astype(float)
+    if len(targets) != len(inputs):
+        raise ValueError(f"y: got {len(targets)} rows, X has {len(inputs)}; want one target row for each")
+    names = [str(name) for name in y.columns] if isinstance(y, pd.DataFrame) else _numbered(targets.shape[1])
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise ValueError(f"y: column {repeated[0]!r} occurs {names.count(repeated[0])} times; rename it")
+    seen = ~np.isnan(targets.T)
+    return (
+        [inputs[rows] for rows in seen],
+        [one[rows] for one, rows in zip(targets.T, seen, strict=True)],
+        names,
+        features,
+    )
 
 
 def _by_label(

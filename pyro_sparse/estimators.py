@@ -10,10 +10,12 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._columns import under_names
 from .inference.fit import fit as fit_model
 from .models import SparseDecoder
 from .models.likelihoods import Likelihood
@@ -70,7 +72,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     n_features_in_ : int
         Number of features seen by `fit`.
     feature_names_in_ : ndarray of str (feature,)
-        Their names, where `fit` was given a DataFrame.
+        Their names, where `fit` was given a DataFrame with text for names.
 
     Raises
     ------
@@ -137,7 +139,6 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             The estimator itself.
         """
         X = self._validated(X, reset=True)
-        names = getattr(self, "feature_names_in_", None)
         model = SparseDecoder(
             n_features=X.shape[1],
             n_factors=self.n_factors,
@@ -151,7 +152,6 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             X,
             restarts=self.restarts,
             seed=self._seed(),
-            feature_names=None if names is None else [str(name) for name in names],
             dtype=self.dtype,
             device=self.device,
             progress=self.verbose,
@@ -223,9 +223,10 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _n_features_out(self) -> int:
         return self.components_.shape[0]
 
-    def _validated(self, X: Any, reset: bool = False) -> np.ndarray:
+    def _validated(self, X: Any, reset: bool = False) -> np.ndarray | pd.DataFrame:
         fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
-        return validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", **fewest)
+        cells = validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", **fewest)
+        return under_names(X, cells)
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):

@@ -71,9 +71,7 @@ def read_table(
     path = Path(path)
     if not path.is_file():
         found = f"{str(path)!r} is a folder" if path.is_dir() else f"there is no file {str(path)!r}"
-        raise FileNotFoundError(
-            f"path: {found}; give a .csv, .tsv, .parquet, .h5ad or .npz file"
-        )
+        raise FileNotFoundError(f"path: {found}; give a .csv, .tsv, .parquet, .h5ad or .npz file")
     kind = _kind(path)
     try:
         if kind in _SEPARATORS:

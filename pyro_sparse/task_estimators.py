@@ -12,11 +12,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from ._columns import check_order, row_names, under_names
 from ._task_arrays import full_labels
 from .inference.fit import fit as fit_model
 from .inference.inner import group_svm
@@ -26,7 +33,9 @@ from .priors import Prior
 __all__ = ["MultiTaskSparseRegressor", "SparseTaskSVM"]
 
 
-class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
+class MultiTaskSparseRegressor(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, RegressorMixin, BaseEstimator
+):
     r"""Many regressions on one learned representation, each using few of its latents.
 
     .. math:: y_{ti} = w_t^\top f_\theta(x_{ti}) + b_t + \varepsilon_{ti}, \qquad w_t \text{ sparse}
@@ -57,7 +66,7 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
     coef_ : ndarray (task, latent)
         Weights in units of the target per standard deviation of the latent; exact zeros unless ridge.
     tasks_ : ndarray (task,)
-        Names of the tasks: labels of `task`, or numbers of the target's columns.
+        Names of the tasks: labels of `task`, or the target's columns, by number where they have no names.
     fit_ : MultiTaskFit
         The full result: `fit_.summary()`, `fit_.edge_posterior()`.
     n_features_in_ : int
@@ -121,33 +130,34 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         MultiTaskSparseRegressor
             The estimator itself.
         """
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        table = pd.DataFrame(under_names(X, validate_data(self, X, dtype=np.float64, ensure_min_samples=2)))
         if y is None:
             raise ValueError("y: this regressor requires y to be passed, but the target y is None")
+        for name, given in (("y", y), ("task", task)):
+            check_order(name, row_names(given), row_names(X))
+        names = y.columns if isinstance(y, pd.DataFrame) else None
         y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
         self._by_label = task is not None
-        names = getattr(self, "feature_names_in_", [f"x{j + 1}" for j in range(X.shape[1])])
-        table = pd.DataFrame(X, columns=names)
+        n_rows, n_features = table.shape
+        if not isinstance(X, pd.DataFrame):
+            table.columns = pd.Index([f"x{j + 1}" for j in range(n_features)])
         if task is None:
             self._flat = y.ndim == 1
             y = y.reshape(len(y), -1)
-            if len(y) != len(X):
-                raise ValueError(f"y: got {len(y)} rows, X has {len(X)}; want one target row for each")
-            self.tasks_ = np.arange(y.shape[1])
-            seen = [~np.isnan(c) for c in y.T]
-            inputs, targets = [table[s] for s in seen], [c[s] for c, s in zip(y.T, seen, strict=True)]
+            inputs, targets = table, y if names is None else pd.DataFrame(y, table.index, names)
+            self.tasks_ = np.arange(y.shape[1]) if names is None else names.to_numpy()
         else:
             labels = full_labels(task)
-            if labels.shape != (len(X),) or y.shape != (len(X),):
+            if labels.shape != (n_rows,) or y.shape != (n_rows,):
                 raise ValueError(
                     f"task: got shape {labels.shape} with y {y.shape}; want one label and one target for "
-                    f"each of {len(X)} rows"
+                    f"each of {n_rows} rows"
                 )
             self.tasks_, codes = np.unique(labels, return_inverse=True)
             order = np.argsort(codes, kind="stable")  # a fit has its tasks in the order of the rows
             inputs, targets, task = table.iloc[order], y[order], self.tasks_[codes[order]]
         model = MultiTaskRegression(
-            X.shape[1], self.n_latents, encoder=self.encoder, prior=copy.deepcopy(self.prior)
+            n_features, self.n_latents, encoder=self.encoder, prior=copy.deepcopy(self.prior)
         )
         optional: dict[str, Any] = {"steps": self.steps, "batch_size": self.batch_size}
         self.fit_ = fit_model(
@@ -187,23 +197,37 @@ class MultiTaskSparseRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         return self.fit_.predict(X, names[np.searchsorted(self.tasks_, labels)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
-        """R² of the predictions.
+        """R² of the predictions, the mean over columns of y.
 
         Parameters
         ----------
         X, task
             As in `predict`.
         y : array_like (row, task), or (row,) with `task`
+            NaN is a missing target.
         sample_weight : array_like (row,), optional
         """
         from sklearn.metrics import r2_score  # imported at the top it would draw from numpy's random stream
 
-        return float(r2_score(y, self.predict(X, task), sample_weight=sample_weight))
+        found = self.predict(X, task)
+        y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
+        if y.shape != found.shape and y.size != found.size:
+            raise ValueError(f"y: got shape {y.shape}, the predictions have {found.shape}")
+        own = []
+        for target, predicted in zip(y.reshape(len(y), -1).T, found.reshape(len(y), -1).T, strict=True):
+            seen = ~np.isnan(target)
+            weight = None if sample_weight is None else np.asarray(sample_weight)[seen]
+            own.append(r2_score(target[seen], predicted[seen], sample_weight=weight))
+        return float(np.mean(own))
 
     def transform(self, X: Any) -> np.ndarray:
         """Latents (row, latent), in standard deviations over the training rows."""
         check_is_fitted(self)
         return self.fit_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.coef_.shape[1]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -177,10 +177,11 @@ def as_tasks(
 
     Parameters
     ----------
-    X : array_like (row, ...) with `task`, (task, sample, ...) without, list of arrays, or DataFrame
-        Inputs, one row per sample: numbers, or images (channel, row, column). NaN is an error.
-    y : array_like (row,) or (task, sample), list of arrays, or name of a column of X
-        Targets; NaN is a missing one.
+    X, y : of one of these forms
+        X (row, ...) and y (row,) with `task`; both a list of arrays, one for each task; X (task, sample, ...)
+        and y (task, sample); X (row, feature) and y (row, task), each of whose columns is a task; or X a
+        DataFrame and y an array or the name of its column. X holds numbers or images (channel, row, column),
+        and NaN in it is an error; NaN in y is a missing target, such rows of a (row, task) are left out.
     task : array_like (row,) or name of a column of X, optional
         Which task a row belongs to. Without it X is a list, or has a dimension for tasks.
     standardise : bool

@@ -156,7 +156,7 @@ def test_report_of_a_fit(run, fitted, tmp_path):
 def test_rate_of_the_fit_is_remembered(run, table, tmp_path):
     fit = ("fit", table, *SHORT, "--edge-seconds", 1, "--fdr", 0.37, "--out", tmp_path)
     done = run(*fit)
-    assert "time ended the chains of the edges after" in done.err
+    assert "time ended the edges' chains after" in done.err
     assert json.loads(run("summary", tmp_path, "--json").out)["fdr"] == 0.37
     assert json.loads(run("summary", tmp_path, "--fdr", 0.2, "--json").out)["fdr"] == 0.2
     before = (tmp_path / "report.html").read_text()

@@ -87,6 +87,15 @@ def test_names_and_set_output(fitted, table):
     assert frame.index.equals(table.index)
 
 
+def test_names_that_are_no_text(table):
+    years = table.set_axis([1990, 1995, 2000, 2005, 2010, 2015], axis=1).set_axis(range(5, 205), axis=0)
+    found = SparseFactorModel(**QUICK).fit(years)
+    assert found.fit_.feature_names == ["1990", "1995", "2000", "2005", "2010", "2015"]
+    assert found.fit_.sample_names[:2] == ["5", "6"]
+    # scikit-learn has no names for these, so their order is ours to mind
+    assert_allclose(found.transform(years[years.columns[::-1]]), found.transform(years), rtol=1e-6)
+
+
 def test_pipeline_with_missing_cells(table):
     pipe = make_pipeline(StandardScaler(), SparseFactorModel(**QUICK))
     assert np.isfinite(pipe.fit_transform(table)).all()

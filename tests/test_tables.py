@@ -88,7 +88,10 @@ def test_columns_may_be_called_by_numbers(tmp_path, names):
             ["0.1", "0.2", "", "-", "x"],
             r"text in 2 of 5 cells \('-', 'x'; the first in row 3, counted from 0\).*leave such",
         ),
-        (["0.1", "NULL!", "3"], r"text in 1 of 3 cells \('NULL!'; the first in row 1, counted from 0\).*cells empty$"),
+        (
+            ["0.1", "NULL!", "3"],
+            r"text in 1 of 3 cells \('NULL!'; the first in row 1, counted from 0\).*cells empty$",
+        ),
         (['"0,1"', '"2,5"', "3"], r"numbers with a comma \('0,1', '2,5'\).*with a decimal point"),
         (["True", "-", "False"], r"text in 1 of 3 cells \('-'; the first in row 1, counted from 0\)"),
         (["True", "0", "1"], r"True or False among numbers.*write 1 and 0"),

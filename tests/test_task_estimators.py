@@ -57,6 +57,13 @@ def test_names_of_tasks_and_features_reach_the_fit():
     assert set(model.fit_.summary()["task"]) == {"m", "w"}
     assert model.fit_.tasks.feature_names == list("abcde")
     np.testing.assert_allclose(model.predict(table, label), model.fit_.predict(table, label), rtol=1e-5)
+    targets = pd.DataFrame(ROWS[order, :3], table.index, ["height", "weight", 3])
+    named = ps.MultiTaskSparseRegressor(2, **quick).fit(table, targets).set_output(transform="pandas")
+    assert named.tasks_.tolist() == ["height", "weight", 3] and named.predict(table).shape == (600, 3)
+    assert named.fit_.task_names == ["height", "weight", "3"]
+    assert list(named.transform(table).columns) == ["multitasksparseregressor0", "multitasksparseregressor1"]
+    with pytest.raises(ValueError, match="y: has the rows of X in another order"):
+        named.fit(table, targets[::-1])
     by_column = ps.MultiTaskSparseRegressor(2, **quick).fit(table, ROWS[order, :3])
     assert by_column.fit_.tasks.feature_names == list("abcde")
     with pytest.raises(ValueError, match=r"feature 'c' is constant; drop it, or ps.fit\("):
@@ -96,6 +103,10 @@ def test_tasks_by_column_and_missing_targets():
     found = model.predict(ROWS[:200])
     assert found.shape == y.shape and model.tasks_.tolist() == list(range(8))
     assert 1 - ((found - y) ** 2).sum() / ((y - y.mean(0)) ** 2).sum() > 0.95
+    parts = [r2_score(t[~np.isnan(t)], p[~np.isnan(t)]) for t, p in zip(holes.T, found.T, strict=True)]
+    np.testing.assert_allclose(model.score(ROWS[:200], holes), np.mean(parts))
+    with pytest.raises(ValueError, match=r"y: got shape \(200, 3\), the predictions have \(200, 8\)"):
+        model.score(ROWS[:200], y[:, :3])
     with pytest.raises(ValueError, match="columns of y, not labels"):
         model.predict(ROWS[:2], task=[0, 1])
     with pytest.raises(ValueError, match=r"task: got shape \(3,\)"):

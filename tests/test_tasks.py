@@ -87,6 +87,22 @@ def test_a_table_with_named_columns():
     np.testing.assert_allclose(mixed.target_centre, [r["y"].mean() for r in rows])
 
 
+def test_a_table_of_targets_is_a_task_for_each_column():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(20, 3)), columns=list("abc"))
+    targets = pd.DataFrame(rng.normal(size=(20, 2)), columns=["height", 7])
+    targets.iloc[3, 0] = np.nan
+    found = as_tasks(table, targets)
+    assert found.task_names == ["height", "7"] and found.lengths.tolist() == [19, 20]
+    seen = targets["height"].notna()
+    lists = as_tasks([table[seen], table], [targets["height"][seen], targets[7]])
+    np.testing.assert_array_equal(found.x, lists.x)
+    np.testing.assert_array_equal(found.y, lists.y)
+    arrays = as_tasks(table.to_numpy(), targets.to_numpy())
+    np.testing.assert_array_equal(arrays.y, found.y)
+    assert arrays.task_names == ["task 1", "task 2"] and arrays.feature_names == ["x1", "x2", "x3"]
+
+
 def test_rows_of_targets_and_labels_go_by_position():
     """Where they have the labels of X's rows in another order `as_tasks` complains, else it cannot tell."""
     table, y, task = pd.DataFrame(X.reshape(-1, G)), pd.Series(Y.ravel()), pd.Series(LABELS)

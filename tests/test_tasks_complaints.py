@@ -12,6 +12,7 @@ RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(3, 4, 2)), RNG.normal(size=(3, 4))
 ROWS, TARGETS, LABELS = X.reshape(-1, 2), Y.ravel(), np.repeat(["a", "b", "c"], 4)
 TABLE = pd.DataFrame(ROWS, columns=["u", "v"]).assign(y=TARGETS, site=LABELS)
+INPUTS = TABLE[["u", "v"]]
 
 
 def changed(array, place, value):
@@ -77,6 +78,17 @@ def changed(array, place, value):
         ((X, "y"), TypeError, "y: 'y' would name a column, and X is not a DataFrame"),
         ((ROWS, TARGETS, "site"), TypeError, "task: 'site' would name a column, and X is not a DataFrame"),
         ((TABLE, "y"), ValueError, "task: a DataFrame has one row per sample; give the column"),
+        ((INPUTS, np.zeros((3, 2))), ValueError, "y: got 3 rows, X has"),
+        (
+            (INPUTS, pd.DataFrame(np.zeros((len(TABLE), 2)), TABLE.index[::-1])),
+            ValueError,
+            "y: has the rows of X in",
+        ),
+        (
+            (INPUTS, pd.DataFrame(np.zeros((len(TABLE), 2)), columns=["a", "a"])),
+            ValueError,
+            "y: column 'a' occurs 2",
+        ),
         ((TABLE, "z", "site"), ValueError, r"y: X has no column 'z'; it has \['u', 'v', 'y', 'site'\]"),
         ((TABLE, "y", "place"), ValueError, "task: X has no column 'place'"),
         (
