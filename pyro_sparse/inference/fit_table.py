@@ -314,6 +314,7 @@ class TableJob:
         if getattr(model, "prior", None) is not None:
             notes += _of_weights(model, best, caps)
             notes += _of_units(model, self.table)
+            notes += _of_copies(model, self.table)
         if len(rows) == 1:
             notes.append("one restart only: nothing here says whether another start would agree")
         if self.train.total < 5 * model.n_features:
@@ -477,6 +478,23 @@ def _of_units(model: Any, table: Table) -> list[str]:
         f"columns have standard deviations from {sd.min():.2g} to {sd.max():.2g}: prior, least noise and "
         "steps are made for about 1, and edges may be lost; standardise, or give them in other units"
     ]
+
+
+def _of_copies(model: Any, table: Table) -> list[str]:
+    """A sentence where columns repeat another one but for its units: a factor without noise of its own."""
+    if model.likelihood.noise_sd() is None or not isinstance(table.inputs, np.ndarray):
+        return []
+    first: dict[bytes, str] = {}
+    copies = []
+    for name, column in zip(table.feature_names, table.inputs.T, strict=True):
+        column = np.round(column / np.linalg.norm(column), 6)
+        key = (column * np.sign(column[np.abs(column).argmax()]) + 0.0).tobytes()
+        if first.setdefault(key, name) != name:
+            copies.append(f"{name!r} repeats {first[key]!r}")
+    if not copies:
+        return []
+    more = f" ({len(copies)} such columns)" if len(copies) > 1 else ""
+    return [f"column {copies[0]} but for units{more}: the two make a factor of their own; drop one of them"]
 
 
 def _reporter(
