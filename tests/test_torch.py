@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pyro_sparse._torch import load_random_state, random_state, undisturbed
+from pyro_sparse._torch import load_random_state, no_subnormals, random_state, undisturbed
 
 
 def test_stream_and_threads_are_restored_even_after_an_error():
@@ -28,6 +28,23 @@ def test_seed_decides_and_none_continues():
     expected = float(torch.rand(()))
     torch.manual_seed(5)
     assert draw(None) == expected
+
+
+@pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor has no such mode")
+@pytest.mark.parametrize("own", [False, True])
+def test_small_numbers_are_zero_only_inside(own):
+    def small():
+        return float(torch.tensor(1e-40) * 1.0) != 0
+
+    torch.set_flush_denormal(own)
+    try:
+        assert small() is not own
+        with pytest.raises(ZeroDivisionError), no_subnormals():
+            assert not small()
+            raise ZeroDivisionError
+        assert small() is not own
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def test_a_random_state_continues_the_stream():

@@ -17,7 +17,7 @@ import pyro
 import torch
 from torch import Tensor
 
-from .._torch import load_random_state, random_state, undisturbed
+from .._torch import load_random_state, no_subnormals, random_state, undisturbed
 from .elbo import elbo_by_restart, rowwise_elbo
 from .ranks import ALONE, Ranks
 
@@ -115,7 +115,8 @@ class Run:
             parameter.grad = None
         gradients = (p.grad for p in model.parameters() if p.grad is not None)
         self.ranks.mean(chain([found], gradients), batch)
-        self.optimiser.step()
+        with no_subnormals():
+            self.optimiser.step()
         self._after_step(batch, rate)
         self.smooth = found if self.smooth is None else self.smooth.lerp(found, 0.05)
         self.step += 1

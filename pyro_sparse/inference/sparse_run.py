@@ -93,13 +93,10 @@ class SparseRun(DecoderRun):
 
     def _optimiser(self) -> torch.optim.Optimizer:
         named = dict(self.model.named_parameters())
-        weights = named.pop("weights", None)
         heavy = [named.pop(name) for name in DECAYED if name in named]
         groups = [{"params": list(named.values()), "weight_decay": 0.0}]
         if heavy:
             groups.append({"params": heavy, "weight_decay": self.schedule.weight_decay})
-        if weights is not None:
-            groups.append({"params": [weights], "weight_decay": 0.0})
         return torch.optim.AdamW(
             groups, lr=self.schedule.learning_rate, betas=self.schedule.betas, fused=True
         )
