@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from .._recorded import Recorded
 from .._torch import undisturbed
-from ..priors import Prior, SpikeSlabLasso
+from ..priors import Prior, SpikeSlabLasso, get_prior
 from ..task_nets import task_encoder
 from ..tasks import TaskBatch
 from .base import EdgeSet
@@ -69,6 +69,8 @@ class MultiTaskRegression(Recorded, nn.Module):
     ------
     ValueError
         A size below one, an unknown choice, or a linear encoder of fewer inputs than latents.
+    TypeError
+        The prior is a name, a class or something else that is no prior.
 
     References
     ----------
@@ -115,7 +117,12 @@ class MultiTaskRegression(Recorded, nn.Module):
         self.n_features = shape if isinstance(n_features, (tuple, list)) else shape[0]
         self.n_latents, self.hidden = int(n_latents), int(hidden)
         self.shape, self.kind, self.normalise = shape, encoder, normalise
-        self.prior = SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0) if prior is None else prior
+        if prior is not None and not isinstance(prior, Prior):  # a name would not say which rates
+            raise TypeError(
+                f"prior: got {prior!r}; want a prior itself: SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0), "
+                "the default, with other numbers, or any of pyro_sparse.priors if the fit has inner='ridge'"
+            )
+        self.prior = SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0) if prior is None else get_prior(prior)
         with undisturbed():
             task_encoder(encoder, shape, n_latents, hidden)  # a complaint about it should not wait
 

@@ -198,3 +198,9 @@ def test_sizes_of_numpy_are_sizes():
     model = MultiTaskRegression(np.int64(4), np.int32(2))
     assert (model.n_features, model.n_latents, model.shape) == (4, 2, (4,))
     assert MultiTaskRegression([3, 16, 16], 2, encoder="conv").n_features == (3, 16, 16)
+
+
+@pytest.mark.parametrize("prior", ["spike_slab_lasso", "nonsense", 3, SpikeSlabLasso])
+def test_a_prior_is_an_instance_with_its_rates(prior):
+    with pytest.raises(TypeError, match=r"prior: got .*; want a prior itself: SpikeSlabLasso\(lambda0=100"):
+        MultiTaskRegression(G, K, prior=prior)
