@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from .._recorded import Recorded
 from .._torch import undisturbed
 from ..priors import Prior, SpikeSlabLasso, get_prior
+from ..priors._check import check_prior
 from ..task_nets import task_encoder
 from ..tasks import TaskBatch
 from .base import EdgeSet
@@ -144,6 +145,7 @@ class MultiTaskRegression(Recorded, nn.Module):
         """What the tasks have of their own."""
         self.n_tasks = int(n_tasks)
         self.prior.setup(n_features=self.n_tasks, n_factors=self.n_latents, n_restarts=1)
+        check_prior(self.prior)
         self.register_buffer("weights", self.turn.detach().new_zeros(1, self.n_tasks, self.n_latents))
         self.register_buffer("variance", self.turn.detach().new_ones(self.n_tasks))
         self.register_buffer("intercept", self.turn.detach().new_zeros(self.n_tasks))

@@ -24,6 +24,7 @@ from ..data import Batch
 from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
 from ..nets import LinearDecoder, MaskedDecoder
 from ..priors import Prior, SpikeSlabLasso, get_prior
+from ..priors._check import check_prior
 from .base import EdgeSet, FactorModel
 from .likelihoods import Likelihood
 
@@ -158,6 +159,7 @@ class SparseDecoder(FactorModel):
         self.register_buffer("held", torch.zeros(shape[:2], dtype=torch.bool))
         self.register_buffer("held_weights", torch.zeros(shape))
         self.prior.setup(self.n_features, self.n_factors, self.n_restarts, self.n_samples, allowed=allowed)
+        check_prior(self.prior)
 
     def start(
         self,

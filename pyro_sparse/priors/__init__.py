@@ -52,12 +52,16 @@ def get_prior(prior: str | Prior, **settings: object) -> Prior:
     ValueError
         If the name is unknown, or settings come with an instance.
     TypeError
-        If ``prior`` is neither a name nor a :class:`Prior`.
+        If ``prior`` is neither a name nor a :class:`Prior`, or is one that was not made to the end.
     """
     if isinstance(prior, Prior):
         if settings:
             raise ValueError(
                 f"settings {sorted(settings)} were given with a prior instance; set them when creating it."
+            )
+        if getattr(prior, "allowed", None) is None:
+            raise TypeError(
+                f"prior: {type(prior).__name__}.__init__ does not call super().__init__(); call it first."
             )
         return prior
     if isinstance(prior, type):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from pyro_sparse._arviz import from_netcdf, get_group, group_names, to_netcdf
 from pyro_sparse.inference.edges import edge_posterior, score_edges
@@ -123,7 +124,7 @@ def test_unknown_method():
 def test_a_prior_without_edge_odds_is_refused():
     fit = fake_fit()
     fit.edge_score = np.full_like(fit.edge_score, np.nan)
-    fit.model = SimpleNamespace(prior=Horseshoe())
+    fit.model = SimpleNamespace(prior=Horseshoe(), weights=torch.zeros(fit.weights.shape))
     with pytest.raises(ValueError, match="fit: Horseshoe sets no weight to zero.*edge_log_odds"):
         edge_posterior(fit)
 

@@ -51,7 +51,8 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
     Raises
     ------
     ValueError
-        If `num_draws` is below 1, or the fit has no edge scores because its prior has no zeros.
+        If `num_draws` is below 1, or the fit has no edge scores because its prior has no zeros, or has odds
+        that are NaN.
 
     References
     ----------
@@ -67,6 +68,11 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
     if not np.isfinite(p).all():
         prior = getattr(fit.model, "prior", None)
         own = f"a {type(fit.model).__name__}" if prior is None else type(prior).__name__
+        if prior is not None and prior.edge_log_odds(fit.model.weights) is not None:
+            raise ValueError(
+                f"fit: {own}.edge_log_odds(weights) is NaN at {int(np.isnan(p).sum())} of {p.size} weights "
+                "of the fit, so there are no scores; want the log odds that the edge is there for each"
+            )
         raise ValueError(
             f"fit: {own} sets no weight to zero, so there are no edges to speak "
             "of; fit with SpikeSlabLasso, SpikeSlabNormal (probabilities), Laplace, or a prior of your own "
