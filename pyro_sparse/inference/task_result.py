@@ -342,6 +342,8 @@ class MultiTaskFit:
         ------
         ValueError
             Unknown method, `num_draws` below 1, or a fit whose latents are known up to a linear map only.
+        TypeError
+            An option that the method does not have.
         """
         from .edges.tasks import TASK_METHODS
 

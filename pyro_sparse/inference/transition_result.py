@@ -256,6 +256,8 @@ class TransitionFit:
         ------
         ValueError
             Unknown method, or `num_draws` below 1.
+        TypeError
+            An option that the method does not have.
         """
         from .edges.transitions import TRANSITION_METHODS
 

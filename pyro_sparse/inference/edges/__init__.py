@@ -7,13 +7,13 @@ spike-and-slab-lasso weight p* of the best restart: it ranks edges, is not calib
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..._whole import check_whole
 from ...large_table import LargeTable
 from ...models.dependency import DependencyVAE
+from ._options import check_options, options_of
 from ._polish_setup import has_cells, has_weight_law, weight_law
 from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges
 from .score import score_edges
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges", "strength_edges"]
 
 DRAWN = 20_000_000  # edges drawn for each restart of a large fit, when nobody says how many
-_SHARED = {"fit", "num_draws", "seed"}
 METHODS: dict[str, Callable[..., Any]] = {
     "polish": polish_edges,
     "score": score_edges,
@@ -67,7 +66,7 @@ def edge_posterior(
     check_whole(1, num_draws=num_draws)
     check_whole(0, seed=seed)
     if method == "auto":
-        own = {one: {*inspect.signature(METHODS[one]).parameters} - _SHARED for one in METHODS}
+        own = {one: options_of(METHODS[one]) for one in METHODS}
         known = sorted(set().union(*own.values()))
         if unknown := sorted(set(options) - set(known)):
             raise TypeError(f"{unknown[0]}: no method has such an option; want some of {known}")
@@ -82,6 +81,7 @@ def edge_posterior(
         return found
     if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
+    check_options(method, options, options_of(METHODS[method]))
     if method == "polish":
         weight_law(getattr(fit.model, "prior", None))  # complains of models that chains do not know
     return METHODS[method](fit, num_draws=num_draws, seed=seed, **options)

@@ -17,6 +17,7 @@ import torch
 from ...priors import SpikeSlabLasso
 from ...task_posterior import task_to_arviz
 from ..task_run import raw_latents
+from ._options import check_options, options_of
 from ._polish_setup import rate_prior
 from .bootstrap import bootstrap_edges
 from .enumerate import enumerate_edges
@@ -110,7 +111,14 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     seed : int
     **options
         Fields of `RowPrior`, and options of the method.
+
+    Raises
+    ------
+    TypeError
+        An option is neither.
     """
+    solve = _SOLVERS[method]
+    check_options(method, options, (options_of(solve) | {*RowPrior.__dataclass_fields__}) - {"prior"})
     fields = {k: options.pop(k) for k in list(options) if k in RowPrior.__dataclass_fields__}
     if method == "enumerate":
         if "slab_scale" not in fields:
@@ -120,7 +128,6 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     if method == "bootstrap" and isinstance(program, SpikeSlabLasso):
         fields = {"spike_scale": 1 / program.spike_rate, **fields}
     prior = row_prior(fit, **fields)
-    solve = _SOLVERS[method]
     if method in ("gibbs", "bootstrap"):
         options = {"seed": seed, **options}
     found = []
@@ -141,7 +148,7 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     )
 
 
-def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int) -> Any:
+def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **options: Any) -> Any:
     """The spike-and-slab lasso's p* of each weight: a score, not a probability.
 
     Parameters
@@ -150,12 +157,17 @@ def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int) 
     method : {"score"}
     num_draws, seed : int
         As in `edge_posterior`.
+    **options
+        None.
 
     Raises
     ------
     ValueError
         The prior has no such score.
+    TypeError
+        There are options.
     """
+    check_options(method, options)
     score = fit.edge_score
     if score is None:
         raise ValueError(f"method: the prior {type(fit.model.prior).__name__} gives edges no score")

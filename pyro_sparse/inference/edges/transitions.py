@@ -15,6 +15,7 @@ import torch
 from ..._torch import undisturbed
 from ...transition_posterior import GraphDraws, transition_to_arviz
 from ..transition_axes import latents, seen_steps
+from ._options import check_options, options_of
 from .parents import parent_posterior
 
 if TYPE_CHECKING:
@@ -74,7 +75,13 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
     -------
     arviz.InferenceData or xarray.DataTree
         See `transition_to_arviz`. The number to report is that of the best restart.
+
+    Raises
+    ------
+    TypeError
+        An option is not one of `parent_posterior`.
     """
+    check_options("parents", options, options_of(parent_posterior))
     inputs, targets = steps_of(fit)
     options.setdefault("prior", fit.model.concentration)
     masks: dict[str, Any] = {
@@ -97,7 +104,7 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
     )
 
 
-def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0) -> Any:
+def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: Any) -> Any:
     """Relaxed Bernoulli edges of the gated program, as scores, with Bernoulli draws from them.
 
     Parameters
@@ -107,12 +114,20 @@ def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0) -> A
         Draws per restart, at least 1.
     seed : int
         Same seed, same draws.
+    **options
+        None.
 
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
         See `transition_to_arviz`; `is_score` is 1.
+
+    Raises
+    ------
+    TypeError
+        There are options.
     """
+    check_options("relaxed", options)
     parts = []
     if fit.relaxed_time is not None:
         r, lags, d, _ = fit.relaxed_time.shape
