@@ -12,6 +12,8 @@ import pytest
 
 from pyro_sparse import plots
 from pyro_sparse.graphs import agreement_matrix, bayesian_fdr
+from pyro_sparse.inference.task_result import MultiTaskFit
+from pyro_sparse.inference.transition_result import TransitionFit
 from tests._fake_fit import fake_fit, fit_with_strengths
 from tests._pictures import cut_off
 from tests._tasks import quick_fit, tasks_on_latents
@@ -248,6 +250,15 @@ def test_predictive_counts_get_a_bar_each(fit):
     heights = {round(bar.get_x() + 0.5): bar.get_height() for bar in bars}
     for value in range(6):
         assert heights[value] == pytest.approx((X[:, 2] == value).mean(), abs=0.02)
+
+
+@pytest.mark.parametrize("kind", [MultiTaskFit, TransitionFit])
+def test_predictive_is_of_tables(kind):
+    other = object.__new__(kind)
+    with pytest.raises(
+        TypeError, match=rf"^fit: want the fit of a table, .* got a {kind.__name__}; of tasks"
+    ):
+        plots.plot_predictive(other, np.zeros((10, 5)))
 
 
 def test_predictive_messages(fit):

@@ -62,7 +62,14 @@ def plot_predictive(
     ------
     ValueError
         If X has other columns than the fit, or a name in `features` is unknown.
+    TypeError
+        If `fit` is not that of a table.
     """
+    if not hasattr(fit, "sample"):
+        raise TypeError(
+            f"fit: want the fit of a table, whose rows can be simulated, got a {type(fit).__name__}; of "
+            "tasks compare y with fit.predict()"
+        )
     names = list(fit.feature_names)
     data = read_like(X, names)
     unknown = [name for name in features or () if name not in names]
