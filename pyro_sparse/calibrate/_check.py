@@ -7,6 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from .._whole import check_whole
+from ..graphs._draws import numbers
 
 __all__ = ["Array", "bin_of", "groups", "pair"]
 
@@ -15,7 +16,7 @@ Array = NDArray[np.float64]
 
 def pair(probability: ArrayLike, truth: ArrayLike) -> tuple[Array, Array]:
     """Both as flat arrays of float, checked."""
-    p, gamma = np.asarray(probability, dtype=float), np.asarray(truth, dtype=float)
+    p, gamma = numbers(probability, "probability"), numbers(truth, "truth")
     if p.shape != gamma.shape:
         raise ValueError(f"truth: want the shape of probability, {p.shape}, got {gamma.shape}")
     if p.size == 0:

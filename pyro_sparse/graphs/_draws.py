@@ -8,15 +8,26 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ROUNDING", "chains_of", "feature_graphs", "graphs_of", "probabilities"]
+__all__ = ["ROUNDING", "chains_of", "feature_graphs", "graphs_of", "numbers", "probabilities"]
 
 ROUNDING = 1e-12
 """Probabilities that differ by less are the same: a mean of draws that should be one half may fall short."""
 
 
+def numbers(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """An array of float; of what is none, such as a whole edge posterior, it is said where the array is."""
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name}: want an array of numbers, got {type(values).__name__}; the probabilities of a fit's "
+            "edges are edge_prob(fit.edge_posterior())"
+        ) from None
+
+
 def probabilities(values: ArrayLike, name: str = "probability") -> NDArray[np.float64]:
     """Numbers in [0, 1], of any shape."""
-    p = np.asarray(values, dtype=float)
+    p = numbers(values, name)
     if p.size and not (np.isfinite(p).all() and p.min() >= 0 and p.max() <= 1):
         raise ValueError(
             f"{name}: want numbers in [0, 1], got values from {np.min(p):.4g} to {np.max(p):.4g}"
