@@ -21,7 +21,7 @@ from .._recorded import describe
 from .._torch import undisturbed
 from .._version import __version__
 from .._whole import check_whole
-from ..data import Batch, Table, as_table, give_back
+from ..data import Batch, Table, as_table, give_back, read_like
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from ..large_table import JUDGED_CELLS, LargeTable
 from . import checkpoint as files
@@ -221,14 +221,14 @@ class Fit:
             A DataFrame with X's index and columns where X is one.
         """
         own = self._whole(X, "impute", exposure)
-        filled = own.x
+        filled = read_like(X, self.feature_names)  # what was seen stays as it is
         if own.mask is not None:
             mean = self.predict(X, n_draws=n_draws, exposure=exposure)
             predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
             if excess is not None:
                 predicted = add_residuals(predicted, own.x, own.mask, *self._implied(), excess)
-            filled = np.where(own.mask, own.x, predicted)
-        return give_back(filled * self.table.scale + self.table.centre, X, self.feature_names)
+            filled = np.where(own.mask, filled, predicted * self.table.scale + self.table.centre)
+        return give_back(filled, X, self.feature_names)
 
     @property
     def excess_cov(self) -> np.ndarray | None:
