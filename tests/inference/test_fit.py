@@ -377,3 +377,18 @@ def test_the_papers_simulation():
     assert edges.any(0).sum() == 2
     best = edges[:, edges.any(0)].astype(int)
     assert (best == data.support).all() or (best[:, ::-1] == data.support).all()
+
+
+@pytest.mark.parametrize(
+    ("constraints", "why"),
+    [
+        ({"forbidden": [(j, k) for j in range(7) for k in range(2)]}, "every edge is forbidden"),
+        ({"anchors": {j: j % 2 for j in range(7)}}, "anchors, required and forbidden edges settle all"),
+        ({"anchors": {j: j % 2 for j in range(6)}}, None),
+    ],
+)
+def test_constraints_that_leave_no_edge_to_find(constraints, why):
+    notes = [note for note in quick(small(**constraints)).warnings if note.startswith("no edge was left")]
+    assert notes == (
+        [f"no edge was left to find: {why}; leave some open if the data should decide"] if why else []
+    )
