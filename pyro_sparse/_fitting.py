@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -277,7 +278,9 @@ def _edges(
     if method != "score":
         budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not quiet}
     try:
-        idata = result.edge_posterior(method, X=frame, **budget)
+        with warnings.catch_warnings():  # the budget has a default, so that many did not ask for one
+            warnings.filterwarnings("ignore", ".*; of no use to .*: .*time_budget$", RuntimeWarning)
+            idata = result.edge_posterior(method, X=frame, **budget)
     except KeyboardInterrupt:
         say("interrupted before there were edge probabilities; edges have the fit's scores instead")
         return result.edge_posterior("score", X=frame), True

@@ -177,9 +177,27 @@ def test_auto_says_what_it_chose_and_why(fit, tmp_path):
     assert lasso.edge_posterior("auto", sweeps=60).attrs["edge_method"] == "polish"
     fit.save(tmp_path / "fit.pt")
     loaded = ps.load(tmp_path / "fit.pt")
-    found = loaded.edge_posterior(num_draws=5)
-    assert found.attrs["edge_method"] == "score" and "pass X=" in found.attrs["chosen_because"]
+    said = r"edge_posterior took 'score': a loaded fit holds no data; fit.edge_posterior\(X=X\), .* gives"
+    with pytest.warns(RuntimeWarning, match=said):
+        found = loaded.edge_posterior(num_draws=5)
+    assert found.attrs["edge_method"] == "score" and "(X=X)" in found.attrs["chosen_because"]
+    with pytest.warns(RuntimeWarning, match=said + ".*; of no use to 'score': learn_scales, time_budget"):
+        loaded.edge_posterior(num_draws=5, learn_scales=True, time_budget=60)
     assert loaded.edge_posterior(num_draws=5, X=table(), sweeps=60).attrs["edge_method"] == "polish"
+
+
+def test_a_certificate_of_a_loaded_fit_can_be_had_as_its_message_says(fit, tmp_path):
+    fit.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt")
+    with (
+        pytest.warns(RuntimeWarning, match="edge_posterior took 'score'"),
+        pytest.raises(
+            ValueError, match=r"scores, .* fit.edge_posterior\(X=X\), .* identify .* take as idata="
+        ),
+    ):
+        ps.identify(loaded)
+    found = ps.identify(loaded, idata=loaded.edge_posterior(X=table(), sweeps=60, num_draws=20))
+    assert len(found.table) == loaded.weights.shape[-1]
 
 
 def test_asking_again_costs_nothing(fit):

@@ -135,7 +135,10 @@ def test_auto_refuses_an_option_that_no_method_has():
 
 
 def test_auto_says_which_options_its_choice_has_no_use_for():
-    said = edge_posterior(fake_fit(), num_draws=2, sweeps=60, progress=False).attrs["chosen_because"]
+    with pytest.warns(
+        RuntimeWarning, match="^edge_posterior took 'score': .*; of no use to 'score': progress, sw"
+    ):
+        said = edge_posterior(fake_fit(), num_draws=2, sweeps=60, progress=False).attrs["chosen_because"]
     assert said.endswith("; of no use to 'score': progress, sweeps")
     fit = fake_fit()
     said = edge_posterior(fit, num_draws=2, X=fit.sample(200)).attrs["chosen_because"]

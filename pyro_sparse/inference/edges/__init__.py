@@ -7,6 +7,7 @@ spike-and-slab-lasso weight p* of the best restart: it ranks edges, is not calib
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges", "strength_edges"]
 
+_NO_DATA = (
+    "a loaded fit holds no data; fit.edge_posterior(X=X), X being its table, gives probabilities, which "
+    "identify and report take as idata="
+)
 DRAWN = 20_000_000  # edges drawn for each restart of a large fit, when nobody says how many
 METHODS: dict[str, Callable[..., Any]] = {
     "polish": polish_edges,
@@ -43,13 +48,14 @@ def edge_posterior(
     method : {"auto", "polish", "strengths", "score"}
         "auto" takes "polish" where it can: a spike-and-slab prior, a likelihood whose rows are no more than
         their cells, and data to go by; "strengths" for a `DependencyVAE`; else "score". The object says
-        which, and why.
+        which, and why; a `RuntimeWarning` too if it is "score" for want of data only.
     num_draws : int
         Draws per restart, or per chain.
     seed : int
         Same seed, same draws.
     **options
-        Passed to the method. "auto" leaves out those that its choice does not have, and the object says so.
+        Passed to the method. "auto" leaves out those that its choice does not have, and says so in a
+        `RuntimeWarning` and in the object.
 
     Returns
     -------
@@ -71,9 +77,12 @@ def edge_posterior(
         if unknown := sorted(set(options) - set(known)):
             raise TypeError(f"{unknown[0]}: no method has such an option; want some of {known}")
         name, why = _choice(fit, options.get("X"))
-        if idle := sorted(set(options) - own[name]):
+        idle = sorted(set(options) - own[name])
+        if idle:
             why += f"; of no use to {name!r}: {', '.join(idle)}"
             options = {key: value for key, value in options.items() if key not in idle}
+        if set(idle) - {"progress"} or why.startswith(_NO_DATA):
+            warnings.warn(f"edge_posterior took {name!r}: {why}", RuntimeWarning, stacklevel=3)
         if name == "score" and isinstance(fit.table, LargeTable):  # 300,000 edges and more
             num_draws = min(num_draws, max(10, DRAWN // fit.weights[0].size))
         found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
@@ -107,5 +116,5 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
             'probabilities ask for method="polish" with a small max_rows, or fit fewer features'
         )
     if X is None and not len(fit.table.x):
-        return "score", "a loaded fit holds no data; pass X= for probabilities"
+        return "score", _NO_DATA
     return "polish", "Markov chains from the fit give probabilities"
