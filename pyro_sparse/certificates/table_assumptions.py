@@ -127,7 +127,7 @@ def _curves_of_anchors(fit: Any, named: Bools, names: list[str], curves: Curves)
     rows: dict[str, Row] = {
         "anchors answer alike": (
             bool(alike[a] >= _ALIKE_CURVES),
-            f"the best pair of each factor correlates {alike[a]:.2f} or more ({names[a]})",
+            f"the best pair of anchors correlates {alike[a]:.2f} for {names[a]}, the lowest",
         )
     }
     given = list((getattr(fit.model, "anchors", None) or {}).values())

@@ -239,6 +239,7 @@ def test_assumptions_of_anchors_decide_who_is_named():
     good = ps.identify(curved_fit(ANCHORED, [*one, [identity, identity]], noise=2.0), idata=idata)
     state = good.assumptions
     assert state.at["anchors answer alike", "holds"] is True
+    assert "correlates 1.00 for factor" in state.at["anchors answer alike", "figure"]
     assert state.at["anchors are steep enough", "holds"] is False  # noise makes the sum relatively steep
     assert good.table["by"].tolist() == ["zeros"] * 2
     steep = ps.identify(curved_fit(ANCHORED, [*one, [lambda u: 0.1 * u] * 2], noise=2.0), idata=idata)
@@ -250,7 +251,7 @@ def test_assumptions_of_anchors_decide_who_is_named():
     unlike = [[straight, straight], [lambda u: u**2, None], *one[2:], [lambda u: 0.1 * u] * 2]
     other = ps.identify(curved_fit(ANCHORED, unlike), idata=idata)
     assert other.assumptions.at["anchors answer alike", "holds"] is False
-    assert "(factor 1)" in other.assumptions.at["anchors answer alike", "figure"]
+    assert " for factor 1, the lowest" in other.assumptions.at["anchors answer alike", "figure"]
     assert other.table["by"].tolist() == ["zeros"] * 2
     close = curved_fit(ANCHORED, [*one, [lambda u: 0.1 * u] * 2], noise=2.0, cov=[[1, 0.97], [0.97, 1]])
     found = ps.identify(close, idata=idata)
