@@ -152,14 +152,17 @@ for prior in (StudentSpikeSlab(), ps.priors.SpikeSlabLasso()):
     fits[type(prior).__name__] = fit
 
 # %% [markdown]
-# Both see the same graph here. What differs is what an absent edge looks like: the lasso has a proximal
-# map and gives exact zeros, the Student-t leaves crumbs, which its edge odds tell from edges. A prior
-# with a closed-form proximal map returns it from `prox`, and the training loop uses it.
+# Both see the same graph here, and both leave exact zeros, though they come to them by different ways. The
+# lasso has a closed-form proximal map, returned from `prox`, which sets weights to zero in the steps of the
+# training. The Student-t has none: its weights become small, and as it has `edge_log_odds`, the fit now and
+# then deletes the edges that explain less than their density charges for them. A prior with neither keeps
+# small weights, and there are no edges to speak of.
 
 # %%
 for name, fit in fits.items():
-    print(name)
-    print(fit.weights[fit.best].T.round(3))
+    weights = fit.weights[fit.best]
+    print(f"{name}: {(weights == 0).sum()} of {weights.size} weights are exactly zero")
+    print(weights.T.round(3))
 
 # %% [markdown]
 # Everything downstream works as before: tables, pictures, the report. An edge probability computed from
