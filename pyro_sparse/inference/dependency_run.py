@@ -84,9 +84,9 @@ class DependencyRun(DecoderRun):
         mask.copy_(torch.where(needed[:, None, None], trained, mask))
 
     def _by_row(self) -> Tensor:
-        """ELBO of each row, (restart, row): of those kept aside, or of some that were learned from."""
+        """ELBO of each row, (restart, row): of those kept aside, or, fewer than two, of some learned from."""
         rows = self.heldout
-        if rows is None:
+        if rows is None or len(rows) < 2:  # of one there is no standard error
             some = torch.arange(min(self.train.total, MOST_ROWS), device=self.train.x.device)
             rows = self.train.rows(some)
         with undisturbed(seed=0, threads=None):

@@ -153,6 +153,23 @@ def test_without_rows_aside_the_last_cut_is_judged_by_rows_learned_from(data):
     assert np.isfinite(fit.elbo).all() and np.isnan(fit.heldout_elbo).all()
 
 
+@pytest.mark.usefixtures("short_unfolding")
+def test_one_row_aside_is_no_judge_of_the_last_cut(data, monkeypatch):
+    from pyro_sparse.inference import dependency_run
+
+    read = dependency_run.DependencyRun._by_row
+    judges = []
+
+    def watched(run):
+        judges.append(read(run).shape[1])
+        return read(run)
+
+    monkeypatch.setattr(dependency_run.DependencyRun, "_by_row", watched)
+    monkeypatch.setattr(dependency_run, "edge_probability", np.zeros_like)
+    fit = ps.fit(ps.models.DependencyVAE(9, 3), data.x[:10], restarts=1, steps=20, axes_at=1, progress=False)
+    assert judges == [9, 9] and np.isfinite(fit.heldout_elbo).all()
+
+
 def test_as_many_factors_as_features_are_allowed_here_only():
     ps.models.DependencyVAE(4, 4)
     with pytest.raises(ValueError, match="got 5 for n_features=4; wanted 1 <= n_factors <= n_features"):
