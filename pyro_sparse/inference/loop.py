@@ -54,7 +54,7 @@ class Run:
         self.optimiser = self._optimiser()
 
     # ---- what a subclass says ------------------------------------------------------------------------------
-    def _optimiser(self) -> torch.optim.Optimizer:
+    def _optimiser(self) -> Any:
         raise NotImplementedError
 
     def _shuffled(self) -> Tensor:

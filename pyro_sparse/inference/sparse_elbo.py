@@ -101,8 +101,9 @@ class SparseElbo:
         skip : tuple of str
         """
         model = self.model
-        z = batch.x.new_empty(()).expand(model.n_restarts, len(batch), 1)
-        return set(skip) <= {model.prior.site} and (model.likelihood.separable or not model.in_chunks(z))
+        if model.likelihood.separable or not {*skip} <= {model.prior.site}:
+            return {*skip} <= {model.prior.site}
+        return not model.in_chunks(batch.x.new_empty(()).expand(model.n_restarts, len(batch), 1))
 
     @torch.no_grad()
     def __call__(
@@ -245,7 +246,8 @@ class SparseElbo:
 
 def _total(terms: dict[str, Tensor]) -> Tensor:
     """The ELBO; complains where it is not finite, with the name of the site."""
-    total = torch.stack([*terms.values()]).sum(0)
+    first, *others = terms.values()
+    total = sum(others, first)
     if not math.isfinite(float(total.sum())):
         for name, term in terms.items():
             if not torch.isfinite(term).all():

@@ -16,6 +16,7 @@ from .._arrays import arrays, tensor
 from .._torch import undisturbed
 from ..data import Batch
 from ..priors.em import soft_threshold
+from .adamw import AdamW
 from .decoder_run import DecoderRun
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
@@ -91,15 +92,13 @@ class SparseRun(DecoderRun):
             parameter.grad = gradient if parameter.requires_grad else None
         return elbo
 
-    def _optimiser(self) -> torch.optim.Optimizer:
+    def _optimiser(self) -> AdamW:
         named = dict(self.model.named_parameters())
         heavy = [named.pop(name) for name in DECAYED if name in named]
         groups = [{"params": list(named.values()), "weight_decay": 0.0}]
         if heavy:
             groups.append({"params": heavy, "weight_decay": self.schedule.weight_decay})
-        return torch.optim.AdamW(
-            groups, lr=self.schedule.learning_rate, betas=self.schedule.betas, fused=True
-        )
+        return AdamW(groups, lr=self.schedule.learning_rate, betas=self.schedule.betas)
 
     def _held(self) -> list[torch.nn.Parameter]:
         holding = self.model.data_start and self.step < self.schedule.hold_encoder * self.schedule.steps

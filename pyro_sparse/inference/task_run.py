@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..tasks import TaskBatch
+from .adamw import AdamW
 from .bilevel import left_out_error, mode_step, outer_loss, samples
 from .inner import moments, ridge_weights
 from .loop import Run
@@ -53,13 +54,13 @@ class TaskRun(Run):
         model.train()
         super().__init__(model, train, heldout, schedule, first_restart)
 
-    def _optimiser(self) -> torch.optim.Optimizer:
+    def _optimiser(self) -> AdamW:
         # Behind a linear layer the turn has nothing to add, but it carries the axes.
         groups = [
             {"params": list(self.model.encoder.parameters()), "weight_decay": self.schedule.weight_decay},
             {"params": [self.model.turn], "weight_decay": 0.0},
         ]
-        return torch.optim.AdamW(groups, lr=self.schedule.learning_rate)
+        return AdamW(groups, lr=self.schedule.learning_rate)
 
     def _skipped(self) -> tuple[str, ...]:
         return (self.model.prior.site, "variance")  # at their modes: no gradient passes through them
