@@ -22,7 +22,7 @@ __all__ = ["AdamW"]
 
 
 @compiled
-def _move(parameter, gradient, first, second, count, rate, beta1, beta2, eps, decay):
+def _move(parameter, first, second, count, gradient, rate, beta1, beta2, eps, decay):
     """One step of one parameter; all are flat, `count` holds the number of steps."""
     count[0] += 1
     kind = parameter.dtype.type
@@ -34,6 +34,35 @@ def _move(parameter, gradient, first, second, count, rate, beta1, beta2, eps, de
         first[i] += own1 * (g - first[i])
         second[i] += own2 * (g * g - second[i])
         parameter[i] = keep * parameter[i] - size * first[i] / (np.sqrt(second[i]) / root + least)
+
+
+class _Moved:
+    """A parameter, its group, and the memory of it, its two moments and its count, once there is a state."""
+
+    __slots__ = ("flat", "gradient", "group", "memory", "parameter")
+
+    def __init__(self, parameter: Tensor, group: dict[str, Any]):
+        self.parameter, self.group = parameter, group
+        self.memory: tuple[np.ndarray, ...] = ()
+        self.gradient: Tensor | None = None  # whose memory is `flat`
+        self.flat: np.ndarray | None = None
+
+    def remember(self, state: dict[str, Tensor] | None) -> bool:
+        """Whether machine code can move it."""
+        p = self.parameter
+        if not COMPILED or p.device.type != "cpu" or not p.is_contiguous() or not state:
+            return False
+        parts = p.detach(), state["exp_avg"], state["exp_avg_sq"], state["step"]
+        self.memory = tuple(part.view(-1).numpy() for part in parts)
+        return True
+
+    def move(self) -> None:
+        gradient, group = self.parameter.grad, self.group
+        assert gradient is not None
+        if gradient is not self.gradient:  # else its numbers may be others now, in the same memory
+            self.flat = gradient.reshape(-1).numpy()
+            self.gradient = gradient if gradient.is_contiguous() else None
+        _move(*self.memory, self.flat, group["lr"], *group["betas"], group["eps"], group["weight_decay"])
 
 
 class AdamW:
@@ -55,35 +84,24 @@ class AdamW:
         self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.999)
     ):
         self.plain = torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
-        self.param_groups, self.state = self.plain.param_groups, self.plain.state
         self.zero_grad, self.state_dict = self.plain.zero_grad, self.plain.state_dict
-        self._memory: dict[Tensor, tuple[np.ndarray, ...]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.param_groups, self.state = self.plain.param_groups, self.plain.state
+        self._moved = [_Moved(p, group) for group in self.param_groups for p in group["params"]]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave."""
         self.plain.load_state_dict(state)
-        self.param_groups, self.state = self.plain.param_groups, self.plain.state
-        self._memory.clear()
+        self._begin()
 
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        moved = [(group, p) for group in self.param_groups for p in group["params"] if p.grad is not None]
-        if not all(p in self._memory or self._remember(p) for _, p in moved):
+        moved = [own for own in self._moved if own.parameter.grad is not None]
+        if all(own.memory or own.remember(self.state.get(own.parameter)) for own in moved):
+            for own in moved:
+                own.move()
+        else:
             self.plain.step()  # which also makes the state that a first step lacks
-            return
-        for group, p in moved:
-            gradient = p.grad.reshape(-1).numpy()
-            _move(
-                *self._memory[p][:1], gradient, *self._memory[p][1:],
-                group["lr"], *group["betas"], group["eps"], group["weight_decay"],
-            )  # fmt: skip
-
-    def _remember(self, p: Tensor) -> bool:
-        """Whether machine code can move a parameter; if so, its memory and its state's is kept at hand."""
-        state = self.state.get(p)
-        if not COMPILED or p.device.type != "cpu" or not p.is_contiguous() or not state:
-            return False
-        parts = p.detach(), state["exp_avg"], state["exp_avg_sq"], state["step"]
-        self._memory[p] = tuple(part.view(-1).numpy() for part in parts)
-        return True

@@ -104,20 +104,21 @@ class Run:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         model.kl_weight = schedule.kl_weight(step)
-        with pyro.validation_enabled(step == 0), self.ranks.sites(batch):
+        with pyro.validation_enabled(step == 0):
             try:
-                found = self._learn(batch) / self.train.total
+                with self.ranks.sites(batch):
+                    found = self._learn(batch) / self.train.total
             except FloatingPointError as error:
                 raise FloatingPointError(
                     f"step {step}: {error}; lower learning_rate, or look for extreme values in the data"
                 ) from error
-        for parameter in self._held():
-            parameter.grad = None
-        gradients = (p.grad for p in model.parameters() if p.grad is not None)
-        self.ranks.mean(chain([found], gradients), batch)
-        with no_subnormals():
-            self.optimiser.step()
-        self._after_step(batch, rate)
+            for parameter in self._held():
+                parameter.grad = None
+            gradients = (p.grad for p in model.parameters() if p.grad is not None)
+            self.ranks.mean(chain([found], gradients), batch)
+            with no_subnormals():
+                self.optimiser.step()
+            self._after_step(batch, rate)
         self.smooth = found if self.smooth is None else self.smooth.lerp(found, 0.05)
         self.step += 1
         if self.step % schedule.evaluate_every == 0 or self.step == schedule.steps:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from ..._arrays import arrays, tensor
+from ..._arrays import COMPILED, arrays, compiled, tensor
 from .base import Likelihood, Slopes, observed
 
 __all__ = ["Normal"]
@@ -22,6 +23,36 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 def _soft_floor(x: Tensor, width: float = FLOOR_WIDTH) -> Tensor:
     """``max(x, 0)`` without the corner; its gradient dies only like 1/x², so a parameter can come back."""
     return 0.5 * (x + torch.sqrt(x * x + width))
+
+
+@compiled
+def _by_column(above, line, data, seen, masked, floor, a, b, of_cells, of_priors, score, by_own, cells, own):
+    """`Normal.slopes` by columns; `line` and `score` are (R, G, B), `above` and `by_own` (R, 1, G or 1)."""
+    low, constant, zero = np.log(floor), a * np.log(b) - math.lgamma(a), line.dtype.type(0)
+    by_own[:], cells[:], own[:] = 0, 0, 0
+    n_restarts, n_features, n_rows = line.shape
+    for r in range(n_restarts):
+        for g in range(n_features):
+            at = min(g, above.shape[2] - 1)
+            over = above[r, 0, at] - low
+            root = np.sqrt(over * over + FLOOR_WIDTH)
+            log_sd = 0.5 * (over + root) + low
+            precision = np.exp(-2 * log_sd)
+            factor, squares, count = line.dtype.type(-of_cells * precision), zero, 0
+            for i in range(n_rows):
+                residual = line[r, g, i] - data[i, g]
+                if masked and not seen[i, g]:
+                    residual = zero
+                else:
+                    count += 1
+                squares += residual * residual
+                score[r, g, i] = factor * residual
+            cells[r] -= 0.5 * squares * precision + count * (log_sd + HALF_LOG_2PI)
+            slope = of_cells * (squares * precision - count)
+            if at == g:
+                own[r] += constant - 2 * (a + 1) * log_sd - b * precision
+                slope += 2 * of_priors * (b * precision - (a + 1))
+            by_own[r, 0, at] += 0.5 * slope * (1 + over / root)
 
 
 class Normal(Likelihood):
@@ -129,6 +160,17 @@ class Normal(Likelihood):
         """
         xp, above, line, data = arrays(self.log_sigma, f, x)
         a, b = self.prior_shape, self.prior_scale
+        if COMPILED and xp is np and data.ndim == 2 and (mask is None or mask.ndim == 2):
+            line = line.swapaxes(1, 2)
+            score, by_own = np.empty(line.shape, line.dtype), np.empty_like(above)
+            cells, own = np.empty((2, len(line)), line.dtype)
+            seen = data if mask is None else arrays(mask)[1]
+            _by_column(
+                above, line, data, seen, mask is not None, self.floor, a, b, of_cells, of_priors,
+                score, by_own, cells, own,
+            )  # fmt: skip
+            terms = {"x": tensor(cells), "sigma2": tensor(own)}
+            return Slopes(terms, tensor(score).mT, [tensor(by_own)])
         above = above - math.log(self.floor)
         root = (above * above + FLOOR_WIDTH) ** 0.5
         log_sd = 0.5 * (above + root) + math.log(self.floor)
