@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import calibrate, datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
 from ._version import __version__
 from .certificates import Certificate, identify
+from .draws import graph_draws
 from .estimators import SparseFactorModel
 from .inference import (
     Fit,
@@ -54,6 +55,7 @@ __all__ = [
     "edge_prob",
     "fit",
     "fit_restart",
+    "graph_draws",
     "graphs",
     "identify",
     "inference",

@@ -19,7 +19,7 @@ from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 if TYPE_CHECKING:
     from .inference.task_result import MultiTaskFit
 
-__all__ = ["task_draws", "task_summary", "task_to_arviz"]
+__all__ = ["task_summary", "task_to_arviz"]
 
 _EDGE = ("task", "latent")
 
@@ -100,18 +100,6 @@ def task_to_arviz(
         "inference_library": "pyro_sparse",
     }
     return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
-
-
-def task_draws(idata: Any) -> np.ndarray:
-    """Draws (draw, task, latent) of the best restart's edges.
-
-    Parameters
-    ----------
-    idata : InferenceData or DataTree
-        From `MultiTaskFit.edge_posterior`.
-    """
-    edges = _arviz.get_group(idata, "posterior")["edge"]
-    return edges.isel(chain=int(idata.attrs["best_restart"])).to_numpy()
 
 
 def task_summary(

@@ -20,7 +20,7 @@ from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 if TYPE_CHECKING:
     from .inference.transition_result import TransitionFit
 
-__all__ = ["GraphDraws", "graph_draws", "transition_summary", "transition_to_arviz"]
+__all__ = ["GraphDraws", "transition_summary", "transition_to_arviz"]
 
 GRAPHS = ("time", "action")
 
@@ -134,27 +134,6 @@ def transition_to_arviz(
         "inference_library": "pyro_sparse",
     }
     return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
-
-
-def graph_draws(idata: Any, name: str, chains: Any = None) -> np.ndarray | None:
-    """Draws (draw, target, source) of one graph over chosen chains; with several lags their union.
-
-    Parameters
-    ----------
-    idata : InferenceData or DataTree
-    name : {"time", "action"}
-    chains : sequence of int, optional
-        Default the best restart's only: another restart's graph may be of other latents.
-    """
-    posterior = _arviz.get_group(idata, "posterior")
-    if f"edge_{name}" not in posterior:
-        return None
-    edges = posterior[f"edge_{name}"]
-    if "lag" in edges.dims:
-        edges = edges.max("lag")
-    own = [int(idata.attrs["best_restart"])] if chains is None else list(chains)
-    values = edges.isel(chain=own).to_numpy()
-    return values.reshape(-1, *values.shape[2:])
 
 
 def transition_summary(

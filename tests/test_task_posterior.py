@@ -8,7 +8,6 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse import _arviz
 from pyro_sparse.graphs import support_identifiability
-from pyro_sparse.task_posterior import task_draws
 from tests._tasks import quick_fit, tasks_on_latents
 
 X, Y, Z, W = tasks_on_latents()
@@ -31,7 +30,7 @@ def test_dims_names_and_draws(fit, idata):
     p = _arviz.get_group(idata, "edge_posterior")["by_chain"].to_numpy()
     np.testing.assert_allclose(edge.mean("draw").to_numpy(), p, atol=0.15)
     np.testing.assert_allclose(ps.edge_prob(idata).to_numpy(), p[fit.best])
-    np.testing.assert_array_equal(task_draws(idata), edge.to_numpy()[fit.best])
+    np.testing.assert_array_equal(ps.graph_draws(idata)[0], edge.to_numpy()[fit.best])
 
 
 def test_the_table(fit, idata):
@@ -59,7 +58,7 @@ def test_a_score_says_so(fit):
 def test_the_certificate(fit, idata):
     certificate = ps.identify(fit)
     assert (certificate.table["verdict"] == "identified").all()
-    assert certificate.all_identified == support_identifiability(task_draws(idata)).all_disentangled
+    assert certificate.all_identified == support_identifiability(ps.graph_draws(idata)[0]).all_disentangled
     assert certificate.assumptions.loc["3.4 tasks vary", "holds"]
     assert certificate.assumptions.loc["3.6 supports differ", "holds"]
     assert "rank 3 of 3" in str(certificate) and "latent 2: identified (P = 1.00)" in str(certificate)

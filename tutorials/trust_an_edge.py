@@ -133,7 +133,7 @@ pd.DataFrame({"between .05 and .95": grey, "mean squared error": errors}).round(
 # their mean, is not to be used. The verdict in words:
 
 # %%
-draws = polished["posterior"]["edge"].isel(chain=polished["sample_stats"]["kept"].to_numpy()).to_numpy()
+draws = ps.graph_draws(polished)
 names = {"rows": feature_names, "columns": range(1, n_factors + 1)}
 print(*ps.graphs.verdict(ps.graphs.between_chain_gap(draws), **names), sep="\n")
 assert not both["unresolved"].any()

@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from .. import _arviz
+from ..draws import MOST_DRAWS, graph_draws, pooled
 from ..graphs.decoder_slopes import SlopeDirections, slope_directions
 from ..graphs.dependence import may_depend
 from ..graphs.diversity import anchors, sufficient_diversity
@@ -30,11 +31,10 @@ from .certificate import Certificate, verdicts
 from .table_assumptions import assumptions
 from .table_checks import Agreement, Curves, agreement_of, curves_of
 
-__all__ = ["Criteria", "criteria_of", "edge_draws", "table_certificate"]
+__all__ = ["Criteria", "criteria_of", "table_certificate"]
 
 Bools = NDArray[np.bool_]
 
-_MOST_DRAWS = 500
 _STRAIGHT = 0.05  # share of the slopes' power that varies, up to which a decoder counts as straight
 _HELP = {1: "one more feature that depends on {name} only", 2: "two features that depend on {name} only"}
 _THEOREMS = {
@@ -94,7 +94,7 @@ def table_certificate(
     edges = _arviz.get_group(idata, "edge_posterior")
     features, names = ([str(n) for n in edges[dim].to_numpy()] for dim in ("feature", "factor"))
     named = edges["probability"].transpose("feature", "factor").to_numpy() >= 0.5
-    draws = edge_draws(idata)
+    draws = pooled(graph_draws(idata), MOST_DRAWS)
     curves = None if fit is None else curves_of(fit)
     slopes = None if curves is None else slope_directions(curves.slope, named)
     straight = _is_straight(curves, named, idata)
@@ -126,24 +126,6 @@ def table_certificate(
             {name: alone.mean(axis=0) for name, alone in found.alone.items()}, index=table.index
         ),
     )
-
-
-def edge_draws(idata: Any, most: int = _MOST_DRAWS) -> Bools:
-    """0/1 draws of the kept chains, pooled and thinned evenly: shape (draw, feature, factor).
-
-    Parameters
-    ----------
-    idata : InferenceData or DataTree
-    most : int
-        Draws at most.
-    """
-    kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
-    edge = _arviz.get_group(idata, "posterior")["edge"].isel(chain=kept)
-    n = edge.sizes["chain"] * edge.sizes["draw"]
-    each = min(edge.sizes["draw"], max(1, most // edge.sizes["chain"]))
-    at = np.linspace(0, edge.sizes["draw"] - 1, each).round().astype(int) if n > most else slice(None)
-    values = edge.isel(draw=at).transpose("chain", "draw", "feature", "factor").to_numpy()
-    return values.reshape(-1, *values.shape[2:]).astype(bool)
 
 
 def criteria_of(draws: Bools, directions: Any = np.inf, mode: str = "support") -> Criteria:

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from .. import _arviz
+from ..draws import graph_draws, pooled
 from ..graphs.supports import support_failure, support_identifiability
 from ..graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
 from ..inference.task_result import SAME_LATENTS
-from ..task_posterior import task_draws
 from .certificate import UNCHECKED, Certificate, verdicts
 
 __all__ = ["task_certificate"]
@@ -46,7 +46,7 @@ def task_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     -------
     Certificate
     """
-    draws = task_draws(idata)
+    draws = pooled(graph_draws(idata))
     found = support_identifiability(draws)
     names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
     return Certificate(

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from .. import _arviz
+from ..draws import graph_draws, pooled
 from ..graphs.identifiability import identifiability_probability
 from ..inference.influence import fitted_influence
-from ..transition_posterior import graph_draws
 from .certificate import UNCHECKED, Certificate, verdicts
 
 __all__ = ["transition_certificate"]
@@ -45,7 +45,10 @@ def transition_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     -------
     Certificate
     """
-    time, action = graph_draws(idata, "time"), graph_draws(idata, "action")
+    time, action = (
+        pooled(graph_draws(idata, name)) if f"edge_{name}" in _arviz.get_group(idata, "posterior") else None
+        for name in ("time", "action")
+    )
     found = identifiability_probability(action, time)
     edges = _arviz.get_group(idata, "edge_posterior")
     names = [str(n) for n in edges["target"].to_numpy()]

@@ -122,12 +122,12 @@ def _edges(
     """Draws (draw, feature, factor) and the names."""
     if hasattr(graph, "attrs") and not hasattr(graph, "columns") and not hasattr(graph, "shape"):
         from .._arviz import get_group
-        from ..certificates.table import edge_draws
+        from ..draws import MOST_DRAWS, graph_draws, pooled
 
         edges = get_group(graph, "edge_posterior")
         if not {"feature", "factor"} <= set(edges.dims):
             raise TypeError("graph: holds no edges of a table; want its draws, or a graph (feature, factor)")
-        draws = edge_draws(graph)
+        draws = pooled(graph_draws(graph), MOST_DRAWS)
         feature_names = feature_names or [str(n) for n in edges["feature"].to_numpy()]
         factor_names = factor_names or [str(n) for n in edges["factor"].to_numpy()]
     else:

@@ -12,7 +12,7 @@ import pyro_sparse as ps
 from pyro_sparse.certificates import identify
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.transition_result import _doubts, _warnings
-from pyro_sparse.transition_posterior import GraphDraws, graph_draws, transition_to_arviz
+from pyro_sparse.transition_posterior import GraphDraws, transition_to_arviz
 
 
 def fake_fit(restarts=2, d=3, lags=1, recovered=0.99, differing=0, gap=3.0, influence=1.0):
@@ -154,11 +154,12 @@ def test_lags_have_their_own_dimension_and_a_union():
     draws[:, :5, 1, 0, 1] = 1
     draws[:, :5, 1, 2, 2] = 1
     idata = idata_of(draws, fit=fake_fit(1, 3, lags=2), name="time")
-    union = graph_draws(idata, "time")
-    assert union.shape == (10, 3, 3)
-    assert union[:, 0, 1].mean() == 1
-    assert union[:, 2, 2].mean() == 0.5
-    assert graph_draws(idata, "action") is None
+    union = ps.graph_draws(idata)
+    assert union.dims == ("chain", "draw", "target", "source") and union.shape == (1, 10, 3, 3)
+    assert union[..., 0, 1].mean() == 1
+    assert union[..., 2, 2].mean() == 0.5
+    with pytest.raises(ValueError, match=r"graph: got 'action', want one of \['time'\]"):
+        ps.graph_draws(idata, "action")
     table = ps.summary(idata)
     assert set(table["lag"]) == {1, 2}
     assert len(table) == 18

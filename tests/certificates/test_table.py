@@ -11,8 +11,9 @@ import torch
 import pyro_sparse as ps
 from benchmarks import certificates
 from benchmarks.certificates import compare, table_idata
-from pyro_sparse.certificates.table import criteria_of, edge_draws
+from pyro_sparse.certificates.table import criteria_of
 from pyro_sparse.certificates.table_checks import agreement_of, curves_of
+from pyro_sparse.draws import graph_draws, pooled
 from tests._fake_fit import fake_fit
 
 ANCHORED = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]])
@@ -129,7 +130,7 @@ def test_an_uncertain_edge_makes_an_uncertain_verdict():
     draws = np.broadcast_to(NESTED, (2, 300, 4, 2)).copy()
     draws[:, :, 0, 1] = rng.random((2, 300)) < 0.6
     found = ps.identify(table_idata(draws))
-    share = 1 - edge_draws(table_idata(draws))[:, 0, 1].mean()
+    share = 1 - pooled(graph_draws(table_idata(draws)), 500)[:, 0, 1].mean()
     assert share == pytest.approx(1 - draws[:, :, 0, 1].mean(), abs=0.02)
     assert found.table["probability"].tolist() == [pytest.approx(share), 1]
     assert found.table["verdict"].tolist() == ["unresolved", "identified"]
@@ -148,8 +149,8 @@ def test_only_kept_chains_count_and_long_runs_are_thinned():
     draws = np.stack([np.broadcast_to(ANCHORED, (2000, 5, 2)), np.ones((2000, 5, 2))])
     idata = table_idata(draws)
     idata.sample_stats["kept"][:] = [True, False]
-    assert edge_draws(idata).shape == (500, 5, 2)
-    assert edge_draws(idata, 10).shape == (10, 5, 2)
+    assert pooled(graph_draws(idata)).shape == (2000, 5, 2)
+    assert pooled(graph_draws(idata), 10).shape == (10, 5, 2)
     assert ps.identify(idata).table["verdict"].tolist() == ["identified"] * 2
 
 
