@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import xarray as xr
 
 from .._torch import undisturbed
 from .._version import __version__
@@ -223,9 +224,7 @@ class TransitionFit:
         ValueError, TypeError
             As `fit`; also if `X` is left out and the fit was loaded, without its sequences.
         """
-        if X is None and not len(self.sequences):
-            raise ValueError("X: a loaded fit has no sequences of its own; give some")
-        own = self.sequences if X is None else self._read(X, columns)
+        own = self._own(X, columns)
         like = self.model.axes
         with undisturbed():
             z = latents(self.model, own.batch(like.device, like.dtype))[self.best].double().cpu().numpy()
@@ -234,6 +233,48 @@ class TransitionFit:
         if own.present is not None:
             z[~own.present] = np.nan
         return z
+
+    def forecast(
+        self,
+        steps: int,
+        X: Any = None,
+        *,
+        future_actions: Any = None,
+        n_draws: int = 200,
+        seed: int = 0,
+        **columns: Any,
+    ) -> xr.DataArray:
+        """Draws of the frames that follow each sequence, in the caller's units: best restart, gated program.
+
+        Parameters
+        ----------
+        steps : int
+            Frames ahead, at least 1.
+        X : sequences, optional
+            As in `fit`; default the sequences of the fit.
+        future_actions : array_like (sequence, step, action), optional
+            ``future_actions[:, h]`` leads to step h + 1; wanted if the fit has actions, and in its units.
+        n_draws : int
+            Each draws latents of the last frames, graph, noise of the transition and noise of the cells.
+        seed : int
+            Same seed, same draws.
+        **columns
+            `actions`, `id`, `time` of X as in `fit`.
+
+        Returns
+        -------
+        DataArray (draw, sequence, step, feature)
+            ``.mean("draw")`` is the forecast, ``.quantile([0.05, 0.95], "draw")`` an interval for a cell.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `transform`; actions to come that are missing or not the fit's, or a sequence shorter than the
+            lags.
+        """
+        from .forecast import forecast
+
+        return forecast(self, self._own(X, columns), steps, future_actions, n_draws, seed)
 
     def edge_posterior(
         self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
@@ -312,6 +353,12 @@ class TransitionFit:
             `actions`, `id`, `time` as in `fit`.
         """
         return replace(self, sequences=self._read(X, columns))
+
+    def _own(self, X: Any, columns: dict[str, Any]) -> Sequences:
+        """The fit's sequences, or new ones."""
+        if X is None and not len(self.sequences):
+            raise ValueError("X: a loaded fit has no sequences of its own; give some")
+        return self.sequences if X is None else self._read(X, columns)
 
     def _read(self, X: Any, columns: dict[str, Any]) -> Sequences:
         """New sequences in the fit's units."""

@@ -1,0 +1,112 @@
+"""Frames to come: linear dynamics have a closed form; units, names and lengths are the caller's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.inference.forecast import carry
+from tests.inference._transitions import SMALL, model_of
+
+
+def linear(lags=1, n_actions=0):
+    """A gated program with m(u) = A u, and what it was made of."""
+    torch.manual_seed(0)
+    model = ps.models.LatentTransition(4, 2, n_actions, lags, hidden=8, gated_units=2)
+    model.setup()
+    model.dense = False
+    a = 0.4 * torch.randn(2, model.n_inputs)
+    with torch.no_grad():
+        model.gated.outer.zero_()
+        model.gated.line[0, :, :, 0] = a
+        model.gated.log_sd.fill_(np.log(0.5))
+        model.logits.fill_(20.0)
+    return model, a.numpy()
+
+
+def test_linear_dynamics_have_a_closed_form():
+    model, a = linear(lags=2, n_actions=1)
+    rng = np.random.default_rng(0)
+    past, actions = rng.normal(size=(2, 2)), rng.normal(size=(3, 1))  # the latest frame first
+    step = np.block([[a[:, :4]], [np.eye(2), np.zeros((2, 2))]])
+    state, cov = past.ravel(), np.zeros((4, 4))
+    many = [torch.as_tensor(v, dtype=torch.float32).expand(40_000, *v.shape) for v in (past, actions)]
+    with torch.no_grad():
+        z = carry(model, *many, 3).numpy()
+    for h in range(3):
+        state = step @ state + np.r_[a[:, 4:] @ actions[h], 0, 0]
+        cov = step @ cov @ step.T + np.diag([0.25, 0.25, 0, 0])
+        np.testing.assert_allclose(z[:, h].mean(0), state[:2], atol=0.02)
+        np.testing.assert_allclose(np.cov(z[:, h].T), cov[:2, :2], atol=0.02)
+
+
+def test_a_closed_edge_carries_nothing():
+    model, _ = linear()
+    with torch.no_grad():
+        model.logits.fill_(-20.0)
+        z = carry(model, torch.full((20_000, 1, 2), 9.0), None, 1)
+    np.testing.assert_allclose(z.mean((0, 1)), 0, atol=0.02)
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    rng = np.random.default_rng(1)
+    z = np.zeros((60, 15, 2))
+    u = rng.normal(size=(60, 15, 1))
+    for t in range(1, 15):
+        z[:, t] = 0.9 * z[:, t - 1] + 0.7 * u[:, t] + 0.2 * rng.normal(size=(60, 2))
+    return 40 + 10 * (z @ rng.normal(size=(2, 5)) + 0.1 * rng.normal(size=(60, 15, 5))), u
+
+
+@pytest.fixture(scope="module")
+def fitted(sequences):
+    x, u = sequences
+    own = SMALL | {"steps": 500, "edge_steps": 150, "restarts": 1, "seed": 0}
+    return ps.fit(model_of(x, 2, n_actions=1), x[:, :12], actions=u[:, :12], **own)
+
+
+def test_forecasts_beat_the_last_frame_and_know_how_sure_they_are(sequences, fitted):
+    x, u = sequences
+    found = fitted.forecast(3, future_actions=u[:, 12:])
+    assert found.dims == ("draw", "sequence", "step", "feature") and found.shape == (200, 60, 3, 5)
+    assert list(found["step"].to_numpy()) == [1, 2, 3]
+    assert list(found["feature"].to_numpy()) == fitted.feature_names
+    error = ((found.mean("draw") - x[:, 12:]) ** 2).mean()
+    assert error < 0.5 * ((x[:, 11:12] - x[:, 12:]) ** 2).mean()
+    low, high = found.quantile([0.05, 0.95], "draw").to_numpy()
+    assert 0.8 < ((low < x[:, 12:]) & (x[:, 12:] < high)).mean() <= 1
+    again = fitted.forecast(3, future_actions=u[:, 12:])
+    np.testing.assert_array_equal(found, again)
+    assert not np.array_equal(found, fitted.forecast(3, future_actions=u[:, 12:], seed=1))
+
+
+def test_each_sequence_goes_on_from_its_own_end(sequences, fitted):
+    x, u = sequences
+    own = {"future_actions": u[:2, 12:13], "n_draws": 400}
+    both = fitted.forecast(1, [x[0, :12], x[1, :7]], actions=[u[0, :12], u[1, :7]], **own).mean("draw")
+    alone = fitted.forecast(1, x[1:2, :7], actions=u[1:2, :7], future_actions=u[1:2, 12:13], n_draws=400)
+    spread = alone.std("draw").to_numpy()[0, 0]
+    np.testing.assert_array_less(abs(both[1, 0] - alone.mean("draw")[0, 0]), 5 * spread * (2 / 400) ** 0.5)
+
+
+def test_a_loaded_fit_wants_sequences(sequences, fitted, tmp_path):
+    x, u = sequences
+    fitted.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt")
+    with pytest.raises(ValueError, match="X: a loaded fit has no sequences of its own"):
+        loaded.forecast(1, future_actions=u[:, 12:13])
+    own = {"actions": u[:, :12], "future_actions": u[:, 12:13], "n_draws": 3}
+    wanted = fitted.forecast(1, future_actions=u[:, 12:13], n_draws=3)
+    np.testing.assert_allclose(loaded.forecast(1, x[:, :12], **own), wanted, rtol=1e-5)
+
+
+def test_messages(sequences, fitted):
+    u = sequences[1]
+    with pytest.raises(ValueError, match="steps"):
+        fitted.forecast(0, future_actions=u[:, :0])
+    with pytest.raises(ValueError, match=r"future_actions: the model was fitted with actions \['a1'\]"):
+        fitted.forecast(2)
+    with pytest.raises((ValueError, TypeError), match="actions"):
+        fitted.forecast(2, future_actions=u[:, :1])
