@@ -282,11 +282,25 @@ def fit_of_tasks():
     return quick_fit(x, y, n_latents=2, restarts=1, steps=5, sparse_steps=2)
 
 
-@pytest.mark.parametrize("name", ["plot_edges", "plot_forest", "plot_graph", "plot_agreement"])
+@pytest.mark.parametrize("name", ["plot_forest", "plot_agreement"])
 def test_edges_of_tasks_are_no_table(fit_of_tasks, name):
     idata = fit_of_tasks.edge_posterior("score", num_draws=2)
-    with pytest.raises(TypeError, match=r"idata: holds the edges of tasks, .* pyro_sparse.summary\(idata\)"):
+    with pytest.raises(TypeError, match=r"idata: holds the edges of tasks, .* draw them with plot_edges"):
         getattr(plots, name)(idata)
+
+
+def test_tasks_by_latents(fit_of_tasks):
+    idata = fit_of_tasks.edge_posterior("ep", num_draws=50)
+    ax = plots.plot_edges(idata)
+    assert ax.get_title(loc="left").startswith("Which task uses which latent")
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert sorted(names) == sorted(fit_of_tasks.task_names)
+    weight = idata["posterior"]["weight"].isel(chain=fit_of_tasks.best).mean("draw").to_pandas()
+    wanted = weight / np.sqrt((weight**2).sum(axis=1)).to_numpy()[:, None]
+    drawn = ax.collections[0].get_array().reshape(len(names), -1)
+    np.testing.assert_allclose(drawn, wanted.loc[names], atol=1e-12)
+    lines = [patch.get_linewidth() for patch in plots.plot_graph(idata, fdr=0.3).patches]
+    assert len(lines) == bayesian_fdr(idata["edge_posterior"]["probability"].to_numpy(), 0.3).sum() > 0
 
 
 def test_a_fit_of_tasks_has_no_elbo(fit_of_tasks):

@@ -160,7 +160,7 @@ def table_edges(idata: Any) -> Any:
     group = get_group(idata, "edge_posterior")
     other = {
         "transition": ("a latent transition", "draw them with plot_transition"),
-        "tasks": ("tasks", "pyro_sparse.summary(idata) lists them"),
+        "tasks": ("tasks", "draw them with plot_edges or plot_graph"),
     }
     kind = idata.attrs.get("kind")
     if kind in other:
@@ -169,18 +169,33 @@ def table_edges(idata: Any) -> Any:
     return group
 
 
+def _task_edges(idata: Any) -> Any:
+    """Edges of tasks by the names of a table's; `effect` is a latent's share of the squared weights."""
+    from .._arviz import get_group
+
+    draws = get_group(idata, "posterior")["weight"].isel(chain=int(idata.attrs["best_restart"]))
+    weight = draws.mean("draw").transpose("task", "latent")
+    square = weight**2
+    effect = square / square.sum("latent").clip(1e-300)
+    group = get_group(idata, "edge_posterior").assign(weight=weight, effect=effect)
+    return group.rename(task="feature", latent="factor")
+
+
 class Edges:
     """The numbers of every edge as (feature, factor) arrays, and the order in which to show them.
 
-    Factors keep the fit's order. Each feature belongs to the factor that explains most of it, sure edges
-    first; within a factor features go from the strongest positive to the strongest negative loading.
+    Tasks and latents stand for features and factors where the edges are theirs. Factors keep the fit's order.
+    Each feature belongs to the factor that explains most of it, sure edges first; within a factor features go
+    from the strongest positive to the strongest negative loading.
     """
 
     def __init__(self, idata: Any, fdr: float) -> None:
         from ..graphs.selection import bayesian_fdr, unresolved
         from ..posterior import given_edges
 
-        group = table_edges(idata).transpose("chain", "feature", "factor", missing_dims="ignore")
+        self.of_tasks = getattr(idata, "attrs", {}).get("kind") == "tasks"
+        group = _task_edges(idata) if self.of_tasks else table_edges(idata)
+        group = group.transpose("chain", "feature", "factor", missing_dims="ignore")
         self.features = [str(name) for name in group["feature"].to_numpy()]
         self.factors = [str(name) for name in group["factor"].to_numpy()]
         self.probability: NDArray = group["probability"].to_numpy()

@@ -24,7 +24,7 @@ __all__ = ["plot_edges", "plot_forest"]
 def plot_edges(
     idata: Any, *, fdr: float = 0.1, max_features: int = 60, colorbar: bool = True, ax: Axes | None = None
 ) -> Axes:
-    """Features by factors, ordered by factor: tile area is the edge's probability, colour its strength.
+    """Features by factors (tasks by latents): tile area is the edge's probability, colour its strength.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def plot_edges(
     -------
     matplotlib Axes
         Strength is sign(weight) times the root of the share of variance due to the factor: it reads like a
-        loading.
+        loading. Of a task it is the share that the latent has of its squared weights.
 
     Raises
     ------
     TypeError
-        The edges are not those of a table.
+        The edges are those of a transition.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import Normalize
@@ -89,14 +89,16 @@ def plot_edges(
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_aspect("auto")
-    title = f"Which feature depends on which factor\n(tile area = {edges.word})"
+    rows_are, share = ("tasks", "weight") if edges.of_tasks else ("features", "variance")
+    asked = "task uses which latent" if edges.of_tasks else "feature depends on which factor"
+    title = f"Which {asked}\n(tile area = {edges.word})"
     if n < len(edges.features):
-        title += f"\n{n} of {len(edges.features)} features, those with the surest edges"
+        title += f"\n{n} of {len(edges.features)} {rows_are}, those with the surest edges"
     ax.set_title(title)
     if colorbar:
         bar = ax.figure.colorbar(tiles, ax=ax, shrink=min(1.0, 3.2 / (0.235 * n + 0.5)), aspect=18, pad=0.02)
         bar.set_ticks([-1, -0.5, 0, 0.5, 1])
-        bar.set_label("signed strength\n(± root of variance share)")
+        bar.set_label(f"signed strength\n(± root of {share} share)")
         bar.outline.set_visible(False)
     return ax
 

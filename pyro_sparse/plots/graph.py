@@ -28,7 +28,7 @@ def _spread(wanted: NDArray, gap: float) -> NDArray:
 
 @styled
 def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes | None = None) -> Axes:
-    """Draw the selected graph: one node per factor and feature, edge width = probability, colour = sign.
+    """Draw the selected graph: nodes are factors and features (latents and tasks), width is probability.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes
     Raises
     ------
     TypeError
-        The edges are not those of a table.
+        The edges are those of a transition.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import PathPatch
@@ -62,7 +62,7 @@ def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes
     ax.set_axis_off()
     title = "The selected graph"
     if len(rows) < linked.sum():
-        title += f" ({len(rows)} of {linked.sum()} features with an edge)"
+        title += f" ({len(rows)} of {linked.sum()} {'tasks' if edges.of_tasks else 'features'} with an edge)"
     ax.set_title(title)
     if not len(rows):
         ax.text(
@@ -101,8 +101,9 @@ def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes
     for place, name in zip(height, shorten([edges.features[j] for j in rows]), strict=True):
         ax.text(1.03, place, name, ha="left", va="center", fontsize=9)
     ax.set(xlim=(-0.36, 1.5), ylim=(max(height[-1], centre.max()) + 0.8, min(0.0, centre.min()) - 0.8))
+    source = "latent" if edges.of_tasks else "factor"
     keys = [
-        Line2D([], [], color=c["positive"], linewidth=3, label="rises with the factor"),
+        Line2D([], [], color=c["positive"], linewidth=3, label=f"rises with the {source}"),
         Line2D([], [], color=c["negative"], linewidth=3, label="falls"),
     ]
     if edges.unresolved[rows].any():
