@@ -154,7 +154,9 @@ def train(
     model, settings = _begin(recipe, frame, threads, quiet)
     begun = time.perf_counter()
     bar = sys.stderr.isatty() and not quiet
-    result = ps.fit(model, frame, n_jobs=n_jobs, progress=bar, **settings)
+    with warnings.catch_warnings():  # `finish` says it
+        warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
+        result = ps.fit(model, frame, n_jobs=n_jobs, progress=bar, **settings)
     return result, time.perf_counter() - begun
 
 
@@ -208,10 +210,11 @@ def finish(
     import pyro_sparse as ps
 
     from ._arviz import to_netcdf
+    from .inference.interrupt import cut_short
 
     files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
     result.save(files["model"])  # first, so that nothing after it can lose the fit
-    training_cut = any(warning.startswith("interrupted") for warning in result.warnings)
+    training_cut = bool(cut_short(result))
     if training_cut and method != "score":
         say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
     idata, chains_cut = _edges(result, frame, method, edge_seconds, as_json)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._columns import under_names
 from .inference.fit import fit as fit_model
+from .inference.interrupt import whole
 from .models import SparseDecoder
 from .models.likelihoods import Likelihood
 from .priors import Prior, get_prior
@@ -78,6 +79,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     ------
     ValueError, TypeError
         From `fit`, for data or settings that cannot be used; the message says how to mend it.
+    KeyboardInterrupt
+        From `fit`, if it was interrupted: a search over settings must not score what was cut short.
 
     References
     ----------
@@ -147,7 +150,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             decoder=self.decoder,
         )
         optional: dict[str, Any] = {"steps": self.steps, "batch_size": self.batch_size}
-        self.fit_ = fit_model(
+        self.fit_ = whole(
+            fit_model,
             model,
             X,
             restarts=self.restarts,

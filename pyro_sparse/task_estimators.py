@@ -27,6 +27,7 @@ from ._columns import check_order, row_names, under_names
 from ._task_arrays import full_labels
 from .inference.fit import fit as fit_model
 from .inference.inner import group_svm
+from .inference.interrupt import whole
 from .models import MultiTaskRegression
 from .priors import Prior
 
@@ -76,6 +77,8 @@ class MultiTaskSparseRegressor(
     ------
     ValueError, TypeError
         From `fit`, for data or settings that cannot be used; the message says how to mend it.
+    KeyboardInterrupt
+        From `fit`, if it was interrupted: a search over settings must not score what was cut short.
 
     References
     ----------
@@ -160,7 +163,8 @@ class MultiTaskSparseRegressor(
             n_features, self.n_latents, encoder=self.encoder, prior=copy.deepcopy(self.prior)
         )
         optional: dict[str, Any] = {"steps": self.steps, "batch_size": self.batch_size}
-        self.fit_ = fit_model(
+        self.fit_ = whole(
+            fit_model,
             model,
             inputs,
             targets,

@@ -14,6 +14,7 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse import cli
+from pyro_sparse.inference.loop import Run
 
 SHORT = ["--factors", "2", "--restarts", "2", "--steps", "40"]
 QUICK = [*SHORT, "--edges", "score"]
@@ -286,6 +287,19 @@ def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
     assert done.code == 130
     assert json.loads(done.out)["interrupted"] is True
     assert (tmp_path / "model.pt").is_file()
+
+
+def test_an_interruption_is_said_once(run, table, tmp_path, monkeypatch):
+    advance = Run.advance
+
+    def pressed(run):
+        advance(run)
+        if run.step == 8:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "advance", pressed)
+    done = run("fit", table, *QUICK, "--out", tmp_path)
+    assert done.code == 130 and done.err.count("interrupted at step 8") == 1
 
 
 def test_a_second_interruption_gives_scores(run, table, tmp_path, monkeypatch):

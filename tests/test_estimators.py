@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,7 @@ from sklearn.utils.estimator_checks import (
 
 import pyro_sparse as ps
 from pyro_sparse.estimators import SparseFactorModel
+from pyro_sparse.inference.loop import Run
 
 QUICK = {"n_factors": 2, "restarts": 2, "steps": 20, "random_state": 0}
 
@@ -46,6 +49,22 @@ def test_scikit_learn_contract(estimator, check):
 def test_scores_of_a_row_depend_on_no_other(check):
     """In scikit-learn's words, of a fit that has found something: after five steps all scores are alike."""
     check("SparseFactorModel", SparseFactorModel(n_factors=1, restarts=1, steps=800, random_state=0))
+
+
+def test_ctrl_c_stops_a_search_and_scores_nothing(table, monkeypatch):
+    advance, steps = Run.advance, []
+
+    def pressed(run):
+        steps.append(run.step)
+        if len(steps) == 8:
+            signal.raise_signal(signal.SIGINT)
+        advance(run)
+
+    monkeypatch.setattr(Run, "advance", pressed)
+    search = GridSearchCV(SparseFactorModel(**QUICK), {"n_factors": [1, 2]}, cv=2)
+    with pytest.raises(KeyboardInterrupt, match="interrupted at step 8 of 20 .*fit returns the fit so far"):
+        search.fit(table)
+    assert len(steps) == 8 and not hasattr(search, "cv_results_")
 
 
 def test_finds_the_two_groups(fitted):

@@ -12,6 +12,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
 import pyro_sparse as ps
+from pyro_sparse.inference.loop import Run
 from tests._tasks import tasks_on_latents
 
 X, Y, Z, W = tasks_on_latents()
@@ -31,6 +32,23 @@ def failures(estimator):
 def test_check_estimator():
     assert failures(ps.SparseTaskSVM()) == {}
     assert failures(ps.MultiTaskSparseRegressor(n_latents=1, steps=5, restarts=1, random_state=0)) == {}
+
+
+def test_ctrl_c_stops_a_cross_validation(monkeypatch):
+    targets = ROWS[:60, :2] @ np.random.default_rng(0).normal(size=(2, 6))
+    advance, steps = Run.advance, []
+
+    def pressed(run):
+        advance(run)
+        steps.append(run.step)
+        if len(steps) == 60:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "advance", pressed)
+    model = ps.MultiTaskSparseRegressor(n_latents=2, steps=100, restarts=1, random_state=0)
+    with pytest.raises(KeyboardInterrupt, match="interrupted at step 60 of 100 of restart 0; "):
+        cross_val_score(model, ROWS[:60], targets, cv=2)
+    assert len(steps) == 60
 
 
 def test_tasks_by_label():

@@ -2,7 +2,7 @@
 
 Check the arguments, read the data, and go on with the order of events of the model's kind (`kinds.py`):
 `fit_table.py`, `fit_transition.py` or `fit_tasks.py`; in several processes, or one restart at a time, by
-`parts.py`. Ctrl-C at any time returns the fit so far.
+`parts.py`. Ctrl-C at any time returns the fit so far, with a warning.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import copy
 import inspect
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -24,6 +25,7 @@ from .._whole import check_whole
 from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
 from .dependency_schedule import DependencySchedule
+from .interrupt import cut_short
 from .kinds import Kind, kind_of
 from .latent_penalty import LatentPenalty, check_penalty
 from .parts import read_parts, train_in_processes, write_part
@@ -323,9 +325,12 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
                 **{name: given[name] for name in kind.trains},
             }
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
-            return work(kind, model, kind.read(model, given["X"], given), settings, given)
+            found = work(kind, model, kind.read(model, given["X"], given), settings, given)
     finally:
         _BUSY.release()
+    if how := cut_short(found):
+        warnings.warn(f"{how}; this is the fit so far", RuntimeWarning, stacklevel=3)
+    return found
 
 
 _FOR = {

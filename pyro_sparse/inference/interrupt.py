@@ -1,14 +1,18 @@
-"""Ctrl-C during a run: the step under way is finished first, so that the rest can be resumed bit for bit."""
+"""Ctrl-C during a run: the step under way is finished first, so that the rest can be resumed bit for bit.
+
+A fit that was cut short says so in its warnings, by a note that begins with "interrupted".
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Stopped", "stopped_between_steps"]
+__all__ = ["Stopped", "cut_short", "stopped_between_steps", "whole"]
 
 
 class Stopped(KeyboardInterrupt):
@@ -45,3 +49,37 @@ def stopped_between_steps(report: Callable[[Any], None]) -> Iterator[Callable[[A
     finally:
         if main:
             signal.signal(signal.SIGINT, previous)
+
+
+def cut_short(fit: Any) -> str:
+    """How a fit was interrupted, in words; empty if it was not.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit, MultiTaskFit or None
+    """
+    notes = (note for note in getattr(fit, "warnings", []) if note.startswith("interrupted"))
+    return next(notes, "").split(";")[0]
+
+
+def whole(train: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+    """The fit, for callers who cannot use one that was interrupted.
+
+    Parameters
+    ----------
+    train : callable
+        `pyro_sparse.fit`.
+    *arguments, **settings
+        Its own.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The fit was interrupted, so that what runs many of them stops, too.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
+        fit = train(*arguments, **settings)
+    if how := cut_short(fit):
+        raise KeyboardInterrupt(f"{how}; pyro_sparse.fit returns the fit so far")
+    return fit

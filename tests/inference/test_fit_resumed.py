@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
 
@@ -13,6 +14,10 @@ from pyro_sparse.inference import restarts as restarts_module
 from tests.inference._quick import DATA, fit_module, quick, same, short_rotations, small
 
 __all__ = ["short_rotations"]  # a fixture for every test here
+
+SAYS_SO = functools.partial(
+    pytest.warns, RuntimeWarning, match="^interrupted at step .*; this is the fit so far$"
+)
 
 
 class Cut:
@@ -44,7 +49,7 @@ def test_a_cut_fit_resumes_to_the_bit(tmp_path, monkeypatch, groups, after):
         monkeypatch.setattr(restarts_module, "GROUP_BYTES", 1)
     whole = quick()
     path = tmp_path / "run.pt"
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, SAYS_SO():
         Cut(patch, after)
         part = quick(checkpoint=path, checkpoint_every=6)
     assert (
@@ -85,7 +90,7 @@ def test_ctrl_c_waits_for_the_step_and_returns_a_usable_fit(monkeypatch, tmp_pat
             signal.raise_signal(signal.SIGINT)
         advance(run)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, SAYS_SO():
         patch.setattr(fit_module.Run, "advance", pressed)
         found = quick(checkpoint=tmp_path / "run.pt")
     assert "interrupted at step 9 of 20 (restarts 0 to 2); this is the fit so far" in found.warnings
@@ -97,7 +102,8 @@ def test_ctrl_c_waits_for_the_step_and_returns_a_usable_fit(monkeypatch, tmp_pat
 
 def test_interrupted_before_the_first_entry_of_the_history(monkeypatch):
     Cut(monkeypatch, 1)
-    found = quick()
+    with SAYS_SO():
+        found = quick()
     assert len(found.history) == 0 and found.weights.shape == (3, 7, 2)
 
 

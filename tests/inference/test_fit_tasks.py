@@ -175,14 +175,16 @@ def test_ctrl_c_returns_the_fit_so_far(monkeypatch):
 
     monkeypatch.setattr(Run, "advance", pressed)
     stop = 55
-    fit = fit_of()
+    with pytest.warns(RuntimeWarning, match="interrupted at step 55 .*; this is the fit so far"):
+        fit = fit_of()
     assert fit.n_restarts == 1
     assert fit.warnings[0] == "interrupted at step 55 of 60 of restart 0"
     assert mcc(Z.reshape(-1, K), fit.transform().reshape(-1, K)).value > 0.9
     assert set(fit.history["stage"]) == {"dense"}
     steps.clear()
     stop = 100  # the second restart is not worth looking at
-    fit = fit_of()
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        fit = fit_of()
     assert fit.warnings[0] == "interrupted at step 16 of 60 of restart 1"
     np.testing.assert_array_equal(fit.weights[0], fit_of(restarts=1).weights[0])
     steps.clear()
@@ -201,7 +203,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(fitted, monkeypatch, tmp_path)
         if len(steps) == 77:
             signal.raise_signal(signal.SIGINT)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="interrupted"):
         patch.setattr(Run, "advance", pressed)
         fit = fit_of(checkpoint=file, checkpoint_every=1000)
     assert "interrupted at step 17 of 24" in fit.warnings[0]

@@ -151,12 +151,14 @@ def test_ctrl_c_returns_the_fit_so_far(data, monkeypatch):
 
     monkeypatch.setattr(TransitionRun, "advance", pressed)
     stop = 110
-    fit = ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
+    with pytest.warns(RuntimeWarning, match="restart 0; this is the fit so far"):
+        fit = ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
     assert fit.n_restarts == 1
     assert "interrupted at step 110 of 120" in fit.warnings[0]
     steps.clear()
     stop = 130
-    fit = ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        fit = ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
     assert fit.n_restarts == 1
     steps.clear()
     stop = 5

@@ -325,7 +325,10 @@ def test_ctrl_c_returns_the_restarts_that_had_ended(monkeypatch):
         return train(*arguments)
 
     monkeypatch.setattr(parts_module, "_train", pressed)
-    with joblib.parallel_config("sequential"):
+    with (
+        joblib.parallel_config("sequential"),
+        pytest.warns(RuntimeWarning, match="2 of 4 restarts had ended"),
+    ):
         fit = ps.fit(decoder(), X, **TABLE, n_jobs=2)
     assert fit.n_restarts == 2
     assert fit.warnings[0] == "interrupted when 2 of 4 restarts had ended; these are in the fit"

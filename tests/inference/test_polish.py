@@ -77,6 +77,7 @@ def test_a_fit_may_be_polished_and_interrupted(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(PolishRun, "advance", pressed)
-    fit = ps.fit(model, x, actions=a, polish_steps=10, **settings)
+    with pytest.warns(RuntimeWarning, match="interrupted after the dense fit"):
+        fit = ps.fit(model, x, actions=a, polish_steps=10, **settings)
     assert "interrupted after the dense fit" in fit.warnings[0]
     assert np.isfinite(fit.transform()).all()

@@ -84,7 +84,8 @@ def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypa
             advance(self)
 
         monkeypatch.setattr(DependencyRun, "advance", until)
-        part = ps.fit(ps.models.DependencyVAE(9, 3), x, checkpoint=file, **settings)
+        with pytest.warns(RuntimeWarning, match="interrupted"):
+            part = ps.fit(ps.models.DependencyVAE(9, 3), x, checkpoint=file, **settings)
         assert any("interrupted" in note for note in part.warnings)
         monkeypatch.setattr(DependencyRun, "advance", advance)
         resumed = ps.fit(ps.models.DependencyVAE(9, 3), x, checkpoint=file, **settings)
