@@ -62,6 +62,7 @@ def read_long(
     table : DataFrame
     id, time : label or None
         Columns or index levels; without `id` all rows are one sequence, without `time` they are in order.
+        Sequences are sorted by id, whatever the order of the rows.
     step : number, time difference or None
         The regular step; by default the most common difference.
     actions : list of str or None
@@ -75,9 +76,16 @@ def read_long(
     Raises
     ------
     ValueError, TypeError
-        If a column is absent, repeated, or used twice; a feature is not numeric; an id or a time stamp is
-        missing; two rows have one time; or a difference of times is not a multiple of the step.
+        If a column is absent, repeated, or used twice; the index has several levels and none is the id; a
+        feature is not numeric; an id or a time stamp is missing; two rows have one time; or a difference of
+        times is not a multiple of the step.
     """
+    if id is None and table.index.nlevels > 1:
+        levels = ", ".join(map(repr, table.index.names))
+        raise ValueError(
+            f"id: got none, and the index of X has levels {levels}; give id=, time= (names of levels or "
+            "columns), or reset_index() first if all rows are one sequence"
+        )
     roles = {"id": [id], "time": [time], "actions": actions or [], "feature_names": features or []}
     table = _with_index(table, [name for names in roles.values() for name in names if name is not None])
     role_of: dict[str, str] = {}
@@ -103,7 +111,8 @@ def read_long(
                 f"id: column {str(id)!r} is missing in row {int((sequence < 0).argmax())} "
                 f"({int((sequence < 0).sum())} such row(s)); say which sequence it belongs to, or drop it"
             )
-        names = [str(label) for label in labels]
+        by_rank = _sorted(labels)
+        sequence, names = np.argsort(by_rank)[sequence], [str(labels[i]) for i in by_rank]
     order, broken, stamps = np.argsort(sequence, kind="stable"), np.zeros(len(table), dtype=bool), None
     if time is not None:
         order, broken, stamps, step = _sort(table[str(time)], sequence, names, step)
@@ -120,6 +129,14 @@ def read_long(
         time=stamps,
         step=step,
     )
+
+
+def _sorted(labels: Any) -> np.ndarray:
+    """Places of labels in sorted order: categories in theirs, what does not compare by type and text."""
+    try:
+        return np.asarray(labels.argsort())
+    except TypeError:
+        return np.argsort([f"{type(label).__name__} {label}" for label in labels], kind="stable")
 
 
 def _with_index(table: Any, wanted: list[Any]) -> Any:

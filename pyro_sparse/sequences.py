@@ -207,7 +207,8 @@ def as_sequences(
     actions : array_like (sequence, time, action) or (sequence, time), list of such, or list of column names
         ``actions[:, t]`` leads to frame t. NaN or None is a missing action. For a DataFrame: its columns.
     id : label, optional
-        Column (or index level) of a DataFrame that says which sequence a row belongs to.
+        Column (or index level) of a DataFrame that says which sequence a row belongs to. Sequences come
+        sorted by it.
     time : label, optional
         Column (or index level) of a DataFrame to sort by: numbers, datetimes or periods.
     step : number or time difference, optional

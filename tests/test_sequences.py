@@ -163,14 +163,41 @@ def test_tables_of_other_libraries():
     assert got.feature_names == list("uvw")
 
 
+@pytest.mark.parametrize(
+    ("ids", "wanted"),
+    [
+        (["s10", "s2", "s1"], ["s1", "s10", "s2"]),
+        ([10, 2, 1], ["1", "2", "10"]),
+        ([2, "b", 1], ["1", "2", "b"]),
+        (pd.Categorical(["low", "mid", "top"], ["top", "mid", "low"]), ["top", "mid", "low"]),
+    ],
+)
+def test_the_order_of_rows_does_not_matter(ids, wanted):
+    table = long(X[:3], A[:3]).sort_values(["id", "t"])
+    table["id"] = pd.Series(ids).iloc[np.arange(15) // 5].to_numpy()
+    if isinstance(ids, pd.Categorical):
+        table["id"] = pd.Categorical(table["id"], ids.categories)
+    read = [
+        as_sequences(rows, id="id", time="t", actions=["a1", "a2"])
+        for rows in (table, table.iloc[::-1], table.sample(frac=1, random_state=1))
+    ]
+    assert [one.sequence_names for one in read] == [wanted] * 3
+    for name in ("x", "actions", "centre", "scale", "time"):
+        for one in read[1:]:
+            np.testing.assert_array_equal(getattr(one, name), getattr(read[0], name))
+    for name, x in zip(read[0].sequence_names, read[0].x, strict=True):
+        i = [str(label) for label in ids].index(name)
+        np.testing.assert_allclose(x * read[0].scale + read[0].centre, X[i])
+
+
 def test_columns_without_id_or_time():
     table = pd.DataFrame(X.reshape(20, 3))
     same(as_sequences(table), as_sequences(X.reshape(1, 20, 3)))
     assert as_sequences(table).feature_names == ["0", "1", "2"]
-    table["who"] = np.tile([1, 0], 10)  # interleaved, in order of appearance
+    table["who"] = np.tile([1, 0], 10)  # interleaved, sorted by id
     got = as_sequences(table, id="who")
-    same(got, as_sequences(np.stack([X.reshape(20, 3)[::2], X.reshape(20, 3)[1::2]])))
-    assert got.sequence_names == ["1", "0"] and got.time is None and got.step is None
+    same(got, as_sequences(np.stack([X.reshape(20, 3)[1::2], X.reshape(20, 3)[::2]])))
+    assert got.sequence_names == ["0", "1"] and got.time is None and got.step is None
 
 
 def test_nullable_and_boolean_features():

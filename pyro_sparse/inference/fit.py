@@ -98,7 +98,8 @@ def fit(
     actions : array_like (sequence, time, action), list of arrays, or list of column names, optional
         For a `LatentTransition`: the action in a row leads to that row's frame; text is a categorical action.
     id, time : str, optional
-        For a `LatentTransition` and a DataFrame: the columns that tell sequences and frames apart.
+        For a `LatentTransition` and a DataFrame: the columns or index levels that tell sequences and frames
+        apart. Rows may come in any order; sequences are sorted by id.
     sparsity : None, "auto", int, float or SparsityControl, optional
         For a `LatentTransition`: how many edges the relaxed graph may have. A whole number is a budget, a
         float a price per edge in nats, "auto" asks held-out sequences; the default leaves it to the Bernoulli
