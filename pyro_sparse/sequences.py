@@ -104,6 +104,8 @@ class Sequences:
         A categorical action has a name per level, ``"column=level"``.
     action_levels : dict of str to list
         Levels of each categorical action, in the order of their columns.
+    gap : ndarray of bool (sequence, time) or None
+        True where more than one step of time leads to the frame; None if none does, or no past counts.
     time : ndarray (sequence, time) or None
         The caller's time stamps; NaN or NaT at padding.
     step : number, Timedelta or None
@@ -123,6 +125,7 @@ class Sequences:
     action_names: list[str]
     sequence_names: list[str]
     action_levels: dict[str, list]
+    gap: np.ndarray | None = None
     time: np.ndarray | None = None
     step: Any = None
 
@@ -151,6 +154,17 @@ class Sequences:
         return int(self.lengths.sum())
 
     @property
+    def notes(self) -> list[str]:
+        """What a reader of a fit to these sequences should know of them."""
+        if self.gap is None:
+            return []
+        return [
+            f"{int(self.gap.sum())} of {self.n_frames - len(self)} steps are unlinked by gaps: more than the "
+            f"regular step ({self.step}) lies between their frames; if none is missing there (weekends), "
+            "give the frames' numbers as time"
+        ]
+
+    @property
     def action_columns(self) -> list[str]:
         """Names of the actions as the caller gave them: one for all levels of a categorical action."""
         owner = {level_name(column, v): column for column, vs in self.action_levels.items() for v in vs}
@@ -176,8 +190,8 @@ class Sequences:
         """The sequences with these indices only."""
         index = np.arange(len(self))[index]
         names = [self.sequence_names[i] for i in index]
-        time = None if self.time is None else self.time[index]
-        return replace(self, sequence_names=names, time=time, **_pick(self, index))
+        time, gap = (None if a is None else a[index] for a in (self.time, self.gap))
+        return replace(self, sequence_names=names, time=time, gap=gap, **_pick(self, index))
 
 
 def as_sequences(
@@ -300,6 +314,7 @@ def as_sequences(
         action_names=action_columns,
         sequence_names=frames.sequence_names,
         action_levels=levels,
+        gap=_fold(frames.broken, present, False) if lag and frames.broken.any() else None,
         time=None if frames.time is None else _fold_time(frames.time, present),
         step=frames.step,
     )

@@ -49,6 +49,7 @@ def fit(
     actions: Any = None,
     id: str | None = None,
     time: str | None = None,
+    step: Any = None,
     sparsity: Any = None,
     dependency: LatentPenalty | None = None,
     restarts: int | None = None,
@@ -100,6 +101,10 @@ def fit(
     id, time : str, optional
         For a `LatentTransition` and a DataFrame: the columns or index levels that tell sequences and frames
         apart. Rows may come in any order; sequences are sorted by id.
+    step : number or time difference, optional
+        For a `LatentTransition` and `time`: from one frame to the next; default the most common difference.
+        Where more time lies between two frames (a weekend, in days) the later is not predicted from the one
+        before, and a warning of the fit counts such gaps.
     sparsity : None, "auto", int, float or SparsityControl, optional
         For a `LatentTransition`: how many edges the relaxed graph may have. A whole number is a budget, a
         float a price per edge in nats, "auto" asks held-out sequences; the default leaves it to the Bernoulli
@@ -326,16 +331,19 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
                 **{name: given[name] for name in kind.trains},
             }
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
-            found = work(kind, model, kind.read(model, given["X"], given), settings, given)
+            data = kind.read(model, given["X"], given)
+            found = work(kind, model, data, settings, given)
     finally:
         _BUSY.release()
+    if found is not None:
+        found.warnings.extend(getattr(data, "notes", []))
     if how := cut_short(found):
         warnings.warn(f"{how}; this is the fit so far", RuntimeWarning, stacklevel=3)
     return found
 
 
 _FOR = {
-    **dict.fromkeys(("actions", "id", "time", "sparsity"), "sequences"),
+    **dict.fromkeys(("actions", "id", "time", "step", "sparsity"), "sequences"),
     **dict.fromkeys(("y", "task", "inner"), "tasks"),
     **dict.fromkeys(("mask", "exposure", "feature_names", "dependency"), "tables"),
     "caps": "tables with a prior on weights",

@@ -95,7 +95,7 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
-    own = {name: given[name] for name in ("standardise", "actions", "id", "time")}
+    own = {name: given[name] for name in ("standardise", *_OF_SEQUENCES)}
     return as_sequences(X, lag=model.lags, likelihood=model.likelihood, feature_names=_names(given), **own)
 
 
@@ -105,10 +105,11 @@ def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     return as_tasks(X, given["y"], given["task"], standardise=given["standardise"])
 
 
+_OF_SEQUENCES = ("actions", "id", "time", "step")
 _OF_TABLES = ("mask", "exposure", "feature_names")
 KINDS = (
     Kind(
-        LatentTransition, TransitionSchedule, 2, _sequences, ("actions", "id", "time", "feature_names"),
+        LatentTransition, TransitionSchedule, 2, _sequences, (*_OF_SEQUENCES, "feature_names"),
         fit_transition, TransitionJob, ("sparsity",),
     ),
     Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), fit_tasks, TaskJob, ("inner",)),
