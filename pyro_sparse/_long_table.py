@@ -40,6 +40,8 @@ class Frames(NamedTuple):
         The caller's time stamps.
     step : number, Timedelta or None
         The regular difference of time stamps; in months for stamps that are months apart.
+    index : MultiIndex or None
+        The caller's id of each frame, and its time, or its number where there is no time.
     """
 
     x: np.ndarray
@@ -50,6 +52,7 @@ class Frames(NamedTuple):
     broken: np.ndarray
     time: np.ndarray | None = None
     step: Any = None
+    index: Any = None
 
 
 def read_long(
@@ -118,7 +121,10 @@ def read_long(
         order, broken, stamps, step = _sort(table[str(time)], sequence, names, step)
     elif step is not None:
         raise ValueError(f"step={step!r}: there is no time column to measure; give time= as well")
-    table = table.iloc[order]
+    table, index = table.iloc[order], None
+    if id is not None:
+        number = pd.Series(sequence[order]).groupby(sequence[order]).cumcount().rename("frame")
+        index = pd.MultiIndex.from_arrays([table[str(id)], number if time is None else table[str(time)]])
     return Frames(
         x=read_array(table[features])[0],
         feature_names=features,
@@ -128,6 +134,7 @@ def read_long(
         broken=broken,
         time=stamps,
         step=step,
+        index=index,
     )
 
 

@@ -110,6 +110,8 @@ class Sequences:
         The caller's time stamps; NaN or NaT at padding.
     step : number, Timedelta or None
         The regular difference of time stamps; in months for stamps that are months apart.
+    index : MultiIndex or None
+        Of a DataFrame with ids: id and time of each frame, one sequence after the other.
     """
 
     x: np.ndarray
@@ -128,6 +130,7 @@ class Sequences:
     gap: np.ndarray | None = None
     time: np.ndarray | None = None
     step: Any = None
+    index: pd.MultiIndex | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -191,7 +194,17 @@ class Sequences:
         index = np.arange(len(self))[index]
         names = [self.sequence_names[i] for i in index]
         time, gap = (None if a is None else a[index] for a in (self.time, self.gap))
-        return replace(self, sequence_names=names, time=time, gap=gap, **_pick(self, index))
+        ends, rows = np.cumsum(self.lengths), None
+        if self.index is not None:
+            rows = self.index[np.concatenate([np.arange(ends[i] - self.lengths[i], ends[i]) for i in index])]
+        return replace(self, sequence_names=names, time=time, gap=gap, index=rows, **_pick(self, index))
+
+    def framed(self, values: np.ndarray, names: list[str]) -> np.ndarray | pd.DataFrame:
+        """Values (sequence, time, name) by id and time where the caller gave a table; else as they are."""
+        if self.index is None:
+            return values
+        flat = values.reshape(-1, len(names)) if self.present is None else values[self.present]
+        return pd.DataFrame(flat, index=self.index, columns=names)
 
 
 def as_sequences(
@@ -317,6 +330,7 @@ def as_sequences(
         gap=_fold(frames.broken, present, False) if lag and frames.broken.any() else None,
         time=None if frames.time is None else _fold_time(frames.time, present),
         step=frames.step,
+        index=frames.index,
     )
 
 

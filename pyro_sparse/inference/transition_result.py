@@ -208,8 +208,11 @@ class TransitionFit:
             warnings=[*notes, *_warnings(agreement, best)],
         )
 
-    def transform(self, X: Any = None, **columns: Any) -> np.ndarray:
+    def transform(self, X: Any = None, **columns: Any) -> Any:
         """Latents of every frame, (sequence, time, latent), NaN at padding: posterior means, best restart.
+
+        Of a new DataFrame with `id` they are a DataFrame (frame, latent) whose index holds id and time (or
+        the frame's number), sorted. Sequences of the fit stand in the order of `sequences.sequence_names`.
 
         Parameters
         ----------
@@ -232,7 +235,7 @@ class TransitionFit:
         z = z[..., turn] * sign
         if own.present is not None:
             z[~own.present] = np.nan
-        return z
+        return z if X is None else own.framed(z, self.latent_names)
 
     def forecast(
         self,

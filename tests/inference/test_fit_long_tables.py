@@ -47,6 +47,23 @@ def test_gaps_are_counted(panel, fitted):
     assert not any("gaps" in note for note in fit_of(numbered).warnings)
 
 
+def test_latents_of_a_new_table_are_found_by_id_and_time(panel, fitted):
+    few = panel[~((panel["patient"] == 107) & (panel["day"] > DAYS[4]))]
+    few = few[few["patient"].isin([107, 103, 125])]
+    found = fitted.transform(few, id="patient", time="day")
+    assert found.index.names == ["patient", "day"] and list(found.columns) == ["latent 1", "latent 2"]
+    both = few.set_index(["patient", "day"]).join(found)
+    assert len(both) == len(found) == 21 and both.notna().all(None)
+    alone = few[few["patient"] == 107].sort_values("day")[list("abcd")]
+    np.testing.assert_allclose(found.loc[107], fitted.transform(alone)[0], atol=1e-5)
+    own = fitted.transform()  # of the fit: an array
+    assert own.shape == (30, 8, 2) and fitted.sequences.sequence_names == [str(i) for i in range(100, 130)]
+    np.testing.assert_allclose(found.loc[125], own[25], atol=1e-5)
+    ordered = few[few["patient"] != 107].sort_values(["patient", "day"]).drop(columns="day")
+    assert fitted.transform(ordered, id="patient").index[8] == (125, 0)
+    assert fitted.sequences.rows([25, 3]).index[7:9].tolist() == [(125, DAYS[7]), (103, DAYS[0])]
+
+
 def test_the_step_can_be_given(panel):
     days = dict(zip(DAYS, np.cumsum([0, 2, 2, 2, 2, 2, 1, 1]), strict=True))
     uneven = panel.assign(day=panel["day"].map(days))
