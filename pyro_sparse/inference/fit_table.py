@@ -485,7 +485,7 @@ def _of_units(model: Any, table: Table) -> list[str]:
 
 def _of_copies(model: Any, table: Table) -> list[str]:
     """A sentence where columns repeat another one but for its units: a factor without noise of its own."""
-    if model.likelihood.noise_sd() is None or not isinstance(table.inputs, np.ndarray):
+    if model.likelihood.noise_sd() is None or not len(table.inputs):  # a table read by rows keeps none
         return []
     first: dict[bytes, str] = {}
     copies = []
