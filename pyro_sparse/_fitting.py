@@ -154,8 +154,7 @@ def train(
     model, settings = _begin(recipe, frame, threads, quiet)
     begun = time.perf_counter()
     bar = sys.stderr.isatty() and not quiet
-    with warnings.catch_warnings():  # `finish` says it
-        warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
+    with _told_by_finish():
         result = ps.fit(model, frame, n_jobs=n_jobs, progress=bar, **settings)
     return result, time.perf_counter() - begun
 
@@ -179,8 +178,17 @@ def together(recipe: Recipe, frame: pd.DataFrame, parts: list[Path], threads: in
     import pyro_sparse as ps
 
     model, settings = _begin(recipe, frame, threads, quiet=True)
-    result: Fit = ps.merge(parts, model, frame, **settings)
+    with _told_by_finish():
+        result: Fit = ps.merge(parts, model, frame, **settings)
     return result
+
+
+@contextmanager
+def _told_by_finish() -> Iterator[None]:
+    """Leave it to `finish` to say that a fit was interrupted."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
+        yield
 
 
 def _begin(recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool) -> tuple[Any, dict[str, Any]]:

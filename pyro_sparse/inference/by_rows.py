@@ -22,13 +22,14 @@ from .ranks import ALONE, Ranks
 from .refine import refined_elbo
 from .restarts import pick
 
+BRIEF = 200  # rows that tell restarts apart for somebody who waits no longer
 CLIMB = 20  # steps of a row's own guide; each costs as much as four of training on that row
 
-__all__ = ["frugal", "judge", "pieces"]
+__all__ = ["BRIEF", "frugal", "judge", "pieces"]
 
 
 def judge(
-    model: Any, train: Batch, heldout: Batch | None, ranks: Ranks = ALONE
+    model: Any, train: Batch, heldout: Batch | None, ranks: Ranks = ALONE, brief: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """ELBO of each row under every restart, (restart, row): rows trained on, and rows kept aside (refined).
 
@@ -42,18 +43,34 @@ def judge(
     heldout : Batch, optional
     ranks : Ranks
         Who shares the rows; every rank gets the same answer.
+    brief : bool
+        A few rows only, and none refined.
     """
+
+    def first(batch: Batch, most: int) -> Batch:
+        return batch.rows(torch.arange(min(len(batch), most), device=batch.x.device))
+
+    if brief and heldout is not None:
+        heldout = first(heldout, BRIEF)
     if not isinstance(train, LargeBatch):
+        train = first(train, BRIEF) if brief else train
         rows = rowwise_elbo(model, train, n_draws=4, ranks=ranks).cpu().numpy()
-        return rows, None if heldout is None else refined_elbo(model, heldout, ranks=ranks).cpu().numpy()
-    few = train.rows(torch.arange(min(len(train), train.table.most_judged)))
+        if heldout is None:
+            return rows, None
+        held = (rowwise_elbo if brief else refined_elbo)(model, heldout, n_draws=16, ranks=ranks)
+        return rows, held.cpu().numpy()
+    most = train.table.most_judged
+    few = first(train, min(most, BRIEF) if brief else most)
     found, aside = [], []
     for r in range(model.n_restarts):
         with frugal(pick(model, [r])) as one:
             found.append(rowwise_elbo(one, few, n_draws=4, ranks=ranks))
-            if heldout is not None:  # a climb too short to be sure of: each row keeps the better bound
-                climbed = refined_elbo(one, heldout, steps=CLIMB, ranks=ranks)
-                aside.append(torch.maximum(climbed, rowwise_elbo(one, heldout, n_draws=16, ranks=ranks)))
+            if heldout is None:
+                continue
+            climbed = None if brief else refined_elbo(one, heldout, steps=CLIMB, ranks=ranks)
+            plain = rowwise_elbo(one, heldout, n_draws=16, ranks=ranks)
+            # a climb too short to be sure of: each row keeps the better bound
+            aside.append(plain if climbed is None else torch.maximum(climbed, plain))
     return torch.cat(found).cpu().numpy(), torch.cat(aside).cpu().numpy() if aside else None
 
 

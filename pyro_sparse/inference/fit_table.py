@@ -22,7 +22,7 @@ from .._version import __version__
 from ..data import Table
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
-from .by_rows import judge
+from .by_rows import BRIEF, judge
 from .dependency_run import DependencyRun
 from .depth import depth_of_factors
 from .folded import folded
@@ -256,7 +256,26 @@ class TableJob:
         notes : list of str
             Warnings so far.
         """
-        whole, n_restarts = self.model, len(numbers)
+        try:
+            return self._result(states, history, numbers, notes)
+        except KeyboardInterrupt:
+            if self.ranks.size > 1:  # the others go on
+                raise
+        note = (
+            "interrupted when the trained restarts were judged: their ELBOs are of "
+            f"{BRIEF} rows at most, not refined"
+        )
+        return self._result(states, history, numbers, [*notes, note], brief=True)
+
+    def _result(
+        self,
+        states: list[Any],
+        history: list[dict[str, Any]],
+        numbers: list[int],
+        notes: list[str],
+        brief: bool = False,
+    ) -> Fit:
+        whole, n_restarts = copy.deepcopy(self.model), len(numbers)
         torch.manual_seed(self.seeds[0])
         whole.setup(n_restarts, **self.setup)
         whole.to(device=self.device, dtype=self.dtype)
@@ -264,7 +283,7 @@ class TableJob:
         whole.kl_weight = 1.0
         whole.eval()
         torch.manual_seed(self.seeds[0])
-        train_rows, held_rows = judge(whole, self.train, self.heldout, self.ranks)
+        train_rows, held_rows = judge(whole, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(whole)
         judged = train_rows if held_rows is None else held_rows
         seen = train_rows if held_rows is None else np.concatenate([train_rows, held_rows], 1)

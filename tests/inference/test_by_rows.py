@@ -132,8 +132,8 @@ def test_rows_kept_aside_are_few(monkeypatch, found):
     seen = []
     monkeypatch.setattr(
         "pyro_sparse.inference.fit_table.judge",
-        lambda whole, train, heldout, ranks: (
-            seen.append((len(train), len(heldout))) or judge(whole, train, heldout, ranks)
+        lambda whole, train, heldout, *how: (
+            seen.append((len(train), len(heldout))) or judge(whole, train, heldout, *how)
         ),
     )
     quick(open_rows(SPARSE), steps=2)

@@ -8,8 +8,10 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 
 import pyro_sparse as ps
+from pyro_sparse.inference import by_rows
 from pyro_sparse.inference import restarts as restarts_module
 from tests.inference._quick import DATA, fit_module, quick, same, short_rotations, small
 
@@ -98,6 +100,27 @@ def test_ctrl_c_waits_for_the_step_and_returns_a_usable_fit(monkeypatch, tmp_pat
     found.save(tmp_path / "fit.pt")
     assert ps.load(tmp_path / "fit.pt").warnings == found.warnings
     same(quick(checkpoint=tmp_path / "run.pt"), quick())
+
+
+@pytest.mark.parametrize("read", [np.asarray, ps.open_rows])
+def test_ctrl_c_while_the_restarts_are_judged_keeps_them(monkeypatch, read):
+    whole, pressed = quick(x=read(DATA)), []
+
+    def refined(*arguments, **options):
+        pressed.append(True)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(by_rows, "refined_elbo", refined)
+    with pytest.warns(RuntimeWarning, match="^interrupted when .* judged: .* 200 rows at most, not refined;"):
+        found = quick(x=read(DATA))
+    assert len(pressed) == 1 and found.n_restarts == 3
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(found.model.state_dict()[name], value), name
+    np.testing.assert_allclose(found.elbo, whole.elbo, atol=0.2)
+    assert np.isfinite(found.heldout_elbo).all() and (found.heldout_elbo <= whole.heldout_elbo + 0.2).all()
+    monkeypatch.setattr(by_rows, "rowwise_elbo", refined)
+    with pytest.raises(KeyboardInterrupt):
+        quick(x=read(DATA))
 
 
 def test_interrupted_before_the_first_entry_of_the_history(monkeypatch):
