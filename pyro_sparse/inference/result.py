@@ -29,6 +29,7 @@ from .by_rows import frugal, pieces
 from .effects import total_effects
 from .elbo import rowwise_elbo
 from .impute import add_residuals, excess_covariance, implied_moments
+from .in_short import in_short
 from .refine import expected_cells, refine
 from .restarts import pick, rival_restarts
 
@@ -88,6 +89,11 @@ class Fit:
     warnings: list[str] = field(default_factory=list)
     _excess: np.ndarray | None = field(default=None, repr=False)
     _edges: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        sizes = {"rows": len(self.sample_names), "features": len(self.feature_names)}
+        figures = {"held-out ELBO": self.heldout_elbo, "ELBO": self.elbo}
+        return in_short(self, {**sizes, "factors": self.weights.shape[-1]}, figures)
 
     # ---- names ---------------------------------------------------------------------------------------------
     @property

@@ -23,6 +23,7 @@ from .._whole import check_whole
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from .bilevel import left_out_error, samples
+from .in_short import in_short
 from .restarts import align_latents
 from .task_run import in_chunks, raw_latents, solve_tasks
 
@@ -75,6 +76,10 @@ class MultiTaskFit:
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        sizes = {"tasks": len(self.task_names), "latents": self.model.n_latents}
+        return in_short(self, sizes, {"left-out error": self.error})
 
     @property
     def model(self) -> Any:

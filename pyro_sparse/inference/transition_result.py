@@ -24,6 +24,7 @@ from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
 from . import checkpoint as files
+from .in_short import in_short
 from .restarts import align_latents
 from .transition_axes import FoundAxes, latents
 
@@ -104,6 +105,11 @@ class TransitionFit:
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        sizes = {"features": len(self.feature_names), "latents": self.model.n_latents}
+        figures = {"held-out ELBO": self.heldout_elbo, "ELBO": self.elbo}
+        return in_short(self, {"sequences": self.settings["sequences"], **sizes}, figures)
 
     @property
     def n_restarts(self) -> int:

@@ -47,6 +47,11 @@ def test_gaps_are_counted(panel, fitted):
     assert not any("gaps" in note for note in fit_of(numbered).warnings)
 
 
+def test_a_fit_is_shown_on_one_line(fitted):
+    said = "TransitionFit(LatentTransition: 30 sequences, 4 features, 2 latents; one restart, held-out ELBO "
+    assert repr(fitted).startswith(said) and len(repr(fitted)) < 200
+
+
 def test_latents_of_a_new_table_are_found_by_id_and_time(panel, fitted):
     few = panel[~((panel["patient"] == 107) & (panel["day"] > DAYS[4]))]
     few = few[few["patient"].isin([107, 103, 125])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,18 @@ def test_names_and_shapes(found):
     assert ((0 <= found.edge_score) & (found.edge_score <= 1)).all()
     np.testing.assert_allclose(np.diag(found.factor_cov), 1, rtol=1e-5)
     np.testing.assert_allclose(found.weights**2, found.effects, rtol=1e-6, atol=1e-9)
+
+
+def test_a_fit_is_shown_on_one_line(found, tmp_path):
+    n, held = len(found.warnings), found.heldout_elbo[found.best]
+    said = "Fit(SparseDecoder: 150 rows, 6 features, 2 factors; best of 2 restarts, held-out ELBO"
+    assert repr(found) == f"{said} {held:.4g}; {n} warning{'s' * (n != 1)})"
+    found.save(tmp_path / "fit.pt")
+    assert repr(ps.load(tmp_path / "fit.pt")) == repr(found)
+    no_rows_aside = np.full(len(found.elbo), np.nan)
+    plain = replace(found, heldout_elbo=no_rows_aside, warnings=["one"])
+    assert f", ELBO {found.elbo[found.best]:.4g}; 1 warning)" in repr(plain)
+    assert "restarts, which diverged; " in repr(replace(plain, elbo=no_rows_aside))
 
 
 def test_the_best_restart_leads_and_its_largest_factor_is_first(found):

@@ -65,6 +65,11 @@ def trained():
     return ps.fit(MultiTaskRegression(G, K), TABLE, "y", task="site", **options)
 
 
+def test_a_fit_is_shown_on_one_line(trained):
+    said = f"MultiTaskFit(MultiTaskRegression: {len(trained.tasks)} tasks, {K} latents; one restart, left-out"
+    assert repr(trained).startswith(f"{said} error {trained.error[0]:.4g}; ") and len(repr(trained)) < 200
+
+
 def by_hand(fit, x):
     """Latents in the frame of the best restart, from its tensors alone."""
     model = fit.model

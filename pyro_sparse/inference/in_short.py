@@ -1,0 +1,34 @@
+"""A fit on one line: what a reader wants who types its name, where its arrays would fill pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["in_short"]
+
+
+def in_short(fit: Any, sizes: dict[str, int], figures: dict[str, np.ndarray]) -> str:
+    """Kind of model, sizes, restarts, how good the best one is, and how many warnings there are.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    sizes : dict of str to int
+        What there is of what.
+    figures : dict of str to ndarray (restart,)
+        What restarts are compared by: the first that is there.
+    """
+    counts = ", ".join(_counted(number, what) for what, number in sizes.items())
+    restarts = f"best of {fit.n_restarts} restarts" if fit.n_restarts > 1 else "one restart"
+    told = [(name, own[fit.best]) for name, own in figures.items() if np.isfinite(own[fit.best])]
+    best = f"{told[0][0]} {told[0][1]:.4g}" if told else "which diverged"
+    return (
+        f"{type(fit).__name__}({fit.settings['model']}: {counts}; {restarts}, {best}; "
+        f"{_counted(len(fit.warnings), 'warnings')})"
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what.removesuffix('s') if number == 1 else what}"
