@@ -423,6 +423,8 @@ def given_exposure(
     ValueError
         They are no positive numbers, one per row; or have the names of the rows in another order; or the fit
         was given some and these rows are not, or the other way round.
+    TypeError
+        They are the name of a column.
     """
     if given is None:
         if like is not None and like.exposure_unit is not None:
@@ -430,6 +432,11 @@ def given_exposure(
         return None, None
     if like is not None and like.exposure_unit is None:
         raise ValueError("exposure: got some, and the fit was made without; leave them out")
+    if isinstance(given, str):
+        raise TypeError(
+            f"exposure: got the name {given!r}, wanted one positive number per row; give the column itself, "
+            f"such as adata.obs[{given!r}]"
+        )
     size = np.array(given, dtype=float).reshape(-1, 1)
     bad = ~(np.isfinite(size) & (size > 0))
     if len(size) != n_rows or bad.any():

@@ -385,6 +385,8 @@ def test_bad_arguments_are_refused():
     }.items():
         with pytest.raises(ValueError, match=re.escape(f"exposure: {what}, wanted one positive number per")):
             table(COUNTS, Poisson(), exposure=bad)
+    with pytest.raises(TypeError, match=r"exposure: got the name 'size', .*, such as adata.obs\['size'\]"):
+        table(COUNTS, Poisson(), exposure="size")
     with pytest.raises(ValueError, match="exposure: got some, and Normal has no use for them"):
         table(X, exposure=np.ones(20))
     with pytest.raises(ValueError, match="exposure: got some, and Bernoulli has no use"):
