@@ -190,7 +190,10 @@ def read_parts(
             seen[restart] = path
         parts.append(part)
     missing = [str(r) for r in range(n_restarts) if r not in seen]
-    notes = [f"restarts {', '.join(missing)} of {n_restarts} are missing: their parts were not given"]
+    notes = [
+        f"{len(missing)} of {n_restarts} restarts are missing, number {', '.join(missing)} counted from 0: "
+        "their parts were not given"
+    ]
     return sorted(parts, key=lambda part: part["restarts"]), notes if missing else []
 
 

@@ -175,7 +175,9 @@ def test_missing_restarts_are_said_and_the_others_counted_anew(tmp_path):
         ps.fit_restart(i, tmp_path / f"{i}.pt", decoder(), X, **TABLE)
     fit = ps.merge([tmp_path / "3.pt", tmp_path / "1.pt"], decoder(), X, **TABLE)
     whole = ps.fit(decoder(), X, **TABLE)
-    assert fit.warnings[0] == "restarts 0, 2 of 4 are missing: their parts were not given"
+    assert fit.warnings[0] == (
+        "2 of 4 restarts are missing, number 0, 2 counted from 0: their parts were not given"
+    )
     assert fit.n_restarts == 2 and sorted(fit.history["restart"].unique()) == [0, 1]
     np.testing.assert_allclose(fit.elbo, whole.elbo[[1, 3]], rtol=0.05)  # other draws at the end
     assert fit.settings["caps"] == [whole.settings["caps"][r] for r in (1, 3)]
