@@ -316,6 +316,8 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
             The estimator itself.
         """
         X, y = validate_data(self, X, y, dtype=np.float64)
+        if not 0 <= self.sparsity < 1:
+            raise ValueError(f"sparsity: got {self.sparsity!r}, wanted a share in [0, 1): 1 leaves none")
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -140,6 +140,12 @@ def test_svm_uses_few_features_and_still_classifies():
     assert cross_val_score(few, x, y, cv=3).mean() > 0.9
 
 
+@pytest.mark.parametrize("share", [1.0, -0.1, float("nan")])
+def test_svm_wants_a_share_below_one(share):
+    with pytest.raises(ValueError, match=r"sparsity: got .*, wanted a share in \[0, 1\)"):
+        ps.SparseTaskSVM(sparsity=share).fit(*load_wine(return_X_y=True))
+
+
 def test_svm_of_each_task():
     x, y = load_iris(return_X_y=True)
     task = np.arange(len(x)) % 2
