@@ -25,7 +25,7 @@ from .._whole import check_whole
 from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
 from .dependency_schedule import DependencySchedule
-from .interrupt import cut_short
+from .interrupt import Stopped, cut_short
 from .kinds import Kind, kind_of
 from .latent_penalty import LatentPenalty, check_penalty
 from .parts import read_parts, train_in_processes, write_part
@@ -333,6 +333,8 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
             data = kind.read(model, given["X"], given)
             found = work(kind, model, data, settings, given)
+    except Stopped:
+        raise KeyboardInterrupt("interrupted before there was a fit to return") from None
     finally:
         _BUSY.release()
     if found is not None:

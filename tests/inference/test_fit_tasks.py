@@ -193,6 +193,19 @@ def test_ctrl_c_returns_the_fit_so_far(monkeypatch):
         fit_of()
 
 
+def test_ctrl_c_before_there_is_a_fit_is_a_plain_one(monkeypatch):
+    advance = Run.advance
+
+    def pressed(run):
+        signal.raise_signal(signal.SIGINT)
+        advance(run)
+
+    monkeypatch.setattr(Run, "advance", pressed)
+    with pytest.raises(KeyboardInterrupt, match="^interrupted before there was a fit to return$") as error:
+        fit_of()
+    assert error.type is KeyboardInterrupt
+
+
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(fitted, monkeypatch, tmp_path):
     file, advance, steps = tmp_path / "run.pt", Run.advance, []
