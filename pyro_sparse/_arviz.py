@@ -121,7 +121,7 @@ def group_names(idata: Any) -> list[str]:
         return list(idata.groups())
     raise TypeError(
         f"idata: want an ArviZ object (InferenceData or DataTree), got {type(idata).__name__}; "
-        "fit.edge_posterior() makes one"
+        "fit.edge_posterior() makes one, and fit.summary() its table"
     )
 
 
