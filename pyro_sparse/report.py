@@ -68,11 +68,13 @@ def report(
     path : path
         File to write; its folder is made where there is none.
     X : array_like of shape (sample, feature), optional
-        The data, for the posterior predictive check; left out without it.
+        The data, for the posterior predictive check, left out without it; and for the edges of a loaded
+        fit, which holds none.
     fdr : float
         Bayesian false-discovery rate at which edges are selected, in [0, 1].
     idata : InferenceData or DataTree, optional
-        Result of `fit.edge_posterior(...)`. Default: `fit.edge_posterior()`.
+        Result of `fit.edge_posterior(...)`. Default: `fit.edge_posterior()`, of X if
+        the fit was loaded.
     groups : mapping of name to features, optional
         Groups of features of which to draw what they share (`plot_sets`). Default: which features share
         factors.
@@ -108,7 +110,7 @@ def report(
         raise ImportError(
             f'the report needs {error.name}, not installed here; run: pip install "pyro-sparse[plots,cli]"'
         ) from error
-    idata = fit.edge_posterior() if idata is None else idata
+    idata = _edges(fit, X) if idata is None else idata
     check_labels(fit, idata)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pyro_sparse"),
@@ -125,6 +127,15 @@ def report(
     )
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _edges(fit: Fit, X: Any) -> Any:
+    """Edges of the fit, of X where it holds no data of its own."""
+    if X is None or fit.table is None or len(fit.table.x):
+        return fit.edge_posterior()
+    with warnings.catch_warnings():  # a fit whose edges are scores all the same has no use for X
+        warnings.filterwarnings("ignore", ".*; of no use to .*: X$", RuntimeWarning)
+        return fit.edge_posterior(X=X)
 
 
 def percent(share: float) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import pyro_sparse as ps
 from pyro_sparse.report import gather, percent, report, shape_of
 from tests._fake_fit import fake_fit, fit_with_strengths
 
@@ -118,6 +119,16 @@ def test_the_table_is_the_fit(fit, written):
         j, k = fit.feature_names.index(row["feature"]), fit.factor_names.index(row["factor"])
         assert row["score"] == pytest.approx(fit.edge_score[0, j, k])
         assert row["weight"] == pytest.approx(fit.weights[0, j, k])
+
+
+@pytest.mark.parametrize("prior", ["spike_slab_lasso", "laplace"])
+def test_a_loaded_fit_asks_the_table_for_its_edges(prior, tmp_path, no_pictures):
+    x = fake_fit(n_features=6, n_factors=2, n_active=2).sample(60)
+    model = ps.models.SparseDecoder(6, 2, decoder="linear", prior=prior)
+    whole = ps.fit(model, x, restarts=1, steps=100, progress=False)
+    whole.save(tmp_path / "fit.pt")
+    _, page = write(ps.load(tmp_path / "fit.pt"), tmp_path, X=x)
+    assert ("scores, not calibrated probabilities" in page.text) == (prior == "laplace")
 
 
 def test_names_are_escaped(tmp_path):
