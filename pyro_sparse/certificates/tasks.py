@@ -22,6 +22,10 @@ __all__ = ["task_certificate"]
 
 _THEOREM = "sparse tasks, assumption 3.6 on their supports (Lachapelle, Deleu et al. 2023)"
 _HELP = "a task that uses {name} and not {others}"
+_ADAPTED = (
+    "the fit was adapted: its latents were learned from the tasks it was trained on, and supports of others "
+    "do not say whether those identify them"
+)
 _OPEN = {
     "one representation for all tasks": "the same inputs mean the same latents in every task",
     "linear in the latents": "a task's target is linear in them, with Gaussian noise",
@@ -132,7 +136,7 @@ def _row(holds: bool, found: Any) -> dict[str, Any]:
 
 def _caution(fit: Any, idata: Any) -> list[str]:
     if fit is not None:
-        return list(fit.warnings)
+        return [*([_ADAPTED] if fit.settings.get("adapted") else []), *fit.warnings]
     similarity = _arviz.get_group(idata, "alignment")["similarity"].to_numpy().min(1)
     others = np.delete(similarity, int(idata.attrs["best_restart"]))
     if not len(others):

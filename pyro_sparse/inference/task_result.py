@@ -279,7 +279,8 @@ class MultiTaskFit:
                 data = tasks.batch(own.turn.device, own.turn.dtype)
                 solve_tasks(new, data, self.settings["inner"], self.settings["ridge"], learn=False)
                 models.append(new)
-        return replace(self, models=models, tasks=tasks, settings={**self.settings, "tasks": len(tasks)})
+        settings = {**self.settings, "tasks": len(tasks), "adapted": True}
+        return replace(self, models=models, tasks=tasks, settings=settings)
 
     def predict(self, X: Any = None, task: Any = None) -> np.ndarray:
         """Expected targets, best restart, in the caller's units.
