@@ -423,7 +423,7 @@ def test_unknown_likelihood_lists_the_known():
     ("name", "value", "mend"),
     [
         ("poisson", -1.0, "raw counts"),
-        ("poisson", 0.5, "raw counts"),
+        ("poisson", 0.5, r'raw counts, .* may be a layer: adata.to_df\("counts"\)'),
         ("bernoulli", 3.0, "Recode"),
         ("normal", np.inf, "NaN"),
     ],

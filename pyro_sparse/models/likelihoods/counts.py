@@ -79,7 +79,8 @@ class _Counts(Likelihood):
             x,
             feature_names,
             f'likelihood="{self.name}" wants whole numbers >= 0 (counts) or NaN',
-            'Give the raw counts, before any normalising or logarithm, or use likelihood="normal".',
+            "Give the raw counts, before any normalising or logarithm (of an AnnData they may be a layer: "
+            'adata.to_df("counts")), or use likelihood="normal".',
         )
 
     def calibrate(self, x: Any, mask: Any = None) -> None:
