@@ -258,7 +258,11 @@ class ParquetRows(BlockRows):
 
 
 def open_rows(
-    source: Any, feature_names: Sequence[str] | None = None, sample_names: Sequence[str] | None = None
+    source: Any,
+    feature_names: Sequence[str] | None = None,
+    sample_names: Sequence[str] | None = None,
+    *,
+    layer: str | None = None,
 ) -> RowStore:
     """Open a table so that `fit` reads it by rows, however large or small it is.
 
@@ -270,6 +274,8 @@ def open_rows(
         ``.parquet``.
     feature_names, sample_names : sequence of str, optional
         Instead of the source's own.
+    layer : str, optional
+        Of an AnnData, in place of its X.
 
     Returns
     -------
@@ -280,7 +286,7 @@ def open_rows(
     FileNotFoundError, ImportError
         There is no such file; the library that reads it is not installed.
     TypeError, ValueError
-        Not a table of numbers that can be read by rows.
+        Not a table of numbers that can be read by rows, or not an AnnData with this layer.
 
     Examples
     --------
@@ -291,14 +297,16 @@ def open_rows(
     """
     store = source if isinstance(source, RowStore) else None
     if isinstance(source, str | os.PathLike):
-        source = _opened(Path(source))
+        source = _opened(Path(source), layer)
         store = source if isinstance(source, RowStore) else None
+    elif layer is not None and not _named(source):
+        raise ValueError(f"layer: is for an AnnData, source is {type(source).__name__}; leave it out")
     source = as_frame(source)
     if isinstance(source, pd.DataFrame):
         store = _framed(source)
     if store is None:
         own = _named(source)
-        store = _store(source.X if own else source)
+        store = _store(source if own is None else source.X if layer is None else _of(source.layers, layer))
         if own:
             store.feature_names, store.sample_names = own
     if store.shape[0] < 1 or store.shape[1] < 1:
@@ -381,11 +389,19 @@ def _store(data: Any) -> RowStore:
     return ArrayRows(data)
 
 
-def _opened(path: Path) -> Any:
+def _of(layers: Any, name: str) -> Any:
+    if name not in layers:
+        raise ValueError(f"layer: got {name!r}, the AnnData has {sorted(layers)}; give one of them")
+    return layers[name]
+
+
+def _opened(path: Path, layer: str | None) -> Any:
     """What a file holds, opened and not read (but for .npz)."""
     if not path.exists():
         raise FileNotFoundError(f"source: there is no file {str(path)!r}")
     kind = path.suffix.lower()
+    if layer is not None and kind not in (".h5ad", ".zarr"):
+        raise ValueError(f"layer: is for an AnnData (.h5ad, .zarr), source is {path.name!r}; leave it out")
     if kind in (".parquet", ".pq"):
         return ParquetRows(path)
     if kind == ".npy":
@@ -403,14 +419,21 @@ def _opened(path: Path) -> Any:
             f"source: {kind} needs anndata; mend: pip install 'pyro-sparse[single-cell]'"
         ) from error
     if kind == ".h5ad":
-        return anndata.read_h5ad(path, backed="r")
-    import zarr
+        if layer is None:
+            return anndata.read_h5ad(path, backed="r")
+        import h5py
 
-    found = zarr.open(str(path), mode="r")
-    if isinstance(found, zarr.Array):
+        found: Any = h5py.File(path, "r")
+    else:
+        import zarr
+
+        found = zarr.open(str(path), mode="r")
+    if hasattr(found, "dtype"):  # an array, no AnnData
+        if layer is not None:
+            raise ValueError(f"layer: is for an AnnData, {path.name!r} holds an array; leave it out")
         return found
-    held = found["X"]
-    store = _store(held if isinstance(held, zarr.Array) else anndata.io.sparse_dataset(held))
+    held = found["X"] if layer is None else _of(found["layers"], layer)
+    store = _store(held if hasattr(held, "dtype") else anndata.io.sparse_dataset(held))
     for axis, name in (("var", "feature_names"), ("obs", "sample_names")):
         setattr(store, name, [str(label) for label in anndata.io.read_elem(found[axis]).index])
     return store

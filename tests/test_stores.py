@@ -107,6 +107,35 @@ def test_rows_are_those_that_were_written(kind, tmp_path):
         assert store.feature_names == NAMES
 
 
+@pytest.mark.parametrize("made", [sp.csr_matrix, np.asarray])
+@pytest.mark.parametrize("kind", ["memory", "h5ad", "zarr"])
+def test_a_layer_in_place_of_x(kind, made, tmp_path):
+    table = annotated(np.log1p(X))
+    table.layers["counts"] = made(X)
+    source = table if kind == "memory" else tmp_path / f"x.{kind}"
+    if kind == "h5ad":
+        table.write_h5ad(source)
+    if kind == "zarr":
+        pytest.importorskip("zarr")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of formats to come
+            table.write_zarr(source)
+    store = open_rows(source, layer="counts")
+    index = np.array([600, 2, 70])
+    np.testing.assert_array_equal(store.rows(index), X[index])
+    assert (store.feature_names, store.sample_names) == (NAMES, CELLS)
+    assert store.sparse == (made is sp.csr_matrix)
+    np.testing.assert_array_equal(open_rows(source).rows(index), np.log1p(X)[index])
+    with pytest.raises(ValueError, match=r"layer: got 'raw', the AnnData has \['counts'\]; give one of them"):
+        open_rows(source, layer="raw")
+
+
+@pytest.mark.parametrize("kind", ["array", "npy", "zarr"])
+def test_a_layer_is_of_an_anndata(kind, tmp_path):
+    with pytest.raises(ValueError, match="layer: is for an AnnData.*; leave it out"):
+        open_rows(KINDS[kind](tmp_path), layer="counts")
+
+
 @pytest.mark.parametrize("kind", ["csr", "h5ad", "parquet"])
 def test_an_epoch_has_every_row_once_in_an_order_of_its_own(kind, tmp_path):
     store = open_rows(KINDS[kind](tmp_path))
