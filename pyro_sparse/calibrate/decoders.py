@@ -109,11 +109,12 @@ def experiment(
 
     def infer(data: NDArray[np.float64], rng: np.random.Generator) -> Truth:
         from ..inference.fit import fit
+        from ..inference.interrupt import whole
 
         own = {"restarts": 1, "holdout": 0.0, "patience": None, "standardise": False, **settings}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            result = fit(model, data, seed=int(rng.integers(2**31)), progress=False, **own)
+            result = whole(fit, model, data, seed=int(rng.integers(2**31)), progress=False, **own)
             found = result.edge_posterior(
                 "polish",
                 seed=int(rng.integers(2**31)),
@@ -121,6 +122,8 @@ def experiment(
                 num_draws=num_draws,
                 decoder_prior=prior,
             )
+        if found.attrs["interrupted"]:
+            raise KeyboardInterrupt("interrupted during the edges' chains")
         draws, kept = found["posterior"], found["sample_stats"]["kept"].to_numpy()
         return {
             name: draws[name].to_numpy()[kept].reshape(-1, model.n_features, model.n_factors)

@@ -9,6 +9,7 @@ import pyro_sparse as ps
 from pyro_sparse.calibrate import experiment, sbc
 from pyro_sparse.inference import Fit
 from pyro_sparse.inference.edges.polish import DecoderPrior, draw_decoder
+from pyro_sparse.inference.loop import Run
 
 SETTINGS = {"steps": 60, "sweeps": 60, "num_draws": 20}
 
@@ -47,6 +48,27 @@ def test_true_weights_are_standardised_loadings(likelihood, noise):
     truth, x = simulate(np.random.default_rng(2))
     size = np.abs(infer(x, np.random.default_rng(1))["weight"]).mean(0)
     np.testing.assert_allclose(size[[0, 1], [0, 1]], np.abs(truth["weight"])[[0, 1], [0, 1]], atol=0.2)
+
+
+@pytest.mark.parametrize("cut", ["training", "chains"])
+def test_what_ctrl_c_cut_short_is_not_ranked(cut, monkeypatch):
+    advance, posterior, data_sets = Run.advance, Fit.edge_posterior, []
+
+    def pressed(run):
+        advance(run)
+        data_sets.extend([True] * (run.step == 1))
+        if cut == "training" and len(data_sets) == 3 and run.step == 10:
+            raise KeyboardInterrupt
+
+    def chains(fit, *arguments, **options):
+        found = posterior(fit, *arguments, **options)
+        found.attrs["interrupted"] = int(cut == "chains" and len(data_sets) == 3)
+        return found
+
+    monkeypatch.setattr(Run, "advance", pressed)
+    monkeypatch.setattr(Fit, "edge_posterior", chains)
+    found = sbc(model(), n_data_sets=4, n_draws=9, n_rows=50, progress=False, **SETTINGS)
+    assert found.note == "stopped by Ctrl-C after 2 of 4 data sets"
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "poisson", "negative_binomial"])
