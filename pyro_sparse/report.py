@@ -8,14 +8,8 @@ screens; names from the user's table are escaped by the template.
 from __future__ import annotations
 
 import base64
-import io
-import json
 import os
-import platform
 import warnings
-from collections.abc import Callable, Mapping
-from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ._arviz import get_group
+from ._page import Drawing, how_made, inlined, need_libraries, write_page
 from ._paths import file_to_write
 from .certificates.facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
@@ -38,16 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-_LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-learn", "arviz", "matplotlib")
 # Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
 _SWEEP = np.linspace(-2, 2, 17)
 _SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
-_THEMES: Mapping[str, Mapping[str, str]] = {
-    "light": {"text": "#1f2328", "background": "#ffffff"},
-    "dark": {"text": "#e6e8eb", "background": "#1b1f26"},
-}
 
 
 def report(
@@ -103,30 +93,12 @@ def report(
             "fit.agreement, ps.summary(idata) and ps.identify(fit); ps.plot_transition(idata) draws sequences"
         )
     path = file_to_write(path, "report.html")
-    try:
-        import jinja2
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f'the report needs {error.name}, not installed here; run: pip install "pyro-sparse[plots,cli]"'
-        ) from error
+    need_libraries()
     idata = _edges(fit, X) if idata is None else idata
     check_labels(fit, idata)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pyro_sparse"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = percent
-    page = environment.get_template("report.html.j2").render(
-        **gather(fit, idata, fdr, salient),
-        pictures=_pictures(fit, _shown(idata, salient), X, fdr, groups),
-        grouped=groups is not None,
-    )
-    path.write_text(page, encoding="utf-8")
-    return path
+    facts = gather(fit, idata, fdr, salient)
+    pictures = _pictures(fit, _shown(idata, salient), X, fdr, groups)
+    return write_page(path, "report.html.j2", {**facts, "pictures": pictures, "grouped": groups is not None})
 
 
 def _edges(fit: Fit, X: Any) -> Any:
@@ -136,12 +108,6 @@ def _edges(fit: Fit, X: Any) -> Any:
     with warnings.catch_warnings():  # a fit whose edges are scores all the same has no use for X
         warnings.filterwarnings("ignore", ".*; of no use to .*: X$", RuntimeWarning)
         return fit.edge_posterior(X=X)
-
-
-def percent(share: float) -> str:
-    """A share as whole per cent; small ones keep a digit, so that little is not nothing."""
-    value = 100 * share
-    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
 
 
 def _shown(idata: Any, salient: float | None) -> Any:
@@ -221,12 +187,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
              "best": r == int(fit.best), "kept": bool(kept[r]), "alike": verdict["alike"][r]}
             for r in range(fit.n_restarts)
         ],
-        "settings": [
-            (key, value if isinstance(value, str) else json.dumps(value, default=str))
-            for key, value in dict(fit.settings).items()
-        ],
-        "versions": [("Python", platform.python_version()), *_versions()],
-        "created": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        **how_made(fit),
         "csv": base64.b64encode(chosen.to_csv(index=False).encode()).decode(),
     }  # fmt: skip
 
@@ -365,23 +326,13 @@ def _correlation(covariance: NDArray) -> NDArray:
     return np.round(covariance / np.outer(sd, sd), 2) + 0.0  # no "-0.00"
 
 
-def _versions() -> list[tuple[str, str]]:
-    found = []
-    for library in _LIBRARIES:
-        try:
-            found.append((library, metadata.version(library)))
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def _pictures(
     fit: Fit, idata: Any, X: Any, fdr: float, groups: Groups | None = None
 ) -> dict[str, dict[str, str]]:
     """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
     from . import plots
 
-    drawings: dict[str, Callable[[], Any]] = {
+    drawings: dict[str, Drawing] = {
         "edges": lambda: plots.plot_edges(idata, fdr=fdr),
         "graph": lambda: plots.plot_graph(idata, fdr=fdr),
         "forest": lambda: plots.plot_forest(idata, fdr=fdr, top=30),
@@ -393,35 +344,4 @@ def _pictures(
         drawings["agreement"] = lambda: plots.plot_agreement(idata)
     if X is not None:
         drawings["predictive"] = lambda: plots.plot_predictive(fit, X)
-    return {
-        name: {theme: _svg(draw, **colour) for theme, colour in _THEMES.items()}
-        for name, draw in drawings.items()
-    }
-
-
-def _svg(draw: Callable[[], Any], text: str, background: str) -> str:
-    import matplotlib
-
-    from .plots._style import offscreen
-
-    settings = {
-        **{
-            key: text
-            for key in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-        },
-        "axes.titlecolor": text,
-        "figure.facecolor": background,
-        "axes.facecolor": background,
-        "savefig.transparent": True,
-        "svg.hashsalt": "pyro_sparse",
-    }
-    buffer = io.BytesIO()
-    with warnings.catch_warnings(), matplotlib.rc_context(), offscreen():
-        # A name in a script that the font lacks shows boxes; that is no reason to fail.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(settings)
-        drawn = draw()
-        figure = drawn if hasattr(drawn, "savefig") else drawn.figure
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return inlined(drawings)

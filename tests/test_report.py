@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
-from pyro_sparse.report import gather, percent, report, shape_of
+from pyro_sparse._page import percent
+from pyro_sparse.report import gather, report, shape_of
 from tests._fake_fit import fake_fit, fit_with_strengths
 
 pytest.importorskip("jinja2")
