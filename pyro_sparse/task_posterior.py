@@ -19,7 +19,7 @@ from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 if TYPE_CHECKING:
     from .inference.task_result import MultiTaskFit
 
-__all__ = ["task_summary", "task_to_arviz"]
+__all__ = ["doubted_latents", "task_summary", "task_to_arviz"]
 
 _EDGE = ("task", "latent")
 
@@ -102,6 +102,34 @@ def task_to_arviz(
     return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
 
 
+def doubted_latents(idata: Any) -> list[tuple[list[str], bool]]:
+    """Of each latent of the best restart: which others the tasks do not tell it from, whether it is lost.
+
+    An edge, or a certificate, is of the latents that were found: whether these are the ones is another
+    question. Latents of one block are told apart by independence, or by nothing; a lost one was found by no
+    other restart.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `MultiTaskFit.edge_posterior`.
+    """
+    from .inference.task_result import SAME_LATENTS
+
+    names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
+    own = _arviz.get_group(idata, "alignment")
+    best = int(idata.attrs["best_restart"])
+    block = own["block"].to_numpy()[best]
+    others = np.delete(own["similarity"].to_numpy(), best, axis=0)
+    return [
+        (
+            [names[j] for j in np.flatnonzero(block == block[k]) if j != k],
+            bool(len(others)) and bool(others[:, k].max() < SAME_LATENTS),
+        )
+        for k in range(len(names))
+    ]
+
+
 def task_summary(
     idata: Any,
     fdr: float = 0.1,
@@ -134,7 +162,9 @@ def task_summary(
         Index `edge` ("task -> latent"); columns `task`, `latent`, `probability` (or `score`), `weight` and
         its interval (best restart; a score has none), `q_value`, `gap` (largest difference of the
         probability between restarts; NaN for one restart), `unresolved` (gap > .25), `verdict` ("present",
-        "absent" or "open": `graphs.edge_verdicts`; with a score all are open) and `selected`.
+        "absent" or "open": `graphs.edge_verdicts`; with a score all are open, and so are the edges of a
+        latent that the tasks do not tell from another or that no other restart found, which
+        ``attrs["note"]`` names) and `selected`.
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
     is_score = bool(int(idata.attrs.get("is_score", 0)))
@@ -149,6 +179,16 @@ def task_summary(
     t, k = np.indices(p.shape).reshape(2, -1)
     gap = numbers["gap"].to_numpy()
     name = "score" if is_score else "probability"
+    doubted = [
+        str(of) for of, (mates, lost) in zip(latents, doubted_latents(idata), strict=True) if mates or lost
+    ]
+    open_ = np.isin(latents, latents if is_score else doubted)
+    note = str(idata.attrs.get("note", ""))
+    if doubted:
+        note += (
+            f" Edges of {', '.join(doubted)} are open: the tasks do not tell such a latent from another, or "
+            "no other restart found it."
+        )
     table = pd.DataFrame(
         {
             "task": tasks[t],
@@ -160,7 +200,7 @@ def task_summary(
             "q_value": numbers["q_value"].to_numpy().ravel(),
             "gap": gap.ravel(),
             "unresolved": unresolved(gap).ravel(),
-            "verdict": "open" if is_score else edge_verdicts(p, gap, sure).ravel(),
+            "verdict": np.where(open_, "open", edge_verdicts(p, gap, sure)).ravel(),
             "selected": bayesian_fdr(p, fdr).ravel(),
         },
         index=pd.Index([f"{tasks[i]} -> {latents[j]}" for i, j in zip(t, k, strict=True)], name="edge"),
@@ -174,6 +214,6 @@ def task_summary(
         "interval_prob": float(prob),
         "edge_method": str(idata.attrs.get("edge_method", "")),
         "is_score": is_score,
-        "note": str(idata.attrs.get("note", "")),
+        "note": note,
     }
     return table

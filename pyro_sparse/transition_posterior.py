@@ -160,10 +160,12 @@ def transition_summary(
         `source`, `target`, (`lag`,) `probability` (or `score`), `strength` (root mean square derivative of
         the target's mean), `q_value`, `gap` (largest difference of the probability between restarts; NaN for
         one restart), `unresolved` (gap > .25), `verdict` ("present", "absent" or "open":
-        `graphs.edge_verdicts`; with a score all are open) and `selected`.
+        `graphs.edge_verdicts`; with a score, or where the fit is unsure of its latents or its graph, all are
+        open, and ``attrs["note"]`` says why) and `selected`.
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
     name = "score" if int(idata.attrs.get("is_score", 0)) else "probability"
+    unsure = bool(int(idata.attrs.get("unsure", 0)))
     parts = []
     for graph in GRAPHS:
         if f"probability_{graph}" not in numbers:
@@ -182,7 +184,7 @@ def transition_summary(
     given = table["given"].to_numpy() == 1
     table["q_value"] = q_values(p, given)
     table["unresolved"] = unresolved(table["gap"])
-    table["verdict"] = "open" if name == "score" else edge_verdicts(p, table["gap"], sure)
+    table["verdict"] = "open" if name == "score" or unsure else edge_verdicts(p, table["gap"], sure)
     table["selected"] = bayesian_fdr(p, fdr, given=given)
     if "lag" in table and not table["lag"].notna().any():
         table = table.drop(columns="lag")
@@ -208,10 +210,14 @@ def transition_summary(
     table = table.iloc[np.lexsort((-table["strength"], -table[name]))]
     if selected_only:
         table = table[table["selected"]]
+    note = str(idata.attrs.get("note", ""))
+    if unsure:  # given latents that are in doubt, a probability decides nothing
+        said = json.loads(str(idata.attrs.get("warnings", "[]")))
+        note += " Every verdict is open, for the fit warns: " + "; ".join(said) + "."
     table.attrs = {
         "fdr": float(fdr),
         "edge_method": str(idata.attrs.get("edge_method", "")),
         "is_score": name == "score",
-        "note": str(idata.attrs.get("note", "")),
+        "note": note,
     }
     return table

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,18 @@ def test_latents_always_used_together_are_mixed():
     assert certificate.table.loc["latent 1", "mixed_with"] == ["latent 2"]
     assert any("do not tell them apart" in note for note in both.warnings)
     assert str(certificate).startswith("Caution:")
+    table = both.summary()
+    assert (table["verdict"] == "open").all() and (table["probability"] > 0.95).any()
+    assert "Edges of latent 1, latent 2 are open" in table.attrs["note"]
+
+
+def test_edges_of_a_latent_that_no_other_restart_found_are_open(fit, idata):
+    assert not ps.summary(idata).groupby("latent")["verdict"].agg(lambda v: (v == "open").all()).any()
+    doubted = copy.deepcopy(fit)
+    doubted.alignment["similarity"][1 - fit.best, 1] = 0.5
+    table = doubted.summary()
+    assert (table["verdict"] == "open").groupby(table["latent"]).all().tolist() == [False, True, False]
+    assert "Edges of latent 2 are open" in table.attrs["note"]
 
 
 def test_a_certificate_from_the_posterior_alone(idata):

@@ -16,6 +16,7 @@ from ..draws import graph_draws, pooled
 from ..graphs.supports import support_failure, support_identifiability
 from ..graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
 from ..inference.task_result import SAME_LATENTS
+from ..task_posterior import doubted_latents
 from .certificate import UNCHECKED, Certificate, verdicts
 
 __all__ = ["task_certificate"]
@@ -63,19 +64,9 @@ def task_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
 
 
 def _doubted(table: pd.DataFrame, idata: Any) -> pd.DataFrame:
-    """The supports are those of the latents that were found: whether these are the ones is another question.
-
-    A verdict stands only for a latent that the tasks' weights tell from every other (no other in its block)
-    and that another restart found too.
-    """
-    own = _arviz.get_group(idata, "alignment")
-    best = int(idata.attrs["best_restart"])
-    block = own["block"].to_numpy()[best]
-    others = np.delete(own["similarity"].to_numpy(), best, axis=0)
+    """A verdict stands for a latent that the tasks tell from the others and another restart found too."""
     table = table.copy()
-    for k, name in enumerate(table.index):
-        mates = [table.index[j] for j in np.flatnonzero(block == block[k]) if j != k]
-        lost = len(others) and others[:, k].max() < SAME_LATENTS
+    for name, (mates, lost) in zip(table.index, doubted_latents(idata), strict=True):
         if (mates or lost) and table.at[name, "verdict"] == "identified":
             table.at[name, "verdict"] = "unresolved"
             table.at[name, "mixed_with"] = mates

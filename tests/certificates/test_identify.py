@@ -92,6 +92,17 @@ def test_an_edge_posterior_knows_what_its_fit_doubts(doubt):
     assert found.caution == fit.warnings != []
 
 
+def test_no_edge_is_called_present_where_the_fit_is_in_doubt():
+    """All draws have the edge, in every restart: but of which latents?"""
+    draws = draws_of(np.eye(2))
+    table = ps.summary(idata_of(draws))
+    assert set(table["verdict"]) == {"present", "absent"} and table.attrs["note"] == "made up"
+    fit = fake_fit(2, 2, gap=0.1)
+    table = ps.summary(idata_of(draws, fit=fit))
+    assert (table["verdict"] == "open").all() and table["selected"].sum() == 2
+    assert fit.warnings[0] in table.attrs["note"]
+
+
 @pytest.fixture(scope="module")
 def fitted():
     data = transition_data("ActionTimeDiag", n=300, d_z=2, d_x=4, T=3, seed=1003)
