@@ -84,7 +84,7 @@ class TransitionJob:
         self.data = sequences.batch(device, dtype)
         _check_steps(self.data, model.lags)
         self.train, self.heldout = _split(_pieces(self.data, model.lags), holdout, seed)
-        get_control(sparsity)  # a complaint about it should not wait for a dense fit
+        _check_sparsity(sparsity, model)  # a complaint should not wait for a dense fit
         if sparsity == "auto" and self.heldout is None:
             raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
         self.setup = {"n_samples": self.train.total, "missing": sequences.missing}
@@ -331,6 +331,15 @@ def _check(model: Any, sequences: Sequences) -> None:
                 f"X: the sequences have {name[2:]}: {seen}, the model was made for {name}={wanted}; "
                 "make the model for these sequences (a categorical action counts once per level)"
             )
+
+
+def _check_sparsity(sparsity: Any, model: Any) -> None:
+    control = copy.deepcopy(get_control(sparsity))
+    if sparsity is not None:
+        try:
+            control.setup(int(model.allowed.sum()), int(model.must.sum()))
+        except ValueError as reason:
+            raise ValueError(f"sparsity: {str(reason).removeprefix('edges: ')}") from None
 
 
 def _check_steps(data: SequenceBatch, lags: int) -> None:

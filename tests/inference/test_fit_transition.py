@@ -259,9 +259,12 @@ def test_a_long_table_with_gaps_and_a_categorical_action():
         ({"restarts": 0}, ValueError, "restarts: want a whole number of at least 1, got 0"),
         ({"holdout": 0.999}, ValueError, "holdout"),
         ({"sparsity": "few"}, ValueError, "sparsity"),
+        ({"sparsity": 400}, ValueError, "sparsity: the budget is 400 and only 18 edges are possible; lower"),
     ],
 )
-def test_bad_arguments(data, change, kind, message):
+def test_bad_arguments(data, change, kind, message, monkeypatch):
+    """Said before the first step."""
+    monkeypatch.setattr(TransitionRun, "advance", lambda run: pytest.fail("it took a step"))
     x, _, a = data.part("train")
     with pytest.raises(kind, match=message):
         ps.fit(model_of(x, n_actions=3), x, **{"actions": a, "restarts": 1, **SMALL, **change})
