@@ -37,6 +37,7 @@ __all__ = ["TransitionJob", "fit_transition"]
 
 _LEAST_PIECES = 20
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
+_BRIEF = {"n_starts": 8, "steps": 50, "max_hops": 1}  # a search that Ctrl-C cut short
 _LEAST_ROWS = 20  # steps of the sequences: edge probabilities want as many
 
 
@@ -274,7 +275,13 @@ def fit_transition(
             if checkpoint is not None and number >= n_resumed:
                 finished.append(copy.deepcopy(run.state()))
                 files.write_run(checkpoint, job.fingerprint, finished, None)
-        answer = find_axes(part, job.train, seed=number)
+        try:
+            answer = find_axes(part, job.train, seed=number)
+        except KeyboardInterrupt:
+            notes.append(f"interrupted in the search for the axes of restart {number}")
+            if states:
+                break
+            answer = find_axes(part, job.train, seed=number, **_BRIEF)
         history += run.history
         try:
             if schedule.polish_steps and not notes:

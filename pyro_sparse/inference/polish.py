@@ -60,8 +60,8 @@ def polish(
         model.must.copy_(must)
         model.dense = True
         RefitRun(model, train, None, schedule.of_polish(around)).finish()
+        return find_axes(model, train, seed=seed)
     except KeyboardInterrupt:
         model.load_state_dict(before)
         model.dense = True
         raise
-    return find_axes(model, train, seed=seed)

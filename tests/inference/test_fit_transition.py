@@ -13,6 +13,7 @@ import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.edges.transitions import steps_of
 from pyro_sparse.inference.fit_transition import _pieces
+from pyro_sparse.inference.jacobian_axes import jacobian_axes
 from pyro_sparse.inference.transition_axes import (
     _seats,
     dense_moments,
@@ -164,6 +165,24 @@ def test_ctrl_c_returns_the_fit_so_far(data, monkeypatch):
     stop = 5
     with pytest.raises(KeyboardInterrupt):
         ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
+
+
+@pytest.mark.parametrize(("call", "kept"), [(1, 1), (2, 1), (3, 1), (4, 2)])
+def test_ctrl_c_in_the_search_for_axes_keeps_what_there_is(data, monkeypatch, call, kept):
+    """Each of two restarts searches after its dense fit and after its polish."""
+    x, _, a = data.part("train")
+    calls = []
+
+    def pressed(*moments, **options):
+        calls.append(options)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return jacobian_axes(*moments, **options)
+
+    monkeypatch.setattr("pyro_sparse.inference.transition_axes.jacobian_axes", pressed)
+    fit = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
+    assert fit.n_restarts == kept and "interrupted" in fit.warnings[0]
+    assert np.isfinite(fit.transform()).all()
 
 
 def test_moments_are_those_of_the_network_in_whitened_latents(data):

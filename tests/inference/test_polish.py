@@ -46,17 +46,19 @@ def test_latents_become_straighter(dense, monkeypatch):
     assert (frames(model, batch) @ answer.map.T).std(0) == pytest.approx(np.ones(3), rel=1e-2)
 
 
-@pytest.mark.parametrize("stage", [PolishRun, RefitRun])
-def test_ctrl_c_leaves_the_fit_as_it_was(dense, monkeypatch, stage):
+@pytest.mark.parametrize(
+    ("place", "call"), [(PolishRun, "advance"), (RefitRun, "advance"), (module, "find_axes")]
+)
+def test_ctrl_c_leaves_the_fit_as_it_was(dense, monkeypatch, place, call):
     model, batch, schedule, _ = dense
     answer, before = find_axes(model, batch), frames(model, batch)
 
-    def pressed(run):
+    def pressed(*_, **__):
         raise KeyboardInterrupt
 
     short = ps.TransitionSchedule(steps=5, batch_size=256, polish_steps=5, evaluate_every=10_000)
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "advance", pressed)
+        patch.setattr(place, call, pressed)
         with pytest.raises(KeyboardInterrupt):
             polish(model, answer, batch, short)
     assert model.dense
