@@ -128,7 +128,7 @@ class TransitionJob:
             run.finish()
             found = find_axes(run.model, self.train, seed=number)
             if self.schedule.polish_steps:
-                found = polish(run.model, found, self.train, self.schedule, seed=number)
+                found = polish(run.model, found, self.train, self.schedule, number, self.heldout)
             fold(run.model, found)
             rows = self.edges(run.model, number, tqdm(disable=True))
             states.append(run.model.state_dict())
@@ -192,6 +192,7 @@ class TransitionJob:
             answers=answers,
             rows=rows,
             heldout=self.heldout is not None,
+            frames_each=float(judged.seen.sum()) / len(judged),
             history=pd.DataFrame(history, columns=columns),
             settings={
                 "model": type(model).__name__,
@@ -271,6 +272,7 @@ def fit_transition(
             notes.append(f"interrupted at step {run.step} of {schedule.steps} of restart {number}")
             if run.step < _LEAST_STEPS:
                 break
+            run.settle()
         else:
             if checkpoint is not None and number >= n_resumed:
                 finished.append(copy.deepcopy(run.state()))
@@ -285,7 +287,7 @@ def fit_transition(
         history += run.history
         try:
             if schedule.polish_steps and not notes:
-                answer = polish(part, answer, job.train, schedule, seed=number)
+                answer = polish(part, answer, job.train, schedule, number, job.heldout)
             fold(part, answer)
             if not notes:
                 history += job.edges(part, number, bar)

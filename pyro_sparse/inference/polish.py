@@ -24,7 +24,12 @@ _AROUND = 600  # steps of the networks before, and of the dense transition after
 
 
 def polish(
-    model: Any, answers: list[FoundAxes], train: SequenceBatch, schedule: TransitionSchedule, seed: int = 0
+    model: Any,
+    answers: list[FoundAxes],
+    train: SequenceBatch,
+    schedule: TransitionSchedule,
+    seed: int = 0,
+    heldout: SequenceBatch | None = None,
 ) -> list[FoundAxes]:
     """Polish a dense fit's latents with its graph, and find its axes again; Ctrl-C leaves the fit as it was.
 
@@ -39,6 +44,8 @@ def polish(
         Its `polish_steps` and `polish_rate`.
     seed : int
         Of the second search.
+    heldout : SequenceBatch, optional
+        Sequences kept aside: what makes these less probable is undone.
 
     Returns
     -------
@@ -54,12 +61,12 @@ def polish(
         graph = torch.as_tensor(answers[0].graph, dtype=torch.bool, device=must.device)
         model.allowed.copy_(graph)
         model.must.copy_(graph)
-        EdgeRun(model, train, None, replace(schedule, edge_steps=around).of_edges()).finish()
-        PolishRun(model, train, None, schedule.of_polish(schedule.polish_steps)).finish()
+        EdgeRun(model, train, heldout, replace(schedule, edge_steps=around).of_edges()).finish()
+        PolishRun(model, train, heldout, schedule.of_polish(schedule.polish_steps)).finish()
         model.allowed.copy_(allowed)
         model.must.copy_(must)
         model.dense = True
-        RefitRun(model, train, None, schedule.of_polish(around)).finish()
+        RefitRun(model, train, heldout, schedule.of_polish(around)).finish()
         return find_axes(model, train, seed=seed)
     except KeyboardInterrupt:
         model.load_state_dict(before)

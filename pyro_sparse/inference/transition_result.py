@@ -27,6 +27,7 @@ from . import checkpoint as files
 from .in_short import in_short
 from .restarts import align_latents
 from .transition_axes import FoundAxes, latents
+from .transition_run import UNDONE
 
 __all__ = ["TransitionFit"]
 
@@ -79,7 +80,8 @@ class TransitionFit:
     elbo, heldout_elbo : ndarray (restart,)
         Nats per sequence.
     history : DataFrame
-        step, restart, elbo, heldout_elbo, edges, stage.
+        step, restart, elbo, heldout_elbo, edges, stage: "dense", "undone" (dense steps that were given up for
+        an earlier state, better on the sequences kept aside), "edges".
     alignment : dict
         "permutation" (restart, latent), "sign" (restart, latent).
     settings : dict
@@ -146,6 +148,7 @@ class TransitionFit:
         answers: list[FoundAxes],
         rows: np.ndarray,
         heldout: bool,
+        frames_each: float,
         history: pd.DataFrame,
         settings: dict[str, Any],
         notes: list[str],
@@ -211,7 +214,7 @@ class TransitionFit:
             history=history,
             alignment={"permutation": permutation, "sign": sign},
             settings={**settings, "version": __version__},
-            warnings=[*notes, *_warnings(agreement, best)],
+            warnings=[*notes, *_fell(history, best, frames_each), *_warnings(agreement, best)],
         )
 
     def transform(self, X: Any = None, **columns: Any) -> Any:
@@ -469,6 +472,24 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
                 f"no other restart agrees: the nearest recovers the latents to R = {other['recovered']:.2f} "
                 f"and has {int(other['edges_differing'])} other edge(s)"
             )
+    return notes
+
+
+def _fell(history: pd.DataFrame, best: int, frames_each: float) -> list[str]:
+    """What to say where the held-out ELBO fell during training, by a nat a frame if nothing was undone."""
+    own = history[(history["restart"] == best) & history["heldout_elbo"].notna()].set_index("step")
+    undone, edges = (own["stage"] == UNDONE).any(), own["stage"] == "edges"
+    back = ", so the fit went back" if undone else ""
+    notes = []
+    for path, of, least, advice in (
+        (own[~edges], "", 0 if undone else frames_each, f"{back}; fewer steps, or smaller hidden and units"),
+        (own[edges], " of the edges' networks", frames_each, "; fewer edge_steps, or smaller gated_units"),
+    ):
+        held = path["heldout_elbo"]
+        if len(held) and held.max() - held.iloc[-1] > least:
+            best_state = f"{held.max():.0f} at step {held.idxmax()}"
+            last_state = f"{held.iloc[-1]:.0f} at step {held.index[-1]}"
+            notes.append(f"held-out ELBO{of} fell from {best_state} to {last_state}: overfit{advice}")
     return notes
 
 

@@ -3,16 +3,22 @@
 `TransitionRun` trains the dense program; `EdgeRun` the edges and their networks, in frozen latents. Between
 them the latents may be polished (`polish.py`): `PolishRun` trains frames and networks with the gates fixed,
 and `RefitRun` then fits the dense transition to the new latents.
+
+Networks that learn a few sequences by heart lose the ones kept aside by hundreds of nats. So a run remembers
+its best state on those, and ends with it where the last one is worse by more than a standard error; among
+many sequences the last is the best.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .._torch import undisturbed
 from .constraint import BernoulliKL, SparsityControl
 from .elbo import rowwise_elbo
 from .loop import Run
@@ -22,6 +28,7 @@ from .transition_schedule import TransitionSchedule
 
 __all__ = ["EdgeRun", "PolishRun", "RefitRun", "TransitionRun"]
 
+UNDONE = "undone"  # stage of the history's entries whose state was given up for an earlier one
 _MANY = 1000  # sequences kept aside whose mean needs one draw of each only
 
 
@@ -50,6 +57,7 @@ class TransitionRun(Run):
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in own)
         super().__init__(model, train, heldout, schedule, first_restart)
+        self.kept: dict[str, Any] | None = None  # the best state of each restart, and the last one's rows
 
     def _bound(self, batch: Any) -> Tensor:
         if has_own_programs(self.model):
@@ -57,11 +65,70 @@ class TransitionRun(Run):
         return transition_elbo(self.model, batch, self._skipped())
 
     def _judged(self) -> np.ndarray:
-        n_draws = 4 if len(self.heldout) < _MANY else 1
-        return rowwise_elbo(self.model, self.heldout, n_draws).mean(-1).cpu().numpy()
+        rows = rowwise_elbo(self.model, self.heldout, 4 if len(self.heldout) < _MANY else 1)
+        self._keep(rows)
+        return rows.mean(-1).cpu().numpy()
 
     def _optimiser(self) -> torch.optim.Optimizer:
         return SOAP(self.trained, lr=self.schedule.learning_rate)
+
+    # ---- the best state ------------------------------------------------------------------------------------
+    @property
+    def keeps(self) -> bool:
+        """Whether earlier states can be compared with the last."""
+        return self.heldout is not None
+
+    @torch.no_grad()
+    def _keep(self, rows: Tensor) -> None:
+        """Remember the state at hand where it is the best so far; `rows` (restart, row) judge it."""
+        if not self.keeps:
+            return
+        if self.kept is None:
+            parts = [p.detach().clone() for p in self.trained]
+            self.kept = {"step": [self.step] * len(rows), "rows": rows.clone(), "parts": parts}
+        self.kept["last"] = rows
+        now, before = rows.mean(-1), self.kept["rows"].mean(-1)
+        for r in ((now > before) | before.isnan()).nonzero()[:, 0].tolist():
+            self.kept["step"][r] = self.step
+            self.kept["rows"][r] = rows[r]
+            for best, own in zip(self.kept["parts"], self.trained, strict=True):
+                best[r] = own[r]
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Go back to the best state of each restart whose last one is worse by more than a standard error."""
+        if self.kept is None:
+            return
+        kept, self.kept = self.kept, None
+        lost = kept["rows"] - kept["last"]
+        for r in (lost.mean(-1) > lost.std(-1) / lost.shape[-1] ** 0.5).nonzero()[:, 0].tolist():
+            for best, own in zip(kept["parts"], self.trained, strict=True):
+                own[r] = best[r]
+            for row in self.history:
+                if row["restart"] == self.first_restart + r and row["step"] > kept["step"][r]:
+                    row["stage"] = UNDONE
+
+    def finish(self, report: Callable[[Run], None] | None = None) -> None:
+        """Advance to the end, calling `report` after every step, and `settle`."""
+        if self.step == 0 and self.keeps:
+            with undisturbed(seed=0, threads=None):
+                self._judged()
+        super().finish(report)
+        self.settle()
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed run needs, as tensors and plain values."""
+        return {**super().state(), "kept": self.kept}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        super().load(state)
+        kept, place = state.get("kept"), self.train.x.device  # from a file, and so on the processor
+        if kept is not None:
+            tensors = {name: kept[name].to(place) for name in ("rows", "last")}
+            parts = [part.to(place) for part in kept["parts"]]
+            kept = {**tensors, "parts": parts, "step": list(kept["step"])}
+        self.kept = kept
 
 
 class PolishRun(TransitionRun):
@@ -112,6 +179,11 @@ class EdgeRun(TransitionRun):
             possible, required = int(model.allowed.sum()), int(model.must.sum())
             control.setup(possible, required, model.n_restarts, train.total)
         super().__init__(model, train, heldout, schedule, first_restart)
+
+    @property
+    def keeps(self) -> bool:
+        """Only where all gates are fixed: free ones have a temperature and a control that move on."""
+        return super().keeps and not bool((self.model.allowed & ~self.model.must).any())
 
     def _optimiser(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.trained, lr=self.schedule.learning_rate, fused=True)

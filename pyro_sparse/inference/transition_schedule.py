@@ -41,7 +41,8 @@ class TransitionSchedule:
     temperature_start, temperature_end : float
         Temperature of the relaxed edges, falling exponentially.
     evaluate_every : int
-        Steps between entries of the history.
+        Steps between entries of the history, and between the states that a fit may go back to: it ends with
+        the best on the sequences kept aside, where these say that the last one is worse.
     patience : int or None
         Stop when the held-out ELBO has not improved for so many entries.
     """
@@ -57,7 +58,7 @@ class TransitionSchedule:
     edge_rate: float = 1e-2
     temperature_start: float = 1.0
     temperature_end: float = 0.3
-    evaluate_every: int = 250
+    evaluate_every: int = 100
     patience: int | None = None
 
     def __post_init__(self) -> None:
