@@ -78,7 +78,7 @@ def _assumptions(fit: Any) -> pd.DataFrame:
             if graph is not None and graph[fit.best].any():
                 rows[f"sufficient influence ({kind})"] = UNCHECKED
     elif fit is not None:
-        from ..inference.transition_axes import turned_jacobian
+        from ..inference.transition_axes import believed, turned_jacobian
 
         like, best = fit.model.axes, fit.best
         turn = fit.alignment["permutation"][best]
@@ -87,6 +87,7 @@ def _assumptions(fit: Any) -> pd.DataFrame:
         inputs = [turn + lag * d for lag in range(lags)] + [np.arange(lags * d, own.shape[2])]
         graphs = [] if fit.graph_time is None else list(fit.graph_time[best])
         graphs += [] if fit.graph_action is None else [fit.graph_action[best]]
+        own = believed(own, fit.agreement.get("beyond_linear", {best: np.nan})[best])
         found = fitted_influence(own[:, :, np.concatenate(inputs)], np.concatenate(graphs, 1), d, lags)
         for kind, (influence, error) in found.items():
             rows[f"sufficient influence ({kind})"] = {

@@ -126,7 +126,7 @@ class TransitionJob:
         for number in own:
             run = self.run(number)
             run.finish()
-            found = find_axes(run.model, self.train, seed=number)
+            found = find_axes(run.model, self.train, number, self.heldout)
             if self.schedule.polish_steps:
                 found = polish(run.model, found, self.train, self.schedule, number, self.heldout)
             fold(run.model, found)
@@ -278,12 +278,12 @@ def fit_transition(
                 finished.append(copy.deepcopy(run.state()))
                 files.write_run(checkpoint, job.fingerprint, finished, None)
         try:
-            answer = find_axes(part, job.train, seed=number)
+            answer = find_axes(part, job.train, number, job.heldout)
         except KeyboardInterrupt:
             notes.append(f"interrupted in the search for the axes of restart {number}")
             if states:
                 break
-            answer = find_axes(part, job.train, seed=number, **_BRIEF)
+            answer = find_axes(part, job.train, number, job.heldout, **_BRIEF)
         history += run.history
         try:
             if schedule.polish_steps and not notes:

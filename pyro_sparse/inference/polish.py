@@ -67,7 +67,7 @@ def polish(
         model.must.copy_(must)
         model.dense = True
         RefitRun(model, train, heldout, schedule.of_polish(around)).finish()
-        return find_axes(model, train, seed=seed)
+        return find_axes(model, train, seed, heldout)
     except KeyboardInterrupt:
         model.load_state_dict(before)
         model.dense = True

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy.optimize import quadratic_assignment
+from sklearn.linear_model import LinearRegression
 
 from .._torch import undisturbed
 from ..sequences import SequenceBatch
@@ -21,11 +22,21 @@ from .influence import fitted_influence, share_spanned
 from .jacobian_axes import JacobianAxes, jacobian_axes
 from .strength_gap import strength_gap
 
-__all__ = ["FoundAxes", "dense_moments", "find_axes", "fold", "latents", "seen_steps", "turned_jacobian"]
+__all__ = [
+    "FoundAxes",
+    "beyond_linear",
+    "dense_moments",
+    "find_axes",
+    "fold",
+    "latents",
+    "seen_steps",
+    "turned_jacobian",
+]
 
 MOST_STEPS = 20_000
 _DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
 _EDGE_LOGIT = 3.0
+_BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
 _SEATINGS = 50  # random starts of the search for an order
 
 
@@ -48,6 +59,8 @@ class FoundAxes(NamedTuple):
         Share of the search's starts that ended at its optimum.
     influence : float
         Share of the directions that sufficient influence asks for which the Jacobian spans.
+    beyond_linear : float
+        From :func:`beyond_linear`; NaN where no sequences were kept aside.
     """
 
     map: np.ndarray
@@ -56,6 +69,7 @@ class FoundAxes(NamedTuple):
     gap: float
     found: float
     influence: float
+    beyond_linear: float = np.nan
 
 
 @torch.no_grad()
@@ -151,13 +165,71 @@ def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
     return [_turned(model, jacobian, turn) for (jacobian, *_), turn in zip(dense, axes, strict=True)]
 
 
+@torch.no_grad()
+def beyond_linear(model: Any, train: SequenceBatch, heldout: SequenceBatch) -> list[float]:
+    """By how many standard errors the transition predicts sequences kept aside better than a linear one does.
+
+    A network that learned noise by heart has derivatives that vary, whatever the dynamics; here that does not
+    count. Squared errors are in units of the linear regression's, summed over each sequence.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit.
+    train, heldout : SequenceBatch
+        Up to 20,000 steps of each are used.
+
+    Returns
+    -------
+    list of float
+        One for each restart; NaN where fewer than two sequences tell.
+    """
+    parts = []
+    for batch in (train, heldout):
+        few = _few(model, batch)
+        z = latents(model, few)
+        inputs, use = seen_steps(model, few, z)
+        parts.append((inputs, z[:, :, model.lags :][:, use], use.nonzero()[:, 0].cpu().numpy()))
+    (learned, targets, _), (inputs, wanted, sequence) = parts
+    found = []
+    for r, predicted in enumerate(model.transition(inputs)):
+        x, y, own, out, bent = (
+            t.double().cpu().numpy() for t in (learned[r], targets[r], inputs[r], wanted[r], predicted)
+        )
+        line = LinearRegression().fit(x, y)
+        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(y - line.predict(x), rowvar=False)))
+        white = vectors / np.sqrt(np.maximum(values, 1e-8 * values[-1] + 1e-30))
+        errors = [(((out - mean) @ white) ** 2).sum(1) for mean in (line.predict(own), bent)]
+        gain = np.bincount(sequence, errors[0] - errors[1])[np.unique(sequence)]
+        error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
+        found.append(float(gain.mean() / error) if error > 0 else np.nan)
+    return found
+
+
+def believed(jacobian: np.ndarray, beyond: float) -> np.ndarray:
+    """The Jacobian where sequences kept aside show that it varies, and its mean at every step where not.
+
+    Parameters
+    ----------
+    jacobian : ndarray (step, latent, input)
+    beyond : float
+        From :func:`beyond_linear`; of NaN nothing is known, and the Jacobian is believed.
+    """
+    return np.broadcast_to(jacobian.mean(0), jacobian.shape) if beyond < _BENT else jacobian
+
+
+def _few(model: Any, batch: SequenceBatch) -> SequenceBatch:
+    """Its first sequences, of about as many steps as are looked at."""
+    per = max(1, batch.x.shape[1] - model.lags)
+    return batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
+
+
 def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Of each restart: Jacobians (step, latent, input), latents (frame, latent) to whiten by, and noise.
 
     The noise is the covariance of the latents given what drives them, the posterior's own included.
     """
-    per = max(1, batch.x.shape[1] - model.lags)
-    batch = batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
+    batch = _few(model, batch)
     posterior = model.posterior(batch)
     z = posterior.loc
     inputs, use = seen_steps(model, batch, z)
@@ -198,7 +270,9 @@ def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray, noise: np.ndarr
     return _Moments(time, actions, jacobian, root, noise)
 
 
-def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -> list[FoundAxes]:
+def find_axes(
+    model: Any, batch: SequenceBatch, seed: int = 0, heldout: SequenceBatch | None = None, **options: Any
+) -> list[FoundAxes]:
     """Sparse axes of each restart of a dense fit.
 
     Parameters
@@ -209,6 +283,8 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         The sequences it was fitted to.
     seed : int
         Of the search.
+    heldout : SequenceBatch, optional
+        Sequences kept aside, which say whether the dynamics bend.
     **options
         Passed to `jacobian_axes`.
 
@@ -217,7 +293,8 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
     list of FoundAxes
     """
     answers = []
-    for part in dense_moments(model, batch):
+    bent = [np.nan] * model.n_restarts if heldout is None else beyond_linear(model, batch, heldout)
+    for part, beyond in zip(dense_moments(model, batch), bent, strict=True):
         inverse = np.linalg.inv(part.root)
         if model.lags:
             found = _search(part.time, part.actions, seed, options)
@@ -239,7 +316,8 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         strength = np.sqrt((jacobian**2).mean(0))
         if model.lags:
             graph, gap = _graph(model, found, strength)
-        spanned = share_spanned(fitted_influence(jacobian, graph, model.n_latents, model.lags))
+        varying = believed(jacobian, beyond)
+        spanned = share_spanned(fitted_influence(varying, graph, model.n_latents, model.lags))
         seat = _seats(model, strength)
         inputs = np.arange(strength.shape[1])
         for lag in range(model.lags):
@@ -247,7 +325,8 @@ def find_axes(model: Any, batch: SequenceBatch, seed: int = 0, **options: Any) -
         strength, graph = strength[np.ix_(seat, inputs)], graph[np.ix_(seat, inputs)]
         must, allowed = model.must.cpu().numpy(), model.allowed.cpu().numpy()
         graph = np.where(must, 1, np.where(allowed, graph, 0))
-        answers.append(FoundAxes(turn[seat], strength, graph, gap, found.agreement / found.n_starts, spanned))
+        share = found.agreement / found.n_starts
+        answers.append(FoundAxes(turn[seat], strength, graph, gap, share, spanned, beyond))
     return answers
 
 

@@ -76,7 +76,10 @@ class TransitionFit:
         them be mixed with: R_con, 1 where the restarts differ in nothing that is identified),
         `edges_differing` from the best restart's graph, `gap`, `found` (share of the search's starts that
         ended at its optimum), `influence` (share of the directions which sufficient influence asks for that
-        its Jacobian spans: below one half the dynamics are nearly linear, and many axes as sparse), `elbo`.
+        its Jacobian spans: below one half the dynamics are nearly linear, and many axes as sparse),
+        `beyond_linear` (standard errors by which its transition predicts the sequences kept aside better than
+        a linear one: below 2 nothing shows that the Jacobian varies, and influence is that of its mean; NaN
+        without such sequences), `elbo`.
     elbo, heldout_elbo : ndarray (restart,)
         Nats per sequence.
     history : DataFrame
@@ -191,6 +194,7 @@ class TransitionFit:
                 "gap": gap,
                 "found": found,
                 "influence": [a.influence for a in answers],
+                "beyond_linear": [a.beyond_linear for a in answers],
                 "elbo": elbo,
             },
             index=pd.RangeIndex(len(answers), name="restart"),
@@ -214,7 +218,7 @@ class TransitionFit:
             history=history,
             alignment={"permutation": permutation, "sign": sign},
             settings={**settings, "version": __version__},
-            warnings=[*notes, *_fell(history, best, frames_each), *_warnings(agreement, best)],
+            warnings=[*notes, *_fell(history, best, least=frames_each), *_warnings(agreement, best)],
         )
 
     def transform(self, X: Any = None, **columns: Any) -> Any:
@@ -475,15 +479,15 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
     return notes
 
 
-def _fell(history: pd.DataFrame, best: int, frames_each: float) -> list[str]:
-    """What to say where the held-out ELBO fell during training, by a nat a frame if nothing was undone."""
+def _fell(history: pd.DataFrame, best: int, least: float) -> list[str]:
+    """What to say where the held-out ELBO fell by more than `least` during training."""
     own = history[(history["restart"] == best) & history["heldout_elbo"].notna()].set_index("step")
-    undone, edges = (own["stage"] == UNDONE).any(), own["stage"] == "edges"
-    back = ", so the fit went back" if undone else ""
+    edges = own["stage"] == "edges"
+    back = ", so the fit went back" if (own["stage"] == UNDONE).any() else ""
     notes = []
-    for path, of, least, advice in (
-        (own[~edges], "", 0 if undone else frames_each, f"{back}; fewer steps, or smaller hidden and units"),
-        (own[edges], " of the edges' networks", frames_each, "; fewer edge_steps, or smaller gated_units"),
+    for path, of, advice in (
+        (own[~edges], "", f"{back}; fewer steps, or smaller hidden and units"),
+        (own[edges], " of the edges' networks", "; fewer edge_steps, or smaller gated_units"),
     ):
         held = path["heldout_elbo"]
         if len(held) and held.max() - held.iloc[-1] > least:

@@ -133,10 +133,18 @@ def test_free_edges_are_not_taken_back():
 
 def test_a_fit_says_that_it_went_back_and_reports_what_it_kept():
     model = ps.models.LatentTransition(5, 2, hidden=64, units=64, gated_units=8)
-    settings = {**FEW, "polish_steps": 40, "edge_steps": 100, "holdout": 0.3, "restarts": 1, "seed": 0}
+    settings = {
+        **FEW,
+        "steps": 400,
+        "polish_steps": 40,
+        "edge_steps": 100,
+        "holdout": 0.3,
+        "restarts": 1,
+        "seed": 0,
+    }
     fit = ps.fit(model, panel(), progress=False, **settings)
     path = fit.history.groupby("stage")["heldout_elbo"]
-    assert path.last()[UNDONE] < path.last()["dense"] - 1
+    assert path.last()[UNDONE] < path.last()["dense"] - 20
     assert fit.heldout_elbo[0] > path.last()["dense"] - 2
     assert fit.warnings[0].startswith(f"held-out ELBO fell from {path.last()['dense']:.0f} at step ")
 
@@ -150,7 +158,7 @@ def history(dense, undone=(), edges=()):
 
 
 def test_what_is_said_of_a_held_out_elbo_that_fell():
-    assert _fell(history([1.0, 5.0], edges=[2.0, 4.0]), 0, 10.0) == []
+    assert _fell(history([1.0, 5.0], [4.0], edges=[2.0, 4.0]), 0, 10.0) == []
     assert _fell(history([], edges=[2.0, -40.0]), 1, 10.0) == []  # another restart's
     (went_back,) = _fell(history([1.0, 122.0], [5.0, -1261.0], [120.0]), 0, 20.0)
     assert went_back.startswith("held-out ELBO fell from 122 at step 200 to -1261 at step 400: overfit, so")
