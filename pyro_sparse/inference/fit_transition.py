@@ -192,7 +192,7 @@ class TransitionJob:
             answers=answers,
             rows=rows,
             heldout=self.heldout is not None,
-            frames_each=float(judged.seen.sum()) / len(judged),
+            least=model.n_latents * float(judged.seen.sum()) / len(judged),  # a nat each
             history=pd.DataFrame(history, columns=columns),
             settings={
                 "model": type(model).__name__,

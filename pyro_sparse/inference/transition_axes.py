@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy.optimize import quadratic_assignment
-from sklearn.linear_model import LinearRegression
 
 from .._torch import undisturbed
 from ..sequences import SequenceBatch
@@ -36,7 +35,7 @@ __all__ = [
 MOST_STEPS = 20_000
 _DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
 _EDGE_LOGIT = 3.0
-_BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
+BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
 _SEATINGS = 50  # random starts of the search for an order
 
 
@@ -196,10 +195,11 @@ def beyond_linear(model: Any, train: SequenceBatch, heldout: SequenceBatch) -> l
         x, y, own, out, bent = (
             t.double().cpu().numpy() for t in (learned[r], targets[r], inputs[r], wanted[r], predicted)
         )
-        line = LinearRegression().fit(x, y)
-        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(y - line.predict(x), rowvar=False)))
+        x, own = (np.insert(u, 0, 1.0, axis=1) for u in (x, own))
+        line = np.linalg.lstsq(x, y, rcond=None)[0]
+        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(y - x @ line, rowvar=False)))
         white = vectors / np.sqrt(np.maximum(values, 1e-8 * values[-1] + 1e-30))
-        errors = [(((out - mean) @ white) ** 2).sum(1) for mean in (line.predict(own), bent)]
+        errors = [(((out - mean) @ white) ** 2).sum(1) for mean in (own @ line, bent)]
         gain = np.bincount(sequence, errors[0] - errors[1])[np.unique(sequence)]
         error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
         found.append(float(gain.mean() / error) if error > 0 else np.nan)
@@ -215,7 +215,7 @@ def believed(jacobian: np.ndarray, beyond: float) -> np.ndarray:
     beyond : float
         From :func:`beyond_linear`; of NaN nothing is known, and the Jacobian is believed.
     """
-    return np.broadcast_to(jacobian.mean(0), jacobian.shape) if beyond < _BENT else jacobian
+    return np.broadcast_to(jacobian.mean(0), jacobian.shape) if beyond < BENT else jacobian
 
 
 def _few(model: Any, batch: SequenceBatch) -> SequenceBatch:

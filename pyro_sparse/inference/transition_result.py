@@ -26,7 +26,7 @@ from ..sequences import SequenceBatch, Sequences, as_sequences
 from . import checkpoint as files
 from .in_short import in_short
 from .restarts import align_latents
-from .transition_axes import FoundAxes, latents
+from .transition_axes import BENT, FoundAxes, latents
 from .transition_run import UNDONE
 
 __all__ = ["TransitionFit"]
@@ -151,12 +151,12 @@ class TransitionFit:
         answers: list[FoundAxes],
         rows: np.ndarray,
         heldout: bool,
-        frames_each: float,
+        least: float,
         history: pd.DataFrame,
         settings: dict[str, Any],
         notes: list[str],
     ) -> TransitionFit:
-        """Choose a restart and bring the others into its frame."""
+        """Choose a restart and bring the others into its frame; a fall of the ELBO counts from `least` on."""
         gap = np.array([a.gap for a in answers])
         best = _best(rows, gap)
         few = data.rows(torch.arange(min(len(data), 2000), device=data.x.device))
@@ -218,7 +218,7 @@ class TransitionFit:
             history=history,
             alignment={"permutation": permutation, "sign": sign},
             settings={**settings, "version": __version__},
-            warnings=[*notes, *_fell(history, best, least=frames_each), *_warnings(agreement, best)],
+            warnings=[*notes, *_fell(history, best, elbo[best], least), *_warnings(agreement, best)],
         )
 
     def transform(self, X: Any = None, **columns: Any) -> Any:
@@ -464,9 +464,13 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
             "the graph is a guess"
         )
     if agreement["influence"][best] < SPANNED:
+        unseen = agreement.get("beyond_linear", {best: np.nan})[best] < BENT  # old files do not say
+        why = "the dynamics are nearly linear"
+        if unseen:
+            why = "the sequences kept aside do not show that the dynamics bend"
         notes.append(
             f"its influences span {agreement['influence'][best]:.0%} of the directions that its edges need: "
-            "the dynamics are nearly linear, and other axes may be as sparse"
+            f"{why}, and other axes may be as sparse"
         )
     others = agreement.drop(index=best)
     if len(others):
@@ -479,8 +483,8 @@ def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
     return notes
 
 
-def _fell(history: pd.DataFrame, best: int, least: float) -> list[str]:
-    """What to say where the held-out ELBO fell by more than `least` during training."""
+def _fell(history: pd.DataFrame, best: int, reported: float, least: float) -> list[str]:
+    """What to say where the held-out ELBO fell by more than `least`, during training or with the edges."""
     own = history[(history["restart"] == best) & history["heldout_elbo"].notna()].set_index("step")
     edges = own["stage"] == "edges"
     back = ", so the fit went back" if (own["stage"] == UNDONE).any() else ""
@@ -494,6 +498,12 @@ def _fell(history: pd.DataFrame, best: int, least: float) -> list[str]:
             best_state = f"{held.max():.0f} at step {held.idxmax()}"
             last_state = f"{held.iloc[-1]:.0f} at step {held.index[-1]}"
             notes.append(f"held-out ELBO{of} fell from {best_state} to {last_state}: overfit{advice}")
+    dense = own.loc[own["stage"] == "dense", "heldout_elbo"].max()
+    if dense - reported > least:
+        notes.append(
+            f"held-out ELBO, {reported:.0f}, is that of the edges' networks, and was {dense:.0f} in the "
+            "dense program: compare no other fit by it; more edge_steps may help"
+        )
     return notes
 
 
