@@ -121,7 +121,8 @@ def fit(
         Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
         Share of rows kept aside for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
-        of a wide table that is read by rows.
+        of a wide table that is read by rows. A fit of sequences also goes back to the state that was best on
+        those kept aside (at most 5,000), if that was better than its last.
     mask : array_like of bool (row, feature), optional
         True where a cell was seen, beside NaN. Columns of a DataFrame are found by name.
     exposure : array_like (row,), optional
