@@ -11,7 +11,7 @@ import base64
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -24,12 +24,15 @@ from .certificates.facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .graphs.selection import kept_restarts
 from .inference.restarts import rival_restarts
+from .latent_report import write_latents
 from .posterior import check_labels, compared_runs, summary, weights_vary
 from .salience import salient_edges
 
 if TYPE_CHECKING:
     from .graphs.venn import Groups
     from .inference.result import Fit
+    from .inference.task_result import MultiTaskFit
+    from .inference.transition_result import TransitionFit
 
 __all__ = ["report"]
 
@@ -41,7 +44,7 @@ _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 
 
 def report(
-    fit: Fit,
+    fit: Fit | TransitionFit | MultiTaskFit,
     path: str | os.PathLike[str],
     X: Any = None,
     fdr: float = 0.1,
@@ -54,7 +57,8 @@ def report(
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit, TransitionFit or MultiTaskFit
+        Of a table, of sequences or of tasks; the pages of the latter two say what their latents allow.
     path : path
         File to write; its folder is made where there is none.
     X : array_like of shape (sample, feature), optional
@@ -83,17 +87,21 @@ def report(
     IsADirectoryError
         If `path` is a folder.
     TypeError
-        If the fit or `idata` is of sequences or of tasks.
+        If `idata` is of another kind of fit, or X, `groups` or `salient` come with one that is not a table's.
     ValueError
         If the features or factors of `idata` have other names than the fit's, or another order.
     """
-    if not hasattr(fit, "factor_names"):
-        raise TypeError(
-            f"fit: got a {type(fit).__name__}, the report is of a table's fit; of sequences and tasks print "
-            "fit.agreement, ps.summary(idata) and ps.identify(fit); ps.plot_transition(idata) draws sequences"
-        )
     path = file_to_write(path, "report.html")
     need_libraries()
+    if not hasattr(fit, "factor_names"):
+        beside = {"X": X, "groups": groups, "salient": salient}
+        given = [name for name, value in beside.items() if value is not None]
+        if given:
+            raise TypeError(f"{given[0]}: is for a table's fit, not for a {type(fit).__name__}; leave it out")
+        idata = fit.edge_posterior() if idata is None else idata
+        check_labels(fit, idata)
+        return write_latents(fit, path, idata, fdr)
+    fit = cast("Fit", fit)
     idata = _edges(fit, X) if idata is None else idata
     check_labels(fit, idata)
     facts = gather(fit, idata, fdr, salient)

@@ -118,8 +118,3 @@ def test_new_tasks_do_not_certify_latents_that_others_taught(fit, tmp_path):
     new = ps.load(tmp_path / "fit.pt").adapt(X[20:40], Y[20:40], None)
     (note,) = [note for note in ps.identify(new).caution if note not in fit.warnings]
     assert note.startswith("the fit was adapted: its latents were learned from the tasks it was trained on")
-
-
-def test_no_report(fit, tmp_path):
-    with pytest.raises(TypeError, match="got a MultiTaskFit, the report is of a table's fit; .* ps.summary"):
-        ps.report(fit, tmp_path / "report.html")

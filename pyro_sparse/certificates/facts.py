@@ -1,4 +1,4 @@
-"""A table's certificate as plain facts for the report's page."""
+"""A certificate as plain facts for the report's page."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
     found = identify(fit, idata=idata)
     elsewhere = {*fit.warnings, *str(idata.attrs.get("verdict", "")).splitlines()}
     return {
+        "by": "by" in found.table,
         "criteria": found.theorem.split("; "),
         "all": found.all_identified,
         "caution": [note for note in found.caution if note not in elsewhere],
@@ -34,8 +35,8 @@ def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
             {
                 "name": name,
                 "verdict": row["verdict"],
-                "level": _SHORT[row["verdict"]],
-                "by": row["by"],
+                "level": _SHORT.get(row["verdict"], "unknown"),
+                "by": row.get("by", ""),
                 "probability": row["probability"],
                 "mixed": list(row["mixed_with"]),
                 "help": row["would_help"],

@@ -12,6 +12,7 @@ from ..posterior import compared_runs
 from ._style import colours, new_axes, styled, table_edges
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from ..inference.result import Fit
@@ -21,11 +22,11 @@ __all__ = ["plot_agreement", "plot_elbo"]
 
 @styled
 def plot_elbo(fit: Fit, *, ax: Axes | None = None) -> Axes:
-    """Held-out ELBO of every restart over the steps, nats per row; the best restart stands out.
+    """Held-out ELBO of every restart over the steps, nats per row or sequence; the best restart stands out.
 
     Parameters
     ----------
-    fit : Fit
+    fit : Fit or TransitionFit
         Its `history` has columns `step`, `restart`, `elbo`, `heldout_elbo` and, if stages are to be marked,
         `stage`.
     ax : Axes, optional
@@ -52,6 +53,7 @@ def plot_elbo(fit: Fit, *, ax: Axes | None = None) -> Axes:
         )
     column = "heldout_elbo" if history["heldout_elbo"].notna().any() else "elbo"
     history = history[["step", "restart", column] + ["stage"] * ("stage" in history)].dropna(subset=[column])
+    history = history.assign(step=history.groupby("restart")["step"].transform(_in_a_row))
     ax = new_axes(ax, 6.4, 3.4)
     best = int(fit.best)
     for restart, path in history.groupby("restart"):
@@ -82,9 +84,14 @@ def plot_elbo(fit: Fit, *, ax: Axes | None = None) -> Axes:
         ax.plot([], [], color=c["muted"], label=f"{others} other restart{'s' * (others > 1)}")
     ax.legend(loc="lower right")
     ax.set_xlabel("step")
-    ax.set_ylabel("nats per row")
+    ax.set_ylabel("nats per sequence" if hasattr(fit, "sequences") else "nats per row")
     ax.set_title(("Held-out" if column == "heldout_elbo" else "Training") + " ELBO per restart", pad=20)
     return ax
+
+
+def _in_a_row(steps: pd.Series) -> pd.Series:
+    """Steps that go on where a stage begins to count anew."""
+    return steps + steps.shift().where(steps.diff() < 0, 0).cumsum()
 
 
 @styled

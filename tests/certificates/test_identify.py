@@ -179,12 +179,10 @@ def test_lags_have_their_own_dimension_and_a_union():
     assert table.loc["latent 2, lag 2 -> latent 1", "probability"] == 0.5
 
 
-def test_pictures_and_report_of_tables_say_that_they_are(fitted, tmp_path):
+def test_pictures_of_tables_say_that_they_are():
     for plot in (ps.plot_edges, ps.plot_forest, ps.plot_graph, ps.plot_agreement):
         with pytest.raises(TypeError, match="plot_transition"):
             plot(idata_of(draws_of(np.eye(2))))
-    with pytest.raises(TypeError, match="the report is of a table's fit"):
-        ps.report(fitted, tmp_path / "report.html")
     with pytest.raises(
         TypeError, match=r"holds the graphs of a latent transition.*ps.summary\(idata\) lists"
     ):

@@ -1,0 +1,91 @@
+"""The pages of sequences and tasks: they say what tables and certificate say, and take no orders from names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pyro_sparse as ps
+from pyro_sparse.latent_report import gather
+from tests._tasks import quick_fit, tasks_on_latents
+from tests.inference._transitions import SMALL, model_of
+from tests.test_report import Page
+
+pytest.importorskip("jinja2")
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    rng = np.random.default_rng(0)
+    z = np.zeros((50, 12, 2))
+    u = rng.normal(size=(50, 12, 1))
+    for t in range(1, 12):
+        z[:, t] = np.tanh(z[:, t - 1]) + u[:, t] + 0.2 * rng.normal(size=(50, 2))
+    x = z @ rng.normal(size=(2, 5)) + 0.1 * rng.normal(size=(50, 12, 5))
+    fit = ps.fit(model_of(x, 2, n_actions=1), x, actions=u, restarts=2, seed=0, **SMALL)
+    return fit, fit.edge_posterior(num_draws=50)
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    x, y, *_ = tasks_on_latents(t=20, k=2, g=4)
+    fit = quick_fit(x, y, n_latents=2, restarts=2, steps=40, sparse_steps=10)
+    return fit, fit.edge_posterior()
+
+
+def test_a_page_of_sequences(sequences, tmp_path):
+    fit, idata = sequences
+    page = Page(ps.report(fit, tmp_path / "new" / "report.html", idata=idata, fdr=0.2).read_text())
+    table = ps.summary(idata, fdr=0.2)
+    assert "Which latent drives which" in page.text
+    assert f"{table['selected'].sum()} edges of {len(table)}" in page.text.replace("1 edge of", "1 edges of")
+    assert "50 sequences, 600 frames, 5 features, 1 action;" in page.text
+    assert all(warning in page.text for warning in fit.warnings)
+    assert "mechanism sparsity" in page.text and "What drives latent" in page.text
+    assert len([tag for tag, _ in page.tags if tag == "img"]) == 2
+    assert not [a for _, a in page.tags if a.get("src", a.get("href", "")).startswith("http")]
+
+
+def test_a_page_of_tasks(tasks, tmp_path):
+    fit, idata = tasks
+    odd = replace(fit, tasks=replace(fit.tasks, task_names=["<b>x</b>", *fit.task_names[1:]]))
+    page = Page(ps.report(odd, tmp_path / "report.html").read_text())
+    assert "Which task uses which latent" in page.text and "20 tasks" in page.text
+    assert "<b>x</b>" in page.text and len([tag for tag, _ in page.tags if tag == "img"]) == 2
+    facts = gather(fit, idata, 0.1)
+    table = ps.summary(idata)
+    rows = [row for group in facts["groups"] for row in group["edges"]]
+    assert len(rows) == table["selected"].sum() == facts["n_edges"]
+    wanted = table[table["selected"]].groupby("latent", sort=False)["probability"].apply(list).to_dict()
+    for group in facts["groups"]:
+        assert [row["value"] for row in group["edges"]] == wanted[
+            group["name"].removeprefix("Tasks that use ")
+        ]
+    assert facts["decided"] == table["verdict"].value_counts().to_dict()
+    assert [row["name"] for row in facts["certificate"]["rows"]] == fit.latent_names
+
+
+def test_what_it_says_of_trust(sequences):
+    fit, idata = sequences
+    sure = fit.agreement.assign(recovered=1.0, edges_differing=0, gap=3.0, influence=1.0)
+    assert gather(replace(fit, agreement=sure, warnings=[]), idata, 0.2)["verdict"]["level"] == "good"
+    assert gather(replace(fit, agreement=sure, warnings=["few"]), idata, 0.2)["verdict"]["level"] == "mixed"
+    assert gather(replace(fit, agreement=sure.assign(gap=0.1)), idata, 0.2)["verdict"]["level"] == "poor"
+    alone = replace(fit, agreement=sure.iloc[:1], gap=fit.gap[:1], best=0)
+    assert gather(alone, idata, 0.2)["verdict"]["level"] == "unknown"
+    score = gather(fit, fit.edge_posterior("relaxed", num_draws=5), 0.0)
+    assert score["word"] == "score" and score["certificate"] is None and score["decided"] is None
+    assert score["n_edges"] == 0 and score["verdict"]["title"] == "No edge stands out"
+
+
+def test_what_is_of_tables_is_refused(tasks, sequences, tmp_path):
+    for name, value in (("X", np.zeros((2, 2))), ("groups", [["a"]]), ("salient", 0.3)):
+        with pytest.raises(TypeError, match=f"{name}: is for a table's fit, not for a MultiTaskFit"):
+            ps.report(tasks[0], tmp_path / "report.html", **{name: value})
+    with pytest.raises(TypeError, match="idata: holds the edges of"):
+        ps.report(tasks[0], tmp_path / "report.html", idata=sequences[1])
+    assert not list(tmp_path.iterdir())
