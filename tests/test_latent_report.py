@@ -1,4 +1,4 @@
-"""The pages of sequences and tasks: they say what tables and certificate say, and take no orders from names."""
+"""The pages of sequences and tasks say what tables and certificate say, and take no orders from names."""
 
 from __future__ import annotations
 
