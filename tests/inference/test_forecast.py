@@ -91,6 +91,18 @@ def test_each_sequence_goes_on_from_its_own_end(sequences, fitted):
     np.testing.assert_array_less(abs(both[1, 0] - alone.mean("draw")[0, 0]), 5 * spread * (2 / 400) ** 0.5)
 
 
+@pytest.mark.parametrize("kind", [{"lags": 0}, {"lags": 2}, {"smoother": True}])
+def test_models_of_every_kind(sequences, kind):
+    x, u = sequences
+    own = SMALL | {"steps": 20, "edge_steps": 5, "polish_steps": 5, "restarts": 1, "seed": 0}
+    fit = ps.fit(model_of(x, 2, n_actions=1, **kind), x, actions=u, **own)
+    found = fit.forecast(2, future_actions=u[:, :2], n_draws=5)
+    assert found.shape == (5, 60, 2, 5) and np.isfinite(found).all()
+    if kind.get("lags") == 2:
+        with pytest.raises(ValueError, match=r"X: sequence '1' has 1 frame\(s\), wanted at least the 2"):
+            fit.forecast(1, [x[0], x[1, :1]], actions=[u[0], u[1, :1]], future_actions=u[:2, :1])
+
+
 def test_a_loaded_fit_wants_sequences(sequences, fitted, tmp_path):
     x, u = sequences
     fitted.save(tmp_path / "fit.pt")
