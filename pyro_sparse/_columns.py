@@ -19,6 +19,7 @@ __all__ = [
     "check_order",
     "check_rows",
     "check_scales",
+    "in_order",
     "is_numbered",
     "match_features",
     "name_features",
@@ -152,6 +153,20 @@ def is_numbered(names: list[str] | None) -> bool:
     """Whether a table has no names: none, or the numbers that are given in their place."""
     count = range(len(names or []))
     return names is None or names in ([f"x{j + 1}" for j in count], [str(j) for j in count])
+
+
+def in_order(labels: Any) -> tuple[np.ndarray, list[str]]:
+    """Number of each label among the different ones, sorted, and their names; -1 where it is missing.
+
+    Categories are sorted in their own order, and what does not compare by type and then by text.
+    """
+    codes, found = pd.factorize(labels)
+    try:
+        rank = np.asarray(found.argsort())
+    except TypeError:
+        rank = np.argsort([f"{type(label).__name__} {label}" for label in found], kind="stable")
+    names = [str(found[i]) for i in rank]
+    return np.append(np.argsort(rank), -1)[codes], names
 
 
 def row_names(data: Any) -> list[str] | None:

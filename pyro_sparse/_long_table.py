@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as kinds
 
-from ._columns import sort_out, text_columns
+from ._columns import in_order, sort_out, text_columns
 from .data import read_array
 
 __all__ = ["Frames", "check_finite", "read_long"]
@@ -108,14 +108,12 @@ def read_long(
 
     sequence, names = np.zeros(len(table), dtype=int), ["0"]
     if id is not None:
-        sequence, labels = pd.factorize(table[str(id)])
+        sequence, names = in_order(table[str(id)])
         if (sequence < 0).any():
             raise ValueError(
                 f"id: column {str(id)!r} is missing in row {int((sequence < 0).argmax())} "
                 f"({int((sequence < 0).sum())} such row(s)); say which sequence it belongs to, or drop it"
             )
-        by_rank = _sorted(labels)
-        sequence, names = np.argsort(by_rank)[sequence], [str(labels[i]) for i in by_rank]
     order, broken, stamps = np.argsort(sequence, kind="stable"), np.zeros(len(table), dtype=bool), None
     if time is not None:
         order, broken, stamps, step = _sort(table[str(time)], sequence, names, step)
@@ -136,14 +134,6 @@ def read_long(
         step=step,
         index=index,
     )
-
-
-def _sorted(labels: Any) -> np.ndarray:
-    """Places of labels in sorted order: categories in theirs, what does not compare by type and text."""
-    try:
-        return np.asarray(labels.argsort())
-    except TypeError:
-        return np.argsort([f"{type(label).__name__} {label}" for label in labels], kind="stable")
 
 
 def _with_index(table: Any, wanted: list[Any]) -> Any:

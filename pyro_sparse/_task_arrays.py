@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ._columns import as_frame, check_order, row_names, sort_out, text_columns
+from ._columns import as_frame, check_order, in_order, row_names, sort_out, text_columns
 from .data import unmasked
 
 __all__ = [
@@ -82,7 +82,7 @@ def separate(
         if isinstance(given, str):
             raise TypeError(f"{name}: {given!r} would name a column, and X is not a DataFrame; give an array")
     if task is not None:
-        xs, ys, names = _by_label(numbers(X, "X"), numbers(y, "y").astype(float), task_labels(task))
+        xs, ys, names = _by_label(numbers(X, "X"), numbers(y, "y").astype(float), task)
     elif isinstance(X, (list, tuple)):
         if not isinstance(y, (list, tuple, np.ndarray, Tensor)) or len(y) != len(X):
             got = f"{len(y)} tasks" if hasattr(y, "__len__") else type(y).__name__
@@ -140,17 +140,20 @@ def _by_column(
 
 
 def _by_label(
-    inputs: np.ndarray, targets: np.ndarray, labels: list[str]
+    inputs: np.ndarray, targets: np.ndarray, task: Any
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
-    """Rows of each task, in the order in which the tasks first appear."""
+    """Rows of each task, the tasks sorted, whatever the order of the rows."""
+    labels = task_labels(task)
     if inputs.ndim < 2 or targets.ndim != 1 or not len(labels) == len(inputs) == len(targets):
         raise ValueError(
             f"task: got {len(labels)} labels for X {inputs.shape} and y {targets.shape}; want one label and "
             "one target per row"
         )
-    codes, names = pd.factorize(np.asarray(labels, dtype=object))
+    every = in_order(task if isinstance(task, pd.Series) else pd.Series(full_labels(task).ravel()))[1]
+    names = list(dict.fromkeys(every))  # as text two labels may be one
+    codes = pd.Categorical(labels, names).codes
     where = [np.flatnonzero(codes == t) for t in range(len(names))]
-    return [inputs[rows] for rows in where], [targets[rows] for rows in where], list(names)
+    return [inputs[rows] for rows in where], [targets[rows] for rows in where], names
 
 
 def column(table: pd.DataFrame, given: Any, name: str, is_number: bool = False) -> tuple[Any, pd.DataFrame]:

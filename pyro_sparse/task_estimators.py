@@ -156,9 +156,8 @@ class MultiTaskSparseRegressor(
                     f"task: got shape {labels.shape} with y {y.shape}; want one label and one target for "
                     f"each of {n_rows} rows"
                 )
-            self.tasks_, codes = np.unique(labels, return_inverse=True)
-            order = np.argsort(codes, kind="stable")  # a fit has its tasks in the order of the rows
-            inputs, targets, task = table.iloc[order], y[order], self.tasks_[codes[order]]
+            self.tasks_ = np.unique(labels)  # sorted, as the fit has them
+            inputs, targets, task = table, y, labels
         model = MultiTaskRegression(
             n_features, self.n_latents, encoder=self.encoder, prior=copy.deepcopy(self.prior)
         )

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 T, N, G = 3, 5, 2
 X = RNG.normal(size=(T, N, G)) * [3.0, 0.5] + [1e3, -2.0]
 Y = RNG.normal(size=(T, N)) * [[1.0], [20.0], [0.1]] + [[0.0], [100.0], [-3.0]]
-LABELS = np.repeat(["b", "a", "c"], N)
+LABELS = np.repeat(["a", "b", "c"], N)
 
 
 def same(one, other, names=True):
@@ -78,10 +78,11 @@ def test_a_table_with_named_columns():
     )
     tasks = as_tasks(table, "y", "site")
     same(tasks, as_tasks(X, Y), names=False)
-    assert tasks.task_names == ["b", "a", "c"], "in the order of their first rows"
+    assert tasks.task_names == ["a", "b", "c"]
     assert tasks.feature_names == ["dose", "age"]
-    shuffled = table.sample(frac=1, random_state=0)
+    shuffled = table.sample(frac=1, random_state=1)
     mixed = as_tasks(shuffled, "y", "site")
+    assert shuffled["site"].iloc[0] != "a" and mixed.task_names == ["a", "b", "c"], "sorted, not as they come"
     rows = [shuffled[shuffled["site"] == name] for name in mixed.task_names]
     np.testing.assert_array_equal(mixed.x, [r[["dose", "age"]] for r in rows])
     np.testing.assert_allclose(mixed.target_centre, [r["y"].mean() for r in rows])
@@ -101,6 +102,15 @@ def test_a_table_of_targets_is_a_task_for_each_column():
     arrays = as_tasks(table.to_numpy(), targets.to_numpy())
     np.testing.assert_array_equal(arrays.y, found.y)
     assert arrays.task_names == ["task 1", "task 2"] and arrays.feature_names == ["x1", "x2", "x3"]
+
+
+def test_tasks_are_sorted_as_what_their_labels_are():
+    x, y = np.arange(12.0).reshape(6, 2) ** 2, [1, 2, 4, 3, 5, 9]
+    assert as_tasks(x, y, [10, 10, 9, 9, 8, 8]).task_names == ["8", "9", "10"], "as numbers"
+    size = pd.Categorical(["low", "low", "high", "high", "mid", "mid"], ["low", "mid", "high"], ordered=True)
+    assert as_tasks(x, y, pd.Series(size)).task_names == ["low", "mid", "high"], "as categories"
+    mixed = as_tasks(x, y, np.array(["b", "b", 1, 1, "1", "1"], dtype=object))
+    assert mixed.task_names == ["1", "b"] and mixed.lengths.tolist() == [4, 2], "by type, one name one task"
 
 
 def test_rows_of_targets_and_labels_go_by_position():
