@@ -463,10 +463,12 @@ def _of_weights(model: Any, best: int, caps: np.ndarray) -> list[str]:
     """What the numbers of edges and factors of a fit with a prior should tell a reader."""
     edges = (model.weights[best] != 0).cpu().numpy()
     told = told_edges(model)
-    if not (model.permitted.cpu().numpy() & ~told).any():
-        why = "anchors, required and forbidden edges settle all" if told.any() else "every edge is forbidden"
-        return [f"no edge was left to find: {why}; leave some open if the data should decide"]
-    if not (edges & ~told).any():
+    permitted = model.permitted.cpu().numpy()
+    if not permitted.any():
+        return [
+            "no edge was left to find: every edge is forbidden; leave some open if the data should decide"
+        ]
+    if not (edges & ~told).any() and (permitted & ~told).any():
         more = " but those it was told" if told.any() else ""
         return [
             f"the best restart has no edge{more}: the data support no shared factor, or the prior is too "
