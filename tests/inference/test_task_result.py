@@ -23,7 +23,7 @@ W = RNG.normal(size=(T, K)) * (RNG.random((T, K)) < 0.6) + 0.5 * np.eye(K)[RNG.i
 X = Z @ RNG.normal(size=(K, G)) + 0.2 * RNG.normal(size=(T, N, G)) + [5.0, -3.0, 0.0, 100.0]
 Y = (Z * W[:, None]).sum(-1) * np.geomspace(0.01, 50, T)[:, None] + np.linspace(-20, 20, T)[:, None]
 Y += 0.1 * Y.std(1, keepdims=True) * RNG.normal(size=(T, N))
-NAMES = [f"site {t}" for t in range(T)]
+NAMES = [f"site {t:02d}" for t in range(T)]  # sorted, as a fit has them
 TABLE = pd.DataFrame(X.reshape(-1, G), columns=list("abcd")).assign(y=Y.ravel(), site=np.repeat(NAMES, N))
 
 
@@ -118,7 +118,7 @@ def test_predictions_of_rows_with_labels(trained):
     np.testing.assert_allclose(
         trained.predict(shuffled[list("dcba")], shuffled["site"]), want.ravel()[order], rtol=1e-5
     )
-    np.testing.assert_allclose(trained.predict(X[2], ["site 2"] * N), want[2], rtol=1e-5)
+    np.testing.assert_allclose(trained.predict(X[2], ["site 02"] * N), want[2], rtol=1e-5)
     np.testing.assert_array_equal(
         trained.predict(Convertible(shuffled), "site"), trained.predict(shuffled, "site")
     )
@@ -277,17 +277,17 @@ def test_a_saved_fit_with_an_encoder_of_ones_own(tmp_path):
     ("x", "task", "message"),
     [
         (X[0], None, "task: got none; want the name of a task for every row of X"),
-        (X[0], ["site 1"], "task: got 1 names for 25 rows; want one per row"),
-        (X[0], ["site 1"] * 24 + ["site 99"], "task: the fit does not know 'site 99'; want one of .*site 0"),
+        (X[0], ["site 01"], "task: got 1 names for 25 rows; want one per row"),
+        (X[0], ["site 01"] * 24 + ["site 99"], "the fit does not know 'site 99'; want one of .*site 00"),
         (X[0], [None] * N, "task: row 0 has no task"),
         (TABLE, "place", "task: X has no column 'place'"),
         (
             X[0][:, :3],
-            ["site 1"] * N,
+            ["site 01"] * N,
             r"X: got \(25, 3\), want one row per sample and inputs of shape \(4,\)",
         ),
         (TABLE, TABLE["site"][::-1], "task: has the rows of X in another order; give task.loc"),
-        (X[0] * np.nan, ["site 1"] * N, "X has NaN or infinite inputs in 'a'; impute"),
+        (X[0] * np.nan, ["site 01"] * N, "X has NaN or infinite inputs in 'a'; impute"),
         (TABLE.drop(columns="c"), "site", "X: it has no column 'c'"),
     ],
 )
