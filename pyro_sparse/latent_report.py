@@ -44,12 +44,11 @@ class _Words(NamedTuple):
     row: str  # what has edges
     group: str  # a heading, of a latent
     strength: str
-    judged: str  # what one sequence, or task, is called
 
 
 _WORDS = {
-    "transition": _Words("Which latent drives which", "source", "What drives {}", "strength", "sequences"),
-    "tasks": _Words("Which task uses which latent", "task", "Tasks that use {}", "weight", "tasks"),
+    "transition": _Words("Which latent drives which", "source", "What drives {}", "strength"),
+    "tasks": _Words("Which task uses which latent", "task", "Tasks that use {}", "weight"),
 }
 
 
@@ -125,7 +124,7 @@ def _size(fit: Any, kind: str) -> str:
 
 
 def _verdict(fit: Any, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:
-    """How far the graph may be believed, in one word and two sentences."""
+    """How far the graph may be believed: a level, a title and what to do."""
     if not len(chosen):
         advice = f"At a false-discovery rate of {fdr:g} no edge can be named. Check the warnings below."
         return {"level": "poor", "title": "No edge stands out", "advice": advice}

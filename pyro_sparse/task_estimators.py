@@ -133,7 +133,7 @@ class MultiTaskSparseRegressor(
         MultiTaskSparseRegressor
             The estimator itself.
         """
-        table = pd.DataFrame(under_names(X, validate_data(self, X, dtype=np.float64, ensure_min_samples=2)))
+        table = under_names(X, validate_data(self, X, dtype=np.float64, ensure_min_samples=2))
         if y is None:
             raise ValueError("y: this regressor requires y to be passed, but the target y is None")
         for name, given in (("y", y), ("task", task)):
@@ -142,8 +142,8 @@ class MultiTaskSparseRegressor(
         y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
         self._by_label = task is not None
         n_rows, n_features = table.shape
-        if not isinstance(X, pd.DataFrame):
-            table.columns = pd.Index([f"x{j + 1}" for j in range(n_features)])
+        if not isinstance(table, pd.DataFrame):
+            table = pd.DataFrame(table, columns=[f"x{j + 1}" for j in range(n_features)])
         if task is None:
             self._flat = y.ndim == 1
             y = y.reshape(len(y), -1)
@@ -200,7 +200,7 @@ class MultiTaskSparseRegressor(
         return self.fit_.predict(X, names[np.searchsorted(self.tasks_, labels)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
-        """R² of the predictions, the mean over columns of y.
+        """R² of the predictions, the mean over the columns of y that have targets.
 
         Parameters
         ----------
@@ -214,13 +214,18 @@ class MultiTaskSparseRegressor(
 
         found = self.predict(X, task)
         y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
-        if y.shape != found.shape and y.size != found.size:
-            raise ValueError(f"y: got shape {y.shape}, the predictions have {found.shape}")
+        targets, means = (one.reshape(len(one), -1) for one in (y, found))
+        if targets.shape != means.shape or np.isnan(targets).all():
+            raise ValueError(
+                f"y: got shape {y.shape} with {int(np.isfinite(y).sum())} target(s), the predictions have "
+                f"{found.shape}; want that shape, and some target"
+            )
         own = []
-        for target, predicted in zip(y.reshape(len(y), -1).T, found.reshape(len(y), -1).T, strict=True):
+        for target, mean in zip(targets.T, means.T, strict=True):
             seen = ~np.isnan(target)
             weight = None if sample_weight is None else np.asarray(sample_weight)[seen]
-            own.append(r2_score(target[seen], predicted[seen], sample_weight=weight))
+            if seen.any():
+                own.append(r2_score(target[seen], mean[seen], sample_weight=weight))
         return float(np.mean(own))
 
     def transform(self, X: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import pyro_sparse as ps
 from pyro_sparse.inference.loop import Run
+from tests._framed import Convertible
 from tests._tasks import tasks_on_latents
 
 X, Y, Z, W = tasks_on_latents()
@@ -123,8 +124,11 @@ def test_tasks_by_column_and_missing_targets():
     assert 1 - ((found - y) ** 2).sum() / ((y - y.mean(0)) ** 2).sum() > 0.95
     parts = [r2_score(t[~np.isnan(t)], p[~np.isnan(t)]) for t, p in zip(holes.T, found.T, strict=True)]
     np.testing.assert_allclose(model.score(ROWS[:200], holes), np.mean(parts))
-    with pytest.raises(ValueError, match=r"y: got shape \(200, 3\), the predictions have \(200, 8\)"):
-        model.score(ROWS[:200], y[:, :3])
+    blank = np.where(np.arange(8) == 2, np.nan, holes)
+    np.testing.assert_allclose(model.score(ROWS[:200], blank), np.mean(np.delete(parts, 2)))
+    for bad in (y[:, :3], y.T, np.full_like(y, np.nan)):
+        with pytest.raises(ValueError, match=r"y: got shape .* the predictions have \(200, 8\)"):
+            model.score(ROWS[:200], bad)
     with pytest.raises(ValueError, match="columns of y, not labels"):
         model.predict(ROWS[:2], task=[0, 1])
     with pytest.raises(ValueError, match=r"task: got shape \(3,\)"):
@@ -173,3 +177,16 @@ def test_all_columns_at_once_are_the_tasks_one_by_one():
     model = regressor().fit(ROWS[:300], ROWS[:300] @ np.random.default_rng(0).normal(size=(5, 4)))
     one = model.fit_.predict(ROWS[:9], np.repeat(model.fit_.task_names[2], 9))
     np.testing.assert_allclose(model.predict(ROWS[:9])[:, 2], one, rtol=1e-5)
+
+
+class Table(Convertible):
+    """One that scikit-learn can read too."""
+
+    def __array__(self, dtype=None, copy=None):
+        return self.frame.to_numpy(dtype)
+
+
+def test_names_of_a_table_of_another_library_reach_the_fit():
+    table = Table(pd.DataFrame(ROWS[:60], columns=list("abcde")))
+    model = ps.MultiTaskSparseRegressor(2, steps=5, restarts=1, random_state=0).fit(table, ROWS[:60, :3])
+    assert model.fit_.tasks.feature_names == list("abcde")

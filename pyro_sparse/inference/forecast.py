@@ -46,8 +46,9 @@ def forecast(
     model.dense = False
     short = own.lengths < model.lags
     if short.any():
+        first = int(short.argmax())
         raise ValueError(
-            f"X: sequence {own.sequence_names[int(short.argmax())]!r} has {int(own.lengths.min())} frame(s), "
+            f"X: sequence {own.sequence_names[first]!r} has {int(own.lengths[first])} frame(s), "
             f"wanted at least the {model.lags} that lead to the next"
         )
     like = fit.model.axes
