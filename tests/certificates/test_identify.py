@@ -11,7 +11,7 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse.certificates import identify
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.inference.transition_result import _doubts, _warnings
+from pyro_sparse.inference.transition_notes import doubts, of_agreement
 from pyro_sparse.transition_posterior import GraphDraws, transition_to_arviz
 
 
@@ -24,8 +24,8 @@ def fake_fit(restarts=2, d=3, lags=1, recovered=0.99, differing=0, gap=3.0, infl
         elbo=np.zeros(restarts),
         heldout_elbo=np.zeros(restarts),
         agreement=agreement,
-        warnings=_warnings(agreement, 0),
-        unsure=bool(_doubts(agreement, 0)),
+        warnings=of_agreement(agreement, 0),
+        unsure=bool(doubts(agreement, 0)),
         alignment={"permutation": np.tile(np.arange(d), (restarts, 1)), "sign": np.ones((restarts, d))},
         latent_names=[f"latent {k + 1}" for k in range(d)],
         action_names=["push", "pull"],
@@ -84,7 +84,7 @@ def test_restarts_that_disagree_are_a_caution():
 
 
 @pytest.mark.parametrize("doubt", [{"differing": 1}, {"gap": 0.1}, {"influence": 0.3}, {"recovered": 0.5}])
-def test_an_edge_posterior_knows_what_its_fit_doubts(doubt):
+def test_an_edge_posterior_knows_what_its_fitdoubts(doubt):
     fit = fake_fit(2, 2, **doubt)
     idata = idata_of(draws_of(np.eye(2)), fit=fit)
     found = identify(idata)

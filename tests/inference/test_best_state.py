@@ -13,7 +13,7 @@ from pyro_sparse.inference import checkpoint as files
 from pyro_sparse.inference.elbo import rowwise_elbo
 from pyro_sparse.inference.polish import polish
 from pyro_sparse.inference.transition_axes import find_axes
-from pyro_sparse.inference.transition_result import _fell
+from pyro_sparse.inference.transition_notes import fell
 from pyro_sparse.inference.transition_run import UNDONE, EdgeRun, TransitionRun
 from pyro_sparse.sequences import as_sequences
 
@@ -158,13 +158,13 @@ def history(dense, undone=(), edges=()):
 
 
 def test_what_is_said_of_a_held_out_elbo_that_fell():
-    assert _fell(history([1.0, 5.0], [4.0], edges=[2.0, 4.0]), 0, 4.0, 10.0) == []
-    assert _fell(history([], edges=[2.0, -40.0]), 1, -40.0, 10.0) == []  # another restart's
-    (went_back,) = _fell(history([1.0, 122.0], [5.0, -1261.0], [120.0]), 0, 120.0, 20.0)
+    assert fell(history([1.0, 5.0], [4.0], edges=[2.0, 4.0]), 0, 4.0, 10.0) == []
+    assert fell(history([], edges=[2.0, -40.0]), 1, -40.0, 10.0) == []  # another restart's
+    (went_back,) = fell(history([1.0, 122.0], [5.0, -1261.0], [120.0]), 0, 120.0, 20.0)
     assert went_back.startswith("held-out ELBO fell from 122 at step 200 to -1261 at step 400: overfit, so")
     assert "went back" in went_back
-    (stayed,) = _fell(history([1.0, 122.0, 90.0]), 0, 110.0, 20.0)
+    (stayed,) = fell(history([1.0, 122.0, 90.0]), 0, 110.0, 20.0)
     assert "from 122 at step 200 to 90 at step 300: overfit; fewer steps" in stayed
-    fell, reported = _fell(history([1.0, 122.0], edges=[90.0, 40.0]), 0, 40.0, 20.0)
-    assert "of the edges' networks fell from 90 at step 100 to 40 at step 200" in fell
+    drop, reported = fell(history([1.0, 122.0], edges=[90.0, 40.0]), 0, 40.0, 20.0)
+    assert "of the edges' networks fell from 90 at step 100 to 40 at step 200" in drop
     assert reported.startswith("held-out ELBO, 40, is that of the edges' networks, and was 122 in the")

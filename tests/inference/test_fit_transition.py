@@ -20,7 +20,8 @@ from pyro_sparse.inference.transition_axes import (
     find_axes,
     latents,
 )
-from pyro_sparse.inference.transition_result import _doubts, _recovered
+from pyro_sparse.inference.transition_notes import doubts
+from pyro_sparse.inference.transition_result import _recovered
 from pyro_sparse.inference.transition_run import TransitionRun
 from pyro_sparse.metrics import mcc
 from pyro_sparse.models.likelihoods import NegativeBinomial
@@ -504,12 +505,12 @@ def test_doubts_of_a_transition():
         rows = {"gap": [gap, 2.0], "influence": [influence, 1.0]}
         return pd.DataFrame(rows | {"recovered": [1.0, recovered], "edges_differing": [0, differing]})
 
-    assert _doubts(table(2.0, 0.8), 0) == []
-    assert "the graph is a guess" in _doubts(table(0.5, 0.8), 0)[0]
-    linear = _doubts(table(2.0, 1 / 26), 0)
+    assert doubts(table(2.0, 0.8), 0) == []
+    assert "the graph is a guess" in doubts(table(0.5, 0.8), 0)[0]
+    linear = doubts(table(2.0, 1 / 26), 0)
     assert len(linear) == 1 and "span 4% of the directions" in linear[0] and "nearly linear" in linear[0]
-    unseen = _doubts(table(2.0, 1 / 26).assign(beyond_linear=0.4), 0)
+    unseen = doubts(table(2.0, 1 / 26).assign(beyond_linear=0.4), 0)
     assert len(unseen) == 1 and "do not show that the dynamics bend" in unseen[0]
-    assert _doubts(table(2.0, 1 / 26), 1) == []  # of the best restart only
-    assert "R = 0.90" in _doubts(table(2.0, 0.8, recovered=0.9), 0)[0]
-    assert "2 other edge" in _doubts(table(2.0, 0.8, differing=2), 0)[0]
+    assert doubts(table(2.0, 1 / 26), 1) == []  # of the best restart only
+    assert "R = 0.90" in doubts(table(2.0, 0.8, recovered=0.9), 0)[0]
+    assert "2 other edge" in doubts(table(2.0, 0.8, differing=2), 0)[0]
