@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
-__all__ = ["load_random_state", "no_subnormals", "random_state", "undisturbed"]
+__all__ = ["first_rows", "load_random_state", "no_subnormals", "random_state", "undisturbed"]
 
 _LEAST = 5e-324  # a subnormal number
 
@@ -55,6 +56,11 @@ def no_subnormals() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(False)
+
+
+def first_rows(batch: Any, most: int) -> Any:
+    """The first rows (sequences, tasks) of a batch, at most so many."""
+    return batch.rows(torch.arange(min(len(batch), most), device=batch.x.device))
 
 
 def random_state() -> list[torch.Tensor]:

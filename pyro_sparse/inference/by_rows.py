@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._torch import first_rows
 from ..data import Batch, Table
 from ..distributions import recomputed_predictor
 from ..large_table import JUDGED_CELLS, LargeBatch, LargeTable
@@ -46,21 +47,17 @@ def judge(
     brief : bool
         A few rows only, and none refined.
     """
-
-    def first(batch: Batch, most: int) -> Batch:
-        return batch.rows(torch.arange(min(len(batch), most), device=batch.x.device))
-
     if brief and heldout is not None:
-        heldout = first(heldout, BRIEF)
+        heldout = first_rows(heldout, BRIEF)
     if not isinstance(train, LargeBatch):
-        train = first(train, BRIEF) if brief else train
+        train = first_rows(train, BRIEF) if brief else train
         rows = rowwise_elbo(model, train, n_draws=4, ranks=ranks).cpu().numpy()
         if heldout is None:
             return rows, None
         held = (rowwise_elbo if brief else refined_elbo)(model, heldout, n_draws=16, ranks=ranks)
         return rows, held.cpu().numpy()
     most = train.table.most_judged
-    few = first(train, min(most, BRIEF) if brief else most)
+    few = first_rows(train, min(most, BRIEF) if brief else most)
     found, aside = [], []
     for r in range(model.n_restarts):
         with frugal(pick(model, [r])) as one:

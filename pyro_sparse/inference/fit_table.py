@@ -387,7 +387,16 @@ def fit_table(
     shown = progress and ranks.rank == 0
     bar = tqdm(total=steps * len(job.sizes), disable=not shown, unit="step", mininterval=0.5)
     for number, group in enumerate(job.groups()):
-        run = job.run(group)
+        try:
+            run = job.run(group)
+        except KeyboardInterrupt:
+            if not states or ranks.size > 1:
+                raise
+            notes.append(
+                f"interrupted when restarts {group.start} to {group.stop - 1} were set up; "
+                "this is the fit so far"
+            )
+            break
         if number < n_resumed:
             run.load(finished[number])
         elif resumed is not None and number == n_resumed:

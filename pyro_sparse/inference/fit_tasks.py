@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
+from .._torch import first_rows
 from .._version import __version__
 from ..priors import SpikeSlabLasso
 from ..tasks import TaskBatch, Tasks
@@ -37,6 +38,8 @@ from .task_schedule import TaskSchedule
 __all__ = ["TaskJob", "fit_tasks"]
 
 _LEAST_STEPS = 50  # of a representation that is worth looking at
+_BRIEF = {"n_starts": 8, "steps": 50}  # a search that Ctrl-C cut short
+_BRIEF_TASKS = 50  # that tell restarts apart for somebody who waits no longer
 
 
 class TaskJob:
@@ -159,7 +162,7 @@ class TaskJob:
         history: list[dict[str, Any]],
         notes: list[str],
     ) -> MultiTaskFit:
-        """The `MultiTaskFit` of trained restarts.
+        """The `MultiTaskFit` of trained restarts; Ctrl-C lets few tasks judge them.
 
         Parameters
         ----------
@@ -172,12 +175,32 @@ class TaskJob:
         notes : list of str
             Warnings so far.
         """
+        judged = self.train if self.heldout is None else self.heldout
+        try:
+            return self._result(models, found, blocks, history, notes, judged)
+        except KeyboardInterrupt:
+            pass
+        note = (
+            f"interrupted when the trained restarts were judged: {_BRIEF_TASKS} tasks at most told them apart"
+        )
+        few = first_rows(judged, _BRIEF_TASKS)
+        return self._result(models, found, blocks, history, [*notes, note], few)
+
+    def _result(
+        self,
+        models: list[Any],
+        found: list[float],
+        blocks: list[list[int]],
+        history: list[dict[str, Any]],
+        notes: list[str],
+        judged: TaskBatch,
+    ) -> MultiTaskFit:
         names = {"elbo": "objective", "heldout_elbo": "heldout"}
         table = pd.DataFrame(history, columns=["step", "restart", *names, "edges", "stage"])
         return MultiTaskFit.build(
             models,
             self.tasks,
-            judged=self.train if self.heldout is None else self.heldout,
+            judged=judged,
             found=np.array(found),
             blocks=np.array(blocks),
             inner=self.inner,
@@ -237,9 +260,15 @@ def fit_tasks(
     notes: list[str] = []
     bar = tqdm(total=restarts * sum(s.steps or 0 for s, _ in job.plan), disable=not progress, unit="step")
     for number in range(restarts):
-        part = job.fresh(number)
         before = saved[number] if number < len(saved) else None
-        one = _Restart(part, number, job.plan, job.train, job.heldout, before)
+        try:
+            part = job.fresh(number)
+            one = _Restart(part, number, job.plan, job.train, job.heldout, before)
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            notes.append(f"interrupted when restart {number} was set up")
+            break
         bar.update(one.stage * schedule.steps)
 
         def report(run: Any, one: _Restart = one) -> None:
@@ -254,17 +283,15 @@ def fit_tasks(
                 files.write_run(checkpoint, print_, finished, one.state)
             if one.early and not parts:
                 raise
-            notes.append(
-                f"interrupted at step {one.run.step} of {one.run.schedule.steps} of restart {number}"
-            )
+            notes.append(one.interrupted)
             if one.early:
                 break
-            one.find_axes()
         else:
             if checkpoint is not None and number >= len(finished):
                 finished.append(copy.deepcopy(one.state))
                 files.write_run(checkpoint, print_, finished, None)
-        settle(part, job.data, job.inner, schedule.ridge)
+        if not _concluded(one, job, notes, alone=not parts):
+            break
         parts.append(part)
         found.append(one.found)
         blocks.append(one.block)
@@ -273,6 +300,28 @@ def fit_tasks(
             break
     bar.close()
     return job.result(parts, found, blocks, history, notes)
+
+
+def _concluded(one: _Restart, job: TaskJob, notes: list[str], alone: bool) -> bool:
+    """Find a restart's axes, if it has none, and settle it; False if Ctrl-C ended that and there are others.
+
+    For a restart `alone` Ctrl-C makes the search a brief one; the next stops that, too.
+    """
+
+    def conclude(**search: int) -> None:
+        one.find_axes(**search)
+        settle(one.model, job.data, job.inner, job.schedule.ridge)
+
+    cut = bool(notes) and one.searching
+    if not cut:
+        try:
+            conclude()
+            return True
+        except KeyboardInterrupt:
+            notes.append(one.interrupted)
+    if alone:
+        conclude(**_BRIEF)
+    return alone
 
 
 class _Restart:
@@ -315,16 +364,28 @@ class _Restart:
             self.before, self.stage = self.rows, self.stage + 1
             self.run = self._run()
 
-    def find_axes(self) -> None:
+    def find_axes(self, **search: int) -> None:
         """Turn the latents to the sparse axes, if the plan has them and they are not found yet."""
         if len(self.plan) > 1 and np.isnan(self.found):
-            answer = fold(self.model, self.train, self.run.schedule.ridge, seed=self.number)
+            answer = fold(self.model, self.train, self.run.schedule.ridge, self.number, **search)
             self.found, self.block = answer.agreement / answer.n_starts, answer.block.tolist()
 
     @property
     def early(self) -> bool:
         """Whether there is no representation yet that is worth looking at."""
         return self.stage == 0 and self.run.step < _LEAST_STEPS
+
+    @property
+    def searching(self) -> bool:
+        """Whether the dense stage has ended and the axes are not found yet."""
+        return len(self.plan) > 1 and self.run.done and bool(np.isnan(self.found))
+
+    @property
+    def interrupted(self) -> str:
+        """Where it is, for somebody who interrupted it."""
+        step = f"at step {self.run.step} of {self.run.schedule.steps}"
+        where = "in the search for the axes" if self.searching else step
+        return f"interrupted {where} of restart {self.number}"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -345,7 +406,7 @@ class _Restart:
 
 
 @torch.no_grad()
-def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0) -> TaskAxes:
+def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0, **search: Any) -> TaskAxes:
     """Turn a model's latents to the sparse axes of its tasks' weights.
 
     Parameters
@@ -356,6 +417,8 @@ def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0) -> TaskAxes:
     ridge : float
     seed : int
         Of the search.
+    **search
+        As for `task_axes`.
 
     Returns
     -------
@@ -364,7 +427,7 @@ def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0) -> TaskAxes:
     model.eval()
     raw = raw_latents(model, data).double()
     rows, white = ridge_rows(raw, data, ridge)
-    found = task_axes(rows.cpu().numpy(), seed=seed)
+    found = task_axes(rows.cpu().numpy(), seed=seed, **search)
     turn = torch.as_tensor(found.map).to(white) @ white
     centred = moments(raw @ turn.mT, data.y.unsqueeze(-1).double(), data.mask).features[samples(data)]
     turn = torch.as_tensor(independent_blocks(centred.cpu().numpy(), found.block, seed)).to(turn) @ turn

@@ -17,11 +17,12 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from .._torch import undisturbed
+from .._torch import first_rows, undisturbed
 from .._version import __version__
 from ..sequences import SequenceBatch, Sequences
 from . import checkpoint as files
 from .auto_edges import choose_edges
+from .by_rows import BRIEF
 from .constraint import get_control
 from .elbo import rowwise_elbo
 from .interrupt import Stopped, stopped_between_steps
@@ -159,7 +160,7 @@ class TransitionJob:
         notes: list[str],
         dense: bool = False,
     ) -> TransitionFit:
-        """The `TransitionFit` of trained restarts.
+        """The `TransitionFit` of trained restarts; Ctrl-C lets few sequences judge them.
 
         Parameters
         ----------
@@ -172,6 +173,22 @@ class TransitionJob:
             Judge by the dense program: edges that were not fitted, or not to the end, have no ELBO worth
             comparing.
         """
+        try:
+            return self._result(states, answers, history, notes, dense, most=len(self.data) + len(self.train))
+        except KeyboardInterrupt:
+            pass
+        note = f"interrupted when the trained restarts were judged: {BRIEF} sequences at most told them apart"
+        return self._result(states, answers, history, [*notes, note], dense, most=BRIEF)
+
+    def _result(
+        self,
+        states: list[Any],
+        answers: list[FoundAxes],
+        history: list[dict[str, Any]],
+        notes: list[str],
+        dense: bool,
+        most: int,
+    ) -> TransitionFit:
         model = self.model
         torch.manual_seed(self.seeds[0])
         model.setup(len(states), **self.setup)
@@ -180,7 +197,7 @@ class TransitionJob:
         join(states, model)
         model.eval()
         with undisturbed(seed=0, threads=None):
-            judged = self.train if self.heldout is None else self.heldout
+            judged = first_rows(self.train if self.heldout is None else self.heldout, most)
             model.dense = dense or not self.schedule.edge_steps
             rows = rowwise_elbo(model, judged, n_draws=4).double().cpu().numpy()
         model.dense = False
@@ -188,7 +205,7 @@ class TransitionJob:
         return TransitionFit.build(
             model,
             self.sequences,
-            data=self.data,
+            data=first_rows(self.data, most),
             answers=answers,
             rows=rows,
             heldout=self.heldout is not None,
@@ -246,10 +263,17 @@ def fit_transition(
     answers: list[FoundAxes] = []
     history: list[dict[str, Any]] = []
     notes: list[str] = []
+    incomplete = False  # whether a restart in the fit has no edges
     steps = schedule.steps + schedule.edge_steps
     bar = tqdm(total=job.n_restarts * steps, disable=not progress, unit="step")
     for number in range(job.n_restarts):
-        run = job.run(number)
+        try:
+            run = job.run(number)
+        except KeyboardInterrupt:
+            if not states:
+                raise
+            notes.append(f"interrupted when restart {number} was set up")
+            break
         part = run.model
         resumed = finished[number] if number < n_resumed else under_way if number == n_resumed else None
         if resumed is not None:
@@ -296,10 +320,11 @@ def fit_transition(
             fold(part, answer)
         states.append(part.state_dict())
         answers += answer
-        if notes:
+        incomplete = bool(notes)
+        if incomplete:
             break
     bar.close()
-    return job.result(states, answers, history, notes, dense=bool(notes))
+    return job.result(states, answers, history, notes, dense=incomplete)
 
 
 def _fit_edges(

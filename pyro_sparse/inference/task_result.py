@@ -17,7 +17,7 @@ import torch
 
 from .._columns import as_frame, check_order, row_names, text_columns
 from .._task_arrays import column, task_labels
-from .._torch import undisturbed
+from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
 from ..tasks import TaskBatch, Tasks, as_tasks
@@ -161,7 +161,7 @@ class MultiTaskFit:
         blocks: np.ndarray | None = None,
     ) -> MultiTaskFit:
         """Choose a restart and bring the others into its frame."""
-        few = judged.rows(torch.arange(min(len(judged), 200), device=judged.y.device))
+        few = first_rows(judged, 200)
         seen = samples(few)
         frames, errors = [], []
         for model in models:

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 import xarray as xr
 
-from .._torch import undisturbed
+from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
 from ..graphs.identifiability import consistency
@@ -156,7 +156,7 @@ class TransitionFit:
         """Choose a restart and bring the others into its frame; a fall of the ELBO counts from `least` on."""
         gap = np.array([a.gap for a in answers])
         best = _best(rows, gap)
-        few = data.rows(torch.arange(min(len(data), 2000), device=data.x.device))
+        few = first_rows(data, 2000)
         frames = latents(model, few).double().cpu().numpy()
         seen = np.ones(frames.shape[1:3], bool) if few.present is None else few.present.cpu().numpy()
         permutation, sign, similarity = align_latents(frames[:, seen], best)
