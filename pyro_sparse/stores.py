@@ -419,11 +419,11 @@ def _opened(path: Path, layer: str | None) -> Any:
             f"source: {kind} needs anndata; mend: pip install 'pyro-sparse[single-cell]'"
         ) from error
     if kind == ".h5ad":
-        if layer is None:
-            return anndata.read_h5ad(path, backed="r")
         import h5py
 
         found: Any = h5py.File(path, "r")
+        if layer is None and hasattr(found.get("obs"), "dtype"):  # written by anndata before 0.7
+            return anndata.read_h5ad(path, backed="r")
     else:
         import zarr
 
@@ -432,10 +432,15 @@ def _opened(path: Path, layer: str | None) -> Any:
         if layer is not None:
             raise ValueError(f"layer: is for an AnnData, {path.name!r} holds an array; leave it out")
         return found
-    held = found["X"] if layer is None else _of(found["layers"], layer)
+    # anndata's own backed mode leaves X on disk only, and reads all layers, obs and obsm
+    layers = found.get("layers", {})
+    if layer is None and "X" not in found:
+        raise ValueError(f"source: {path.name!r} has no X; give layer=, of {sorted(layers)}")
+    held = found["X"] if layer is None else _of(layers, layer)
     store = _store(held if hasattr(held, "dtype") else anndata.io.sparse_dataset(held))
     for axis, name in (("var", "feature_names"), ("obs", "sample_names")):
-        setattr(store, name, [str(label) for label in anndata.io.read_elem(found[axis]).index])
+        labels = found[axis][found[axis].attrs["_index"]]
+        setattr(store, name, [str(label) for label in anndata.io.read_elem(labels)])
     return store
 
 

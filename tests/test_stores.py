@@ -130,6 +130,47 @@ def test_a_layer_in_place_of_x(kind, made, tmp_path):
         open_rows(source, layer="raw")
 
 
+@pytest.mark.parametrize("layer", [None, "counts"])
+def test_of_an_anndata_file_nothing_else_is_read(tmp_path, layer):
+    """Layers, columns of obs and obsm may each be as large as X: no dataset of theirs is touched."""
+    h5py = pytest.importorskip("h5py")
+    table = annotated(np.log1p(X))
+    table.layers["counts"], table.layers["other"], table.obsm["pca"] = X, X, X
+    table.obs["batch"] = 1.0
+    table.write_h5ad(tmp_path / "x.h5ad")
+    read = h5py.Dataset.__getitem__
+    with pytest.MonkeyPatch.context() as patch:
+        seen = set()
+        patch.setattr(
+            h5py.Dataset, "__getitem__", lambda data, *at: (seen.add(data.name), read(data, *at))[1]
+        )
+        open_rows(tmp_path / "x.h5ad", layer=layer).rows(np.array([3]))
+    own = "/X" if layer is None else "/layers/counts"
+    assert own in seen and seen <= {own, "/obs/_index", "/var/_index"}
+
+
+def test_an_anndata_file_without_x(tmp_path):
+    table = annotated(None)
+    table.layers["counts"] = X
+    table.write_h5ad(tmp_path / "x.h5ad")
+    with pytest.raises(ValueError, match=r"source: 'x.h5ad' has no X; give layer=, of \['counts'\]"):
+        open_rows(tmp_path / "x.h5ad")
+    np.testing.assert_array_equal(open_rows(tmp_path / "x.h5ad", layer="counts").rows(np.array([3])), X[[3]])
+
+
+@pytest.mark.filterwarnings("ignore:.*very old version of AnnData")
+def test_an_anndata_file_of_old(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    pytest.importorskip("anndata")
+    with h5py.File(tmp_path / "x.h5ad", "w") as file:
+        file["X"] = X[:3]
+        for axis, names in (("obs", CELLS[:3]), ("var", NAMES)):
+            file[axis] = np.array([(name.encode(),) for name in names], dtype=[("index", "S9")])
+    store = open_rows(tmp_path / "x.h5ad")
+    np.testing.assert_array_equal(store.rows(np.array([1])), X[[1]])
+    assert (store.feature_names, store.sample_names) == (NAMES, CELLS[:3])
+
+
 @pytest.mark.parametrize("kind", ["array", "npy", "zarr"])
 def test_a_layer_is_of_an_anndata(kind, tmp_path):
     with pytest.raises(ValueError, match="layer: is for an AnnData.*; leave it out"):
