@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as kinds
 
+from ._columns import in_order
 from ._long_table import Frames, check_finite
 
 if TYPE_CHECKING:
@@ -57,13 +58,12 @@ def encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str
             raise TypeError(f"actions: column {name!r} holds {kind}; wanted numbers or labels, so convert it")
         values = _in_words(values)
         if like is None:
-            found = pd.Categorical(values).remove_unused_categories()
-            if len(found.categories) < 2:
+            levels[name] = in_order(values)[1].tolist()
+            if len(levels[name]) < 2:
                 raise ValueError(
-                    f"actions: column {name!r} has {len(found.categories)} level(s) "
-                    f"{list(found.categories)}; wanted at least 2 to tell their effects apart, so drop it"
+                    f"actions: column {name!r} has {len(levels[name])} level(s) "
+                    f"{levels[name]}; wanted at least 2 to tell their effects apart, so drop it"
                 )
-            levels[name] = found.categories.tolist()
         else:
             levels[name] = like.action_levels[name]
             new = values[values.notna() & ~values.isin(levels[name])]
@@ -73,8 +73,7 @@ def encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str
                     f"which the model was not fitted to; it knows {levels[name][:8]}; "
                     "leave those sequences out, or fit again with them"
                 )
-            found = pd.Categorical(values, categories=levels[name])
-        codes = np.asarray(found.codes)
+        codes = np.asarray(pd.Categorical(values, categories=levels[name]).codes)
         for j, level in enumerate(levels[name]):
             columns[level_name(name, level)] = np.where(codes < 0, np.nan, codes == j)
     names = list(columns) if like is None else like.action_names

@@ -6,6 +6,7 @@ position. What is given beside a table, one entry per row, goes by position; its
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -155,18 +156,32 @@ def is_numbered(names: list[str] | None) -> bool:
     return names is None or names in ([f"x{j + 1}" for j in count], [str(j) for j in count])
 
 
-def in_order(labels: Any) -> tuple[np.ndarray, list[str]]:
-    """Number of each label among the different ones, sorted, and their names; -1 where it is missing.
+def in_order(labels: Any) -> tuple[np.ndarray, pd.Index]:
+    """Number of each label among the different ones, -1 where it is missing; and those, sorted.
 
-    Categories are sorted in their own order, and what does not compare by type and then by text.
+    Categories are sorted in their own order, text by the numbers within it ("site 2" before "site 10"), and
+    what does not compare by type and then as text.
+
+    Parameters
+    ----------
+    labels : Series, Categorical, Index or array_like
     """
-    codes, found = pd.factorize(labels)
+    is_pandas = isinstance(labels, pd.Series | pd.Categorical | pd.Index)
+    codes, distinct = pd.factorize(labels if is_pandas else pd.Series(np.asarray(labels).ravel()))
+    found = pd.Index(distinct)
     try:
+        if not isinstance(found, pd.CategoricalIndex) and any(isinstance(label, str) for label in found):
+            raise TypeError
         rank = np.asarray(found.argsort())
     except TypeError:
-        rank = np.argsort([f"{type(label).__name__} {label}" for label in found], kind="stable")
-    names = [str(found[i]) for i in rank]
-    return np.append(np.argsort(rank), -1)[codes], names
+        keys = [(type(label).__name__, _natural(str(label))) for label in found]
+        rank = np.asarray(sorted(range(len(keys)), key=keys.__getitem__), dtype=int)
+    return np.append(np.argsort(rank), -1)[codes], found[rank]
+
+
+def _natural(text: str) -> tuple[list[Any], str]:
+    """What text is sorted by: what it holds between numbers and, as numbers, these."""
+    return [float(p) if j % 2 else p for j, p in enumerate(re.split(r"(\d+(?:\.\d+)?)", text))], text
 
 
 def row_names(data: Any) -> list[str] | None:

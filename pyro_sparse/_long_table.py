@@ -65,7 +65,7 @@ def read_long(
     table : DataFrame
     id, time : label or None
         Columns or index levels; without `id` all rows are one sequence, without `time` they are in order.
-        Sequences are sorted by id, whatever the order of the rows.
+        Sequences are sorted by id (`in_order`), whatever the order of the rows.
     step : number, time difference or None
         The regular step; by default the most common difference.
     actions : list of str or None
@@ -108,7 +108,8 @@ def read_long(
 
     sequence, names = np.zeros(len(table), dtype=int), ["0"]
     if id is not None:
-        sequence, names = in_order(table[str(id)])
+        sequence, found = in_order(table[str(id)])
+        names = [str(label) for label in found]
         if (sequence < 0).any():
             raise ValueError(
                 f"id: column {str(id)!r} is missing in row {int((sequence < 0).argmax())} "

@@ -149,8 +149,7 @@ def _by_label(
             f"task: got {len(labels)} labels for X {inputs.shape} and y {targets.shape}; want one label and "
             "one target per row"
         )
-    every = in_order(task if isinstance(task, pd.Series) else pd.Series(full_labels(task).ravel()))[1]
-    names = list(dict.fromkeys(every))  # as text two labels may be one
+    names = list(dict.fromkeys(str(label) for label in in_order(task)[1]))  # as text two labels may be one
     codes = pd.Categorical(labels, names).codes
     where = [np.flatnonzero(codes == t) for t in range(len(names))]
     return [inputs[rows] for rows in where], [targets[rows] for rows in where], names

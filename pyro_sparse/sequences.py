@@ -235,7 +235,7 @@ def as_sequences(
         ``actions[:, t]`` leads to frame t. NaN or None is a missing action. For a DataFrame: its columns.
     id : label, optional
         Column (or index level) of a DataFrame that says which sequence a row belongs to. Sequences come
-        sorted by it.
+        sorted by it: categories in their own order, text by the numbers in it ("s2" before "s10").
     time : label, optional
         Column (or index level) of a DataFrame to sort by: numbers, datetimes or periods.
     step : number or time difference, optional

@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from ._columns import check_order, row_names, under_names
+from ._columns import check_order, in_order, row_names, under_names
 from ._task_arrays import full_labels
 from .inference.fit import fit as fit_model
 from .inference.inner import group_svm
@@ -156,8 +156,8 @@ class MultiTaskSparseRegressor(
                     f"task: got shape {labels.shape} with y {y.shape}; want one label and one target for "
                     f"each of {n_rows} rows"
                 )
-            self.tasks_ = np.unique(labels)  # sorted, as the fit has them
-            inputs, targets, task = table, y, labels
+            self.tasks_ = in_order(task)[1].to_numpy()  # as the fit has them
+            inputs, targets, task = table, y, pd.Categorical(labels, self.tasks_)
         model = MultiTaskRegression(
             n_features, self.n_latents, encoder=self.encoder, prior=copy.deepcopy(self.prior)
         )
@@ -193,11 +193,8 @@ class MultiTaskSparseRegressor(
                 raise ValueError("task: the tasks of this fit are columns of y, not labels; leave it out")
             found = self.fit_.intercept[self.fit_.best] + self.fit_.transform(X) @ self.coef_.T
             return found[:, 0] if self._flat else found
-        labels = np.asarray(task)
-        if task is None or labels.shape != (len(X),) or not np.isin(labels, self.tasks_).all():
-            raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(X)} rows")
-        names = np.array(self.fit_.task_names)
-        return self.fit_.predict(X, names[np.searchsorted(self.tasks_, labels)])
+        labels = self.tasks_[_places(task, self.tasks_, len(X))]
+        return self.fit_.predict(X, [str(label) for label in labels])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
         """R² of the predictions, the mean over the columns of y that have targets.
@@ -333,8 +330,9 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         labels = np.zeros(len(X)) if task is None else full_labels(task)
         if labels.shape != (len(X),):
             raise ValueError(f"task: got shape {labels.shape}, want one label for each of {len(X)} rows")
-        self.tasks_ = None if task is None else np.unique(labels)
-        groups = [np.flatnonzero(labels == t) for t in np.unique(labels)]
+        codes_of_tasks, tasks = in_order(labels if task is None else task)
+        self.tasks_ = None if task is None else tasks.to_numpy()
+        groups = [np.flatnonzero(codes_of_tasks == t) for t in range(len(tasks))]
         found = [
             group_svm(
                 torch.as_tensor(rows[own])[None],
@@ -367,10 +365,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         rows = (validate_data(self, X, dtype=np.float64, reset=False) - self._centre) / self._scale
         if self.tasks_ is None:
             return self._scores(rows @ self.coef_.T)
-        labels = np.asarray(task)
-        if task is None or labels.shape != (len(rows),) or not np.isin(labels, self.tasks_).all():
-            raise ValueError(f"task: want one of {self.tasks_.tolist()[:8]} for each of {len(rows)} rows")
-        own = self.coef_[np.searchsorted(self.tasks_, labels)]
+        own = self.coef_[_places(task, self.tasks_, len(rows))]
         return self._scores(np.einsum("nd,ncd->nc", rows, own))
 
     def _scores(self, scores: np.ndarray) -> np.ndarray:
@@ -395,3 +390,12 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         from sklearn.metrics import accuracy_score
 
         return float(accuracy_score(y, self.predict(X, task), sample_weight=sample_weight))
+
+
+def _places(task: Any, known: np.ndarray, n_rows: int) -> np.ndarray:
+    """Which of the known tasks each row belongs to."""
+    labels = np.asarray(task)
+    places = pd.Index(known).get_indexer(labels) if labels.shape == (n_rows,) else np.array([-1])
+    if (places < 0).any():
+        raise ValueError(f"task: want one of {known.tolist()[:8]} for each of {n_rows} rows")
+    return places

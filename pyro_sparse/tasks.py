@@ -183,7 +183,8 @@ def as_tasks(
         DataFrame and y an array or the name of its column. X holds numbers or images (channel, row, column),
         and NaN in it is an error; NaN in y is a missing target, such rows of a (row, task) are left out.
     task : array_like (row,) or name of a column of X, optional
-        Which task a row belongs to; tasks are sorted by it. Without it see the other forms.
+        Which task a row belongs to; tasks are sorted by it: categories in their own order, text by the
+        numbers in it ("site 2" before "site 10"). Without it see the other forms.
     standardise : bool
         z-score the inputs over all rows (images: one centre and scale in all). Targets always are, in
         each task, so that no task outweighs the others.

@@ -166,7 +166,7 @@ def test_tables_of_other_libraries():
 @pytest.mark.parametrize(
     ("ids", "wanted"),
     [
-        (["s10", "s2", "s1"], ["s1", "s10", "s2"]),
+        (["s10", "s2", "s1"], ["s1", "s2", "s10"]),
         ([10, 2, 1], ["1", "2", "10"]),
         ([2, "b", 1], ["1", "2", "b"]),
         (pd.Categorical(["low", "mid", "top"], ["top", "mid", "low"]), ["top", "mid", "low"]),
@@ -266,8 +266,9 @@ def test_actions_by_hand():
         (pd.array([True, None, False, True] * 3, dtype="boolean"), [False, True]),
         (pd.array(["q", None, "p", "p"] * 3, dtype="string"), ["p", "q"]),
         (["None", None, "p", NAN] * 3, ["None", "p"]),
+        (["10 mg", "2 mg", "2.5 mg", "0 mg"] * 3, ["0 mg", "2 mg", "2.5 mg", "10 mg"]),
     ],
-    ids=["category", "numbers as category", "bool", "nullable bool", "string", "object"],
+    ids=["category", "numbers as category", "bool", "nullable bool", "string", "object", "doses"],
 )
 def test_what_is_a_label(values, levels):
     table = pd.DataFrame({"x": RNG.normal(size=12), "do": values})

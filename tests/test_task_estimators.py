@@ -76,6 +76,12 @@ def test_names_of_tasks_and_features_reach_the_fit():
     assert set(model.fit_.summary()["task"]) == {"m", "w"}
     assert model.fit_.tasks.feature_names == list("abcde")
     np.testing.assert_allclose(model.predict(table, label), model.fit_.predict(table, label), rtol=1e-5)
+    many = np.char.add("site ", (LABELS[order] % 3 * 5).astype(str))  # 0, 5 and 10
+    sorted_ = ps.MultiTaskSparseRegressor(2, **quick).fit(table, TARGETS[order], task=many)
+    assert sorted_.tasks_.tolist() == sorted_.fit_.task_names == ["site 0", "site 5", "site 10"]
+    np.testing.assert_allclose(sorted_.predict(table, many), sorted_.fit_.predict(table, many), rtol=1e-5)
+    sizes = pd.Series(pd.Categorical(np.where(many == "site 5", "low", "high"), ["low", "high"]))
+    assert ps.MultiTaskSparseRegressor(2, **quick).fit(table, TARGETS[order], task=sizes).tasks_[0] == "low"
     targets = pd.DataFrame(ROWS[order, :3], table.index, ["height", "weight", 3])
     named = ps.MultiTaskSparseRegressor(2, **quick).fit(table, targets).set_output(transform="pandas")
     assert named.tasks_.tolist() == ["height", "weight", 3] and named.predict(table).shape == (600, 3)
@@ -99,6 +105,12 @@ def test_scores_of_labelled_tasks():
     svm, task = ps.SparseTaskSVM(), np.arange(len(x)) % 2
     svm.fit(x, y, task=task)
     assert svm.score(x, y, task=task) == (svm.predict(x, task) == y).mean()
+    named = ps.SparseTaskSVM().fit(x, y, task=[f"site {10 - 8 * t}" for t in task])
+    assert named.tasks_.tolist() == ["site 2", "site 10"]
+    np.testing.assert_array_equal(named.coef_, svm.coef_[::-1])
+    np.testing.assert_array_equal(
+        named.predict(x, [f"site {10 - 8 * t}" for t in task]), svm.predict(x, task)
+    )
     for estimator, rows, values in ((model, ROWS, TARGETS), (svm, x, y)):
         with pytest.raises(ValueError, match="task: want one of"):
             estimator.score(rows, values)

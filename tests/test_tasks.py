@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from pyro_sparse._columns import in_order
 from pyro_sparse.tasks import as_tasks
 from tests._framed import Convertible
 
@@ -109,6 +110,12 @@ def test_tasks_are_sorted_as_what_their_labels_are():
     assert as_tasks(x, y, [10, 10, 9, 9, 8, 8]).task_names == ["8", "9", "10"], "as numbers"
     size = pd.Categorical(["low", "low", "high", "high", "mid", "mid"], ["low", "mid", "high"], ordered=True)
     assert as_tasks(x, y, pd.Series(size)).task_names == ["low", "mid", "high"], "as categories"
+    assert as_tasks(x, y, size).task_names == ["low", "mid", "high"], "as categories without an index"
+    places = ["site 10", "site 10", "site 2", "site 2", "a 0.5", "a 0.25"]
+    assert as_tasks(x, y, places[:4] + ["a 3", "a 3"]).task_names == ["a 3", "site 2", "site 10"]
+    assert in_order(places)[1].tolist() == ["a 0.25", "a 0.5", "site 2", "site 10"]
+    assert in_order(["01", "1", "b", "1", "a7b10", "a7b9"])[0].tolist() == [0, 1, 4, 1, 3, 2]
+    assert in_order(np.array([None, "b", 10, 9], dtype=object))[0].tolist() == [-1, 2, 1, 0]
     mixed = as_tasks(x, y, np.array(["b", "b", 1, 1, "1", "1"], dtype=object))
     assert mixed.task_names == ["1", "b"] and mixed.lengths.tolist() == [4, 2], "by type, one name one task"
 
