@@ -59,8 +59,27 @@ class DependencyRun(DecoderRun):
                 self._cut(MAY_BE)
                 self.optimiser = self._optimiser()
         if done == self.schedule.steps:
-            self._finish()
-            self._look()
+            self._end()
+
+    def _record(self) -> None:
+        super()._record()
+        if self.done and self.step < self.schedule.steps:  # out of patience
+            self._end()
+
+    def ended(self) -> dict[str, Tensor]:
+        """The model's state if the run were to stop here; the run itself goes on unchanged."""
+        if self.done:
+            return super().ended()
+        before = super().ended()
+        with undisturbed(threads=None):
+            self._end()
+        found = super().ended()
+        self.model.load_state_dict(before)
+        return found
+
+    def _end(self) -> None:
+        self._finish()
+        self._look()
 
     @torch.no_grad()
     def _fold(self) -> None:

@@ -37,7 +37,8 @@ class DependencySchedule:
     evaluate_every : int
         Steps between entries of the history.
     patience : int or None
-        Stop when the held-out ELBO of the sparse program has not improved for so many entries.
+        Stop when the held-out ELBO of the sparse program has not improved for so many entries; improbable
+        edges are cut then, as at the last step.
     """
 
     steps: int = 3500

@@ -216,7 +216,7 @@ class TableJob:
 
         def keep(run: Run) -> None:
             if run.step in stops:
-                states[run.step] = copy.deepcopy(run.model.state_dict())
+                states[run.step] = run.ended()
 
         stops = [] if self.heldout is None else possible_stops(self.schedule)
         run = self.run(group, own, replace(self.schedule, patience=None))

@@ -8,6 +8,7 @@ stopped anywhere and resumed gives the same bits.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -178,6 +179,10 @@ class Run:
             self.advance()
             if report is not None:
                 report(self)
+
+    def ended(self) -> dict[str, Tensor]:
+        """The model's state if the run were to stop here."""
+        return copy.deepcopy(self.model.state_dict())
 
     # ---- state ---------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ Y = np.stack([X[:, 0] - X[:, 3], X[:, 1], X[:, 4] + X[:, 0]])
 SHORT = {"steps": 40, "seed": 3, "progress": False, "dtype": "float64"}
 TABLE = {**SHORT, "restarts": 4, "batch_size": 20, "evaluate_every": 4}
 DENSE = {**TABLE, "restarts": 2, "batch_size": 40, "steps": 12}
+IMPATIENT = {"steps": 40, "axes_at": 0.3, "learning_rate": 0.4, "patience": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +97,7 @@ CASES = {
     ),
     "total correlation": lambda: (VAE(7, 2, total_correlation=0.5), X, {**TABLE, "restarts": 2}),
     "dependency": lambda: (dependency(), X, DENSE),
+    "dependency that stops early": lambda: (dependency(), X, {**DENSE, **IMPATIENT}),
     "sequences": sequences,
     "tasks": tasks,
 }
@@ -138,8 +140,9 @@ def test_processes_and_single_restarts_give_the_fit_of_one_pass(case, tmp_path, 
     alike(whole, ps.merge(paths, model, x, **arguments))
 
 
-def test_the_case_that_stops_early_does():
-    model, x, arguments = CASES["stopped early"]()
+@pytest.mark.parametrize("case", ["stopped early", "dependency that stops early"])
+def test_the_case_that_stops_early_does(case):
+    model, x, arguments = CASES[case]()
     assert ps.fit(model, x, **arguments).history["step"].max() < arguments["steps"]
 
 

@@ -154,6 +154,24 @@ def test_without_rows_aside_the_last_cut_is_judged_by_rows_learned_from(data):
     assert np.isfinite(fit.elbo).all() and np.isnan(fit.heldout_elbo).all()
 
 
+def test_a_fit_that_stops_early_is_brought_to_its_end(data, monkeypatch):
+    from pyro_sparse.inference import dependency_run, loop
+
+    ends = []
+    end = dependency_run.DependencyRun._finish
+    monkeypatch.setattr(
+        dependency_run.DependencyRun, "_finish", lambda run: (ends.append(run.step), end(run))
+    )
+    monkeypatch.setattr(loop, "_BETTER", 1e6)  # nothing is, after the first entry
+    kw = {"restarts": 1, "steps": 60, "axes_at": 0.5, "evaluate_every": 10, "patience": 2, "unfold_at": None}
+    fit = ps.fit(ps.models.DependencyVAE(9, 3), data.x[:400], **kw, progress=False)
+    assert fit.history["step"].max() == 50 and ends == [50]
+    assert (fit.model.skewness != 0).all()
+    latents = fit.transform(data.x[:400], refine=False)
+    order, sign = (fit.alignment[name][0] for name in ("permutation", "sign"))
+    assert fit.model.skewness[0].numpy()[order] * sign == pytest.approx(stats.skew(latents), abs=0.2)
+
+
 @pytest.mark.usefixtures("short_unfolding")
 def test_one_row_aside_is_no_judge_of_the_last_cut(data, monkeypatch):
     from pyro_sparse.inference import dependency_run
