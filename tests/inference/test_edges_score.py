@@ -125,7 +125,9 @@ def test_a_prior_without_edge_odds_is_refused():
     fit = fake_fit()
     fit.edge_score = np.full_like(fit.edge_score, np.nan)
     fit.model = SimpleNamespace(prior=Horseshoe(), weights=torch.zeros(fit.weights.shape))
-    with pytest.raises(ValueError, match="fit: Horseshoe sets no weight to zero.*edge_log_odds"):
+    with pytest.raises(
+        ValueError, match=r"Horseshoe sets no weight to zero.* fit.weights\[fit.best\].*edge_log_odds"
+    ):
         edge_posterior(fit)
 
 
