@@ -162,13 +162,14 @@ class Fit:
         )
 
     # ---- using it ------------------------------------------------------------------------------------------
-    def transform(self, X: Any, refine: bool | None = None, exposure: Any = None) -> np.ndarray:
+    def transform(self, X: Any = None, refine: bool | None = None, exposure: Any = None) -> np.ndarray:
         """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
         Parameters
         ----------
-        X : array_like (row, feature), DataFrame, or a table read by rows
-            NaN marks a missing cell; columns of a DataFrame are found by name.
+        X : array_like (row, feature), DataFrame, or a table read by rows, optional
+            NaN marks a missing cell; columns of a DataFrame are found by name. Default, here and in
+            `predict`, `log_likelihood` and `score`: the rows of the fit, which a loaded one has not.
         refine : bool, optional
             Climb each row's ELBO from the encoder's guess. Default: not if X is so large that it is read by
             rows, for a climb costs a row as much as some 200 steps of training.
@@ -182,15 +183,17 @@ class Fit:
         parts = pieces(table, like.device, like.dtype, cells=JUDGED_CELLS * (1 if climb else 10))
         return np.concatenate([self._to_frame(self._posterior(part, climb, large)[0]) for part in parts])
 
-    def predict(self, X: Any, n_draws: int = 32, average: bool = True, exposure: Any = None) -> np.ndarray:
+    def predict(
+        self, X: Any = None, n_draws: int = 32, average: bool = True, exposure: Any = None
+    ) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
         Columns are those of `feature_names`, in that order, also where X has them in another one.
 
         Parameters
         ----------
-        X : array_like (row, feature) or DataFrame
-            NaN marks a missing cell; columns of a DataFrame are found by name.
+        X : array_like (row, feature) or DataFrame, optional
+            As in `transform`.
         n_draws : int
             Draws of each row's refined guide.
         average : bool
@@ -276,12 +279,13 @@ class Fit:
             mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
         return mean[self.best].cpu().double().numpy() * self.table.scale + self.table.centre
 
-    def log_likelihood(self, X: Any, n_draws: int = 16, exposure: Any = None) -> np.ndarray:
+    def log_likelihood(self, X: Any = None, n_draws: int = 16, exposure: Any = None) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
 
         Parameters
         ----------
-        X : array_like (row, feature), DataFrame, or a table read by rows
+        X : array_like (row, feature), DataFrame, or a table read by rows, optional
+            As in `transform`.
         n_draws : int
             Draws of each row's guide.
         exposure : array_like (row,), optional
@@ -296,7 +300,7 @@ class Fit:
             found.append(rows - (seen * np.log(self.table.scale)).sum(1))
         return np.concatenate(found)
 
-    def score(self, X: Any, exposure: Any = None) -> float:
+    def score(self, X: Any = None, exposure: Any = None) -> float:
         """Mean of `log_likelihood`."""
         return float(self.log_likelihood(X, exposure=exposure).mean())
 
@@ -383,7 +387,14 @@ class Fit:
 
     # ---- inside --------------------------------------------------------------------------------------------
     def _table(self, X: Any, exposure: Any = None) -> Table:
-        return as_table(X, likelihood=self.model.likelihood, exposure=exposure, like=self.table)
+        """The fit's rows, or new ones."""
+        if X is not None:
+            return as_table(X, likelihood=self.model.likelihood, exposure=exposure, like=self.table)
+        if exposure is not None:
+            raise ValueError("exposure: is of the rows of X, and X was left out; give both or neither")
+        if not len(self.table.x):
+            raise ValueError("X: a loaded fit has no rows of its own; give some")
+        return self.table
 
     def _whole(self, X: Any, method: str, exposure: Any = None) -> Table:
         """The table, refused if it is read by rows: the answer would be dense."""

@@ -84,6 +84,28 @@ def test_transform_is_in_the_frame_of_the_weights(found):
         assert slope * found.weights[found.best][strong, k] > 0.5
 
 
+def test_the_rows_of_the_fit_are_the_default(found, tmp_path):
+    x = table()
+    for method in ("transform", "predict", "log_likelihood", "score"):
+        np.testing.assert_allclose(getattr(found, method)(), getattr(found, method)(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="exposure: is of the rows of X, and X was left out"):
+        found.transform(exposure=np.ones(150))
+    found.save(tmp_path / "fit.pt")
+    with pytest.raises(ValueError, match="X: a loaded fit has no rows of its own; give some"):
+        ps.load(tmp_path / "fit.pt").predict()
+    hidden = np.zeros(x.shape, dtype=bool)
+    hidden[3] = [True, False, False, False, False, False]
+    masked = ps.fit(SparseDecoder(6, 2, hidden=5), x, mask=~hidden, **{**QUICK, "steps": 3})
+    np.testing.assert_allclose(masked.transform(), masked.transform(x.mask(hidden)), atol=1e-4)
+    counts = np.random.default_rng(0).poisson(3.0, (60, 6))
+    given = np.linspace(1.0, 4.0, 60)
+    model = SparseDecoder(6, 2, hidden=5, likelihood="poisson")
+    exposed = ps.fit(model, counts, exposure=given, **{**QUICK, "steps": 3})
+    np.testing.assert_allclose(exposed.transform(), exposed.transform(counts, exposure=given), atol=1e-4)
+    by_rows = ps.fit(SparseDecoder(6, 2, hidden=5), ps.open_rows(x), **{**QUICK, "steps": 3})
+    np.testing.assert_allclose(by_rows.transform(), by_rows.transform(ps.open_rows(x)), atol=1e-4)
+
+
 def test_columns_of_a_frame_are_found_by_name(found):
     new = table(5, seed=1)
     np.testing.assert_array_equal(found.predict(new[NAMES[::-1]]), found.predict(new))
