@@ -79,13 +79,13 @@ class TransitionJob:
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
     ):
-        self.schedule = (schedule or TransitionSchedule()).for_lags(model.lags)
         _check(model, sequences)
         self.model, self.sequences, self.n_restarts, self.sparsity = model, sequences, restarts, sparsity
         self.device, self.dtype = device, dtype
         self.data = sequences.batch(device, dtype)
         _check_steps(self.data, model.lags)
         self.train, self.heldout = _split(_pieces(self.data, model.lags), holdout, seed)
+        self.schedule = (schedule or TransitionSchedule()).decided(model.lags, self.train.total)
         _check_sparsity(sparsity, model)  # a complaint should not wait for a dense fit
         if sparsity == "auto" and self.heldout is None:
             raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')

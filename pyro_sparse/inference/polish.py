@@ -52,7 +52,7 @@ def polish(
     list of FoundAxes
         Axes of the polished latents.
     """
-    assert schedule.polish_steps is not None, "decide on the steps first: for_lags"
+    assert schedule.polish_steps is not None, "decide on the steps first: decided"
     around = min(_AROUND, schedule.polish_steps)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     allowed, must = model.allowed.clone(), model.must.clone()

@@ -56,6 +56,7 @@ class TransitionRun(Run):
         own = {id(p) for p in self.trained}
         for parameter in model.parameters():
             parameter.requires_grad_(id(parameter) in own)
+        schedule = schedule.decided(model.lags, train.total)
         super().__init__(model, train, heldout, schedule, first_restart)
         self.kept: dict[str, Any] | None = None  # the best state of each restart, and the last one's rows
 

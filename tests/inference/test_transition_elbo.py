@@ -127,7 +127,7 @@ def test_programs_of_a_subclass_are_traced():
     other.encoder = torch.nn.Identity()
     assert has_own_programs(other)
     data = batch.whole()
-    TransitionRun(model, data, None, TransitionSchedule(steps=1, batch_size=4).for_lags(1)).advance()
+    TransitionRun(model, data, None, TransitionSchedule(steps=1, batch_size=4)).advance()
     assert model.traced
 
 

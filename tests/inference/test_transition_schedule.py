@@ -8,11 +8,20 @@ from pyro_sparse.inference.transition_schedule import TransitionSchedule
 
 
 def test_steps_are_decided_by_what_drives():
-    assert TransitionSchedule().for_lags(1).steps == 3000
-    assert TransitionSchedule().for_lags(0).steps == 4000
-    assert TransitionSchedule().for_lags(0).polish_steps == 2000
-    assert TransitionSchedule(steps=7, polish_steps=0).for_lags(0).steps == 7
-    assert TransitionSchedule(steps=7, polish_steps=0).for_lags(0).polish_steps == 0
+    assert TransitionSchedule().decided(1, 100).steps == 3000
+    assert TransitionSchedule().decided(0, 100).steps == 4000
+    assert TransitionSchedule().decided(0, 100).polish_steps == 2000
+    assert TransitionSchedule(steps=7, polish_steps=0).decided(0, 100).steps == 7
+    assert TransitionSchedule(steps=7, polish_steps=0).decided(0, 100).polish_steps == 0
+
+
+@pytest.mark.parametrize(("n", "wanted"), [(1, 1), (200, 4), (9000, 180), (25_600, 512), (200_000, 512)])
+def test_few_sequences_are_not_seen_too_often(n, wanted):
+    plan = TransitionSchedule().decided(1, n)
+    assert plan.batch_size == wanted  # 3,000 steps are sixty passes, or fewer
+    assert TransitionSchedule(steps=300).decided(1, n).batch_size == min(512, max(1, n // 5))
+    assert TransitionSchedule(batch_size=77).decided(1, n).batch_size == 77
+    assert plan.decided(1, 10 * n) == plan
 
 
 def test_the_rate_rises_stays_and_falls():

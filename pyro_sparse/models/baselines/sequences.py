@@ -191,7 +191,7 @@ class SequenceBaseline:
         if self.method == "random":
             return network, []
         schedule, total = self.schedule, len(rows.x)
-        assert schedule.steps is not None
+        assert schedule.steps is not None and schedule.batch_size is not None
         optimiser = SOAP(network.parameters(), lr=schedule.learning_rate)
         history, recent = [], 0.0
         for step in range(schedule.steps):
