@@ -10,16 +10,7 @@ import pytest
 
 from pyro_sparse.models.likelihoods import Bernoulli
 from pyro_sparse.sequences import as_sequences
-
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(4, 5, 3)) * [1, 10, 100] + [0, 5, -7]
-A = RNG.uniform(-2, 2, size=(4, 5, 2))
-LABELS = np.array([list("uvwuv"), list("wwuvu"), list("uuuuv"), list("vvwuw")])
-NAN = np.nan
-
-
-def message(text):
-    return re.escape(text)
+from tests._sequences import LABELS, NAN, A, X
 
 
 def table(**columns):
@@ -33,6 +24,7 @@ def at(values, i, value):
     return values
 
 
+RNG = np.random.default_rng(0)
 DAYS = pd.date_range("2020-01-01", periods=16)
 READ = {"id": "who", "time": "t", "actions": ["do"]}
 
@@ -110,7 +102,7 @@ READ = {"id": "who", "time": "t", "actions": ["do"]}
     ],
 )  # fmt: skip
 def test_complaints_about_tables(data, options, kind, text):
-    with pytest.raises(kind, match=message(text)):
+    with pytest.raises(kind, match=re.escape(text)):
         as_sequences(data, **options)
 
 
@@ -162,7 +154,7 @@ def test_complaints_about_tables(data, options, kind, text):
     ],
 )  # fmt: skip
 def test_complaints_about_arrays(data, options, kind, text):
-    with pytest.raises(kind, match=message(text)):
+    with pytest.raises(kind, match=re.escape(text)):
         as_sequences(data, **options)
 
 
@@ -188,7 +180,7 @@ def test_complaints_about_arrays(data, options, kind, text):
 )  # fmt: skip
 def test_complaints_about_new_data(data, options, kind, text):
     fit = as_sequences(table(dose=RNG.normal(size=16)), **(READ | {"actions": ["do", "dose"]}))
-    with pytest.raises(kind, match=message(text)):
+    with pytest.raises(kind, match=re.escape(text)):
         as_sequences(data, like=fit, **options)
 
 
