@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,12 +12,7 @@ from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.edges.transitions import steps_of
 from pyro_sparse.inference.fit_transition import _pieces
 from pyro_sparse.inference.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.transition_axes import (
-    _seats,
-    dense_moments,
-    find_axes,
-    latents,
-)
+from pyro_sparse.inference.transition_axes import latents
 from pyro_sparse.inference.transition_notes import doubts
 from pyro_sparse.inference.transition_result import _recovered
 from pyro_sparse.inference.transition_run import TransitionRun
@@ -187,52 +180,6 @@ def test_ctrl_c_in_the_search_for_axes_keeps_what_there_is(data, monkeypatch, ca
     assert np.isfinite(fit.transform()).all()
 
 
-def test_moments_are_those_of_the_network_in_whitened_latents(data):
-    """One restart, against Jacobians by differences and loops over frames."""
-    x, _, a = data.part("train")
-    batch = as_sequences(x[:30], actions=a[:30]).batch(dtype=torch.float64)
-    torch.manual_seed(0)
-    model = model_of(x, n_actions=3)
-    model.setup(1, 30)
-    model.double()
-    moments = dense_moments(model, batch)[0]
-    z = model.posterior(batch).loc[0].detach()
-    past = z[:, :-1].reshape(-1, 3)
-    inputs = torch.cat([past, batch.actions[:, 1:].reshape(-1, 3)], -1)
-    values, vectors = np.linalg.eigh(np.cov(past.numpy().T))
-    root = vectors @ np.diag(values**0.5) @ vectors.T
-    inverse = np.linalg.inv(root)
-    time, action = np.zeros((9, 9)), np.zeros((3, 3, 3))
-    for row in inputs:
-        jacobian = np.zeros((3, 6))
-        for j in range(6):
-            step = torch.zeros(6, dtype=torch.float64)
-            step[j] = 1e-5
-            up, down = (model.transition((row + s * step).view(1, 1, 6)).detach().view(3) for s in (1, -1))
-            jacobian[:, j] = ((up - down) / 2e-5).numpy()
-        vec = (inverse @ jacobian[:, :3] @ root).reshape(-1)
-        time += np.outer(vec, vec) / len(inputs)
-        own = inverse @ jacobian[:, 3:]
-        for j in range(3):
-            action[j] += np.outer(own[:, j], own[:, j]) / len(inputs)
-    np.testing.assert_allclose(moments.time, time, rtol=1e-4, atol=1e-8)
-    np.testing.assert_allclose(moments.actions, action, rtol=1e-4, atol=1e-8)
-
-
-def test_new_latents_have_unit_variance_and_their_own_strengths(data):
-    x, _, a = data.part("train")
-    batch = as_sequences(x, actions=a).batch()
-    torch.manual_seed(0)
-    model = model_of(x, n_actions=3)
-    model.setup(1, 200)
-    TransitionRun(model, batch, None, ps.TransitionSchedule(steps=30, evaluate_every=30)).finish()
-    found = find_axes(model, batch, n_starts=8, steps=40)[0]
-    past = model.posterior(batch).loc[0, :, :-1].detach().double().numpy().reshape(-1, 3)
-    assert (past @ found.map.T).std(0) == pytest.approx(np.ones(3), rel=1e-3)
-    assert found.strength.shape == found.graph.shape == (3, 6)
-    assert (found.strength[:, :3] > 0).all()
-
-
 def test_long_sequences_are_cut_and_padded():
     x = np.random.default_rng(0).normal(size=(2, 103, 4))
     batch = as_sequences(x).batch()
@@ -314,48 +261,6 @@ def test_it_finds_the_latents_and_the_graph():
     np.testing.assert_array_equal(fit.graph_time[fit.best, 0][np.ix_(order, order)], data.graph_z)
 
 
-def jacobian_model(jacobian, n_actions, lags):
-    """What the search reads of a model whose transition has a given constant Jacobian."""
-    d = jacobian.shape[0]
-    model = ps.models.LatentTransition(d + 1, d, n_actions=n_actions, lags=lags, hidden=4, units=4)
-    torch.manual_seed(0)
-    model.setup(1)
-    with torch.no_grad():
-        model.transition.line.weight.copy_(torch.as_tensor(jacobian).mT.unsqueeze(0))
-        model.transition.outer.weight.zero_()
-    return model.double()
-
-
-def test_latents_that_no_action_drives_are_left_alone():
-    """Two of three directions are driven; the third gets no edge and the others their axes."""
-    rng = np.random.default_rng(0)
-    model = jacobian_model(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), 2, 0)
-    batch = as_sequences(rng.normal(size=(200, 1, 4)), actions=rng.normal(size=(200, 1, 2)), lag=0)
-    found = find_axes(model, batch.batch(dtype=torch.float64), n_starts=8, steps=60)[0]
-    assert found.graph.sum(1).tolist() == [1, 1, 0]
-    assert sorted(found.graph[:2].argmax(1)) == [0, 1]
-    assert np.linalg.matrix_rank(found.map) == 3
-
-
-@pytest.mark.parametrize("lags", [0, 1])
-def test_moments_are_of_seen_frames(data, lags):
-    """With nothing seen of the last frame they are those of sequences that end before it."""
-    x, _, a = data.part("train")
-    x = x.copy()
-    x[:, -1], x[0, 0, 0] = np.nan, np.nan
-    torch.manual_seed(0)
-    model = model_of(x, n_actions=3, lags=lags)
-    model.setup(1, 200, missing=True)
-    both = [
-        dense_moments(model, as_sequences(x[:, :n], actions=a[:, :n], standardise=False, lag=lags).batch())[0]
-        for n in (4, 3)
-    ]
-    for one, other in zip(*both, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
-
-
 def test_edge_probabilities_are_of_seen_frames(fitted, data):
     x, _, a = data.part("train")
     blank = x.copy()
@@ -377,15 +282,6 @@ def test_likelihoods_of_other_scales(data, likelihood, tmp_path):
     assert np.isfinite(fit.heldout_elbo).all()
     with pytest.raises(ValueError, match="X: column 'x1' holds"):
         fit.transform(x - 0.5, actions=a)
-
-
-def test_a_transition_without_edges_is_a_guess_and_no_crash():
-    rng = np.random.default_rng(0)
-    model = jacobian_model(1e-3 * rng.normal(size=(3, 3)), 0, 1)
-    batch = as_sequences(rng.normal(size=(100, 2, 4))).batch(dtype=torch.float64)
-    found = find_axes(model, batch, n_starts=8, steps=60)[0]
-    assert found.gap == 0.0
-    assert found.graph.shape == (3, 3)
 
 
 def test_a_saved_fit_is_the_same_fit(fitted, data, tmp_path):
@@ -441,26 +337,6 @@ def test_a_saved_fit_remembers_labels_and_steps(tmp_path, intervals):
     strange = new.assign(what="sideways")
     with pytest.raises(ValueError, match="sideways"):
         again.transform(strange, time="day", actions=["what"])
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_latents_take_the_numbers_that_constraints_give_them(seed):
-    """Against all orders of five latents."""
-    rng = np.random.default_rng(seed)
-    strength = np.where(rng.random((5, 5)) < 0.5, rng.random((5, 5)), 0.0)
-    required, forbidden = [(0, 1), (1, 2), (3, 4)], [(1, 0), (4, 0), (2, 3)]
-    model = ps.models.LatentTransition(
-        6, 5, required_time=required, forbidden_time=forbidden, hidden=4, units=4
-    )
-
-    def suits(order):
-        share = strength[np.ix_(order, order)] ** 2
-        return sum(share[e] for e in required) - sum(share[e] for e in forbidden)
-
-    best = max(suits(list(order)) for order in permutations(range(5)))
-    assert suits(_seats(model, strength)) >= 0.9 * best
-    free = ps.models.LatentTransition(6, 5, self_loops="required", hidden=4, units=4)
-    assert _seats(free, strength).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_the_graph_keeps_to_the_constraints(data):
