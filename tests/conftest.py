@@ -16,3 +16,10 @@ def short_unfolding(monkeypatch):
     module = importlib.import_module("pyro_sparse.inference.unfold")
     for name in ("_STEPS", "_LESSONS"):
         monkeypatch.setattr(module, name, 5)
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """For pages of which only the words matter: drawing is what takes time."""
+    module = importlib.import_module("pyro_sparse.report")  # ps.report is the function of that name
+    monkeypatch.setattr(module, "_pictures", lambda *args: {})

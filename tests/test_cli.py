@@ -16,13 +16,14 @@ import pyro_sparse as ps
 from pyro_sparse import cli
 from pyro_sparse.inference.loop import Run
 
-SHORT = ["--factors", "2", "--restarts", "2", "--steps", "40"]
+CURVED = ["--factors", "2", "--restarts", "2", "--steps", "40"]
+SHORT = [*CURVED, "--decoder", "linear"]  # whose chains take no time
 QUICK = [*SHORT, "--edges", "score"]
 
 
 @pytest.fixture
-def run(monkeypatch, capfd):
-    """Run the command line; its exit code, standard output and standard error."""
+def run(monkeypatch, capfd, no_pictures):
+    """Run the command line; its exit code, standard output and standard error. Reports have words only."""
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["pyro-sparse", *map(str, arguments)])
@@ -77,7 +78,7 @@ def test_fit_writes_what_it_says(fitted):
 def test_fit_is_the_library_fit(fitted, table):
     folder, said, _ = fitted
     frame = pd.read_csv(table, index_col=0)
-    model = ps.models.SparseDecoder(n_features=6, n_factors=2)
+    model = ps.models.SparseDecoder(n_features=6, n_factors=2, decoder="linear")
     again = ps.fit(model, frame, restarts=2, steps=40, seed=0, progress=False)
     np.testing.assert_allclose(said["elbo"], again.elbo, rtol=1e-6)
     loaded = ps.load(folder / "model.pt")
@@ -155,8 +156,8 @@ def test_report_of_a_fit(run, fitted, tmp_path):
 
 
 def test_rate_of_the_fit_is_remembered(run, table, tmp_path):
-    fit = ("fit", table, *SHORT, "--edge-seconds", 1, "--fdr", 0.37, "--out", tmp_path)
-    done = run(*fit)
+    done = run("fit", table, *CURVED, "--edge-seconds", 1, "--fdr", 0.37, "--out", tmp_path)
+    assert ps.load(tmp_path / "model.pt").model.decoder_kind == "mlp"
     assert "time ended the edges' chains after" in done.err
     assert json.loads(run("summary", tmp_path, "--json").out)["fdr"] == 0.37
     assert json.loads(run("summary", tmp_path, "--fdr", 0.2, "--json").out)["fdr"] == 0.2

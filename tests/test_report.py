@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib
 import re
 import sys
 from html.parser import HTMLParser
@@ -48,13 +47,6 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open and self.open[-1] not in ("style", "script"):
             self.text += data
-
-
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """For pages of which only the words matter: drawing is what takes time."""
-    module = importlib.import_module("pyro_sparse.report")  # ps.report is the function of that name
-    monkeypatch.setattr(module, "_pictures", lambda *args: {})
 
 
 def write(fit, tmp_path, **options):
