@@ -42,11 +42,11 @@ def tensor(values):
 
 
 def odds_of(log_evidence, eta, nodes=4001):
-    """P(slab) of a weight by the trapezoid rule over fine grids, of its log evidence as a function."""
+    """P(slab) of a weight by the trapezoid rule over fine grids, of its log evidence as a function of many."""
 
     def average(scale):
         w = scale * np.linspace(-12, 12, nodes)
-        level = np.array([log_evidence(v) for v in w]) + stats.laplace(scale=scale).logpdf(w)
+        level = log_evidence(w) + stats.laplace(scale=scale).logpdf(w)
         top = level.max()
         return top + np.log(integrate.trapezoid(np.exp(level - top), w))
 
@@ -80,8 +80,8 @@ def test_linear_chains_have_the_odds_of_the_integral(world):
     for j, k in ((0, 1), (1, 0)):
 
         def log_evidence(w, j=j, k=k):
-            mean = c[0, j] + z @ weight[j] + w * z[:, k]
-            return stats.norm(mean, np.sqrt(NOISE)).logpdf(x[:, j]).sum()
+            mean = c[0, j] + z @ weight[j] + w[:, None] * z[:, k]
+            return stats.norm(mean, np.sqrt(NOISE)).logpdf(x[:, j]).sum(-1)
 
         assert found[j, k] == pytest.approx(odds_of(log_evidence, ETA[k]), abs=1e-5)
     assert not found[PERMITTED].any()
@@ -100,9 +100,9 @@ def test_lines_under_poisson_have_the_odds_of_the_integral(world):
     for j, k in ((0, 1), (1, 0)):
 
         def log_evidence(w, j=j, k=k):
-            log_rate = z @ weight[j] + w * z[:, k] + heights[:, None]
+            log_rate = z @ weight[j] + w[:, None, None] * z[:, k] + heights[:, None]
             level = stats.poisson(np.exp(log_rate)).logpmf(x[:, j]).sum(-1) + stats.norm().logpdf(heights)
-            return special.logsumexp(level)
+            return special.logsumexp(level, axis=-1)
 
         assert found[j, k] == pytest.approx(odds_of(log_evidence, ETA[k], nodes=401), abs=0.02)
     assert not found[PERMITTED].any()
@@ -118,14 +118,18 @@ def test_curves_have_the_odds_of_the_integral_whatever_the_pieces(world, monkeyp
     chains, state = decoder_chains(world, None, x, curve, trunk, head)
     found = chains.if_permitted(state)[0].numpy()
     sd = np.array([1.0, 0.7, *[1 / np.sqrt(h)] * h])
+
+    def of_one(w, j, k):
+        u = z * (weight[j] + w * np.eye(2)[k])
+        above = np.tanh(np.tanh(u @ first[0]) @ (1.4 / np.sqrt(h) * second[0]) + 0.5 * bias[0])
+        phi = np.column_stack([np.ones(ROWS), u.sum(1), above]) * sd
+        cov = phi @ phi.T + NOISE * np.eye(ROWS)
+        return stats.multivariate_normal(np.zeros(ROWS), cov).logpdf(x[:, j])
+
     for j, k in ((0, 1), (1, 0)):
 
         def log_evidence(w, j=j, k=k):
-            u = z * (weight[j] + w * np.eye(2)[k])
-            above = np.tanh(np.tanh(u @ first[0]) @ (1.4 / np.sqrt(h) * second[0]) + 0.5 * bias[0])
-            phi = np.column_stack([np.ones(ROWS), u.sum(1), above]) * sd
-            cov = phi @ phi.T + NOISE * np.eye(ROWS)
-            return stats.multivariate_normal(np.zeros(ROWS), cov).logpdf(x[:, j])
+            return np.array([of_one(v, j, k) for v in w])
 
         assert found[j, k] == pytest.approx(odds_of(log_evidence, ETA[k], nodes=401), abs=0.02)
     monkeypatch.setattr(_decoder_chains, "_CACHE", 1)
@@ -138,13 +142,13 @@ def test_a_wrong_anchor_is_named_and_right_ones_are_not(decoder):
     edges = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]])
     x = rng.standard_normal((200, 2)) @ edges.T + 0.5 * rng.standard_normal((200, 8))
 
-    def asked(anchors):
+    def asked(anchors, sweeps=150):
         prior = ps.priors.SpikeSlabLasso(lambda0=20.0, b=2.0)
         model = ps.models.SparseDecoder(8, 2, prior=prior, decoder=decoder, hidden=6, anchors=anchors)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             fit = ps.fit(model, x, restarts=1, steps=150, seed=0, progress=False)
-            idata = fit.edge_posterior("polish", sweeps=150, num_draws=20)
+            idata = fit.edge_posterior("polish", sweeps=sweeps, num_draws=20)
         against = [w for w in said if str(w.message).startswith("polish: Anchors")]
         assert all(w.filename == __file__ for w in against)  # where the caller stands
         return idata, [str(w.message) for w in against]
@@ -157,5 +161,5 @@ def test_a_wrong_anchor_is_named_and_right_ones_are_not(decoder):
     idata, against = asked({0: 0, 1: 1, 3: 0})
     assert len(against) == 1 and "factor 2 would have edges to x1 (p" in against[0]  # or from x4
     assert against[0].removeprefix("polish: ") in idata.attrs["verdict"]
-    free = asked(None)[0]["edge_posterior"]
+    free = asked(None, sweeps=20)[0]["edge_posterior"]
     assert "if_permitted" not in free

@@ -38,6 +38,7 @@ def reference(design, response, ladder, eta=0.5, beta_prior=None):
     n_columns = design.shape[1]
     square = (design**2).sum(0)
     beta, residual = np.zeros(n_columns), response.copy()
+    known = {}  # thresholds, which the search below takes long to find
     for lambda0 in ladder:
         for _ in range(2000):
             last, last_eta = beta.copy(), eta
@@ -55,7 +56,9 @@ def reference(design, response, ladder, eta=0.5, beta_prior=None):
             for j in range(n_columns):
                 z = design[:, j] @ residual + square[j] * beta[j]
                 size = abs(z)
-                if size <= threshold(square[j], penalty, slope(0.0)):
+                if (lambda0, eta, j) not in known:
+                    known[lambda0, eta, j] = threshold(square[j], penalty, slope(0.0))
+                if size <= known[lambda0, eta, j]:
                     new = 0.0
                 else:
                     ends = []
