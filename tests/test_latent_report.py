@@ -21,11 +21,11 @@ matplotlib.use("Agg")
 @pytest.fixture(scope="module")
 def sequences():
     rng = np.random.default_rng(0)
-    z = np.zeros((50, 12, 2))
-    u = rng.normal(size=(50, 12, 1))
-    for t in range(1, 12):
-        z[:, t] = np.tanh(z[:, t - 1]) + u[:, t] + 0.2 * rng.normal(size=(50, 2))
-    x = z @ rng.normal(size=(2, 5)) + 0.1 * rng.normal(size=(50, 12, 5))
+    z = np.zeros((30, 10, 2))
+    u = rng.normal(size=(30, 10, 1))
+    for t in range(1, 10):
+        z[:, t] = np.tanh(z[:, t - 1]) + u[:, t] + 0.2 * rng.normal(size=(30, 2))
+    x = z @ rng.normal(size=(2, 5)) + 0.1 * rng.normal(size=(30, 10, 5))
     fit = ps.fit(model_of(x, 2, n_actions=1), x, actions=u, restarts=2, seed=0, **SMALL)
     return fit, fit.edge_posterior(num_draws=50)
 
@@ -43,7 +43,7 @@ def test_a_page_of_sequences(sequences, tmp_path):
     table = ps.summary(idata, fdr=0.2)
     assert "Which latent drives which" in page.text
     assert f"{table['selected'].sum()} edges of {len(table)}" in page.text.replace("1 edge of", "1 edges of")
-    assert "50 sequences, 600 frames, 5 features, 1 action;" in page.text
+    assert "30 sequences, 300 frames, 5 features, 1 action;" in page.text
     assert all(warning in page.text for warning in fit.warnings)
     assert "mechanism sparsity" in page.text and "What drives latent" in page.text
     assert len([tag for tag, _ in page.tags if tag == "img"]) == 2

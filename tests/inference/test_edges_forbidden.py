@@ -42,7 +42,7 @@ def tensor(values):
 
 
 def odds_of(log_evidence, eta, nodes=4001):
-    """P(slab) of a weight by the trapezoid rule over fine grids, of its log evidence as a function of many."""
+    """P(slab) of a weight by the trapezoid rule over fine grids, of the log evidence of a grid of them."""
 
     def average(scale):
         w = scale * np.linspace(-12, 12, nodes)
