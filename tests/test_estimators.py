@@ -12,11 +12,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import (
-    check_methods_sample_order_invariance,
-    check_methods_subset_invariance,
-    parametrize_with_checks,
-)
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pyro_sparse as ps
 from pyro_sparse.estimators import SparseFactorModel
@@ -45,10 +41,13 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("check", [check_methods_subset_invariance, check_methods_sample_order_invariance])
-def test_scores_of_a_row_depend_on_no_other(check):
-    """In scikit-learn's words, of a fit that has found something: after five steps all scores are alike."""
-    check("SparseFactorModel", SparseFactorModel(n_factors=1, restarts=1, steps=800, random_state=0))
+def test_scores_of_a_row_depend_on_no_other(fitted, table):
+    """scikit-learn's own tables are noise, in which there is no factor to score."""
+    scores = fitted.transform(table)
+    assert (scores.std(0) > 0.7).all()
+    assert_allclose(fitted.transform(table[::-1])[::-1], scores, atol=1e-7)
+    for rows in (slice(3, 4), slice(50, 90, 3)):
+        assert_allclose(fitted.transform(table[rows]), scores[rows], atol=1e-7)
 
 
 def test_ctrl_c_stops_a_search_and_scores_nothing(table, monkeypatch):

@@ -104,7 +104,7 @@ def test_a_smoother_goes_through_all_stages(data, tmp_path, monkeypatch):
 
     def run(restarts=2, **settings):
         model = model_of(x, n_actions=3, smoother=True)
-        settings = {**SMALL, "steps": 40, "polish_steps": 10, "edge_steps": 10, **settings}
+        settings = {**SMALL, "steps": 20, "polish_steps": 5, "edge_steps": 5, **settings}
         return ps.fit(model, x, actions=a, seed=1, restarts=restarts, **settings)
 
     whole = run()
@@ -113,11 +113,11 @@ def test_a_smoother_goes_through_all_stages(data, tmp_path, monkeypatch):
 
     def dying(run):
         steps.append(run.step)
-        if len(steps) == 90:
+        if len(steps) == 45:
             raise RuntimeError("the power went")
         advance(run)
 
-    settings = {"checkpoint": tmp_path / "run.pt", "checkpoint_every": 10}
+    settings = {"checkpoint": tmp_path / "run.pt", "checkpoint_every": 5}
     with monkeypatch.context() as patch:
         patch.setattr(TransitionRun, "advance", dying)
         with pytest.raises(RuntimeError, match="the power went"):
@@ -175,7 +175,8 @@ def test_ctrl_c_in_the_search_for_axes_keeps_what_there_is(data, monkeypatch, ca
 
     monkeypatch.setattr("pyro_sparse.inference.transition_axes.jacobian_axes", pressed)
     with pytest.warns(RuntimeWarning, match="interrupted .*this is the fit so far"):
-        fit = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
+        few = {**SMALL, "steps": 30, "polish_steps": 5, "edge_steps": 5}
+        fit = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **few)
     assert fit.n_restarts == kept and "interrupted" in fit.warnings[0]
     assert np.isfinite(fit.transform()).all()
 

@@ -217,9 +217,9 @@ def test_a_heavy_penalty_leaves_fewer_dependencies():
 )
 @pytest.mark.usefixtures("short_unfolding")
 def test_every_decoder_takes_every_penalty(make, penalty):
-    run = run_of(penalty, make())
+    run = run_of(penalty, make(), steps=10)
     run.finish()
-    assert run.step == 20 and all(np.isfinite(h["elbo"]) for h in run.history)
+    assert run.step == 10 and all(np.isfinite(h["elbo"]) for h in run.history)
     assert all(torch.isfinite(p).all() for p in run.model.parameters())
     assert "decode" not in vars(run.model)
 

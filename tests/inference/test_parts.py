@@ -14,8 +14,10 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference import axes as axes_module
+from pyro_sparse.inference import decoder_axes, transition_axes
 from pyro_sparse.inference import restarts as restarts_module
 from pyro_sparse.inference.axes import oblique
+from pyro_sparse.inference.jacobian_axes import jacobian_axes
 from pyro_sparse.inference.loop import possible_stops, stopped_at
 from pyro_sparse.inference.own_draws import OwnDraws
 from pyro_sparse.inference.parts import split
@@ -38,6 +40,9 @@ def short_searches(monkeypatch, request):
     if not request.node.get_closest_marker("slow"):
         request.getfixturevalue("short_unfolding")
         monkeypatch.setattr(axes_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
+        for module in (decoder_axes, transition_axes):
+            rough = functools.partial(jacobian_axes, steps=10, n_starts=4)
+            monkeypatch.setattr(module, "jacobian_axes", rough)
 
 
 def decoder(**options):

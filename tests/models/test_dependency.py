@@ -216,6 +216,7 @@ def test_strengths_want_a_dependency_vae(data):
         other.edge_posterior(method="strengths")
 
 
+@pytest.mark.usefixtures("short_unfolding")
 def test_missing_cells_and_counts(data):
     x = data.x[:400].copy()
     x[::7, 2] = np.nan
