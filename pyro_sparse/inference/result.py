@@ -32,8 +32,9 @@ from .impute import add_residuals, excess_covariance, implied_moments
 from .in_short import in_short
 from .refine import expected_cells, refine
 from .restarts import pick, rival_restarts
+from .weight_scores import weight_scores
 
-__all__ = ["Fit", "has_zeros", "restore"]
+__all__ = ["Fit", "restore"]
 
 
 @dataclass
@@ -138,7 +139,7 @@ class Fit:
             present = (model.weights.detach() != 0).cpu().numpy()
         effects = np.where(present, effects, 0.0)
         loadings = np.where(present, np.sign(slopes) * np.sqrt(effects), 0.0)
-        score, eta = _scores(model)
+        score, eta = weight_scores(model)
         found = _align(loadings, effects[best], best, _alike(model))
         noise = model.likelihood.noise_sd()
         cov = model.factor_cov[best].detach().cpu().double().numpy()
@@ -484,29 +485,3 @@ def _align(loadings: np.ndarray, effects: np.ndarray, best: int, alike: list[np.
         permutation[:, members] = members[found.permutation]
         sign[:, members], congruence[:, members] = found.sign, found.congruence
     return Alignment(permutation, sign, congruence)
-
-
-def has_zeros(prior: Any, weights: torch.Tensor) -> bool:
-    """Whether the prior sets weights to zero, and does not only make them small."""
-    shrunk = prior.prox(torch.full_like(weights, 1e-9), 1.0)
-    return shrunk is not None and bool((shrunk == 0).all())
-
-
-@torch.no_grad()
-def _scores(model: Any) -> tuple[np.ndarray, np.ndarray]:
-    """p* of every edge and eta of every factor; NaN where the prior has none.
-
-    Of a prior that has zeros but no odds (a lasso) the score is 1 where a weight is not zero.
-    """
-    prior = getattr(model, "prior", None)
-    shape = (model.n_restarts, model.n_features, model.n_factors)
-    odds = None if prior is None else prior.edge_log_odds(model.weights)
-    score = np.full(shape, np.nan)
-    if odds is not None:
-        score = (torch.sigmoid(odds) * model.permitted).cpu().double().numpy()
-    elif prior is not None and has_zeros(prior, model.weights):
-        score = ((model.weights != 0) & model.permitted).cpu().double().numpy()
-    eta = getattr(prior, "eta", None)
-    if eta is None:
-        return score, np.full((shape[0], shape[2]), np.nan)
-    return score, eta.expand(shape[0], 1, shape[2])[:, 0].cpu().double().numpy().copy()

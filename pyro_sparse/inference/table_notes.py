@@ -8,7 +8,7 @@ import numpy as np
 
 from ..data import Table
 from .restarts import told_edges
-from .result import has_zeros
+from .weight_scores import has_zeros
 
 __all__ = ["of_copies", "of_units", "of_weights"]
 
