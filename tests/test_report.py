@@ -298,7 +298,7 @@ def test_edges_of_another_fit_are_refused(fit, tmp_path):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path):
+def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path, no_pictures):
     import pyro_sparse as ps
 
     idata = probable(fit)
@@ -308,7 +308,7 @@ def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path):
     assert f"{said['open']} are open." in page.text
 
 
-def test_edges_that_were_told_are_said_to_be(fit, tmp_path):
+def test_edges_that_were_told_are_said_to_be(fit, tmp_path, no_pictures):
     import pyro_sparse as ps
 
     idata = probable(fit)
