@@ -45,3 +45,16 @@ def test_groups_and_a_pivot_for_each_chain():
     turn, sign = frame.turns(None)
     np.testing.assert_array_equal(turn, [[0, 1, 2]] * 2)
     np.testing.assert_array_equal(sign, 1)
+
+
+def test_a_factor_that_chains_leave_empty_takes_no_other_s_place():
+    """Its loadings point anywhere, also along a factor whose own have other signs than the fit's."""
+    rng = np.random.default_rng(0)
+    loading = TRUE * [1, 1, 0]
+    pivot = loading.copy()
+    pivot[5:7, 1] *= -1  # as of features that neither rise nor fall
+    seen = loading + 0.01 * rng.normal(size=(80, 4, 15, 3))
+    frame = Frame(pivot, [np.arange(3)], 4)
+    frame.fill(seen[:20].reshape(-1, 15, 3))
+    for one in seen[20:]:
+        np.testing.assert_array_equal(frame.turns(one)[0], [[0, 1, 2]] * 4)

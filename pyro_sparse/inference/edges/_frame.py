@@ -2,7 +2,8 @@
 
 The fit's loadings say which factor is which. A factor that the fit left empty has none to go by, and chains
 may fill it, each with another of several such factors: there stands the mean of what they had in it in the
-later half of the warm-up, once these loadings have been aligned with one another.
+later half of the warm-up, once these loadings have been aligned with one another. Loadings that are next to
+nothing point anywhere and are taken for none: else a factor may be told from an empty one by noise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ __all__ = ["Frame"]
 Array = NDArray[np.float64]
 
 _STARTS = 4  # draws, of the alignment
+_NOTHING = 0.1  # norm of a factor's loadings: a hundredth of one feature's variance
 
 
 class Frame:
@@ -40,8 +42,8 @@ class Frame:
         """Order and signs (chain, factor) for loadings (chain, feature, factor); without any, no change."""
         n, _, k = self.pivot.shape
         turn, sign = np.tile(np.arange(k), (n, 1)), np.ones((n, k))
-        for c in range(n if loading is not None else 0):
-            turn[c], sign[c] = self._of(loading[c], self.pivot[c])  # type: ignore[index]
+        for c, own in enumerate([] if loading is None else _solid(loading)):
+            turn[c], sign[c] = self._of(own, self.pivot[c])
         return turn, sign
 
     @property
@@ -51,6 +53,7 @@ class Frame:
 
     def fill(self, loadings: Array) -> None:
         """Let loadings (draw, feature, factor) of all chains say what stands for empty factors."""
+        loadings = _solid(loadings)
         labels = np.zeros(self.pivot.shape[-1], int)
         for number, members in enumerate(self.groups):
             labels[members] = number
@@ -70,3 +73,7 @@ class Frame:
             order, own = match_columns(similarity(pivot[:, members], loading[:, members]))
             turn[members], sign[members] = members[order], own
         return turn, sign
+
+
+def _solid(loading: Array) -> Array:
+    return np.where(np.linalg.norm(loading, axis=-2, keepdims=True) < _NOTHING, 0.0, loading)
