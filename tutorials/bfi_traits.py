@@ -71,11 +71,12 @@ elbo.rename_axis("restart").round(2)
 # ## Which edges are there?
 #
 # One row per edge that is kept at a false-discovery rate of .1. `effect` is the share of the question's
-# variance that is due to the trait. `gap` is the largest difference between restarts that explain the
-# answers comparably well, or the best two: it is 1 where one of them has no such edge, perhaps because it
-# began with fewer factors. The number in `score` ranks edges; it is **not** a calibrated probability, so the
-# false-discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives
-# probabilities, by Markov chains that take a few minutes here.
+# variance that is due to the trait. `gap` is the largest difference between restarts that have as many
+# factors, or explain the answers as well. Here the others began with four and three factors and explain them
+# worse, so there is nothing to compare: NaN. (`caps=[5, 5, 5]` has all restarts begin with five.) The number
+# in `score` ranks edges; it is **not** a calibrated probability, so the false-discovery rate is a threshold on
+# a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities, by Markov chains that take a few
+# minutes here.
 
 # %%
 idata = fit.edge_posterior("score")
