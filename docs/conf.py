@@ -14,7 +14,7 @@ exclude_patterns = ["_build"]
 default_role = "code"  # single backticks in docstrings are code
 nitpicky = False  # the links of other projects need a network
 
-myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_default_options = {"members": True, "show-inheritance": True, "member-order": "bysource"}
@@ -23,4 +23,6 @@ numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_title = f"pyro_sparse {release}"
