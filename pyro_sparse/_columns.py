@@ -15,21 +15,35 @@ import pandas as pd
 
 __all__ = [
     "as_frame",
+    "as_numbers",
     "check_columns",
     "check_number",
     "check_order",
     "check_rows",
     "check_scales",
+    "in_numbers",
     "in_order",
     "is_numbered",
     "match_features",
     "name_features",
     "row_names",
     "sort_out",
+    "strangers",
     "text_columns",
     "under_names",
+    "without_na",
 ]
 
+# What to do with a column of a table in memory, by the sort of what it holds (`strangers`).
+_MENDS = {
+    "kind": "encode it as numbers, or drop it",
+    "mixed": "write 1 and 0 for True and False, or drop it",
+    "quoted": "convert it (pandas.to_numeric), or drop it",
+    "comma": "write them with a point for decimals and no comma, as 1234.5, or drop it",
+    "text": "encode it (pandas.get_dummies), or drop it",
+    "cells": "set such cells to NaN, or drop it",
+}
+_NO_TEXT = {"bytes", "complex", "date", "datetime", "interval", "period", "time", "timedelta"}
 _NUMBERS = {"boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float"}
 
 
@@ -80,6 +94,82 @@ def sort_out(table: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[str, Any]]]:
                 table.isetitem(j, cells.where(cells.notna(), np.nan).astype(float))
     kinds = zip(table.columns, table.dtypes, strict=True)
     return table, [(str(name), kind) for name, kind in kinds if not _is_number(kind)]
+
+
+def strangers(column: pd.Series) -> tuple[str, str]:
+    """What a column holds that is no number, in words, and of which sort that is, for who knows a mend.
+
+    Parameters
+    ----------
+    column : Series
+        One that `sort_out` finds fault with.
+
+    Returns
+    -------
+    holds : str
+    sort : {"kind", "mixed", "quoted", "comma", "text", "cells"}
+        Dates, categories and the like; True or False among numbers; numbers as text; these with a comma; text
+        throughout; text in some cells.
+    """
+    of = pd.api.types
+    if not of.is_object_dtype(column.dtype) and not of.is_string_dtype(column.dtype):
+        return str(column.dtype), "kind"
+    if (kind := of.infer_dtype(column, skipna=True)) in _NO_TEXT:
+        return f"{kind} values", "kind"
+    given = column.notna().to_numpy()
+    cells = column[given].astype(str).str.strip()
+    yes_no = cells.str.lower().isin(["true", "false"])
+    bad = pd.to_numeric(cells, errors="coerce").isna() & ~yes_no
+    values = [repr(value) for value in cells[bad].unique()[:3]]
+    if not bad.any():
+        return ("True or False among numbers", "mixed") if yes_no.any() else ("numbers as text", "quoted")
+    if cells[bad].str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?").all():
+        return f"numbers with a comma ({', '.join(values)})", "comma"
+    if bad.all():
+        return f"text ({', '.join(values)})", "text"
+    row = int(np.flatnonzero(given)[bad.to_numpy().argmax()])
+    many = f"text in {int(bad.sum())} of {len(column)} cells"
+    return f"{many} ({', '.join(values)}; the first in row {row}, counted from 0)", "cells"
+
+
+def as_numbers(table: pd.DataFrame, name: str = "X", mend: str | None = None) -> pd.DataFrame:
+    """`sort_out` of a table in memory that is to hold numbers only.
+
+    Parameters
+    ----------
+    table : DataFrame
+    name : str
+        What messages call it.
+    mend : str, optional
+        What to do with a column that holds something else; default by what that is.
+
+    Raises
+    ------
+    TypeError
+        Naming the first such column and what it holds.
+    """
+    numbers, text = sort_out(table)
+    if text:
+        at = next(j for j, column in enumerate(table.columns) if str(column) == text[0][0])
+        holds, sort = strangers(table.iloc[:, at])
+        raise TypeError(
+            f"{name}: column {text[0][0]!r} holds {holds}, wanted numbers ({len(text)} such column(s)); "
+            f"{mend or _MENDS[sort]}"
+        )
+    return numbers
+
+
+def without_na(cells: np.ndarray) -> np.ndarray:
+    """An array of objects with NaN for what pandas takes for missing (None, NA, NaT); any other as it is."""
+    return np.where(pd.isna(cells), np.nan, cells) if cells.dtype == object else cells
+
+
+def in_numbers(data: Any) -> Any:
+    """A table before scikit-learn's checks, which name no column and take no NA in an array of objects."""
+    data = as_frame(data)
+    if isinstance(data, pd.DataFrame):
+        return as_numbers(data)
+    return without_na(data) if isinstance(data, np.ndarray) else data
 
 
 def _is_number(kind: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as kinds
 
-from ._columns import in_order, sort_out, text_columns
+from ._columns import as_numbers, in_order, text_columns
 from .data import read_array
 
 __all__ = ["Frames", "check_finite", "read_long"]
@@ -146,13 +146,7 @@ def _with_index(table: Any, wanted: list[Any]) -> Any:
 def _check_features(table: Any, features: list[str]) -> None:
     if not features:
         raise ValueError("X: no column is left for features; leave some out of id, time and actions")
-    _, text = sort_out(table[features])
-    if text:
-        raise TypeError(
-            f"X: column {text[0][0]!r} holds {text[0][1]}, wanted numbers "
-            f"({len(text)} such column(s)); "
-            "name it in id=, time= or actions=, or drop it"
-        )
+    as_numbers(table[features], mend="name it in id=, time= or actions=, or drop it")
 
 
 def _sort(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ._columns import as_frame, check_order, in_order, row_names, sort_out, text_columns
+from ._columns import as_frame, as_numbers, check_order, in_order, row_names, text_columns, without_na
 from .data import unmasked
 
 __all__ = [
@@ -179,9 +179,7 @@ def column(table: pd.DataFrame, given: Any, name: str, is_number: bool = False) 
         raise ValueError(f"{name}: X has no column {given!r}; it has {list(table.columns)[:8]}")
     found = table[str(given)]
     if is_number:
-        read, text = sort_out(found.to_frame())
-        if text:
-            raise TypeError(f"{name}: column {given!r} is not a number but {found.dtype}; encode it")
+        read = as_numbers(found.to_frame(), name)
         found = read.iloc[:, 0].to_numpy(dtype=float, na_value=np.nan)
     return found, table.drop(columns=str(given))
 
@@ -194,11 +192,7 @@ def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndar
         if absent:
             raise ValueError(f"X: it has no column {absent[0]!r}; want the columns {wanted[:8]} of the fit")
         table = table[wanted]
-    table, text = sort_out(table)
-    if text:
-        raise TypeError(
-            f"X: column {text[0][0]!r} is not a number; encode it (pandas.get_dummies) or drop it"
-        )
+    table = as_numbers(table)
     return table.to_numpy(dtype=float, na_value=np.nan), list(table.columns)
 
 
@@ -210,7 +204,7 @@ def numbers(values: Any, name: str) -> np.ndarray:
         elif isinstance(values, (pd.Series, pd.DataFrame)):
             array = values.to_numpy(dtype=float, na_value=np.nan)
         else:
-            array = np.asarray(unmasked(values))
+            array = without_na(np.asarray(unmasked(values)))
         if array.dtype.kind == "c":
             raise TypeError(f"it holds {array.dtype}")
         return array if array.dtype in (np.float32, np.float64, np.uint8) else array.astype(float)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ._columns import (
     as_frame,
+    as_numbers,
     check_columns,
     check_order,
     check_scales,
@@ -25,7 +26,7 @@ from ._columns import (
     match_features,
     name_features,
     row_names,
-    sort_out,
+    without_na,
 )
 from .stores import store_of
 
@@ -213,13 +214,7 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
         features, samples, data = [str(v) for v in data.var_names], [str(v) for v in data.obs_names], data.X
     elif isinstance(data, pd.DataFrame):
         features, samples = [str(c) for c in data.columns], [str(i) for i in data.index]
-        data, text = sort_out(data)
-        if text:
-            raise TypeError(
-                f"{name}: column {text[0][0]!r} holds {text[0][1]}, wanted numbers "
-                f"({len(text)} such column(s)); drop or encode them first"
-            )
-        data = data.to_numpy(dtype=float, na_value=np.nan)
+        data = as_numbers(data, name).to_numpy(dtype=float, na_value=np.nan)
     data = unmasked(data)
     if hasattr(data, "to_memory"):  # the sparse matrix of an AnnData on disk
         data = data.to_memory()
@@ -230,7 +225,7 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
         data = data.detach().cpu()
         data = (data if data.is_complex() else data.double()).numpy()  # NumPy has no bfloat16
     try:
-        array = np.asarray(data)
+        array = without_na(np.asarray(data))
         words = array.dtype.kind == "O" and any(isinstance(cell, str | bytes) for cell in array.flat)
         if words or array.dtype.kind not in "biufO":
             raise TypeError(f"it holds {'text' if words or array.dtype.kind in 'SU' else array.dtype}")

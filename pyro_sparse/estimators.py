@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._columns import under_names
+from ._columns import in_numbers, under_names
 from .inference.fit import fit as fit_model
 from .inference.interrupt import whole
 from .models import SparseDecoder
@@ -229,6 +229,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _validated(self, X: Any, reset: bool = False) -> np.ndarray | pd.DataFrame:
         fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
+        X = in_numbers(X)
         cells = validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", **fewest)
         return under_names(X, cells)
 

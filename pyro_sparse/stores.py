@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from ._columns import as_frame, sort_out
+from ._columns import as_frame, as_numbers
 
 __all__ = ["ArrayRows", "BlockRows", "ParquetRows", "RowStore", "SparseRows", "open_rows", "store_of"]
 
@@ -351,10 +351,7 @@ def _named(data: Any) -> tuple[list[str], list[str]] | None:
 
 
 def _framed(table: pd.DataFrame) -> RowStore:
-    numbers, text = sort_out(table)
-    if text:
-        raise TypeError(f"X: column {text[0][0]!r} holds {text[0][1]}, wanted numbers; encode or drop it")
-    store = ArrayRows(numbers.to_numpy(dtype=float, na_value=np.nan))
+    store = ArrayRows(as_numbers(table).to_numpy(dtype=float, na_value=np.nan))
     store.feature_names, store.sample_names = [str(c) for c in table.columns], [str(i) for i in table.index]
     return store
 

@@ -20,11 +20,19 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from ._columns import sort_out
+from ._columns import sort_out, strangers
 
 __all__ = ["read_table"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
+# What else than dropping it may be done with a column, by the sort of what it holds (`strangers`).
+_MENDS = {
+    "kind": "encode it",
+    "mixed": "write 1 and 0 for them",
+    "quoted": "write them without quotes",
+    "comma": "write them with a point for decimals and no comma, as 1234.5",
+    "cells": "leave such cells empty",
+}
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 _LEAST_GRID = 6  # names in order that are taken for wavelengths or the like, not for a row of numbers
 
@@ -82,7 +90,11 @@ def read_table(
             frame = _read_h5ad(path)
         else:
             frame = _read_parquet(path)
-    except (OSError, UnicodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except UnicodeError as error:
+        raise ValueError(
+            f"path: {str(path)!r} is not UTF-8 text ({error}); save it as such ('CSV UTF-8' in a spreadsheet)"
+        ) from error
+    except (OSError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise ValueError(
             f"path: {str(path)!r} cannot be read as {kind} ({error}); is it what its name says?"
         ) from error
@@ -263,37 +275,14 @@ def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     frame, text = sort_out(frame)
     if text and len(frame):
         names = [name for name, _ in text]
-        holds, mend = _strangers(*text[0], frame[names[0]])
-        others = ", ".join(names[1:6])
-        more = f" (and {len(text) - 1} more columns do: {others})" if len(text) > 1 else ""
+        holds, sort = strangers(frame[names[0]])
+        own = f"index={names[0]!r}, --index {shlex.quote(names[0])}"
+        mend = f"if it names the rows, make it the index ({own})" if sort == "text" else _MENDS[sort]
+        more = f" (and so do {len(text) - 1} more: {', '.join(names[1:6])})" if len(text) > 1 else ""
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow(names[:6])
         raise ValueError(
             f"columns: {names[0]!r} of {path.name!r} holds {holds}{more}, wanted numbers; drop it "
-            f"(drop={names[:6]}, on the command line --drop {shlex.quote(line.getvalue())}) or{mend}"
+            f"(drop={names[:6]}, on the command line --drop {shlex.quote(line.getvalue())}), or {mend}"
         )
     return frame.astype(float)
-
-
-def _strangers(name: str, kind: Any, column: pd.Series) -> tuple[str, str]:
-    """What a column holds that is no number, and what else than dropping it may be done."""
-    given = column.notna().to_numpy()
-    cells = column[given].astype(str).str.strip()
-    yes_no = cells.str.lower().isin(["true", "false"])
-    bad = pd.to_numeric(cells, errors="coerce").isna() & ~yes_no
-    values = [repr(value) for value in cells[bad].unique()[:3]]
-    if not pd.api.types.is_object_dtype(kind) and not pd.api.types.is_string_dtype(kind):
-        return f"{kind}", " encode it"
-    if not bad.any() and yes_no.any():
-        return "True or False among numbers", " write 1 and 0 for them"
-    if not bad.any():
-        return "numbers as text", " write them without quotes"
-    if cells[bad].str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?").all():
-        return f"numbers with a comma ({', '.join(values)})", " write them with a decimal point, as 1234.5"
-    if bad.all():
-        return f"text ({', '.join(values)})", (
-            f", if it names the rows, make it the index (index={name!r}, --index {shlex.quote(name)})"
-        )
-    row = int(np.flatnonzero(given)[bad.to_numpy().argmax()])
-    many = f"text in {int(bad.sum())} of {len(column)} cells"
-    return f"{many} ({', '.join(values)}; the first in row {row}, counted from 0)", " leave such cells empty"

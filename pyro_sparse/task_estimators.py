@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from ._columns import check_order, in_order, row_names, under_names
+from ._columns import check_order, in_numbers, in_order, row_names, under_names
 from ._task_arrays import full_labels
 from .inference.fit import fit as fit_model
 from .inference.inner import group_svm
@@ -133,7 +133,7 @@ class MultiTaskSparseRegressor(
         MultiTaskSparseRegressor
             The estimator itself.
         """
-        table = under_names(X, validate_data(self, X, dtype=np.float64, ensure_min_samples=2))
+        table = under_names(X, validate_data(self, in_numbers(X), dtype=np.float64, ensure_min_samples=2))
         if y is None:
             raise ValueError("y: this regressor requires y to be passed, but the target y is None")
         for name, given in (("y", y), ("task", task)):
@@ -187,7 +187,7 @@ class MultiTaskSparseRegressor(
             Which of the known tasks each row belongs to; wanted if `fit` was given labels.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = validate_data(self, in_numbers(X), dtype=np.float64, reset=False)
         if not self._by_label:
             if task is not None:
                 raise ValueError("task: the tasks of this fit are columns of y, not labels; leave it out")
@@ -228,7 +228,7 @@ class MultiTaskSparseRegressor(
     def transform(self, X: Any) -> np.ndarray:
         """Latents (row, latent), in standard deviations over the training rows."""
         check_is_fitted(self)
-        return self.fit_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+        return self.fit_.transform(validate_data(self, in_numbers(X), dtype=np.float64, reset=False))
 
     @property
     def _n_features_out(self) -> int:
@@ -316,7 +316,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         SparseTaskSVM
             The estimator itself.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, in_numbers(X), y, dtype=np.float64)
         if not 0 <= self.sparsity < 1:
             raise ValueError(f"sparsity: got {self.sparsity!r}, wanted a share in [0, 1): 1 leaves none")
         check_classification_targets(y)
@@ -362,7 +362,9 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
             Wanted if `fit` was given tasks.
         """
         check_is_fitted(self)
-        rows = (validate_data(self, X, dtype=np.float64, reset=False) - self._centre) / self._scale
+        rows = (
+            validate_data(self, in_numbers(X), dtype=np.float64, reset=False) - self._centre
+        ) / self._scale
         if self.tasks_ is None:
             return self._scores(rows @ self.coef_.T)
         own = self.coef_[_places(task, self.tasks_, len(rows))]

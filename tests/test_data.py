@@ -31,6 +31,33 @@ def anndata(x, var, obs=None):
 # ---- containers
 
 
+@pytest.mark.parametrize("nothing", [None, pd.NA, pd.NaT, np.nan])
+def test_what_pandas_takes_for_missing_is_missing_in_an_array_of_objects(nothing):
+    cells = X.astype(object)  # what DataFrame.to_numpy() makes of nullable columns
+    cells[3, 1] = nothing
+    wanted = X.copy()
+    wanted[3, 1] = np.nan
+    np.testing.assert_array_equal(read_array(cells)[0], wanted)
+    assert cells[3, 1] is nothing  # the caller's own is left alone
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (["-"] + ["1.5"] * 19, r"text in 1 of 20 cells \('-'; the first in row 0, .*; set such cells to NaN"),
+        (["1.5"] * 20, "numbers as text, .*pandas.to_numeric"),
+        (["1,5"] * 20, r"numbers with a comma \('1,5'\), .*with a point for decimals"),
+        (["m", "f"] * 10, r"text \('m', 'f'\), .*pandas.get_dummies"),
+        (pd.Categorical(["m", "f"] * 10), "category, wanted numbers .*encode it"),
+        (pd.date_range("2020", periods=20), r"datetime64\[ns\], wanted numbers"),
+        ([pd.Timestamp("2020").date()] * 20, "date values, wanted numbers"),
+    ],
+)
+def test_a_column_that_holds_no_numbers_is_named_with_what_it_holds_and_the_mend(column, message):
+    with pytest.raises(TypeError, match=f"^X: column 'odd' holds {message}"):
+        table(pd.DataFrame(X).assign(odd=column))
+
+
 @pytest.mark.parametrize(
     "made",
     [
@@ -127,7 +154,7 @@ def test_objects_that_are_numbers_are_read_as_such():
     twice = pd.concat([frame, frame], axis=1)
     np.testing.assert_array_equal(read_array(twice)[0], np.tile(wanted, 2))
     assert (frame.dtypes == "object").all()  # the caller's own is left alone
-    with pytest.raises(TypeError, match="column 'yes' holds object, wanted numbers"):
+    with pytest.raises(TypeError, match="'yes' holds text in 1 of 4 cells .'yes'; the first in row 0"):
         read_array(frame.replace({"yes": {True: "yes"}}))
 
 

@@ -175,3 +175,15 @@ def test_bad_data(fitted, table):
         fitted.inverse_transform(np.zeros((2, 3)))
     with pytest.raises(ValueError, match="infinity"):
         clone(fitted).fit(table.fillna(np.inf))
+
+
+def test_columns_that_are_no_numbers_are_named_and_missing_ones_of_pandas_are_missing(table):
+    for odd in ("yes", pd.Categorical(["a", "b"] * (len(table) // 2))):
+        with pytest.raises(TypeError, match="^X: column 'odd' holds"):
+            SparseFactorModel(n_factors=2).fit(table.assign(odd=odd))
+    cells = table.to_numpy().astype(object)
+    cells[0, 0] = pd.NA  # what DataFrame.to_numpy() makes of nullable columns
+    made = SparseFactorModel(n_factors=2, restarts=1, steps=5, random_state=0).fit(cells)
+    holes = table.to_numpy()
+    holes[0, 0] = np.nan
+    assert_array_equal(made.transform(cells), made.transform(holes))

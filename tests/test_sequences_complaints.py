@@ -73,7 +73,7 @@ READ = {"id": "who", "time": "t", "actions": ["do"]}
         (table(), READ | {"actions": []}, ValueError, "actions: is list (0,), X is a DataFrame"),
         (table(), READ | {"action_names": ["a"]}, ValueError, "action_names: is for arrays"),
         (table(), {"id": "who", "time": "t"}, TypeError,
-         "X: column 'do' holds object, wanted numbers (1 such column(s)); name it"),
+         "X: column 'do' holds text ('a', 'b'), wanted numbers (1 such column(s)); name it"),
         (table(z=DAYS), READ, TypeError, "X: column 'z' holds datetime64[ns], wanted numbers"),
         (table()[["who", "t", "do"]], READ, ValueError, "X: no column is left for features"),
         (table()[:0].assign(do=0), READ, ValueError, "X: has no rows"),

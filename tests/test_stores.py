@@ -245,7 +245,7 @@ def test_tables_with_names_keep_them(made):
     store = open_rows(made(frame))
     assert store.feature_names == [*NAMES, "last"] and store.sample_names[3] == "3"
     np.testing.assert_array_equal(store.rows(np.array([3, 0]))[:, [1, 6]], [[X[3, 1], np.nan], [X[0, 1], 1]])
-    with pytest.raises(TypeError, match="X: column 'last' holds object, wanted numbers"):
+    with pytest.raises(TypeError, match="X: column 'last' holds text .'text'.*, wanted numbers"):
         open_rows(made(frame.assign(last="text").astype({"last": object})))
 
 

@@ -92,7 +92,7 @@ def test_columns_may_be_called_by_numbers(tmp_path, names):
             ["0.1", "NULL!", "3"],
             r"text in 1 of 3 cells \('NULL!'; the first in row 1, counted from 0\).*cells empty$",
         ),
-        (['"0,1"', '"2,5"', "3"], r"numbers with a comma \('0,1', '2,5'\).*with a decimal point"),
+        (['"0,1"', '"2,5"', "3"], r"numbers with a comma \('0,1', '2,5'\).*with a point for decimals"),
         (["True", "-", "False"], r"text in 1 of 3 cells \('-'; the first in row 1, counted from 0\)"),
         (["True", "0", "1"], r"True or False among numbers.*write 1 and 0"),
     ],
@@ -113,9 +113,7 @@ def test_dates_and_numbers_as_text_in_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"day": pd.to_datetime(["2020", "2021"]), "text": ["1", "2"]})
     frame.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(
-        ValueError, match=r"'day' of 't.parquet' holds datetime64.*and 1 more columns do: text"
-    ):
+    with pytest.raises(ValueError, match=r"'day' of 't.parquet' holds datetime64.*and so do 1 more: text"):
         read_table(tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"'text' of 't.parquet' holds numbers as text"):
         read_table(tmp_path / "t.parquet", drop=["day"])
@@ -225,6 +223,12 @@ def test_refusals(tmp_path):
     (tmp_path / "not.parquet").write_text("no parquet")
     with pytest.raises(ValueError, match=r"not.parquet"):
         read_table(tmp_path / "not.parquet")
+
+
+def test_text_that_is_not_utf8_says_how_to_save_it(tmp_path):
+    (tmp_path / "latin.csv").write_bytes("größe,b\n1,2\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin.csv' is not UTF-8 text .*save it as such"):
+        read_table(tmp_path / "latin.csv")
 
 
 def test_a_ragged_row_is_refused(tmp_path):

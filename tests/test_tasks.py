@@ -145,7 +145,7 @@ def test_columns_of_objects_and_of_complex_numbers():
     who = np.repeat([1, 2], 4)
     same(as_tasks(table.astype(object), "y", who), as_tasks(table, "y", who))
     for name in "ay":
-        with pytest.raises(TypeError, match=f"column '{name}' is not a number"):
+        with pytest.raises(TypeError, match=f"column '{name}' holds complex128, wanted numbers"):
             as_tasks(table.assign(**{name: 1j}), "y", who)
     with pytest.raises(TypeError, match=r"X: want numbers \(it holds complex128\)"):
         as_tasks(X * 1j, Y)
