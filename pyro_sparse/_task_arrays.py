@@ -19,6 +19,7 @@ __all__ = [
     "check_finite",
     "column",
     "full_labels",
+    "is_flat",
     "numbers",
     "separate",
     "table_inputs",
@@ -234,7 +235,7 @@ def check(
             )
         if y.ndim != 1 or len(y) != len(x):
             raise ValueError(f"y: {name} has targets of shape {y.shape} for {len(x)} rows; want one per row")
-        check_finite(x, f"X: {name}", features)
+        check_finite(x, f"X: {name!r}", features)
         if np.isinf(y).any():
             raise ValueError(f"y: {name} has an infinite target; drop it or set it to NaN")
     if shape is not None and xs[0].shape[1:] != shape:
@@ -248,9 +249,14 @@ def check(
             f"y: {_some(small)} has {next(iter(small.values()))} target(s), want at least {_LEAST_ROWS}; "
             "drop the task"
         )
-    flat = [n for n, y in zip(names, seen, strict=True) if y.std() <= 1e-12 * max(1.0, abs(y.mean()))]
+    flat = [n for n, y in zip(names, seen, strict=True) if is_flat(y.std(), y.mean())]
     if flat:
         raise ValueError(f"y: {_some(flat)} has a constant target, which says nothing; drop the task")
+
+
+def is_flat(sd: Any, mean: Any) -> Any:
+    """Whether numbers of this standard deviation and mean are all the same but for rounding, in any units."""
+    return sd <= 1e-12 * np.abs(mean)
 
 
 def _some(names: Any) -> str:

@@ -32,6 +32,7 @@ from .stores import store_of
 
 __all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "give_back", "read_array", "read_like", "unmasked"]
 
+_MOST_EXPOSED = 1e30  # times a typical row, and as many times less: beyond it single precision has no number
 MOST_JUDGED = 2000  # rows kept aside: enough to tell restarts apart
 
 
@@ -419,7 +420,7 @@ def given_exposure(
         They are no positive numbers, one per row; or have the names of the rows in another order; or the fit
         was given some and these rows are not, or the other way round.
     TypeError
-        They are the name of a column.
+        They are the name of a column, or no numbers.
     """
     if given is None:
         if like is not None and like.exposure_unit is not None:
@@ -432,7 +433,12 @@ def given_exposure(
             f"exposure: got the name {given!r}, wanted one positive number per row; give the column itself, "
             f"such as adata.obs[{given!r}]"
         )
-    size = np.array(given, dtype=float).reshape(-1, 1)
+    try:
+        size = np.array(given, dtype=float).reshape(-1, 1)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"exposure: cannot be read as numbers ({error}), wanted one positive per row"
+        ) from error
     bad = ~(np.isfinite(size) & (size > 0))
     if len(size) != n_rows or bad.any():
         what = f"has shape {np.shape(given)} for {n_rows} rows"
@@ -441,7 +447,14 @@ def given_exposure(
         raise ValueError(f"exposure: {what}, wanted one positive number per row")
     check_order("exposure", row_names(given), samples)
     unit = float(likelihood.typical_exposure(size)) if like is None else like.exposure_unit
-    return size / unit, unit
+    size = size / unit
+    far = ~((size > 1 / _MOST_EXPOSED) & (size < _MOST_EXPOSED))
+    if far.any():
+        raise ValueError(
+            f"exposure: is {size[far][0] * unit:g} in row {far.argmax()}, and {unit:g} in a typical one; "
+            f"wanted numbers less than a factor of {_MOST_EXPOSED:g} apart from that"
+        )
+    return size, unit
 
 
 def _read_mask(

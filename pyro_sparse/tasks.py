@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ._columns import as_frame
-from ._task_arrays import check, check_finite, numbers, separate, table_inputs
+from ._task_arrays import check, check_finite, is_flat, numbers, separate, table_inputs
 
 __all__ = ["TaskBatch", "Tasks", "as_tasks"]
 
@@ -239,7 +239,7 @@ def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tupl
     centre = sum(x.sum(axis, dtype=float) for x in xs) / n
     square = sum(((x - centre) ** 2).sum(axis, dtype=float) for x in xs) / n
     scale = np.sqrt(square)
-    flat = np.atleast_1d(scale <= 1e-12 * np.maximum(1.0, np.abs(centre)))
+    flat = np.atleast_1d(is_flat(scale, centre))
     if flat.any():
         what = f"feature {features[int(flat.argmax())]!r} is" if vectors else "all inputs are"
         raise ValueError(f"X: {what} constant; drop it, or ps.fit(..., standardise=False)")

@@ -225,6 +225,21 @@ def test_columns_of_a_mask_are_found_by_name():
 
 
 @pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (["one"] * 20, TypeError, "exposure: cannot be read as numbers .*wanted one positive"),
+        ([1e40, *[1.0] * 19], ValueError, r"exposure: is 1e\+40 in row 0, and 1 in a typical one; wanted"),
+        ([2.0] * 19 + [1e-40], ValueError, "exposure: is 1e-40 in row 19, and 2 in a typical one; wanted"),
+    ],
+)
+def test_exposures_that_are_no_numbers_or_too_far_apart_are_refused(given, error, message):
+    with pytest.raises(error, match=message):
+        table(COUNTS, Poisson(), exposure=given)
+    size = np.full(20, 1e-200)  # their unit does not matter
+    np.testing.assert_allclose(table(COUNTS, Poisson(), exposure=size).exposure, 1.0)
+
+
+@pytest.mark.parametrize(
     ("mask", "error", "message"),
     [
         (np.where(X > 0, 1.0, np.nan), ValueError, "mask: holds nan; wanted True where a cell was seen"),

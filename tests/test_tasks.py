@@ -151,6 +151,16 @@ def test_columns_of_objects_and_of_complex_numbers():
         as_tasks(X * 1j, Y)
 
 
+@pytest.mark.parametrize("unit", [1e-150, 1e-12, 1e12, 1e150])
+def test_units_of_inputs_and_targets_do_not_matter(unit):
+    plain, other = as_tasks(X, Y), as_tasks(X * unit, Y * unit)  # small ones were called constant
+    np.testing.assert_allclose(other.y, plain.y, atol=1e-12)
+    np.testing.assert_allclose(other.scale, plain.scale * unit)
+    for constant in (0.1, 0.0, unit):
+        with pytest.raises(ValueError, match="y: 'task 1' has a constant target"):
+            as_tasks(X, np.concatenate([np.full_like(Y[:1], constant), Y[1:]]))
+
+
 def test_columns_named_by_numbers():
     named = pd.DataFrame({"y": Y.ravel(), "task": LABELS, "a": X[..., 0].ravel(), "b": X[..., 1].ravel()})
     by_number = as_tasks(named.set_axis(range(4), axis=1), 0, 1)

@@ -39,9 +39,9 @@ def changed(array, place, value):
         (
             (changed(X, (1, 0, 1), np.nan), Y),
             ValueError,
-            "X: task 2 has NaN or infinite inputs in 'x2'; impute",
+            "X: 'task 2' has NaN or infinite inputs in 'x2'; impute",
         ),
-        ((changed(X, (2, 1, 0), np.inf), Y), ValueError, "X: task 3 has NaN or infinite inputs in 'x1'"),
+        ((changed(X, (2, 1, 0), np.inf), Y), ValueError, "X: 'task 3' has NaN or infinite inputs in 'x1'"),
         ((changed(X, (0, 0, 0), "red"), Y), TypeError, r"X: want numbers \(.*red"),
         ((X, changed(Y, (0, 0), "red")), TypeError, r"y: want numbers \(.*red"),
         ((X, changed(Y, (1, 2), np.inf)), ValueError, "y: task 2 has an infinite target; drop it"),
@@ -108,7 +108,7 @@ def changed(array, place, value):
         (([TABLE[["u", "u"]]], [TARGETS]), ValueError, "X: column 'u' occurs 2 times; rename"),
         ((TABLE, 7, "site"), ValueError, r"y: X has no column 7; it has \['u', 'v', 'y', 'site'\]"),
         ((TABLE.assign(y="n"), "y", "site"), TypeError, "y: column 'y' holds text .*, wanted numbers"),
-        ((TABLE.assign(u=np.nan), "y", "site"), ValueError, "X: a has NaN or infinite inputs in 'u'"),
+        ((TABLE.assign(u=np.nan), "y", "site"), ValueError, "X: 'a' has NaN or infinite inputs in 'u'"),
     ],
 )
 def test_bad_tasks(arguments, kind, message):

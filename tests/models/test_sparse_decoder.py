@@ -154,6 +154,10 @@ def test_a_prior_by_name_by_instance_and_never_a_class():
     assert SparseDecoder(G, K, prior=own).prior is own
     with pytest.raises(TypeError, match=r"prior is the class Laplace; make an instance of it: Laplace\(\)"):
         SparseDecoder(G, K, prior=ps.priors.Laplace)
+    with pytest.raises(
+        TypeError, match=r"likelihood is the class Normal; make an instance of it: Normal\(\)"
+    ):
+        SparseDecoder(G, K, likelihood=ps.models.likelihoods.Normal)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ def get_likelihood(likelihood: str | Likelihood) -> Likelihood:
     ------
     ValueError
         For an unknown name; the message lists the known ones.
+    TypeError
+        For a class in place of an instance of it.
 
     Examples
     --------
@@ -52,6 +54,9 @@ def get_likelihood(likelihood: str | Likelihood) -> Likelihood:
         return likelihood
     if isinstance(likelihood, str) and likelihood in _KNOWN:
         return _KNOWN[likelihood]()
+    if isinstance(likelihood, type) and issubclass(likelihood, Likelihood):
+        own = likelihood.__name__
+        raise TypeError(f"likelihood is the class {own}; make an instance of it: {own}().")
     raise ValueError(
         f"likelihood={likelihood!r} is not known. Use one of {', '.join(map(repr, _KNOWN))}, "
         "or an instance of a subclass of pyro_sparse.models.likelihoods.Likelihood."
