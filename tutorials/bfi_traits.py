@@ -74,7 +74,7 @@ elbo.rename_axis("restart").round(2)
 # variance that is due to the trait. `gap` is the largest difference between restarts that have as many
 # factors, or explain the answers as well. Here the others began with four and three factors and explain them
 # worse, so there is nothing to compare: NaN. (`caps=[5, 5, 5]` has all restarts begin with five.) The number
-# in `score` ranks edges; it is **not** a calibrated probability, so the false-discovery rate is a threshold on
+# in `score` ranks edges; it is **not** a calibrated probability, so the rate of false discoveries is a bar on
 # a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities, by Markov chains that take a few
 # minutes here.
 
