@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from .._torch import load_random_state, random_state
 
-__all__ = ["Rowwise", "around", "by_row", "nodes", "reusable"]
+__all__ = ["Rowwise", "around", "by_row", "leads_to", "nodes", "reusable"]
 
 _UNFIT = ("BatchNorm", "ScaledDotProduct")  # rows may have met; no second derivative
 
@@ -181,16 +181,24 @@ def reusable(x: Tensor, z: Tensor) -> bool:
     ValueError
         `x` was not computed from this very tensor.
     """
-    goal = z.grad_fn
-    behind = list(nodes(x, lambda node: node is goal if goal else getattr(node, "variable", None) is z))
-    found = any(last for _, last in behind)
+    behind = list(nodes(x, _is_of(z)))
     fit = not any(name in node.name() for node, last in behind if not last for name in _UNFIT)
-    if not found:
+    if not any(last for _, last in behind):
         raise ValueError(
             "x_hat: was not computed from this z (its graph does not lead there), wanted fn(z) of the very "
             "tensor; leave x_hat out and it is computed"
         )
     return fit
+
+
+def leads_to(x: Tensor, z: Tensor) -> bool:
+    """Whether the graph that `x` was computed in leads to `z`, which requires a gradient."""
+    return any(last for _, last in nodes(x, _is_of(z)))
+
+
+def _is_of(z: Tensor) -> Callable[[Any], bool]:
+    goal = z.grad_fn
+    return lambda node: node is goal if goal else getattr(node, "variable", None) is z
 
 
 def nodes(x: Tensor, stop: Callable[[Any], bool] = lambda node: False) -> Iterator[tuple[Any, bool]]:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._rowwise import Rowwise, around, by_row, nodes, reusable
+from ._rowwise import Rowwise, around, by_row, leads_to, nodes, reusable
 
 __all__ = ["ESTIMATORS", "SURROGATES", "jacobian_l1", "mean_abs_jacobian"]
 
@@ -85,7 +85,8 @@ def jacobian_l1(
     ------
     ValueError
         Unknown `estimator`, `surrogate` or `scale`; a concave surrogate of random columns; shapes that do not
-        fit; one row with ``scale="sd"``; `x_hat` of another `z`.
+        fit; one row with ``scale="sd"``; `x_hat` of another `z`; features that are detached from `z` (but for
+        "difference", which needs no derivative).
     TypeError
         `z` or what `fn` returns is no tensor of floating point numbers.
 
@@ -264,6 +265,11 @@ def graph(fn: Network, z: Tensor, x_hat: Tensor | None) -> tuple[Tensor, Tensor]
     if network.meets:
         inputs = _own(z)
         x = network(inputs)
+    if not leads_to(x, inputs) and not torch.equal(network(inputs.detach() + 1.0), x):
+        raise ValueError(
+            "fn: its features change with z, but their graph does not lead there, so that all derivatives "
+            "would read 0; want no detach(), torch.no_grad() or .data between z and the features"
+        )
     return x, inputs
 
 

@@ -93,7 +93,7 @@ class SparseElbo:
         """Whether this is the bound of a minibatch without these sites.
 
         Not where rows that go a few features at a time are coupled by their likelihood (a softmax), or where
-        other sites than the weights are left out.
+        other sites than the prior's are left out.
 
         Parameters
         ----------
@@ -101,8 +101,9 @@ class SparseElbo:
         skip : tuple of str
         """
         model = self.model
-        if model.likelihood.separable or not {*skip} <= {model.prior.site}:
-            return {*skip} <= {model.prior.site}
+        of_prior = {*skip} <= {model.prior.site, model.prior.hyper_site}
+        if model.likelihood.separable or not of_prior:
+            return of_prior
         return not model.in_chunks(batch.x.new_empty(()).expand(model.n_restarts, len(batch), 1))
 
     @torch.no_grad()

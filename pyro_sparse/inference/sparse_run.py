@@ -28,6 +28,7 @@ from .support import prune
 __all__ = ["SparseRun"]
 
 DECAYED = ("decoder.trunk.weight", "decoder.head")
+_LEARNING = ("screen", "sparse")  # stages in which the prior's hyper-parameters follow the weights
 NEAR = 5.0  # step sizes: a loading nearer to zero may be on its way there
 _SIMULATED = 500  # rows
 _SHARE, _MOST = 0.25, 2.0  # of the information, and at most: by which few edges are lost and few kept
@@ -113,7 +114,18 @@ class SparseRun(DecoderRun):
         prior = getattr(self.model, "prior", None)
         if prior is None:
             return ()
-        return (prior.site,) if self.proximal or self._stage() in ("start", "dense", "screen") else ()
+        left_out = self.proximal or self._stage() in ("start", "dense", "screen")
+        return (prior.site, prior.hyper_site) if left_out else ()
+
+    def _extra_loss(self) -> Tensor | float:
+        """A prior's own parameters learn from W when others' buffers do, wherever W's site is left out."""
+        loss = super()._extra_loss()
+        prior = getattr(self.model, "prior", None)
+        learns = prior is not None and any(p.requires_grad for p in prior.parameters())
+        if not learns or not self._skipped() or self._stage() not in _LEARNING:
+            return loss
+        density = prior.log_density(self.model.weights.detach()) + prior.log_hyper()
+        return loss - density.sum() / self.train.total
 
     def _stage(self) -> str:
         return self.schedule.stage(self.step)
@@ -136,7 +148,7 @@ class SparseRun(DecoderRun):
         elif stage == "sparse" and self.proximal:
             shrunk = prior.prox(weights, self._preconditioner(rate) / self.train.total)
             weights.copy_(torch.where(model.must, weights, shrunk))
-        if stage in ("screen", "sparse") and step % schedule.em_every == 0:
+        if stage in _LEARNING and step % schedule.em_every == 0:
             prior.update(weights)
         model.after_step(batch, step / schedule.steps)
         if schedule.admits(step):

@@ -23,13 +23,17 @@ __all__ = ["Prior"]
 class Prior(Recorded, nn.Module):
     r"""A prior over the weights W of shape (restart, feature, factor).
 
-    Only :meth:`distribution` must be written. Hyper-parameters that change during a fit are buffers whose
-    leading dimension is the restart, so that they follow ``state_dict``, ``.to(device)`` and ``.to(dtype)``.
+    Only :meth:`distribution` must be written. Hyper-parameters that change during a fit have the restart as
+    their leading dimension: buffers that :meth:`update` moves, or an ``nn.Parameter`` (made in
+    :meth:`allocate`), which the fit moves along the gradient of :meth:`log_density` plus :meth:`log_hyper`.
+    Both follow ``state_dict``, ``.to(device)`` and ``.to(dtype)``.
 
     Attributes
     ----------
     site : str
         Name of the Pyro sample site.
+    hyper_site : str
+        Name of the term that adds `log_hyper` to the joint density, where there are parameters.
     allowed : Tensor
         Boolean mask of shape (G, K): the edges that exist. Forbidden edges carry no prior density and are not
         counted.
@@ -47,6 +51,10 @@ class Prior(Recorded, nn.Module):
         self.n_features = self.n_factors = self.n_restarts = 1
         self.n_samples: int | None = None
         self.register_buffer("allowed", torch.ones(1, 1, dtype=torch.bool))
+
+    @property
+    def hyper_site(self) -> str:
+        return f"{self.site}_hyper"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -117,7 +125,10 @@ class Prior(Recorded, nn.Module):
 
         The caller opens ``pyro.plate("restart", R, dim=-1)``; the log density of the site then has shape
         (R,). A program may draw hyper-parameters first; :meth:`guide` then says what is believed of them.
+        Hyper-parameters that are an ``nn.Parameter`` have their log density added here, as a factor.
         """
+        if any(True for _ in self.parameters()):
+            pyro.factor(self.hyper_site, self.log_hyper())
         weight = self.distribution().expand(torch.Size(self.shape))
         if not bool(self.allowed.all()):
             weight = weight.mask(self.allowed)

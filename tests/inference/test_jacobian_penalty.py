@@ -176,6 +176,19 @@ def test_an_answer_that_is_there_already_changes_nothing(name):
     assert found.abs().max() < 100
 
 
+@pytest.mark.parametrize(
+    "network",
+    [lambda z: torch.tanh(z.detach()), lambda z: torch.tanh(z.data) + torch.ones(1, requires_grad=True)],
+)
+def test_a_network_cut_off_from_its_latents_is_no_zero(network):
+    z = torch.randn(B, K)
+    for ask in (jacobian_l1, mean_abs_jacobian):
+        with pytest.raises(ValueError, match="^fn: its features change with z, but their graph does not"):
+            ask(network, z)
+    assert jacobian_l1(network, z, estimator="difference") > 0
+    assert jacobian_l1(lambda z: torch.ones_like(z), z) == 0.0  # in earnest
+
+
 def test_an_answer_that_is_there_is_not_computed_again():
     calls = []
     network, z = made("mlp", True)

@@ -366,6 +366,44 @@ def test_a_prior_with_sites_of_its_own():
     assert fit.weights.shape == (2, 7, 2)
 
 
+class LearnedRate(ps.priors.Prior):
+    """Laplace weights whose rate is a parameter with a gamma density; `exact` says how W is shrunk."""
+
+    shape_of_rate, rate_of_rate = 20.0, 5.0
+
+    def __init__(self, exact):
+        super().__init__()
+        self.exact = exact
+
+    def allocate(self):
+        self.log_rate = torch.nn.Parameter(torch.zeros(self.n_restarts))
+
+    def distribution(self):
+        scale = (-self.log_rate).exp().reshape(-1, 1, 1)
+        return dist.Laplace(torch.zeros_like(scale), scale)
+
+    def log_hyper(self):  # of the rate's logarithm
+        return self.shape_of_rate * self.log_rate - self.rate_of_rate * self.log_rate.exp()
+
+    def prox(self, weights, step):
+        if not self.exact:
+            return None
+        shrunk = weights.abs() - step * self.log_rate.exp().reshape(-1, 1, 1)
+        return weights.sign() * shrunk.clamp(min=0.0)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_parameter_of_the_prior_goes_where_its_posterior_is_highest(exact):
+    data = ps.datasets.sim1(n=100, seed=1)
+    model = SparseDecoder(7, 2, prior=LearnedRate(exact), decoder="linear", encoder_hidden=4)
+    settings = dict(restarts=2, caps=[2, 2], steps=600, progress=False)  # noqa: C408
+    fit = ps.fit(model, data.x, **settings)
+    prior, weights = fit.model.prior, fit.model.weights.detach()
+    n = weights[0].numel()
+    mode = (n + prior.shape_of_rate) / (weights.abs().sum((1, 2)) + prior.rate_of_rate)
+    torch.testing.assert_close(prior.log_rate.exp().detach(), mode, rtol=0.03, atol=0.0)
+
+
 def test_a_prior_that_forgets_its_guide_is_told():
     class Forgetful(Scaled):
         def guide(self):
