@@ -121,8 +121,9 @@ class SparseRun(DecoderRun):
         """A prior's own parameters learn from W when others' buffers do, wherever W's site is left out."""
         loss = super()._extra_loss()
         prior = getattr(self.model, "prior", None)
-        learns = prior is not None and any(p.requires_grad for p in prior.parameters())
-        if not learns or not self._skipped() or self._stage() not in _LEARNING:
+        if prior is None or not self._skipped() or self._stage() not in _LEARNING:
+            return loss
+        if not any(p.requires_grad for p in prior.parameters()):
             return loss
         density = prior.log_density(self.model.weights.detach()) + prior.log_hyper()
         return loss - density.sum() / self.train.total

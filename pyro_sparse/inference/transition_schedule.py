@@ -2,7 +2,8 @@
 
 First the dense program for `steps` steps; then the axes are found and the edges' own networks are fitted for
 `edge_steps` steps, all else frozen. Times are fractions of the part at hand. How large a minibatch is depends
-on how many sequences there are: networks that see the same few too often learn them by heart.
+on how many sequences there are: networks that see the same few too often learn them by heart. A short fit
+does not come to that, and wants large ones.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .._whole import check_whole, plain_fields
 __all__ = ["TransitionSchedule"]
 
 _LARGEST, _PASSES = 512, 60  # sequences in a minibatch; passes over them all in the dense program
+_UNDECIDED = "steps are left open: call decided() first"
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class TransitionSchedule:
         Minibatch steps of the dense program. None: 3,000, or 4,000 where only actions drive, for then a
         sequence says less.
     batch_size : int or None
-        Sequences in each. None: 512, or fewer where the dense program would see each more than 60 times.
+        Sequences in each. None: 512, but of a fit with as many `steps` as None means, or more, so few that
+        its dense program sees each 60 times at most.
     learning_rate : float
         SOAP's step size: reached after `warm_up` steps, constant until `decay_from`, then a half cosine down
         to 0.2 % of it.
@@ -70,7 +73,8 @@ class TransitionSchedule:
             check_whole(1, patience=self.patience)
         for name in ("steps", "batch_size", "evaluate_every"):
             value = getattr(self, name)
-            if not (name != "evaluate_every" and value is None) and (int(value) != value or value < 1):
+            may_be_open = name in ("steps", "batch_size")
+            if not (may_be_open and value is None) and (int(value) != value or value < 1):
                 raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
         for name in ("edge_steps", "polish_steps", "warm_up"):
             value = getattr(self, name)
@@ -82,9 +86,12 @@ class TransitionSchedule:
 
     def decided(self, lags: int, n_sequences: int) -> TransitionSchedule:
         """The same record with nothing left open, for a model with so many lags and so many sequences."""
-        steps = (3000 if lags else 4000) if self.steps is None else self.steps
+        usual = 3000 if lags else 4000
+        steps = usual if self.steps is None else self.steps
         polish_steps = steps // 2 if self.polish_steps is None else self.polish_steps
-        size = self.batch_size or min(_LARGEST, max(1, round(_PASSES * n_sequences / steps)))
+        size = _LARGEST if self.batch_size is None else self.batch_size
+        if self.batch_size is None and steps >= usual:
+            size = min(size, max(1, round(_PASSES * n_sequences / steps)))
         return replace(self, steps=steps, polish_steps=polish_steps, batch_size=size)
 
     @classmethod
@@ -94,7 +101,7 @@ class TransitionSchedule:
 
     def rate(self, step: int) -> float:
         """The optimiser's step size at `step`."""
-        assert self.steps is not None, "decide on the steps first: decided"
+        assert self.steps is not None, _UNDECIDED
         warm_up = min(self.warm_up, self.steps // 10)
         rise = min(1.0, (step + 1) / warm_up) if warm_up else 1.0
         past = max(0.0, (step / self.steps - self.decay_from) / max(1 - self.decay_from, 1e-9))
@@ -106,7 +113,7 @@ class TransitionSchedule:
 
     def temperature(self, step: int) -> float:
         """Temperature of the relaxed edges at `step`."""
-        assert self.steps is not None, "decide on the steps first: decided"
+        assert self.steps is not None, _UNDECIDED
         return self.temperature_start * (self.temperature_end / self.temperature_start) ** (step / self.steps)
 
     def stage(self, step: int) -> str:
@@ -116,7 +123,7 @@ class TransitionSchedule:
     @property
     def settled(self) -> int:
         """First step after which nothing but the learning rate changes."""
-        assert self.steps is not None, "decide on the steps first: decided"
+        assert self.steps is not None, _UNDECIDED
         return int(self.decay_from * self.steps) + 1
 
     def of_edges(self) -> TransitionSchedule:

@@ -19,7 +19,8 @@ def test_steps_are_decided_by_what_drives():
 def test_few_sequences_are_not_seen_too_often(n, wanted):
     plan = TransitionSchedule().decided(1, n)
     assert plan.batch_size == wanted  # 3,000 steps are sixty passes, or fewer
-    assert TransitionSchedule(steps=300).decided(1, n).batch_size == min(512, max(1, n // 5))
+    assert TransitionSchedule(steps=6000).decided(1, n).batch_size == min(512, max(1, n // 100))
+    assert TransitionSchedule(steps=300).decided(1, n).batch_size == 512  # thirty passes of 5,000 or fewer
     assert TransitionSchedule(batch_size=77).decided(1, n).batch_size == 77
     assert plan.decided(1, 10 * n) == plan
 

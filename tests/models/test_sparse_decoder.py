@@ -396,7 +396,7 @@ class LearnedRate(ps.priors.Prior):
 def test_a_parameter_of_the_prior_goes_where_its_posterior_is_highest(exact):
     data = ps.datasets.sim1(n=100, seed=1)
     model = SparseDecoder(7, 2, prior=LearnedRate(exact), decoder="linear", encoder_hidden=4)
-    settings = dict(restarts=2, caps=[2, 2], steps=600, progress=False)  # noqa: C408
+    settings = dict(restarts=2, caps=[2, 2], steps=600, progress=False)
     fit = ps.fit(model, data.x, **settings)
     prior, weights = fit.model.prior, fit.model.weights.detach()
     n = weights[0].numel()

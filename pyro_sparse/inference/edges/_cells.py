@@ -62,8 +62,8 @@ class Cells:
         1 where a cell was seen.
     exposure : Tensor (chain or 1, 1, row) or None
     likelihood : Likelihood or None
-        None: normal noise. Parameters of its own have a leading dimension of 1, but for a negative
-        binomial's dispersion, which is given as a variance is.
+        None: normal noise. Parameters of its own lead with the chain, but for a negative binomial's
+        dispersion, which is given as a variance is.
     """
 
     x: Tensor

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from ._layers import climbed, moved
 from ._line_weights import line_weights
 from ._metric import Metric, information
 from ._mixture_law import MixtureLaw
+from ._own_parameters import OwnParameters
 from ._relabel import Anchors, anchors_of, exchanged
 from ._row_exposures import drawn_exposures
 from ._shifts import levelled, shifted
@@ -65,6 +66,8 @@ class DecoderState(NamedTuple):
     trunk : Trunk
     exposure : Tensor (chain, 1, row) or None
         Of counts; redrawn where only totals speak of them.
+    own : tuple of Tensor
+        Parameters of a likelihood that is none of the package's, as `OwnParameters` orders them.
     """
 
     z: Tensor
@@ -75,6 +78,7 @@ class DecoderState(NamedTuple):
     noise: Tensor
     trunk: Trunk
     exposure: Tensor | None
+    own: tuple[Tensor, ...] = ()
 
 
 @dataclass(eq=False)
@@ -111,6 +115,8 @@ class DecoderChains:
     totals : Tensor (chain or 1, row) or None
         Sums of rows of counts, where they are all that speaks of the exposures (`_row_exposures.py`):
         multinomial rows, whose features come apart so as Poisson counts, and depths taken from totals.
+    own : OwnParameters or None
+        Of the cells' likelihood, where the state holds values for its parameters.
     candidates : int
         New values tried for each weight in a sweep.
     row_steps, whole_steps : int
@@ -127,6 +133,7 @@ class DecoderChains:
     shared_eta: bool
     noise_prior: tuple[float, float]
     totals: Tensor | None = None
+    own: OwnParameters | None = None
     candidates: int = 6
     row_steps: int = 4
     whole_steps: int = 6
@@ -189,7 +196,7 @@ class DecoderChains:
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, rng))
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
-        state = self.with_exposures(state, f, rng)
+        state = self.with_exposures(self._with_own(state, f, rng), f, rng)
         state = self._rows(state, tuning, rng, warm)
         state = stretched(self, state, rng)
         state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
@@ -247,6 +254,8 @@ class DecoderChains:
             if self.totals is not None:  # how much room a row's exposure has, which moves with the noise
                 bend = self.cells_of(state).expanded(f, state.noise)[2].double().sum(1)
                 total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
+        if self.own is not None:
+            total += sum(part.sum(-1) for part in self.own.log_prior(state.own))
         if self.curve.activation is not None:
             total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
         return total
@@ -363,7 +372,9 @@ class DecoderChains:
 
     def cells_of(self, state: DecoderState) -> Cells:
         c = self.cells
-        return c if self.totals is None else Cells(c.x, c.seen, state.exposure, c.likelihood)
+        if self.totals is not None:
+            return Cells(c.x, c.seen, state.exposure, c.likelihood)
+        return c if self.own is None else Cells(c.x, c.seen, c.exposure, self.own.at(state.own))
 
     def _squares(self, z: Tensor) -> Tensor:
         return ((z @ self.precision.to(z)) * z).sum(-1)
@@ -438,6 +449,17 @@ class DecoderChains:
             yes = u.log() < there - here
             noise, here = torch.where(yes, tried, noise), torch.where(yes, there, here)
         return noise
+
+    def _with_own(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
+        """The state with its likelihood's own parameters drawn given f."""
+        if self.own is None:
+            return state
+        c = self.cells
+
+        def log_cells(likelihood: Any) -> Tensor:
+            return Cells(c.x, c.seen, c.exposure, likelihood).log_prob(f, state.noise).double().sum(-1)
+
+        return state._replace(own=self.own.moved(state.own, log_cells, rng))
 
     def _rates(self, edge: Tensor, rng: np.random.Generator) -> Tensor:
         free = self.permitted & ~self.must

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ._curves import Trunk
 from ._polish_runs import curve_loadings
-from ._polish_setup import DecoderPrior, has_normal_noise, rate_prior, weight_law
+from ._polish_setup import DecoderPrior, has_normal_noise, own_parameters, rate_prior, weight_law
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
 
@@ -46,8 +46,8 @@ def draw_decoder(
     Parameters
     ----------
     model : SparseDecoder
-        It is set up anew. Its factors are drawn uncorrelated; parameters of its likelihood other than a
-        normal's noise and a negative binomial's dispersion stay where a fit starts.
+        It is set up anew. Its factors are drawn uncorrelated; parameters of its likelihood of which no prior
+        speaks stay where a fit starts.
     n_rows : int
     rng : numpy.random.Generator
     prior : DecoderPrior, optional
@@ -56,7 +56,7 @@ def draw_decoder(
     Raises
     ------
     ValueError
-        The model's prior has no spike and slab.
+        The model's prior has no spike and slab; its likelihood has a prior that no parameter can reach.
     """
     prior = DecoderPrior() if prior is None else prior
     law = weight_law(model.prior)
@@ -92,6 +92,8 @@ def draw_decoder(
         if likelihood.name == "negative_binomial":
             extra = np.abs(likelihood.prior_scale * rng.standard_normal(model.n_features))
             likelihood.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
+        own = own_parameters(likelihood)
+        likelihood = own.at(own.from_prior()) if own.drawn else likelihood
         x = likelihood.observation(f.clamp(max=12.0), None, None).sample()[0].double().numpy()
         still = np.ptp(x, axis=0) == 0
         x[0, still] += np.where(x[0, still] == 1, -1, 1)

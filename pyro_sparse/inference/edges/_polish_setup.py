@@ -27,6 +27,7 @@ from ._curves import Curve, Trunk
 from ._decoder_chains import DecoderChains, DecoderState
 from ._linear_chains import LinearChains, LinearState
 from ._mixture_law import MixtureLaw
+from ._own_parameters import OwnParameters
 from ._turns import related_factors
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "has_cells",
     "has_normal_noise",
     "has_weight_law",
+    "own_parameters",
     "rate_prior",
     "turned_round",
     "weight_law",
@@ -122,6 +124,12 @@ def has_cells(likelihood: Any) -> bool:
 
 def _of_totals(likelihood: Any) -> bool:
     return _is_plainly(likelihood, likelihoods.Multinomial, "forward", "observation", "log_prob")
+
+
+def own_parameters(likelihood: Any) -> OwnParameters:
+    """Parameters that only the likelihood speaks of; the package's are drawn in ways of their own."""
+    known = has_normal_noise(likelihood) or type(likelihood) is likelihoods.NegativeBinomial
+    return OwnParameters(likelihoods.Likelihood() if known else likelihood)
 
 
 def weight_law(prior: Any) -> MixtureLaw:
@@ -296,6 +304,7 @@ def _curved(
     x = batch.x.T[None].to(z)
     seen = None if batch.mask is None else batch.mask.T[None].to(z)
     normal = has_normal_noise(likelihood)
+    own = own_parameters(likelihood)
     chains = DecoderChains(
         cells=Cells(x, seen, exposure, None if normal else likelihood),
         curve=curve,
@@ -305,6 +314,7 @@ def _curved(
         precision=torch.linalg.inv(model.factor_cov.double()).to(z),
         noise_prior=(likelihood.prior_shape, likelihood.prior_scale) if normal else (1.0, 1.0),
         totals=(x if seen is None else x * seen).sum(1) if drawn else None,
+        own=own if own.drawn else None,
         **rates,
         **settings,
     )
@@ -323,6 +333,7 @@ def _curved(
         noise=noise.detach().clone(),
         trunk=trunk,
         exposure=exposure,
+        own=own.start(),
     )
     if drawn:
         with torch.no_grad():

@@ -1,7 +1,8 @@
 """What the chains of a fit come to, in plain sentences: constraints, the prior, agreement, axes.
 
-In this order: edges that a constraint forbids and the data want; weights unlike their prior, or of one kind
-only; chains that disagree; factors of a straight decoder that chains see in other axes than the fit.
+In this order: edges that a constraint forbids and the data want; what the chains take as given; weights
+unlike their prior, or of one kind only; chains that disagree; factors of a straight decoder that chains see
+in other axes than the fit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ...graphs.alignment import SAME_FACTOR, similarity
 from ...graphs.chain_verdict import contradictions, verdict
 from ...graphs.chains import KeptChains, co_membership_rhat
-from ._polish_setup import weight_law
+from ._polish_setup import own_parameters, weight_law
 from ._scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def spoken(
         Whether the chains drew the scales of spike and slab.
     """
     said = contradictions(if_permitted, found.eta[keep].mean((0, 1)), fit.feature_names, fit.factor_names)
+    said += _held(fit)
     warned = list(said)
     check = None if learned else _scale_check(fit, found, good.keep)
     if check is None:
@@ -86,6 +88,15 @@ def spoken(
     said += _agreement(fit, found, good._replace(keep=keep), gap)
     said += _other_axes(fit, found.weight[keep].mean((0, 1)))
     return Spoken(said, warned, (slab, spike), np.nan if check is None else check.p_value)
+
+
+def _held(fit: Fit) -> list[str]:
+    """Parameters of the likelihood that the chains do not draw."""
+    return [
+        f"The likelihood's {name} stays where the fit left it, since `priors` does not speak of it (or more "
+        "than once): the edges do not know how uncertain it is, and may be too sure."
+        for name in own_parameters(fit.model.likelihood).held
+    ]
 
 
 def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleCheck | None:
