@@ -45,7 +45,8 @@ torch.set_num_threads(1)  # small models do not gain from more
 # * `distribution` is the only method that a prior must have. It returns a Pyro distribution of one
 #   weight; the base class turns it into the Pyro program.
 # * `edge_log_odds`, `update` and `log_hyper` are the E-step, the M-step and the hyper-prior. The M-step
-#   for an inclusion probability is in `priors.em`, which also knows about forbidden edges.
+#   for an inclusion probability is in `priors.em`, which also knows about forbidden edges. A quantity without
+#   an M-step may be an `nn.Parameter` instead, made in `allocate`: it follows the gradient.
 
 
 # %%

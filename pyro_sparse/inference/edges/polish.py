@@ -169,7 +169,9 @@ def polish_edges(
     RuntimeWarning
         The data want an edge that an anchor or another constraint forbids
         (`graphs.chain_verdict.contradictions`); or the weights are unlike their prior, and scales that
-        suit them better have fewer edges (`_scales.check_scales`; where they have more, the verdict says so).
+        suit them better have fewer edges (`_scales.check_scales`; where they have more, the verdict says so);
+        or a likelihood of one's own has a parameter that `Likelihood.priors` does not speak of, which then
+        stays where the fit left it (others are drawn).
 
     Raises
     ------

@@ -65,6 +65,10 @@ class Likelihood(Recorded, nn.Module):
     Everywhere, ``mask`` has the shape of ``x`` and is true where a cell was seen (None: where x is no NaN),
     and ``exposure`` has shape (B, 1), broadcastable to f.  `start` and `default_exposure` take
     numpy arrays or tensors and answer in kind.
+
+    Parameters of which `priors` speaks are as uncertain as anything else to the Markov chains of
+    `edge_posterior`, if each of `values` is an elementwise function of one of them; others are held where the
+    fit left them, and the verdict says so.
     """
 
     name: str = ""
