@@ -175,47 +175,40 @@ class TaskJob:
         notes : list of str
             Warnings so far.
         """
+        names = {"elbo": "objective", "heldout_elbo": "heldout"}
+        table = pd.DataFrame(history, columns=["step", "restart", *names, "edges", "stage"])
+        settings = {
+            "model": type(self.model).__name__,
+            "n_latents": self.model.n_latents,
+            "restarts": len(models),
+            "heldout": self.heldout is not None,
+            "tasks": len(self.tasks),
+            "device": self.device,
+            **self.record,
+        }
+
+        def judged_by(judged: TaskBatch, notes: list[str]) -> MultiTaskFit:
+            return MultiTaskFit.build(
+                models,
+                self.tasks,
+                judged=judged,
+                found=np.array(found),
+                blocks=np.array(blocks),
+                inner=self.inner,
+                history=table.rename(columns=names),
+                settings=settings,
+                notes=notes,
+            )
+
         judged = self.train if self.heldout is None else self.heldout
         try:
-            return self._result(models, found, blocks, history, notes, judged)
+            return judged_by(judged, notes)
         except KeyboardInterrupt:
             pass
         note = (
             f"interrupted when the trained restarts were judged: {_BRIEF_TASKS} tasks at most told them apart"
         )
-        few = first_rows(judged, _BRIEF_TASKS)
-        return self._result(models, found, blocks, history, [*notes, note], few)
-
-    def _result(
-        self,
-        models: list[Any],
-        found: list[float],
-        blocks: list[list[int]],
-        history: list[dict[str, Any]],
-        notes: list[str],
-        judged: TaskBatch,
-    ) -> MultiTaskFit:
-        names = {"elbo": "objective", "heldout_elbo": "heldout"}
-        table = pd.DataFrame(history, columns=["step", "restart", *names, "edges", "stage"])
-        return MultiTaskFit.build(
-            models,
-            self.tasks,
-            judged=judged,
-            found=np.array(found),
-            blocks=np.array(blocks),
-            inner=self.inner,
-            history=table.rename(columns=names),
-            settings={
-                "model": type(self.model).__name__,
-                "n_latents": self.model.n_latents,
-                "restarts": len(models),
-                "heldout": self.heldout is not None,
-                "tasks": len(self.tasks),
-                "device": self.device,
-                **self.record,
-            },
-            notes=notes,
-        )
+        return judged_by(first_rows(judged, _BRIEF_TASKS), [*notes, note])
 
 
 def fit_tasks(

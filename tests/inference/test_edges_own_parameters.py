@@ -81,6 +81,14 @@ def test_draws_from_the_prior():
     assert stats.kstest(found, stats.invgamma(A, scale=B).cdf).pvalue > 1e-3
 
 
+def test_simulated_tables_have_the_noise_of_the_prior():
+    model = SparseDecoder(30, 1, decoder="linear", likelihood=Noisy(), forbidden=[(j, 0) for j in range(1, 30)])
+    trial = ps.calibrate.experiment(model, n_rows=4000, steps=5)
+    _, x = trial.simulate(np.random.default_rng(0))
+    law = stats.invgamma(A, scale=B)
+    assert stats.kstest(x[:, 1:].var(0), law.cdf).pvalue > 1e-3
+
+
 def test_a_value_out_of_reach_is_told():
     class Capped(Noisy):
         def values(self):

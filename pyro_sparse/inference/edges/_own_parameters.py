@@ -161,5 +161,6 @@ def _put(own: Own, i: int, p: Tensor) -> Own:
 def _depends(value: Tensor, parameter: Tensor) -> bool:
     if not value.requires_grad:
         return False
-    (found,) = torch.autograd.grad(value.sum(), parameter, retain_graph=True, allow_unused=True)
+    one = torch.ones_like(value)
+    (found,) = torch.autograd.grad(value, parameter, one, retain_graph=True, allow_unused=True)
     return found is not None
