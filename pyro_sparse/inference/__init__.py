@@ -12,6 +12,7 @@ from .latent_penalty import DependencyPenalty, LatentPenalty
 from .load import load
 from .result import Fit
 from .schedule import Schedule
+from .strength_mixture import StrengthMixture, strength_mixture
 from .task_axes import TaskAxes, task_axes
 from .task_result import MultiTaskFit
 from .task_schedule import TaskSchedule
@@ -30,6 +31,7 @@ __all__ = [
     "Penalty",
     "Schedule",
     "SparsityControl",
+    "StrengthMixture",
     "TaskAxes",
     "TaskSchedule",
     "TransitionFit",
@@ -42,5 +44,6 @@ __all__ = [
     "load",
     "mean_abs_jacobian",
     "merge",
+    "strength_mixture",
     "task_axes",
 ]

@@ -19,7 +19,13 @@ from pyro.infer import (
 )
 from torch import nn
 
-from pyro_sparse.inference import DependencyPenalty, DependencySparsity, LatentPenalty
+from pyro_sparse.inference import (
+    DependencyPenalty,
+    DependencySparsity,
+    LatentPenalty,
+    mean_abs_jacobian,
+    strength_mixture,
+)
 
 N, K, G = 12, 2, 4
 EXACT = DependencyPenalty(weight=0.3, estimator="exact")
@@ -325,3 +331,32 @@ def test_complaints():
     program = Program()
     with pytest.raises(ValueError, match="site: the guide has no site 'latent'.*'z'"):
         program.gradients(DependencySparsity(decoder, site="latent"))
+
+
+def test_a_program_of_ones_own_ends_with_its_edges():
+    """From `SVI` with the penalty to the slopes and their probabilities, as the concepts show it."""
+    pyro.set_rng_seed(0)
+    truth = torch.tensor([[1, 0], [1, 0], [1, 0], [1, 1], [0, 1], [0, 1], [0, 1], [1, 1]])
+    weights = truth * (0.6 + torch.rand(8, 2)) * torch.where(torch.rand(8, 2) < 0.5, -1.0, 1.0)
+    x = torch.tanh(torch.randn(400, 2) @ weights.T) + 0.3 * torch.randn(400, 8)
+    decoder = nn.Sequential(nn.Linear(2, 8), nn.Tanh())
+    encoder = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
+
+    def model(x):
+        pyro.module("decoder", decoder)
+        with pyro.plate("rows", len(x)):
+            z = pyro.sample("z", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+            pyro.sample("x", dist.Normal(decoder(z), 0.3).to_event(1), obs=x)
+
+    def guide(x):
+        pyro.module("encoder", encoder)
+        with pyro.plate("rows", len(x)):
+            pyro.sample("z", dist.Normal(encoder(x), 0.3).to_event(1))
+
+    penalty = DependencyPenalty(weight=0.3)
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.02}), DependencySparsity(decoder, dependency=penalty))
+    for _ in range(500):
+        svi.step(x)
+    strength = mean_abs_jacobian(decoder, encoder(x).detach(), scale="sd").numpy()
+    found = strength_mixture(strength / strength.max(1, keepdims=True)).probability > 0.5
+    assert any((found[:, order] == truth.numpy()).all() for order in ([0, 1], [1, 0]))

@@ -82,7 +82,9 @@ def test_draws_from_the_prior():
 
 
 def test_simulated_tables_have_the_noise_of_the_prior():
-    model = SparseDecoder(30, 1, decoder="linear", likelihood=Noisy(), forbidden=[(j, 0) for j in range(1, 30)])
+    model = SparseDecoder(
+        30, 1, decoder="linear", likelihood=Noisy(), forbidden=[(j, 0) for j in range(1, 30)]
+    )
     trial = ps.calibrate.experiment(model, n_rows=4000, steps=5)
     _, x = trial.simulate(np.random.default_rng(0))
     law = stats.invgamma(A, scale=B)
