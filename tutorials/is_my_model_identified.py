@@ -124,9 +124,9 @@ print(certificate)
 # **Under which assumptions.** *Sufficient influence* is measured: the derivatives of the transition must
 # vary enough, in as many directions as the graph has edges. A constant derivative is one matrix, and one
 # matrix can be made sparse in many axes. Where this FAILS the theorem does not apply, **and the verdicts
-# above it are then statements about a graph, not about latents**. There are two such lines here, one for
-# the past and one for the actions. The others cannot be checked: that different latents never make the same
-# frame, that no hidden cause drives several latents, that the noise is Gaussian.
+# above it are then statements about a graph, not about latents**. Here the line for the past does, and that
+# for the actions does not. The others cannot be checked: that different latents never make the same frame,
+# that no hidden cause drives several latents, that the noise is Gaussian.
 #
 # **How to read P here.** The criterion holds in nearly all draws, and still nothing is called identified.
 # The caution says why: the other restart ended with other latents. The draws are of *one* restart's graph,
