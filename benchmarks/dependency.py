@@ -147,8 +147,8 @@ def _penalty(method: str) -> Any:
 def _varimax(x: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray, Row]:
     from sklearn.decomposition import PCA
 
+    from pyro_sparse.inference._strength_mixture import edge_probability
     from pyro_sparse.inference.axes import varimax
-    from pyro_sparse.inference.strength_mixture import edge_probability
 
     found = PCA(d, whiten=True).fit(x)
     loadings = found.components_.T * np.sqrt(found.explained_variance_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._strength_mixture import StrengthMixture, strength_mixture
 from .constraint import BernoulliKL, Budget, Penalty, SparsityControl, get_control
 from .dependency_elbo import DependencySparsity
 from .dependency_schedule import DependencySchedule
@@ -12,7 +13,6 @@ from .latent_penalty import DependencyPenalty, LatentPenalty
 from .load import load
 from .result import Fit
 from .schedule import Schedule
-from .strength_mixture import StrengthMixture, strength_mixture
 from .task_axes import TaskAxes, task_axes
 from .task_result import MultiTaskFit
 from .task_schedule import TaskSchedule

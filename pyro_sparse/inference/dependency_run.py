@@ -15,13 +15,13 @@ from torch import Tensor
 
 from .._torch import undisturbed
 from ..models.likelihoods import Normal
+from ._strength_mixture import edge_probability
 from .decoder_axes import MOST_ROWS, decoder_axes, strengths
 from .decoder_run import DecoderRun
 from .dependency_schedule import MAY_BE, MOST_MOVE
 from .elbo import rowwise_elbo
 from .folded import skewness
 from .soap import SOAP
-from .strength_mixture import edge_probability
 from .unfold import unfold
 
 __all__ = ["DependencyRun"]

@@ -24,12 +24,12 @@ from torch.special import ndtri
 
 from ..data import Batch
 from ..dependency_nets import smooth_leaky
+from ._strength_mixture import edge_probability
 from .decoder_axes import decoder_axes, strengths
 from .dependency_schedule import MAY_BE, MOST_MOVE
 from .folded import MOST_SKEWED, skewness
 from .restarts import pick, put
 from .soap import SOAP
-from .strength_mixture import edge_probability
 
 __all__ = ["curve_factor", "unfold"]
 

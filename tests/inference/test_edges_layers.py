@@ -274,8 +274,8 @@ def test_scale_of_a_factor_follows_its_density():
     kernel = replace(kernel, precision=torch.eye(K)[None], must=kernel.permitted)
     n = 4000
     many = DecoderState(*(
-        None if p is None else Trunk(*(q.expand(n, -1, -1) for q in p)) if isinstance(p, Trunk)
-        else p.expand(n, *p.shape[1:]) for p in state
+        Trunk(*(q.expand(n, -1, -1) for q in p)) if isinstance(p, Trunk)
+        else p.expand(n, *p.shape[1:]) if isinstance(p, torch.Tensor) else p for p in state
     ))  # fmt: skip
     rng = np.random.default_rng(0)
     for _ in range(60):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pyro_sparse.calibrate import reliability
-from pyro_sparse.inference import strength_mixture as own
-from pyro_sparse.inference.strength_mixture import edge_probability, strength_mixture
+from pyro_sparse.inference import _strength_mixture as own
+from pyro_sparse.inference._strength_mixture import edge_probability, strength_mixture
 
 
 def drawn(rng, shape=(24, 6)):

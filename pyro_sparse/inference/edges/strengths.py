@@ -1,7 +1,7 @@
 r"""Edges of a `DependencyVAE` by the strengths of its decoder's Jacobian: a mixture of errors and of edges.
 
 Given the axes that a restart found, each strength :math:`r_{jk}` is either an edge's or the error of the axis
-k (`inference/strength_mixture.py`). One chain per restart, aligned: what restarts do not agree on shows as
+k (`inference/_strength_mixture.py`). One chain per restart, aligned: what restarts do not agree on shows as
 the gap between them.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...graphs.alignment import Alignment, apply_alignment
 from ...posterior import to_arviz
-from ..strength_mixture import strength_mixture
+from .._strength_mixture import strength_mixture
 from ._row_checks import check_whole
 
 if TYPE_CHECKING:
