@@ -113,6 +113,21 @@ def test_a_parameter_nobody_speaks_of_is_held_and_told():
         fit.edge_posterior("polish", sweeps=20, warm_up=10, num_draws=10, progress=False)
 
 
+def test_a_quantity_of_two_parameters_is_no_prior_of_either():
+    class Split(Noisy):
+        def setup(self, n_features, n_restarts=1):
+            super().setup(n_features, n_restarts)
+            self.more = torch.nn.Parameter(torch.zeros_like(self.log_sd))
+
+        def values(self):
+            return {"variance": (2 * (self.log_sd + self.more)[:, 0]).exp()}
+
+    likelihood = Split()
+    likelihood.setup(3, 2)
+    own = OwnParameters(likelihood)
+    assert own.drawn == {} and own.held == ["log_sd", "more"]
+
+
 def test_edges_are_those_of_the_likelihood_they_stand_for():
     """Two rows of chains over the same program: normal noise by its own kernel, and as a user writes it."""
     data = ps.datasets.sim1(n=60, seed=3)

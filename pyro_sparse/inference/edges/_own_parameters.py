@@ -6,7 +6,7 @@ function of one parameter; a step of the chain is in :math:`\theta`, whose densi
 .. math:: p(\theta \mid f, x) \propto p(x \mid f, \theta)\, p(v(\theta))\, |\partial v / \partial \theta|.
 
 Random walks with strides of several lengths have nothing to tune. A parameter of which no prior speaks, or
-several do, stays where it is, and the verdict says so: its uncertainty is then missing from every edge.
+not of it alone, stays where it is, and the verdict says so: its uncertainty is then missing from every edge.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ class OwnParameters:
         priors = self.likelihood.priors() if learned else {}
         with torch.enable_grad():
             values = {q: v for q, v in self.likelihood.values().items() if q in priors} if learned else {}
-        for name, p in learned.items():
-            told = [q for q, v in values.items() if _depends(v, p)]
-            if len(told) == 1 and values[told[0]].numel() == p.numel():
-                self.drawn[name] = told[0]
+        told = {name: [q for q, v in values.items() if _depends(v, p)] for name, p in learned.items()}
+        said = [q for quantities in told.values() for q in quantities]
+        for name, quantities in told.items():
+            alone = len(quantities) == 1 and said.count(quantities[0]) == 1
+            if alone and values[quantities[0]].numel() == learned[name].numel():
+                self.drawn[name] = quantities[0]
             else:
                 self.held.append(name)
 
