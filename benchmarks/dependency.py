@@ -147,7 +147,7 @@ def _penalty(method: str) -> Any:
 def _varimax(x: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray, Row]:
     from sklearn.decomposition import PCA
 
-    from pyro_sparse.inference._strength_mixture import edge_probability
+    from pyro_sparse.inference import strength_mixture
     from pyro_sparse.inference.axes import varimax
 
     found = PCA(d, whiten=True).fit(x)
@@ -156,7 +156,7 @@ def _varimax(x: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray, Row]:
     share = np.abs(loadings @ turn)
     return (
         found.transform(x) @ turn,
-        edge_probability(share / np.linalg.norm(share, axis=1, keepdims=True)),
+        strength_mixture(share / np.linalg.norm(share, axis=1, keepdims=True)).probability,
         {},
     )
 

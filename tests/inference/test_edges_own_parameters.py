@@ -130,14 +130,14 @@ def test_a_quantity_of_two_parameters_is_no_prior_of_either():
 
 def test_edges_are_those_of_the_likelihood_they_stand_for():
     """Two rows of chains over the same program: normal noise by its own kernel, and as a user writes it."""
-    data = ps.datasets.sim1(n=60, seed=3)
+    data = ps.datasets.sim1(n=16, seed=3)
     x = (data.x - data.x.mean(0)) / data.x.std(0)
     found = []
     for likelihood in (ps.models.likelihoods.Normal(prior_shape=A, prior_scale=B), Noisy()):
         model = SparseDecoder(
             7, 2, decoder="linear", likelihood=likelihood, encoder_hidden=8, anchors={0: 0, 6: 1}
         )
-        fit = ps.fit(model, x, restarts=1, caps=[2], steps=200, progress=False, seed=0)
+        fit = ps.fit(model, x, restarts=1, caps=[2], steps=200, holdout=0, progress=False, seed=0)
         idata = fit.edge_posterior("polish", sweeps=1500, warm_up=300, chains=4, seed=0, progress=False)
-        found.append(ps.summary(idata)["probability"].to_numpy())
-    np.testing.assert_allclose(found[0], found[1], atol=0.08)
+        found.append(ps.edge_prob(idata).to_numpy())
+    np.testing.assert_allclose(found[0], found[1], atol=0.05)  # .09 if it were held

@@ -93,8 +93,9 @@ def spoken(
 def _held(fit: Fit) -> list[str]:
     """Parameters of the likelihood that the chains do not draw."""
     return [
-        f"The likelihood's {name} stays where the fit left it, since `priors` does not speak of it (or more "
-        "than once): the edges do not know how uncertain it is, and may be too sure."
+        f"The likelihood's {name} stays where the fit left it, since `priors` does not speak of it alone: "
+        "the edges do not know how uncertain it is, and may be too sure. Give `priors` and `values` a "
+        "quantity that depends on it only."
         for name in own_parameters(fit.model.likelihood).held
     ]
 
