@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["first_rows", "load_random_state", "no_subnormals", "random_state", "undisturbed"]
+__all__ = ["default_dtype", "first_rows", "load_random_state", "no_subnormals", "random_state", "undisturbed"]
 
 _LEAST = 5e-324  # a subnormal number
 
@@ -39,6 +39,17 @@ def undisturbed(seed: int | None = None, threads: int | None = 1) -> Iterator[No
         finally:
             if torch.get_num_threads() != before:
                 torch.set_num_threads(before)
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """As long as this lasts, tensors of plain numbers are of this type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from .plain_pass import PlainPass
 from .relaxed_edges import RelaxedEdges, Temperature, bernoulli_kl
 from .spike_slab import SpikeSlab
 from .spike_slab_lasso import SpikeSlabLasso
+from .spike_slab_mixture import SpikeSlabMixture
 from .spike_slab_normal import SpikeSlabNormal
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Routes",
     "SpikeSlab",
     "SpikeSlabLasso",
+    "SpikeSlabMixture",
     "SpikeSlabNormal",
     "Temperature",
     "bernoulli_kl",

@@ -3,9 +3,10 @@
 A statistician adds a prior by subclassing :class:`Prior` and writing :meth:`Prior.distribution`, the marginal
 density of one weight. Everything else has a default. A prior with more structure also says what it keeps
 (:meth:`Prior.allocate`), how its hyper-parameters are updated (:meth:`Prior.update`), how a weight is shrunk
-(:meth:`Prior.prox`), and how probable an edge is (:meth:`Prior.edge_log_odds`). Shapes: R restarts, G
-features, K factors; weights are (R, G, K). :class:`pyro_sparse.testing.PriorTestCase` checks that the pieces
-agree with each other.
+(:meth:`Prior.prox`), and how probable an edge is (:meth:`Prior.edge_log_odds`). A spike and slab has all of
+that but for its two densities: it derives from `SpikeSlabPrior` and writes :meth:`Prior.components`. Shapes:
+R restarts, G features, K factors; weights are (R, G, K). :class:`pyro_sparse.testing.PriorTestCase` checks
+that the pieces agree with each other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyro
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from pyro_sparse._recorded import Recorded
 
@@ -119,6 +121,16 @@ class Prior(Recorded, nn.Module):
             f"{type(self).__name__} does not define distribution(); return the Pyro distribution of one "
             "weight, with a batch shape that broadcasts to (restart, feature, factor)."
         )
+
+    def components(self) -> tuple[Distribution, Distribution] | None:
+        """Slab and spike, if a weight comes from one of two densities; None (the default): it does not.
+
+        Returns
+        -------
+        tuple of two torch.distributions.Distribution, or None
+            Of a number each, at the current hyper-parameters.
+        """
+        return None
 
     def forward(self) -> Tensor:
         """The Pyro program: draw W of shape (R, G, K) at ``self.site``, inside the caller's restart plate.

@@ -3,8 +3,8 @@ r"""What every spike-and-slab prior shares: inclusion probabilities eta with a p
 .. math:: w_{jk} \mid \eta_k \sim \eta_k\,p_1 + (1-\eta_k)\,p_0, \qquad \eta_k \sim \mathrm{Beta}(a, b)
           \ \text{or stick-breaking}
 
-A family says its slab p1 and spike p0 by returning a two-component density from ``distribution``, and how the
-two move apart on the ladder; the indicators stay summed out.
+A family says its slab p1 and spike p0 in ``components``, and, where it has one, its ladder, on which the two
+move apart; the indicators stay summed out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Beta
 
-from ..distributions import SpikeSlab
+from .._torch import default_dtype
+from ..distributions import SpikeSlab, SpikeSlabMixture
 from . import em
 from .base import Prior
 
@@ -33,7 +34,11 @@ def check_positive(**values: Any) -> None:
 
 
 class SpikeSlabPrior(Prior):
-    """Base of the spike-and-slab priors; it owns eta. A subclass defines :meth:`distribution`.
+    """Base of the spike-and-slab priors; it owns eta. A subclass says in :meth:`components` what the two are.
+
+    That is all: E-step, M-step and edge probabilities follow. Markov chains
+    (``fit.edge_posterior(method="polish")``) take any two densities that are symmetric around zero and the
+    same for all weights.
 
     Parameters
     ----------
@@ -46,6 +51,19 @@ class SpikeSlabPrior(Prior):
         Inclusion probabilities, shape (R, 1, K), also when they are all equal.
     b : Tensor
         Second Beta parameter, shape (1, K), worked out by :meth:`setup`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyro.distributions import StudentT
+    >>> from pyro_sparse.priors import SpikeSlabPrior
+    >>> class Heavy(SpikeSlabPrior):
+    ...     def components(self):
+    ...         return StudentT(3.0, 0.0, 0.5), StudentT(3.0, 0.0, 0.01)
+    >>> prior = Heavy(expected_size=2)
+    >>> prior.setup(n_features=7, n_factors=5, n_restarts=3)
+    >>> prior.edge_log_odds(torch.zeros(3, 7, 5)).shape
+    torch.Size([3, 7, 5])
     """
 
     eta: Tensor
@@ -114,7 +132,14 @@ class SpikeSlabPrior(Prior):
 
     def distribution(self) -> SpikeSlab:
         """Marginal density of one weight, batch shape (R, 1, K)."""
-        raise NotImplementedError
+        with default_dtype(self.eta.dtype):  # densities of plain numbers are as exact as eta
+            parts = self.components()
+        if parts is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} does not define components(); return two densities of one weight, "
+                "slab and spike."
+            )
+        return SpikeSlabMixture(self.eta, *parts)
 
     def edge_log_odds(self, weights: Tensor) -> Tensor:
         """E-step as log odds, shape (R, G, K); minus infinity at forbidden edges.

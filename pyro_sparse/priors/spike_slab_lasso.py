@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.distributions import Laplace
 
 from .. import distributions as dist
 from . import em
@@ -116,6 +117,11 @@ class SpikeSlabLasso(SpikeSlabPrior):
         super().allocate()
         self.lambda1.fill_(self.slab_rate)
         self.lambda0.fill_(self.spike_rate)
+
+    def components(self) -> tuple[Laplace, Laplace]:
+        """Slab and spike at the current rates."""
+        zero = torch.zeros_like(self.lambda1)
+        return Laplace(zero, 1 / self.lambda1), Laplace(zero, 1 / self.lambda0)
 
     def distribution(self) -> dist.SpikeSlabLasso:
         """Marginal density of one weight, batch shape (R, 1, K)."""

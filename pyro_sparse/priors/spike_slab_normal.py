@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.distributions import Normal
 
 from .. import distributions as dist
 from .spike_slab import SpikeSlabPrior, check_positive
@@ -85,6 +86,11 @@ class SpikeSlabNormal(SpikeSlabPrior):
         """Allocate eta = 1/2 and put the spike at its final scale."""
         super().allocate()
         self.spike_scale.fill_(self.final_spike_scale)
+
+    def components(self) -> tuple[Normal, Normal]:
+        """Slab and spike at the current scale."""
+        zero = torch.zeros_like(self.spike_scale)
+        return Normal(zero, torch.full_like(zero, self.slab_scale)), Normal(zero, self.spike_scale)
 
     def distribution(self) -> dist.SpikeSlabNormal:
         """Marginal density of one weight, batch shape (R, 1, K)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from scipy import stats
@@ -22,11 +23,13 @@ from pyro_sparse.inference.edges._hmc import hmc
 from pyro_sparse.inference.edges._linear_chains import LinearChains, LinearState
 from pyro_sparse.inference.edges._metric import Metric, information
 from pyro_sparse.inference.edges._mixture_law import MixtureLaw
+from pyro_sparse.inference.edges._own_law import law_of
 from pyro_sparse.inference.edges._relabel import anchors_of, exchanged
 from pyro_sparse.inference.edges._weight import SpikeSlab
 
 G, K, H = 4, 2, 3
 A, B = 2.0, 3.0
+APART = 1.5
 SLAB, SPIKE = 1.0, 0.1
 NOISE = (4.0, 1.0)
 C = np.array([[1.0, 0.4], [0.4, 1.0]])
@@ -41,7 +44,7 @@ def tensor(values):
 class Joint:
     """Parameters and factors of many chains, drawn from the prior."""
 
-    def __init__(self, chains, rows, laplace=True, missing=False, anchored=True, flat=False, seed=3):
+    def __init__(self, chains, rows, law="laplace", missing=False, anchored=True, flat=False, seed=3):
         rng = self.rng = np.random.default_rng(seed)
         self.permitted = np.ones((G, K), dtype=bool)
         self.must = np.zeros((G, K), dtype=bool)
@@ -53,7 +56,9 @@ class Joint:
         shape = (chains, G, K)
         self.eta = rng.beta(A, B, size=(chains, 1, K))
         self.edge = (rng.random(shape) < self.eta) & self.permitted | self.must
-        unit = rng.laplace(size=shape) if laplace else rng.standard_normal(shape)
+        unit = rng.laplace(size=shape) if law == "laplace" else rng.standard_normal(shape)
+        if law == "apart":
+            unit = np.where(self.edge, rng.choice([-APART, APART], shape) + 0.3 * unit, unit)
         self.weight = unit * np.where(self.edge, SLAB, SPIKE) * self.permitted
         self.cov = np.tile(C, (chains, 1, 1))
         if flat:  # any correlation is as likely
@@ -84,14 +89,45 @@ def assert_same_law(**pairs):
         assert abs(z) < 4, f"{name}: mean {x.mean():.4f} before, {y.mean():.4f} after, z = {z:.1f}"
 
 
+class Apart(ps.priors.SpikeSlabPrior):
+    """An edge is never small."""
+
+    def components(self):
+        sides = dist.Normal(SLAB * torch.tensor([-APART, APART]), 0.3 * SLAB)
+        return dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), sides), dist.Normal(0.0, SPIKE)
+
+
+def own_law(case):
+    """Name of the family, and its law."""
+    if "apart" in case:
+        return "apart", law_of(Apart())
+    return (
+        ("normal", MixtureLaw(False, SLAB, SPIKE))
+        if "normal" in case
+        else ("laplace", MixtureLaw(True, SLAB, SPIKE))
+    )
+
+
 @pytest.mark.parametrize(
-    "case", ["laplace", "normal", "missing", "held at the truth", "turning", "turning normal", "turning flat"]
+    "case",
+    [
+        "laplace",
+        "normal",
+        "apart",
+        "missing",
+        "held at the truth",
+        "turning",
+        "turning normal",
+        "turning apart",
+        "turning flat",
+    ],
 )
 def test_linear_chains_leave_the_prior_alone(case):
+    name, law = own_law(case)
     own = Joint(
         600,
         15,
-        laplace="normal" not in case,
+        law=name,
         missing=case == "missing",
         anchored="turn" not in case,
         flat="flat" in case,
@@ -100,9 +136,19 @@ def test_linear_chains_leave_the_prior_alone(case):
     x = c[:, None] + own.z @ own.weight.swapaxes(1, 2)
     x = x + np.sqrt(own.noise)[:, None] * own.rng.standard_normal(x.shape)
     x = x if own.seen is None else x * own.seen
-    law = SpikeSlab("normal" not in case, np.array(SPIKE / SLAB))
     chains = LinearChains(
-        x, own.seen, own.permitted, own.must, law, SLAB, RATES, False, NOISE, 0.7, RELATED, "flat" in case
+        x,
+        own.seen,
+        own.permitted,
+        own.must,
+        law.in_slabs(),
+        law.stand_in.slab,
+        RATES,
+        False,
+        NOISE,
+        0.7,
+        RELATED,
+        "flat" in case,
     )
     state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, c, own.cov)
     held = np.ones(600, dtype=bool) if case.startswith("held") else None
@@ -130,9 +176,11 @@ def test_linear_chains_leave_the_prior_alone(case):
     "case",
     [
         "tanh",
+        "tanh apart",
         "relu missing",
         "poisson",
         "poisson turning",
+        "poisson apart",
         "negative binomial missing",
         "bernoulli",
         "multinomial",
@@ -142,7 +190,8 @@ def test_linear_chains_leave_the_prior_alone(case):
 def test_decoder_chains_leave_the_prior_alone(case):
     """Exact for normal noise and for straight lines; curves under other likelihoods have Laplace's error."""
     n = 400
-    own = Joint(n, 12, missing="missing" in case, anchored="turning" not in case)
+    name, law = own_law(case)
+    own = Joint(n, 12, law=name, missing="missing" in case, anchored="turning" not in case)
     rng, activation = own.rng, case.split()[0] if case[:4] in ("tanh", "relu") else None
     curve = Curve(activation, H if activation else 1)
     sizes = [(K, H), (H, H), (1, H)] if activation else [(1, 1)] * 3
@@ -170,7 +219,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     seen = None if own.seen is None else tensor(own.seen.swapaxes(1, 2))
     x = tensor(x) if seen is None else tensor(x) * seen
     chains = DecoderChains(
-        Cells(x, seen, None, likelihood), curve, MixtureLaw(True, SLAB, SPIKE),
+        Cells(x, seen, None, likelihood), curve, law,
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
         totals=totals,
     )  # fmt: skip

@@ -52,7 +52,7 @@ def curve_weights(
         log_odds = state.log_odds[..., k].expand_as(centre)
         own = law.log_prob(tried, log_odds, chains.must[:, k])
         level = _evidence(chains, state, cells, weight, tried, k, near, here)
-        chance = torch.softmax(level + (own - _log_proposal(law, tried, centre, width)), 0)
+        chance = torch.softmax(level + (own - _log_proposal(law.stand_in, tried, centre, width)), 0)
         edge = law.edge(tried, log_odds, chains.must[:, k])
         prob[..., k] = (chance * edge).sum(0).to(prob) * free
         u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
@@ -94,7 +94,7 @@ def _evidence(
 
 def _candidates(chains: DecoderChains, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
     """From the spike, from the slab, and around where the weight has been; in equal parts."""
-    law, shape = chains.law, (chains.candidates, *centre.shape)
+    law, shape = chains.law.stand_in, (chains.candidates, *centre.shape)
     unit = law.draw(shape, rng)
     near = rng.laplace(size=shape)
     which = rng.integers(3, size=shape)

@@ -10,7 +10,7 @@ A sweep, for all chains, features and rows at once:
 3. factors, row by row, by Hamiltonian Monte Carlo; all layers with the weights likewise (`_layers.py`);
    scales that the likelihood does not tell apart (`_stretches.py`).
 
-The slab is Laplace or normal, the spike of the same family and narrow; f depends on w and z through their
+Slab and spike are Laplace or normal, or any two densities (`_own_law.py`); f depends on w and z through their
 product only.
 """
 
@@ -33,7 +33,7 @@ from ._hmc import adapted, hmc
 from ._layers import climbed, moved
 from ._line_weights import line_weights
 from ._metric import Metric, information
-from ._mixture_law import MixtureLaw
+from ._mixture_law import WeightLaw
 from ._own_parameters import OwnParameters
 from ._relabel import Anchors, anchors_of, exchanged
 from ._row_exposures import drawn_exposures
@@ -103,7 +103,7 @@ class DecoderChains:
     ----------
     cells : Cells
     curve : Curve
-    law : MixtureLaw
+    law : WeightLaw
     permitted, must : Tensor of bool (feature, factor)
     precision : Tensor (chain or 1, factor, factor)
         Inverse of the factors' covariance.
@@ -125,7 +125,7 @@ class DecoderChains:
 
     cells: Cells
     curve: Curve
-    law: MixtureLaw
+    law: WeightLaw
     permitted: Tensor
     must: Tensor
     precision: Tensor
@@ -212,8 +212,8 @@ class DecoderChains:
         found = torch.zeros_like(state.weight)
         cells = self.cells_of(state)
         near = None if cells.likelihood is None else self.value(state)
-        unit = torch.as_tensor(self.law.quantiles(_NODES)).to(state.weight)
-        nodes = torch.cat([self.law.slab * unit, self.law.spike * unit])
+        both = np.concatenate([self.law.slab_nodes(_NODES), self.law.spike_nodes(_NODES)])
+        nodes = torch.as_tensor(both).to(state.weight)
         for k in range(state.weight.shape[-1]):
             for part in self.pieces(torch.nonzero(~self.permitted[:, k])[:, 0], len(nodes), state):
                 tried = state.weight[:, part].expand(len(nodes), -1, -1, -1).clone()
@@ -265,7 +265,7 @@ class DecoderChains:
         """Moves of the axes, and the factors' covariance."""
         permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
         cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
-        return Turns(permitted, must, related_factors(cov), self.law.in_slabs(), self.law.slab), cov
+        return Turns(permitted, must, related_factors(cov), self.law.in_slabs(), self.law.stand_in.slab), cov
 
     def _turned(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's axes, weights and factors together; what it predicts stays."""
@@ -295,7 +295,7 @@ class DecoderChains:
             return state
         if rng.random() > tuning.exchanges:
             return state
-        nodes = self.law.slab * self.law.quantiles(_NODES)
+        nodes = self.law.slab_nodes(_NODES)
         each = self._anchor_evidence(state, rows, nodes)  # node, chain, anchor, factor
         n, k = each.shape[1], state.weight.shape[-1]
         evidence = np.zeros((n, k, k))

@@ -65,7 +65,7 @@ def draw_decoder(
     a, b = rate_prior(model.prior)
     eta = rng.beta(a[:1], b[:1]) if model.prior.shared else rng.beta(a, b)
     edge = ((rng.random(permitted.shape) < eta) | must) & permitted
-    weight = law.draw(permitted.shape, rng) * np.where(edge, law.slab, law.spike) * permitted
+    weight = law.drawn(edge, rng) * permitted
     z = rng.standard_normal((n_rows, model.n_factors))
 
     def tensor(values: Any) -> torch.Tensor:

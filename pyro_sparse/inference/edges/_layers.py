@@ -98,10 +98,14 @@ class _Target:
     state: DecoderState
 
     @cached_property
+    def edge(self) -> Tensor:
+        return self.state.edge | self.chains.must
+
+    @cached_property
     def scale(self) -> Tensor:
         """Of the weights: slab or spike."""
-        law, edge = self.chains.law, self.state.edge | self.chains.must
-        return torch.where(edge, law.slab, law.spike).to(self.state.weight)
+        law = self.chains.law.stand_in
+        return torch.where(self.edge, law.slab, law.spike).to(self.state.weight)
 
     @cached_property
     def precision(self) -> Tensor:
@@ -125,12 +129,12 @@ class _Target:
         run = chains.curve.forwards(*layers)
         each, slope = chains.cells_of(state).slope(run.f, state.noise)
         of_weight, *of_trunk = chains.curve.to_layers(run, slope, *layers)
-        unit, precision = state.weight / self.scale, self.precision.to(head)
-        own, pull = (unit.abs(), unit.sign()) if chains.law.laplace else (0.5 * unit**2, unit)
+        own, pull = chains.law.energy(state.weight, self.edge)
+        precision = self.precision.to(head)
         double = torch.float64
         level = each.sum((-1, -2), dtype=double) - (own * chains.permitted).sum((-1, -2), dtype=double)
         level -= 0.5 * (precision * head.square()).sum((-1, -2), dtype=double)
-        of_weight = (of_weight - pull / self.scale) * chains.permitted
+        of_weight = (of_weight - pull) * chains.permitted
         of_head = chains.curve.to_head(run, slope) - precision * head
         common = head.new_zeros(len(head), 0)  # a line has no hidden layers
         if of_trunk:

@@ -31,7 +31,7 @@ _SURE = 60.0  # log odds of an edge that has to be there
 
 
 class _Parabola(NamedTuple):
-    """Quadratic (in units of the slab) and the spike-and-slab posterior under it."""
+    """Quadratic (in units of the slab) and the spike-and-slab posterior under it, of the stand-in's prior."""
 
     a: Array
     b: Array
@@ -56,8 +56,8 @@ def line_weights(
     rng : numpy.random.Generator
     """
     weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
-    law = chains.law.in_slabs()
-    unit = chains.law.slab
+    law, own = chains.law.stand_in.in_slabs(), chains.law.in_slabs()
+    unit = chains.law.stand_in.slab
     f = chains.value(state)
     here = cells.expanded(f, state.noise)
     for k in range(weight.shape[-1]):
@@ -77,6 +77,7 @@ def line_weights(
         from_there = _parabola(there, z, new_u, law, odds, unit)
         gain = _array((there[0] - here[0]).double().sum(-1))
         gain += from_there.log_proposal(u) - from_here.log_proposal(new_u)
+        gain += own.excess(new_u, odds) - own.excess(u, odds)
         accept = np.where(np.isfinite(gain), np.exp(np.minimum(gain, 0)), 0.0)
         yes = torch.as_tensor(rng.random(u.shape) < accept).to(weight.device) & permitted
         stay, go = (chains.law.edge(w, torch.as_tensor(odds).to(weight)) for w in (weight[..., k], new))

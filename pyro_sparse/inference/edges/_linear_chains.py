@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ._own_law import OwnSlabs
 from ._relabel import Anchors, anchors_of, exchanged
 from ._turns import Turns
 from ._weight import SpikeSlab
@@ -65,7 +66,7 @@ class LinearChains:
         None: every cell was seen.
     permitted, must : ndarray of bool (feature, factor)
         Edges that may, and that have to, be there.
-    law : SpikeSlab
+    law : SpikeSlab or OwnSlabs
         Slab and spike in units of the slab's scale.
     slab_scale : float
     eta_prior : tuple of ndarray
@@ -86,7 +87,7 @@ class LinearChains:
     seen: NDArray[np.bool_] | None
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
-    law: SpikeSlab
+    law: SpikeSlab | OwnSlabs
     slab_scale: float
     eta_prior: tuple[Array, Array]
     shared_eta: bool
@@ -129,7 +130,9 @@ class LinearChains:
         """P(edge | everything else) of edges that are not permitted, if each alone were; 0 for the others."""
         gram, cross = self._moments(state.z, state.intercept)
         columns = range(state.weight.shape[-1])
-        chance = [self._column(k, state.weight, state, gram, cross)[2] for k in columns]
+        given = [(k, *self._column(k, state.weight, state, gram, cross)) for k in columns]
+        odds = np.broadcast_to(state.log_odds, state.weight.shape)
+        chance = [self.law.tilted(a, b, odds[..., k]).prob for k, a, b in given]
         return np.where(self.permitted, 0.0, np.stack(chance, -1))
 
     def log_evidence(self, state: LinearState) -> Array:
@@ -211,22 +214,21 @@ class LinearChains:
         weight, edge = state.weight.copy(), state.edge.copy()
         prob = np.zeros(weight.shape)
         for k in range(weight.shape[-1]):
-            a, b, chance = self._column(k, weight, state, gram, cross)
-            p = np.where(self.must[:, k], 1.0, chance) * self.permitted[:, k]
-            edge[..., k] = rng.random(a.shape) < p
-            drawn = self.slab_scale * self.law.draw(a, b, edge[..., k], rng)
-            weight[..., k] = np.where(self.permitted[:, k], drawn, 0.0)
-            prob[..., k] = p
+            a, b = self._column(k, weight, state, gram, cross)
+            log_odds = np.where(self.must[:, k], np.inf, state.log_odds[..., k])
+            now, may = weight[..., k] / self.slab_scale, self.permitted[:, k]
+            new, there, p = self.law.stepped(a, b, log_odds, now, rng)
+            weight[..., k] = np.where(may, self.slab_scale * new, 0.0)
+            edge[..., k], prob[..., k] = there & may, p * may
         return weight, edge, prob
 
     def _column(
         self, k: int, weight: Array, state: LinearState, gram: Array, cross: Array
-    ) -> tuple[Array, Array, Array]:
-        """Likelihood of column k given the others, exp(-a w^2/2 + b w) in units of the slab, and P(edge)."""
+    ) -> tuple[Array, Array]:
+        """Likelihood of column k given the others, exp(-a w^2/2 + b w) in units of the slab."""
         row, unit = gram[..., k, :], self.slab_scale
         pull = cross[..., k] - (row * weight).sum(-1) + row[..., k] * weight[..., k]
-        a, b = row[..., k] * unit**2 / state.noise, pull * unit / state.noise
-        return a, b, self.law.tilted(a, b, np.broadcast_to(state.log_odds[..., k], a.shape)).prob
+        return row[..., k] * unit**2 / state.noise, pull * unit / state.noise
 
     @cached_property
     def _turns(self) -> Turns:

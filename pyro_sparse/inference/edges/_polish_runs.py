@@ -153,7 +153,7 @@ class CurvedRun:
     def __init__(self, kernel: DecoderChains, state: DecoderState, dense: NDArray[np.bool_]):
         self.kernel, self.state = kernel, state
         self.dense = torch.as_tensor(dense, device=state.weight.device)
-        self.law = self.told = kernel.law
+        self.law = self.told = kernel.law.stand_in  # scales are learned of the built-in laws only
         self.tuning = kernel.tuning(state)
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)

@@ -26,7 +26,8 @@ from ._cells import Cells
 from ._curves import Curve, Trunk
 from ._decoder_chains import DecoderChains, DecoderState
 from ._linear_chains import LinearChains, LinearState
-from ._mixture_law import MixtureLaw
+from ._mixture_law import MixtureLaw, WeightLaw
+from ._own_law import law_of
 from ._own_parameters import OwnParameters
 from ._turns import related_factors
 
@@ -40,7 +41,7 @@ __all__ = [
     "chains_of",
     "has_cells",
     "has_normal_noise",
-    "has_weight_law",
+    "no_weight_law",
     "own_parameters",
     "rate_prior",
     "turned_round",
@@ -103,10 +104,23 @@ def _is_plainly(thing: Any, kind: type, *methods: str) -> bool:
     return isinstance(thing, kind) and all(getattr(type(thing), m) is getattr(kind, m) for m in methods)
 
 
-def has_weight_law(prior: Any, *kinds: type) -> bool:
-    """Whether the chains know the prior's law: by default one of the two spike and slabs."""
+def no_weight_law(prior: Any) -> str:
+    """Why the chains do not know the prior's law, as the end of a sentence; empty if they do."""
     own = ("distribution", "edge_log_odds", "forward", "log_density", "log_hyper")
-    return any(_is_plainly(prior, kind, *own) for kind in kinds or (SpikeSlabLasso, SpikeSlabNormal))
+    name = type(prior).__name__
+    if prior is None:
+        return "the model has none"
+    if not isinstance(prior, SpikeSlabPrior):
+        return (
+            f"this is {name}; for probabilities derive it from SpikeSlabPrior and write components(), which "
+            "returns slab and spike"
+        )
+    built_in = any(_is_plainly(prior, kind, "components", *own) for kind in (SpikeSlabLasso, SpikeSlabNormal))
+    if not built_in and not _is_plainly(prior, SpikeSlabPrior, *own):
+        return f"{name} says with methods of its own what a weight is; let components() say all of it"
+    if any(True for _ in prior.parameters()):
+        return f"{name} learns parameters (nn.Parameter), which the chains do not draw"
+    return ""
 
 
 def has_normal_noise(likelihood: Any) -> bool:
@@ -132,23 +146,24 @@ def own_parameters(likelihood: Any) -> OwnParameters:
     return OwnParameters(likelihoods.Likelihood() if known else likelihood)
 
 
-def weight_law(prior: Any) -> MixtureLaw:
+def weight_law(prior: Any) -> WeightLaw:
     """Spike and slab of a prior's weights.
 
     Raises
     ------
     ValueError
-        The prior is not a spike and slab.
+        The prior is not a spike and slab, or its two densities are none that chains can take.
     """
-    if has_weight_law(prior, SpikeSlabLasso):
+    if why := no_weight_law(prior):
+        raise ValueError(
+            "prior: Markov chains (polish, calibrate.experiment) know the law of spike and slabs only, and "
+            f"{why}"
+        )
+    if isinstance(prior, SpikeSlabLasso):
         return MixtureLaw(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
-    if has_weight_law(prior, SpikeSlabNormal):
+    if isinstance(prior, SpikeSlabNormal):
         return MixtureLaw(False, prior.slab_scale, prior.final_spike_scale)
-    own = "the model has none" if prior is None else f"this is {type(prior).__name__}"
-    raise ValueError(
-        "prior: Markov chains (polish, calibrate.experiment) know the laws of SpikeSlabLasso and "
-        f"SpikeSlabNormal only, and {own}; for others there are scores at most"
-    )
+    return law_of(prior)
 
 
 def rate_prior(prior: SpikeSlabPrior) -> tuple[np.ndarray, np.ndarray]:
@@ -249,7 +264,7 @@ def _linear(
     batch: Any,
     z: Tensor,
     log_odds: Tensor,
-    law: MixtureLaw,
+    law: WeightLaw,
     prior: DecoderPrior,
     rates: dict[str, Any],
 ) -> tuple[LinearChains, LinearState]:
@@ -265,7 +280,7 @@ def _linear(
         related=related_factors(cov),
         learn_cov=model.learn_factor_cov,
         law=law.in_slabs(),
-        slab_scale=law.slab,
+        slab_scale=law.stand_in.slab,
         noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
         intercept_sd=prior.intercept,
         **rates,
@@ -288,7 +303,7 @@ def _curved(
     batch: Any,
     z: Tensor,
     log_odds: Tensor,
-    law: MixtureLaw,
+    law: WeightLaw,
     prior: DecoderPrior,
     rates: dict[str, Any],
     from_totals: bool,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...graphs.alignment import SAME_FACTOR, similarity
 from ...graphs.chain_verdict import contradictions, verdict
 from ...graphs.chains import KeptChains, co_membership_rhat
+from ._mixture_law import MixtureLaw
 from ._polish_setup import own_parameters, weight_law
 from ._scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
 
@@ -36,9 +37,9 @@ class Spoken(NamedTuple):
     ----------
     verdict, warned : list of str
     scales : tuple of float
-        Of slab and spike, that suit the weights; learned, if they were.
+        Of slab and spike, that suit the weights; learned, if they were; NaN for densities of one's own.
     p_value : float
-        Of the prior's own scales; NaN where they were learned.
+        Of the prior's own scales; NaN where they were learned, or are none.
     """
 
     verdict: list[str]
@@ -78,7 +79,8 @@ def spoken(
     warned = list(said)
     check = None if learned else _scale_check(fit, found, good.keep)
     if check is None:
-        slab, spike = np.median(found.scales, 0).tolist()
+        told = learned or isinstance(weight_law(fit.model.prior), MixtureLaw)
+        slab, spike = np.median(found.scales, 0).tolist() if told else (np.nan, np.nan)
         said += of_one_kind(slab, spike) if learned else []
     else:
         slab, spike = check.slab, check.spike
@@ -108,8 +110,11 @@ def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleChe
         return None
     weight, log_odds = weight[sound], log_odds[sound]
     model = fit.model
+    law = weight_law(model.prior)
+    if not isinstance(law, MixtureLaw):  # it may have no scales
+        return None
     permitted, must = (part.cpu().numpy() for part in (model.permitted, model.must))
-    return check_scales(weight, log_odds, weight_law(model.prior), permitted, must, model.prior.shared)
+    return check_scales(weight, log_odds, law, permitted, must, model.prior.shared)
 
 
 def _agreement(fit: Fit, found: Polished, kept: KeptChains, gap: Array) -> list[str]:

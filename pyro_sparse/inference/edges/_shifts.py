@@ -68,7 +68,7 @@ def shifted(chains: DecoderChains, state: DecoderState, rng: np.random.Generator
         cells = _SHIFTS * n * len(rest) * state.z.shape[1] if chains.cells.overdispersed else 0
         if not bool(own.any()) or cells > _MOST or rng.random() * cells > _CELLS:
             continue
-        h = law.slab * torch.as_tensor(grid((n,), _SHIFTS, _WIDTHS, rng)).to(state.z).unsqueeze(-1)
+        h = law.stand_in.slab * torch.as_tensor(grid((n,), _SHIFTS, _WIDTHS, rng)).to(state.z).unsqueeze(-1)
         moved = state.weight[..., k] + h
         prior = law.log_prob(moved, state.log_odds[..., k], chains.must[:, k])
         level = (prior * own).double().sum(-1)

@@ -27,6 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ._own_law import OwnSlabs
 from ._weight import SpikeSlab
 
 __all__ = ["Turns", "related_factors"]
@@ -56,7 +57,7 @@ class Turns:
     permitted, must : ndarray of bool (feature, factor)
     related : ndarray of bool (factor, factor)
         Factors that are, or may become, correlated.
-    law : SpikeSlab
+    law : SpikeSlab or OwnSlabs
         Slab and spike in units of the slab's scale.
     slab_scale : float
     """
@@ -64,7 +65,7 @@ class Turns:
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
     related: NDArray[np.bool_]
-    law: SpikeSlab
+    law: SpikeSlab | OwnSlabs
     slab_scale: float
 
     @cached_property

@@ -104,6 +104,22 @@ class SpikeSlab(NamedTuple):
         mean, var = mixture(p, one, zero)
         return Tilted(log_norm, p, mean, var, one, zero)
 
+    def excess(self, u: Array, log_odds: Array) -> float:
+        """log of the mixture, less that of what weights are proposed from: nothing."""
+        return 0.0
+
+    def stepped(
+        self, a: Array, b: Array, log_odds: Array, now: Array, rng: np.random.Generator
+    ) -> tuple[Array, NDArray[np.bool_], Array]:
+        """Weights, edges and P(edge) of the next sweep, given the weights now: here a draw that forgets them.
+
+        Infinite log odds: there must be an edge.
+        """
+        sure = log_odds == np.inf
+        p = np.where(sure, 1.0, self.tilted(a, b, np.where(sure, 0.0, log_odds)).prob)
+        edge = rng.random(a.shape) < p
+        return self.draw(a, b, edge, rng), edge, p
+
     def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
         """Weights given the edges."""
         if self.laplace:

@@ -31,8 +31,9 @@ from ._decoder_chains import DecoderChains
 from ._decoder_draw import draw_decoder
 from ._frame import Frame
 from ._linear_chains import LinearChains
+from ._mixture_law import MixtureLaw
 from ._polish_runs import follow
-from ._polish_setup import DecoderPrior, chains_of, has_normal_noise
+from ._polish_setup import DecoderPrior, chains_of, has_normal_noise, weight_law
 from ._polish_verdict import spoken
 from ._row_checks import check_whole
 from ._stream import Halves, Thinned, spread
@@ -149,7 +150,8 @@ def polish_edges(
         Draw the scales of spike and slab as well, beginning at the prior's; all chains share them
         (`_scales.drawn_law`), so how unsure the scales are is nearly left out, and chains that agree say
         nothing of it. Rates are then uniform unless b, `expected_size` or `column` of the prior was chosen:
-        ``b="auto"`` expects few edges. By default an edge is what the prior says it is.
+        ``b="auto"`` expects few edges. By default an edge is what the prior says it is. Not with densities of
+        one's own (`SpikeSlabPrior.components`).
     candidates : int
         New values tried for each weight in a sweep (MLP decoders).
     progress : bool
@@ -162,7 +164,8 @@ def polish_edges(
         model has anchors or forbids edges, `edge_posterior` has `if_permitted`: what the probability of such
         an edge would be if it alone were permitted, all else as it is in the chains (NaN for other edges).
         Attributes: `prior_scales`, slab and spike that suit the weights (learned, with `learn_scales`), and
-        `prior_p_value`, of the prior's own against them (`_scales.check_scales`; NaN with `learn_scales`).
+        `prior_p_value`, of the prior's own against them (`_scales.check_scales`; NaN with `learn_scales`, and
+        both NaN for densities of one's own).
 
     Warns
     -----
@@ -176,8 +179,9 @@ def polish_edges(
     Raises
     ------
     ValueError
-        The prior has no spike and slab; the likelihood says of rows something else than `forward` of cells;
-        no data; a number is out of range.
+        The prior has no spike and slab, or with densities that are not symmetric around zero or not the same
+        for all weights; the likelihood says of rows something else than `forward` of cells; no data; a number
+        is out of range.
     """
     table = _table_of(fit, X, exposure)
     exact = _is_exact(fit)
@@ -201,6 +205,11 @@ def polish_edges(
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
     options = {} if exact else {"candidates": candidates}
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
+    if learn_scales and not isinstance(weight_law(fit.model.prior), MixtureLaw):
+        raise ValueError(
+            "learn_scales: the scales that can be learned are those of Laplace and normal densities, and "
+            f"{type(fit.model.prior).__name__} has others; leave it out"
+        )
     with undisturbed(seed):
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, **options)
         if learn_scales and fit.model.prior.auto_b:
