@@ -11,11 +11,11 @@
 # ---
 
 # %% [markdown]
-# # Write your own prior in 30 lines
+# # Write your own prior
 #
-# A prior here is a small class. It must say one thing: the density of one weight. If it knows more, how
-# probable an edge is, how its hyper-parameters are updated, it can say that too, and every model of the
-# package uses it.
+# A prior here is a small class. If a weight comes from one of two densities, a wide one for the edges that
+# exist and a narrow one for the others, the class says what the two are, and that is all: how probable an
+# edge is, how often there is one, and Markov chains that give calibrated edge probabilities follow.
 #
 # Our example: loadings are mostly nothing, and now and then very large. The spike-and-slab lasso pulls
 # the large ones towards zero; a **Student-t spike and slab** lets them be:
@@ -31,7 +31,7 @@ import torch
 from scipy import stats
 
 import pyro_sparse as ps
-from pyro_sparse.priors import Prior, em
+from pyro_sparse.priors import Prior, SpikeSlabPrior
 
 torch.set_num_threads(1)  # small models do not gain from more
 
@@ -39,48 +39,18 @@ torch.set_num_threads(1)  # small models do not gain from more
 # %% [markdown]
 # ## The prior
 #
-# * `allocate` is called once, when the sizes are known: R restarts, G features, K factors. What changes
-#   during a fit is a *buffer* with the restart in front, so that it is saved, resumed and moved to a GPU
-#   with the model.
-# * `distribution` is the only method that a prior must have. It returns a Pyro distribution of one
-#   weight; the base class turns it into the Pyro program.
-# * `edge_log_odds`, `update` and `log_hyper` are the E-step, the M-step and the hyper-prior. The M-step
-#   for an inclusion probability is in `priors.em`, which also knows about forbidden edges. A quantity without
-#   an M-step may be an `nn.Parameter` instead, made in `allocate`: it follows the gradient.
+# `SpikeSlabPrior` owns the inclusion rates $\eta_k$, their Beta prior (`a`, `b`, or `expected_size`) and
+# their update; `components` returns slab and spike.
 
 
 # %%
-class StudentSpikeSlab(Prior):
-    def __init__(self, slab_scale=0.5, spike_scale=0.01, b=5.0):
-        super().__init__()
-        self.slab_scale, self.spike_scale, self.b = slab_scale, spike_scale, b
-        self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
-
-    def allocate(self):
-        self.eta = self.eta.new_full((self.n_restarts, 1, self.n_factors), 0.5)
+class StudentSpikeSlab(SpikeSlabPrior):
+    def __init__(self, slab_scale=0.5, spike_scale=0.01, **rates):
+        super().__init__(**rates)
+        self.slab_scale, self.spike_scale = slab_scale, spike_scale
 
     def components(self):
-        scale = self.eta.new_tensor([self.slab_scale, self.spike_scale])
-        return dist.StudentT(self.eta.new_tensor(3.0), self.eta.new_tensor(0.0), scale)
-
-    def distribution(self):
-        share = torch.stack([self.eta, 1 - self.eta], -1)
-        return dist.MixtureSameFamily(dist.Categorical(share), self.components().expand(share.shape))
-
-    def edge_log_odds(self, weights):
-        slab, spike = self.components().log_prob(weights[..., None]).unbind(-1)
-        return torch.logit(self.eta) + slab - spike
-
-    def update(self, weights, prob=None):
-        prob = self.edge_log_odds(weights).sigmoid() if prob is None else prob
-        self.eta.copy_(em.eta_step(prob, 1.0, self.b, self.allowed))
-
-    def log_hyper(self):
-        return (
-            dist.Beta(torch.ones_like(self.eta), self.b * torch.ones_like(self.eta))
-            .log_prob(self.eta)
-            .sum((1, 2))
-        )
+        return dist.StudentT(3.0, 0.0, self.slab_scale), dist.StudentT(3.0, 0.0, self.spike_scale)
 
 
 # %% [markdown]
@@ -124,8 +94,7 @@ run(TestStudentSpikeSlab())
 # %%
 class Slip(StudentSpikeSlab):
     def edge_log_odds(self, weights):
-        squared = (weights[..., None] / self.components().scale) ** 2
-        slab, spike = (-2.0 * torch.log1p(squared / 3)).unbind(-1)
+        slab, spike = (-2 * torch.log1p((weights / part.scale) ** 2 / 3) for part in self.components())
         return torch.logit(self.eta) + slab - spike
 
 
@@ -155,9 +124,8 @@ for prior in (StudentSpikeSlab(), ps.priors.SpikeSlabLasso()):
 # %% [markdown]
 # Both see the same graph here, and both leave exact zeros, though they come to them by different ways. The
 # lasso has a closed-form proximal map, returned from `prox`, which sets weights to zero in the steps of the
-# training. The Student-t has none: its weights become small, and as it has `edge_log_odds`, the fit now and
-# then deletes the edges that explain less than their density charges for them. A prior with neither keeps
-# small weights, and there are no edges to speak of.
+# training. The Student-t has none: its weights become small, and the fit now and then deletes the edges that
+# explain less than their density charges for them.
 
 # %%
 for name, fit in fits.items():
@@ -166,9 +134,43 @@ for name, fit in fits.items():
     print(weights.T.round(3))
 
 # %% [markdown]
-# Everything downstream works as before: tables, pictures, the report. An edge probability computed from
-# a point estimate of the weights, as here, is a *score*, and every table says so.
+# Everything downstream works as before: tables, pictures, the report. The probabilities come from Markov
+# chains over all that the fit holds, under *this* prior: chains propose from two densities that they know,
+# and a Metropolis step puts right what yours differ in.
 
 # %%
-columns = ["feature", "factor", "score", "selected"]
-ps.summary(fits["StudentSpikeSlab"].edge_posterior(method="score"), fdr=0.1)[columns].head(10)
+columns = ["feature", "factor", "probability", "effect", "selected"]
+table = ps.summary(fits["StudentSpikeSlab"].edge_posterior(), fdr=0.1)[columns]
+table.sort_values("probability").head(10)
+
+# %% [markdown]
+# Are they calibrated? `ps.calibrate.experiment(model, n_rows=...)` draws tables from your prior and fits
+# them; `ps.calibrate.sbc` and `ps.calibrate.reliability` take it from there (see *Trust an edge*).
+#
+# ## When it is no spike and slab
+#
+# Then derive from `Prior`, which asks for `distribution` only: the density of one weight. A hyper-parameter
+# may be an `nn.Parameter`, made in `allocate`, and follows the gradient of the density plus `log_hyper`; or a
+# buffer that `update` moves, if you know its best value. R restarts stand in front of every shape.
+
+
+# %%
+class Cauchy(Prior):
+    def allocate(self):
+        self.log_scale = torch.nn.Parameter(torch.full((self.n_restarts, 1, 1), -1.0))
+
+    def distribution(self):
+        return dist.Cauchy(torch.zeros_like(self.log_scale), self.log_scale.exp())
+
+    def log_hyper(self):
+        return dist.Normal(-1.0, 1.0).log_prob(self.log_scale).sum((1, 2))
+
+
+model = ps.models.SparseDecoder(n_features=12, n_factors=2, prior=Cauchy(), decoder="linear")
+fit = ps.fit(model, data.frame, restarts=2, seed=0, steps=800, progress=False)
+print("scale:", fit.model.prior.log_scale.exp().detach().flatten())
+
+# %% [markdown]
+# Such a prior shrinks and does not select: there are loadings (`fit.weights`) and effects (`fit.effects`) but
+# no edges to speak of, unless it says with `edge_log_odds` how probable one is given its weight, or makes
+# zeros with `prox`. That is a *score*, and every table says so.

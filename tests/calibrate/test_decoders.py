@@ -131,7 +131,7 @@ def test_sbc_passes_with_the_prior_of_the_simulation_and_fails_with_another():
         ((model(), len), {}, TypeError, "infer: a model brings its own"),
         ((model(),), {"n_rows": 3}, ValueError, "n_rows: want at least 10"),
         ((model(),), {"decoder_prior": 3}, TypeError, "decoder_prior: want a DecoderPrior, got 3"),
-        ((model(prior=ps.priors.Laplace()),), {}, ValueError, "SpikeSlabNormal only, and this is Laplace"),
+        ((model(prior=ps.priors.Laplace()),), {}, ValueError, "of spike and slabs only, and this is Laplace"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments, options, error, message):

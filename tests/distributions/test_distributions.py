@@ -6,14 +6,22 @@ import numpy as np
 import pytest
 import torch
 from scipy import integrate, special, stats
+from torch.distributions import Laplace, MultivariateNormal, Normal, StudentT
 
-from pyro_sparse.distributions import Horseshoe, RegularisedHorseshoe, SpikeSlabLasso, SpikeSlabNormal
+from pyro_sparse.distributions import (
+    Horseshoe,
+    RegularisedHorseshoe,
+    SpikeSlabLasso,
+    SpikeSlabMixture,
+    SpikeSlabNormal,
+)
 from pyro_sparse.distributions.horseshoe import scaled_expint
 
 POINTS = np.concatenate([[0.0], np.geomspace(1e-4, 50, 30), -np.geomspace(1e-4, 50, 30)])
 ALL = [
     SpikeSlabLasso(torch.tensor([0.1, 0.7]), 1.0, 20.0),
     SpikeSlabNormal(torch.tensor([0.1, 0.7]), 1.0, 0.1),
+    SpikeSlabMixture(torch.tensor([0.1, 0.7]), Laplace(0.0, 1.0), Normal(torch.zeros(2), 0.1)),
     Horseshoe(torch.tensor([0.1, 2.0])),
     RegularisedHorseshoe(torch.tensor([0.1, 2.0]), 1.5),
 ]
@@ -37,6 +45,26 @@ def test_normal_is_a_mixture_of_normals(eta):
     d = SpikeSlabNormal(torch.tensor(eta, dtype=torch.float64), 2.0, 0.01)
     wanted = mixture(eta, stats.norm(scale=2), stats.norm(scale=0.01))
     np.testing.assert_allclose(d.log_prob(torch.as_tensor(POINTS)).numpy(), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("eta", [1e-12, 0.01, 0.5, 1 - 1e-9])
+def test_any_two_densities_are_mixed(eta):
+    one, two, zero = torch.tensor([3.0, 0.5, 0.0], dtype=torch.float64)
+    d = SpikeSlabMixture(
+        torch.tensor(eta, dtype=torch.float64), StudentT(one, zero, two), Normal(zero, two / 10)
+    )
+    slab, spike = stats.t(3, scale=0.5), stats.norm(scale=0.05)
+    w = torch.as_tensor(POINTS)
+    np.testing.assert_allclose(d.log_prob(w).numpy(), mixture(eta, slab, spike), rtol=1e-10)
+    wanted = np.log(eta) - np.log1p(-eta) + slab.logpdf(POINTS) - spike.logpdf(POINTS)
+    np.testing.assert_allclose(d.posterior_log_odds(w).numpy(), wanted, rtol=1e-6)
+    assert SpikeSlabMixture(0.5, d.slab, d.spike).expand((4, 2)).sample((7,)).shape == (7, 4, 2)
+
+
+def test_a_mixture_is_of_numbers():
+    pair = MultivariateNormal(torch.zeros(2), torch.eye(2))
+    with pytest.raises(ValueError, match=r"spike: MultivariateNormal is a density of shape \(2,\)"):
+        SpikeSlabMixture(0.5, Normal(0.0, 1.0), pair)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -169,14 +197,14 @@ def test_moments_and_cdf(d):
 @each
 def test_arguments_are_validated(d):
     first = next(iter(d.arg_constraints))
-    bad = {name: getattr(d, name) for name in d.arg_constraints} | {first: torch.tensor(-1.0)}
+    names = [*d.arg_constraints, *(name for name in ("slab", "spike") if hasattr(d, name))]
+    good = {name: getattr(d, name) for name in names}
+    bad = good | {first: torch.tensor(-1.0)}
     with pytest.raises(ValueError, match=first):
         type(d)(**bad, validate_args=True)
     type(d)(**bad, validate_args=False)
     with pytest.raises(ValueError, match="value"):
-        type(d)(**{n: getattr(d, n) for n in d.arg_constraints}, validate_args=True).log_prob(
-            torch.tensor(torch.nan)
-        )
+        type(d)(**good, validate_args=True).log_prob(torch.tensor(torch.nan))
 
 
 def test_gradients_reach_the_parameters():

@@ -275,7 +275,7 @@ def test_bad_options_are_refused(fit, options, message):
 
 def test_priors_without_spike_and_slab_are_refused():
     fit = fitted(table(), prior=ps.priors.Laplace())
-    with pytest.raises(ValueError, match="SpikeSlabNormal only, and this is Laplace"):
+    with pytest.raises(ValueError, match="of spike and slabs only, and this is Laplace"):
         fit.edge_posterior("polish")
     with pytest.raises(ValueError, match="head: want a positive number, got -1"):
         DecoderPrior(head=-1)

@@ -17,6 +17,7 @@ from pyro_sparse.priors import (
     RegularisedHorseshoe,
     SpikeSlabLasso,
     SpikeSlabNormal,
+    SpikeSlabPrior,
 )
 
 
@@ -234,3 +235,19 @@ def test_a_law_without_spike_and_slab_wants_odds_of_its_own():
 def test_a_prior_needs_a_distribution():
     with pytest.raises(NotImplementedError, match=r"Prior does not define distribution\(\)"):
         ready(Prior()).distribution()
+
+
+@pytest.mark.parametrize("make", [SpikeSlabLasso, SpikeSlabNormal])
+def test_components_are_what_the_density_mixes(make):
+    prior = ready(make())
+    prior.anneal(0.6)
+    w = torch.linspace(-2, 2, 15, dtype=torch.float64)[:, None, None]
+    slab, spike = (part.log_prob(w).exp() for part in prior.components())
+    mixed = prior.eta * slab + (1 - prior.eta) * spike
+    torch.testing.assert_close(prior.distribution().log_prob(w).exp(), mixed.expand(15, 1, prior.n_factors))
+
+
+def test_a_family_needs_components():
+    assert Prior().components() is None
+    with pytest.raises(NotImplementedError, match=r"SpikeSlabPrior does not define components\(\)"):
+        ready(SpikeSlabPrior()).distribution()

@@ -36,6 +36,7 @@ _EVEN = 1e-4  # largest difference of log densities at w and -w
 _LOST = 1e-3  # mass that may be missing from the table
 _NODES = 300  # quantiles at which a density is integrated
 _AROUND = np.linspace(-8, 8, 81)  # and places around the likelihood's mode, in its standard deviations
+_BETWEEN = np.linspace(0, 1, 102)[1:-1]  # and on the way there from zero
 
 
 def law_of(prior: Any) -> MixtureLaw | OwnLaw:
@@ -77,7 +78,7 @@ class _Table:
         size = np.exp(_LOG_SIZES)
         right, left = (_log_prob(part, sign * torch.as_tensor(size)).numpy() for sign in (1, -1))
         seen = np.maximum(right, left) > _SEEN
-        if not np.isfinite(right[seen]).all() or not (np.abs(right - left)[seen] < _EVEN).all():
+        if not np.isfinite(right[seen]).all() or not (np.abs(right[seen] - left[seen]) < _EVEN).all():
             raise ValueError(f"prior: the {name} is not symmetric around zero, which Markov chains count on")
         mass = 2 * np.exp(right) * size
         below = integrate.cumulative_simpson(mass, x=_LOG_SIZES, initial=0)
@@ -100,8 +101,10 @@ class _Table:
 
 
 def _log_prob(part: Distribution, w: Tensor) -> Tensor:
-    flat = w.reshape(-1, *[1] * len(part.batch_shape))
-    return part.log_prob(flat).reshape(w.shape)
+    """NaN for weights that a step has sent away, of which a density would complain."""
+    here = torch.isfinite(w)
+    flat = torch.where(here, w, 0.0).reshape(-1, *[1] * len(part.batch_shape))
+    return torch.where(here, part.log_prob(flat).reshape(w.shape), torch.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,9 +225,10 @@ class OwnSlabs:
         a, b = np.broadcast_arrays(np.maximum(a, 1e-9), b)
         fixed = part.quantile((np.arange(_NODES) + 0.5) / _NODES) / self.unit
         tail = part.quantile(np.array([1e-8, 1e-6, 1e-4, 1 - 1e-4, 1 - 1e-6, 1 - 1e-8])) / self.unit
-        near = (b / a)[..., None] + _AROUND / np.sqrt(a)[..., None]
+        mode = (b / a)[..., None]
+        near, between = mode + _AROUND / np.sqrt(a)[..., None], mode * _BETWEEN
         far = np.broadcast_to(np.concatenate([fixed, tail]), (*a.shape, _NODES + len(tail)))
-        point = np.sort(np.concatenate([near, far], -1), -1)
+        point = np.sort(np.concatenate([near, between, far], -1), -1)
         return point, self._log(part, point) - 0.5 * a[..., None] * point**2 + b[..., None] * point
 
     def _integrated(self, part: _Table, a: Array, b: Array) -> Part:

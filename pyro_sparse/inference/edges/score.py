@@ -76,8 +76,8 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
         raise ValueError(
             f"fit: {own} sets no weight to zero, so there are no edges to speak of: loadings are in "
             "fit.weights[fit.best], shares of variance in fit.effects[fit.best]; for edges fit with "
-            "SpikeSlabLasso, SpikeSlabNormal (probabilities), Laplace, or a prior of your own that has "
-            "edge_log_odds (scores)"
+            "SpikeSlabLasso, SpikeSlabNormal, a SpikeSlabPrior of your own (probabilities), Laplace, or a "
+            "prior of your own that has edge_log_odds (scores)"
         )
     n_restarts = len(p)
     edge = np.empty((n_restarts, n_draws, *p.shape[1:]), dtype=np.int8)
