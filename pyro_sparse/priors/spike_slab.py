@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.distributions import Beta
+from torch.distributions import Beta, Distribution
 
 from .._torch import default_dtype
 from ..distributions import SpikeSlab, SpikeSlabMixture
@@ -119,6 +119,35 @@ class SpikeSlabPrior(Prior):
         else:
             b = self.b.new_full((1, 1), self._b)
         self.b = b.expand(1, self.n_factors).clone()
+
+    def setup(self, *args: Any, **sizes: Any) -> None:
+        """As :meth:`Prior.setup`; slab and spike are looked at.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Also if :meth:`components` does not return two distributions of a number, the wider one first.
+        """
+        super().setup(*args, **sizes)
+        if type(self).distribution is SpikeSlabPrior.distribution:
+            self._check_components()
+
+    def _check_components(self) -> None:
+        name, parts = type(self).__name__, self.components()
+        two = isinstance(parts, tuple | list) and len(parts) == 2
+        if parts is not None and not (two and all(isinstance(part, Distribution) for part in parts)):
+            raise TypeError(
+                f"{name}.components() returns {parts!r}; it must return slab and spike, two distributions of "
+                "torch or Pyro"
+            )
+        law = self.distribution()
+        with torch.no_grad():
+            slab, spike = (part.log_prob(torch.zeros(())) for part in (law.slab, law.spike))
+        if bool((slab > spike).any()):
+            raise ValueError(
+                f"{name}.components(): the first density is higher at zero than the second; slab comes first, "
+                "the spike, which is narrower, second"
+            )
 
     @property
     def auto_b(self) -> bool:

@@ -247,7 +247,33 @@ def test_components_are_what_the_density_mixes(make):
     torch.testing.assert_close(prior.distribution().log_prob(w).exp(), mixed.expand(15, 1, prior.n_factors))
 
 
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        (
+            (0.5, 0.1),
+            TypeError,
+            r"Own.components\(\) returns \(0.5, 0.1\); it must return slab and spike, two",
+        ),
+        ((torch.distributions.Normal(0.0, 1.0),), TypeError, "two distributions of torch or Pyro"),
+        (stats.norm(0, 1), TypeError, "two distributions of torch or Pyro"),
+        (
+            (torch.distributions.Normal(0.0, 0.1), torch.distributions.Normal(0.0, 1.0)),
+            ValueError,
+            "slab comes first, the spike, which is narrower, second",
+        ),
+    ],
+)
+def test_components_are_looked_at(parts, error, message):
+    class Own(SpikeSlabPrior):
+        def components(self):
+            return parts
+
+    with pytest.raises(error, match=message):
+        ready(Own())
+
+
 def test_a_family_needs_components():
     assert Prior().components() is None
     with pytest.raises(NotImplementedError, match=r"SpikeSlabPrior does not define components\(\)"):
-        ready(SpikeSlabPrior()).distribution()
+        ready(SpikeSlabPrior())
