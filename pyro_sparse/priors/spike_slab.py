@@ -145,8 +145,8 @@ class SpikeSlabPrior(Prior):
             slab, spike = (part.log_prob(torch.zeros(())) for part in (law.slab, law.spike))
         if bool((slab > spike).any()):
             raise ValueError(
-                f"{name}.components(): the first density is higher at zero than the second; slab comes first, "
-                "the spike, which is narrower, second"
+                f"{name}.components(): the first density is higher at zero than the second; slab first, then "
+                "the spike, which is narrower"
             )
 
     @property

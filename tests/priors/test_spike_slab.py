@@ -260,7 +260,7 @@ def test_components_are_what_the_density_mixes(make):
         (
             (torch.distributions.Normal(0.0, 0.1), torch.distributions.Normal(0.0, 1.0)),
             ValueError,
-            "slab comes first, the spike, which is narrower, second",
+            "slab first, then the spike, which is narrower",
         ),
     ],
 )
