@@ -39,11 +39,16 @@ def full_labels(task: Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        A row has no task.
+        A row has no task, or two tasks have names that read alike.
     """
-    missing = pd.isna(np.asarray(task, dtype=object).ravel())  # an array of text would say "nan"
+    labels = np.asarray(task, dtype=object).ravel()
+    missing = pd.isna(labels)  # an array of text would say "nan"
     if missing.any():
         raise ValueError(f"task: row {int(missing.argmax())} has no task; drop it or name its task")
+    read: dict[str, Any] = {}
+    for label in pd.unique(pd.Series(labels, dtype=object)):
+        if (other := read.setdefault(str(label), label)) is not label:
+            raise ValueError(f"task: {other!r} and {label!r} read alike; give all labels one type")
     return np.asarray(task)
 
 

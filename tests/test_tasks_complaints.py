@@ -35,6 +35,11 @@ def changed(array, place, value):
         ((ROWS, TARGETS[:5], LABELS), ValueError, r"task: got 12 labels for X \(12, 2\) and y \(5,\)"),
         ((ROWS[:, 0], TARGETS, LABELS), ValueError, r"task: got 12 labels for X \(12,\)"),
         ((ROWS, TARGETS, changed(LABELS, 3, None)), ValueError, "task: row 3 has no task; drop it"),
+        (
+            (ROWS, TARGETS, np.array([1, "1"] * (len(ROWS) // 2), dtype=object)),
+            ValueError,
+            "task: 1 and '1' read alike; give all labels one type",
+        ),
         ((ROWS, TARGETS, [*LABELS[:5], np.nan, *LABELS[6:]]), ValueError, "task: row 5 has no task; drop it"),
         (
             (changed(X, (1, 0, 1), np.nan), Y),

@@ -220,3 +220,7 @@ class Prior(Recorded, nn.Module):
         odds = self.edge_log_odds(weights)
         present = weights != 0 if odds is None else odds > 0
         return (present & self.allowed).any(-2)
+
+    def extra_repr(self) -> str:
+        """What ``print(prior)`` shows: the arguments it was made with."""
+        return ", ".join(f"{name}={value!r}" for name, value in self._arguments.items())

@@ -126,3 +126,8 @@ def test_by_name_refuses():
     with pytest.raises(ValueError, match="'rate'.* with a prior instance"):
         priors.get_prior(priors.Laplace(), rate=2.0)
     assert priors.get_prior("laplace", rate=2.0).start == 2.0
+
+
+def test_a_prior_shows_what_it_was_made_with():
+    assert repr(HeavyTails(expected_size=3, eta="global")) == "HeavyTails(expected_size=3, eta='global')"
+    assert repr(HeavyTails()) == "HeavyTails()" and repr(priors.Laplace(rate=2.0)) == "Laplace(rate=2.0)"
