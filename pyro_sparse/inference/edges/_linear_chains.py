@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._own_law import OwnSlabs
 from ._relabel import Anchors, anchors_of, exchanged
 from ._turns import Turns
-from ._weight import SpikeSlab
+from ._weight import Slabs
 
 __all__ = ["LinearChains", "LinearState"]
 
@@ -66,7 +65,7 @@ class LinearChains:
         None: every cell was seen.
     permitted, must : ndarray of bool (feature, factor)
         Edges that may, and that have to, be there.
-    law : SpikeSlab or OwnSlabs
+    law : Slabs
         Slab and spike in units of the slab's scale.
     slab_scale : float
     eta_prior : tuple of ndarray
@@ -87,7 +86,7 @@ class LinearChains:
     seen: NDArray[np.bool_] | None
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
-    law: SpikeSlab | OwnSlabs
+    law: Slabs
     slab_scale: float
     eta_prior: tuple[Array, Array]
     shared_eta: bool

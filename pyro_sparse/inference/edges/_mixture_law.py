@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,10 +17,7 @@ from scipy import stats
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ._weight import SpikeSlab
-
-if TYPE_CHECKING:
-    from ._own_law import OwnSlabs
+from ._weight import Slabs, SpikeSlab
 
 __all__ = ["MixtureLaw", "WeightLaw"]
 
@@ -56,7 +52,7 @@ class WeightLaw:
         """Minus log density given the edges, up to a constant, and its slope."""
         raise NotImplementedError
 
-    def in_slabs(self) -> SpikeSlab | OwnSlabs:
+    def in_slabs(self) -> Slabs:
         """The same two, in units of the stand-in's slab."""
         raise NotImplementedError
 

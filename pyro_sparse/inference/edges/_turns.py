@@ -27,8 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ._own_law import OwnSlabs
-from ._weight import SpikeSlab
+from ._weight import Slabs
 
 __all__ = ["Turns", "related_factors"]
 
@@ -57,7 +56,7 @@ class Turns:
     permitted, must : ndarray of bool (feature, factor)
     related : ndarray of bool (factor, factor)
         Factors that are, or may become, correlated.
-    law : SpikeSlab or OwnSlabs
+    law : Slabs
         Slab and spike in units of the slab's scale.
     slab_scale : float
     """
@@ -65,7 +64,7 @@ class Turns:
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
     related: NDArray[np.bool_]
-    law: SpikeSlab | OwnSlabs
+    law: Slabs
     slab_scale: float
 
     @cached_property

@@ -10,13 +10,13 @@ normalisers, moments and draws need only the normal distribution function. Units
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, expit, log_ndtr, ndtri_exp
 
-__all__ = ["Part", "SpikeSlab", "Tilted", "mixture"]
+__all__ = ["Part", "Slabs", "SpikeSlab", "Tilted", "mixture"]
 
 Array = NDArray[np.float64]
 
@@ -41,6 +41,32 @@ class Tilted(NamedTuple):
     var: Array
     slab: Part
     spike: Part
+
+
+class Slabs(Protocol):
+    """What chains ask of slab and spike, in units of a scale: `SpikeSlab` in closed form, or `OwnSlabs`."""
+
+    @property
+    def laplace(self) -> bool: ...
+
+    @property
+    def ratio(self) -> Array: ...
+
+    def log_density(self, u: Array) -> Array: ...
+
+    def log_prob(self, u: Array, log_odds: Array) -> Array: ...
+
+    def excess(self, u: Array, log_odds: Array) -> Array | float: ...
+
+    def stepped(
+        self, a: Array, b: Array, log_odds: Array, now: Array, rng: np.random.Generator
+    ) -> tuple[Array, NDArray[np.bool_], Array]: ...
+
+    def slab(self, a: Array, b: Array) -> Part: ...
+
+    def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted: ...
+
+    def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array: ...
 
 
 class SpikeSlab(NamedTuple):
