@@ -60,6 +60,7 @@ class Recipe:
     seed: int = 0
     device: str = "cpu"
     depth: bool | None = None
+    exposure: str | None = None
 
     @classmethod
     def of_parts(cls, paths: list[Path], table: Path | None = None) -> Recipe:
@@ -86,27 +87,47 @@ class Recipe:
         return recipe if table is None else replace(recipe, table=str(table))
 
     def frame(self) -> pd.DataFrame:
-        """The table."""
+        """The table, that of exposures among its columns."""
         from .tables import read_table
 
-        return read_table(self.table, columns=self.columns, drop=self.drop, index=self.index)
+        own = [] if self.exposure is None else [self.exposure]
+        columns = None if self.columns is None else [*self.columns, *own]
+        frame = read_table(self.table, columns=columns, drop=self.drop, index=self.index)
+        if own and self.exposure not in frame.columns:
+            raise ValueError(
+                f"--exposure: the table has no column {self.exposure!r}; its columns: "
+                + ", ".join(map(str, frame.columns[:8]))
+                + (" …" if frame.shape[1] > 8 else "")
+            )
+        return frame
+
+    def features(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The table without its exposures."""
+        return frame if self.exposure is None else frame.drop(columns=self.exposure)
+
+    def exposures(self, frame: pd.DataFrame) -> pd.Series | None:
+        """Those of the rows."""
+        return None if self.exposure is None else frame[self.exposure]
 
     def call(self, frame: pd.DataFrame) -> tuple[Any, dict[str, Any]]:
-        """The model, and what else `pyro_sparse.fit` is to be given."""
+        """The model, and what else `pyro_sparse.fit` is to be given beside `features`."""
         import pyro_sparse as ps
 
-        if frame.shape[1] < 2:
-            raise ValueError(
-                f"TABLE: has {frame.shape[1]} column(s); want at least 2 that may share a factor"
-            )
+        n_features = self.features(frame).shape[1]
+        if n_features < 2:
+            raise ValueError(f"TABLE: has {n_features} column(s); want at least 2 that may share a factor")
         model = ps.models.SparseDecoder(
-            n_features=frame.shape[1],
+            n_features=n_features,
             n_factors=self.factors,
             likelihood=self.likelihood if self.depth is None else self._of_depth(self.depth),
             decoder=self.decoder,
         )
-        settings = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
-        return model, settings if self.steps is None else {**settings, "steps": self.steps}
+        settings: dict[str, Any] = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
+        if self.steps is not None:
+            settings["steps"] = self.steps
+        if self.exposure is not None:
+            settings["exposure"] = self.exposures(frame)
+        return model, settings
 
     def _of_depth(self, taken: bool) -> Any:
         from .models.likelihoods import NegativeBinomial, Poisson
@@ -155,7 +176,7 @@ def train(
     begun = time.perf_counter()
     bar = sys.stderr.isatty() and not quiet
     with _told_by_finish():
-        result = ps.fit(model, frame, n_jobs=n_jobs, progress=bar, **settings)
+        result = ps.fit(model, recipe.features(frame), n_jobs=n_jobs, progress=bar, **settings)
     return result, time.perf_counter() - begun
 
 
@@ -169,7 +190,7 @@ def train_restart(
     begun = time.perf_counter()
     path = out / f"restart-{index}.pt"
     kept = asdict(replace(recipe, table=str(Path(recipe.table).resolve())))
-    ps.fit_restart(index, path, model, frame, recipe=kept, **settings)
+    ps.fit_restart(index, path, model, recipe.features(frame), recipe=kept, **settings)
     return path, time.perf_counter() - begun
 
 
@@ -179,7 +200,7 @@ def together(recipe: Recipe, frame: pd.DataFrame, parts: list[Path], threads: in
 
     model, settings = _begin(recipe, frame, threads, quiet=True)
     with _told_by_finish():
-        result: Fit = ps.merge(parts, model, frame, **settings)
+        result: Fit = ps.merge(parts, model, recipe.features(frame), **settings)
     return result
 
 
@@ -197,8 +218,9 @@ def _begin(recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool) -> tu
     torch.set_num_threads(threads)
     found = recipe.call(frame)
     if not quiet:
-        missing = int(frame.isna().sum().sum())
-        say(f"{frame.shape[0]} rows, {frame.shape[1]} features, {missing} missing cells")
+        features = recipe.features(frame)
+        missing = int(features.isna().sum().sum())
+        say(f"{features.shape[0]} rows, {features.shape[1]} features, {missing} missing cells")
     return found
 
 
@@ -211,8 +233,12 @@ def finish(
     as_json: bool,
     method: str,
     edge_seconds: float,
+    exposure: pd.Series | None = None,
 ) -> None:
-    """Write everything the fit gives into `out`, say so, and exit with what the fit deserves."""
+    """Write everything the fit gives into `out`, say so, and exit with what the fit deserves.
+
+    `frame` has the features only, `exposure` what goes with its rows.
+    """
     import pandas as pd
 
     import pyro_sparse as ps
@@ -225,14 +251,15 @@ def finish(
     training_cut = bool(cut_short(result))
     if training_cut and method != "score":
         say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
-    idata, chains_cut = _edges(result, frame, method, edge_seconds, as_json)
+    given = {} if exposure is None else {"exposure": exposure}
+    idata, chains_cut = _edges(result, {"X": frame, **given}, method, edge_seconds, as_json)
     interrupted = training_cut or chains_cut
     idata.attrs[_RATE] = fdr
     to_netcdf(idata, files["idata"])
     edges = ps.summary(idata, fdr=fdr)
     edges.to_csv(files["edges"])
     files["factors"] = out / "factors.csv"
-    pd.DataFrame(result.transform(frame), index=frame.index, columns=result.factor_names).to_csv(
+    pd.DataFrame(result.transform(frame, **given), index=frame.index, columns=result.factor_names).to_csv(
         files["factors"]
     )
     absent = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
@@ -282,17 +309,19 @@ def rate_of(idata: Any, asked: float | None) -> float:
 
 
 def _edges(
-    result: Fit, frame: pd.DataFrame, method: str, edge_seconds: float, quiet: bool
+    result: Fit, rows: dict[str, Any], method: str, edge_seconds: float, quiet: bool
 ) -> tuple[Any, bool]:
     """Edges as an ArviZ object, and whether Ctrl-C cut their chains short: then scores, or fewer sweeps."""
     budget: dict[str, Any] = {}
-    if method != "score":
+    if method == "score":
+        rows = {"X": rows["X"]}
+    else:
         budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not quiet}
     try:
         with warnings.catch_warnings():  # the budget has a default, so that many did not ask for one
             warnings.filterwarnings("ignore", ".*; of no use to .*: .*time_budget$", RuntimeWarning)
-            idata = result.edge_posterior(method, X=frame, **budget)
+            idata = result.edge_posterior(method, **rows, **budget)
     except KeyboardInterrupt:
         say("interrupted before there were edge probabilities; edges have the fit's scores instead")
-        return result.edge_posterior("score", X=frame), True
+        return result.edge_posterior("score", X=rows["X"]), True
     return idata, bool(idata.attrs.get("interrupted", 0))

@@ -135,6 +135,12 @@ def fit(
             "default as the table tells.",
         ),
     ] = None,
+    exposure: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with each row's exposure (time, area, depth), to which its counts are in proportion."
+        ),
+    ] = None,
     decoder: Annotated[
         Decoder, typer.Option(help="Curved (mlp) or straight (linear) dependence.")
     ] = Decoder.mlp,
@@ -184,14 +190,17 @@ def fit(
 
     recipe = Recipe(
         str(table), factors, likelihood, str(decoder), _split(columns), _split(drop), index,
-        restarts, steps, seed, device, depth,
+        restarts, steps, seed, device, depth, exposure,
     )  # fmt: skip
     frame = recipe.frame()
     with folder(out):
         if restart_index is None:
             result, seconds = train(recipe, frame, threads, as_json, n_jobs)
             if first_rank():
-                finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
+                finish(
+                    result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
+                    recipe.exposures(frame),
+                )  # fmt: skip
             return
         path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)
     if as_json:
@@ -230,7 +239,11 @@ def merge(
     frame = recipe.frame()
     with folder(out):
         result = together(recipe, frame, parts, threads)
-        finish(result, frame, out, fdr, time.perf_counter() - begun, as_json, str(edges), edge_seconds)
+        seconds = time.perf_counter() - begun
+        finish(
+            result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
+            recipe.exposures(frame),
+        )  # fmt: skip
 
 
 @app.command()

@@ -126,7 +126,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> SparseFactorModel:
+    def fit(self, X: Any, y: Any = None, *, exposure: Any = None) -> SparseFactorModel:
         """Learn the factor graph.
 
         Parameters
@@ -135,6 +135,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             Measurements; NaN marks a missing cell.
         y : None
             Ignored.
+        exposure : array_like (row,), optional
+            Size factors of counts (time, area, depth). New rows then want theirs.
 
         Returns
         -------
@@ -159,6 +161,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             dtype=self.dtype,
             device=self.device,
             progress=self.verbose,
+            exposure=exposure,
             **{name: value for name, value in optional.items() if value is not None},
         )
         best = self.fit_.best
@@ -167,13 +170,19 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.effects_ = np.asarray(self.fit_.effects[best].T, dtype=float)
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def fit_transform(self, X: Any, y: Any = None, *, exposure: Any = None) -> np.ndarray:
+        """`fit`, and the factor scores of its rows; arguments as in `fit`."""
+        return self.fit(X, y, exposure=exposure).transform(X, exposure=exposure)
+
+    def transform(self, X: Any, exposure: Any = None) -> np.ndarray:
         """Factor scores of new rows.
 
         Parameters
         ----------
         X : array_like (row, feature) or DataFrame
             NaN marks a missing cell.
+        exposure : array_like (row,), optional
+            Of these rows, if `fit` was given exposures.
 
         Returns
         -------
@@ -181,7 +190,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             Posterior mode of each row's factors (with `refine`), or the encoder's mean.
         """
         check_is_fitted(self)
-        return np.asarray(self.fit_.transform(self._validated(X), refine=self.refine), dtype=float)
+        found = self.fit_.transform(self._validated(X), refine=self.refine, exposure=exposure)
+        return np.asarray(found, dtype=float)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Expected measurements at given factor scores.
@@ -205,7 +215,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             )
         return np.asarray(self.fit_.inverse_transform(scores), dtype=float)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, exposure: Any = None) -> float:
         """Mean evidence lower bound (ELBO) of rows; higher is better, and held-out rows are the honest test.
 
         Parameters
@@ -214,6 +224,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             NaN marks a missing cell.
         y : None
             Ignored.
+        exposure : array_like (row,), optional
+            Of these rows, if `fit` was given exposures.
 
         Returns
         -------
@@ -221,7 +233,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             ELBO in nats per row.
         """
         check_is_fitted(self)
-        return float(self.fit_.score(self._validated(X)))
+        return float(self.fit_.score(self._validated(X), exposure=exposure))
 
     @property
     def _n_features_out(self) -> int:

@@ -230,6 +230,39 @@ def test_rows_of_counts_need_not_differ_in_depth(run, tmp_path):
         assert ps.load(out / "model.pt").model.likelihood.size_factors is depth
 
 
+def test_a_column_of_exposures(run, tmp_path):
+    """It is no feature, reaches the fit and its parts, and has to be there."""
+    rng = np.random.default_rng(0)
+    hours = rng.uniform(0.2, 5, 120)
+    x = rng.poisson(3 * hours[:, None] * np.exp(0.5 * np.repeat(rng.normal(size=(120, 2)), 3, axis=1)))
+    frame = pd.DataFrame(x, columns=list("abcdef"))
+    frame.assign(hours=hours).to_csv(tmp_path / "counts.csv", index=False)
+    options = [tmp_path / "counts.csv", *SHORT, "-l", "poisson", "--exposure", "hours"]
+    for edges in ("score", "polish"):
+        out = tmp_path / edges
+        done = run("fit", *options, "--edges", edges, "--edge-seconds", 1, "--out", out, "--json")
+        assert done.code in (0, cli.NOTHING_FOUND), done.err
+        assert json.loads(done.out)["features"] == 6
+    found = ps.load(tmp_path / "score" / "model.pt")
+    assert found.feature_names == list("abcdef") and found.table.exposure_unit is not None
+    model = ps.models.SparseDecoder(6, 2, likelihood="poisson", decoder="linear")
+    plain = ps.fit(model, frame, exposure=hours, restarts=2, steps=40, progress=False)
+    np.testing.assert_allclose(found.weights, plain.weights, atol=1e-5)
+    for i in range(2):
+        run("fit", *options, "--out", tmp_path / "parts", "--restart-index", i)
+    parts = sorted((tmp_path / "parts").glob("restart-*.pt"))
+    done = run("merge", *parts, "--edges", "score", "--out", tmp_path / "parts", "--json")
+    assert done.code in (0, cli.NOTHING_FOUND), done.err
+    merged = ps.load(tmp_path / "parts" / "model.pt")
+    np.testing.assert_allclose(merged.weights, plain.weights, atol=1e-3)
+    absent = run("fit", *options[:-1], "hour", "--out", tmp_path / "no")
+    assert absent.code == cli.BAD_INPUT and "--exposure: the table has no column 'hour'" in absent.err
+    named = run(
+        "fit", *options, "--columns", "a,b,c", "--edges", "score", "--out", tmp_path / "few", "--json"
+    )
+    assert json.loads(named.out)["features"] == 3
+
+
 def test_traceback_on_request(run, monkeypatch):
     monkeypatch.setenv("PYRO_SPARSE_TRACEBACK", "1")
     monkeypatch.setattr(sys, "argv", ["pyro-sparse", "fit", "absent.csv"])

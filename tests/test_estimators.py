@@ -187,3 +187,28 @@ def test_columns_that_are_no_numbers_are_named_and_missing_ones_of_pandas_are_mi
     holes = table.to_numpy()
     holes[0, 0] = np.nan
     assert_array_equal(made.transform(cells), made.transform(holes))
+
+
+def test_exposures_go_to_the_fit_and_are_wanted_again():
+    rng = np.random.default_rng(0)
+    hours = rng.uniform(0.2, 5, 120)
+    x = rng.poisson(3 * hours[:, None] * np.exp(0.5 * np.repeat(rng.normal(size=(120, 2)), 3, axis=1)))
+    how = QUICK | {"likelihood": "poisson", "decoder": "linear"}
+    model = SparseFactorModel(**how)
+    scores = model.fit_transform(x, exposure=hours)
+    plain = ps.fit(
+        ps.models.SparseDecoder(6, 2, likelihood="poisson", decoder="linear"),
+        x,
+        exposure=hours,
+        restarts=2,
+        steps=20,
+        seed=0,
+        dtype="float64",
+        progress=False,
+    )
+    assert_allclose(scores, plain.transform(x, exposure=hours), atol=1e-8)
+    assert model.score(x, exposure=hours) == pytest.approx(plain.score(x, exposure=hours))
+    assert np.abs(scores - SparseFactorModel(**how).fit_transform(x)).max() > 0.05
+    for ask in (model.transform, model.score):
+        with pytest.raises(ValueError, match="exposure: got none, and the fit was given its rows"):
+            ask(x)
