@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyro.distributions as dist
 import pytest
@@ -281,6 +283,9 @@ def test_what_chains_cannot_take_is_said(prior, message):
     prior.setup(8, 2, 2)
     with pytest.raises(ValueError, match=message):
         fit.edge_posterior("polish")
+    if prior.edge_log_odds(fit.model.weights) is not None:
+        found = fit.edge_posterior()
+        assert found.attrs["edge_method"] == "score" and re.search(message, found.attrs["chosen_because"])
 
 
 def test_learned_parameters_are_not_drawn():

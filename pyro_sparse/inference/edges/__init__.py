@@ -15,7 +15,7 @@ from ..._whole import check_whole
 from ...large_table import LargeTable
 from ...models.dependency import DependencyVAE
 from ._options import check_options, options_of
-from ._polish_setup import has_cells, no_weight_law, weight_law
+from ._polish_setup import has_cells, weight_law
 from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges
 from .score import score_edges
 from .strengths import strength_edges
@@ -104,8 +104,10 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
             "a DependencyVAE has no prior on weights; its slopes say what depends on what",
         )
     prior = getattr(fit.model, "prior", None)
-    if why := no_weight_law(prior):
-        return "score", f"Markov chains know the law of spike and slabs only, and {why}"
+    try:
+        weight_law(prior)
+    except ValueError as error:
+        return "score", str(error).removeprefix("prior: ")
     if not has_cells(fit.model.likelihood):
         kind = type(fit.model.likelihood).__name__
         return "score", f"Markov chains ask for the law of each cell, and {kind} says something else of rows"

@@ -41,7 +41,6 @@ __all__ = [
     "chains_of",
     "has_cells",
     "has_normal_noise",
-    "no_weight_law",
     "own_parameters",
     "rate_prior",
     "turned_round",
@@ -104,7 +103,7 @@ def _is_plainly(thing: Any, kind: type, *methods: str) -> bool:
     return isinstance(thing, kind) and all(getattr(type(thing), m) is getattr(kind, m) for m in methods)
 
 
-def no_weight_law(prior: Any) -> str:
+def _no_weight_law(prior: Any) -> str:
     """Why the chains do not know the prior's law, as the end of a sentence; empty if they do."""
     own = ("distribution", "edge_log_odds", "forward", "log_density", "log_hyper")
     name = type(prior).__name__
@@ -154,7 +153,7 @@ def weight_law(prior: Any) -> WeightLaw:
     ValueError
         The prior is not a spike and slab, or its two densities are none that chains can take.
     """
-    if why := no_weight_law(prior):
+    if why := _no_weight_law(prior):
         raise ValueError(
             "prior: Markov chains (polish, calibrate.experiment) know the law of spike and slabs only, and "
             f"{why}"
