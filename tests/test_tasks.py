@@ -116,8 +116,10 @@ def test_tasks_are_sorted_as_what_their_labels_are():
     assert in_order(places)[1].tolist() == ["a 0.25", "a 0.5", "site 2", "site 10"]
     assert in_order(["01", "1", "b", "1", "a7b10", "a7b9"])[0].tolist() == [0, 1, 4, 1, 3, 2]
     assert in_order(np.array([None, "b", 10, 9], dtype=object))[0].tolist() == [-1, 2, 1, 0]
-    mixed = as_tasks(x, y, np.array(["b", "b", 1, 1, "1", "1"], dtype=object))
-    assert mixed.task_names == ["1", "b"] and mixed.lengths.tolist() == [4, 2], "by type, one name one task"
+    mixed = as_tasks(x, y, np.array(["b", "b", 1, 1, 1, 1], dtype=object))
+    assert mixed.task_names == ["1", "b"] and mixed.lengths.tolist() == [4, 2], "by type"
+    with pytest.raises(ValueError, match="task: 1 and '1' read alike"):  # one task, or two?
+        as_tasks(x, y, np.array(["b", "b", 1, 1, "1", "1"], dtype=object))
 
 
 def test_rows_of_targets_and_labels_go_by_position():
