@@ -118,9 +118,9 @@ def measured(folder: str, task: Row) -> None:
         if len(stages[stage]) == 1:
             say(f"first step of stage {stage}: {each:.2f} s")
 
-    def timed_prune(*args: Any) -> int:
+    def timed_prune(*args: Any, **options: Any) -> int:
         start = time.process_time()
-        found = prune(*args)
+        found = prune(*args, **options)
         spent["prune"] += time.process_time() - start
         return found
 
