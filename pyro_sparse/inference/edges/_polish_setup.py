@@ -39,6 +39,7 @@ __all__ = [
     "ALL_EDGES",
     "DecoderPrior",
     "chains_of",
+    "check_scales_can_be_learned",
     "has_cells",
     "has_normal_noise",
     "own_parameters",
@@ -163,6 +164,15 @@ def weight_law(prior: Any) -> WeightLaw:
     if isinstance(prior, SpikeSlabNormal):
         return MixtureLaw(False, prior.slab_scale, prior.final_spike_scale)
     return law_of(prior)
+
+
+def check_scales_can_be_learned(prior: Any) -> None:
+    """Complain of `learn_scales` with a prior whose densities may have no scales."""
+    if not isinstance(weight_law(prior), MixtureLaw):
+        raise ValueError(
+            "learn_scales: the scales that can be learned are those of Laplace and normal densities, and "
+            f"{type(prior).__name__} has others; leave it out"
+        )
 
 
 def rate_prior(prior: SpikeSlabPrior) -> tuple[np.ndarray, np.ndarray]:

@@ -31,9 +31,8 @@ from ._decoder_chains import DecoderChains
 from ._decoder_draw import draw_decoder
 from ._frame import Frame
 from ._linear_chains import LinearChains
-from ._mixture_law import MixtureLaw
 from ._polish_runs import follow
-from ._polish_setup import DecoderPrior, chains_of, has_normal_noise, weight_law
+from ._polish_setup import DecoderPrior, chains_of, check_scales_can_be_learned, has_normal_noise
 from ._polish_verdict import spoken
 from ._row_checks import check_whole
 from ._stream import Halves, Thinned, spread
@@ -205,11 +204,8 @@ def polish_edges(
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
     options = {} if exact else {"candidates": candidates}
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
-    if learn_scales and not isinstance(weight_law(fit.model.prior), MixtureLaw):
-        raise ValueError(
-            "learn_scales: the scales that can be learned are those of Laplace and normal densities, and "
-            f"{type(fit.model.prior).__name__} has others; leave it out"
-        )
+    if learn_scales:
+        check_scales_can_be_learned(fit.model.prior)
     with undisturbed(seed):
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, **options)
         if learn_scales and fit.model.prior.auto_b:
