@@ -24,7 +24,7 @@ from torch.distributions import Distribution, Laplace, Normal
 
 from ..._torch import default_dtype
 from ._mixture_law import MixtureLaw, WeightLaw
-from ._weight import Part, SpikeSlab, Tilted, mixture
+from ._weight import Part, SpikeSlab, Tilted, blended
 
 __all__ = ["OwnLaw", "OwnSlabs", "law_of"]
 
@@ -204,10 +204,7 @@ class OwnSlabs:
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
         one, zero = (self._integrated(part, a, b) for part in (self.law.one, self.law.zero))
-        logit = log_odds + one.log_norm - zero.log_norm
-        p = expit(logit)
-        log_norm = zero.log_norm + np.logaddexp(0, logit) - np.logaddexp(0, log_odds)
-        return Tilted(log_norm, p, *mixture(p, one, zero), one, zero)
+        return blended(one, zero, log_odds)
 
     def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
         """Weights given the edges, up to the grid's fineness."""

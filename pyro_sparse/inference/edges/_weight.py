@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, expit, log_ndtr, ndtri_exp
 
-__all__ = ["Part", "Slabs", "SpikeSlab", "Tilted", "mixture"]
+__all__ = ["Part", "Slabs", "SpikeSlab", "Tilted", "blended", "mixture"]
 
 Array = NDArray[np.float64]
 
@@ -123,12 +123,7 @@ class SpikeSlab(NamedTuple):
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
         """Moments of the mixture, `log_odds` being those of eta."""
-        one, zero = self.slab(a, b), self.spike(a, b)
-        logit = log_odds + one.log_norm - zero.log_norm
-        p = expit(logit)
-        log_norm = zero.log_norm + np.logaddexp(0, logit) - np.logaddexp(0, log_odds)
-        mean, var = mixture(p, one, zero)
-        return Tilted(log_norm, p, mean, var, one, zero)
+        return blended(self.slab(a, b), self.spike(a, b), log_odds)
 
     def excess(self, u: Array, log_odds: Array) -> float:
         """log of the mixture, less that of what weights are proposed from: nothing."""
@@ -155,6 +150,15 @@ class SpikeSlab(NamedTuple):
             return np.where(edge, w, 0.0) if point else w
         var = np.where(edge, 1.0, self.ratio**2)
         return var * b / (1 + a * var) + rng.standard_normal(edge.shape) * np.sqrt(var / (1 + a * var))
+
+
+def blended(one: Part, zero: Part, log_odds: Array) -> Tilted:
+    """Slab and spike with odds of eta, whose logarithms these are."""
+    logit = log_odds + one.log_norm - zero.log_norm
+    p = expit(logit)
+    log_norm = zero.log_norm + np.logaddexp(0, logit) - np.logaddexp(0, log_odds)
+    mean, var = mixture(p, one, zero)
+    return Tilted(log_norm, p, mean, var, one, zero)
 
 
 def mixture(p: Array, one: Part, zero: Part) -> tuple[Array, Array]:
