@@ -27,7 +27,13 @@ SIZES = {
 
 
 def started(
-    sizes: Sizes, one_factor: float, restarts: int, seed: int, chunked: bool = True, n_rows: int = 0
+    sizes: Sizes,
+    one_factor: float,
+    restarts: int,
+    seed: int,
+    chunked: bool = True,
+    n_rows: int = 0,
+    device: str = "cpu",
 ) -> Any:
     """A run of `ps.fit` under way, in the stage where W has its own prior; two minibatches of rows, or n."""
     import torch
@@ -51,6 +57,7 @@ def started(
         model.project()
     at_once = {"hold_encoder": 0.0, "kl_until": 0.0, "screen_from": 0.0, "screen_until": 0.0, "warm_up": 0}
     schedule = Schedule(steps=10**9, batch_size=sizes.rows, evaluate_every=10**9, prune_at=(), **at_once)
+    model, x = model.to(device), x.to(device)
     return SparseRun(model, Batch(x, x, None, None, len(x)), None, schedule)
 
 

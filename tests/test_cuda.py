@@ -9,6 +9,7 @@ import os
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 import pyro_sparse as ps
@@ -16,8 +17,10 @@ from pyro_sparse.data import Batch
 from pyro_sparse.datasets import dependency_data, transition_data
 from pyro_sparse.inference.loop import Run
 from pyro_sparse.models import SparseDecoder
+from pyro_sparse.stores import open_rows
 from tests._tasks import quick_fit, tasks_on_latents
 from tests.inference._quick import DATA, quick, same, short_rotations, small
+from tests.inference._recorded import MODELS, run_of, trained
 from tests.inference._transitions import SMALL, model_of
 
 __all__ = ["short_rotations"]  # a fixture for every test here
@@ -88,7 +91,10 @@ def test_missing_cells_caps_and_constraints():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_likelihood_and_gradients_are_the_processors(dtype, activation):
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_likelihood_and_gradients_are_the_processors(dtype, activation, in_pieces, monkeypatch):
+    monkeypatch.setattr("pyro_sparse.models.sparse_decoder.CHUNKED_THERE", 0 if in_pieces else 1e9)
+    monkeypatch.setattr("pyro_sparse.distributions._sweep.CHUNK_BYTES_THERE", 1e6)
     torch.manual_seed(0)
     own = SparseDecoder(40, 4, hidden=200, encoder_hidden=20, activation=activation)
     own.setup(2, 100)
@@ -107,6 +113,24 @@ def test_likelihood_and_gradients_are_the_processors(dtype, activation):
     assert found[DEVICE][1].keys() == found["cpu"][1].keys()
     for name, grad in found["cpu"][1].items():
         torch.testing.assert_close(found[DEVICE][1][name], grad, **near)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="processors record nothing")
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_steps_are_recorded_and_the_same(options, missing):
+    run, plain = (run_of(options, DEVICE, missing) for _ in range(2))
+    plain.recorded = None
+    for one, other in zip(trained(run, 6), trained(plain, 6), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    trained(run, 54)
+    found = [*run.recorded.found.values()]
+    assert "refused" not in found and len([each for each in found if each != "watched"]) >= 4
+
+
+def test_a_table_read_by_rows():
+    fit = quick(small(likelihood="poisson"), open_rows(sp.csr_matrix(COUNTS)), device=DEVICE)
+    assert there(fit) and np.isfinite(fit.transform(open_rows(sp.csr_matrix(COUNTS)))).all()
 
 
 def test_the_same_graph_as_on_the_processor():

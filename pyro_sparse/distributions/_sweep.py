@@ -8,7 +8,8 @@ no hidden layer of their own. With :math:`t = w_{jk} z_k` alone, a relu decoder 
           P_k^{\pm} = \mathrm{relu}(\pm A_k) B,
 
 a piecewise-linear function of t whose bends all features of that factor and weight share (rows of W are
-scaled to 1, so these are two for each factor), and a feature without factors is a constant.
+scaled to 1, so these are two for each factor), and a feature without factors is a constant. (Accelerators
+take longer for the many short calls of this than for the hidden units of a feature with one factor.)
 Everything here is of one restart.
 """
 
@@ -24,9 +25,9 @@ from ._bend import Bend, by_head
 
 __all__ = ["MaskedNet", "Routes", "routes", "sweep", "values"]
 
-CHUNK_BYTES = (
-    1.5e6  # one buffer of hidden units; larger ones fall out of the cache, smaller ones pay for calls
-)
+# One buffer of hidden units: larger ones fall out of the cache, smaller ones pay for calls. Accelerators'
+# calls are dear and their memory large.
+CHUNK_BYTES, CHUNK_BYTES_THERE = 1.5e6, 2e8
 
 Score = Callable[[Tensor, Tensor], Tensor]
 
@@ -97,7 +98,7 @@ def routes(weights: Tensor, open_: Tensor | None, activation: str, gradient: boo
     else:
         still = torch.ones_like(there[:, 0])
     constant = (count == 0) & (still | relu)
-    single = (count == 1) & still & relu
+    single = (count == 1) & still & relu & (weights.device.type == "cpu")
     rays: dict[tuple[int, float], list[int]] = {}
     if single.any():
         rows = single.nonzero().flatten()
@@ -223,7 +224,8 @@ class _Space(Bend):
         self.first, self.trunk, self.bias, self.head = (
             part.to(self.kind) for part in (net.first, net.trunk, net.bias, net.head)
         )
-        together = int(CHUNK_BYTES // (n_rows * hidden * self.first.element_size()))
+        room = CHUNK_BYTES if z.device.type == "cpu" else CHUNK_BYTES_THERE
+        together = int(room // (n_rows * hidden * self.first.element_size()))
         self.together = max(1, min(len(net.weights), together))
         self.rooms = z.new_empty(3, self.together * n_rows, hidden, dtype=self.kind)
 

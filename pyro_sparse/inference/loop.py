@@ -9,7 +9,8 @@ stopped anywhere and resumed gives the same bits.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -106,24 +107,35 @@ class Run:
             group["lr"] = rate
         model.kl_weight = schedule.kl_weight(step)
         with pyro.validation_enabled(step == 0):
-            try:
-                with self.ranks.sites(batch):
-                    found = self._learn(batch) / self.train.total
-            except FloatingPointError as error:
-                raise FloatingPointError(
-                    f"step {step}: {error}; lower learning_rate, or look for extreme values in the data"
-                ) from error
-            for parameter in self._held():
-                parameter.grad = None
-            gradients = (p.grad for p in model.parameters() if p.grad is not None)
-            self.ranks.mean(chain([found], gradients), batch)
-            with no_subnormals():
-                self.optimiser.step()
-            self._after_step(batch, rate)
+            found = self._move(batch, rate)
         self.smooth = found if self.smooth is None else self.smooth.lerp(found, 0.05)
         self.step += 1
         if self.step % schedule.evaluate_every == 0 or self.step == schedule.steps:
             self._record()
+
+    def _move(self, batch: Any, rate: float) -> Tensor:
+        """Learn from a minibatch, and the work after it; returns the ELBO of a row (restart,)."""
+        model = self.model
+        with self._told(), self.ranks.sites(batch):
+            found = self._learn(batch) / self.train.total
+        for parameter in self._held():
+            parameter.grad = None
+        gradients = (p.grad for p in model.parameters() if p.grad is not None)
+        self.ranks.mean(chain([found], gradients), batch)
+        with no_subnormals():
+            self.optimiser.step()
+        self._after_step(batch, rate)
+        return found
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """A complaint about numbers in a step also says which it is and what helps."""
+        try:
+            yield
+        except FloatingPointError as error:
+            raise FloatingPointError(
+                f"step {self.step}: {error}; lower learning_rate, or look for extreme values in the data"
+            ) from error
 
     def _learn(self, batch: Any) -> Tensor:
         """Leave the gradients of the loss of a row in the parameters; returns the ELBO (restart,)."""

@@ -16,15 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import priors
 from .._arrays import arrays, tensor
 from ..data import Batch
 from ..distributions import DecodedCells, PlainPass
+from ..models import likelihoods
 from ..models.sparse_decoder import SparseDecoder
 from ..nets import Encoder, LinearDecoder, MaskedDecoder
 from ..priors import Prior
 from ._compiled_elbo import CompiledPass
 
-__all__ = ["SparseElbo", "is_written_out"]
+__all__ = ["SparseElbo", "is_known", "is_written_out", "total"]
 
 _OF_MODEL = (
     "model", "guide", "global_sites", "global_guide", "decode", "observation", "factor_prior",
@@ -58,6 +60,19 @@ def is_written_out(model: Any) -> bool:
         and not any(True for _ in model.prior.parameters())
         and not vars(model.likelihood).keys() & {"forward", "observation", "priors", "values"}
     )
+
+
+def is_known(model: Any) -> bool:
+    """Whether all that a step calls is this package's: a caller's own method may do other things in each.
+
+    Parameters
+    ----------
+    model : SparseDecoder
+        `is_written_out`.
+    """
+    prior, likelihood = type(model.prior), type(model.likelihood)
+    own_parts = prior in vars(priors).values() and likelihood in vars(likelihoods).values()
+    return own_parts and _same(model, SparseDecoder, ("after_step", "project"))
 
 
 def _same(thing: Any, kind: type, names: tuple[str, ...]) -> bool:
@@ -106,11 +121,34 @@ class SparseElbo:
             return of_prior
         return not model.in_chunks(batch.x.new_empty(()).expand(model.n_restarts, len(batch), 1))
 
-    @torch.no_grad()
     def __call__(
         self, batch: Batch, skip: tuple[str, ...] = (), factor: float = 1.0
     ) -> tuple[Tensor, list[Tensor]]:
         """ELBO of each restart on one minibatch, scaled to the full data, and gradients.
+
+        Parameters
+        ----------
+        batch, skip, factor
+            As for `terms`.
+
+        Returns
+        -------
+        Tensor (restart,), list of Tensor
+            The value, in nats over all rows as `elbo_by_restart` of the two programs, and the gradients.
+
+        Raises
+        ------
+        FloatingPointError
+            A log-density is not finite; names the site and the restarts.
+        """
+        terms, slopes = self.terms(batch, skip, factor)
+        return total(terms), slopes
+
+    @torch.no_grad()
+    def terms(
+        self, batch: Batch, skip: tuple[str, ...] = (), factor: float = 1.0
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """What the ELBO is the sum of, by site, and gradients; accelerators are not waited for.
 
         Parameters
         ----------
@@ -122,14 +160,9 @@ class SparseElbo:
 
         Returns
         -------
-        Tensor (restart,), list of Tensor
-            The value, in nats over all rows as `elbo_by_restart` of the two programs, and the gradients by
-            `parameters`, also by those that want none; they may be overwritten by the next call.
-
-        Raises
-        ------
-        FloatingPointError
-            A log-density is not finite; names the site and the restarts.
+        dict of Tensor (restart,), list of Tensor
+            Values, which may not be finite, and gradients by `parameters`, also by those that want none; the
+            next call may overwrite them.
         """
         model = self.model
         scale = batch.total / len(batch)
@@ -151,11 +184,19 @@ class SparseElbo:
         if model.prior.site not in skip:
             terms[model.prior.site], added = self._prior()
             slopes[self.of_weights] = slopes[self.of_weights] + factor * added
-        return _total(terms), slopes
+        return terms, slopes
 
     def _factor_prior(self) -> tuple[Any, Any]:
-        """Inverse and log determinant of the factors' covariance, worked out anew where it has changed."""
+        """Inverse and log determinant of the factors' covariance, worked out anew where it has changed.
+
+        On an accelerator always: to be told whether it has takes longer.
+        """
         xp, now = arrays(self.model.factor_cov)
+        if xp is torch:
+            root, _ = torch.linalg.cholesky_ex(now)
+            one = torch.eye(now.shape[-1], dtype=now.dtype, device=now.device).expand_as(now)
+            half = torch.linalg.solve_triangular(root, one, upper=False)
+            return half.mT @ half, 2 * root.diagonal(0, 1, 2).log().sum(-1)
         if self.covariance is None or not (now == self.covariance).all():
             root = xp.linalg.cholesky(now)
             log_determinant = 2 * xp.log(xp.diagonal(root, 0, 1, 2)).sum(-1)
@@ -225,10 +266,10 @@ class SparseElbo:
         torch._foreach_mul_([dz, *slopes], scale * factor)
         terms = {"x": rows.sum(1) * scale}
         own = [p for p in model.likelihood.parameters() if p.requires_grad]
-        priors = model.likelihood.priors()
-        if priors and own:
+        laws = model.likelihood.priors()
+        if laws and own:
             with torch.enable_grad():
-                found = {q: priors[q].log_prob(value) for q, value in model.likelihood.values().items()}
+                found = {q: laws[q].log_prob(value) for q, value in model.likelihood.values().items()}
                 total = factor * torch.cat([*found.values()]).sum()
                 added = torch.autograd.grad(total, own, materialize_grads=True)
             for p, slope in zip(model.likelihood.parameters(), slopes[len(cells.net) :], strict=True):
@@ -245,16 +286,27 @@ class SparseElbo:
         return density.detach(), slope
 
 
-def _total(terms: dict[str, Tensor]) -> Tensor:
-    """The ELBO; complains where it is not finite, with the name of the site."""
+def total(terms: dict[str, Tensor]) -> Tensor:
+    """The ELBO (restart,), sum of these terms.
+
+    Parameters
+    ----------
+    terms : dict of Tensor (restart,)
+        By site.
+
+    Raises
+    ------
+    FloatingPointError
+        A term is not finite; names its site and the restarts.
+    """
     first, *others = terms.values()
-    total = sum(others, first)
-    if not math.isfinite(float(total.sum())):
+    found = sum(others, first)
+    if not math.isfinite(float(found.sum())):
         for name, term in terms.items():
             if not torch.isfinite(term).all():
                 bad = (~torch.isfinite(term)).nonzero().flatten().tolist()
                 raise FloatingPointError(f"site {name!r} has a non-finite log-density in restart(s) {bad}")
-    return total
+    return found
 
 
 class _EncoderPass:

@@ -1,12 +1,15 @@
 r"""The run of a decoder: AdamW, the exact proximal map of W, and what happens to its edges between the steps.
 
 After each step the weights are shrunk by a lasso (while the axes are sought) or by the prior's proximal map
-with Adam's own preconditioned step; then come the prior's closed-form EM and ladder, the late arrivals of
-`directions.py` and the deletions of `support.py`.
+with Adam's own preconditioned step; then come the prior's closed-form EM, the late arrivals of
+`directions.py` and the deletions of `support.py`. The prior's ladder is climbed before the step. On an
+accelerator most steps are graphs (`recorded_steps.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,9 +23,10 @@ from .adamw import AdamW
 from .decoder_run import DecoderRun
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
+from .recorded_steps import RecordedSteps
 from .restarts import pick
 from .schedule import Schedule
-from .sparse_elbo import SparseElbo, is_written_out
+from .sparse_elbo import SparseElbo, is_known, is_written_out
 from .support import prune
 
 __all__ = ["SparseRun"]
@@ -67,16 +71,84 @@ class SparseRun(DecoderRun):
         super().__init__(model, train, heldout, schedule, first_restart, dependency)
         in_units = model.likelihood.standardise or model.likelihood.noise_sd() is not None
         self.information = None if in_units or not self._linear else self._information()
+        self.recorded = RecordedSteps(self) if self._recordable() else None
 
-    def _learn(self, batch: Batch) -> Tensor:
-        """Gradients of a step: in a rounded run that alone is rounded, not what is judged between steps."""
+    # ---- one step ------------------------------------------------------------------------------------------
+    def _move(self, batch: Batch, rate: float) -> Tensor:
+        prior = getattr(self.model, "prior", None)
+        if prior is not None:
+            with torch.no_grad():
+                prior.anneal(self.schedule.ladder(self.step))
+        if self.recorded is not None:
+            with self._told():
+                found = self.recorded(batch, rate)
+            if found is not None:
+                return found / self.train.total
+        return super()._move(batch, rate)
+
+    def _recordable(self) -> bool:
+        """Whether steps may be graphs: on an accelerator, with nothing in them that is the caller's own."""
+        model = self.model
+        own = self.written_out is None or self.dependency is not None or model.total_correlation
+        if own or model.weights.device.type != "cuda" or not is_known(model):
+            return False
+        n_rows = min(self.schedule.batch_size, self.train.total)
+        return not model.in_chunks(model.weights.new_empty(()).expand(model.n_restarts, n_rows, 1))
+
+    def kind(self) -> tuple[Any, ...] | None:
+        """What decides of which operations the next step is made; None if it is not one to record."""
+        schedule, step, stage, skip = self.schedule, self.step, self._stage(), self._skipped()
+        apart = step == 0 or schedule.admits(step) or schedule.releases(step) or schedule.prunes(step)
+        if apart or self.ranks.size > 1 or not skip:
+            return None
+        due = stage in _LEARNING and step % schedule.em_every == 0
+        past = step >= schedule.relax_from * schedule.steps, step / schedule.steps > 0.1
+        return stage, due, past, bool(self._held())
+
+    def unchecked(self, batch: Batch, rate: Tensor) -> dict[str, Tensor]:
+        """A step without a look at its numbers, which are to stay on the accelerator.
+
+        Parameters
+        ----------
+        batch : Batch
+        rate : Tensor ()
+            Step size; the optimiser's own is this tensor, too.
+
+        Returns
+        -------
+        dict of Tensor (restart,)
+            The terms of the ELBO.
+        """
+        assert self.written_out is not None
+        with self._rounding():
+            terms, gradients = self.written_out.terms(batch, self._skipped(), -1 / self.train.total)
+        self._hand_out(gradients)
+        for parameter in self._held():
+            parameter.grad = None
+        self.optimiser.step()
+        self._after_step(batch, rate)
+        return terms
+
+    @contextmanager
+    def _rounding(self) -> Iterator[None]:
+        """Gradients of a rounded run are rounded, not what is judged between steps."""
         if not self.rounded:
-            return self._gradients(batch)
+            yield
+            return
         self.model.rounded = True
         try:
-            return self._gradients(batch)
+            yield
         finally:
             self.model.rounded = False
+
+    def _hand_out(self, gradients: list[Tensor]) -> None:
+        assert self.written_out is not None
+        for parameter, gradient in zip(self.written_out.parameters, gradients, strict=True):
+            parameter.grad = gradient if parameter.requires_grad else None
+
+    def _learn(self, batch: Batch) -> Tensor:
+        with self._rounding():
+            return self._gradients(batch)
 
     def _gradients(self, batch: Batch) -> Tensor:
         """As the base class; where nothing but the ELBO counts, without a trace (the first step checks).
@@ -89,8 +161,7 @@ class SparseRun(DecoderRun):
         if bound is None or not alone or not bound.covers(batch, skip):
             return super()._learn(batch)
         elbo, gradients = bound(batch, skip, -1 / self.train.total)
-        for parameter, gradient in zip(bound.parameters, gradients, strict=True):
-            parameter.grad = gradient if parameter.requires_grad else None
+        self._hand_out(gradients)
         return elbo
 
     def _optimiser(self) -> AdamW:
@@ -132,14 +203,13 @@ class SparseRun(DecoderRun):
         return self.schedule.stage(self.step)
 
     @torch.no_grad()
-    def _after_step(self, batch: Batch, rate: float) -> None:
+    def _after_step(self, batch: Batch, rate: float | Tensor) -> None:
         model, schedule, step = self.model, self.schedule, self.step
         prior = getattr(model, "prior", None)
         if prior is None:
             model.after_step(batch, step / schedule.steps)
             return
         stage, weights = self._stage(), model.weights
-        prior.anneal(schedule.ladder(step))
         lasso = schedule.screening(self._linear) * prior.screening_rate() / self.train.total
         if stage == "screen" and lasso > 0:
             shrink = self._preconditioner(rate) * lasso * self._pull()
@@ -197,9 +267,9 @@ class SparseRun(DecoderRun):
             for row, count in zip(self.history[-len(counts) :], counts, strict=True):
                 row["closed_form"] = count
 
-    def _preconditioner(self, rate: float) -> Tensor:
+    def _preconditioner(self, rate: float | Tensor) -> Tensor:
         """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
         state = self.optimiser.state[self.model.weights]
-        _, square = arrays(state["exp_avg_sq"])
-        seen = 1 - self.schedule.betas[1] ** float(state["step"])
+        xp, square, count = arrays(state["exp_avg_sq"], state["step"])
+        seen = 1 - self.schedule.betas[1] ** (count if xp is torch else float(count))
         return tensor(rate / ((square / seen) ** 0.5 + 1e-8))

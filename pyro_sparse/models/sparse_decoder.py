@@ -34,6 +34,7 @@ Feature = int | str
 Edge = tuple[Feature, int]
 
 CHUNKED_FROM = 2e6  # hidden units of a layer in a pass; below, calls cost more than memory
+CHUNKED_THERE = 1e8  # the same on an accelerator, where chunks save memory, not time
 WITHOUT_GRADIENT = 0.5  # share of it where no gradient is wanted: calls cost less
 
 
@@ -226,8 +227,9 @@ class SparseDecoder(FactorModel):
         share : float
             Of the size from which a training step does.
         """
-        large = z[..., 0].numel() * self.n_features * self.hidden >= share * CHUNKED_FROM
-        return self.chunked and self.decoder_kind == "mlp" and z.device.type == "cpu" and large
+        least = CHUNKED_FROM if z.device.type == "cpu" else CHUNKED_THERE
+        large = z[..., 0].numel() * self.n_features * self.hidden >= share * least
+        return self.chunked and self.decoder_kind == "mlp" and large
 
     @torch.no_grad()
     def closed_form(self, n_rows: int) -> list[int]:

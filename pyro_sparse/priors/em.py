@@ -29,6 +29,9 @@ __all__ = [
 
 # Inclusion probabilities stay this far from 0 and 1: log odds of at most 14 either way, exact in float32.
 ETA_MARGIN = 1e-6
+# Newton iterations of an accelerator, which is not asked after each whether they are enough: what has not
+# come to rest by then is no better than zero, or turns in the last digits.
+_UNASKED, _UNASKED_DOUBLE = 10, 40
 
 
 def edge_log_odds(weights: Tensor, eta: Tensor, lambda1: Tensor | float, lambda0: Tensor | float) -> Tensor:
@@ -181,7 +184,8 @@ def ssl_prox(
     eta, lambda1, lambda0 : Tensor or float
         Parameters of the spike-and-slab lasso, broadcastable.
     max_iter : int
-        Limit of Newton iterations; a handful is usual.
+        Limit of Newton iterations; a handful is usual. An accelerator makes ten, in double precision forty,
+        and is never waited for.
 
     Returns
     -------
@@ -201,8 +205,11 @@ def ssl_prox(
     odds_of_spike = (1 - prob) / prob * (high / low)  # at w = 0
     base = -xp.log(odds_of_spike)
     bend, shift = t * gap, t * low - size
+    asked = xp is np
 
     def newton(w: Any, lower: Any, upper: Any) -> Any:
+        if not asked:
+            return _unasked(w, lower, upper, (-base, gap, bend, shift), max_iter)
         for _ in range(max_iter):
             odds = odds_of_spike * xp.exp(-gap * w)
             absent = odds / (1 + odds)
@@ -232,10 +239,22 @@ def ssl_prox(
     inside = (shift + bend * odds_of_spike / (1 + odds_of_spike) < 0) & (
         spike_end + shift + bend * odds / (1 + odds) >= 0
     )
-    if inside.any():
+    if not asked or inside.any():
         spike = xp.where(inside, newton(zero, zero, spike_end), zero)
         best = xp.where(objective(best) < objective(spike), best, spike)
     return tensor(xp.where(objective(best) < 0, best * xp.sign(v), zero))
+
+
+def _unasked(w: Tensor, lower: Tensor, upper: Tensor, given: tuple[Tensor, ...], max_iter: int) -> Tensor:
+    """The same iterations in fewer calls, so many of them that no answer moves (see `_UNASKED`)."""
+    log_odds, gap, bend, shift = given
+    one, steep = torch.ones_like(bend), bend * gap
+    for _ in range(min(max_iter, _UNASKED_DOUBLE if w.dtype == torch.float64 else _UNASKED)):
+        absent = torch.addcmul(log_odds, gap, w, value=-1).sigmoid_()
+        slope = torch.addcmul(one, steep, torch.addcmul(absent, absent, absent, value=-1), value=-1)
+        rise = torch.addcmul(shift, bend, absent).add_(w)
+        w = torch.addcdiv(w, rise, slope.clamp_min_(1e-6), value=-1).clamp(lower, upper)
+    return w
 
 
 @compiled

@@ -180,6 +180,7 @@ class Poisson(_Counts):
         self.size_factors = size_factors if size_factors == "auto" else bool(size_factors)
         self.register_buffer("depth", torch.tensor(NOT_ASKED))
         self.register_buffer("from_totals", torch.tensor(False))  # exposures of the training table
+        self._known: dict[str, tuple[Tensor, int, float]] = {}  # buffer, its version, and its number
         self.depth: Tensor
         self.from_totals: Tensor
 
@@ -191,12 +192,22 @@ class Poisson(_Counts):
 
     @property
     def takes_totals(self) -> bool:
-        return self.size_factors is True or bool(self.depth >= DEPTH_FROM)
+        return self.size_factors is True or self._said("depth") >= DEPTH_FROM
 
     @property
     def shares(self) -> bool:
         own = type(self) in (Poisson, NegativeBinomial)  # a subclass may say something else of cells
-        return own and bool(self.from_totals) and len(self.share) <= FEW_FEATURES
+        return own and bool(self._said("from_totals")) and len(self.share) <= FEW_FEATURES
+
+    def _said(self, name: str) -> float:
+        """The number in a buffer: it is asked for in every step, and an accelerator makes wait for it."""
+        buffer = getattr(self, name)
+        if buffer.device.type == "cpu":
+            return float(buffer)
+        known = self._known.get(name)
+        if known is None or known[0] is not buffer or known[1] != buffer._version:
+            self._known[name] = known = buffer, buffer._version, float(buffer)
+        return known[2]
 
     @property
     def separable(self) -> bool:  # type: ignore[override]
