@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -76,7 +77,7 @@ def _step(size: str, restarts: int, one_factor: float, seed: int, peer: str, dev
         for _ in range(12):  # every kind of step is recorded by then
             own.advance()
     if peer and size in SIZES and not one_factor:
-        clock = lambda: _clock(device)  # noqa: E731
+        clock = functools.partial(_clock, device)
         found["peer"] = list(published(size, seed, TURNS, peer, turn, device, clock))
         figures["ratio"] = restarts * float(np.median(np.array(found["peer"]) / np.array(found["ours"])))
     else:

@@ -17,7 +17,7 @@ import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
-from torch.distributions import constraints
+from torch.distributions import AbsTransform, constraints
 from torch.nn import functional as F
 
 from .base import Likelihood, column_mean, in_kind, observed, refuse_where
@@ -279,6 +279,17 @@ class Poisson(_Counts):
         return score
 
 
+class _HalfNormal(dist.HalfNormal):
+    """Torch's, with its location made where the scale lies: a plain 0 is sent to an accelerator each time."""
+
+    def __init__(self, scale: Tensor, validate_args: bool | None = None):
+        base = torch.distributions.Normal(torch.zeros_like(scale), scale, validate_args=False)
+        torch.distributions.TransformedDistribution.__init__(self, base, AbsTransform(), validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> dist.Distribution:
+        return super().expand(batch_shape, self._get_checked_instance(_HalfNormal, _instance))
+
+
 class NegativeBinomial(Poisson):
     r"""Counts with more variance than Poisson, one dispersion per feature.
 
@@ -322,9 +333,7 @@ class NegativeBinomial(Poisson):
 
     def priors(self) -> dict[str, dist.Distribution]:
         return {
-            "extra_cv": dist.HalfNormal(
-                torch.full_like(self.log_theta.squeeze(1), self.prior_scale)
-            ).to_event(1)
+            "extra_cv": _HalfNormal(torch.full_like(self.log_theta.squeeze(1), self.prior_scale)).to_event(1)
         }
 
     def values(self) -> dict[str, Tensor]:
