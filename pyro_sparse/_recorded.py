@@ -6,6 +6,8 @@ import functools
 import inspect
 from typing import Any
 
+import pandas as pd
+
 __all__ = ["Recorded", "describe", "rebuild"]
 
 
@@ -52,6 +54,8 @@ def describe(thing: Any) -> Any:
         return {"items": [[describe(k), describe(v)] for k, v in thing.items()]}
     if isinstance(thing, (list, tuple, set)):
         return [describe(v) for v in thing]
+    if isinstance(thing, pd.DataFrame):
+        return {"frame": thing.to_dict(orient="split")}
     if thing is None or isinstance(thing, (bool, int, float, str)):
         return thing
     if hasattr(thing, "tolist"):  # numpy numbers and arrays, tensors
@@ -71,6 +75,8 @@ def rebuild(text: Any) -> Any:
         return [rebuild(v) for v in text]
     if not isinstance(text, dict):
         return text
+    if "frame" in text:
+        return pd.DataFrame(**text["frame"])
     if "items" in text:
         return {(tuple(k) if isinstance(k := rebuild(a), list) else k): rebuild(b) for a, b in text["items"]}
     module, _, name = text["made"].partition(":")

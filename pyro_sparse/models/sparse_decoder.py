@@ -4,12 +4,14 @@ r"""The Sparse VAE (Moran, Sridhar, Wang, Blei 2022): which feature depends on w
           x_{ij} \sim \mathrm{likelihood}\big(f_\theta(w_j \odot z_i)_j\big)
 
 The program is `FactorModel`'s with one more site: the weights W, drawn from a `Prior` and held as a point
-mass. An edge is a weight that is not zero. Anchors, required and forbidden edges are constraints on W.
+mass. An edge is a weight that is not zero. Anchors, required and forbidden edges are constraints on W; odds
+of single edges are beliefs about them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import numpy as np
 import pyro
@@ -23,8 +25,9 @@ from .._whole import check_whole
 from ..data import Batch
 from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
 from ..nets import LinearDecoder, MaskedDecoder
-from ..priors import Prior, SpikeSlabLasso, get_prior
+from ..priors import Prior, SpikeSlabLasso, SpikeSlabPrior, get_prior
 from ..priors._check import check_prior
+from ._edge_odds import EdgeOdds, odds_of_edges
 from .base import EdgeSet, FactorModel
 from .likelihoods import Likelihood
 
@@ -63,6 +66,11 @@ class SparseDecoder(FactorModel):
         Features that depend on that factor only (an anchor feature of the paper, known in advance).
     required, forbidden : iterable of (feature, factor), optional
         Edges that must, or must not, be there. Features by position or by name, factors by position from 0.
+    edge_odds : mapping (feature, factor) -> odds, DataFrame or array (feature, factor), optional
+        What is believed of single edges before the data, where a spike-and-slab prior stands on the weights:
+        the odds of the edge are this multiple of its factor's,
+        :math:`\operatorname{logit}\eta_{jk} = \operatorname{logit}\eta_k + \log o_{jk}`. Edges that are not
+        named have 1. A DataFrame has the features' names as its index and a column for each factor.
     activation : {"relu", "tanh"}
         Of the MLP decoder's hidden layers.
 
@@ -91,7 +99,8 @@ class SparseDecoder(FactorModel):
     ------
     ValueError
         Impossible sizes, unknown prior, decoder or activation, an edge outside the table, an edge both
-        required and forbidden.
+        required and forbidden; odds that are not positive, of another shape or other features, or under a
+        prior that has no spike and slab.
     TypeError
         The prior is a class, `anchors` no mapping, or an edge no pair.
 
@@ -126,6 +135,7 @@ class SparseDecoder(FactorModel):
         anchors: Mapping[Feature, int] | None = None,
         required: Iterable[Edge] | None = None,
         forbidden: Iterable[Edge] | None = None,
+        edge_odds: EdgeOdds | None = None,
         activation: str = "relu",
     ):
         super().__init__(n_features, n_factors, likelihood, encoder_hidden, factor_cov)
@@ -141,7 +151,13 @@ class SparseDecoder(FactorModel):
             )
         self.activation = activation
         self.prior = SpikeSlabLasso() if prior is None else get_prior(prior)
+        if edge_odds is not None and not isinstance(self.prior, SpikeSlabPrior):
+            raise ValueError(
+                f"edge_odds: {type(self.prior).__name__} has no probabilities of edges that odds could move; "
+                "take a spike-and-slab prior, or leave them out"
+            )
         self.decoder_kind, self.hidden = decoder, int(hidden)
+        self.edge_odds = edge_odds
         self.anchors, self.required, self.forbidden = (
             {} if anchors is None else dict(anchors),
             _pairs("required", required),
@@ -159,7 +175,13 @@ class SparseDecoder(FactorModel):
         self.register_buffer("must", required)
         self.register_buffer("held", torch.zeros(shape[:2], dtype=torch.bool))
         self.register_buffer("held_weights", torch.zeros(shape))
-        self.prior.setup(self.n_features, self.n_factors, self.n_restarts, self.n_samples, allowed=allowed)
+        told = {}
+        if self.edge_odds is not None:
+            shape = self.n_features, self.n_factors
+            place = partial(self._edge, "edge_odds", names=feature_names)
+            told["edge_odds"] = torch.as_tensor(odds_of_edges(self.edge_odds, shape, feature_names, place))
+        sizes = self.n_features, self.n_factors, self.n_restarts, self.n_samples
+        self.prior.setup(*sizes, allowed=allowed, **told)
         check_prior(self.prior)
 
     def start(
@@ -268,22 +290,27 @@ class SparseDecoder(FactorModel):
             own.rescale(scale)
 
     def alike_factors(self) -> list[np.ndarray]:
-        """Sets of factors that can change places: same constraints (one set if there are none)."""
-        columns = torch.cat([self.permitted, self.must]).cpu().numpy()
+        """Sets of factors that can change places: same constraints and odds (one set if there are none)."""
+        columns = torch.cat([self.permitted, self.must, *self._beliefs()]).cpu().numpy()
         kind = np.unique(columns, axis=1, return_inverse=True)[1].reshape(self.n_factors)
         return [np.flatnonzero(kind == which) for which in np.unique(kind)]
 
     def _seated(self, scores: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """The guessed factors in the order that suits the constraints, which name factors by number, best."""
-        if self.permitted.all() and not self.must.any():
+        believed = self._beliefs()
+        if self.permitted.all() and not self.must.any() and not believed:
             return scores, *others
-        permitted, must = self.permitted.to(scores), self.must.to(scores)
+        suits = sum((part.to(scores) for part in (self.must, *believed)), self.permitted.to(scores))
         turned: list[list[Tensor]] = []
         for r, share in enumerate(others[-1] ** 2):
-            agreement = share.mT @ (permitted + must)  # (guess, seat)
+            agreement = share.mT @ suits  # (guess, seat)
             seat = linear_sum_assignment(-agreement.cpu().numpy())[1].argsort()
             turned.append([part[r][:, seat.tolist()] for part in (scores, *others)])
         return tuple(torch.stack(parts) for parts in zip(*turned, strict=True))
+
+    def _beliefs(self) -> list[Tensor]:
+        """Log odds of single edges (feature, factor), if there are any."""
+        return [self.prior.known] if getattr(self.prior, "informed", False) else []
 
     def _constraints(self, names: list[str] | None) -> tuple[Tensor, Tensor]:
         allowed = torch.ones(self.n_features, self.n_factors, dtype=torch.bool)

@@ -22,6 +22,7 @@ __all__ = [
     "edge_probability",
     "eta_step",
     "ordered_eta_step",
+    "informed_eta_step",
     "penalty_rate",
     "soft_threshold",
     "ssl_prox",
@@ -32,6 +33,7 @@ ETA_MARGIN = 1e-6
 # Newton iterations of an accelerator, which is not asked after each whether they are enough: what has not
 # come to rest by then is no better than zero, or turns in the last digits.
 _UNASKED, _UNASKED_DOUBLE = 10, 40
+_HALVINGS = 40  # of the interval of log odds that holds eta
 
 
 def edge_log_odds(weights: Tensor, eta: Tensor, lambda1: Tensor | float, lambda0: Tensor | float) -> Tensor:
@@ -132,6 +134,49 @@ def ordered_eta_step(prob: Tensor, alpha: float, allowed: Tensor | None = None) 
     floor = _ratio(last_found, last_count).amin(-1, keepdim=True)
     eta = torch.maximum(_ratio(found, count), floor)
     return eta.scatter(-1, order[..., -1:], floor)
+
+
+def informed_eta_step(
+    prob: Tensor,
+    known: Tensor,
+    a: Tensor | float,
+    b: Tensor | float,
+    allowed: Tensor | None = None,
+    shared: bool = False,
+) -> Tensor:
+    r"""M-step for eta where some edges are more probable than others of their factor.
+
+    With :math:`\operatorname{logit} \eta_{jk} = \operatorname{logit} \eta_k + o_{jk}` the mode solves
+
+    .. math:: \sum_j \eta_{jk} + (a + b - 2)\, \eta_k = \sum_j p^*_{jk} + a - 1
+
+    by bisection in :math:`\operatorname{logit} \eta_k`; with o = 0 it is `eta_step`.
+
+    Parameters
+    ----------
+    prob : Tensor
+        Edge probabilities, shape (..., G, K).
+    known : Tensor
+        o, shape (G, K).
+    a, b, allowed, shared
+        As for `eta_step`.
+
+    Returns
+    -------
+    Tensor
+        :math:`\eta_k`, shape (..., 1, K), or (..., 1, 1) if ``shared``; kept ``ETA_MARGIN`` inside (0, 1).
+    """
+    free = torch.ones_like(known) if allowed is None else allowed.to(prob.dtype)
+    axes = (-2, -1) if shared else (-2,)
+    wanted = (prob * free).sum(axes, keepdim=True) + (a - 1)
+    edge = torch.logit(prob.new_tensor(ETA_MARGIN))
+    low, high = edge.expand_as(wanted).clone(), -edge.expand_as(wanted)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        found = (torch.sigmoid(middle + known) * free).sum(axes, keepdim=True)
+        less = found + (a + b - 2) * torch.sigmoid(middle) < wanted
+        low, high = torch.where(less, middle, low), torch.where(less, high, middle)
+    return torch.sigmoid((low + high) / 2)
 
 
 def _counts(prob: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,8 @@ r"""What every spike-and-slab prior shares: inclusion probabilities eta with a p
           \ \text{or stick-breaking}
 
 A family says its slab p1 and spike p0 in ``components``, and, where it has one, its ladder, on which the two
-move apart; the indicators stay summed out.
+move apart; the indicators stay summed out. What is known of single edges moves their log odds:
+:math:`\operatorname{logit}\eta_{jk} = \operatorname{logit}\eta_k + o_{jk}`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class SpikeSlabPrior(Prior):
         Inclusion probabilities, shape (R, 1, K), also when they are all equal.
     b : Tensor
         Second Beta parameter, shape (1, K), worked out by :meth:`setup`.
+    known : Tensor
+        Log odds :math:`o_{jk}` of single edges beside those of their factor, shape (G, K); (1, 1) and zero
+        where :meth:`setup` was told none.
 
     Examples
     --------
@@ -68,6 +72,7 @@ class SpikeSlabPrior(Prior):
 
     eta: Tensor
     b: Tensor
+    known: Tensor
 
     def __init__(
         self,
@@ -99,6 +104,7 @@ class SpikeSlabPrior(Prior):
         self.shared, self.column, self._alpha = eta == "global", column, alpha
         self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
         self.register_buffer("b", torch.ones(1, 1))
+        self.register_buffer("known", torch.zeros(1, 1))
 
     def allocate(self) -> None:
         """Allocate eta = 1/2 and work out b."""
@@ -120,14 +126,25 @@ class SpikeSlabPrior(Prior):
             b = self.b.new_full((1, 1), self._b)
         self.b = b.expand(1, self.n_factors).clone()
 
-    def setup(self, *args: Any, **sizes: Any) -> None:
+    def setup(self, *args: Any, edge_odds: Tensor | None = None, **sizes: Any) -> None:
         """As :meth:`Prior.setup`; slab and spike are looked at.
+
+        Parameters
+        ----------
+        *args, **sizes
+            Of :meth:`Prior.setup`.
+        edge_odds : Tensor, optional
+            By how much the odds of each edge differ from those of its factor, positive, shape (G, K).
 
         Raises
         ------
         TypeError, ValueError
-            Also if :meth:`components` does not return two distributions of a number, the wider one first.
+            Also if :meth:`components` does not return two distributions of a number, the wider one first; if
+            `edge_odds` are given to an Indian-buffet prior.
         """
+        if edge_odds is not None and self.column == "ibp":
+            raise ValueError('edge_odds: column="ibp" has one rate for all edges of a factor; leave one out.')
+        self.known = self.known.new_zeros(1, 1) if edge_odds is None else edge_odds.to(self.known).log()
         super().setup(*args, **sizes)
         if type(self).distribution is SpikeSlabPrior.distribution:
             self._check_components()
@@ -159,8 +176,18 @@ class SpikeSlabPrior(Prior):
         """Concentration of the Indian-buffet prior."""
         return 1 / self.n_features if self._alpha is None else float(self._alpha)
 
+    @property
+    def informed(self) -> bool:
+        """Whether single edges have odds of their own."""
+        return self.known.numel() > 1
+
+    @property
+    def inclusion(self) -> Tensor:
+        """Prior probability of each edge, shape (R, 1, K), or (R, G, K) where single ones have their own."""
+        return torch.sigmoid(torch.logit(self.eta) + self.known) if self.informed else self.eta
+
     def distribution(self) -> SpikeSlab:
-        """Marginal density of one weight, batch shape (R, 1, K)."""
+        """Marginal density of one weight, batch shape that of `inclusion`."""
         with default_dtype(self.eta.dtype):  # densities of plain numbers are as exact as eta
             parts = self.components()
         if parts is None:
@@ -168,7 +195,7 @@ class SpikeSlabPrior(Prior):
                 f"{type(self).__name__} does not define components(); return two densities of one weight, "
                 "slab and spike."
             )
-        return SpikeSlabMixture(self.eta, *parts)
+        return SpikeSlabMixture(self.inclusion, *parts)
 
     def edge_log_odds(self, weights: Tensor) -> Tensor:
         """E-step as log odds, shape (R, G, K); minus infinity at forbidden edges.
@@ -188,14 +215,16 @@ class SpikeSlabPrior(Prior):
         return law.posterior_log_odds(weights).masked_fill(~self.allowed, -torch.inf)
 
     def update(self, weights: Tensor, prob: Tensor | None = None) -> None:
-        """M-step for eta; see :func:`~pyro_sparse.priors.em.eta_step` and ``ordered_eta_step``."""
+        """M-step for eta; see :func:`~pyro_sparse.priors.em.eta_step` and its two relatives."""
         with torch.no_grad():
             prob = self.edge_log_odds(weights).sigmoid() if prob is None else prob
             if self.column == "ibp":
                 eta = em.ordered_eta_step(prob, self.alpha, self.allowed)
             else:
                 b = self.b[:, :1] if self.shared else self.b
-                eta = em.eta_step(prob, self.a, b, self.allowed, self.shared)
+                rest = (self.a, b, self.allowed, self.shared)
+                told = self.informed
+                eta = em.informed_eta_step(prob, self.known, *rest) if told else em.eta_step(prob, *rest)
             self.eta.copy_(eta.expand_as(self.eta))
 
     def log_hyper(self) -> Tensor:

@@ -124,12 +124,12 @@ class SpikeSlabLasso(SpikeSlabPrior):
         return Laplace(zero, 1 / self.lambda1), Laplace(zero, 1 / self.lambda0)
 
     def distribution(self) -> dist.SpikeSlabLasso:
-        """Marginal density of one weight, batch shape (R, 1, K)."""
-        return dist.SpikeSlabLasso(self.eta, self.lambda1, self.lambda0)
+        """Marginal density of one weight, batch shape that of `inclusion`."""
+        return dist.SpikeSlabLasso(self.inclusion, self.lambda1, self.lambda0)
 
     def prox(self, weights: Tensor, step: Tensor | float) -> Tensor:
         """Exact proximal map of the marginal penalty, zero at forbidden edges. See ``priors.em.ssl_prox``."""
-        new = em.ssl_prox(weights, step, self.eta, self.lambda1, self.lambda0)
+        new = em.ssl_prox(weights, step, self.inclusion, self.lambda1, self.lambda0)
         return new.masked_fill(~self.allowed, 0.0)
 
     def screening_rate(self) -> float:

@@ -93,9 +93,9 @@ class SpikeSlabNormal(SpikeSlabPrior):
         return Normal(zero, torch.full_like(zero, self.slab_scale)), Normal(zero, self.spike_scale)
 
     def distribution(self) -> dist.SpikeSlabNormal:
-        """Marginal density of one weight, batch shape (R, 1, K)."""
+        """Marginal density of one weight, batch shape that of `inclusion`."""
         slab = torch.full_like(self.spike_scale, self.slab_scale)
-        return dist.SpikeSlabNormal(self.eta, slab, self.spike_scale)
+        return dist.SpikeSlabNormal(self.inclusion, slab, self.spike_scale)
 
     def anneal(self, progress: float) -> None:
         """Narrow the spike geometrically from the slab's scale (progress 0) to its own (progress 1)."""

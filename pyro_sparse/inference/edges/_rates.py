@@ -1,0 +1,122 @@
+r"""Inclusion rates of chains, drawn given the edges; and what is known of single edges beside them.
+
+.. math:: \operatorname{logit} \eta_{jk} = l_k + o_{jk}, \qquad
+          p(l_k \mid \gamma) \propto \prod_j \frac{e^{\gamma_{jk} l_k}}{1 + e^{l_k + o_{jk}}} \;
+          \frac{e^{a l_k}}{(1 + e^{l_k})^{a + b}}
+
+With o = 0 that is a Beta distribution. Otherwise it is log-concave in :math:`l_k`: a few independent
+proposals from a Student distribution at its mode, each accepted or not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+__all__ = ["drawn_log_odds", "solved_log_odds"]
+
+Array = NDArray[np.float64]
+_FAR = 30.0  # log odds beyond which nothing changes
+_HALVINGS = 50
+_TRIES, _DEGREES = 3, 4.0
+
+
+def drawn_log_odds(
+    edge: NDArray[np.bool_],
+    free: NDArray[np.bool_],
+    prior: tuple[Array, Array],
+    shared: bool,
+    known: Array | None,
+    now: Array,
+    rng: np.random.Generator,
+) -> Array:
+    """Log odds of the rates of each chain, (chain, 1, factor).
+
+    Parameters
+    ----------
+    edge : ndarray of bool (chain, feature, factor)
+    free : ndarray of bool (feature, factor)
+        Edges that may be there or not.
+    prior : tuple of ndarray
+        a and b, each broadcastable to (factor,).
+    shared : bool
+        One rate for all factors.
+    known : ndarray (feature, factor) or None
+        o.
+    now : ndarray (chain, 1, factor)
+        As they are, where there is something known.
+    rng : numpy.random.Generator
+    """
+    axes = (-2, -1) if shared else (-2,)
+    a, b = (np.broadcast_to(part, free.shape[-1:])[: 1 if shared else None] for part in prior)
+    found = (edge & free).sum(axes, keepdims=True)
+    size = np.broadcast_to(free.sum(axes, keepdims=True), found.shape)
+    if known is None:
+        # Two gammas rather than a beta: log odds stay finite however sure they are.
+        yes = np.maximum(rng.gamma(a + found), 1e-300)
+        no = np.maximum(rng.gamma(b + size - found), 1e-300)
+        odds = np.log(yes) - np.log(no)
+    else:
+        odds = _informed(found, free, a, b, known, axes, now[..., :1] if shared else now, rng)
+    return np.broadcast_to(odds, (len(edge), 1, edge.shape[-1])).copy()
+
+
+def solved_log_odds(
+    wanted: Array, free: NDArray[np.bool_], known: Array, beside: Array | float, axes: tuple[int, ...]
+) -> Array:
+    r"""l with :math:`\sum_j \sigma(l + o_j) + n_0 \sigma(l) = t`, the expected number of edges, by bisection.
+
+    Parameters
+    ----------
+    wanted : ndarray (..., 1, factor or 1)
+        t.
+    free : ndarray of bool (feature, factor)
+        What is summed.
+    known : ndarray (feature, factor)
+        o.
+    beside : ndarray or float
+        :math:`n_0`, of the rate's own prior.
+    axes : tuple of int
+        Summed over.
+    """
+    low, high = np.full(np.shape(wanted), -_FAR), np.full(np.shape(wanted), _FAR)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        found = (expit(middle + known) * free).sum(axes, keepdims=True) + beside * expit(middle)
+        less = found < wanted
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return (low + high) / 2
+
+
+def _informed(
+    found: Array,
+    free: NDArray[np.bool_],
+    a: Array,
+    b: Array,
+    known: Array,
+    axes: tuple[int, ...],
+    now: Array,
+    rng: np.random.Generator,
+) -> Array:
+    """Independent proposals of log odds, each accepted or not."""
+
+    def log_density(odds: Array) -> Array:
+        none = (np.logaddexp(0, odds + known) * free).sum(axes, keepdims=True)
+        return (found + a) * odds - none - (a + b) * np.logaddexp(0, odds)
+
+    mode = solved_log_odds(found + a, free, known, a + b, axes)
+    each, own = expit(mode + known), expit(mode)
+    bend = (each * (1 - each) * free).sum(axes, keepdims=True) + (a + b) * own * (1 - own)
+    scale = 1.2 / np.sqrt(bend)
+
+    def log_proposal(odds: Array) -> Array:
+        return -(_DEGREES + 1) / 2 * np.log1p(((odds - mode) / scale) ** 2 / _DEGREES)
+
+    level = log_density(now) - log_proposal(now)
+    for _ in range(_TRIES):
+        tried = mode + scale * rng.standard_t(_DEGREES, size=mode.shape)
+        there = log_density(tried) - log_proposal(tried)
+        yes = np.log(rng.random(mode.shape)) < there - level
+        now, level = np.where(yes, tried, now), np.where(yes, there, level)
+    return now

@@ -1,0 +1,99 @@
+"""Beliefs about single edges as a caller writes them down, made into one array of odds.
+
+A mapping of edges, a table of features by factors, or an array. Odds are multiples of those that a factor's
+edges have anyway: 1 says nothing, 20 that an edge is expected, .05 that it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["EdgeOdds", "odds_of_edges"]
+
+EdgeOdds = Mapping[tuple[int | str, int], float] | pd.DataFrame | ArrayLike
+
+
+def odds_of_edges(
+    told: EdgeOdds,
+    shape: tuple[int, int],
+    names: list[str] | None,
+    place: Callable[[Any, Any], tuple[int, int]],
+) -> NDArray[np.float64]:
+    """Odds of every edge.
+
+    Parameters
+    ----------
+    told : mapping (feature, factor) -> odds, DataFrame or array (feature, factor)
+        Edges that a mapping does not name have 1.
+    shape : tuple of int
+        (feature, factor).
+    names : list of str or None
+        The table's columns.
+    place : callable
+        Position of the edge between a feature, by position or by name, and a factor.
+
+    Returns
+    -------
+    ndarray (feature, factor)
+
+    Raises
+    ------
+    ValueError
+        Another shape, other features, odds that are not positive numbers.
+    TypeError
+        A key of a mapping is no edge, a value no number.
+    """
+    if isinstance(told, Mapping):
+        odds = np.ones(shape)
+        for edge, each in told.items():
+            if np.shape(edge) != (2,) or isinstance(edge, str):
+                raise TypeError(f"edge_odds: want pairs (feature, factor) as keys, got {edge!r}")
+            odds[place(*edge)] = _number(each, edge)
+    else:
+        table = _in_order(told, names) if isinstance(told, pd.DataFrame) else told
+        try:
+            odds = np.asarray(table, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"edge_odds: want numbers, one for each feature and factor ({error})") from error
+    if odds.shape != shape:
+        raise ValueError(
+            f"edge_odds: got shape {odds.shape}, wanted (feature, factor) = {shape}, or a mapping of "
+            "(feature, factor) to odds"
+        )
+    bad = np.argwhere(~((odds > 0) & np.isfinite(odds)))
+    if len(bad):
+        j, k = bad[0].tolist()
+        raise ValueError(
+            f"edge_odds: the edge ({names[j] if names else j!r}, {k}) has odds of {odds[j, k]:g}, wanted a "
+            "positive number; an edge that cannot be there is `forbidden`, one that has to be `required`"
+        )
+    return odds
+
+
+def _number(odds: Any, edge: Any) -> float:
+    try:
+        return float(odds)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"edge_odds: the edge {edge!r} has odds {odds!r}, wanted a number") from error
+
+
+def _in_order(told: pd.DataFrame, names: list[str] | None) -> pd.DataFrame:
+    """A table of odds with its rows in the order of the table's columns."""
+    if names is None:
+        return told
+    labels = [str(label) for label in told.index]
+    if sorted(labels) != sorted(names):
+        strange = next((label for label in labels if label not in names), None)
+        missing = next((name for name in names if name not in labels), None)
+        what = f"names {strange!r}, which is none of them" if strange is not None else f"lacks {missing!r}"
+        what = what if strange is not None or missing is not None else "names one of them twice"
+        raise ValueError(
+            f"edge_odds: its index is to name the table's columns, each once, and {what}; "
+            "edge_odds.reindex(X.columns, fill_value=1) makes it so"
+        )
+    return told.iloc[[labels.index(name) for name in names]]
