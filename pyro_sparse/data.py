@@ -6,7 +6,7 @@ their names in `_columns.py`, those about exposures in `_table.py`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -212,46 +212,59 @@ def as_table(
         seen &= _read_mask(mask, x.shape, feature_names if is_numbered(own) else own, samples)[:, order]
     if like is None:
         check_columns(x, seen, names, n_rows)
-    likelihood.check(np.where(seen, x, np.nan), names)
     observed = np.where(seen, x, np.nan)
+    likelihood.check(observed, names)
     if like is None:
         likelihood.calibrate(torch.as_tensor(observed))
         likelihood.note_exposures(exposure is not None)
     size, unit = given_exposure(exposure, n_rows, samples, likelihood, like)
-    if size is None and likelihood.uses_exposure:
-        found = likelihood.default_exposure(torch.as_tensor(observed))
-        size = None if found is None else found.numpy()
+    size = _own_exposure(observed, likelihood) if size is None else size
     raw = likelihood.encoder_view(
         torch.as_tensor(observed), None if size is None else torch.as_tensor(size)
     ).numpy()
-    if like is not None:
-        centre, scale, input_centre, input_scale = (
-            like.centre,
-            like.scale,
-            like.input_centre,
-            like.input_scale,
-        )
+    if like is None:
+        units = _units(observed, raw, standardise and likelihood.standardise, names)
     else:
-        centre, scale = np.zeros(n_features), np.ones(n_features)
-        with np.errstate(over="ignore"):
-            if standardise and likelihood.standardise:
-                centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
-            input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
-        input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
-        check_scales(names, (centre, input_centre), (scale, input_scale))
+        units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
     return Table(
-        x=np.where(seen, (x - centre) / scale, likelihood.filler),
-        inputs=np.where(seen, (raw - input_centre) / input_scale, 0.0),
+        x=np.where(seen, (x - units.centre) / units.scale, likelihood.filler),
+        inputs=np.where(seen, (raw - units.input_centre) / units.input_scale, 0.0),
         mask=None if seen.all() else seen,
         exposure=size,
-        centre=centre,
-        scale=scale,
-        input_centre=input_centre,
-        input_scale=input_scale,
+        **units._asdict(),
         feature_names=names,
         sample_names=samples or [str(i) for i in range(n_rows)],
         exposure_unit=unit,
     )
+
+
+class _Units(NamedTuple):
+    """Of a table, as in `Table`."""
+
+    centre: np.ndarray
+    scale: np.ndarray
+    input_centre: np.ndarray
+    input_scale: np.ndarray
+
+
+def _units(observed: np.ndarray, raw: np.ndarray, standardise: bool, names: list[str]) -> _Units:
+    """Of the cells (row, feature), and of what the encoder reads of them, both with NaN where missing."""
+    centre, scale = np.zeros(len(names)), np.ones(len(names))
+    with np.errstate(over="ignore"):
+        if standardise:
+            centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
+        input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
+    input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
+    check_scales(names, (centre, input_centre), (scale, input_scale))
+    return _Units(centre, scale, input_centre, input_scale)
+
+
+def _own_exposure(observed: np.ndarray, likelihood: Any) -> np.ndarray | None:
+    """What the rows say of their size, (row, 1), where the likelihood has a use for it."""
+    if not likelihood.uses_exposure:
+        return None
+    found = likelihood.default_exposure(torch.as_tensor(observed))
+    return None if found is None else found.numpy()
 
 
 def _read_mask(

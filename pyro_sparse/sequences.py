@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ._action_columns import encode, level_name
+from ._action_columns import KnownActions, encode, level_name
 from ._columns import as_frame, match_features
 from ._long_table import Frames, check_finite, read_long
 from ._sequence_arrays import read_arrays
@@ -296,7 +296,8 @@ def as_sequences(
     if likelihood is not None:
         likelihood.check(x, names)
     present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
-    encoded = None if frames.actions is None else encode(frames, like)
+    known = None if like is None else KnownActions(like.action_columns, like.action_names, like.action_levels)
+    encoded = None if frames.actions is None else encode(frames, known)
     linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)
     if like is None:
         _check_enough(frames, x, linked, lag)
