@@ -209,18 +209,6 @@ class Prior(Recorded, nn.Module):
         """
         return 0.0
 
-    def active_factors(self, weights: Tensor) -> Tensor:
-        """Which factors have an edge: an allowed one more probable than not, or non-zero where odds are None.
-
-        Returns
-        -------
-        Tensor
-            Boolean, shape (R, K).
-        """
-        odds = self.edge_log_odds(weights)
-        present = weights != 0 if odds is None else odds > 0
-        return (present & self.allowed).any(-2)
-
     def extra_repr(self) -> str:
         """What ``print(prior)`` shows: the arguments it was made with."""
         return ", ".join(f"{name}={value!r}" for name, value in self._arguments.items())
