@@ -187,8 +187,8 @@ def test_learned_rate_and_precision():
         (lambda: RegularisedHorseshoe(tau=1.0, expected_size=2), "both set the scale"),
         (lambda: ready(SpikeSlabLasso(expected_size=10)), "expected_size is 10 and a factor has at most 10"),
         (lambda: ready(RegularisedHorseshoe(expected_size=10)), "expected_size is 10 with n_features=10"),
-        (lambda: ready(Laplace(), g=0), "n_features is 0"),
-        (lambda: ready(Laplace(), k=1.5), "n_factors is 1.5"),
+        (lambda: ready(Laplace(), g=0), "n_features: want a whole number of at least 1, got 0"),
+        (lambda: ready(Laplace(), k=1.5), "n_factors: want a whole number of at least 1, got 1.5"),
         (lambda: ready(Laplace(), allowed=torch.ones(3, 10)), r"allowed has shape \(3, 10\)"),
     ],
 )
