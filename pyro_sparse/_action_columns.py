@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,20 +12,35 @@ from pandas.api import types as kinds
 from ._columns import in_order
 from ._long_table import Frames, check_finite
 
-if TYPE_CHECKING:
-    from .sequences import Sequences
-
-__all__ = ["encode", "level_name"]
+__all__ = ["KnownActions", "encode", "level_name"]
 
 
-def encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str], dict[str, list]]:
+class KnownActions(NamedTuple):
+    """Actions that a model was fitted to.
+
+    Attributes
+    ----------
+    columns : list of str
+        As the caller gave them.
+    names : list of str
+        One for each level of a categorical action.
+    levels : dict of str to list
+        Of each categorical action.
+    """
+
+    columns: list[str]
+    names: list[str]
+    levels: dict[str, list]
+
+
+def encode(frames: Frames, like: KnownActions | None) -> tuple[np.ndarray, list[str], dict[str, list]]:
     """Actions as numbers, NaN where missing, the names of the columns, and the levels of those of labels.
 
     Parameters
     ----------
     frames : Frames
         With actions, a Series (frame,) each.
-    like : Sequences, optional
+    like : KnownActions, optional
         Of the fit, whose columns and levels these have to be.
 
     Returns
@@ -42,14 +57,12 @@ def encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str
     columns: dict[str, np.ndarray] = {}
     levels: dict[str, list] = {}
     given = frames.actions or {}
-    if like is not None and set(given) != set(like.action_columns):
-        raise ValueError(
-            f"actions: are {list(given)}, the model was fitted to {like.action_columns}; give the same"
-        )
+    if like is not None and set(given) != set(like.columns):
+        raise ValueError(f"actions: are {list(given)}, the model was fitted to {like.columns}; give the same")
     for name, values in given.items():
         kind = values.dtype
         is_number = kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind)
-        if is_number if like is None else name not in like.action_levels:
+        if is_number if like is None else name not in like.levels:
             if not is_number:
                 raise TypeError(f"actions: column {name!r} holds {kind}, the model was fitted to numbers")
             columns[name] = values.to_numpy(dtype=float, na_value=np.nan)
@@ -65,7 +78,7 @@ def encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str
                     f"{levels[name]}; wanted at least 2 to tell their effects apart, so drop it"
                 )
         else:
-            levels[name] = like.action_levels[name]
+            levels[name] = like.levels[name]
             new = values[values.notna() & ~values.isin(levels[name])]
             if len(new):
                 raise ValueError(
@@ -76,7 +89,7 @@ def encode(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[str
         codes = np.asarray(pd.Categorical(values, categories=levels[name]).codes)
         for j, level in enumerate(levels[name]):
             columns[level_name(name, level)] = np.where(codes < 0, np.nan, codes == j)
-    names = list(columns) if like is None else like.action_names
+    names = list(columns) if like is None else like.names
     check_finite(np.stack(list(columns.values()), 1), list(columns), frames, "actions")
     return np.stack([columns[name] for name in names], 1), names, levels
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from ._columns import check_scales, match_features, name_features
-from .data import MOST_JUDGED, Batch, Table, given_exposure
+from ._table import MOST_JUDGED, Batch, Table, given_exposure
+from .models.likelihoods import Likelihood
 from .models.likelihoods.row_depth import MOST_ROWS
 from .stores import RowStore
 
@@ -123,8 +124,6 @@ class LargeTable(Table):
         return self.part(np.arange(len(self.x)), device, dtype)
 
     def intercept(self, likelihood: Any, kept: np.ndarray) -> Any:
-        from .models.likelihoods import Likelihood
-
         if type(likelihood).start is Likelihood.start:
             total, seen, exposed = (torch.as_tensor(part) for part in self.sums)
             if likelihood.standardise:  # sums of what `x` holds
@@ -390,8 +389,6 @@ def _exposed(store: RowStore, size: np.ndarray, count: np.ndarray, missing: bool
 
 def _reads_otherwise(likelihood: Any) -> bool:
     """Whether the encoder reads something else than the cells."""
-    from .models.likelihoods import Likelihood
-
     return type(likelihood).encoder_view is not Likelihood.encoder_view
 
 

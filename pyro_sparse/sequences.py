@@ -17,10 +17,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ._action_columns import encode, level_name
+from ._action_columns import KnownActions, encode, level_name
 from ._columns import as_frame, match_features
 from ._long_table import Frames, check_finite, read_long
 from ._sequence_arrays import read_arrays
+from ._whole import check_whole
 
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 
@@ -273,8 +274,7 @@ def as_sequences(
     >>> data.x.shape, data.action_names, data.linked[0]
     ((3, 5, 1), ['do=a', 'do=b'], array([ True,  True,  True, False,  True]))
     """
-    if not isinstance(lag, int | np.integer) or lag < 0:
-        raise ValueError(f"lag={lag!r}: wanted a whole number of frames, at least 0")
+    check_whole(0, lag=lag)
     if like is not None and (actions is None) != (like.actions is None):
         had = "without actions" if like.actions is None else f"with actions {like.action_columns}"
         raise ValueError(f"actions: the model was fitted {had}; give new sequences likewise")
@@ -296,7 +296,8 @@ def as_sequences(
     if likelihood is not None:
         likelihood.check(x, names)
     present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
-    encoded = None if frames.actions is None else encode(frames, like)
+    known = None if like is None else KnownActions(like.action_columns, like.action_names, like.action_levels)
+    encoded = None if frames.actions is None else encode(frames, known)
     linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)
     if like is None:
         _check_enough(frames, x, linked, lag)

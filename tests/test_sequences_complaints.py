@@ -109,8 +109,8 @@ def test_complaints_about_tables(data, options, kind, text):
 @pytest.mark.parametrize(
     ("data", "options", "kind", "text"),
     [
-        (X, {"lag": -1}, ValueError, "lag=-1: wanted a whole number"),
-        (X, {"lag": 1.5}, ValueError, "lag=1.5: wanted a whole number"),
+        (X, {"lag": -1}, ValueError, "lag: want a whole number of at least 0, got -1"),
+        (X, {"lag": 1.5}, ValueError, "lag: want a whole number of at least 0, got 1.5"),
         (X, {"lag": 0}, ValueError, "lag=0: without actions nothing drives the latents"),
         (X, {"id": "who"}, ValueError, "id: is for a DataFrame, X is ndarray; leave it out"),
         (X, {"step": 1}, ValueError, "step: is for a DataFrame"),

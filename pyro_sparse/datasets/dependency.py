@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
-from pyro_sparse.datasets._arguments import stream, whole
+from pyro_sparse._whole import check_whole
+from pyro_sparse.datasets._stream import stream
 from pyro_sparse.datasets.simulated import Simulated
 from pyro_sparse.graphs.diversity import sufficient_diversity
 
@@ -120,8 +121,8 @@ def dependency_data(
     >>> data.x.shape, data.support[:3].tolist()
     ((100, 9), [[1, 1, 0], [0, 1, 1], [1, 0, 1]])
     """
-    whole(2, n=n)
-    whole(0, n_test=n_test)
+    check_whole(2, n=n)
+    check_whole(0, n_test=n_test)
     if mechanism not in DEPENDENCY_MECHANISMS:
         raise ValueError(f"mechanism={mechanism!r}: want one of {', '.join(DEPENDENCY_MECHANISMS)}")
     if not 0 <= noise < np.inf:
@@ -203,9 +204,9 @@ def _named(structure: str, d_z: int, d_x: int | None, seed: int) -> np.ndarray:
         raise ValueError(
             f"structure={structure!r}: want one of {', '.join(DEPENDENCY_STRUCTURES)}, or a table of 0 and 1"
         )
-    whole(3 if structure in ("cycle", "duplicate") else 2, d_z=d_z)
+    check_whole(3 if structure in ("cycle", "duplicate") else 2, d_z=d_z)
     rows = 3 * d_z if d_x is None else d_x
-    whole(d_z, d_x=rows)
+    check_whole(d_z, d_x=rows)
     if structure == "random":
         return _random(rows, d_z, seed)
     if structure == "duplicate":

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import ortho_group
 
-from pyro_sparse.datasets._arguments import stream, whole
+from pyro_sparse._whole import check_whole
+from pyro_sparse.datasets._stream import stream
 
 __all__ = ["Fig1", "fig1_data"]
 
@@ -134,7 +135,7 @@ def fig1_data(
     >>> features.shape, y.shape, int((data.weights != 0).sum())
     ((50, 100), (50,), 5)
     """
-    whole(n=n, n_test=n_test, m=m)
+    check_whole(1, n=n, n_test=n_test, m=m)
     if not 0 < share <= 1 or round(share * m) < 1:
         raise ValueError(f"share={share}: want a share in (0, 1] of m={m} latents that holds at least one")
     if not -1 < correlation < 1:

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyro_sparse.datasets._arguments import stream, whole
+from pyro_sparse._whole import check_whole
 from pyro_sparse.datasets._fetch import locate
+from pyro_sparse.datasets._stream import stream
 
 __all__ = ["Episode", "Episodes", "LabelledImages", "as_episode", "load_image_folders", "split_classes"]
 
@@ -135,9 +136,9 @@ class Episodes:
     _rows: list[np.ndarray] = field(init=False, repr=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        whole(2, n_way=self.n_way)
-        whole(n_shot=self.n_shot, n_query=self.n_query)
-        whole(0, seed=self.seed)
+        check_whole(2, n_way=self.n_way)
+        check_whole(1, n_shot=self.n_shot, n_query=self.n_query)
+        check_whole(0, seed=self.seed)
         x, labels = _paired(self.x, self.labels)
         classes, inverse, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         if len(classes) < self.n_way:
@@ -171,7 +172,7 @@ class Episodes:
         ValueError
             If `step` is negative or not a whole number.
         """
-        whole(0, step=step)
+        check_whole(0, step=step)
         rng = stream(self.seed, step)
         chosen = [
             rng.choice(self._rows[k], size=self.n_shot + self.n_query, replace=False)
@@ -206,8 +207,8 @@ class Episodes:
         ValueError
             If a number is out of range.
         """
-        whole(0, step=step)
-        whole(n_episodes=n_episodes)
+        check_whole(0, step=step)
+        check_whole(1, n_episodes=n_episodes)
         drawn = [self.episode(step * n_episodes + i) for i in range(n_episodes)]
         return Episode(*(np.stack(part) for part in zip(*drawn, strict=True)))
 
@@ -244,8 +245,8 @@ def split_classes(
     >>> {name: rows.tolist() for name, rows in split_classes(["a", "b", "a", "c"], n_train=1).items()}
     {'train': [3], 'validation': [], 'test': [0, 1, 2]}
     """
-    whole(n_train=n_train)
-    whole(0, n_validation=n_validation)
+    check_whole(1, n_train=n_train)
+    check_whole(0, n_validation=n_validation)
     classes, inverse = np.unique(np.asarray(labels), return_inverse=True)
     if n_train + n_validation >= len(classes):
         raise ValueError(
@@ -314,7 +315,7 @@ def load_image_folders(
     ImportError
         If Pillow is not installed.
     """
-    whole(size=size)
+    check_whole(1, size=size)
     if depth not in (1, 2):
         raise ValueError(f"depth={depth!r}: want 1 (a folder per class) or 2 (a folder per group of classes)")
     root = locate("the class folders", path, url=None, known_hash=None)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyro_sparse.datasets._arguments import whole
+from pyro_sparse._whole import check_whole
 from pyro_sparse.datasets._fetch import locate
 
 __all__ = ["FactorImages", "load_cars3d", "load_mpi3d"]
@@ -122,7 +122,7 @@ def load_cars3d(path: str | os.PathLike[str], size: int = 64) -> FactorImages:
     ----------
     Reed, Zhang, Zhang and Lee (2015), *Deep visual analogy-making*.
     """
-    whole(1, size=size)
+    check_whole(1, size=size)
     folder = locate("Cars3D", path, url=None, known_hash=None)
     assert isinstance(folder, Path)
     files = sorted(folder.glob("*.mat"))

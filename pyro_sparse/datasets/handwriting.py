@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyro_sparse.datasets._arguments import stream, whole
+from pyro_sparse._whole import check_whole
+from pyro_sparse.datasets._stream import stream
 from pyro_sparse.datasets.episodes import LabelledImages
 
 __all__ = ["glyphs"]
@@ -52,8 +53,8 @@ def glyphs(n_classes: int, n_per_class: int = 20, size: int = 28, seed: int = 0)
     >>> images.x.shape, images.labels[:6].tolist(), images.class_names[:2]
     ((40, 1, 20, 20), [0, 0, 0, 0, 1, 1], ('glyph 0', 'glyph 1'))
     """
-    whole(n_classes=n_classes, n_per_class=n_per_class)
-    whole(8, size=size)
+    check_whole(1, n_classes=n_classes, n_per_class=n_per_class)
+    check_whole(8, size=size)
     drawings = [_draw(n_per_class, size, stream(seed, k)) for k in range(n_classes)]
     return LabelledImages(
         x=np.concatenate(drawings)[:, None],

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import ortho_group
 
-from pyro_sparse.datasets._arguments import stream, whole
+from pyro_sparse._whole import check_whole
 from pyro_sparse.datasets._shapes_grid import COUNTS, Grid, grid
+from pyro_sparse.datasets._stream import stream
 
 __all__ = [
     "TASK_WEIGHTS",
@@ -87,7 +88,7 @@ def task_weights(
            [0, 0, 0, 1, 1, 1],
            [0, 0, 0, 1, 1, 1]])
     """
-    whole(n_tasks=n_tasks, m=m)
+    check_whole(1, n_tasks=n_tasks, m=m)
     if kind not in TASK_WEIGHTS:
         raise ValueError(f"kind={kind!r}: want one of {', '.join(TASK_WEIGHTS)}")
     rng = np.random.default_rng(seed)
@@ -178,7 +179,7 @@ class MultiTaskStream:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        whole(n_tasks=self.n_tasks, n_samples=self.n_samples)
+        check_whole(1, n_tasks=self.n_tasks, n_samples=self.n_samples)
         if not 0 <= self.noise < np.inf:
             raise ValueError(f"noise={self.noise}: want a finite number, at least 0")
         task_weights(self.kind, 1, self.grid.z.shape[1])
@@ -200,7 +201,7 @@ class MultiTaskStream:
         ValueError
             If `step` is negative or not a whole number.
         """
-        whole(0, step=step)
+        check_whole(0, step=step)
         rng = stream(self.seed, _BATCH, step)
         cells = self.grid.draw((self.n_tasks, self.n_samples), rng)
         w = task_weights(self.kind, self.n_tasks, self.grid.z.shape[1], rng)
@@ -230,7 +231,7 @@ class MultiTaskStream:
         ValueError
             If `n` is not a whole number above 0.
         """
-        whole(n=n)
+        check_whole(1, n=n)
         cells = stream(self.seed, _TEST).integers(len(self.grid.z), size=n)
         return self.observe(cells), self.grid.z[cells]
 
@@ -297,7 +298,7 @@ def proxy_data(
     ((8, 50, 6), (8, 50), (8, 50, 6), (8, 6))
     """
     m = len(COUNTS)
-    whole(m, d_x=d_x)
+    check_whole(m, d_x=d_x)
     if not 1 <= condition < np.inf:
         raise ValueError(f"condition={condition}: want a finite number, at least 1")
     rng = stream(seed, _MIXING)

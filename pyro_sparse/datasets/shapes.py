@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyro_sparse.datasets._arguments import stream, whole
+from pyro_sparse._whole import check_whole
 from pyro_sparse.datasets._fetch import locate
 from pyro_sparse.datasets._shapes_grid import COUNTS, LEVELS, grid, levels_of
 from pyro_sparse.datasets._shapes_scene import weights_of_pixels
+from pyro_sparse.datasets._stream import stream
 from pyro_sparse.datasets.factor_images import FactorImages
 from pyro_sparse.datasets.multitask import LATENT_NOISE, MultiTaskStream
 
@@ -64,7 +65,7 @@ def render_shapes(levels: ArrayLike, size: int = 32) -> np.ndarray:
     >>> render_shapes([[0, 3, 5, 7, 0, 7], [0, 3, 5, 7, 2, 7]], size=16).shape
     (2, 3, 16, 16)
     """
-    whole(8, size=size)
+    check_whole(8, size=size)
     level = np.asarray(levels)
     if level.shape[-1:] != (len(COUNTS),) or not np.issubdtype(level.dtype, np.integer):
         raise ValueError(
@@ -221,7 +222,7 @@ def shapes_data(
     >>> shapes_data("block2", rho=0.5, size=16, n_tasks=2, n_samples=5).batch(step=0).x.shape
     (2, 5, 3, 16, 16)
     """
-    whole(8, size=size)
+    check_whole(8, size=size)
     cells = grid(rho, latent_noise, stream(seed, LATENT_NOISE))
     settings = {
         "kind": kind,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyro_sparse.datasets._arguments import whole
+from pyro_sparse._whole import check_whole
 
 __all__ = ["Simulated", "anchored", "anchored60", "sim1"]
 
@@ -211,8 +211,8 @@ def anchored(
     Moran, Sridhar, Wang and Blei (2022), assumption A3 (anchor features).
     """
     _check(n=n, noise=noise, seed=seed)
-    whole(0, n_test=n_test, anchors_per_factor=anchors_per_factor)
-    whole(n_features=n_features, n_factors=n_factors, max_parents=max_parents)
+    check_whole(0, n_test=n_test, anchors_per_factor=anchors_per_factor)
+    check_whole(1, n_features=n_features, n_factors=n_factors, max_parents=max_parents)
     anchors = anchors_per_factor * n_factors
     if n_features < anchors:
         raise ValueError(f"n_features={n_features} is fewer than the {anchors} anchors asked for; raise it")
@@ -293,8 +293,8 @@ def anchored60(
 
 
 def _check(n: int, noise: float, seed: int) -> None:
-    whole(0, seed=seed)
-    whole(2, n=n)
+    check_whole(0, seed=seed)
+    check_whole(2, n=n)
     if not noise >= 0:
         raise ValueError(f"noise={noise} is a standard deviation: it cannot be negative")
 

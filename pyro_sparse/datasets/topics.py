@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from pyro_sparse.datasets._arguments import whole
+from pyro_sparse._whole import check_whole
 from pyro_sparse.datasets.simulated import Simulated
 
 __all__ = ["CORRELATION", "topic_counts"]
@@ -91,8 +91,8 @@ def topic_counts(
         sigma = CORRELATION[correlation]
     else:
         sigma = float(correlation)
-    whole(0, seed=seed, anchors_per_topic=anchors_per_topic)
-    whole(n=n, n_words=n_words, n_topics=n_topics, words_per_topic=words_per_topic)
+    check_whole(0, seed=seed, anchors_per_topic=anchors_per_topic)
+    check_whole(1, n=n, n_words=n_words, n_topics=n_topics, words_per_topic=words_per_topic)
     if n_topics % 2:
         raise ValueError(f"n_topics={n_topics} must be even: one half copies the other")
     if draw not in ("expected", "multinomial"):

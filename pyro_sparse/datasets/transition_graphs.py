@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyro_sparse._whole import check_whole
+
 __all__ = ["TRANSITION_GRAPHS", "ActionTime", "transition_graph"]
 
 _SHAPES = {
@@ -60,8 +62,7 @@ def streams(seed: int) -> dict[str, np.random.Generator]:
     ValueError
         If the seed is not a whole number, at least 0.
     """
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed={seed!r}: want a whole number, at least 0")
+    check_whole(0, seed=seed)
     names = ("graph", "mechanism", "mixing", "actions", "train", "validation", "test")
     children = np.random.SeedSequence(seed).spawn(len(names))
     return {name: np.random.default_rng(child) for name, child in zip(names, children, strict=True)}

@@ -10,7 +10,7 @@ from .gauss_markov import GaussMarkov
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .latent_chain import LatentChain
 from .plain_pass import PlainPass
-from .relaxed_edges import RelaxedEdges, Temperature, bernoulli_kl
+from .relaxed_edges import RelaxedEdges, bernoulli_kl
 from .spike_slab import SpikeSlab
 from .spike_slab_lasso import SpikeSlabLasso
 from .spike_slab_mixture import SpikeSlabMixture
@@ -32,7 +32,6 @@ __all__ = [
     "SpikeSlabLasso",
     "SpikeSlabMixture",
     "SpikeSlabNormal",
-    "Temperature",
     "bernoulli_kl",
     "predictor",
     "recomputed_predictor",

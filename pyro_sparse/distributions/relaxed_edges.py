@@ -10,7 +10,6 @@ whose divergence `bernoulli_kl` has a closed form. Edges known to exist or not t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -21,7 +20,7 @@ from torch.distributions import Bernoulli, constraints
 from torch.distributions.kl import register_kl
 from torch.distributions.utils import broadcast_all, clamp_probs
 
-__all__ = ["RelaxedEdges", "Temperature", "bernoulli_kl"]
+__all__ = ["RelaxedEdges", "bernoulli_kl"]
 
 
 class RelaxedEdges(TorchDistribution):
@@ -247,41 +246,3 @@ def bernoulli_kl(logits: Tensor, eta: Tensor | float) -> Tensor:
 def _kl_of_the_edges(p: RelaxedEdges, q: Bernoulli) -> Tensor:
     """Divergence of the Bernoulli edges behind the gates; forced edges cost nothing."""
     return bernoulli_kl(p.logits, q.probs).masked_fill(p.forced, 0.0)
-
-
-@dataclass(frozen=True)
-class Temperature:
-    r"""Temperature of the gates over a fit: from `start`, by equal factors, to `end`, then constant.
-
-    .. math:: \tau(t) = \tau_0 (\tau_1 / \tau_0)^{\min(1, t / u)}
-
-    Attributes
-    ----------
-    start, end : float
-        Temperatures, positive, `end` at most `start`.
-    until : float
-        Share of the fit after which the temperature is `end`, in [0, 1].
-
-    Examples
-    --------
-    >>> Temperature(start=1.0, end=0.25, until=0.5).at(0.25)
-    0.5
-    """
-
-    start: float = 1.0
-    end: float = 1.0
-    until: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("start", "end"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive finite temperature")
-        if self.end > self.start:
-            raise ValueError(f"end: got {self.end!r}, wanted at most start={self.start!r}; swap the two")
-        if not 0 <= self.until <= 1:
-            raise ValueError(f"until: got {self.until!r}, wanted a share of the fit in [0, 1]")
-
-    def at(self, progress: float) -> float:
-        """Temperature when the share `progress` of the fit is done."""
-        share = min(1.0, progress / self.until) if self.until > 0 else 1.0
-        return self.start * (self.end / self.start) ** share

@@ -26,8 +26,6 @@ __all__ = [
     "KeptChains",
     "align_draws",
     "between_chain_gap",
-    "between_chain_sd",
-    "co_membership",
     "co_membership_rhat",
     "effective_sample_size",
     "keep_chains",
@@ -125,57 +123,6 @@ def between_chain_gap(draws: ArrayLike) -> Floats:
         If the shape does not fit or a value is outside of [0, 1].
     """
     return edge_gap(chains_of(draws).mean(axis=1))
-
-
-def between_chain_sd(draws: ArrayLike) -> float:
-    r"""Mean over edges of the standard deviation of their probability between chains.
-
-    .. math:: \frac1E \sum_e \Big[\frac{1}{C - 1} \sum_c (p_{ce} - \bar p_e)^2\Big]^{1/2}
-
-    Parameters
-    ----------
-    draws : array_like of shape (chain, draw, row, column)
-        Aligned draws of edges, or of their probabilities.
-
-    Returns
-    -------
-    float
-        0 where all chains agree, at most :math:`1/\sqrt2`; NaN with a single chain.
-
-    Raises
-    ------
-    ValueError
-        As in `between_chain_gap`.
-    """
-    p = chains_of(draws).mean(axis=1)
-    return float(p.std(axis=0, ddof=1).mean()) if len(p) > 1 else np.nan
-
-
-def co_membership(draws: ArrayLike) -> Floats:
-    r"""How many columns every two rows share, draw by draw: :math:`\Gamma \Gamma^\top`, whatever the labels.
-
-    The diagonal is the number of columns of each row. Given probabilities, the entries are the expected
-    numbers if the edges of a draw are independent.
-
-    Parameters
-    ----------
-    draws : array_like of shape (chain, draw, row, column)
-        Draws of edges, or of their probabilities; they need not be aligned.
-
-    Returns
-    -------
-    ndarray of shape (chain, draw, row, row)
-
-    Raises
-    ------
-    ValueError
-        As in `between_chain_gap`.
-    """
-    x = chains_of(draws)
-    shared = x @ x.swapaxes(-1, -2)
-    rows = np.arange(x.shape[2])
-    shared[..., rows, rows] = x.sum(axis=-1)
-    return shared
 
 
 class CoMembershipRhat(NamedTuple):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._whole import check_whole
 from .identifiability import IdentifiabilityProbability, identifiability_probability
 
 __all__ = [
@@ -256,9 +257,8 @@ def bernoulli_failure_bound(n_latents: int, n_tasks: int, probability: float = 0
     >>> [round(bernoulli_failure_bound(6, n), 4) for n in (10, 20, 40)]
     [1.0, 0.0951, 0.0003]
     """
-    for name, value, least in (("n_latents", n_latents, 1), ("n_tasks", n_tasks, 0)):
-        if not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name}={value!r}: want a whole number, at least {least}")
+    check_whole(1, n_latents=n_latents)
+    check_whole(0, n_tasks=n_tasks)
     if not 0 <= probability <= 1:
         raise ValueError(f"probability={probability}: want a number from 0 to 1")
     return min(1.0, n_latents * (n_latents - 1) * (1 - probability * (1 - probability)) ** n_tasks)

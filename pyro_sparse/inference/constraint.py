@@ -24,6 +24,7 @@ from torch.distributions import Beta
 from torch.distributions.utils import clamp_probs
 
 from .._recorded import Recorded
+from .._whole import check_whole
 from ..distributions.relaxed_edges import bernoulli_kl
 from ..priors.em import eta_step
 
@@ -75,13 +76,12 @@ class SparsityControl(Recorded, nn.Module):
             If a count is impossible, or the control asks for fewer edges than are required.
         """
         counts = {"n_edges_possible": n_edges_possible, "n_restarts": n_restarts, "n_samples": n_samples}
-        for name, value in counts.items():
-            if int(value) != value or value < 1:
-                raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
-        if int(n_required) != n_required or not 0 <= n_required <= n_edges_possible:
+        check_whole(1, **counts)
+        check_whole(0, n_required=n_required)
+        if n_required > n_edges_possible:
             raise ValueError(
-                f"n_required: got {n_required!r}, wanted a whole number from 0 to the "
-                f"n_edges_possible={n_edges_possible} that are not forbidden"
+                f"n_required: got {n_required!r}, wanted at most the n_edges_possible={n_edges_possible} "
+                "that are not forbidden"
             )
         self.n_edges_possible, self.n_required = int(n_edges_possible), int(n_required)
         self.n_restarts, self.n_samples = int(n_restarts), int(n_samples)

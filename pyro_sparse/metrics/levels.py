@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pyro_sparse._whole import check_whole
 from pyro_sparse.metrics._check import levels_and_codes
 
 __all__ = ["FactorVAEScore", "factor_vae_score", "mig", "modularity", "sap"]
@@ -94,9 +95,8 @@ def factor_vae_score(
     1.0
     """
     level, code = levels_and_codes(levels, codes)
-    for name, number, least in (("batch", batch, 2), ("n_train", n_train, 1), ("n_test", n_test, 1)):
-        if not isinstance(number, int | np.integer) or number < least:
-            raise ValueError(f"{name}={number!r}: want a whole number, at least {least}")
+    check_whole(2, batch=batch)
+    check_whole(1, n_train=n_train, n_test=n_test)
     if not min_sd >= 0:
         raise ValueError(f"min_sd={min_sd} is a standard deviation: want a number, at least 0")
     sizes = [np.bincount(column) for column in level.T]
@@ -307,8 +307,7 @@ def _information(level: np.ndarray, code: np.ndarray, bins: int) -> np.ndarray:
     """Mutual information, in nats, of each binned code with each factor: (K, F)."""
     from sklearn.metrics import mutual_info_score
 
-    if not isinstance(bins, int | np.integer) or bins < 2:
-        raise ValueError(f"bins={bins!r}: want a whole number, at least 2")
+    check_whole(2, bins=bins)
     binned = [np.digitize(column, np.histogram_bin_edges(column, bins)[1:-1]) for column in code.T]
     return np.array([[mutual_info_score(factor, column) for factor in level.T] for column in binned])
 

@@ -17,8 +17,8 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from .._recorded import Recorded
+from .._table import Batch
 from .._whole import check_whole
-from ..data import Batch
 from ..distributions import CorrelatedNormal
 from ..nets import Encoder
 from .likelihoods import Likelihood, get_likelihood

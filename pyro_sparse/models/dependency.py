@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._table import Batch
 from .._whole import check_whole
-from ..data import Batch
 from ..dependency_nets import CorrelatedEncoder, FeatureDecoder, SharedDecoder
 from ..distributions import FullNormal
 from .base import EdgeSet, FactorModel

@@ -21,8 +21,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from .._arrays import COMPILED, arrays, compiled
+from .._table import Batch
 from .._whole import check_whole
-from ..data import Batch
 from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
 from ..nets import LinearDecoder, MaskedDecoder
 from ..priors import Prior, SpikeSlabLasso, SpikeSlabPrior, get_prior

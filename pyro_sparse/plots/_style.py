@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .._arviz import get_group
+from ..graphs.selection import bayesian_fdr, unresolved
+from ..posterior import given_edges
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
@@ -155,8 +159,6 @@ def shorten(names: Sequence[object], limit: int = 28) -> list[str]:
 
 def table_edges(idata: Any) -> Any:
     """The group `edge_posterior` of a table's fit, for pictures that can show no other kind."""
-    from .._arviz import get_group
-
     group = get_group(idata, "edge_posterior")
     other = {
         "transition": ("a latent transition", "draw them with plot_transition"),
@@ -171,8 +173,6 @@ def table_edges(idata: Any) -> Any:
 
 def _task_edges(idata: Any) -> Any:
     """Edges of tasks by the names of a table's; `effect` is a latent's share of the squared weights."""
-    from .._arviz import get_group
-
     draws = get_group(idata, "posterior")["weight"].isel(chain=int(idata.attrs["best_restart"]))
     weight = draws.mean("draw").transpose("task", "latent")
     square = weight**2
@@ -190,9 +190,6 @@ class Edges:
     """
 
     def __init__(self, idata: Any, fdr: float) -> None:
-        from ..graphs.selection import bayesian_fdr, unresolved
-        from ..posterior import given_edges
-
         self.of_tasks = getattr(idata, "attrs", {}).get("kind") == "tasks"
         group = _task_edges(idata) if self.of_tasks else table_edges(idata)
         group = group.transpose("chain", "feature", "factor", missing_dims="ignore")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._arviz import get_group
+from ..draws import MOST_DRAWS, graph_draws, pooled
 from ..graphs._draws import feature_graphs
 from ..graphs.index_sets import names_of
 from ..graphs.venn import AtomProbability, Groups, atom_probability
@@ -121,9 +123,6 @@ def _edges(
 ) -> tuple[NDArray[np.bool_], list[str], list[str]]:
     """Draws (draw, feature, factor) and the names."""
     if hasattr(graph, "attrs") and not hasattr(graph, "columns") and not hasattr(graph, "shape"):
-        from .._arviz import get_group
-        from ..draws import MOST_DRAWS, graph_draws, pooled
-
         edges = get_group(graph, "edge_posterior")
         if not {"feature", "factor"} <= set(edges.dims):
             raise TypeError("graph: holds no edges of a table; want its draws, or a graph (feature, factor)")

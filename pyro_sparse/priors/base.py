@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from pyro_sparse._recorded import Recorded
+from pyro_sparse._whole import check_whole
 
 __all__ = ["Prior"]
 
@@ -90,9 +91,7 @@ class Prior(Recorded, nn.Module):
         sizes = {"n_features": n_features, "n_factors": n_factors, "n_restarts": n_restarts}
         if n_samples is not None:
             sizes["n_samples"] = n_samples
-        for name, value in sizes.items():
-            if int(value) != value or value < 1:
-                raise ValueError(f"{name} is {value!r}; it must be an integer of at least 1.")
+        check_whole(1, **sizes)
         self.n_features, self.n_factors, self.n_restarts = int(n_features), int(n_factors), int(n_restarts)
         self.n_samples = None if n_samples is None else int(n_samples)
         if allowed is None:
@@ -208,18 +207,6 @@ class Prior(Recorded, nn.Module):
         The training loop uses a stated fraction of it (``Schedule.screen``).
         """
         return 0.0
-
-    def active_factors(self, weights: Tensor) -> Tensor:
-        """Which factors have an edge: an allowed one more probable than not, or non-zero where odds are None.
-
-        Returns
-        -------
-        Tensor
-            Boolean, shape (R, K).
-        """
-        odds = self.edge_log_odds(weights)
-        present = weights != 0 if odds is None else odds > 0
-        return (present & self.allowed).any(-2)
 
     def extra_repr(self) -> str:
         """What ``print(prior)`` shows: the arguments it was made with."""

@@ -68,12 +68,12 @@ def test_only_the_lasso_on_latents_finds_a_sparse_task_from_few_rows():
     [
         ({"share": 0.0}, r"share=0.0: want a share in \(0, 1\]"),
         ({"share": 0.001}, "share=0.001: want .* that holds at least one"),
-        ({"n": 0}, "n=0: want a whole number"),
-        ({"n_test": 1.5}, "n_test=1.5: want a whole number"),
-        ({"m": 0}, "m=0: want a whole number"),
+        ({"n": 0}, "n: want a whole number of at least .*, got 0"),
+        ({"n_test": 1.5}, "n_test: want a whole number of at least .*, got 1.5"),
+        ({"m": 0}, "m: want a whole number of at least .*, got 0"),
         ({"correlation": 1.0}, "correlation=1.0"),
         ({"snr": 0.0}, "snr=0.0: want a finite number above 0"),
-        ({"seed": "a"}, "seed='a': want a whole number"),
+        ({"seed": "a"}, "seed: want a whole number of at least .*, got 'a'"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

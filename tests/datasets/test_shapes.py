@@ -162,7 +162,7 @@ def test_a_stream_shows_the_cells_of_its_latents():
 
 
 def test_bad_streams_are_named():
-    with pytest.raises(ValueError, match="size=4: want a whole number, at least 8"):
+    with pytest.raises(ValueError, match="size: want a whole number of at least 8, got 4"):
         shapes_data(size=4)
     with pytest.raises(ValueError, match="rho=2"):
         shapes_data(rho=2)

@@ -31,8 +31,8 @@ from tests.datasets.test_transitions import SMALL, inputs
         ({"name": "ActionDiag", "shrink": 0.5}, "a set with Time in its name, got ActionDiag"),
         ({"T": 200, "shrink": 3.0}, "z passes 1e6 at frame .*lower shrink=3.0"),
         ({"name": "ActionRandom(0)", "noise": 0}, r"noise=0: no latent of ActionRandom\(0\) moves"),
-        ({"seed": -3}, "seed=-3: want a whole number"),
-        ({"decoder_seed": 1.5}, "seed=1.5: want a whole number"),
+        ({"seed": -3}, "seed: want a whole number of at least 0, got -3"),
+        ({"decoder_seed": 1.5}, "seed: want a whole number of at least 0, got 1.5"),
     ],
 )
 def test_argument_errors(arguments, message):

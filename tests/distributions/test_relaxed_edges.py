@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -14,7 +11,7 @@ from pyro.infer import TraceMeanField_ELBO
 from scipy import integrate, special, stats
 from torch.distributions import kl_divergence
 
-from pyro_sparse.distributions import RelaxedEdges, Temperature, bernoulli_kl
+from pyro_sparse.distributions import RelaxedEdges, bernoulli_kl
 
 TAUS = [0.1, 0.5, 1.0, 3.0]
 ALPHAS = [-4.0, 0.3, 6.0]
@@ -253,25 +250,3 @@ def test_refused_arguments():
         RelaxedEdges(logits, 1.0, hard=True, validate_args=True).log_prob(torch.full((3, 2), 0.5))
     with pytest.raises(ValueError, match=r"eta: got values from -0.1 to 2, wanted them in \[0, 1\]; apply"):
         bernoulli_kl(torch.zeros(2), torch.tensor([-0.1, 2.0]))
-
-
-def test_temperature_falls_by_equal_factors():
-    t = Temperature(start=2.0, end=0.5, until=0.8)
-    np.testing.assert_allclose([t.at(p) for p in (0, 0.2, 0.4, 0.8, 1)], [2, 2**0.5, 1, 0.5, 0.5])
-    assert Temperature(1.0, 0.2, until=0).at(0.0) == 0.2
-    assert Temperature().at(0.3) == 1.0
-    assert Temperature(**json.loads(json.dumps(asdict(t)))) == t
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"start": 0.0}, "start: got 0.0, wanted a positive finite temperature"),
-        ({"end": float("nan")}, "end: got nan, wanted a positive finite temperature"),
-        ({"start": 0.5, "end": 1.0}, "end: got 1.0, wanted at most start=0.5; swap the two"),
-        ({"until": 1.5}, r"until: got 1.5, wanted a share of the fit in \[0, 1\]"),
-    ],
-)
-def test_temperature_is_validated(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Temperature(**settings)

@@ -171,8 +171,8 @@ def test_bad_supports_are_named(function, value, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 5), "n_latents=0: want a whole number"),
-        ((3, -1), "n_tasks=-1: want a whole number"),
+        ((0, 5), "n_latents: want a whole number of at least .*, got 0"),
+        ((3, -1), "n_tasks: want a whole number of at least .*, got -1"),
         ((3, 5, 1.5), "probability=1.5: want a number from 0 to 1"),
         ((3, 5, np.nan), "probability=nan"),
     ],

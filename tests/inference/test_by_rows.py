@@ -128,7 +128,7 @@ def test_rows_kept_aside_are_few(monkeypatch, found):
         assert as_table(rows, likelihood=model().likelihood).most_judged == 2000
     monkeypatch.setattr("pyro_sparse.large_table.FEWEST_JUDGED", 7)
     monkeypatch.setattr("pyro_sparse.large_table.MOST_JUDGED", 7)
-    monkeypatch.setattr("pyro_sparse.data.MOST_JUDGED", 5)
+    monkeypatch.setattr("pyro_sparse._table.MOST_JUDGED", 5)
     seen = []
     monkeypatch.setattr(
         "pyro_sparse.inference.fit_table.judge",

@@ -18,7 +18,8 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges import _curve_weights
 from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
-from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
+from pyro_sparse.inference.edges._decoder_chains import DecoderChains
+from pyro_sparse.inference.edges._decoder_program import DecoderState
 from pyro_sparse.inference.edges._hmc import hmc
 from pyro_sparse.inference.edges._linear_chains import LinearChains, LinearState
 from pyro_sparse.inference.edges._metric import Metric, information

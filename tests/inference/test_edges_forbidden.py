@@ -10,10 +10,11 @@ import torch
 from scipy import integrate, special, stats
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges import _decoder_chains
+from pyro_sparse.inference.edges import _decoder_program
 from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
-from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
+from pyro_sparse.inference.edges._decoder_chains import DecoderChains
+from pyro_sparse.inference.edges._decoder_program import DecoderState
 from pyro_sparse.inference.edges._linear_chains import LinearChains, LinearState
 from pyro_sparse.inference.edges._mixture_law import MixtureLaw
 from pyro_sparse.inference.edges._weight import SpikeSlab
@@ -132,7 +133,7 @@ def test_curves_have_the_odds_of_the_integral_whatever_the_pieces(world, monkeyp
             return np.array([of_one(v, j, k) for v in w])
 
         assert found[j, k] == pytest.approx(odds_of(log_evidence, ETA[k], nodes=401), abs=0.02)
-    monkeypatch.setattr(_decoder_chains, "_CACHE", 1)
+    monkeypatch.setattr(_decoder_program, "_CACHE", 1)
     np.testing.assert_allclose(chains.if_permitted(state)[0].numpy(), found, rtol=1e-5)
 
 

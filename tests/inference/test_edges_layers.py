@@ -13,7 +13,8 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges import _metric
 from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
-from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
+from pyro_sparse.inference.edges._decoder_chains import DecoderChains
+from pyro_sparse.inference.edges._decoder_program import DecoderState
 from pyro_sparse.inference.edges._layers import _Target, climbed, moved
 from pyro_sparse.inference.edges._metric import information
 from pyro_sparse.inference.edges._mixture_law import MixtureLaw

@@ -10,7 +10,8 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges import _shifts
 from pyro_sparse.inference.edges._cells import Cells
 from pyro_sparse.inference.edges._curves import Curve, Trunk
-from pyro_sparse.inference.edges._decoder_chains import DecoderChains, DecoderState
+from pyro_sparse.inference.edges._decoder_chains import DecoderChains
+from pyro_sparse.inference.edges._decoder_program import DecoderState
 from pyro_sparse.inference.edges._mixture_law import MixtureLaw
 from pyro_sparse.inference.edges._row_exposures import drawn_exposures
 from pyro_sparse.inference.edges._shifts import levelled, shifted

@@ -189,9 +189,9 @@ def test_bad_tables_are_named(score, levels, codes, message):
 def test_bad_arguments_are_named():
     levels = grid(2, 2, times=3)
     for arguments, message in (
-        ({"batch": 1}, "batch=1: want a whole number, at least 2"),
-        ({"n_train": 0}, "n_train=0: want a whole number, at least 1"),
-        ({"n_test": 2.5}, "n_test=2.5: want a whole number"),
+        ({"batch": 1}, "batch: want a whole number of at least 2, got 1"),
+        ({"n_train": 0}, "n_train: want a whole number of at least 1, got 0"),
+        ({"n_test": 2.5}, "n_test: want a whole number of at least .*, got 2.5"),
         ({"min_sd": -1.0}, "min_sd=-1.0 is a standard deviation"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -199,7 +199,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="a level of factor 1 has one row only.*; encode more images"):
         factor_vae_score([[0, 0], [1, 0], [0, 1], [1, 0]], np.zeros((4, 1)))
     for score in (mig, modularity):
-        with pytest.raises(ValueError, match="bins=1: want a whole number, at least 2"):
+        with pytest.raises(ValueError, match="bins: want a whole number of at least 2, got 1"):
             score(levels, levels, bins=1)
     with pytest.raises(ValueError, match="levels: want two factors or more"):
         modularity(levels[:, :1], levels)

@@ -124,15 +124,12 @@ def test_unused_factors_die_and_are_reported(column):
     for _ in range(30):
         prior.update(w)
     assert (prior.eta[0, 0, [0, 2]] < 1e-3).all() and (prior.eta[0, 0, [1, 3]] > 0.2).all()
-    assert prior.active_factors(w).tolist() == [[False, True, False, True]]
+    assert (prior.edge_log_odds(w) > 0).any(-2).tolist() == [[False, True, False, True]]
 
 
-def test_factors_without_odds_are_active_when_not_zero():
-    w = torch.zeros(1, 10, 3)
-    w[0, 2, 1] = 0.1
+def test_priors_without_a_spike_have_no_odds():
     for prior in (Laplace(), Horseshoe(), RegularisedHorseshoe(), ARDNormal()):
-        assert ready(prior).active_factors(w).tolist() == [[False, True, False]]
-        assert prior.edge_log_odds(w) is None
+        assert ready(prior).edge_log_odds(torch.zeros(1, 10, 3)) is None
 
 
 def test_given_probabilities_are_used():
@@ -190,8 +187,8 @@ def test_learned_rate_and_precision():
         (lambda: RegularisedHorseshoe(tau=1.0, expected_size=2), "both set the scale"),
         (lambda: ready(SpikeSlabLasso(expected_size=10)), "expected_size is 10 and a factor has at most 10"),
         (lambda: ready(RegularisedHorseshoe(expected_size=10)), "expected_size is 10 with n_features=10"),
-        (lambda: ready(Laplace(), g=0), "n_features is 0"),
-        (lambda: ready(Laplace(), k=1.5), "n_factors is 1.5"),
+        (lambda: ready(Laplace(), g=0), "n_features: want a whole number of at least 1, got 0"),
+        (lambda: ready(Laplace(), k=1.5), "n_factors: want a whole number of at least 1, got 1.5"),
         (lambda: ready(Laplace(), allowed=torch.ones(3, 10)), r"allowed has shape \(3, 10\)"),
     ],
 )
@@ -214,22 +211,11 @@ def test_a_law_without_spike_and_slab_wants_odds_of_its_own():
     prior = Own()
     prior.setup(6, 2)
     weights = torch.randn(1, 6, 2)
-    for ask in (prior.edge_log_odds, prior.update, prior.active_factors):
+    for ask in (prior.edge_log_odds, prior.update):
         with pytest.raises(
             TypeError, match=r"Own: distribution\(\) returns a Laplace.* override edge_log_odds"
         ):
             ask(weights)
-
-    class Complete(Own):
-        def edge_log_odds(self, weights):
-            return None
-
-        def update(self, weights, prob=None):
-            pass
-
-    prior = Complete()
-    prior.setup(6, 2)
-    assert prior.active_factors(weights).all()
 
 
 def test_a_prior_needs_a_distribution():

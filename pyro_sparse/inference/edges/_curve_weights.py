@@ -11,49 +11,47 @@ of P(edge | c_m) over the candidates is the Rao-Blackwellised edge probability.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ._cells import Cells
-
-if TYPE_CHECKING:
-    from ._decoder_chains import DecoderChains, DecoderState, Tuning
-    from ._mixture_law import MixtureLaw
+from ._decoder_program import DecoderProgram, DecoderState
+from ._mixture_law import MixtureLaw
+from ._tuning import Tuning
 
 __all__ = ["curve_weights"]
 
 
 def curve_weights(
-    chains: DecoderChains, state: DecoderState, cells: Cells, tuning: Tuning, rng: np.random.Generator
+    program: DecoderProgram, state: DecoderState, cells: Cells, tuning: Tuning, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
     """New weights, and P(edge | w) averaged over candidates, both (chain, feature, factor).
 
     Parameters
     ----------
-    chains : DecoderChains
+    program : DecoderProgram
         Of an MLP decoder.
     state : DecoderState
     cells : Cells
     tuning : Tuning
     rng : numpy.random.Generator
     """
-    weight, prob, law = state.weight.clone(), torch.zeros_like(state.weight), chains.law
+    weight, prob, law = state.weight.clone(), torch.zeros_like(state.weight), program.law
     here = None  # log evidence at `weight`, (chain, feature)
-    near = None if cells.likelihood is None else chains.value(state)
+    near = None if cells.likelihood is None else program.value(state)
     for k in range(weight.shape[-1]):
-        free = chains.permitted[:, k]
+        free = program.permitted[:, k]
         if not bool(free.any()):
             continue
         centre, width = tuning.centre[..., k], tuning.width[..., k]
-        tried = torch.cat([weight[None, ..., k], _candidates(chains, centre, width, rng)])
+        tried = torch.cat([weight[None, ..., k], _candidates(program, centre, width, rng)])
         log_odds = state.log_odds[..., k].expand_as(centre)
-        own = law.log_prob(tried, log_odds, chains.must[:, k])
-        level = _evidence(chains, state, cells, weight, tried, k, near, here)
+        own = law.log_prob(tried, log_odds, program.must[:, k])
+        level = _evidence(program, state, cells, weight, tried, k, near, here)
         chance = torch.softmax(level + (own - _log_proposal(law.stand_in, tried, centre, width)), 0)
-        edge = law.edge(tried, log_odds, chains.must[:, k])
+        edge = law.edge(tried, log_odds, program.must[:, k])
         prob[..., k] = (chance * edge).sum(0).to(prob) * free
         u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
         pick = (chance.cumsum(0) < u).sum(0, keepdim=True).clamp(max=len(tried) - 1)
@@ -64,7 +62,7 @@ def curve_weights(
 
 
 def _evidence(
-    chains: DecoderChains,
+    program: DecoderProgram,
     state: DecoderState,
     cells: Cells,
     weight: Tensor,
@@ -81,20 +79,20 @@ def _evidence(
     found = torch.zeros(tried.shape, dtype=torch.float64, device=tried.device)
     at = torch.arange(weight.shape[1], device=weight.device)
     asked = cells.likelihood is not None or here is not None  # else the first candidates' levels are kept
-    for part in chains.pieces(at[chains.permitted[:, k]] if asked else at, len(tried), state):
+    for part in program.pieces(at[program.permitted[:, k]] if asked else at, len(tried), state):
         full = weight[:, part].expand(len(tried), -1, -1, -1).clone()
         full[..., k] = tried[..., part]
         if cells.likelihood is not None or here is None:
-            found[:, :, part] = chains.evidence(state, cells, full, part, near)
+            found[:, :, part] = program.evidence(state, cells, full, part, near)
         else:
-            found[1:, :, part] = chains.evidence(state, cells, full[1:], part, near)
+            found[1:, :, part] = program.evidence(state, cells, full[1:], part, near)
             found[0][:, part] = here[:, part]
     return found
 
 
-def _candidates(chains: DecoderChains, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
+def _candidates(program: DecoderProgram, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
     """From the spike, from the slab, and around where the weight has been; in equal parts."""
-    law, shape = chains.law.stand_in, (chains.candidates, *centre.shape)
+    law, shape = program.law.stand_in, (program.candidates, *centre.shape)
     unit = law.draw(shape, rng)
     near = rng.laplace(size=shape)
     which = rng.integers(3, size=shape)

@@ -16,127 +16,37 @@ product only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
-from ...models.likelihoods.counts import LOG_THETA_RANGE
 from ._cells import Cells, Summed, weighted
 from ._curve_weights import curve_weights
-from ._curves import Curve, Trunk
+from ._decoder_program import DecoderProgram, DecoderState
 from ._hmc import adapted, hmc
 from ._layers import climbed, moved
 from ._line_weights import line_weights
-from ._metric import Metric, information
-from ._mixture_law import WeightLaw
-from ._own_parameters import OwnParameters
+from ._metric import information
 from ._relabel import Anchors, anchors_of, exchanged
-from ._row_exposures import drawn_exposures
 from ._shifts import levelled, shifted
 from ._stretches import stretched
+from ._tuning import OFTEN, Tuning
 from ._turns import Turns, related_factors
 
-__all__ = ["DecoderChains", "DecoderState", "Tuning"]
+__all__ = ["DecoderChains"]
 
 _HEADS = 8
 _NODES = 16
-_FEW_STEPS = 2  # of Newton's, for a log evidence: off by hundredths at most; a head that is drawn has more
-_CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
 _STRIDES = (1.0, 0.3, 0.1, 0.03)
-_OFTEN, _SELDOM, _TIRED = 1 / 3, 1 / 30, 0.85  # exchanges of factors a sweep; kept of that after one in vain
+_SELDOM, _TIRED = 1 / 30, 0.85  # exchanges of factors a sweep, at least; kept of that after one in vain
 
 
-class DecoderState(NamedTuple):
-    """One state of every chain.
-
-    Attributes
-    ----------
-    z : Tensor (chain, row, factor)
-    weight : Tensor (chain, feature, factor)
-    edge : Tensor of bool (chain, feature, factor)
-    log_odds : Tensor (chain, 1, factor)
-    head : Tensor (chain, feature, basis), float64
-    noise : Tensor (chain, feature)
-        Variance of a normal likelihood, 1 / theta of a negative binomial one, else 1.
-    trunk : Trunk
-    exposure : Tensor (chain, 1, row) or None
-        Of counts; redrawn where only totals speak of them.
-    own : tuple of Tensor
-        Parameters of a likelihood that is none of the package's, as `OwnParameters` orders them.
-    """
-
-    z: Tensor
-    weight: Tensor
-    edge: Tensor
-    log_odds: Tensor
-    head: Tensor
-    noise: Tensor
-    trunk: Trunk
-    exposure: Tensor | None
-    own: tuple[Tensor, ...] = ()
-
-
-@dataclass(eq=False)
-class Tuning:
-    """What the warm-up learns: step sizes, where each weight tends to be when it is not small, directions."""
-
-    rows: Tensor
-    whole: Tensor
-    centre: Tensor
-    width: Tensor
-    metric: Metric
-    damping: Tensor
-    exchanges: float = _OFTEN
-    sweeps: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class DecoderChains:
-    """The data and the prior, which stay, and the sweep.
-
-    Parameters
-    ----------
-    cells : Cells
-    curve : Curve
-    law : WeightLaw
-    permitted, must : Tensor of bool (feature, factor)
-    precision : Tensor (chain or 1, factor, factor)
-        Inverse of the factors' covariance.
-    eta_prior : tuple of ndarray
-        a and b of the rates, each (factor,).
-    shared_eta : bool
-    noise_prior : tuple of float
-        Shape and scale of a variance. A dispersion has that of its likelihood.
-    totals : Tensor (chain or 1, row) or None
-        Sums of rows of counts, where they are all that speaks of the exposures (`_row_exposures.py`):
-        multinomial rows, whose features come apart so as Poisson counts, and depths taken from totals.
-    own : OwnParameters or None
-        Of the cells' likelihood, where the state holds values for its parameters.
-    candidates : int
-        New values tried for each weight in a sweep.
-    row_steps, whole_steps : int
-        Leapfrog steps for the factors, and for layers with weights.
-    """
-
-    cells: Cells
-    curve: Curve
-    law: WeightLaw
-    permitted: Tensor
-    must: Tensor
-    precision: Tensor
-    eta_prior: tuple[np.ndarray, np.ndarray]
-    shared_eta: bool
-    noise_prior: tuple[float, float]
-    totals: Tensor | None = None
-    own: OwnParameters | None = None
-    candidates: int = 6
-    row_steps: int = 4
-    whole_steps: int = 6
+class DecoderChains(DecoderProgram):
+    """The sweep: every move in turn, of all chains at once."""
 
     @torch.no_grad()
     def tuning(self, state: DecoderState) -> Tuning:
@@ -185,7 +95,7 @@ class DecoderChains:
         else:
             weight, prob = curve_weights(self, state, cells, tuning, rng)
             if warm:
-                self._follow(tuning, weight, prob)
+                tuning.follow(weight, prob)
         phi = self.curve.design(state.z, weight, state.trunk)
         offset = self.curve.offset(state.z, weight)
         near = phi if cells.likelihood is None else self.value(state)
@@ -222,43 +132,6 @@ class DecoderChains:
                 odds = state.log_odds[:, 0, k, None] + slab.logsumexp(0) - spike.logsumexp(0)
                 found[:, part, k] = torch.sigmoid(odds).to(found)
         return found.masked_fill(self.permitted, 0.0)
-
-    def pieces(self, features: Tensor, n_tried: int, state: DecoderState) -> tuple[Tensor, ...]:
-        """Features a few at a time, so that their bases, each tried so often, stay near the processor.
-
-        All that there are, at once, where the likelihood holds parameters for all.
-        """
-        if not self.cells.separate:
-            return (torch.arange(self.cells.x.shape[1], device=features.device),)
-        if not len(features):
-            return ()
-        each = _CACHE // (n_tried * len(state.z) * self.curve.hidden * state.z.shape[1])
-        return features.split(max(1, each))
-
-    def value(self, state: DecoderState, z: Tensor | None = None) -> Tensor:
-        """f of a state, (chain, feature, row), or of other factors in their place."""
-        return self.curve.value(state.z if z is None else z, state.weight, state.trunk, state.head)
-
-    def log_joint(self, state: DecoderState, f: Tensor) -> Tensor:
-        """log p of data, factors, weights, noise and last layers of each chain, up to a constant."""
-        total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
-        total -= 0.5 * self._squares(state.z).double().sum(-1)
-        total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
-        own = self.law.log_prob(state.weight, state.log_odds, self.must)
-        total += (own * self.permitted).double().sum((-1, -2))
-        if self.cells.likelihood is None:
-            a, b = self.noise_prior
-            total -= ((a + 1) * state.noise.log() + b / state.noise).double().sum(-1)
-        if self.cells.overdispersed:
-            total += (self.cells_of(state).log_base(state.noise) + self._log_extra(state.noise)).sum(-1)
-            if self.totals is not None:  # how much room a row's exposure has, which moves with the noise
-                bend = self.cells_of(state).expanded(f, state.noise)[2].double().sum(1)
-                total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
-        if self.own is not None:
-            total += sum(part.sum(-1) for part in self.own.log_prior(state.own))
-        if self.curve.activation is not None:
-            total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
-        return total
 
     @cached_property
     def _turns(self) -> tuple[Turns, np.ndarray]:
@@ -307,7 +180,7 @@ class DecoderChains:
         pick = (own + rng.gumbel(size=own.shape)).argmax(0)
         in_vain = bool((order == np.arange(k)).all())
         if warm:
-            tuning.exchanges = max(_SELDOM, _TIRED * tuning.exchanges) if in_vain else _OFTEN
+            tuning.exchanges = max(_SELDOM, _TIRED * tuning.exchanges) if in_vain else OFTEN
         if in_vain:
             return state
         turn = torch.as_tensor(order, device=state.z.device).unsqueeze(1)
@@ -345,39 +218,9 @@ class DecoderChains:
         found = self.evidence(state, cells, tried, part, near)
         return found.unflatten(0, (len(nodes), k)).movedim(1, -1).cpu().numpy()
 
-    def evidence(
-        self, state: DecoderState, cells: Cells, tried: Tensor, part: Tensor, near: Tensor | None
-    ) -> Tensor:
-        """Log evidence (candidate, chain, some features), last layers summed out.
-
-        Parameters
-        ----------
-        state : DecoderState
-        cells : Cells
-        tried : Tensor (candidate, chain, some features, factor)
-        part : Tensor of int
-            The features.
-        near : Tensor (chain, feature, row), optional
-            f of a state near by, where layers are not summed out exactly (`Cells.sum_out`).
-        """
-        own, noise, precision = cells.features(part), state.noise[:, part], self.curve.head_precision(state.z)
-        if near is None:
-            return own.evidence(self.curve.design(state.z, tried, state.trunk, own.x), noise, precision)
-        phi, offset = self.curve.design(state.z, tried, state.trunk), self.curve.offset(state.z, tried)
-        return own.sum_out(phi, offset, noise, precision, near[:, part], _FEW_STEPS).log_evidence
-
     # ---- pieces --------------------------------------------------------------------------------------------
     def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
         return torch.as_tensor(rng.standard_normal(tuple(shape)), device=self.precision.device)
-
-    def cells_of(self, state: DecoderState) -> Cells:
-        c = self.cells
-        if self.totals is not None:
-            return Cells(c.x, c.seen, state.exposure, c.likelihood)
-        return c if self.own is None else Cells(c.x, c.seen, c.exposure, self.own.at(state.own))
-
-    def _squares(self, z: Tensor) -> Tensor:
-        return ((z @ self.precision.to(z)) * z).sum(-1)
 
     def _heads(
         self,
@@ -406,15 +249,6 @@ class DecoderChains:
             f.gather(0, pick.expand(1, *f.shape[1:]))[0],
         )
 
-    @staticmethod
-    def _follow(tuning: Tuning, weight: Tensor, prob: Tensor) -> None:
-        """Centre and width of each weight's proposals: running moments of its values as an edge."""
-        rate = 0.1 * prob
-        move = weight - tuning.centre
-        tuning.centre += rate * move
-        tuning.width += rate * (1.5 * move.abs() - tuning.width)
-        tuning.width.clamp_(min=0.01)
-
     def _noise(self, f: Tensor, noise: Tensor, cells: Cells, rng: np.random.Generator) -> Tensor:
         if cells.overdispersed:
             return self._dispersion(f, noise, cells, rng)
@@ -427,12 +261,6 @@ class DecoderChains:
         squares = left.double().square().sum(-1).cpu().numpy()
         drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
         return torch.as_tensor(drawn).to(noise)
-
-    def _log_extra(self, noise: Tensor) -> Tensor:
-        """log prior density of a negative binomial's extra_cv, whose square the noise is."""
-        scale, (low, high) = self.cells.likelihood.prior_scale, LOG_THETA_RANGE
-        inside = (noise.log() >= -high) & (noise.log() <= -low)
-        return torch.where(inside, -0.5 * noise.double() / scale**2, -torch.inf)
 
     def _dispersion(self, f: Tensor, noise: Tensor, cells: Cells, rng: np.random.Generator) -> Tensor:
         """1 / theta by random walks of log extra_cv, with strides of several lengths: nothing to tune."""
@@ -472,13 +300,6 @@ class DecoderChains:
         no = np.maximum(rng.gamma(b + size - found), 1e-30)
         odds = np.broadcast_to(np.log(yes) - np.log(no), (edge.shape[0], edge.shape[-1]))
         return torch.as_tensor(odds[:, None].copy()).to(self.precision)
-
-    def with_exposures(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
-        """The state with exposures drawn given f, if totals are all that speaks of them."""
-        if self.totals is None:
-            return state
-        found = drawn_exposures(self.cells, f, state.noise, self.totals, state.exposure, rng)
-        return state._replace(exposure=found)
 
     def _rows(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ._curves import Trunk
+from ._decoder_program import DecoderProgram, DecoderState
 from ._hmc import adapted, hmc
 from ._metric import information
-
-if TYPE_CHECKING:
-    from ._decoder_chains import DecoderChains, DecoderState, Tuning
+from ._tuning import Tuning
 
 __all__ = ["climbed", "moved"]
 
@@ -31,13 +29,13 @@ _REFRESHED = 10  # sweeps of the warm-up between one look at the information and
 
 
 def moved(
-    chains: DecoderChains, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+    program: DecoderProgram, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
 ) -> DecoderState:
     """The state after one Hamiltonian trajectory; the warm-up tunes steps and metric.
 
     Parameters
     ----------
-    chains : DecoderChains
+    program : DecoderProgram
     state : DecoderState
     tuning : Tuning
         Changed in place while `warm`.
@@ -45,8 +43,8 @@ def moved(
     warm : bool
     """
     if warm and tuning.sweeps % _REFRESHED == 0:
-        tuning.metric = tuning.metric.blended(information(chains, state, rng))
-    target = _Target(chains, state)
+        tuning.metric = tuning.metric.blended(information(program, state, rng))
+    target = _Target(program, state)
     at = tuning.metric.coordinates(target.scale, target.precision)
 
     def energy(y: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,27 +52,27 @@ def moved(
         return -level, -at.slope(*slopes)
 
     start = state.z.new_zeros(len(state.z), at.size)
-    found = hmc(energy, start, tuning.whole, chains.whole_steps, rng)
+    found = hmc(energy, start, tuning.whole, program.whole_steps, rng)
     if warm:
         tuning.whole = adapted(tuning.whole, found.accept, _WANTED, _SPEED)
     return target.moved(at.step(found.position))
 
 
 def climbed(
-    chains: DecoderChains, state: DecoderState, tuning: Tuning, rng: np.random.Generator
+    program: DecoderProgram, state: DecoderState, tuning: Tuning, rng: np.random.Generator
 ) -> DecoderState:
     """The state after one Gauss-Newton step, where that is likelier; else as it was, and the next is shorter.
 
     Parameters
     ----------
-    chains : DecoderChains
+    program : DecoderProgram
     state : DecoderState
     tuning : Tuning
         Its metric and damping are changed in place.
     rng : numpy.random.Generator
     """
-    tuning.metric = information(chains, state, rng)
-    target = _Target(chains, state)
+    tuning.metric = information(program, state, rng)
+    target = _Target(program, state)
     at = tuning.metric.damped(tuning.damping).coordinates(target.scale, target.precision)
     before, *slopes = target.expanded(state)
     new = target.moved(at.step(at.slope(*slopes)))
@@ -94,48 +92,48 @@ def climbed(
 class _Target:
     """What is asked of weights and layers near a state: edges, noise and factors are its own."""
 
-    chains: DecoderChains
+    program: DecoderProgram
     state: DecoderState
 
     @cached_property
     def edge(self) -> Tensor:
-        return self.state.edge | self.chains.must
+        return self.state.edge | self.program.must
 
     @cached_property
     def scale(self) -> Tensor:
         """Of the weights: slab or spike."""
-        law = self.chains.law.stand_in
+        law = self.program.law.stand_in
         return torch.where(self.edge, law.slab, law.spike).to(self.state.weight)
 
     @cached_property
     def precision(self) -> Tensor:
-        return self.chains.curve.head_precision(self.state.z)
+        return self.program.curve.head_precision(self.state.z)
 
     def moved(self, step: tuple[Tensor, Tensor]) -> DecoderState:
         """The state, a step away."""
         state, (own, common) = self.state, step
         k = state.weight.shape[-1]
         trunk = state.trunk
-        if self.chains.curve.activation is not None:
+        if self.program.curve.activation is not None:
             parts = common.split([part[0].numel() for part in trunk], 1)
             trunk = Trunk(*(part + by.view(part.shape) for part, by in zip(trunk, parts, strict=True)))
-        weight = state.weight + own[..., :k] * self.chains.permitted
+        weight = state.weight + own[..., :k] * self.program.permitted
         return state._replace(weight=weight, head=state.head + own[..., k:], trunk=trunk)
 
     def expanded(self, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         """Log density (chain), and its slopes: of features (chain, feature, own), of hidden layers."""
-        chains, head, trunk = self.chains, state.head.to(state.z), state.trunk
+        program, head, trunk = self.program, state.head.to(state.z), state.trunk
         layers = (state.z, state.weight, trunk, head)
-        run = chains.curve.forwards(*layers)
-        each, slope = chains.cells_of(state).slope(run.f, state.noise)
-        of_weight, *of_trunk = chains.curve.to_layers(run, slope, *layers)
-        own, pull = chains.law.energy(state.weight, self.edge)
+        run = program.curve.forwards(*layers)
+        each, slope = program.cells_of(state).slope(run.f, state.noise)
+        of_weight, *of_trunk = program.curve.to_layers(run, slope, *layers)
+        own, pull = program.law.energy(state.weight, self.edge)
         precision = self.precision.to(head)
         double = torch.float64
-        level = each.sum((-1, -2), dtype=double) - (own * chains.permitted).sum((-1, -2), dtype=double)
+        level = each.sum((-1, -2), dtype=double) - (own * program.permitted).sum((-1, -2), dtype=double)
         level -= 0.5 * (precision * head.square()).sum((-1, -2), dtype=double)
-        of_weight = (of_weight - pull) * chains.permitted
-        of_head = chains.curve.to_head(run, slope) - precision * head
+        of_weight = (of_weight - pull) * program.permitted
+        of_head = program.curve.to_head(run, slope) - precision * head
         common = head.new_zeros(len(head), 0)  # a line has no hidden layers
         if of_trunk:
             level -= 0.5 * sum(part.square().sum((-1, -2), dtype=double) for part in trunk)

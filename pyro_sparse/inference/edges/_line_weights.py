@@ -11,7 +11,7 @@ in closed form (`_weight.py`): it jumps between spike and slab, and is exact whe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._cells import Cells
+from ._decoder_program import DecoderProgram, DecoderState
 from ._weight import SpikeSlab, Tilted
-
-if TYPE_CHECKING:
-    from ._decoder_chains import DecoderChains, DecoderState
 
 __all__ = ["line_weights"]
 
@@ -43,30 +41,30 @@ class _Parabola(NamedTuple):
 
 
 def line_weights(
-    chains: DecoderChains, state: DecoderState, cells: Cells, rng: np.random.Generator
+    program: DecoderProgram, state: DecoderState, cells: Cells, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
     """New weights, and P(edge | w) averaged over staying and moving, both (chain, feature, factor).
 
     Parameters
     ----------
-    chains : DecoderChains
+    program : DecoderProgram
         Of a linear decoder.
     state : DecoderState
     cells : Cells
     rng : numpy.random.Generator
     """
     weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
-    law, own = chains.law.stand_in.in_slabs(), chains.law.in_slabs()
-    unit = chains.law.stand_in.slab
-    f = chains.value(state)
+    law, own = program.law.stand_in.in_slabs(), program.law.in_slabs()
+    unit = program.law.stand_in.slab
+    f = program.value(state)
     here = cells.expanded(f, state.noise)
     for k in range(weight.shape[-1]):
-        permitted = chains.permitted[:, k]
+        permitted = program.permitted[:, k]
         if not bool(permitted.any()):
             continue
         z = state.z[..., k].unsqueeze(1)
         odds = _array(state.log_odds[..., k].expand_as(weight[..., k]))
-        odds = np.where(_array(chains.must[:, k]) > 0, _SURE, odds)
+        odds = np.where(_array(program.must[:, k]) > 0, _SURE, odds)
         u = _array(weight[..., k]) / unit
         from_here = _parabola(here, z, u, law, odds, unit)
         edge = rng.random(u.shape) < from_here.law.prob
@@ -80,7 +78,7 @@ def line_weights(
         gain += own.excess(new_u, odds) - own.excess(u, odds)
         accept = np.where(np.isfinite(gain), np.exp(np.minimum(gain, 0)), 0.0)
         yes = torch.as_tensor(rng.random(u.shape) < accept).to(weight.device) & permitted
-        stay, go = (chains.law.edge(w, torch.as_tensor(odds).to(weight)) for w in (weight[..., k], new))
+        stay, go = (program.law.edge(w, torch.as_tensor(odds).to(weight)) for w in (weight[..., k], new))
         chance = torch.as_tensor(accept).to(weight)
         prob[..., k] = ((1 - chance) * stay + chance * go) * permitted
         weight[..., k] = torch.where(yes, new, weight[..., k])

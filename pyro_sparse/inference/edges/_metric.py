@@ -20,14 +20,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ._decoder_chains import DecoderChains, DecoderState
+from ._decoder_program import DecoderProgram, DecoderState
 
 __all__ = ["Coordinates", "Metric", "information"]
 
@@ -182,34 +180,34 @@ class Coordinates:
         return torch.cat([own, common], 1)
 
 
-def information(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> Metric:
+def information(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> Metric:
     """The Fisher information where the chains are.
 
     Of many rows, some at random stand for all. Estimates from few cells are drawn towards their diagonals.
 
     Parameters
     ----------
-    chains : DecoderChains
+    program : DecoderProgram
     state : DecoderState
     rng : numpy.random.Generator
     """
     n_chains, n_features, n_rows = *state.weight.shape[:2], state.z.shape[1]
-    own, across, common = _blank(chains, state)
+    own, across, common = _blank(program, state)
     own_size, width = own.shape[-1], common.shape[-1]
     work = n_chains * n_features * (own_size + (width if common.ndim == 3 else 0)) ** 2
     n = int(np.clip(_WORK / work, min(n_rows, 10), n_rows))
     rows = torch.as_tensor(rng.permutation(n_rows)[:n], device=state.z.device)
     z, times = state.z[:, rows], n_rows / n
-    cells = chains.cells_of(state).rows(rows)
+    cells = program.cells_of(state).rows(rows)
     most = max(own_size, width) if common.ndim == 3 else own_size
     each = max(1, _AT_ONCE // (n_chains * n * most)) if cells.separate else n_features
     for part in torch.arange(n_features, device=z.device).split(each):
         layers = (state.weight[:, part], state.trunk, state.head[:, part])
-        run = chains.curve.forwards(z, *layers)
+        run = program.curve.forwards(z, *layers)
         bend = cells.features(part).expanded(run.f, state.noise[:, part])[2]
         root = (times * bend.clamp(min=0)).sqrt().unsqueeze(2)
-        of_own, pairs = chains.curve.derivatives(run, z, *layers)
-        of_own[:, :, : chains.permitted.shape[1]] *= chains.permitted[part].unsqueeze(-1)
+        of_own, pairs = program.curve.derivatives(run, z, *layers)
+        of_own[:, :, : program.permitted.shape[1]] *= program.permitted[part].unsqueeze(-1)
         of_own, pairs = of_own * root, [(into, out * root) for into, out in pairs]
         own[:, part] = (of_own @ of_own.mT).double()
         if common.ndim == 2:
@@ -226,14 +224,14 @@ def information(chains: DecoderChains, state: DecoderState, rng: np.random.Gener
         entries = common.diagonal(dim1=-2, dim2=-1).clone()
         common *= sure
         common.diagonal(dim1=-2, dim2=-1).copy_(entries)
-    return Metric(own, across, common, chains.permitted)
+    return Metric(own, across, common, program.permitted)
 
 
-def _blank(chains: DecoderChains, state: DecoderState) -> tuple[Tensor, Tensor | None, Tensor]:
+def _blank(program: DecoderProgram, state: DecoderState) -> tuple[Tensor, Tensor | None, Tensor]:
     """A, B and C of nothing at all."""
     n, g, k = state.weight.shape
     own, zero = k + state.head.shape[-1], state.head.new_zeros
-    width = sum(part[0].numel() for part in state.trunk) if chains.curve.activation is not None else 0
+    width = sum(part[0].numel() for part in state.trunk) if program.curve.activation is not None else 0
     apart = width > _WIDEST or n * g * own * width > _LARGEST
     common = zero(n, width) if width > _WIDEST else zero(n, width, width)
     return zero(n, g, own, own), None if apart else zero(n, g, own, width), common

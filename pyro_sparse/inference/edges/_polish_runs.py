@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..effects import evened
-from ._decoder_chains import DecoderChains, DecoderState
+from ._decoder_chains import DecoderChains
+from ._decoder_program import DecoderState
 from ._linear_chains import LinearChains, LinearState
 from ._mixture_law import MixtureLaw
 from ._scales import drawn_law, likeliest_law

@@ -24,7 +24,8 @@ from ..refine import refine
 from ..restarts import pick
 from ._cells import Cells
 from ._curves import Curve, Trunk
-from ._decoder_chains import DecoderChains, DecoderState
+from ._decoder_chains import DecoderChains
+from ._decoder_program import DecoderState
 from ._linear_chains import LinearChains, LinearState
 from ._mixture_law import MixtureLaw, WeightLaw
 from ._own_law import law_of

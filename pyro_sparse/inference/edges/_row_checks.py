@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..._whole import check_whole
 from ._weight import SpikeSlab
 from .rows import RowPrior
 
 __all__ = [
     "LEAST_PRECISION",
     "Rows",
-    "check_whole",
     "first_noise",
     "floor_precision",
     "pooled",

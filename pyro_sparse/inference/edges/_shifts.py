@@ -13,16 +13,13 @@ same way, of any curve, and normal.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ._decoder_program import DecoderProgram, DecoderState
 from ._grid import grid, place
-
-if TYPE_CHECKING:
-    from ._decoder_chains import DecoderChains, DecoderState
 
 __all__ = ["levelled", "shifted"]
 
@@ -31,48 +28,48 @@ _WIDTHS = (0.01, 8.0)  # of all of them together, in slabs: least and most
 _CELLS, _MOST = 1_000_000, 40_000_000  # of negative binomial others: beyond, few sweeps look at them, or none
 
 
-def levelled(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+def levelled(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
     """The state with all intercepts moved alike, a draw given what stays, which exposures take.
 
     Parameters
     ----------
-    chains : DecoderChains
+    program : DecoderProgram
         With `totals`.
     state : DecoderState
     rng : numpy.random.Generator
     """
     intercept = state.head[..., 0]
     draw = torch.as_tensor(rng.standard_normal(len(intercept))).to(intercept)
-    move = chains.curve.intercept_sd / math.sqrt(intercept.shape[1]) * draw - intercept.mean(1)
+    move = program.curve.intercept_sd / math.sqrt(intercept.shape[1]) * draw - intercept.mean(1)
     head = state.head.clone()
     head[..., 0] += move[:, None]
     factor = (-move).exp().to(state.exposure)
     return state._replace(head=head, exposure=_exposure(state) * factor[:, None, None])
 
 
-def shifted(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+def shifted(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
     """The state after a shift of every factor's loadings, which exposures take.
 
     Parameters
     ----------
-    chains : DecoderChains
+    program : DecoderProgram
         Of a linear decoder, with `totals`.
     state : DecoderState
     rng : numpy.random.Generator
     """
-    law, n = chains.law, len(state.z)
+    law, n = program.law, len(state.z)
     chain = torch.arange(n, device=state.z.device)
     for k in range(state.weight.shape[-1]):
-        own = chains.permitted[:, k]
+        own = program.permitted[:, k]
         rest = torch.nonzero(~own)[:, 0]
-        cells = _SHIFTS * n * len(rest) * state.z.shape[1] if chains.cells.overdispersed else 0
+        cells = _SHIFTS * n * len(rest) * state.z.shape[1] if program.cells.overdispersed else 0
         if not bool(own.any()) or cells > _MOST or rng.random() * cells > _CELLS:
             continue
         h = law.stand_in.slab * torch.as_tensor(grid((n,), _SHIFTS, _WIDTHS, rng)).to(state.z).unsqueeze(-1)
         moved = state.weight[..., k] + h
-        prior = law.log_prob(moved, state.log_odds[..., k], chains.must[:, k])
+        prior = law.log_prob(moved, state.log_odds[..., k], program.must[:, k])
         level = (prior * own).double().sum(-1)
-        level += _log_others(chains, state, rest, h, k)
+        level += _log_others(program, state, rest, h, k)
         to = torch.as_tensor(place(level.cpu().numpy(), rng), device=level.device)
         weight = state.weight.clone()
         weight[..., k] = torch.where(own, moved[to, chain], weight[..., k])
@@ -81,12 +78,12 @@ def shifted(chains: DecoderChains, state: DecoderState, rng: np.random.Generator
     return state
 
 
-def _log_others(chains: DecoderChains, state: DecoderState, rest: Tensor, h: Tensor, k: int) -> Tensor:
+def _log_others(program: DecoderProgram, state: DecoderState, rest: Tensor, h: Tensor, k: int) -> Tensor:
     """Log-likelihood (shift, chain) of features that factor k cannot have edges to, up to a constant."""
     if not len(rest):
         return torch.zeros(h.shape[:2], dtype=torch.float64, device=h.device)
-    f = chains.curve.value(state.z, state.weight[:, rest], state.trunk, state.head[:, rest])
-    cells, minus = chains.cells.features(rest), -h * state.z[..., k]  # shift, chain, row
+    f = program.curve.value(state.z, state.weight[:, rest], state.trunk, state.head[:, rest])
+    cells, minus = program.cells.features(rest), -h * state.z[..., k]  # shift, chain, row
     log_s = _exposure(state).log()
     if cells.overdispersed:
         each = cells.log_prob(f + log_s + minus.unsqueeze(2), state.noise[:, rest])

@@ -13,18 +13,14 @@ from a grid (`_grid.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ._curves import Trunk
+from ._decoder_program import DecoderProgram, DecoderState
 from ._grid import grid, place
-
-if TYPE_CHECKING:
-    from ._decoder_chains import DecoderChains, DecoderState
 
 __all__ = ["stretched"]
 
@@ -33,58 +29,59 @@ _STEPS = 60
 _WIDTHS = (0.01, 3.0)  # of all log s together: least and most
 
 
-def stretched(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+def stretched(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
     """The state after a draw of each of these scales.
 
     Parameters
     ----------
-    chains : DecoderChains
+    program : DecoderProgram
     state : DecoderState
     rng : numpy.random.Generator
     """
-    state = _factors(chains, state, rng)
-    if chains.curve.activation is None:
+    state = _factors(program, state, rng)
+    if program.curve.activation is None:
         return state
-    state = _weights(chains, state, rng)
-    return _units(chains, state, rng) if chains.curve.activation == "relu" else state
+    state = _weights(program, state, rng)
+    return _units(program, state, rng) if program.curve.activation == "relu" else state
 
 
-def _factors(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+def _factors(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
     """Each factor against its weights."""
     z, weight = state.z.clone(), state.weight.clone()
     for k in range(z.shape[-1]):
         log_s = grid((len(z),), _STEPS, _WIDTHS, rng)
-        with_all = (z[..., k].double().unsqueeze(1) @ z.double()).squeeze(1) * chains.precision[:, k].double()
+        with_all = (z[..., k].double().unsqueeze(1) @ z.double()).squeeze(1)
+        with_all *= program.precision[:, k].double()
         own = with_all[:, k].cpu().numpy()
         others = with_all.sum(1).cpu().numpy() - own
         level = -0.5 * own * np.exp(-2 * log_s) - others * np.exp(-log_s)
-        level += (int(chains.permitted[:, k].sum()) - z.shape[1]) * log_s
-        level += _of_weights(chains, weight[..., k : k + 1], state.log_odds[..., k : k + 1], log_s, [k])
+        level += (int(program.permitted[:, k].sum()) - z.shape[1]) * log_s
+        level += _of_weights(program, weight[..., k : k + 1], state.log_odds[..., k : k + 1], log_s, [k])
         s = _drawn(level, log_s, rng, z)
         z[..., k] /= s.view(-1, 1)
         weight[..., k] *= s.view(-1, 1)
     return state._replace(z=z, weight=weight)
 
 
-def _weights(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+def _weights(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
     """All weights against the first layer and the slopes."""
     log_s = grid((len(state.z),), _STEPS, _WIDTHS, rng)
     first, slope = state.trunk.first, state.head[..., 1]
-    precision = chains.curve.head_precision(first)[1]
+    precision = program.curve.head_precision(first)[1]
     squares = first.double().square().sum((-1, -2)) + precision * slope.square().sum(-1)
     level = -0.5 * squares.cpu().numpy() * np.exp(-2 * log_s)
-    level += (int(chains.permitted.sum()) - first[0].numel() - slope.shape[1]) * log_s
-    level += _of_weights(chains, state.weight, state.log_odds, log_s, slice(None))
+    level += (int(program.permitted.sum()) - first[0].numel() - slope.shape[1]) * log_s
+    level += _of_weights(program, state.weight, state.log_odds, log_s, slice(None))
     s = _drawn(level, log_s, rng, first).view(-1, 1, 1)
     head = state.head.clone()
     head[..., 1] /= s[..., 0]
     return state._replace(weight=state.weight * s, head=head, trunk=state.trunk._replace(first=first / s))
 
 
-def _units(chains: DecoderChains, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+def _units(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
     """Rectified units of both hidden layers, each by itself."""
     first, second, bias = state.trunk
-    precision = chains.curve.head_precision(first)[2:]
+    precision = program.curve.head_precision(first)[2:]
     s = _of_units([first], [second.mT], rng)
     first, second = first * s, second / s.mT
     head = state.head[..., 2:] * precision.sqrt()
@@ -108,10 +105,10 @@ def _of_units(into: list[Tensor], out: list[Tensor], rng: np.random.Generator) -
 
 
 def _of_weights(
-    chains: DecoderChains, weight: Tensor, log_odds: Tensor, log_s: Array, which: list[int] | slice
+    program: DecoderProgram, weight: Tensor, log_odds: Tensor, log_s: Array, which: list[int] | slice
 ) -> Array:
     """log prior (step, chain) of weights of some factors times s, edges summed out."""
-    law, permitted, must = chains.law, chains.permitted[:, which], chains.must[:, which]
+    law, permitted, must = program.law, program.permitted[:, which], program.must[:, which]
     tried = weight * torch.as_tensor(np.exp(log_s)).to(weight)[..., None, None]
     own = law.log_prob(tried, log_odds, must)
     return (own * permitted).double().sum((-1, -2)).cpu().numpy()

@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 from torch import Tensor
 
+from ..._whole import check_whole
 from ..inner.moments import moments
-from ._row_checks import Rows, check_whole, pooled, rows_of, tables
+from ._row_checks import Rows, pooled, rows_of, tables
 from ._row_mode import Mode, first_mode, row_mode
 from .rows import RowDraws, RowPosterior, RowPrior
 

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logsumexp
 
+from ..._whole import check_whole
 from ._ep_draws import sequential_draws
 from ._ep_rate import collapsed, rate_levels
 from ._ep_sites import Fit, Problem, State, log_evidence, log_norm, settle
-from ._row_checks import Rows, check_whole, first_noise, pooled, rows_of, slab_unit
+from ._row_checks import Rows, first_noise, pooled, rows_of, slab_unit
 from ._weight import Part, Tilted, mixture
 from .rows import RowDraws, RowPosterior, RowPrior
 

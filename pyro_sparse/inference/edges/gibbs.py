@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from ._row_checks import Rows, check_whole, first_noise, floor_precision, pooled, rows_of, slab_unit
+from ..._whole import check_whole
+from ._row_checks import Rows, first_noise, floor_precision, pooled, rows_of, slab_unit
 from .rows import RowDraws, RowPosterior, RowPrior
 
 __all__ = ["UNRESOLVED", "gibbs_edges"]

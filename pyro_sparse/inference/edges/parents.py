@@ -12,7 +12,6 @@ and swaps single edges. T < 1 makes up for a kernel that is not quite right and 
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,12 +22,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logsumexp
 from threadpoolctl import threadpool_limits
 
+from ..._whole import check_whole
 from ._evidence import KERNELS, SetEvidence
 
 __all__ = ["ParentPosterior", "parent_posterior"]
 
 _ROWS = {"arcsine": 200, "linear": 10_000, "features": 10_000}
 _LEAST_ROWS = 20
+_MOST_ENUMERATED = 14  # features, of which all sets are looked at
 _RARE = 10  # rows with other than a column's most common value that are used, where there are so many
 _LOGIT = np.linspace(-14, 14, 561)  # of eta
 _BURN = 50
@@ -455,17 +456,9 @@ def _options(
     if len(prior) != 2 or not min(prior) > 0 or not np.isfinite(prior).all():
         raise ValueError(f"prior: want two positive numbers, the a and b of a Beta, got {prior!r}")
     rows = _ROWS[kernel] if max_rows is None else max_rows
-    for name, value, low, high in (
-        ("max_rows", rows, _LEAST_ROWS, np.inf),
-        ("max_enumerate", max_enumerate, 0, 14),
-        ("num_draws", num_draws, 1, np.inf),
-        ("num_features", num_features, 1, np.inf),
-    ):
-        try:
-            inside = low <= operator.index(value) <= high
-        except TypeError:
-            inside = False
-        if not inside:
-            upper = f" to {high}" if high < np.inf else " or more"
-            raise ValueError(f"{name}: want a whole number, {low}{upper}, got {value!r}")
+    check_whole(_LEAST_ROWS, max_rows=rows)
+    check_whole(0, max_enumerate=max_enumerate)
+    if max_enumerate > _MOST_ENUMERATED:
+        raise ValueError(f"max_enumerate: want at most {_MOST_ENUMERATED}, got {max_enumerate!r}")
+    check_whole(1, num_draws=num_draws, num_features=num_features)
     return rows

@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 
 from ..._columns import check_number, check_rows
 from ..._torch import undisturbed
+from ..._whole import check_whole
 from ...data import Table, as_table
 from ...graphs.chains import KeptChains, keep_chains
 from ...graphs.selection import edge_gap
@@ -34,7 +35,6 @@ from ._linear_chains import LinearChains
 from ._polish_runs import follow
 from ._polish_setup import DecoderPrior, chains_of, check_scales_can_be_learned, has_normal_noise
 from ._polish_verdict import spoken
-from ._row_checks import check_whole
 from ._stream import Halves, Thinned, spread
 
 if TYPE_CHECKING:

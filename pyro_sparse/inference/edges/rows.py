@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..._whole import check_whole
+
 __all__ = ["RowDraws", "RowPosterior", "RowPrior"]
 
 
@@ -171,6 +173,5 @@ class RowPosterior(NamedTuple):
         ValueError
             If `num_draws` is not a whole number of at least 1.
         """
-        if not isinstance(num_draws, int | np.integer) or num_draws < 1:
-            raise ValueError(f"num_draws: want a whole number of at least 1, got {num_draws!r}")
+        check_whole(1, num_draws=num_draws)
         return self.sampler(int(num_draws), np.random.default_rng(seed))

@@ -7,11 +7,11 @@ bet on. Draws are Bernoulli(p*), one chain per aligned restart.
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._whole import check_whole
 from ...posterior import to_arviz
 
 if TYPE_CHECKING:
@@ -58,12 +58,7 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
     ----------
     Ročková and George (2018), The Spike-and-Slab LASSO, JASA 113(521), equation 2.4.
     """
-    try:
-        n_draws = operator.index(num_draws)
-    except TypeError:
-        n_draws = 0
-    if n_draws < 1:
-        raise ValueError(f"num_draws: want a whole number of at least 1, got {num_draws!r}")
+    check_whole(1, num_draws=num_draws)
     p = np.asarray(fit.edge_score, dtype=float)
     if not np.isfinite(p).all():
         prior = getattr(fit.model, "prior", None)
@@ -80,15 +75,15 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
             "prior of your own that has edge_log_odds (scores)"
         )
     n_restarts = len(p)
-    edge = np.empty((n_restarts, n_draws, *p.shape[1:]), dtype=np.int8)
+    edge = np.empty((n_restarts, num_draws, *p.shape[1:]), dtype=np.int8)
     for r, child in enumerate(np.random.SeedSequence(seed).spawn(n_restarts)):
-        edge[r] = np.random.default_rng(child).random((n_draws, *p.shape[1:]), dtype=np.float32) < p[r]
+        edge[r] = np.random.default_rng(child).random((num_draws, *p.shape[1:]), dtype=np.float32) < p[r]
     weights, eta = np.asarray(fit.weights), np.asarray(fit.eta)
     return to_arviz(
         fit,
         edge=edge,
         weight=np.broadcast_to(weights[:, None], edge.shape),
-        eta=np.broadcast_to(eta[:, None], (n_restarts, n_draws, eta.shape[-1])),
+        eta=np.broadcast_to(eta[:, None], (n_restarts, num_draws, eta.shape[-1])),
         probability=p[int(fit.best)],
         method="score",
         is_score=True,

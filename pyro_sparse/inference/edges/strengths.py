@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._whole import check_whole
 from ...graphs.alignment import Alignment, apply_alignment
 from ...posterior import to_arviz
 from .._strength_mixture import strength_mixture
-from ._row_checks import check_whole
 
 if TYPE_CHECKING:
     from ..result import Fit
