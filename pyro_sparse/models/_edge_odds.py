@@ -7,7 +7,7 @@ edges have anyway: 1 says nothing, 20 that an edge is expected, .05 that it is n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["EdgeOdds", "odds_of_edges"]
 
-EdgeOdds = Mapping[tuple[int | str, int], float] | pd.DataFrame | ArrayLike
+EdgeOdds: TypeAlias = "Mapping[tuple[int | str, int], float] | pd.DataFrame | ArrayLike"
 
 
 def odds_of_edges(

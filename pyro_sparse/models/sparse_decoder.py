@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyro
@@ -175,11 +176,11 @@ class SparseDecoder(FactorModel):
         self.register_buffer("must", required)
         self.register_buffer("held", torch.zeros(shape[:2], dtype=torch.bool))
         self.register_buffer("held_weights", torch.zeros(shape))
-        told = {}
+        told: dict[str, Any] = {}
         if self.edge_odds is not None:
-            shape = self.n_features, self.n_factors
+            size = self.n_features, self.n_factors
             place = partial(self._edge, "edge_odds", names=feature_names)
-            told["edge_odds"] = torch.as_tensor(odds_of_edges(self.edge_odds, shape, feature_names, place))
+            told["edge_odds"] = torch.as_tensor(odds_of_edges(self.edge_odds, size, feature_names, place))
         sizes = self.n_features, self.n_factors, self.n_restarts, self.n_samples
         self.prior.setup(*sizes, allowed=allowed, **told)
         check_prior(self.prior)
@@ -310,7 +311,8 @@ class SparseDecoder(FactorModel):
 
     def _beliefs(self) -> list[Tensor]:
         """Log odds of single edges (feature, factor), if there are any."""
-        return [self.prior.known] if getattr(self.prior, "informed", False) else []
+        prior = self.prior
+        return [prior.known] if isinstance(prior, SpikeSlabPrior) and prior.informed else []
 
     def _constraints(self, names: list[str] | None) -> tuple[Tensor, Tensor]:
         allowed = torch.ones(self.n_features, self.n_factors, dtype=torch.bool)

@@ -13,6 +13,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from scipy import stats
+from scipy.special import expit
 
 import pyro_sparse as ps
 from pyro_sparse.inference.edges import _curve_weights
@@ -36,6 +37,7 @@ NOISE = (4.0, 1.0)
 C = np.array([[1.0, 0.4], [0.4, 1.0]])
 RATES = (np.full(K, A), np.full(K, B))
 RELATED = ~np.eye(K, dtype=bool)
+KNOWN = np.array([[0.0, 1.5], [2.0, 0.0], [2.5, 2.0], [1.5, -1.0]])  # log odds of single edges
 
 
 def tensor(values):
@@ -45,8 +47,8 @@ def tensor(values):
 class Joint:
     """Parameters and factors of many chains, drawn from the prior."""
 
-    def __init__(self, chains, rows, law="laplace", missing=False, anchored=True, flat=False, seed=3):
-        rng = self.rng = np.random.default_rng(seed)
+    def __init__(self, chains, rows, law="laplace", missing=False, anchored=True, flat=False, known=False):
+        rng = self.rng = np.random.default_rng(3)
         self.permitted = np.ones((G, K), dtype=bool)
         self.must = np.zeros((G, K), dtype=bool)
         if anchored:
@@ -56,7 +58,9 @@ class Joint:
             self.must[0] = True
         shape = (chains, G, K)
         self.eta = rng.beta(A, B, size=(chains, 1, K))
-        self.edge = (rng.random(shape) < self.eta) & self.permitted | self.must
+        self.known = KNOWN if known else None
+        rate = expit(self.log_odds + KNOWN) if known else self.eta
+        self.edge = (rng.random(shape) < rate) & self.permitted | self.must
         unit = rng.laplace(size=shape) if law == "laplace" else rng.standard_normal(shape)
         if law == "apart":
             unit = np.where(self.edge, rng.choice([-APART, APART], shape) + 0.3 * unit, unit)
@@ -121,6 +125,8 @@ def own_law(case):
         "turning normal",
         "turning apart",
         "turning flat",
+        "known",
+        "turning known flat",
     ],
 )
 def test_linear_chains_leave_the_prior_alone(case):
@@ -132,6 +138,7 @@ def test_linear_chains_leave_the_prior_alone(case):
         missing=case == "missing",
         anchored="turn" not in case,
         flat="flat" in case,
+        known="known" in case,
     )
     c = 0.7 * own.rng.standard_normal((600, G))
     x = c[:, None] + own.z @ own.weight.swapaxes(1, 2)
@@ -150,6 +157,7 @@ def test_linear_chains_leave_the_prior_alone(case):
         0.7,
         RELATED,
         "flat" in case,
+        own.known,
     )
     state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, c, own.cov)
     held = np.ones(600, dtype=bool) if case.startswith("held") else None
@@ -158,6 +166,7 @@ def test_linear_chains_leave_the_prior_alone(case):
     f = own.free
     assert_same_law(
         edge=(own.edge[:, f], state.edge[:, f]),
+        likely=(own.edge[:, f & (KNOWN > 0)], state.edge[:, f & (KNOWN > 0)]),
         probability=(own.edge[:, f], prob[:, f]),
         weight=(np.abs(own.weight[:, f]), np.abs(state.weight[:, f])),
         anchors=(np.abs(own.weight[:, own.must]), np.abs(state.weight[:, own.must])),
@@ -186,13 +195,17 @@ def test_linear_chains_leave_the_prior_alone(case):
         "bernoulli",
         "multinomial",
         "multinomial turning",
+        "tanh known",
+        "poisson turning known",
     ],
 )
 def test_decoder_chains_leave_the_prior_alone(case):
     """Exact for normal noise and for straight lines; curves under other likelihoods have Laplace's error."""
     n = 400
     name, law = own_law(case)
-    own = Joint(n, 12, law=name, missing="missing" in case, anchored="turning" not in case)
+    own = Joint(
+        n, 12, law=name, missing="missing" in case, anchored="turning" not in case, known="known" in case
+    )
     rng, activation = own.rng, case.split()[0] if case[:4] in ("tanh", "relu") else None
     curve = Curve(activation, H if activation else 1)
     sizes = [(K, H), (H, H), (1, H)] if activation else [(1, 1)] * 3
@@ -222,7 +235,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     chains = DecoderChains(
         Cells(x, seen, None, likelihood), curve, law,
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
-        totals=totals,
+        totals=totals, known=None if own.known is None else tensor(own.known),
     )  # fmt: skip
     noisy = likelihood is None or chains.cells.overdispersed
     noise = tensor(own.noise) if noisy else torch.ones(n, G)
@@ -241,6 +254,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     after = {name: getattr(state, name).double().numpy() for name in ("weight", "z", "noise", "head")}
     assert_same_law(
         edge=(own.edge[:, free], state.edge.numpy()[:, free]),
+        likely=(own.edge[:, free & (KNOWN > 0)], state.edge.numpy()[:, free & (KNOWN > 0)]),
         probability=(own.edge[:, free], prob.numpy()[:, free]),
         weight=(np.abs(own.weight[:, free]), np.abs(after["weight"][:, free])),
         anchors=(np.abs(own.weight[:, own.must]), np.abs(after["weight"][:, own.must])),

@@ -47,7 +47,7 @@ def curve_weights(
             continue
         centre, width = tuning.centre[..., k], tuning.width[..., k]
         tried = torch.cat([weight[None, ..., k], _candidates(program, centre, width, rng)])
-        log_odds = state.log_odds[..., k].expand_as(centre)
+        log_odds = program.edge_log_odds(state)[..., k].expand_as(centre)
         own = law.log_prob(tried, log_odds, program.must[:, k])
         level = _evidence(program, state, cells, weight, tried, k, near, here)
         chance = torch.softmax(level + (own - _log_proposal(law.stand_in, tried, centre, width)), 0)

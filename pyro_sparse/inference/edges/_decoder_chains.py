@@ -31,6 +31,7 @@ from ._hmc import adapted, hmc
 from ._layers import climbed, moved
 from ._line_weights import line_weights
 from ._metric import information
+from ._rates import drawn_log_odds
 from ._relabel import Anchors, anchors_of, exchanged
 from ._shifts import levelled, shifted
 from ._stretches import stretched
@@ -102,9 +103,9 @@ class DecoderChains(DecoderProgram):
         summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
         head, f = self._heads(summed, phi, offset, cells, state, rng)
         noise = self._noise(f, state.noise, cells, rng)
-        p = self.law.edge(weight, state.log_odds, self.must) * self.permitted
+        p = self.law.edge(weight, self.edge_log_odds(state), self.must) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
-        log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, rng))
+        log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
         state = self.with_exposures(self._with_own(state, f, rng), f, rng)
         state = self._rows(state, tuning, rng, warm)
@@ -129,7 +130,8 @@ class DecoderChains(DecoderProgram):
                 tried = state.weight[:, part].expand(len(nodes), -1, -1, -1).clone()
                 tried[..., k] = nodes.view(-1, 1, 1)
                 slab, spike = self.evidence(state, cells, tried, part, near).split(_NODES)
-                odds = state.log_odds[:, 0, k, None] + slab.logsumexp(0) - spike.logsumexp(0)
+                prior = self.edge_log_odds(state).expand_as(state.weight)[:, part, k]
+                odds = prior + slab.logsumexp(0) - spike.logsumexp(0)
                 found[:, part, k] = torch.sigmoid(odds).to(found)
         return found.masked_fill(self.permitted, 0.0)
 
@@ -145,7 +147,8 @@ class DecoderChains(DecoderProgram):
         turns, cov = self._turns
         if not turns.pairs.any():
             return state
-        weight, log_odds = (part.double().cpu().numpy() for part in (state.weight, state.log_odds))
+        both = state.weight, self.edge_log_odds(state)
+        weight, log_odds = (part.double().cpu().numpy() for part in both)
         weight, whole = turns.turned(weight, cov, log_odds, rng)
         z = state.z @ torch.as_tensor(whole).to(state.z).mT
         return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
@@ -153,7 +156,8 @@ class DecoderChains(DecoderProgram):
     @cached_property
     def _anchors(self) -> Anchors:
         permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
-        return anchors_of(permitted, must, self.eta_prior)
+        known = None if self.known is None else self.known.cpu().numpy()
+        return anchors_of(permitted, must, self.eta_prior, known)
 
     def _relabelled(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
@@ -289,17 +293,12 @@ class DecoderChains(DecoderProgram):
 
         return state._replace(own=self.own.moved(state.own, log_cells, rng))
 
-    def _rates(self, edge: Tensor, rng: np.random.Generator) -> Tensor:
-        free = self.permitted & ~self.must
-        a, b = self.eta_prior
-        found = (edge & free).sum(-2).cpu().numpy()
-        size = np.broadcast_to(free.sum(-2).cpu().numpy(), found.shape)
-        if self.shared_eta:
-            found, size, a, b = found.sum(-1, keepdims=True), size.sum(-1, keepdims=True), a[:1], b[:1]
-        yes = np.maximum(rng.gamma(a + found), 1e-30)
-        no = np.maximum(rng.gamma(b + size - found), 1e-30)
-        odds = np.broadcast_to(np.log(yes) - np.log(no), (edge.shape[0], edge.shape[-1]))
-        return torch.as_tensor(odds[:, None].copy()).to(self.precision)
+    def _rates(self, edge: Tensor, state: DecoderState, rng: np.random.Generator) -> Tensor:
+        free = (self.permitted & ~self.must).cpu().numpy()
+        known = None if self.known is None else self.known.double().cpu().numpy()
+        now = state.log_odds.double().cpu().numpy()
+        found = drawn_log_odds(edge.cpu().numpy(), free, self.eta_prior, self.shared_eta, known, now, rng)
+        return torch.as_tensor(found).to(self.precision)
 
     def _rows(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from ._curves import Trunk
 from ._polish_runs import curve_loadings
@@ -64,7 +65,8 @@ def draw_decoder(
     permitted, must = model.permitted.numpy(), model.must.numpy()
     a, b = rate_prior(model.prior)
     eta = rng.beta(a[:1], b[:1]) if model.prior.shared else rng.beta(a, b)
-    edge = ((rng.random(permitted.shape) < eta) | must) & permitted
+    rate = expit(logit(eta) + model.prior.known.numpy())
+    edge = ((rng.random(permitted.shape) < rate) | must) & permitted
     weight = law.drawn(edge, rng) * permitted
     z = rng.standard_normal((n_rows, model.n_factors))
 

@@ -78,6 +78,8 @@ class DecoderProgram:
         multinomial rows, whose features come apart so as Poisson counts, and depths taken from totals.
     own : OwnParameters or None
         Of the cells' likelihood, where the state holds values for its parameters.
+    known : Tensor (feature, factor) or None
+        Log odds of single edges beside those of their factor.
     candidates : int
         New values tried for each weight in a sweep.
     row_steps, whole_steps : int
@@ -95,9 +97,14 @@ class DecoderProgram:
     noise_prior: tuple[float, float]
     totals: Tensor | None = None
     own: OwnParameters | None = None
+    known: Tensor | None = None
     candidates: int = 6
     row_steps: int = 4
     whole_steps: int = 6
+
+    def edge_log_odds(self, state: DecoderState) -> Tensor:
+        """Prior log odds of edges, (chain, feature or 1, factor)."""
+        return state.log_odds if self.known is None else state.log_odds + self.known
 
     def cells_of(self, state: DecoderState) -> Cells:
         """The data, with what the state says of their exposures and their likelihood."""
@@ -115,7 +122,7 @@ class DecoderProgram:
         total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
         total -= 0.5 * self._squares(state.z).double().sum(-1)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
-        own = self.law.log_prob(state.weight, state.log_odds, self.must)
+        own = self.law.log_prob(state.weight, self.edge_log_odds(state), self.must)
         total += (own * self.permitted).double().sum((-1, -2))
         if self.cells.likelihood is None:
             a, b = self.noise_prior

@@ -63,7 +63,7 @@ def line_weights(
         if not bool(permitted.any()):
             continue
         z = state.z[..., k].unsqueeze(1)
-        odds = _array(state.log_odds[..., k].expand_as(weight[..., k]))
+        odds = _array(program.edge_log_odds(state)[..., k].expand_as(weight[..., k]))
         odds = np.where(_array(program.must[:, k]) > 0, _SURE, odds)
         u = _array(weight[..., k]) / unit
         from_here = _parabola(here, z, u, law, odds, unit)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ._rates import drawn_log_odds
 from ._relabel import Anchors, anchors_of, exchanged
 from ._turns import Turns
 from ._weight import Slabs
@@ -80,6 +81,8 @@ class LinearChains:
     learn_cov : bool
         Whether C is learned, a correlation matrix with a flat prior, as far as factors have no constraints to
         tell them apart; otherwise it stays where it is.
+    known : ndarray (feature, factor) or None
+        Log odds of single edges beside those of their factor.
     """
 
     x: Array
@@ -94,6 +97,11 @@ class LinearChains:
     intercept_sd: float
     related: NDArray[np.bool_]
     learn_cov: bool
+    known: Array | None = None
+
+    def edge_log_odds(self, state: LinearState) -> Array:
+        """Prior log odds of edges, (chain, feature or 1, factor)."""
+        return state.log_odds if self.known is None else state.log_odds + self.known
 
     def sweep(
         self, state: LinearState, rng: np.random.Generator, held: NDArray[np.bool_] | None = None
@@ -119,7 +127,7 @@ class LinearChains:
         squares = (self._residual(z, weight, intercept) ** 2).sum(-2)
         a, b = self.noise_prior
         noise = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
-        log_odds = self._rates(edge, rng)
+        log_odds = self._rates(edge, state, rng)
         if held is not None:
             log_odds = np.where(held[:, None, None], state.log_odds, log_odds)
         state = LinearState(z, weight, edge, log_odds, noise, intercept, state.cov)
@@ -130,7 +138,7 @@ class LinearChains:
         gram, cross = self._moments(state.z, state.intercept)
         columns = range(state.weight.shape[-1])
         given = [(k, *self._column(k, state.weight, state, gram, cross)) for k in columns]
-        odds = np.broadcast_to(state.log_odds, state.weight.shape)
+        odds = np.broadcast_to(self.edge_log_odds(state), state.weight.shape)
         chance = [self.law.tilted(a, b, odds[..., k]).prob for k, a, b in given]
         return np.where(self.permitted, 0.0, np.stack(chance, -1))
 
@@ -156,13 +164,11 @@ class LinearChains:
         a, b = self.noise_prior
         rows -= ((a + 1) * np.log(state.noise) + b / state.noise).sum(-1)
         u = np.abs(state.weight) / self.slab_scale
-        slab = self.law.log_density(u)
+        slab, log_odds = self.law.log_density(u), self.edge_log_odds(state)
         if np.any(self.law.ratio):
-            each = self.law.log_prob(u, state.log_odds)
+            each = self.law.log_prob(u, log_odds)
         else:
-            each = np.where(
-                state.edge, slab - np.logaddexp(0, -state.log_odds), -np.logaddexp(0, state.log_odds)
-            )
+            each = np.where(state.edge, slab - np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds))
         each = np.where(self.must, slab, np.where(self.permitted, each, 0.0))
         return rows + each.sum((-1, -2))
 
@@ -211,10 +217,10 @@ class LinearChains:
         self, state: LinearState, gram: Array, cross: Array, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_], Array]:
         weight, edge = state.weight.copy(), state.edge.copy()
-        prob = np.zeros(weight.shape)
+        prob, prior = np.zeros(weight.shape), self.edge_log_odds(state)
         for k in range(weight.shape[-1]):
             a, b = self._column(k, weight, state, gram, cross)
-            log_odds = np.where(self.must[:, k], np.inf, state.log_odds[..., k])
+            log_odds = np.where(self.must[:, k], np.inf, prior[..., k])
             now, may = weight[..., k] / self.slab_scale, self.permitted[:, k]
             new, there, p = self.law.stepped(a, b, log_odds, now, rng)
             weight[..., k] = np.where(may, self.slab_scale * new, 0.0)
@@ -236,15 +242,15 @@ class LinearChains:
 
     def _turned(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Other axes; factors and edges are to be drawn anew."""
-        weight, cov = state.weight, state.cov
+        weight, cov, log_odds = state.weight, state.cov, self.edge_log_odds(state)
         if self.learn_cov:
-            weight, cov = self._turns.swivelled(weight, cov, state.log_odds, rng)
-        weight, _ = self._turns.turned(weight, cov, state.log_odds, rng)
+            weight, cov = self._turns.swivelled(weight, cov, log_odds, rng)
+        weight, _ = self._turns.turned(weight, cov, log_odds, rng)
         return state._replace(weight=weight, cov=cov)
 
     @cached_property
     def _anchors(self) -> Anchors:
-        return anchors_of(self.permitted, self.must, self.eta_prior)
+        return anchors_of(self.permitted, self.must, self.eta_prior, self.known)
 
     def _relabelled(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew."""
@@ -275,15 +281,6 @@ class LinearChains:
         z, log_odds = (np.take_along_axis(part, wide, -1) for part in (state.z, state.log_odds))
         return state._replace(z=z, weight=weight, edge=edge, log_odds=log_odds)
 
-    def _rates(self, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+    def _rates(self, edge: NDArray[np.bool_], state: LinearState, rng: np.random.Generator) -> Array:
         free = self.permitted & ~self.must
-        a, b = self.eta_prior
-        found, size = (edge & free).sum(-2), np.broadcast_to(free.sum(-2), edge.shape[:1] + edge.shape[-1:])
-        if self.shared_eta:
-            found, size = found.sum(-1, keepdims=True), size.sum(-1, keepdims=True)
-            a, b = a[:1], b[:1]
-        # Two gammas rather than a beta: log odds stay finite however sure they are.
-        yes = np.maximum(rng.gamma(a + found), 1e-300)
-        no = np.maximum(rng.gamma(b + size - found), 1e-300)
-        odds = np.log(yes) - np.log(no)
-        return np.broadcast_to(odds, edge.shape[:1] + edge.shape[-1:])[:, None].copy()
+        return drawn_log_odds(edge, free, self.eta_prior, self.shared_eta, self.known, state.log_odds, rng)

@@ -107,7 +107,9 @@ class LinearRun:
         state, kernel = self.state, self.kernel
         if leap:
             permitted, must = kernel.permitted, kernel.must
-            self.law = likeliest_law(*self.weights(), self.law, permitted, must, kernel.shared_eta)
+            self.law = likeliest_law(
+                *self.weights(), self.law, permitted, must, kernel.shared_eta, kernel.known
+            )
         else:
             self.law = drawn_law(self.law, self.told, state.weight, state.edge, kernel.permitted, rng)
         self.kernel = replace(kernel, law=self.law.in_slabs(), slab_scale=self.law.slab)
@@ -169,8 +171,9 @@ class CurvedRun:
         state, kernel = self.state, self.kernel
         weight, log_odds = self.weights()
         permitted, must = kernel.permitted.cpu().numpy(), kernel.must.cpu().numpy()
+        known = None if kernel.known is None else _array(kernel.known)
         if leap:
-            self.law = likeliest_law(weight, log_odds, self.law, permitted, must, kernel.shared_eta)
+            self.law = likeliest_law(weight, log_odds, self.law, permitted, must, kernel.shared_eta, known)
         else:
             edge = state.edge.cpu().numpy() | must
             self.law = drawn_law(self.law, self.told, weight, edge, permitted, rng)

@@ -293,6 +293,7 @@ def _linear(
         slab_scale=law.stand_in.slab,
         noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
         intercept_sd=prior.intercept,
+        known=array(model.prior.known) if model.prior.informed else None,
         **rates,
     )
     weight = array(model.weights)
@@ -340,6 +341,7 @@ def _curved(
         noise_prior=(likelihood.prior_shape, likelihood.prior_scale) if normal else (1.0, 1.0),
         totals=(x if seen is None else x * seen).sum(1) if drawn else None,
         own=own if own.drawn else None,
+        known=model.prior.known if model.prior.informed else None,
         **rates,
         **settings,
     )

@@ -114,7 +114,8 @@ def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleChe
     if not isinstance(law, MixtureLaw):  # it may have no scales
         return None
     permitted, must = (part.cpu().numpy() for part in (model.permitted, model.must))
-    return check_scales(weight, log_odds, law, permitted, must, model.prior.shared)
+    known = model.prior.known.cpu().double().numpy() if model.prior.informed else None
+    return check_scales(weight, log_odds, law, permitted, must, model.prior.shared, known)
 
 
 def _agreement(fit: Fit, found: Polished, kept: KeptChains, gap: Array) -> list[str]:

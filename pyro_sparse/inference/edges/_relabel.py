@@ -40,7 +40,12 @@ class Anchors(NamedTuple):
     pairs: NDArray[np.intp]
 
 
-def anchors_of(permitted: NDArray[np.bool_], must: NDArray[np.bool_], rates: tuple[Array, Array]) -> Anchors:
+def anchors_of(
+    permitted: NDArray[np.bool_],
+    must: NDArray[np.bool_],
+    rates: tuple[Array, Array],
+    known: Array | None = None,
+) -> Anchors:
     """Anchors, and pairs of factors that can be exchanged.
 
     Parameters
@@ -48,11 +53,14 @@ def anchors_of(permitted: NDArray[np.bool_], must: NDArray[np.bool_], rates: tup
     permitted, must : ndarray of bool (feature, factor)
     rates : tuple of ndarray (factor,)
         a and b of the inclusion rates; factors with different priors keep their places.
+    known : ndarray (feature, factor), optional
+        Log odds of single edges; likewise.
     """
     single = (permitted.sum(1) == 1) & (must == permitted).all(1)
     rows = np.flatnonzero(single)
     factors = permitted[rows].argmax(1)
-    rest = np.concatenate([permitted[~single], must[~single], np.stack(rates)])
+    believed = [] if known is None else [known]
+    rest = np.concatenate([permitted[~single], must[~single], np.stack(rates), *believed])
     k = permitted.shape[1]
     pairs = [
         (i, j)

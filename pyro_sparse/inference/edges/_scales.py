@@ -21,6 +21,7 @@ from scipy.stats import chi2
 
 from ...priors import SpikeSlabNormal
 from ._mixture_law import MixtureLaw
+from ._rates import solved_log_odds
 from ._weight import SpikeSlab
 
 __all__ = ["ScaleCheck", "check_scales", "drawn_law", "likeliest_law", "of_one_kind", "unlike_prior"]
@@ -74,6 +75,7 @@ def check_scales(
     permitted: NDArray[np.bool_],
     must: NDArray[np.bool_],
     shared: bool = False,
+    known: Array | None = None,
 ) -> ScaleCheck | None:
     """Test a prior's scales by weights drawn from the posterior; None where there is nothing to go by.
 
@@ -89,9 +91,11 @@ def check_scales(
         What may be an edge; what is one for certain, and has a weight from the slab.
     shared : bool
         One rate for all factors.
+    known : ndarray (feature, factor), optional
+        Log odds of single edges beside those of their factor.
     """
     every = -(-weight.size // _MOST)
-    drawn = _Drawn(np.abs(weight[::every]), permitted, must & permitted, law.in_slabs())
+    drawn = _Drawn(np.abs(weight[::every]), permitted, must & permitted, law.in_slabs(), known)
     log_odds = log_odds[::every]
     if drawn.asked.sum() < 2:
         return None
@@ -117,6 +121,7 @@ def likeliest_law(
     permitted: NDArray[np.bool_],
     must: NDArray[np.bool_],
     shared: bool = False,
+    known: Array | None = None,
 ) -> MixtureLaw:
     """The scales that fit these weights best, edges summed out; `law` where there is nothing to go by.
 
@@ -124,7 +129,8 @@ def likeliest_law(
     """
     some = slice(None, None, -(-weight.size // _MOST))  # features
     permitted, must = permitted[some], must[some]
-    drawn = _Drawn(np.abs(weight[:, some]), permitted, must & permitted, law.in_slabs())
+    known = None if known is None else known[some]
+    drawn = _Drawn(np.abs(weight[:, some]), permitted, must & permitted, law.in_slabs(), known)
     if drawn.asked.sum() < 2:
         return law
     best, _ = drawn.pooled(drawn.starts(law), log_odds, shared)
@@ -227,6 +233,7 @@ class _Drawn:
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
     family: SpikeSlab
+    known: Array | None = None
 
     @property
     def asked(self) -> NDArray[np.bool_]:
@@ -244,16 +251,21 @@ class _Drawn:
         in_order = [one for one in found if one[0].spike.item() < one[0].slab.item()]
         return max(in_order or [(starts[0], log_odds)], key=lambda one: float(self.log_prob(*one).sum()))
 
+    def _odds(self, log_odds: Array) -> Array:
+        """Prior log odds of edges, those of the rates being these."""
+        return log_odds if self.known is None else log_odds + self.known
+
     def edge(self, scales: _Scales, log_odds: Array) -> Array:
         """P(slab | w); 0 where forbidden."""
         slab, spike = (self.family.log_density(self.size, scale) for scale in scales)
-        p = expit(log_odds + slab - spike)
+        p = expit(self._odds(log_odds) + slab - spike)
         return np.where(self.must, 1.0, p) * self.permitted
 
     def log_prob(self, scales: _Scales, log_odds: Array) -> Array:
         """log p(w | eta) of each draw."""
         slab, spike = (self.family.log_density(self.size, scale) for scale in scales)
-        mixed = np.logaddexp(slab - np.logaddexp(0, -log_odds), spike - np.logaddexp(0, log_odds))
+        odds = self._odds(log_odds)
+        mixed = np.logaddexp(slab - np.logaddexp(0, -odds), spike - np.logaddexp(0, odds))
         return (np.where(self.must, slab, mixed) * self.permitted).sum((-1, -2))
 
     def climbed(
@@ -274,8 +286,11 @@ class _Drawn:
             before, scales = scales, _Scales(scale(p), scale(self.permitted - p))
             if rates is not None:
                 yes = (p * self.asked).sum(rates, keepdims=True)
-                share = (yes + 1) / (self.asked.sum(rates, keepdims=True) + 2)
-                log_odds = np.broadcast_to(logit(share), log_odds.shape)
+                if self.known is None:
+                    odds = logit((yes + 1) / (self.asked.sum(rates, keepdims=True) + 2))
+                else:
+                    odds = solved_log_odds(yes + 1, self.asked, self.known, 2.0, rates)
+                log_odds = np.broadcast_to(odds, log_odds.shape)
             if all((np.abs(new / old - 1) < _STILL).all() for new, old in zip(scales, before, strict=True)):
                 break
         return scales, log_odds

@@ -67,7 +67,7 @@ def shifted(program: DecoderProgram, state: DecoderState, rng: np.random.Generat
             continue
         h = law.stand_in.slab * torch.as_tensor(grid((n,), _SHIFTS, _WIDTHS, rng)).to(state.z).unsqueeze(-1)
         moved = state.weight[..., k] + h
-        prior = law.log_prob(moved, state.log_odds[..., k], program.must[:, k])
+        prior = law.log_prob(moved, program.edge_log_odds(state)[..., k], program.must[:, k])
         level = (prior * own).double().sum(-1)
         level += _log_others(program, state, rest, h, k)
         to = torch.as_tensor(place(level.cpu().numpy(), rng), device=level.device)

@@ -47,7 +47,7 @@ def stretched(program: DecoderProgram, state: DecoderState, rng: np.random.Gener
 
 def _factors(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
     """Each factor against its weights."""
-    z, weight = state.z.clone(), state.weight.clone()
+    z, weight, log_odds = state.z.clone(), state.weight.clone(), program.edge_log_odds(state)
     for k in range(z.shape[-1]):
         log_s = grid((len(z),), _STEPS, _WIDTHS, rng)
         with_all = (z[..., k].double().unsqueeze(1) @ z.double()).squeeze(1)
@@ -56,7 +56,7 @@ def _factors(program: DecoderProgram, state: DecoderState, rng: np.random.Genera
         others = with_all.sum(1).cpu().numpy() - own
         level = -0.5 * own * np.exp(-2 * log_s) - others * np.exp(-log_s)
         level += (int(program.permitted[:, k].sum()) - z.shape[1]) * log_s
-        level += _of_weights(program, weight[..., k : k + 1], state.log_odds[..., k : k + 1], log_s, [k])
+        level += _of_weights(program, weight[..., k : k + 1], log_odds[..., k : k + 1], log_s, [k])
         s = _drawn(level, log_s, rng, z)
         z[..., k] /= s.view(-1, 1)
         weight[..., k] *= s.view(-1, 1)
@@ -71,7 +71,7 @@ def _weights(program: DecoderProgram, state: DecoderState, rng: np.random.Genera
     squares = first.double().square().sum((-1, -2)) + precision * slope.square().sum(-1)
     level = -0.5 * squares.cpu().numpy() * np.exp(-2 * log_s)
     level += (int(program.permitted.sum()) - first[0].numel() - slope.shape[1]) * log_s
-    level += _of_weights(program, state.weight, state.log_odds, log_s, slice(None))
+    level += _of_weights(program, state.weight, program.edge_log_odds(state), log_s, slice(None))
     s = _drawn(level, log_s, rng, first).view(-1, 1, 1)
     head = state.head.clone()
     head[..., 1] /= s[..., 0]

@@ -98,8 +98,8 @@ class Turns:
         weight : ndarray (chain, feature, factor)
         cov : ndarray (chain or 1, factor, factor)
             C.
-        log_odds : ndarray (chain, 1, factor)
-            Of the rates.
+        log_odds : ndarray (chain, feature or 1, factor)
+            Of edges, a priori.
         rng : numpy.random.Generator
 
         Returns
@@ -125,7 +125,7 @@ class Turns:
         weight : ndarray (chain, feature, factor)
         cov : ndarray (chain, factor, factor)
             C, with a diagonal of ones.
-        log_odds : ndarray (chain, 1, factor)
+        log_odds : ndarray (chain, feature or 1, factor)
         rng : numpy.random.Generator
         """
         for i, j in self._some(self.swivels, len(weight), rng):
@@ -201,6 +201,7 @@ class Turns:
         """log prior of a column of loadings, (chain, feature, angle), edges summed out, over its features."""
         own, must = self.permitted[:, factor], self.must[:, factor]
         u = weight[:, own] / self.slab_scale
+        log_odds = log_odds if log_odds.shape[1] == 1 else log_odds[:, own]
         sure = np.where(must[own], np.inf, 0.0)[:, None]
         return self.law.log_prob(u, log_odds + sure).sum(1)
 
