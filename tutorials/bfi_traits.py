@@ -53,8 +53,8 @@ X.iloc[:5, :8]
 #
 # Two settings describe this kind of table. With so many answers even a loading of a tenth is significant, and
 # the question is which loadings *matter*. `lambda0=10` gives the prior's spike a width, so that small weights
-# may remain without being called edges (the lasso that screens the rows is tied to it, hence `screen`). And an
-# answer from 1 to 6 is nearly linear in the trait: a larger `weight_decay` keeps the decoder's functions
+# may remain without being called edges (the lasso that screens the rows is tied to it, hence `screen`). And
+# an answer from 1 to 6 is nearly linear in the trait: a larger `weight_decay` keeps the decoder's functions
 # close to linear.
 
 # %%
@@ -108,8 +108,8 @@ print(f"{int(agrees.sum())} of {len(agrees)} columns share their factor's name")
 # %% [markdown]
 # ## Questions that measure more than one thing
 #
-# A sparse model can show an edge to a second trait, which a plan cannot. Such a question is not a pure measure
-# of its scale.
+# A sparse model can show an edge to a second trait, which a plan cannot. Such a question is not a pure
+# measure of its scale.
 
 # %%
 second = edges[edges["factor"] != edges["feature"].map(strongest)].copy()
@@ -122,9 +122,9 @@ second.sort_values("effect", ascending=False)[["feature", "beside", "also", "wei
 # %% [markdown]
 # ## Filling in missing answers
 #
-# `fit.predict` gives the factors' prediction of every cell, answered or not. `fit.impute` fills in the missing
-# ones and adds what the row's other residuals say (two questions with similar wording share something that is
-# not a trait). To see what that is worth, we hide answers and compare with the column's mean.
+# `fit.predict` gives the factors' prediction of every cell, answered or not. `fit.impute` fills in the
+# missing ones and adds what the row's other residuals say (two questions with similar wording share something
+# that is not a trait). To see what that is worth, we hide answers and compare with the column's mean.
 
 # %%
 rng = torch.Generator().manual_seed(0)

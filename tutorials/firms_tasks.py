@@ -15,7 +15,8 @@
 #
 # A *task* is one regression. Here a task is a firm, and its target is what the firm invested in each of
 # twenty years. Tasks may share latents, and each may use only some of them. Which task uses which latent is a
-# graph. It comes with probabilities, and with a certificate that says which latents these tasks can tell apart.
+# graph. It comes with probabilities, and with a certificate that says which latents these tasks can tell
+# apart.
 #
 # The data are Grunfeld's (1935 to 1954), which come with statsmodels.
 
@@ -86,8 +87,8 @@ plt.show()
 # ## What these firms identify
 #
 # Differences between tasks identify latents: for every pair of latents, some task must use one and not the
-# other. The certificate checks this in every posterior draw. First it checks whether the tasks' weights favour
-# any axes at all, using tasks that did not choose the axes.
+# other. The certificate checks this in every posterior draw. First it checks whether the tasks' weights
+# favour any axes at all, using tasks that did not choose the axes.
 
 # %%
 certificate = ps.identify(fit, idata=idata)

@@ -43,17 +43,17 @@ torch.set_num_threads(1)  # small models do not gain from more
 # 1. **Caution.** Reasons to doubt the graph itself. If they are serious, stop here.
 # 2. **Criterion.** Whose theorems were applied.
 # 3. **Verdicts**, one for each latent. *Identified*: at least 95 % of the draws say so. *Mixed*: at most 5 %
-#    do. *Unresolved*: in between, or no other restart agrees. *Empty*: it reaches nothing. *Alone*: there is no
-#    other latent to be mixed with. P is the share of draws of the graph in which the criterion holds. It is
-#    **not** the probability that the latent is real.
+#    do. *Unresolved*: in between, or no other restart agrees. *Empty*: it reaches nothing. *Alone*: there is
+#    no other latent to be mixed with. P is the share of draws of the graph in which the criterion holds. It
+#    is **not** the probability that the latent is real.
 # 4. **Assumptions.** *Holds* and *FAILS* are measured on the fit. *Cannot be checked* is an assumption that
 #    you make; the program cannot.
 #
 # ## 1. A table
 #
 # The table has the answers to 25 personality questions if there is a local copy (`BFI_CSV` is its path);
-# otherwise it has the breast-cancer measurements that come with scikit-learn. The decoder is linear here, as in
-# a factor analysis. The edge probabilities come from short Markov chains.
+# otherwise it has the breast-cancer measurements that come with scikit-learn. The decoder is linear here, as
+# in a factor analysis. The edge probabilities come from short Markov chains.
 
 # %%
 copy = os.environ.get("BFI_CSV")
@@ -77,10 +77,11 @@ print(certificate)
 certificate.criteria.round(2)
 
 # %% [markdown]
-# **Under which assumptions.** The decoder is linear. That is the hard case: with normal factors a linear model
-# fits exactly as well in any rotation, and the caution says so. The only argument for these axes is that they
-# need few edges. So everything depends on one distinction that no table can make: *small is not zero*. A
-# question may depend a little on a second trait. The prior was set to call that no edge (`lambda0=10`).
+# **Under which assumptions.** The decoder is linear. That is the hard case: with normal factors a linear
+# model fits exactly as well in any rotation, and the caution says so. The only argument for these axes is
+# that they need few edges. So everything depends on one distinction that no table can make: *small is not
+# zero*. A question may depend a little on a second trait. The prior was set to call that no edge
+# (`lambda0=10`).
 #
 # **What is not claimed.** That the factors are the traits that the questions were written for. That there
 # are five of them. That no common cause was omitted. If a factor has a single feature in some draws, it
@@ -93,14 +94,14 @@ print(f"{len(open_edges)} of {table.x.shape[1] * 5} edges have a probability bet
 open_edges[["probability", "weight", "gap"]].head(6).round(2)
 
 # %% [markdown]
-# Their weights are intermediate: more than nothing, less than clear edges. Such a wide spike (`lambda0=10`) is
-# part of the reason. The theory has only edges and zeros. A table of answers has much in between, and the
+# Their weights are intermediate: more than nothing, less than clear edges. Such a wide spike (`lambda0=10`)
+# is part of the reason. The theory has only edges and zeros. A table of answers has much in between, and the
 # verdicts are as undecided as we are about what counts.
 #
 # **What would help.** `would help` names features, because the criterion is about features: in a new
 # questionnaire, a question that asks for one trait and nothing else. If it says *more rows*, the edges are
-# uncertain, not the structure. For an unresolved factor in an established questionnaire you may also *specify*
-# anchors (`SparseDecoder(anchors=…)`). They are then your claim, and no longer that of the data.
+# uncertain, not the structure. For an unresolved factor in an established questionnaire you may also
+# *specify* anchors (`SparseDecoder(anchors=…)`). They are then your claim, and no longer that of the data.
 #
 # ## 2. Sequences
 #
@@ -133,9 +134,9 @@ print(certificate)
 # The caution says why: the other restart ended with other latents. The draws are those of *one* restart's
 # graph, and take no account of the other. So the certificate withholds its verdicts.
 #
-# **What is not claimed.** That the graph is right. Its probabilities are conditional on *the latents that were
-# found*. Here we can check. How well does each true latent correlate with its best match, and which edges were
-# found?
+# **What is not claimed.** That the graph is right. Its probabilities are conditional on *the latents that
+# were found*. Here we can check. How well does each true latent correlate with its best match, and which
+# edges were found?
 
 # %%
 found = moves.transform()
@@ -153,8 +154,8 @@ ps.summary(edges, fdr=0.1, selected_only=True)[["graph", "probability", "gap"]].
 #
 # ## 3. Tasks
 #
-# The data are eleven firms with twenty years each (Grunfeld's data). There is one regression for each firm, and
-# the firms share latents.
+# The data are eleven firms with twenty years each (Grunfeld's data). There is one regression for each firm,
+# and the firms share latents.
 
 # %%
 firms = grunfeld.load_pandas().data
@@ -171,8 +172,8 @@ print(certificate)
 # other. That is assumption 3.6 of the theorem, and P is the share of draws in which it holds.
 #
 # **Under which assumptions.** 3.3 and 3.4 can be measured: the latents vary, and so do the tasks' weights.
-# 3.5 can be refuted but not confirmed. The rest are assumptions that you make: a latent means the same in every
-# firm, targets are linear in it, and the weights do not happen to line up.
+# 3.5 can be refuted but not confirmed. The rest are assumptions that you make: a latent means the same in
+# every firm, targets are linear in it, and the weights do not happen to line up.
 #
 # **What is not claimed.** *Unresolved* is not *wrong*. Some likely graphs would identify the latents and
 # some would not, and twenty years per firm do not decide between them. The caution is a second reason: even

@@ -18,9 +18,9 @@
 # rate may drive some of them. `LatentTransition` estimates that graph: which past latent, and which *action*,
 # drives which latent.
 #
-# This page goes from a DataFrame to the graph, with a probability for every edge, and then asks how much of it
-# you can believe. With 200 quarters the answer is: little. That is the lesson, because the same few lines of
-# output will tell you so on your own data.
+# This page goes from a DataFrame to the graph, with a probability for every edge, and then asks how much of
+# it you can believe. With 200 quarters the answer is: little. That is the lesson, because the same few lines
+# of output will tell you so on your own data.
 #
 # The table comes with statsmodels (`pip install statsmodels`); nothing is downloaded.
 
@@ -125,9 +125,9 @@ fit.agreement.round(2)
 # %% [markdown]
 # ## The graph, with probabilities
 #
-# The table has one row per possible edge. `probability` is the probability that the input helps to explain the
-# latent, *given this restart's latents*. `gap` is how far the restarts differ about it; above .25 the edge is
-# `unresolved`.
+# The table has one row per possible edge. `probability` is the probability that the input helps to explain
+# the latent, *given this restart's latents*. `gap` is how far the restarts differ about it; above .25 the
+# edge is `unresolved`.
 
 # %%
 columns = ["graph", "probability", "strength", "q_value", "gap", "unresolved", "selected"]
@@ -140,8 +140,8 @@ plt.show()
 
 # %% [markdown]
 # The number beside an edge is that of the best restart. An edge whose `q_value` is near the threshold may be
-# selected or not depending on the number of starts alone. `rate` is such an edge here: when we tried six starts
-# instead of four, two of them differed about it by .7. Report it as open.
+# selected or not depending on the number of starts alone. `rate` is such an edge here: when we tried six
+# starts instead of four, two of them differed about it by .7. Report it as open.
 #
 # ## The tempting picture
 #
@@ -156,10 +156,10 @@ plt.show()
 # %% [markdown]
 # ## The certificate
 #
-# A graph may be right and still leave latents mixed with each other. `ps.identify` applies the theory to every
-# draw of the graph, and lists what the theory assumes. Start with the cautions, which say whether the graph
-# can be trusted, and the assumptions, which say whether the theory applies. Only then do the verdicts count.
-# (A single latent has no other to be mixed with, so its verdict says nothing.)
+# A graph may be right and still leave latents mixed with each other. `ps.identify` applies the theory to
+# every draw of the graph, and lists what the theory assumes. Start with the cautions, which say whether the
+# graph can be trusted, and the assumptions, which say whether the theory applies. Only then do the verdicts
+# count. (A single latent has no other to be mixed with, so its verdict says nothing.)
 
 # %%
 print(ps.identify(fit, idata=idata))
@@ -196,7 +196,7 @@ table[features].apply(z.corrwith).T.round(2)
 # * **Latents are not named variables.** "latent 1" is a coordinate up to sign and a curve, whatever it
 #   correlates with.
 #
-# What can be claimed is less, and still useful. The figures on held-out quarters say how many latents the data
-# support. The agreement of two starts says whether the graph can be trusted. The certificate says which
+# What can be claimed is less, and still useful. The figures on held-out quarters say how many latents the
+# data support. The agreement of two starts says whether the graph can be trusted. The certificate says which
 # experiment or which series would help. If you have randomised actions, thousands of steps and little noise,
 # the same lines of code give a graph worth reading.
