@@ -13,18 +13,18 @@
 # %% [markdown]
 # # Which questions measure which trait?
 #
-# A personality inventory has 25 questions. Each was written for one of five traits, five questions a
-# trait. People's answers know nothing of that plan: they are 2,800 rows of numbers from 1 to 6, some left
-# out. Can the plan be read off the answers, and which questions measure something beside the trait they
-# were meant for?
+# A personality inventory has 25 questions. Each was written for one of five traits, five questions per
+# trait. The answers do not contain that plan: they are 2,800 rows of numbers from 1 to 6, some of them
+# missing. Can we recover the plan from the answers, and which questions measure something besides the trait
+# they were meant for?
 #
-# This is the plainest use of a sparse factor model: features are questions, factors are traits, and an
+# This is the simplest use of a sparse factor model: features are questions, factors are traits, and an
 # *edge* says that a question depends on a trait.
 #
-# `load_bfi()` fetches the table (with a checksum) from a public collection, or reads a copy: set
-# `BFI_CSV` to its path. Where there is none, this page runs on the breast-cancer measurements that come
-# with scikit-learn, ten quantities in three versions each, and the question becomes: *which measurements
-# go together?*
+# `load_bfi()` fetches the table (with a checksum) from a public collection, or reads a local copy: set
+# `BFI_CSV` to its path. Without a copy, this page runs on the breast-cancer measurements that come with
+# scikit-learn, ten quantities in three versions each, and the question becomes: *which measurements go
+# together?*
 
 # %%
 import os
@@ -47,15 +47,15 @@ X.iloc[:5, :8]
 # %% [markdown]
 # ## Fit
 #
-# Missing answers stay missing: they are left out of the likelihood, and no row is dropped. Five factors
-# are the most there may be; surplus ones would end without edges. All restarts are trained together, each
-# from its own number of factors (five, four, ...), then matched in order and sign.
+# Missing answers stay missing: they are left out of the likelihood, and no row is dropped. Five is an upper
+# bound on the number of factors; surplus ones would end without edges. All restarts are trained together,
+# each from its own number of factors (five, four, ...), and then matched in order and sign.
 #
-# Two settings say what kind of table this is. With so many answers even a tenth of a loading is
-# significant, and the question is which loadings *matter*: `lambda0=10` gives the prior's spike a width, so
-# that small weights may stay without being called edges (the lasso that screens the rows is tied to it,
-# hence `screen`). And an answer from 1 to 6 is all but straight in the trait: a larger `weight_decay` holds
-# the decoder's curves back.
+# Two settings describe this kind of table. With so many answers even a loading of a tenth is significant, and
+# the question is which loadings *matter*. `lambda0=10` gives the prior's spike a width, so that small weights
+# may remain without being called edges (the lasso that screens the rows is tied to it, hence `screen`). And
+# an answer from 1 to 6 is nearly linear in the trait: a larger `weight_decay` keeps the decoder's functions
+# close to linear.
 
 # %%
 model = ps.models.SparseDecoder(
@@ -70,13 +70,13 @@ elbo.rename_axis("restart").round(2)
 # %% [markdown]
 # ## Which edges are there?
 #
-# One row per edge that is kept at a false-discovery rate of .1. `effect` is the share of the question's
-# variance that is due to the trait. `gap` is the largest difference between restarts that have as many
-# factors, or explain the answers as well. Here the others began with four and three factors and explain them
-# worse, so there is nothing to compare: NaN. (`caps=[5, 5, 5]` has all restarts begin with five.) The number
-# in `score` ranks edges; it is **not** a calibrated probability, so the rate of false discoveries is a bar on
-# a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities, by Markov chains that take a few
-# minutes here.
+# The table has one row per edge that is kept at a false discovery rate of .1. `effect` is the share of the
+# question's variance that is due to the trait. `gap` is the largest difference between restarts that have the
+# same number of factors, or explain the answers as well. Here the others began with four and three factors
+# and explain the answers less well, so there is nothing to compare: NaN. (With `caps=[5, 5, 5]` all restarts
+# begin with five.) The number in `score` ranks edges; it is **not** a calibrated probability, so the false
+# discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities, by
+# Markov chain Monte Carlo, which takes a few minutes here.
 
 # %%
 idata = fit.edge_posterior("score")
@@ -91,8 +91,8 @@ plt.show()
 # %% [markdown]
 # ## Does it agree with the plan?
 #
-# Each column goes to the factor with the largest effect on it. A factor gets the name of the trait that
-# most of its columns were written for, and then we look at who disagrees.
+# We assign each column to the factor with the largest effect on it, and name a factor after the trait that
+# most of its columns were written for. Then we look at which columns disagree.
 
 # %%
 effects = pd.DataFrame(fit.effects[fit.best], index=fit.feature_names, columns=fit.factor_names)
@@ -108,8 +108,8 @@ print(f"{int(agrees.sum())} of {len(agrees)} columns share their factor's name")
 # %% [markdown]
 # ## Questions that measure more than one thing
 #
-# An edge to a second trait is what a sparse model can show and a plan cannot: the question is then not a
-# pure measure of its scale.
+# A sparse model can show an edge to a second trait, which a plan cannot. Such a question is not a pure
+# measure of its scale.
 
 # %%
 second = edges[edges["factor"] != edges["feature"].map(strongest)].copy()
@@ -120,11 +120,11 @@ second.sort_values("effect", ascending=False)[["feature", "beside", "also", "wei
 ).head(10)
 
 # %% [markdown]
-# ## Filling in what was left out
+# ## Filling in missing answers
 #
-# `fit.predict` says what the factors make of every cell, answered or not; `fit.impute` fills in the missing
-# ones and adds what the row's other residuals say (two questions with much the same wording share something
-# that is no trait). To see what that is worth we hide answers and compare with the column's mean.
+# `fit.predict` gives the factors' prediction of every cell, answered or not. `fit.impute` fills in the
+# missing ones and adds what the row's other residuals say (two questions with similar wording share something
+# that is not a trait). To see what that is worth, we hide answers and compare with the column's mean.
 
 # %%
 rng = torch.Generator().manual_seed(0)
@@ -141,7 +141,7 @@ pd.Series(squares, name="squared error of hidden cells").round(3)
 
 # %% [markdown]
 # These rows were part of the fit, so this flatters the model a little; `python -m benchmarks bfi` hides
-# the cells before fitting. Which questions share something beside the traits?
+# the cells before fitting. Which questions share something besides the traits?
 
 # %%
 excess = pd.DataFrame(fit.excess_cov, X.columns, X.columns).stack()
@@ -150,9 +150,9 @@ excess = excess[excess.index.get_level_values(0) < excess.index.get_level_values
 excess.sort_values(key=abs, ascending=False).head(5).round(2)
 
 # %% [markdown]
-# ## Keep it
+# ## Save the report
 #
-# One file holds the pictures, the tables, the settings and the warnings.
+# One file contains the pictures, the tables, the settings and the warnings.
 
 # %%
 ps.report(fit, "traits.html", X=X).name

@@ -13,12 +13,12 @@
 # %% [markdown]
 # # Many regressions, few causes: what drives the investment of eleven firms?
 #
-# A *task* is a regression of its own. Here a task is a firm, and its target is what the firm invested in
-# each of twenty years. Tasks may share latents, and each may use only some of them. Which task uses which
-# latent is a graph; it comes with probabilities, and with a certificate that says what these tasks can tell
+# A *task* is one regression. Here a task is a firm, and its target is what the firm invested in each of
+# twenty years. Tasks may share latents, and each may use only some of them. Which task uses which latent is a
+# graph. It comes with probabilities, and with a certificate that says which latents these tasks can tell
 # apart.
 #
-# The data are Grunfeld's (1935 to 1954), which statsmodels carries.
+# The data are Grunfeld's (1935 to 1954), which come with statsmodels.
 
 # %%
 import matplotlib.pyplot as plt
@@ -35,8 +35,8 @@ firms.head(3)
 # %% [markdown]
 # ## Fit
 #
-# One row per firm and year. `value` is the firm's worth on the market, `capital` its stock of plant; both
-# are logarithms. The model learns two latents, linear in the two inputs, in which the firms' weights are
+# The table has one row per firm and year. `value` is the firm's market value, `capital` its stock of plant;
+# both are logarithms. The model learns two latents, linear in the two inputs, in which the firms' weights are
 # sparsest.
 
 # %%
@@ -46,7 +46,7 @@ fit = ps.fit(model, firms[columns], "invest", task="firm", restarts=3, steps=400
 fit.agreement.round(2)
 
 # %% [markdown]
-# The restarts found the same latents (`least` is the correlation of the worst matched one). What are they?
+# The restarts found the same latents (`least` is the correlation of the worst match). What are they?
 
 # %%
 z = fit.transform(firms[["value", "capital"]])
@@ -57,15 +57,15 @@ pd.DataFrame(
 # %% [markdown]
 # ## Which firm uses which latent
 #
-# The fit's own weights are a *mode*: the single most plausible set, with exact zeros. It looks decisive.
+# The fit's own weights are a *mode*: the single most plausible set, with exact zeros. They look decisive.
 
 # %%
 pd.DataFrame(fit.weights[fit.best], fit.task_names, fit.latent_names).round(2)
 
 # %% [markdown]
-# The posterior is not: twenty years and two correlated latents leave most edges open. A zero at the mode is
-# one of several good explanations, and the probabilities count the others too. A firm whose own years say
-# little takes its probability from the others: the share of firms that use a latent is learned.
+# The posterior is not decisive: twenty years and two correlated latents leave most edges open. A zero at the
+# mode is one of several good explanations, and the probabilities count the others too. If a firm's own years
+# say little, its probability comes from the other firms: the share of firms that use a latent is learned.
 
 # %%
 idata = fit.edge_posterior(num_draws=500)
@@ -86,9 +86,9 @@ plt.show()
 # %% [markdown]
 # ## What these firms identify
 #
-# Latents are identified by differences between tasks: for every pair of latents, some task must use the one
-# and not the other. The certificate asks this of every posterior draw, and asks first whether the tasks'
-# weights have preferred axes at all, judged on tasks that did not choose them.
+# Differences between tasks identify latents: for every pair of latents, some task must use one and not the
+# other. The certificate checks this in every posterior draw. First it checks whether the tasks' weights
+# favour any axes at all, using tasks that did not choose the axes.
 
 # %%
 certificate = ps.identify(fit, idata=idata)
@@ -97,8 +97,10 @@ print(certificate)
 # %% [markdown]
 # ## What cannot be claimed
 #
-# That a firm's investment follows *this* latent and not that one, where the table says something between .1
-# and .9. That the latents are causes: a firm that invests also grows its capital, and years are no
-# independent samples. And where the certificate does not say *identified*, not even that these two axes are
-# the right ones: other axes of the same plane explain the firms as well. More firms, or firms that differ
-# more, would help; more restarts would not.
+# * That a firm's investment follows *this* latent and not that one, if the table says something between .1
+#   and .9.
+# * That the latents are causes: a firm that invests also grows its capital, and years are not independent
+#   samples.
+# * If the certificate does not say *identified*: that these two axes are the right ones. Other axes of the
+#   same plane explain the firms as well. More firms, or firms that differ more, would help; more restarts
+#   would not.

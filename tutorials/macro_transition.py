@@ -13,14 +13,14 @@
 # %% [markdown]
 # # What drives the economy? A graph over time, and what it does not show
 #
-# Fifty years of US quarters: output, spending, income, money, prices, unemployment. Behind them there may be
-# a few latent forces that push each other from one quarter to the next, and the short interest rate pushes
-# some of them. `LatentTransition` draws that graph: which past latent, and which *action*, drives which
-# latent.
+# The table has fifty years of US quarters: output, spending, income, money, prices, unemployment. Behind them
+# there may be a few latent forces that drive each other from one quarter to the next, and the short interest
+# rate may drive some of them. `LatentTransition` estimates that graph: which past latent, and which *action*,
+# drives which latent.
 #
-# This page goes from a DataFrame to the graph, with a probability on every edge, and then asks what of it may
-# be believed. With 200 quarters the answer is: little. That is the lesson, for the same few lines of output
-# tell you so on your own data.
+# This page goes from a DataFrame to the graph, with a probability for every edge, and then asks how much of
+# it you can believe. With 200 quarters the answer is: little. That is the lesson, because the same few lines
+# of output will tell you so on your own data.
 #
 # The table comes with statsmodels (`pip install statsmodels`); nothing is downloaded.
 
@@ -41,12 +41,13 @@ raw[["year", "quarter", "realgdp", "realinv", "cpi", "m1", "unemp", "tbilrate"]]
 # %% [markdown]
 # ## One row per quarter, one column of time, one of actions
 #
-# A transition model describes a system whose law does not change, so levels that grow for fifty years become
-# growth rates (per cent a year), prices become changes of inflation, and unemployment its own change.
+# A transition model describes a system whose dynamics do not change. So we turn levels that grow for fifty
+# years into growth rates (per cent a year), prices into changes of inflation, and unemployment into its own
+# change.
 #
 # The action is the change of the three-month Treasury bill rate. *Which* change matters: the action in a row
-# is what was done on the way **to** that row. The bank reacts within the quarter, so we take the change of
-# the quarter before, which was over when this one began.
+# is what was done on the way **to** that row. The bank reacts within the quarter, so we use the change of the
+# previous quarter, which was over when this one began.
 
 # %%
 growth = 400 * np.log(raw[["realgdp", "realcons", "realinv", "realgovt", "realdpi", "m1", "cpi"]]).diff()
@@ -61,12 +62,12 @@ print(f"{len(table)} quarters, {table['quarter'].min()} to {table['quarter'].max
 table.head(3).round(2)
 
 # %% [markdown]
-# ## How many latents? Ask quarters that were kept aside
+# ## How many latents? Use held-out quarters
 #
-# `time` and `actions` name columns; all others are features. Networks are small, since 200 rows cannot feed
-# large ones. A single long series is cut into twenty pieces of about two and a half years, and `holdout=0.25`
-# keeps five of them aside. The number of latents is the one whose ELBO on those five is highest, whatever
-# its graph looks like: a picture can be made to look nice by trying long enough.
+# `time` and `actions` name columns; all others are features. The networks are small, since 200 rows cannot
+# support large ones. A single long series is cut into twenty pieces of about two and a half years, and
+# `holdout=0.25` holds out five of them. We choose the number of latents with the highest ELBO on those five,
+# whatever its graph looks like: with enough tries, any picture can be made to look nice.
 
 # %%
 settings = dict(
@@ -88,8 +89,8 @@ choice.rename_axis("latents").round(1)
 
 # %% [markdown]
 # The figures are nats per piece. Look at the difference between the two restarts of one row before reading
-# anything into the difference between rows: five pieces are few. (They have also chosen when to stop: a fit
-# ends with its best state on what was kept aside. `history` calls the steps that were taken back "undone".)
+# anything into the difference between rows: five pieces are few. (They also decided when to stop: a fit ends
+# with its best state on the held-out pieces. `history` calls the steps that were reversed "undone".)
 
 # %%
 n_latents = int(choice.max(axis=1).idxmax())
@@ -98,10 +99,10 @@ print(f"highest on held-out quarters: {n_latents} latent(s)")
 # %% [markdown]
 # ## First question: do two starts agree?
 #
-# Before any edge: did another start end with the same latents? `similarity` is the mean absolute correlation
-# of its latents with the best restart's, `recovered` forgives mixtures that the graph allows,
-# `edges_differing` counts edges, and `gap` is the log ratio of the weakest edge to the strongest zero: below
-# 0.7, a factor of two, edges and zeros are not told apart. The fit says in words what it thinks of that.
+# Before looking at any edge: did another start end with the same latents? `similarity` is the mean absolute
+# correlation of its latents with those of the best restart; `recovered` forgives mixtures that the graph
+# allows; `edges_differing` counts edges. `gap` is the log ratio of the weakest edge to the strongest zero:
+# below 0.7, a factor of two, edges and zeros cannot be told apart. The fit's warnings say the same in words.
 
 # %%
 for n, one in fits.items():
@@ -110,9 +111,9 @@ for n, one in fits.items():
 pd.concat({n: one.agreement for n, one in fits.items()}, names=["latents"]).round(2)
 
 # %% [markdown]
-# Where restarts disagree, look at `elbo`. If one of them explains the quarters much worse, it got stuck, and
-# more starts are the remedy. If they explain them alike, the *data* leave a choice, and more starts will not
-# help. So, for the number of latents that was chosen, four starts instead of two:
+# If restarts disagree, look at `elbo`. If one of them explains the quarters much less well, it got stuck, and
+# more starts are the remedy. If they explain them equally well, the *data* leave a choice, and more starts
+# will not help. So we use four starts instead of two for the chosen number of latents:
 
 # %%
 model = transition(n_latents)
@@ -124,8 +125,9 @@ fit.agreement.round(2)
 # %% [markdown]
 # ## The graph, with probabilities
 #
-# One row per possible edge. `probability` is that the input helps to explain the latent *given this
-# restart's latents*; `gap` is how far the restarts differ about it, and above .25 the edge is `unresolved`.
+# The table has one row per possible edge. `probability` is the probability that the input helps to explain
+# the latent, *given this restart's latents*. `gap` is how far the restarts differ about it; above .25 the
+# edge is `unresolved`.
 
 # %%
 columns = ["graph", "probability", "strength", "q_value", "gap", "unresolved", "selected"]
@@ -137,14 +139,14 @@ ps.plot_transition(idata)
 plt.show()
 
 # %% [markdown]
-# The number beside an edge is that of the best restart. An edge whose `q_value` lies near the threshold may
-# change sides with nothing but the number of starts. `rate` is such an edge here: when we tried six starts
-# instead of four, two of them differed about it by .7. Report it as open.
+# The number beside an edge is that of the best restart. An edge whose `q_value` is near the threshold may be
+# selected or not depending on the number of starts alone. `rate` is such an edge here: when we tried six
+# starts instead of four, two of them differed about it by .7. Report it as open.
 #
 # ## The tempting picture
 #
-# Three latents make a finer picture. The quarters that were kept aside do not ask for it, two starts do not
-# agree on it, and dashed lines say where. Without the second restart every line would be solid.
+# Three latents make a nicer picture. But the held-out quarters do not support it, and two starts do not agree
+# on it; dashed lines show where. Without the second restart every line would be solid.
 
 # %%
 tempting = fits[3].edge_posterior()
@@ -154,16 +156,16 @@ plt.show()
 # %% [markdown]
 # ## The certificate
 #
-# A graph may be right and still leave latents mixed with each other. `ps.identify` asks the theory, for every
-# draw of the graph, and lists what the theory assumes. Read it from below: the cautions say whether there is
-# a graph to speak of, the assumptions whether the theory applies, and only then do the verdicts count. (A
-# single latent has nobody to be mixed with: its verdict says nothing.)
+# A graph may be right and still leave latents mixed with each other. `ps.identify` applies the theory to
+# every draw of the graph, and lists what the theory assumes. Start with the cautions, which say whether the
+# graph can be trusted, and the assumptions, which say whether the theory applies. Only then do the verdicts
+# count. (A single latent has no other to be mixed with, so its verdict says nothing.)
 
 # %%
 print(ps.identify(fit, idata=idata))
 
 # %% [markdown]
-# The same of the tempting picture:
+# The same for the tempting picture:
 
 # %%
 print(ps.identify(fits[3], idata=tempting))
@@ -171,7 +173,7 @@ print(ps.identify(fits[3], idata=tempting))
 # %% [markdown]
 # ## What are the latents?
 #
-# Coordinates. Correlations with the series say what they move with; they do not make names.
+# They are coordinates. Correlations with the series say what they move with; they do not give them names.
 
 # %%
 z = pd.DataFrame(fit.transform()[0], columns=fit.latent_names, index=table.index)
@@ -183,18 +185,18 @@ table[features].apply(z.corrwith).T.round(2)
 # * **200 quarters are few.** The synthetic sets on which this method finds every edge are far larger and have
 #   hardly any noise. Here two starts may find different latents that explain the quarters equally well. Then
 #   the data leave a choice, and no probability that takes one of them as given removes it.
-# * **The economy is close to linear at this scale, and linear dynamics are the bad case.** The theorem wants
+# * **The economy is close to linear at this scale, and linear dynamics are the bad case.** The theorem needs
 #   inputs whose influence *varies* ("sufficient influence"). A constant derivative is one matrix, and one
-#   matrix can be made sparse in many axes. What curvature the network shows may be its own.
+#   matrix can be made sparse in many axes. The curvature that the network shows may be its own.
 # * **The action was not randomised.** The central bank raises the rate because it sees what the latents do.
-#   An edge from `rate` says that the rate of one quarter helps to predict the next, given the latents: it
-#   may well be the bank's foresight. It is not what would happen if somebody turned the rate at random.
-# * **Something unseen drives several latents at once**: oil prices, wars, taxes. The model has no such thing,
-#   and puts edges in its place. Nor is the law the same in 1965 and in 2005.
+#   An edge from `rate` says that the rate of one quarter helps to predict the next, given the latents: this
+#   may well be the bank's foresight. It does not say what would happen if somebody set the rate at random.
+# * **Something unseen drives several latents at once**: oil prices, wars, taxes. The model has no such
+#   variables, and puts edges in their place. Nor are the dynamics the same in 1965 and in 2005.
 # * **Latents are not named variables.** "latent 1" is a coordinate up to sign and a curve, whatever it
 #   correlates with.
 #
-# What can be said is smaller and still of use: the figures on held-out quarters say how many latents the data
-# support, the agreement of two starts whether there is a graph to speak of, and the certificate which
-# experiment or which series would help. If you have actions that somebody did randomise, thousands of steps
-# and little noise, the same lines give a graph worth reading.
+# What can be claimed is less, and still useful. The figures on held-out quarters say how many latents the
+# data support. The agreement of two starts says whether the graph can be trusted. The certificate says which
+# experiment or which series would help. If you have randomised actions, thousands of steps and little noise,
+# the same lines of code give a graph worth reading.

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Can I trust this edge?
 #
-# A fit puts a number between 0 and 1 on every edge. If it says .8, is it right eight times in ten? That is
-# a question with an answer, as long as the truth is known; so here every table is simulated. We compare the
-# *score* of a fitted mode with a posterior *probability*, use the probability to decide, and test it.
+# A fit gives every edge a number between 0 and 1. If it says .8, is it right eight times in ten? We can
+# answer that question if the truth is known, so every table here is simulated. We compare the *score* of a
+# fitted mode with a posterior *probability*, use the probability to make decisions, and test its calibration.
 
 # %%
 import warnings
@@ -36,10 +36,10 @@ from pyro_sparse.priors.em import edge_probability
 # %% [markdown]
 # ## One table, two numbers for each edge
 #
-# Twenty features depend on four factors. A loading is large where there is an edge (Laplace of scale 1) and
-# hardly there where there is none (scale 1/50). The first four features are *anchors*: we know that each
-# depends on its own factor and on nothing else. The table is one of ten, picked because it shows the
-# difference well; what holds on average comes in the second part.
+# Twenty features depend on four factors. A loading is large if there is an edge (Laplace of scale 1) and
+# negligible if there is none (scale 1/50). The first four features are *anchors*: we know that each depends
+# on its own factor and on nothing else. The table is one of ten, chosen because it shows the difference well;
+# the second part shows what holds on average.
 
 # %%
 n_rows, n_features, n_factors = 300, 20, 4
@@ -63,8 +63,8 @@ def make_table(seed, dense=False):
 table, edge = make_table(seed=4)
 
 # %% [markdown]
-# The program is told all this: the two scales, the law of the rates and of the noise, and the anchors. So if
-# it is wrong about an edge, it is not because it was told something wrong.
+# We specify all this to the program: the two scales, the distributions of the rates and of the noise, and the
+# anchors. So if it is wrong about an edge, the reason is not a misspecified model.
 
 
 # %%
@@ -87,9 +87,9 @@ score = fit.edge_posterior("score")
 polished = fit.edge_posterior("polish", sweeps=800)
 
 # %% [markdown]
-# The score takes the fitted loading as if it were known exactly, and asks which of the two scales it came
-# from. The probability comes from Markov chains in which factors, loadings, noise and rates all move. Side
-# by side, the edges about which the two differ most:
+# The score treats the fitted loading as if it were known exactly, and asks which of the two scales it came
+# from. The probability comes from Markov chain Monte Carlo (MCMC): Markov chains in which factors, loadings,
+# noise and rates all move. Here are the edges about which the two differ most, side by side:
 
 # %%
 truth = pd.DataFrame(edge, feature_names, fit.factor_names)
@@ -112,8 +112,8 @@ fig.colorbar(picture, ax=axes)
 plt.show()
 
 # %% [markdown]
-# The score is nearly black and white; the probability has greys, where 300 rows do not decide. That does not
-# make it the better guess in every table: boldness can be lucky, and here it was.
+# The score is nearly black and white; the probability has shades of grey where 300 rows do not decide. That
+# does not make it the better guess in every table: a bold guess can be lucky, and here it was.
 
 # %%
 free, there = p.iloc[n_factors:], truth.iloc[n_factors:]  # without the anchors, which were given
@@ -128,9 +128,9 @@ assert grey["score"] < grey["probability"]
 pd.DataFrame({"between .05 and .95": grey, "mean squared error": errors}).round(3)
 
 # %% [markdown]
-# `gap` is by how much chains differ that began from opposite ends, one from the sparse fit and one with every
-# edge there. Above .25 the edge is *unresolved*: the chains found different answers, and the probability,
-# their mean, is not to be used. The verdict in words:
+# `gap` is the difference between chains that started from opposite ends, one from the sparse fit and one with
+# every edge present. Above .25 the edge is *unresolved*: the chains found different answers, and you should
+# not use the probability, which is their mean. The verdict in words:
 
 # %%
 draws = ps.graph_draws(polished)
@@ -139,9 +139,10 @@ print(*ps.graphs.verdict(ps.graphs.between_chain_gap(draws), **names), sep="\n")
 assert not both["unresolved"].any()
 
 # %% [markdown]
-# That chains agree does not mean that they know. An edge is called *present* where its probability is .95 or
-# more, *absent* at .05 or less, and *open* between. So the answers that one may act on are apart from those
-# that need more rows, and an edge that is not named is not simply taken for absent:
+# Chains that agree may still agree that the data do not decide. An edge is called *present* if its
+# probability is .95 or more, *absent* if it is .05 or less, and *open* in between. This separates the answers
+# that you can act on from those that need more rows, and an edge that is not selected is not simply assumed
+# to be absent:
 
 # %%
 by_verdict = pd.crosstab(both["verdict"], both["exists"].rename("there"))
@@ -151,9 +152,10 @@ by_verdict
 # %% [markdown]
 # ## Is .8 right eight times in ten?
 #
-# One table cannot tell: an edge is there or is not. Many can. To have many in a second we take the simpler
-# case in which the factors are seen, so that every feature is a regression of its own. There are 120 data
-# sets of ten regressions, with 30 rows and six correlated inputs each, and three edges in ten.
+# One table cannot tell, because an edge either exists or does not. Many tables can. To have many within a
+# second, we use the simpler case in which the factors are observed, so that every feature is a regression of
+# its own. There are 120 data sets of ten regressions, with 30 rows and six correlated inputs each, and three
+# edges in ten.
 
 # %%
 RATE, SPIKE = 0.3, 1 / 20
@@ -170,9 +172,9 @@ def regressions(rng, noise_sd=1.0, shape=(120, 10), n=30, m=6):
 inputs, target, exists = regressions(np.random.default_rng(0))
 
 # %% [markdown]
-# The probability is by *expectation propagation*, which needs milliseconds for a regression. The score is as
-# above: go to the mode, with a spike that grows sharper in five steps, and ask there which scale each weight
-# came from. Both are told the right rate, scales and noise.
+# The probability is computed by *expectation propagation*, which takes milliseconds per regression. The score
+# is as above: go to the mode, with a spike that gets sharper in five steps, and ask there which scale each
+# weight came from. Both use the right rate, scales and noise.
 
 # %%
 prior = RowPrior(slab="laplace", slab_scale=1, spike_scale=SPIKE, eta=RATE, noise_variance=1, intercept=False)
@@ -195,8 +197,8 @@ def score_at_the_mode(inputs, target):
 mode = score_at_the_mode(inputs, target)
 
 # %% [markdown]
-# `reliability` sorts the edges by the number they were given and counts how many exist. The grey bands are
-# where a calibrated forecast would have the dots; each data set counts as one experiment.
+# `reliability` sorts the edges by the number they were given and counts how many exist. With a calibrated
+# forecast the dots would lie in the grey bands. Each data set counts as one experiment.
 
 # %%
 which = np.arange(len(exists))
@@ -212,15 +214,15 @@ plt.show()
 print(scores)
 
 # %% [markdown]
-# The score piles up at both ends, and of the edges that it calls absent many are there. The probability is
-# right at every height, though it uses the same data and the same prior: what differs is that it does not
-# take the weights for known.
+# The score piles up at both ends, and many of the edges that it calls absent exist. The probability is right
+# at every level, although it uses the same data and the same prior. The difference is that it does not treat
+# the weights as known.
 
 # %% [markdown]
 # ## Decide
 #
-# **Which edges?** Those that can be named with one in ten expected to be false. Back to the table with the
-# factors, and to the edges that were not given:
+# **Which edges?** Select as many as possible with at most one in ten expected to be false: a false discovery
+# rate of .1. Back to the table with factors, and to the edges that were not specified:
 
 # %%
 for name, q in (("score", free_scores), ("probability", free)):
@@ -231,8 +233,9 @@ for name, q in (("score", free_scores), ("probability", free)):
 print(f"{there.to_numpy().sum()} edges exist")
 
 # %% [markdown]
-# That was one table. In the 120 data sets, the share that turned out false beside the share that the numbers
-# promised (`claimed`), and the share of all edges that were found (`power`):
+# That was one table. For the 120 data sets, here are the share of selected edges that turned out false
+# (`fdr`), the share that the numbers promised (`claimed`), and the share of all edges that were found
+# (`power`):
 
 # %%
 realised = {"score": scores.realised, "probability": probabilities.realised}
@@ -246,11 +249,11 @@ assert realised["score"].fdr - realised["score"].claimed > 5 * realised["score"]
 assert abs(realised["probability"].fdr - realised["probability"].claimed) < 3 * realised["probability"].fdr_se
 
 # %% [markdown]
-# The probability keeps its word. The score believes itself all but free of errors, so that asking it for one
-# in ten means nothing: it names what it happens to have at the mode.
+# The probability keeps its promise. The score claims to be almost free of errors, so asking it for one in ten
+# means nothing: it selects what it happens to have at the mode.
 #
-# **Which factors may a feature depend on?** A *credible set* holds all parents of a feature with probability
-# .9 or more. It is a joint statement, so it is read off the draws of whole graphs.
+# **Which factors may a feature depend on?** A *credible set* contains all parents of a feature with
+# probability .9 or more. It is a joint statement, so it is computed from draws of whole graphs.
 
 # %%
 sets = ps.graphs.credible_sets(draws, alpha=0.1)
@@ -265,7 +268,8 @@ pd.DataFrame(columns, truth.index).loc[["x5", "x9", "x10", "x14"]]
 
 # %% [markdown]
 # **Is a statement true?** Any statement about the graph has a probability: the share of draws in which it
-# holds. Do the features x10 and x11 share a factor? There are several ways to, and each draw counts once.
+# holds. Do the features x10 and x11 share a factor? They can do so in several ways, and each draw counts
+# once.
 
 # %%
 share = ps.graphs.probability_of(draws, lambda graph: bool((graph[10] & graph[11]).any()))
@@ -273,16 +277,17 @@ print(f"{share.probability:.2f}, give or take {share.standard_error:.2f}")
 print(f"in truth: {'yes' if (edge[10] & edge[11]).any() else 'no'}")
 
 # %% [markdown]
-# The give and take is that of the chains, which longer ones would make smaller. How sure one may be of the
-# answer is the probability itself.
+# "Give or take" is the Monte Carlo error, which longer chains would reduce. The probability itself says how
+# sure you can be of the answer.
 #
 # ## A prior of your own
 #
-# Suppose you know your field: an input matters in about every second case, more or less by regression, and
-# effects are of the size of the noise. With six inputs all 64 sets can be tried, so that the posterior is
-# exact. Is the *whole* graph right, not only each edge? Draw a truth from the prior, data from the truth, 63
-# graphs from the posterior, and note the truth's rank among them, for the number of edges and the like. If
-# all is right, every rank is equally likely.
+# Suppose you know your field: an input matters in about every second case, more or less depending on the
+# regression, and effects are of the size of the noise. With six inputs all 64 sets can be enumerated, so the
+# posterior is exact. Is the *whole* graph right, not only each edge? *Simulation-based calibration* (SBC)
+# tests this. Draw a truth from the prior, data from the truth, and 63 graphs from the posterior, and record
+# the rank of the truth among them, for the number of edges and the like. If all is right, every rank is
+# equally likely.
 
 # %%
 design = np.random.default_rng(5).normal(size=(10, 25, 6))
@@ -310,7 +315,7 @@ ps.plot_sbc(right)
 plt.show()
 
 # %% [markdown]
-# Every curve stays in its band. Now the same with a prior that expects one input in four:
+# Every curve stays within its band. Now the same with a prior that expects one input in four:
 
 # %%
 ps.plot_sbc(wrong)
@@ -318,16 +323,16 @@ plt.show()
 print(wrong)
 
 # %% [markdown]
-# Caught. The truth has more edges than its draws: so many data sets speak loudly, even where each alone says
-# little.
+# The test detects it. The truth has more edges than the draws: many data sets together show this clearly,
+# even if each alone says little.
 #
 # ## What calibration does not cover
 #
-# "Right eight times in ten" is an average over the data sets that the prior and the model foresee. Yours may
+# "Right eight times in ten" is an average over the data sets that the prior and the model describe. Yours may
 # not be one of them.
 #
-# **Wrong noise.** The regressions again, with a noise of standard deviation 1.5 where the method was told 1.
-# The same code that just passed:
+# **Wrong noise.** The regressions again, with noise of standard deviation 1.5 although 1 was specified. The
+# same code that just passed:
 
 # %%
 noisy, outcome, present = regressions(np.random.default_rng(1), noise_sd=1.5)
@@ -336,12 +341,13 @@ assert not misled.passes and misled.realised.fdr > 0.2
 print(misled)
 
 # %% [markdown]
-# Asked for one false edge in ten, it names more than two. (Here the noise can be learned: leave
-# `noise_variance` out. Noise of another shape, or rows that depend on each other, cannot be mended so.)
+# At a nominal rate of one false edge in ten, more than two in ten are false. (Here the noise can be learned:
+# leave `noise_variance` out. Noise of another shape, or dependent rows, cannot be fixed in this way.)
 #
-# **Wrong prior.** The ranks above saw it since the simulation had the right one. In real data nobody has. But
-# if all is as told, the loadings that chains draw are draws from the prior, and that is tested. The first
-# table again, from somebody who takes all scales for a quarter of what they are:
+# **Wrong prior.** The ranks above revealed it because the simulation had the right one. With real data nobody
+# has. But if the prior is as specified, the loadings that the chains draw are draws from the prior, and this
+# is tested. Here is the first table again, analysed by somebody who takes all scales to be a quarter of what
+# they are:
 
 # %%
 small = fit_table(table, anchors, scales=(4, 200))
@@ -352,7 +358,7 @@ print(told_wrong.attrs["verdict"])
 assert any("unlike their prior" in str(w.message) for w in said)
 
 # %% [markdown]
-# The verdict says it, and what to do: have the chains learn the two scales as well.
+# The verdict says so, and what to do: let the chains learn the two scales as well.
 
 # %%
 learned = small.edge_posterior("polish", sweeps=800, learn_scales=True)
@@ -365,11 +371,11 @@ assert wrong["learned"] < wrong["told wrong"]
 pd.DataFrame({"named": {name: int((q > 0.5).sum()) for name, q in found.items()}, "of these false": wrong})
 
 # %% [markdown]
-# If you know what you call an edge, though, say so in the prior and leave it at that; and try a second prior
-# that you find as reasonable, to see which edges survive.
+# If you know what you call an edge, however, say so in the prior and keep it. Then try a second prior that
+# you find equally reasonable, and see which edges survive.
 #
-# **Factors that nothing pins down.** Another table, with four edges in five and without anchors: mixtures of
-# its factors explain it about as well as the factors do.
+# **Factors that nothing identifies.** Another table has four edges in five and no anchors: mixtures of its
+# factors explain it about as well as the factors do.
 
 # %%
 dense, _ = make_table(seed=0, dense=True)
@@ -379,7 +385,7 @@ assert ps.graphs.unresolved(gap).any()
 print(*ps.graphs.verdict(gap, **names), sep="\n")
 
 # %% [markdown]
-# Here it shows, because chains that began apart stayed apart after so few sweeps. It need not: chains may
-# agree and be wrong. The default chains of a straight decoder turn the axes as well, and run longer; on
-# simulated tables without anchors they were calibrated, at a price: of the answers that were right, two in
-# five were *open*. Look at `verdict` first, and name an anchor for each factor if you can.
+# Here the problem shows, because chains that started apart stayed apart after so few sweeps. It need not
+# show: chains may agree and be wrong. The default chains of a linear decoder rotate the axes as well, and run
+# longer. On simulated tables without anchors they were calibrated, at a price: of the answers that were
+# right, two in five were *open*. Look at `verdict` first, and specify an anchor for each factor if you can.

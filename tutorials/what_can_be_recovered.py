@@ -14,12 +14,12 @@
 # # What can be recovered when not everything can
 #
 # A model of hidden causes rarely recovers all of them. Two causes that act on the same measurements cannot be
-# told apart, whatever the method. That does not spoil the rest: what two groups of measurements *share*, and
-# what each has *alone*, may still be found. This is the idea of diverse dictionary learning (Zheng et al.
-# 2026), and `DependencyVAE` is our model for it.
+# told apart, whatever the method. The rest is not lost: what two groups of measurements *share*, and what
+# each has *alone*, may still be found. This is the idea of diverse dictionary learning (Zheng et al. 2026),
+# and `DependencyVAE` is our model for it.
 #
-# Here the truth is known, for we made the table. We look at what comes back latent by latent, then set by
-# set, and then at what one more piece of information would change.
+# Here the truth is known, because we simulated the table. We look at what is recovered latent by latent, then
+# set by set, and then at what one more piece of information would change.
 
 # %%
 import matplotlib.pyplot as plt
@@ -35,8 +35,8 @@ torch.set_num_threads(1)  # small models do not gain from more
 # %% [markdown]
 # ## A table with a known structure
 #
-# Four latents, eighteen features: nine on the *left*, nine on the *right* (think of two instruments that
-# watch one thing). The structure says which latent reaches which feature:
+# There are four latents and eighteen features: nine on the *left*, nine on the *right* (think of two
+# instruments that observe one object). The structure says which latent reaches which feature:
 #
 # * `z1` and `z2` reach the first six features, **the same six**;
 # * `z3` reaches features on both sides;
@@ -52,9 +52,9 @@ structure.loc["x12":"x18", "z4"] = 1
 structure.T
 
 # %% [markdown]
-# The latents are independent and normal. Each feature is a straight line plus a small random network of
-# *its* latents, plus 10 % noise. The model will see 3,000 rows, and we keep 1,500 more to judge it by. The
-# table is one of six that we tried, picked because it shows the point well; the end of this page says how
+# The latents are independent and normal. Each feature is a linear function plus a small random network of
+# *its* latents, plus 10 % noise. The model will see 3,000 rows, and 1,500 held-out rows serve to judge it.
+# The table is one of six that we tried, chosen because it shows the point well; the end of this page says how
 # the others went.
 
 
@@ -70,8 +70,9 @@ x, x_test, z_test = make_table(structure)
 # %% [markdown]
 # ## What theory promises, before any fit
 #
-# `may_depend` asks which latents may come back mixed: row `z1` has a 1 in each column whose estimate may hold
-# some of `z1`. `sufficient_diversity` asks the paper's three conditions of each latent; one of them would do.
+# `may_depend` says which latents may be recovered only as mixtures: row `z1` has a 1 in each column whose
+# estimate may contain some of `z1`. `sufficient_diversity` checks the paper's three conditions for each
+# latent; one of them suffices.
 
 # %%
 pd.DataFrame(graphs.may_depend(structure).astype(int), structure.columns, structure.columns)
@@ -81,14 +82,14 @@ conditions = graphs.sufficient_diversity(structure)
 pd.DataFrame(np.array(conditions).T, structure.columns, conditions._fields)
 
 # %% [markdown]
-# So `z3` and `z4` should come back one by one. `z1` and `z2` should come back as a pair: no other latent in
-# the two estimates, but which is which is open.
+# So `z3` and `z4` should be recovered individually. `z1` and `z2` should be recovered as a pair: the two
+# estimates contain no other latent, but which is which remains open.
 #
 # ## Fit
 #
-# The model is a variational autoencoder with a small network for each feature. It is trained with all edges
-# first. Then it looks for the axes in which its slopes have the most zeros, cuts the edges it does not need
-# and goes on. We use few steps and two restarts to be quick.
+# The model is a variational autoencoder with a small network for each feature. It is first trained with all
+# edges. Then it searches for the axes in which its slopes have the most zeros, cuts the edges it does not
+# need and continues training. We use few steps and two restarts to save time.
 
 
 # %%
@@ -103,12 +104,13 @@ for warning in fit.warnings:
 pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}).rename_axis("restart").round(2)
 
 # %% [markdown]
-# The warning is one of principle. We gave the true number of latents; on your own table you would try more.
+# The warning is to be expected: we specified the true number of latents. On your own table you would try
+# more.
 #
 # ## The edges
 #
-# One row per edge. `probability` is judged from the size of the slopes, *given the axes that were found*.
-# Here are the edges the model is least sure of.
+# The table has one row per edge. `probability` is derived from the size of the slopes, *given the axes that
+# were found*. Here are the edges that the model is least sure of.
 
 # %%
 idata = fit.edge_posterior()
@@ -131,22 +133,22 @@ print(f"{int(wrong.sum())} of {wrong.size} edges are wrong")
 # %% [markdown]
 # ## The sets
 #
-# Now in sets. Take the two groups of features and ask what both depend on (the intersection), and what only
-# one of them depends on (the differences).
+# Now the same as sets. Take the two groups of features and ask which factors both depend on (the
+# intersection), and which factors only one of them depends on (the differences).
 
 # %%
 print(graphs.atoms((p > 0.5).astype(int), groups))
 
 # %% [markdown]
-# The truth, in the same words:
+# The truth, in the same format:
 
 # %%
 print(graphs.atoms(structure, groups))
 
 # %% [markdown]
-# The picture has a column for each region of that diagram. A piece is as high as it is probable.
-# Pale pieces are doubts: nine edges with a probability of a few per cent each already make it possible that
-# *one* of them is there, and one is enough to put a factor into a set. Large groups show more of this.
+# The picture has a column for each region of the Venn diagram. The height of a piece is its probability. Pale
+# pieces show doubt: with nine edges that have a probability of a few per cent each, it is already possible
+# that *one* of them exists, and one is enough to put a factor into a set. Large groups show more of this.
 
 # %%
 ps.plot_sets(idata, groups)
@@ -155,7 +157,7 @@ plt.show()
 # %% [markdown]
 # ## One by one, and set by set
 #
-# First one by one: how much does each estimate have to do with each true latent, on rows the model never saw?
+# First one by one: how strongly does each estimate correlate with each true latent, on held-out rows?
 
 # %%
 correlation = pd.DataFrame(
@@ -174,9 +176,9 @@ fig.colorbar(picture, ax=ax)
 plt.show()
 
 # %% [markdown]
-# `z3` and `z4` have a factor each. `z1` and `z2` are both in both of their factors: the model found the plane
-# they span, and other axes in it. How far these are turned is chance. On another table of this structure they
-# came out almost right; nothing in the fit would have told that from this.
+# `z3` and `z4` have a factor each. Both of the other factors contain both `z1` and `z2`: the model found the
+# plane that they span, and other axes in it. How far these axes are rotated is chance. On another table of
+# this structure they came out almost right; nothing in the fit would have distinguished the two cases.
 #
 # Do restarts show it? No. Both ended in the *same* axes:
 
@@ -185,10 +187,11 @@ pd.DataFrame(fit.alignment["congruence"], columns=fit.factor_names).rename_axis(
 
 # %% [markdown]
 # Among all axes of the plane the search takes those with the smallest slopes, and it takes the same ones each
-# time. **Restarts that agree are no proof that a latent is identified.** They show that the search is stable.
+# time. **Agreement between restarts does not prove that a latent is identified.** It shows that the search is
+# stable.
 #
-# Now set by set. `set_r2` asks a flexible regression how much of a set of true latents is found in the
-# estimates of *another* set (`leak`, should be 0), and how much in its own (`own`, should be 1).
+# Now set by set. `set_r2` uses a flexible regression to measure how much of a set of true latents is found in
+# the estimates of *another* set (`leak`, should be 0), and how much in its own (`own`, should be 1).
 
 
 # %%
@@ -207,26 +210,26 @@ def sets_found(structure, z_test, z):
 sets_found(structure, z_test, z)
 
 # %% [markdown]
-# Nothing of one set is in the estimates of another, and each set is all but fully in its own. *Left only*
-# is the pair `z1`, `z2`: lost as single latents, kept as a set. If you need "what the left sees and the
-# right does not", for instance to compare rows or to feed a regression, you have it.
+# The estimates of one set contain nothing of another, and each set is almost completely in its own. *Left
+# only* is the pair `z1`, `z2`: lost as single latents, recovered as a set. If you need "what the left sees
+# and the right does not", for instance to compare rows or as the input of a regression, you have it.
 #
 # ## What you would see without the truth
 #
-# The certificate has only the fit to go by. It asks every draw of the graph.
+# The certificate uses only the fit. It checks every draw of the graph.
 
 # %%
 certificate = ps.identify(fit, idata=idata)
 certificate.table[["verdict", "probability", "mixed_with", "by", "would_help"]].round(2)
 
 # %% [markdown]
-# It names the pair, and says what would help: features that depend on one of the two only. Where it says
-# *unresolved* rather than *mixed*, some edges of that plane are uncertain, and with them the verdict.
+# It names the pair, and says what would help: features that depend on only one of the two. If it says
+# *unresolved* rather than *mixed*, some edges of that plane are uncertain, and so is the verdict.
 #
 # ## Follow the advice
 #
-# So we make another table. Two features lose `z1`, two others lose `z2`. There are *fewer* edges and as many
-# features; only the two patterns are different now.
+# So we simulate another table. Two features lose `z1`, and two others lose `z2`. There are *fewer* edges and
+# as many features; only the two patterns now differ.
 
 # %%
 other = structure.copy()
@@ -244,8 +247,8 @@ pd.DataFrame(
 ).rename_axis("rank correlation with its estimate").round(3)
 
 # %% [markdown]
-# Every latent comes back by itself, up to its sign and a curve of its own. The certificate says so too (`by`
-# names the weakest condition that was enough), and no edge is wrong:
+# Every latent is recovered individually, up to its sign and a curve of its own. The certificate says so too
+# (`by` names the weakest condition that sufficed), and no edge is wrong:
 
 # %%
 idata2 = fit2.edge_posterior()
@@ -267,17 +270,17 @@ plt.show()
 # %% [markdown]
 # ## What not to conclude
 #
-# * **That it always works like this.** The table was made by the family of functions that the theory has in
-#   mind, with little noise, three to five features for each latent, and the right number of latents. It is
-#   one table, drawn to show the point.
-# * **That a fit does what its theory says.** Theorems speak of the best fit; training may end elsewhere. Of
+# * **That it always works like this.** The table was simulated from the family of functions that the theory
+#   assumes, with little noise, three to five features for each latent, and the right number of latents. It is
+#   one table, chosen to show the point.
+# * **That a fit does what its theory says.** Theorems describe the best fit; training may end elsewhere. Of
 #   six tables with the first structure (seeds 0 to 5) five went like this one: `z3` and `z4` correlate .999
-#   with their estimates, `z1` and `z2` anything from .70 to .995. On the sixth (`seed=0`) the estimate of
-#   `z4` correlates only .57 with it, and its edges are right all the same. Three restarts agreed on that,
-#   and nothing in the certificate shows it. The only hint: its ELBO is five nats lower than on tables that
-#   are no harder.
-# * **That a probability covers the choice of axes.** It is given the axes. For `z1` and `z2` the edges can
-#   look as sure as any other, of factors that are not there.
+#   with their estimates, `z1` and `z2` between .70 and .995. On the sixth (`seed=0`) the estimate of `z4`
+#   correlates only .57 with it, although its edges are right. Three restarts agreed on that, and nothing in
+#   the certificate shows it. The only hint is that its ELBO is five nats lower than on tables that are no
+#   harder.
+# * **That a probability covers the choice of axes.** It is conditional on the axes. For `z1` and `z2` the
+#   edges can look as sure as any other, although they belong to factors that do not exist.
 # * **That a set has a name.** "Left only" is defined by the features you put on the left. Choose the groups
 #   before you look.
 # * **That an edge is a cause.** A feature depends on a factor in this model of the table. What would happen

@@ -13,12 +13,13 @@
 # %% [markdown]
 # # Write your own prior
 #
-# A prior here is a small class. If a weight comes from one of two densities, a wide one for the edges that
-# exist and a narrow one for the others, the class says what the two are, and that is all: how probable an
-# edge is, how often there is one, and Markov chains that give calibrated edge probabilities follow.
+# A prior is a small class here. If a weight comes from one of two densities, a wide one for the edges that
+# exist (the slab) and a narrow one for the others (the spike), the class only has to specify the two. The
+# rest follows: how probable an edge is, how often there is one, and Markov chains that give calibrated edge
+# probabilities.
 #
-# Our example: loadings are mostly nothing, and now and then very large. The spike-and-slab lasso pulls
-# the large ones towards zero; a **Student-t spike and slab** lets them be:
+# In our example, loadings are mostly negligible and occasionally very large. The spike-and-slab lasso pulls
+# the large ones towards zero; a **Student-t spike and slab** leaves them alone:
 #
 # $$w_{jk} \mid \eta_k \sim \eta_k\, t_3(0, s_1) + (1 - \eta_k)\, t_3(0, s_0), \qquad
 # \eta_k \sim \mathrm{Beta}(1, b).$$
@@ -39,7 +40,7 @@ torch.set_num_threads(1)  # small models do not gain from more
 # %% [markdown]
 # ## The prior
 #
-# `SpikeSlabPrior` owns the inclusion rates $\eta_k$, their Beta prior (`a`, `b`, or `expected_size`) and
+# `SpikeSlabPrior` handles the inclusion rates $\eta_k$, their Beta prior (`a`, `b`, or `expected_size`) and
 # their update; `components` returns slab and spike.
 
 
@@ -56,11 +57,11 @@ class StudentSpikeSlab(SpikeSlabPrior):
 # %% [markdown]
 # ## Is it sound?
 #
-# `PriorTestCase` checks every piece against another way to the same number: the density is integrated,
-# the gradient differenced, draws are compared with the density, the E-step with Bayes' rule, the M-step
-# with a numerical maximiser, and the program's shapes, data types and saved state are looked at. Say how
-# the prior is made and, because it speaks of edge probabilities, what mixture it means. In your own
-# project this class goes into a test file, and `pytest` finds it.
+# `PriorTestCase` compares every piece with an independent computation. It integrates the density and compares
+# the gradient with finite differences, draws with the density, the E-step with Bayes' rule, and the M-step
+# with a numerical maximiser. It also checks the program's shapes, data types and saved state. You specify how
+# to make the prior and, because it has edge probabilities, which mixture it stands for. In your own project
+# this class goes into a test file, where `pytest` finds it.
 
 
 # %%
@@ -86,9 +87,9 @@ def run(case):
 run(TestStudentSpikeSlab())
 
 # %% [markdown]
-# A battery is worth something only if it fails what is wrong. A common slip, found in published code, is
-# to drop the normalising constants of slab and spike from the odds. The prior still runs, and selects
-# too many edges:
+# A test battery is useful only if it rejects what is wrong. A common mistake, found in published code, is to
+# drop the normalising constants of slab and spike from the odds. The prior still runs, and selects too many
+# edges:
 
 
 # %%
@@ -108,8 +109,8 @@ run(TestSlip())
 # %% [markdown]
 # ## Use it
 #
-# The prior goes where any other goes. The table is simulated, so we know its edges: twelve features of
-# two factors, four features with one parent each, the others with one or two.
+# Use the prior like any other. The table is simulated, so we know its edges: twelve features of two factors;
+# four features have one parent each, the others one or two.
 
 # %%
 data = ps.datasets.anchored(n=400, n_features=12, n_factors=2, kinds=("identity",), max_parents=2, seed=0)
@@ -122,10 +123,10 @@ for prior in (StudentSpikeSlab(), ps.priors.SpikeSlabLasso()):
     fits[type(prior).__name__] = fit
 
 # %% [markdown]
-# Both see the same graph here, and both leave exact zeros, though they come to them by different ways. The
-# lasso has a closed-form proximal map, returned from `prox`, which sets weights to zero in the steps of the
-# training. The Student-t has none: its weights become small, and the fit now and then deletes the edges that
-# explain less than their density charges for them.
+# Both find the same graph here, and both give exact zeros, although in different ways. The lasso has a
+# closed-form proximal map, returned from `prox`, which sets weights to zero during training. The Student-t
+# has none: its weights become small, and the fit deletes from time to time the edges that explain less than
+# the density charges for them.
 
 # %%
 for name, fit in fits.items():
@@ -135,8 +136,8 @@ for name, fit in fits.items():
 
 # %% [markdown]
 # Everything downstream works as before: tables, pictures, the report. The probabilities come from Markov
-# chains over all that the fit holds, under *this* prior: chains propose from two densities that they know,
-# and a Metropolis step puts right what yours differ in.
+# chain Monte Carlo over everything the fit estimates, under *this* prior: the chains propose from two
+# densities that they know, and a Metropolis step corrects for the difference to yours.
 
 # %%
 columns = ["feature", "factor", "probability", "effect", "selected"]
@@ -145,13 +146,14 @@ table.sort_values("probability").head(10)
 
 # %% [markdown]
 # Are they calibrated? `ps.calibrate.experiment(model, n_rows=...)` draws tables from your prior and fits
-# them; `ps.calibrate.sbc` and `ps.calibrate.reliability` take it from there (see *Trust an edge*).
+# them; pass the result to `ps.calibrate.sbc` and `ps.calibrate.reliability` (see [Can I trust this
+# edge?](trust_an_edge.md)).
 #
-# ## When it is no spike and slab
+# ## Priors that are not spike and slab
 #
-# Then derive from `Prior`, which asks for `distribution` only: the density of one weight. A hyper-parameter
-# may be an `nn.Parameter`, made in `allocate`, and follows the gradient of the density plus `log_hyper`; or a
-# buffer that `update` moves, if you know its best value. R restarts stand in front of every shape.
+# Derive these from `Prior`, which needs only `distribution`: the density of one weight. A hyper-parameter may
+# be an `nn.Parameter`, made in `allocate`, which follows the gradient of the density plus `log_hyper`. Or it
+# may be a buffer that `update` sets, if you know its best value. Every shape starts with the R restarts.
 
 
 # %%
@@ -171,6 +173,6 @@ fit = ps.fit(model, data.frame, restarts=2, seed=0, steps=800, progress=False)
 print("scale:", fit.model.prior.log_scale.exp().detach().flatten())
 
 # %% [markdown]
-# Such a prior shrinks and does not select: there are loadings (`fit.weights`) and effects (`fit.effects`) but
-# no edges to speak of, unless it says with `edge_log_odds` how probable one is given its weight, or makes
-# zeros with `prox`. That is a *score*, and every table says so.
+# Such a prior shrinks but does not select: there are loadings (`fit.weights`) and effects (`fit.effects`) but
+# no edges, unless `edge_log_odds` says how probable an edge is given its weight, or `prox` makes zeros.
+# Either is a *score*, and every table says so.
