@@ -35,6 +35,7 @@ LONG = {"linear": (4000, 800, 100), "mlp": (900, 200, 50)}  # sweeps, warm-up, h
 QUICK_LONG = {"linear": (240, 80, 12), "mlp": (60, 20, 5)}
 QUICK_SWEEPS = {"linear": 120, "mlp": 40}
 LOADING = 0.3
+ODDS = (10.0, 0.3)  # of edges that are likely, and of the others, in `informed`
 
 
 @dataclass(frozen=True)
@@ -251,6 +252,36 @@ def unpinned(n_sets: int, rng: np.random.Generator, correlated: bool = False) ->
     return Data(edge, {"law": law, "fits": fits, "loading": weight / x.std(1)[..., None]})
 
 
+def informed(n_sets: int, rng: np.random.Generator) -> Data:
+    """Linear decoders without anchors; odds of edges say which five features each factor is likely to have.
+
+    ``fits`` are told the odds, ``untold`` are fits of the same tables without them.
+    """
+    law = DecoderLaw(decoder="linear", features=20, factors=4, samples=150, restarts=2)
+    likely = np.kron(np.eye(law.factors, dtype=bool), np.ones((law.features // law.factors, 1), dtype=bool))
+    odds = np.where(likely, *ODDS)
+    eta = rng.beta(*ETA_PRIOR, size=(n_sets, 1, law.factors))
+    rate = eta * odds / (1 - eta + eta * odds)
+    edge = rng.random(rate.shape) < rate
+    weight = rng.laplace(size=edge.shape) / np.where(edge, law.slab_rate, law.spike_rate)
+    z = rng.normal(size=(n_sets, law.samples, law.factors))
+    noise = _inverse_gamma(LINEAR_NOISE_PRIOR, (n_sets, 1, law.features), rng)
+    x = z @ weight.swapaxes(1, 2)
+    x = x + np.sqrt(noise) * rng.normal(size=x.shape)
+    seeds = rng.integers(2**31, size=n_sets).tolist()
+    fits, untold = (
+        [_fit(law, table, seed, anchors=None, edge_odds=told) for table, seed in zip(x, seeds, strict=True)]
+        for told in (odds, None)
+    )
+    loading = weight / x.std(1)[..., None]
+    return Data(edge, {"law": law, "fits": fits, "untold": untold, "loading": loading})
+
+
+def untold(data: Data, quick: bool, seed: int) -> Array:
+    """Probabilities of the fits that were told nothing, factors in the order of those they resemble."""
+    return turned_polish(Data(data.edge, data.given | {"fits": data.given["untold"]}), quick, seed)
+
+
 def _correlations(n: int, factors: int, rng: np.random.Generator) -> Array:
     """Correlation matrices, each as likely as any other, by rejection."""
     found: list[Array] = []
@@ -321,6 +352,7 @@ def turned_score(data: Data, quick: bool, seed: int) -> Array:
 
 METHODS = {"polish": polish, "long": long_chains, "map": score}
 UNPINNED = {"polish": turned_polish, "gap": turned_gap, "map": turned_score}
+INFORMED = {"polish": polish, "untold": untold, "map": score}
 SALIENT = {"polish": salient_polish, "map": salient_fit}
 SHORT_METHODS = {"polish": polish, "map": score}
 MISTAKEN = {"polish": polish, "learned": partial(polish, learn_scales=True), "map": score}

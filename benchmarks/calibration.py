@@ -6,7 +6,8 @@ the Brier score, against a gold standard (a long Gibbs run) or a number. The sco
 (or the like): if it passed, the test would be worth nothing (`map_fails`). A seed is a batch of data sets;
 rows keep every probability, so that figures are made over all data sets at once. wrong_*: a fit that is told
 a prior, a noise or an anchor that is not so; nothing is asked of it. linear_unpinned, linear_correlated: no
-anchor at all, and in the latter correlations of the factors, which the fit learns. *_salient: is a
+anchor at all, and in the latter correlations of the factors, which the fit learns. linear_informed: none
+either, but odds of edges that are right, beside the same fits without ("untold"). *_salient: is a
 standardised loading at least .3 in size? sbc_*: truths ranked among 63 joint draws of the posterior, 200 data
 sets on one seed, all statistics within their 99 % band.
 """
@@ -245,6 +246,16 @@ SETTINGS: dict[str, Setting | Ranked] = {
     ),
     "linear_unpinned": UNPINNED,
     "linear_correlated": replace(UNPINNED, data=partial(decoders.unpinned, correlated=True)),
+    "linear_informed": Setting(
+        data=decoders.informed,
+        methods=decoders.INFORMED,
+        default="polish",
+        score="map",
+        ece=0.02,
+        fdr=0.12,
+        quick_batch=1,
+        batch=5,
+    ),
     "sbc_rows": Ranked(partial(draw.rows, HARD_ROWS), methods.gibbs_draws, methods.row_mode, quick_batch=5),
     "sbc_enumerate": Ranked(
         partial(draw.normal_rows, replace(HARD_ROWS, tasks=4)),
