@@ -2,7 +2,7 @@ r"""The run of a decoder: AdamW, the exact proximal map of W, and what happens t
 
 After each step the weights are shrunk by a lasso (while the axes are sought) or by the prior's proximal map
 with Adam's own preconditioned step; then come the prior's closed-form EM, the late arrivals of
-`directions.py` and the deletions of `support.py`. The prior's ladder is climbed before the step. On an
+`directions.py` and the deletions of `deletions.py`. The prior's ladder is climbed before the step. On an
 accelerator most steps are graphs (`recorded_steps.py`).
 """
 
@@ -21,13 +21,13 @@ from ..data import Batch
 from ..priors.em import soft_threshold
 from .adamw import AdamW
 from .decoder_run import DecoderRun
+from .deletions import prune
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
 from .recorded_steps import RecordedSteps
 from .restarts import pick
 from .schedule import Schedule
 from .sparse_elbo import SparseElbo, is_known, is_written_out
-from .support import prune
 
 __all__ = ["SparseRun"]
 
