@@ -1,4 +1,4 @@
-r"""Is what was taken for the rows' depth told by the factors?
+r"""Warns when size factors, taken from totals, are explained by the factors: then they were no depth.
 
 Counts may be divided by size factors :math:`s_i` from the rows' totals, by default where the table itself
 says that rows differ in depth (`models.likelihoods.row_depth`). Where they do, factors say little of the

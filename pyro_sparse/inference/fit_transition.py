@@ -27,9 +27,9 @@ from .constraint import get_control
 from .elbo import rowwise_elbo
 from .interrupt import Stopped, stopped_between_steps
 from .parts import renumbered, split
-from .polish import polish
 from .restarts import child_seeds, join
 from .transition_axes import FoundAxes, find_axes, fold
+from .transition_polish import polish
 from .transition_result import TransitionFit
 from .transition_run import EdgeRun, TransitionRun
 from .transition_schedule import TransitionSchedule

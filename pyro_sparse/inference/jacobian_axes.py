@@ -16,12 +16,12 @@ pairs of axes until nothing improves. The widest gap in the sorted r says which 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from .axis_search import descend
 from .strength_gap import strength_gap
 
 __all__ = ["JacobianAxes", "jacobian_axes"]
@@ -188,16 +188,16 @@ def jacobian_axes(
     rate = torch.as_tensor(np.geomspace(*_RATES, n_starts))[:, None, None]
     middle = float(np.exp(np.log(epsilon).mean()))
     apart = _NOISE if general else None
-    maps = _descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate, apart)
+    maps = descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate, apart)
 
     candidates, totals = [], []
     for small in sorted(epsilon, reverse=True):
-        ends = maps = _descend(problem, maps, "count", small, steps // 2, rate, apart)
+        ends = maps = descend(problem, maps, "count", small, steps // 2, rate, apart)
         if general:
-            ends = _descend(problem, maps, "count", small, steps // 2, 0.02, apart)
+            ends = descend(problem, maps, "count", small, steps // 2, 0.02, apart)
             cost = _total(problem, ends, small)
             best = ends[cost.argmin()]
-            best = _descend(problem, best[None], "count", small, steps, 0.01, _NOISE_LAST)[0]
+            best = descend(problem, best[None], "count", small, steps, 0.01, _NOISE_LAST)[0]
             least = float(cost.min())
             totals.append(float(_total(problem, best[None], middle)))
         else:
@@ -314,45 +314,6 @@ def _slope(squared: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
     return inverse.mul_(0.5) if kind == "log" else inverse.square_().mul_(epsilon**2)
 
 
-class _Slope(Protocol):
-    """What the descent asks of a problem."""
-
-    def gradient(self, maps: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor: ...
-
-
-def _descend(
-    problem: _Slope,
-    maps: torch.Tensor,
-    kind: str,
-    epsilon: float,
-    steps: int,
-    rate: torch.Tensor | float,
-    barrier: float | None = None,
-) -> torch.Tensor:
-    """Adam on rotations (tangents are skew matrices) or, with a barrier, on maps with unit rows."""
-    mean = torch.zeros_like(maps)
-    square = torch.zeros_like(maps)
-    for step in range(steps):
-        slope = problem.gradient(maps, kind, epsilon)
-        if barrier is not None:
-            if barrier:
-                slope = slope - barrier * torch.linalg.inv(maps).mT
-            slope = slope - (slope * maps).sum(-1, keepdim=True) * maps
-        else:
-            slope = slope @ maps.mT
-            slope = slope - slope.mT
-        mean = 0.9 * mean + 0.1 * slope
-        square = 0.999 * square + 0.001 * slope**2
-        size = (square / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8
-        move = -rate * (1 - step / steps) * (mean / (1 - 0.9 ** (step + 1))) / size
-        maps = (
-            torch.nn.functional.normalize(maps + move, dim=-1)
-            if barrier is not None
-            else torch.linalg.matrix_exp(move) @ maps
-        )
-    return maps
-
-
 def _hop(
     problem: _Contraction,
     maps: torch.Tensor,
@@ -375,7 +336,7 @@ def _hop(
         turn = torch.eye(d, dtype=maps.dtype).repeat(n, 1, 1)
         turn[rows, i, i] = turn[rows, j, j] = angle.cos()
         turn[rows, i, j], turn[rows, j, i] = -angle.sin(), angle.sin()
-        trial = _descend(problem, turn @ parent, "count", epsilon, steps, rate)
+        trial = descend(problem, turn @ parent, "count", epsilon, steps, rate)
         before = cost.min()
         maps = torch.cat([maps, trial])
         cost = torch.cat([cost, problem.cost(trial, epsilon).sum(-1)])

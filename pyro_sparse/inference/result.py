@@ -25,11 +25,11 @@ from ..data import Batch, Table, as_table, give_back, read_like
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from ..large_table import JUDGED_CELLS, LargeTable
 from . import checkpoint as files
+from ._repr import in_short
 from .by_rows import frugal, pieces
 from .effects import total_effects
 from .elbo import rowwise_elbo
 from .impute import add_residuals, excess_covariance, implied_moments
-from .in_short import in_short
 from .refine import expected_cells, refine
 from .restarts import pick, rival_restarts
 from .weight_scores import weight_scores

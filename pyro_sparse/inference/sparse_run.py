@@ -2,7 +2,7 @@ r"""The run of a decoder: AdamW, the exact proximal map of W, and what happens t
 
 After each step the weights are shrunk by a lasso (while the axes are sought) or by the prior's proximal map
 with Adam's own preconditioned step; then come the prior's closed-form EM, the late arrivals of
-`directions.py` and the deletions of `support.py`. The prior's ladder is climbed before the step. On an
+`directions.py` and the deletions of `deletions.py`. The prior's ladder is climbed before the step. On an
 accelerator most steps are graphs (`recorded_steps.py`).
 """
 
@@ -16,26 +16,23 @@ import torch
 from torch import Tensor
 
 from .._arrays import arrays, tensor
-from .._torch import undisturbed
 from ..data import Batch
 from ..priors.em import soft_threshold
 from .adamw import AdamW
 from .decoder_run import DecoderRun
+from .deletions import prune
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
 from .recorded_steps import RecordedSteps
-from .restarts import pick
 from .schedule import Schedule
+from .screening import cell_information, pull
 from .sparse_elbo import SparseElbo, is_known, is_written_out
-from .support import prune
 
 __all__ = ["SparseRun"]
 
 DECAYED = ("decoder.trunk.weight", "decoder.head")
 _LEARNING = ("screen", "sparse")  # stages in which the prior's hyper-parameters follow the weights
 NEAR = 5.0  # step sizes: a loading nearer to zero may be on its way there
-_SIMULATED = 500  # rows
-_SHARE, _MOST = 0.25, 2.0  # of the information, and at most: by which few edges are lost and few kept
 
 
 class SparseRun(DecoderRun):
@@ -70,7 +67,7 @@ class SparseRun(DecoderRun):
         self.written_out = SparseElbo(model) if is_written_out(model) else None
         super().__init__(model, train, heldout, schedule, first_restart, dependency)
         in_units = model.likelihood.standardise or model.likelihood.noise_sd() is not None
-        self.information = None if in_units or not self._linear else self._information()
+        self.information = None if in_units or not self._linear else cell_information(model, self.train)
         self.recorded = RecordedSteps(self) if self._recordable() else None
 
     # ---- one step ------------------------------------------------------------------------------------------
@@ -212,7 +209,8 @@ class SparseRun(DecoderRun):
         stage, weights = self._stage(), model.weights
         lasso = schedule.screening(self._linear) * prior.screening_rate() / self.train.total
         if stage == "screen" and lasso > 0:
-            shrink = self._preconditioner(rate) * lasso * self._pull()
+            strength = pull(self.information, self.unit) if self._linear else 1.0  # an MLP has heads for that
+            shrink = self._preconditioner(rate) * lasso * strength
             if self._linear and step >= schedule.relax_from * schedule.steps:
                 shrink = torch.where(weights.abs() > NEAR * rate, 0.0, shrink)
             weights.copy_(torch.where(model.must, weights, soft_threshold(weights, shrink)))
@@ -232,33 +230,6 @@ class SparseRun(DecoderRun):
     @property
     def _linear(self) -> bool:
         return getattr(self.model, "decoder_kind", None) == "linear"
-
-    def _pull(self) -> Tensor | float:
-        r"""How strong the lasso of each feature is, (1, feature, 1) or a number.
-
-        A lasso of strength l moves a weight of a linear decoder by l / I, I being what a cell tells of its
-        linear predictor: 1 or more for a standardised feature, and less for others, a fifth for yes and no,
-        so that the same l would move their weights to zero. Weights of an MLP have its head to scale them.
-        """
-        if not self._linear:
-            return 1.0
-        if self.information is None:
-            return torch.as_tensor(1 / self.unit).clamp(max=1.0)
-        return (_SHARE * self.information).clamp(max=_MOST)
-
-    def _information(self) -> Tensor:
-        """Mean squared score of simulated cells at the start, (1, feature, 1): Fisher's information.
-
-        All restarts start with the same intercepts; a part of them finds the same number.
-        """
-        one = pick(self.model, [0])
-        some = torch.arange(min(len(self.train), _SIMULATED), device=self.train.x.device)
-        exposure = self.train.rows(some).exposure
-        f = one.decoder.intercept.detach().expand(-1, len(some), -1)
-        with undisturbed(seed=0, threads=None):
-            x = one.likelihood.observation(f, None, exposure).sample()
-        score = one.likelihood.closed_slopes()(f, x, None, exposure).by_f
-        return score.square().mean(1).unsqueeze(-1).nan_to_num(1.0, 1.0)
 
     def _record(self) -> None:
         super()._record()

@@ -3,7 +3,7 @@ r"""Sparse axes of a representation that many tasks share: the map in which thei
 If targets are :math:`w_t^\top h` with a representation h known up to a linear map, then in the axes
 :math:`z = B h` the weights are :math:`B^{-\top} w_t`, and those are sparse in the true axes only. The
 weights of the tasks are to B what the effects of actions are to a transition: the same search
-(`jacobian_axes.py`), given :math:`S_t = w_t w_t^\top` and turned the other way round; of rank one, so that a
+(`axis_search.py`), given :math:`S_t = w_t w_t^\top` and turned the other way round; of rank one, so that a
 strength is the square of one product.
 
 Tasks need not tell all latents apart: two that are always used together, by weights without a preferred
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
-from .jacobian_axes import _descend
+from .axis_search import descend
 
 __all__ = ["RESOLVED", "TaskAxes", "independent_blocks", "task_axes"]
 
@@ -152,10 +152,10 @@ def _search(
     start = torch.randn(n_starts, d, d, generator=generator, dtype=torch.float64)
     rate = torch.as_tensor(np.geomspace(*_RATES, n_starts))[:, None, None]
     middle = float(np.exp(np.log(epsilon).mean()))
-    maps = _descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate)
+    maps = descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate)
     for small in epsilon:
-        maps = _descend(problem, maps, "count", small, steps // 2, rate, _BARRIER)
-    ends = _descend(problem, maps, "count", epsilon[-1], steps // 2, 0.02, barrier=0.0)
+        maps = descend(problem, maps, "count", small, steps // 2, rate, _BARRIER)
+    ends = descend(problem, maps, "count", epsilon[-1], steps // 2, 0.02, barrier=0.0)
     best = _assemble(problem, ends, epsilon[-1])
     objective = float(problem.cost(best, epsilon[-1]).sum()) / len(w)
     same = (problem.cost(ends, epsilon[-1]).sum(-1) / len(w) < 1.01 * objective) & _independent(ends)

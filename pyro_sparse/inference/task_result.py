@@ -22,8 +22,8 @@ from .._version import __version__
 from .._whole import check_whole
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
+from ._repr import in_short
 from .bilevel import left_out_error, samples
-from .in_short import in_short
 from .restarts import align_latents
 from .task_run import in_chunks, raw_latents, solve_tasks
 

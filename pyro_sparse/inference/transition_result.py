@@ -24,7 +24,7 @@ from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
 from . import checkpoint as files
-from .in_short import in_short
+from ._repr import in_short
 from .restarts import align_latents
 from .transition_axes import FoundAxes, latents
 from .transition_notes import doubts, fell, of_agreement

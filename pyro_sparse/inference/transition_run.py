@@ -1,8 +1,8 @@
 """The runs of a latent transition: which parts of the two programs are trained, and by what.
 
 `TransitionRun` trains the dense program; `EdgeRun` the edges and their networks, in frozen latents. Between
-them the latents may be polished (`polish.py`): `PolishRun` trains frames and networks with the gates fixed,
-and `RefitRun` then fits the dense transition to the new latents.
+them the latents may be polished (`transition_polish.py`): `PolishRun` trains frames and networks with the
+gates fixed, and `RefitRun` then fits the dense transition to the new latents.
 
 Networks that learn a few sequences by heart lose the ones kept aside by hundreds of nats. So a run remembers
 its best state on those, and ends with it where the last one is worse by more than a standard error; among

@@ -19,11 +19,11 @@ import torch.distributed as dist
 import pyro_sparse as ps
 from pyro_sparse.data import Batch
 from pyro_sparse.inference import axes
+from pyro_sparse.inference.deletions import edge_gains
 from pyro_sparse.inference.elbo import rowwise_elbo
 from pyro_sparse.inference.loop import Run
 from pyro_sparse.inference.ranks import ALONE, ranks_here
 from pyro_sparse.inference.refine import refined_elbo
-from pyro_sparse.inference.support import edge_gains
 
 torch.set_num_threads(1)
 X = ps.datasets.sim1(n=120, seed=1).x

@@ -11,9 +11,9 @@ import pyro_sparse as ps
 from pyro_sparse._torch import undisturbed
 from pyro_sparse.inference import checkpoint as files
 from pyro_sparse.inference.elbo import rowwise_elbo
-from pyro_sparse.inference.polish import polish
 from pyro_sparse.inference.transition_axes import find_axes
 from pyro_sparse.inference.transition_notes import fell
+from pyro_sparse.inference.transition_polish import polish
 from pyro_sparse.inference.transition_run import UNDONE, EdgeRun, TransitionRun
 from pyro_sparse.sequences import as_sequences
 

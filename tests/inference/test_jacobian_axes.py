@@ -9,11 +9,11 @@ from scipy.linalg import block_diag
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import ortho_group
 
+from pyro_sparse.inference.axis_search import descend
 from pyro_sparse.inference.jacobian_axes import (
     JacobianAxes,
     _clearest,
     _Contraction,
-    _descend,
     _hop,
     jacobian_axes,
 )
@@ -231,9 +231,9 @@ def test_the_barrier_keeps_axes_apart():
     """With nothing to count, it alone makes them orthogonal; without it nothing moves."""
     problem = _Contraction(3, None, np.zeros((1, 3, 3)))
     maps = torch.nn.functional.normalize(torch.eye(3).double() + 0.5, dim=-1)[None]
-    apart = _descend(problem, maps, "count", 0.1, 300, 0.05, barrier=1.0)[0]
+    apart = descend(problem, maps, "count", 0.1, 300, 0.05, barrier=1.0)[0]
     np.testing.assert_allclose(apart @ apart.mT, np.eye(3), atol=1e-3)
-    torch.testing.assert_close(_descend(problem, maps, "count", 0.1, 5, 0.05, barrier=0.0), maps)
+    torch.testing.assert_close(descend(problem, maps, "count", 0.1, 5, 0.05, barrier=0.0), maps)
 
 
 def test_of_clear_candidates_the_sparsest_is_chosen():
@@ -263,7 +263,7 @@ def test_turning_pairs_of_axes_leaves_a_poor_optimum():
     graph = np.tril(np.ones((8, 8), dtype=int))
     problem = _Contraction(8, time_moment(time_jacobians(graph, np.random.default_rng(0))), None)
     start = torch.linalg.qr(torch.randn(2, 8, 8, generator=torch.Generator().manual_seed(1)).double())[0]
-    poor = _descend(problem, start, "count", 0.1, 100, 0.05)
+    poor = descend(problem, start, "count", 0.1, 100, 0.05)
     cost = problem.cost(poor, 0.1).sum(-1)
     poor, worst = poor[cost.argmax()][None], float(cost.max())
     rate = torch.full((32, 1, 1), 0.1, dtype=torch.float64)

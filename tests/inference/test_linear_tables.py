@@ -72,6 +72,7 @@ def test_the_screen_goes_by_what_a_cell_tells():
     """A quarter of Fisher's information: p (1 - p) of yes and no, the mean of a Poisson count, at most 2."""
     from pyro_sparse.data import as_table
     from pyro_sparse.inference.schedule import Schedule
+    from pyro_sparse.inference.screening import pull
     from pyro_sparse.inference.sparse_run import SparseRun
 
     share, rate = np.array([0.1, 0.3, 0.5, 0.8]), np.array([0.3, 1.0, 2.5, 20.0])
@@ -89,7 +90,7 @@ def test_the_screen_goes_by_what_a_cell_tells():
                 torch.as_tensor(table_.intercept(model.likelihood, np.arange(4000)))
             )
         run = SparseRun(model, table_.batch(), None, Schedule())
-        np.testing.assert_allclose(run._pull()[0, :, 0], expected, rtol=0.25)
+        np.testing.assert_allclose(pull(run.information, run.unit)[0, :, 0], expected, rtol=0.25)
 
 
 def test_what_a_reader_should_know_of_units_lassos_and_numbers_of_factors():

@@ -1,8 +1,8 @@
-r"""A kernel's chains on their way: the state, what the warm-up learned, what a sweep looks like from outside.
+r"""One interface over linear and nonlinear chains: sweep, rescale, and what a sweep looks like from outside.
 
-Two runs, one for each kernel, with the same few methods; what they show is numpy and in signed standardised
-loadings, :math:`\pm\sqrt{\mathrm{share}_{jk}}`: the share of a feature's variance that goes with a factor is
-the same thing for a line and for a curve.
+Two runs, one for each kernel, hold the state and what the warm-up learned; what they show is numpy and in
+signed standardised loadings, :math:`\pm\sqrt{\mathrm{share}_{jk}}`: the share of a feature's variance that
+goes with a factor is the same thing for a line and for a curve.
 """
 
 from __future__ import annotations

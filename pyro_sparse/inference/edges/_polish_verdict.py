@@ -18,10 +18,10 @@ from ...graphs.chains import KeptChains, co_membership_rhat
 from ._mixture_law import MixtureLaw
 from ._polish_setup import own_parameters, weight_law
 from ._scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
+from ._tally import Polished
 
 if TYPE_CHECKING:
     from ..result import Fit
-    from .polish import Polished
 
 __all__ = ["Spoken", "spoken"]
 

@@ -1,4 +1,4 @@
-r"""Factors that changed places with one another: a move between modes that ordinary sweeps never make.
+r"""A move of Markov chains that exchanges factors: between modes that ordinary sweeps never leave.
 
 An anchor feature sees one factor only and so says which factor is which; a weak one says it softly.
 Exchanging two factors everywhere but in the rows of anchors leaves all other features as well explained as

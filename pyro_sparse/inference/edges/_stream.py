@@ -1,4 +1,4 @@
-r"""A stream of sweeps whose end nobody knows yet: has it told enough, and which of its draws are kept?
+r"""When to stop sampling, and which draws to keep of a stream whose end nobody knows yet.
 
 Chains stop once another as many sweeps would hardly change the probabilities. With :math:`d_c` the difference
 between the two halves of chain c, and :math:`\bar d` its mean over C chains, they would by about

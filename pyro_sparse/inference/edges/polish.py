@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,8 @@ from ._linear_chains import LinearChains
 from ._polish_runs import follow
 from ._polish_setup import DecoderPrior, chains_of, check_scales_can_be_learned, has_normal_noise
 from ._polish_verdict import spoken
-from ._stream import Halves, Thinned, spread
+from ._stream import spread
+from ._tally import Polished, Tally
 
 if TYPE_CHECKING:
     from ..result import Fit
@@ -49,49 +50,10 @@ MOST_GB = 4  # of chains over a table that is read by rows
 _WORK = 4e8  # chains x features x factors x hidden units squared x rows
 # In all, warm-up, of them with all edges held in.
 _SWEEPS = {"exact": (1500, 400, 50), "small": (400, 120, 40), "large": (200, 60, 25)}
-_ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
 _LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
-_LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 _FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
 _REACH, _REACH_EACH = 15.0, 0.05  # nats below the best chain at which one is left out; of each factor value
 _ENOUGH = 0.003  # of the edges' own variance: what an end before the last sweep may add to it
-
-
-class Polished(NamedTuple):
-    """What the chains saw, every sweep turned into the frame of the pivot.
-
-    Attributes
-    ----------
-    prob : ndarray (chain, feature, factor)
-        Rao-Blackwellised edge probabilities, averaged over the sweeps kept.
-    edge : ndarray of int8 (chain, draw, feature, factor)
-    weight : ndarray (chain, draw, feature, factor)
-        Signed standardised loadings: sign of the mean slope times the root of the share of the feature's
-        variance that goes with the factor.
-    eta : ndarray (chain, draw, factor)
-    log_joint : ndarray (chain, sweep)
-        Of the sweeps kept, in nats and up to a constant, with the factors summed out: exactly for a linear
-        decoder with normal noise, else by adding the log of the volume they move in.
-    if_permitted : ndarray (chain, feature, factor)
-        P(edge) of what is not permitted, if it alone were; 0 elsewhere.
-    weights : tuple of ndarray
-        Some sweeps' weights (chain, draw, feature, factor) and log odds of rates (chain, draw, 1, factor), in
-        the chains' own frames.
-    scales : ndarray (sweep, 2)
-        Of slab and spike, in the sweeps kept.
-    stopped_by : {"", "interrupt", "time"}
-        What cut them short.
-    """
-
-    prob: Array
-    edge: NDArray[np.int8]
-    weight: Array
-    eta: Array
-    log_joint: Array
-    if_permitted: Array
-    weights: tuple[Array, Array]
-    scales: Array
-    stopped_by: str
 
 
 def polish_edges(
@@ -226,8 +188,12 @@ def _is_exact(fit: Fit) -> bool:
 
 def _each(fit: Fit) -> int:
     """Work of one row in one chain."""
-    hidden = fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
-    return fit.model.n_features * fit.model.n_factors * hidden**2
+    return fit.model.n_features * fit.model.n_factors * _hidden(fit) ** 2
+
+
+def _hidden(fit: Fit) -> int:
+    """Hidden units of a curve; a line takes as much work as a curve with four."""
+    return fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
 
 
 def _reach(fit: Fit, exact: bool, n_rows: int) -> float:
@@ -248,8 +214,8 @@ def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
 
 def gigabytes(fit: Fit, n_rows: int | None = None) -> float:
     """About how much memory chains take over so many rows, by default as many as `polish_edges` would use."""
-    hidden = fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
-    return 24e-9 * (n_rows or _row_limit(fit, _is_exact(fit), 2)) * fit.model.n_features * hidden
+    rows = n_rows or _row_limit(fit, _is_exact(fit), 2)
+    return 24e-9 * rows * fit.model.n_features * _hidden(fit)
 
 
 def chain_plan(fit: Fit, chains: int) -> tuple[list[int], list[bool]]:
@@ -310,83 +276,53 @@ def run_chains(
     time_budget : float, optional
         Seconds.
     tolerance : float
-        Of `Halves`.
+        Of `_stream.Halves`.
     progress : bool
     learn_scales : bool
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     run = follow(kernel, state, dense)
     frame = Frame(pivot, groups, len(state.weight))
-    kept_sweeps = sweeps - warm_up
-    draws, looks, halves = Thinned(num_draws), Thinned(_LOOKS), Halves(tolerance)
-    total, done, stopped_by = np.zeros(state.weight.shape), 0, ""
-    forbidden, asked = np.zeros(state.weight.shape), 0
-    constrained = not bool(kernel.permitted.all())
     pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
+    tally = Tally(run, frame, num_draws, tolerance, pinned)
+    kept_sweeps, stopped_by = sweeps - warm_up, ""
     half = (held + warm_up) // 2
     settled, before = {half + i for i in spread(warm_up - half, _FRAMED)}, []
-    joint: list[Array] = []
-    scales: list[tuple[float, float]] = []
     began = time.monotonic()
+
+    def step(sweep: int) -> None:
+        if sweep == held:
+            run.release()
+        run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
+        if learn_scales and sweep >= held:
+            run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
+        bar.update()
+
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
+        for sweep in range(warm_up):
+            step(sweep)
+            if frame.learns and sweep in settled:
+                before.append(run.loadings(rng))
+        if before:
+            frame.fill(np.concatenate(before))
         try:
-            for sweep in range(sweeps):
-                if sweep == held:
-                    run.release()
-                run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
-                if learn_scales and sweep >= held:
-                    run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
-                bar.update()
-                if sweep < warm_up:
-                    if frame.learns and sweep in settled:
-                        before.append(run.loadings(rng))
-                    continue
-                if before:
-                    frame.fill(np.concatenate(before))
-                    before = []
-                seen = run.seen(rng, loading=not pinned or draws.wants(done))
-                joint.append(seen.log_joint)
-                scales.append((run.law.slab, run.law.spike))
-                turn, sign = frame.turns(seen.loading)
-                total += np.take_along_axis(seen.prob, turn[:, None], -1)
-                if constrained and done % _ASKED_EVERY == 0:
-                    forbidden += np.take_along_axis(run.if_permitted(), turn[:, None], -1)
-                    asked += 1
-                if draws.wants(done) and seen.loading is not None:
-                    weight = np.take_along_axis(seen.loading, turn[:, None], -1) * sign[:, None]
-                    edge = np.take_along_axis(seen.edge, turn[:, None], -1)
-                    eta = np.take_along_axis(seen.eta, turn, -1)
-                    draws.add((edge, weight.astype(np.float32), eta))
-                if looks.wants(done):
-                    looks.add(run.weights())
-                done += 1
-                if halves.agree(total, done):
+            for sweep in range(warm_up, sweeps):
+                step(sweep)
+                tally.add(rng)
+                if tally.enough():
                     break
                 late = time_budget is not None and time.monotonic() - began > time_budget
-                if late and LEAST_KEPT <= done < kept_sweeps:
+                if late and LEAST_KEPT <= tally.done < kept_sweeps:
                     stopped_by = "time"
                     break
         except KeyboardInterrupt:
-            if done < LEAST_KEPT:
+            if tally.done < LEAST_KEPT:
                 raise
             stopped_by = "interrupt"
             warnings.warn(
-                f"polish: stopped after {done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=3
+                f"polish: stopped after {tally.done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=3
             )
-    edges, weights, etas = (np.stack(part, 1) for part in zip(*draws.chosen(), strict=True))
-    looked_at, odds = (np.stack(part, 1) for part in zip(*looks.chosen(), strict=True))
-    level = np.stack(joint, 1) + run.volume()[:, None]
-    return Polished(
-        total / done,
-        edges.astype(np.int8),
-        weights.astype(float),
-        etas,
-        level,
-        forbidden / max(asked, 1),
-        (looked_at, odds),
-        np.array(scales),
-        stopped_by,
-    )
+    return tally.result(stopped_by)
 
 
 def _level(fit: Fit) -> Array:

@@ -8,9 +8,9 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.inference import polish as module
-from pyro_sparse.inference.polish import polish
+from pyro_sparse.inference import transition_polish as module
 from pyro_sparse.inference.transition_axes import find_axes, latents
+from pyro_sparse.inference.transition_polish import polish
 from pyro_sparse.inference.transition_run import PolishRun, RefitRun, TransitionRun
 from pyro_sparse.metrics import r_score
 from pyro_sparse.sequences import as_sequences

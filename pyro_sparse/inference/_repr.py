@@ -1,4 +1,4 @@
-"""A fit on one line: what a reader wants who types its name, where its arrays would fill pages."""
+"""The repr of a fit: its kind, sizes and best figure on one line, where its arrays would fill pages."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from pyro_sparse.data import Batch
-from pyro_sparse.inference.support import edge_gains, factor_costs, prune
+from pyro_sparse.inference.deletions import edge_gains, factor_costs, prune
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso, get_prior
 
