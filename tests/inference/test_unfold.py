@@ -147,5 +147,5 @@ def test_when_it_happens_can_be_said():
     assert schedule.unfold_step == 200
     assert ps.inference.DependencySchedule(unfold_at=None).unfold_step == 0
     assert ps.inference.DependencySchedule(axes_at=None).unfold_step == 0
-    with pytest.raises(ValueError, match="unfold_at: got 1.0, wanted a share of the dense steps"):
+    with pytest.raises(ValueError, match="unfold_at: want a share of the dense steps"):
         ps.inference.DependencySchedule(unfold_at=1.0)
