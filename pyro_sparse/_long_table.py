@@ -224,8 +224,8 @@ def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
             return months, step, "month(s)"
         if isinstance(step, numbers.Real):
             raise ValueError(
-                f"time_step={step!r}: a number counts months, and the time stamps do not lie whole months apart; "
-                "wanted a time difference such as '1D'"
+                f"time_step={step!r}: a number counts months, and the time stamps do not lie whole months "
+                "apart; wanted a time difference such as '1D'"
             )
         since = pd.DatetimeIndex(_without_zone(stamps)) if is_date else pd.TimedeltaIndex(stamps)
         return since.as_unit("ns").asi8, None if step is None else step.as_unit("ns").value, "ns"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..data import Batch, Table, as_table, give_back, read_like
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from ..large_table import JUDGED_CELLS, LargeTable
 from . import checkpoint as files
+from ._answers import Answers
 from .by_rows import frugal, pieces
 from .effects import total_effects
 from .elbo import rowwise_elbo
@@ -38,7 +40,7 @@ __all__ = ["Fit", "restore"]
 
 
 @dataclass
-class Fit:
+class Fit(Answers):
     """Result of `pyro_sparse.fit`.
 
     Attributes
@@ -89,7 +91,6 @@ class Fit:
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     _excess: np.ndarray | None = field(default=None, repr=False)
-    _edges: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         sizes = {"rows": len(self.sample_names), "features": len(self.feature_names)}
@@ -329,24 +330,7 @@ class Fit:
         """
         from .edges import edge_posterior
 
-        asked = (method, num_draws, seed)
-        if options:
-            return edge_posterior(self, method=method, num_draws=num_draws, seed=seed, **options)
-        if asked not in self._edges:
-            self._edges[asked] = edge_posterior(self, method=method, num_draws=num_draws, seed=seed)
-        return self._edges[asked]
-
-    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
-        """Table of edges; see `pyro_sparse.summary`."""
-        from ..posterior import summary
-
-        return summary(self.edge_posterior(), fdr=fdr, **options)
-
-    def report(self, path: str | os.PathLike[str], **options: Any) -> Any:
-        """Write an HTML report; see `pyro_sparse.report`."""
-        from ..report import report
-
-        return report(self, path, **options)
+        return self._kept(partial(edge_posterior, self), method, num_draws, seed, options)
 
     # ---- files ---------------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -22,6 +22,7 @@ from .._version import __version__
 from .._whole import check_whole
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
+from ._answers import Answers
 from .bilevel import left_out_error, samples
 from .in_short import in_short
 from .restarts import align_latents
@@ -35,7 +36,7 @@ _ROWS = 2000  # encoded at once
 
 
 @dataclass
-class MultiTaskFit:
+class MultiTaskFit(Answers):
     """Result of `pyro_sparse.fit` on tasks.
 
     Attributes
@@ -329,6 +330,8 @@ class MultiTaskFit:
     ) -> Any:
         """Which task uses which latent, as an ArviZ object with dims (task, latent).
 
+        Without options the answer is kept, so that asking again costs nothing.
+
         Parameters
         ----------
         method : {"auto", "ep", "enumerate", "gibbs", "bootstrap", "score"}
@@ -364,13 +367,11 @@ class MultiTaskFit:
             raise ValueError("the fit was loaded without its tasks: use fit.adapt(X, y, task) first")
         check_whole(1, num_draws=num_draws)
         check_whole(0, seed=seed)
-        return TASK_METHODS[name](self, method=name, num_draws=num_draws, seed=seed, **options)
 
-    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
-        """Table of edges; see `pyro_sparse.summary`."""
-        from ..posterior import summary
+        def compute(method: str, **given: Any) -> Any:
+            return TASK_METHODS[method](self, method=method, **given)
 
-        return summary(self.edge_posterior(), fdr=fdr, **options)
+        return self._kept(compute, name, num_draws, seed, options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""

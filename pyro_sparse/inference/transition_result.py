@@ -24,6 +24,7 @@ from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
 from . import checkpoint as files
+from ._answers import Answers
 from .in_short import in_short
 from .restarts import align_latents
 from .transition_axes import FoundAxes, latents
@@ -46,7 +47,7 @@ _UNITS = ("centre", "scale", "action_centre", "action_scale")
 
 
 @dataclass
-class TransitionFit:
+class TransitionFit(Answers):
     """Result of `pyro_sparse.fit` on sequences.
 
     Attributes
@@ -294,6 +295,8 @@ class TransitionFit:
     ) -> Any:
         """Edges as an ArviZ object, dims (target, source) and (target, action).
 
+        Without options the answer is kept, so that asking again costs nothing.
+
         Parameters
         ----------
         method : {"auto", "parents", "relaxed"}
@@ -322,7 +325,11 @@ class TransitionFit:
             raise ValueError("the fit was loaded without its sequences: use fit.with_data(X, ...) first")
         check_whole(1, num_draws=num_draws)
         check_whole(0, seed=seed)
-        return TRANSITION_METHODS[name](self, num_draws=num_draws, seed=seed, **options)
+
+        def compute(method: str, **given: Any) -> Any:
+            return TRANSITION_METHODS[method](self, **given)
+
+        return self._kept(compute, name, num_draws, seed, options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""
@@ -385,12 +392,6 @@ class TransitionFit:
                 stacklevel=3,
             )
         return new
-
-    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
-        """Table of edges; see `pyro_sparse.summary`."""
-        from ..posterior import summary
-
-        return summary(self.edge_posterior(), fdr=fdr, **options)
 
 
 def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> TransitionFit:
