@@ -121,8 +121,8 @@ def pooled(draws: xr.DataArray, most: int | None = None) -> np.ndarray:
     most : int, optional
         Draws at most: of each chain some, evenly spread.
     """
-    n_chains, n_draws = draws.shape[:2]
-    if most is not None and n_chains * n_draws > most:
-        each = min(n_draws, max(1, most // n_chains))
-        draws = draws.isel(draw=np.linspace(0, n_draws - 1, each).round().astype(int))
+    n_chains, num_draws = draws.shape[:2]
+    if most is not None and n_chains * num_draws > most:
+        each = min(num_draws, max(1, most // n_chains))
+        draws = draws.isel(draw=np.linspace(0, num_draws - 1, each).round().astype(int))
     return draws.to_numpy().reshape(-1, *draws.shape[2:]).astype(bool)

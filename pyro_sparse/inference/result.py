@@ -186,7 +186,7 @@ class Fit(Answers):
         return np.concatenate([self._to_frame(self._posterior(part, climb, large)[0]) for part in parts])
 
     def predict(
-        self, X: Any = None, n_draws: int = 32, average: bool = True, exposure: Any = None
+        self, X: Any = None, num_draws: int = 32, average: bool = True, exposure: Any = None
     ) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
@@ -196,21 +196,22 @@ class Fit(Answers):
         ----------
         X : array_like (row, feature) or DataFrame, optional
             As in `transform`.
-        n_draws : int
+        num_draws : int
             Draws of each row's refined guide.
         average : bool
             Average over the restarts in `equals`; False uses the best one only.
         exposure : array_like (row,), optional
             As in `transform`.
         """
+        check_whole(1, num_draws=num_draws)
         with undisturbed(seed=0):
             few = pick(self.model, self.equals if average else [self.best])
             like = self.model.factor_cov
             batch = self._whole(X, "predict", exposure).batch(like.device, like.dtype)
-            mean = expected_cells(few, batch, n_draws=n_draws).mean(0)
+            mean = expected_cells(few, batch, num_draws=num_draws).mean(0)
         return mean.cpu().double().numpy() * self.table.scale + self.table.centre
 
-    def impute(self, X: Any, n_draws: int = 32, exposure: Any = None) -> Any:
+    def impute(self, X: Any, num_draws: int = 32, exposure: Any = None) -> Any:
         r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
 
         A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
@@ -221,7 +222,7 @@ class Fit(Answers):
         ----------
         X : array_like (row, feature) or DataFrame
             NaN marks a missing cell; columns of a DataFrame are found by name.
-        n_draws : int
+        num_draws : int
             As in `predict`.
         exposure : array_like (row,), optional
             As in `transform`.
@@ -231,10 +232,11 @@ class Fit(Answers):
         DataFrame or ndarray (row, feature)
             A DataFrame with X's index and columns where X is one.
         """
+        check_whole(1, num_draws=num_draws)
         own = self._whole(X, "impute", exposure)
         filled = read_like(X, self.feature_names)  # what was seen stays as it is
         if own.mask is not None:
-            mean = self.predict(X, n_draws=n_draws, exposure=exposure)
+            mean = self.predict(X, num_draws=num_draws, exposure=exposure)
             predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
             if excess is not None:
                 predicted = add_residuals(predicted, own.x, own.mask, *self._implied(), excess)
@@ -281,23 +283,24 @@ class Fit(Answers):
             mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
         return mean[self.best].cpu().double().numpy() * self.table.scale + self.table.centre
 
-    def log_likelihood(self, X: Any = None, n_draws: int = 16, exposure: Any = None) -> np.ndarray:
+    def log_likelihood(self, X: Any = None, num_draws: int = 16, exposure: Any = None) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
 
         Parameters
         ----------
         X : array_like (row, feature), DataFrame, or a table read by rows, optional
             As in `transform`.
-        n_draws : int
+        num_draws : int
             Draws of each row's guide.
         exposure : array_like (row,), optional
             As in `transform`.
         """
+        check_whole(1, num_draws=num_draws)
         one, like = pick(self.model, [self.best]), self.model.factor_cov
         found = []
         for batch in pieces(self._table(X, exposure), like.device, like.dtype):
             with undisturbed(seed=0):
-                rows = rowwise_elbo(one, batch, n_draws=n_draws)[0].cpu().double().numpy()
+                rows = rowwise_elbo(one, batch, num_draws=num_draws)[0].cpu().double().numpy()
             seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
             found.append(rows - (seen * np.log(self.table.scale)).sum(1))
         return np.concatenate(found)

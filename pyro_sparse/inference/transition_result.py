@@ -254,7 +254,7 @@ class TransitionFit(Answers):
         X: Any = None,
         *,
         future_actions: Any = None,
-        n_draws: int = 200,
+        num_draws: int = 200,
         seed: int = 0,
         **columns: Any,
     ) -> xr.DataArray:
@@ -268,7 +268,7 @@ class TransitionFit(Answers):
             As in `fit`; default the sequences of the fit.
         future_actions : array_like (sequence, step, action), optional
             ``future_actions[:, h]`` leads to step h + 1; wanted if the fit has actions, and in its units.
-        n_draws : int
+        num_draws : int
             Each draws latents of the last frames, graph, noise of the transition and noise of the cells.
         seed : int
             Same seed, same draws.
@@ -288,7 +288,7 @@ class TransitionFit(Answers):
         """
         from .forecast import forecast
 
-        return forecast(self, self._own(X, columns), steps, future_actions, n_draws, seed)
+        return forecast(self, self._own(X, columns), steps, future_actions, num_draws, seed)
 
     def edge_posterior(
         self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any

@@ -193,6 +193,13 @@ def test_how_many_to_sample_is_a_whole_number(linear, options, message):
         linear.sample(**options)
 
 
+@pytest.mark.parametrize("method", ["predict", "impute", "log_likelihood"])
+@pytest.mark.parametrize("draws", [0, -2, 1.5, None])
+def test_how_many_draws_is_a_whole_number(linear, method, draws):
+    with pytest.raises(ValueError, match=f"num_draws: want a whole number of at least 1, got {draws}"):
+        getattr(linear, method)(np.zeros((3, 6)), num_draws=draws)
+
+
 def test_samples_have_the_models_moments(linear):
     mean, covariance = implied(linear)
     draws = linear.sample(40_000, seed=3)
@@ -203,7 +210,7 @@ def test_samples_have_the_models_moments(linear):
 def test_log_likelihood_is_a_lower_bound(linear):
     mean, covariance = implied(linear)
     exact = multivariate_normal(mean, covariance).logpdf(table().to_numpy())
-    bound = linear.log_likelihood(table(), n_draws=200)
+    bound = linear.log_likelihood(table(), num_draws=200)
     assert (bound < exact + 0.05).all()
 
 
