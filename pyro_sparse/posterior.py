@@ -23,11 +23,10 @@ from .graphs.selection import (
     bayesian_fdr,
     edge_gap,
     edge_verdicts,
-    kept_restarts,
     q_values,
     unresolved,
 )
-from .inference.restarts import rival_restarts, told_of
+from .inference.restarts import compared_restarts, told_of
 from .stores import store_of
 from .task_posterior import task_summary
 from .transition_posterior import transition_summary
@@ -158,12 +157,7 @@ def to_arviz(
         if values.shape != want:
             raise ValueError(f"{name}: want shape {want}, got {values.shape}")
     if kept is None:
-        good = kept_restarts(
-            np.asarray(fit.elbo)[origin],
-            len(fit.sample_names),
-            best=list(origin).index(best),
-            rivals=np.logical_or(*rival_restarts(fit))[origin],
-        )
+        good, _ = compared_restarts(fit, origin)
     else:
         good = np.asarray(kept, dtype=bool)
     given = told_of(fit)[best]

@@ -33,7 +33,7 @@ from .elbo import rowwise_elbo
 from .impute import add_residuals, excess_covariance, implied_moments
 from .in_short import in_short
 from .refine import expected_cells, refine
-from .restarts import pick, rival_restarts
+from .restarts import doubted_factors, found_factors, level_of, pick, rival_restarts, told_of
 from .weight_scores import weight_scores
 
 __all__ = ["Fit", "restore"]
@@ -199,13 +199,13 @@ class Fit(Answers):
         num_draws : int
             Draws of each row's refined guide.
         average : bool
-            Average over the restarts in `equals`; False uses the best one only.
+            Average over the restarts in `equally_good`; False uses the best one only.
         exposure : array_like (row,), optional
             As in `transform`.
         """
         check_whole(1, num_draws=num_draws)
         with undisturbed(seed=0):
-            few = pick(self.model, self.equals if average else [self.best])
+            few = pick(self.model, self.equally_good if average else [self.best])
             like = self.model.factor_cov
             batch = self._whole(X, "predict", exposure).batch(like.device, like.dtype)
             mean = expected_cells(few, batch, num_draws=num_draws).mean(0)
@@ -263,10 +263,41 @@ class Fit(Answers):
             return implied_moments(pick(self.model, [self.best]))
 
     @property
-    def equals(self) -> list[int]:
+    def equally_good(self) -> list[int]:
         """The best restart and all whose held-out (or training) ELBO is within 0.05 nats per row of its."""
         _, as_good = rival_restarts(self)
         return [r for r in range(self.n_restarts) if r == self.best or as_good[r]]
+
+    @property
+    def agreement(self) -> pd.DataFrame:
+        """How far other restarts ended where the best one did, and how well each explains the data.
+
+        Returns
+        -------
+        DataFrame
+            One row per restart: `similarity` (mean absolute congruence of its factors' loadings with those of
+            the best restart, over the factors that either uses), `least` (the same of the factor least
+            alike), `edges_differing` from the best restart's graph, `factors` (in use, beyond those the model
+            was told) and `elbo` (nats per row, of rows kept aside where there are any). Restarts begin with
+            different numbers of factors, and one with fewer could not have found them all: `unsure` reckons
+            with that.
+        """
+        edges, alike = self.weights != 0, pd.DataFrame(np.abs(self.alignment["congruence"]))
+        return pd.DataFrame(
+            {
+                "similarity": alike.mean(axis=1).to_numpy(),
+                "least": alike.min(axis=1).to_numpy(),
+                "edges_differing": (edges != edges[self.best]).sum((1, 2)),
+                "factors": found_factors(edges, told_of(self)),
+                "elbo": level_of(self),
+            },
+            index=pd.RangeIndex(self.n_restarts, name="restart"),
+        )
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a factor is in doubt: others as good lack it, or none with room for it found it."""
+        return any(doubted_factors(self))
 
     def inverse_transform(self, Z: Any) -> np.ndarray:
         """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse import Schedule, inference
+from pyro_sparse import DependencySchedule, Schedule, TaskSchedule, TransitionSchedule
 
 S = Schedule(
     steps=1000, learning_rate=0.01, warm_up=10, decay_from=0.5, decay_to=0.1, kl_start=0.2, kl_until=0.4,
@@ -65,9 +65,7 @@ def test_learning_rate_must_be_positive():
         Schedule(learning_rate=0)
 
 
-@pytest.mark.parametrize(
-    "kind", [Schedule, inference.DependencySchedule, inference.TaskSchedule, inference.TransitionSchedule]
-)
+@pytest.mark.parametrize("kind", [Schedule, DependencySchedule, TaskSchedule, TransitionSchedule])
 @pytest.mark.parametrize("patience", [-1, 0, 1.5])
 def test_patience_is_a_number_of_looks(kind, patience):
     with pytest.raises(
@@ -95,7 +93,7 @@ def test_a_linear_decoder_is_screened_half_as_much_unless_a_share_is_set():
 
 @pytest.mark.parametrize(
     "kind",
-    [Schedule, inference.DependencySchedule, inference.TaskSchedule, inference.TransitionSchedule],
+    [Schedule, DependencySchedule, TaskSchedule, TransitionSchedule],
 )
 def test_numbers_of_other_libraries_become_plain(kind):
     given = kind(
@@ -113,7 +111,7 @@ WRONG = {
     "positive": ([0, -1.0, "x", float("inf")], "a positive number"),
     "not negative": ([-3, "x", float("nan")], "a number, 0 or more"),
 }
-KINDS = [Schedule, inference.DependencySchedule, inference.TaskSchedule, inference.TransitionSchedule]
+KINDS = [Schedule, DependencySchedule, TaskSchedule, TransitionSchedule]
 
 
 def limits():
