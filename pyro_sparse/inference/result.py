@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from .._columns import check_number, check_rows
 from .._recorded import describe
 from .._torch import undisturbed
 from .._version import __version__
@@ -403,6 +404,35 @@ class Fit(Answers):
             "history": self.history.to_dict("list"),
         }
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
+
+    def with_data(self, X: Any, *, mask: Any = None, exposure: Any = None) -> Fit:
+        """The same fit with rows to ask: a loaded one has none, and edge probabilities need them.
+
+        Parameters
+        ----------
+        X : array_like (row, feature), DataFrame, or a table read by rows
+            The table of the fit, or another one with its columns; NaN marks a missing cell.
+        mask : array_like of bool (row, feature), optional
+            True where a cell was seen, beside NaN.
+        exposure : array_like (row,), optional
+            Of these rows, if the fit was given exposures.
+
+        Returns
+        -------
+        Fit
+            With the table of the fit its `edge_posterior`, `transform`, … are those of the fit before it was
+            saved.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`: other columns, bad cells, a row without any, fewer than ten rows.
+        """
+        table = as_table(X, likelihood=self.model.likelihood, mask=mask, exposure=exposure, like=self.table)
+        check_number(len(table.x))
+        if table.mask is not None:
+            check_rows(table.mask)
+        return replace(self, table=table)
 
     # ---- inside --------------------------------------------------------------------------------------------
     def _table(self, X: Any, exposure: Any = None) -> Table:

@@ -370,7 +370,18 @@ class TransitionFit(Answers):
         X : sequences
             As in `fit`; the features and actions of the fit.
         **columns
-            `actions`, `id`, `time` as in `fit`.
+            `actions`, `id`, `time`, `time_step` as in `fit`.
+
+        Returns
+        -------
+        TransitionFit
+            With the sequences of the fit its `edge_posterior`, `transform`, … are those of the fit before it
+            was saved.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
         """
         return replace(self, sequences=self._read(X, columns))
 

@@ -306,6 +306,10 @@ def test_a_saved_fit_is_the_same_fit(fitted, data, tmp_path):
         fitted.edge_posterior("relaxed", **options).posterior["edge_time"],
     )
     np.testing.assert_array_equal(again.with_data(x, actions=a).transform(), fitted.transform())
+    both = again.with_data(x, actions=a), fitted
+    one, two = (fit.edge_posterior("parents", max_rows=100, **options) for fit in both)
+    for group in ("posterior", "edge_posterior", "sample_stats", "alignment"):
+        assert one[group].equals(two[group]) and len(one[group]), group
 
 
 def test_missing_cells_are_news_to_a_fit_without(fitted, data):
