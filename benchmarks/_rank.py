@@ -79,7 +79,7 @@ def speed(folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     seconds = [timed(run.advance) for _ in range(task["steps"])]
     assert job.heldout is not None
     found: dict[str, Any] = {"step": np.median(seconds[2:], axis=0).tolist()}  # the first ones allocate
-    found["rowwise"] = timed(lambda: rowwise_elbo(run.model, job.heldout, n_draws=4, ranks=ranks))
+    found["rowwise"] = timed(lambda: rowwise_elbo(run.model, job.heldout, num_draws=4, ranks=ranks))
     found["edges"] = int((run.model.weights != 0).sum())
     return {**found, "state": {name: p.detach() for name, p in run.model.named_parameters()}}
 

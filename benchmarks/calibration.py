@@ -322,7 +322,7 @@ def ranked(setting: Ranked, seed: int, quick: bool) -> Row:
         setting.draws,
         {"left over": left_over},
         n_data_sets=setting.quick_batch if quick else setting.batch,
-        n_draws=methods.RANKED_DRAWS,
+        num_draws=methods.RANKED_DRAWS,
         prob=BAND,
         seed=seed,
         progress=False,

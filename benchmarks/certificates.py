@@ -74,16 +74,16 @@ def compare(theorem: str, rng: np.random.Generator) -> tuple[list[bool], list[bo
     if theorem == "(a, z)-consistency":
         d, n_actions = rng.integers(2, 6), rng.integers(1, 5)
         action, time = rng.random((d, n_actions)) < 0.4, rng.random((d, d)) < 0.4
-        found = ps.identify(transition_idata(action, time), SURE).table["verdict"] == "identified"
+        found = ps.identify(transition_idata(action, time), sure=SURE).table["verdict"] == "identified"
         return found.tolist(), wanted.completely_disentangled(action.astype(int), time.astype(int))
     if theorem == "task supports":
         supports = (rng.random((rng.integers(1, 9), rng.integers(2, 6))) < rng.uniform(0.2, 0.8)).astype(int)
-        found = ps.identify(task_idata(supports), SURE).table["verdict"] == "identified"
+        found = ps.identify(task_idata(supports), sure=SURE).table["verdict"] == "identified"
         return found.tolist(), wanted.supports_differ(supports)
     graph = _random_graph(rng)
     mode = "paper" if theorem in ("diversity", "set algebra (paper)") else "support"
     idata = table_idata(graph[None, None], decoder="linear" if theorem == "zeros" else "mlp")
-    found = ps.identify(idata, SURE, mode=mode)
+    found = ps.identify(idata, sure=SURE, mode=mode)
     several = graph.sum(axis=0) > 1  # a factor of one feature is that feature's noise
     theirs = np.zeros(graph.shape[1], dtype=bool)
     theirs[several] = _by_words(theorem, graph[:, several], rng)
@@ -189,7 +189,7 @@ def _fit(setting: str, seed: int, quick: bool) -> Row:
         fit, z, found, idata = _dependency(setting.removeprefix("dependency "), seed, quick)
     else:
         fit, z, found, idata = _transition(setting, seed, quick)
-    return called(ps.identify(fit, SURE, idata=idata), z, found)
+    return called(ps.identify(fit, sure=SURE, idata=idata), z, found)
 
 
 def called(certificate: Any, z: np.ndarray, found: np.ndarray) -> Row:

@@ -8,6 +8,7 @@ from .certificates import Certificate, identify
 from .draws import graph_draws
 from .estimators import SparseFactorModel
 from .inference import (
+    DependencySchedule,
     Fit,
     MultiTaskFit,
     Schedule,
@@ -39,6 +40,7 @@ from .task_estimators import MultiTaskSparseRegressor, SparseTaskSVM
 
 __all__ = [
     "Certificate",
+    "DependencySchedule",
     "Fit",
     "MultiTaskFit",
     "MultiTaskSparseRegressor",

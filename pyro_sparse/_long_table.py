@@ -119,7 +119,7 @@ def read_long(
     if time is not None:
         order, broken, stamps, step = _sort(table[str(time)], sequence, names, step)
     elif step is not None:
-        raise ValueError(f"step={step!r}: there is no time column to measure; give time= as well")
+        raise ValueError(f"time_step={step!r}: there is no time column to measure; give time= as well")
     table, index = table.iloc[order], None
     if id is not None:
         number = pd.Series(sequence[order]).groupby(sequence[order]).cumcount().rename("frame")
@@ -189,7 +189,7 @@ def _sort(
             raise ValueError(
                 f"time: {where(t)} goes from {stamps[t - 1]} to {stamps[t]}, {ratio[odd.argmax()]:.4g} "
                 f"steps of {_in_words(step, unit)} ({int(odd.sum())} such pair(s)); wanted whole steps: "
-                "give step=, resample to a regular grid, or split the sequence there by id"
+                "give time_step=, resample to a regular grid, or split the sequence there by id"
             )
         broken[inner] = np.rint(ratio) > 1
     if step is not None:
@@ -214,9 +214,9 @@ def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
         try:
             step = pd.Timedelta(step)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"step={step!r}: {error}; wanted a number or a time difference") from error
+            raise ValueError(f"time_step={step!r}: {error}; wanted a number or a time difference") from error
     if step is not None and not step > (0 if isinstance(step, numbers.Real) else pd.Timedelta(0)):
-        raise ValueError(f"step={step!r}: wanted more than 0")
+        raise ValueError(f"time_step={step!r}: wanted more than 0")
     is_date = kinds.is_datetime64_any_dtype(kind)
     if is_date or kinds.is_timedelta64_dtype(kind):
         months = _months(stamps) if is_date and not isinstance(step, pd.Timedelta) else None
@@ -224,14 +224,14 @@ def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
             return months, step, "month(s)"
         if isinstance(step, numbers.Real):
             raise ValueError(
-                f"step={step!r}: a number counts months, and the time stamps do not lie whole months apart; "
-                "wanted a time difference such as '1D'"
+                f"time_step={step!r}: a number counts months, and the time stamps do not lie whole months "
+                "apart; wanted a time difference such as '1D'"
             )
         since = pd.DatetimeIndex(_without_zone(stamps)) if is_date else pd.TimedeltaIndex(stamps)
         return since.as_unit("ns").asi8, None if step is None else step.as_unit("ns").value, "ns"
     if isinstance(step, pd.Timedelta):
         raise ValueError(
-            f"step={str(step)!r}: time holds {kind}; wanted a number in the unit of that column "
+            f"time_step={str(step)!r}: time holds {kind}; wanted a number in the unit of that column "
             "(for periods: how many)"
         )
     if isinstance(kind, pd.PeriodDtype):

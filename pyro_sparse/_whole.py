@@ -10,12 +10,13 @@ import numpy as np
 __all__ = ["check_whole", "plain_fields"]
 
 
-def check_whole(low: int, **values: Any) -> None:
-    """Raise unless all are whole numbers of at least `low`."""
+def check_whole(low: int, or_none: bool = False, /, **values: Any) -> None:
+    """Raise unless all are whole numbers of at least `low`; None passes with `or_none`."""
     for name, value in values.items():
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not whole or value < low:
-            raise ValueError(f"{name}: want a whole number of at least {low}, got {value!r}")
+        if (not whole or value < low) and not (or_none and value is None):
+            wanted = f"a whole number of at least {low}{', or None' if or_none else ''}"
+            raise ValueError(f"{name}: want {wanted}, got {value!r}")
 
 
 def plain_fields(record: Any) -> None:

@@ -13,7 +13,7 @@ import xarray as xr
 
 from . import _arviz
 
-__all__ = ["MOST_DRAWS", "graph_draws", "pooled"]
+__all__ = ["MOST_DRAWS", "graph_draws", "graph_numbers", "pooled"]
 
 MOST_DRAWS = 500  # of which a graph of a table is asked what its latents are
 _ROWS_COLUMNS = {
@@ -59,21 +59,57 @@ def graph_draws(idata: Any, graph: str | None = None) -> xr.DataArray:
     (('chain', 'draw', 'feature', 'factor'), True)
     """
     posterior = _arviz.get_group(idata, "posterior")
-    there = [name for name in _ROWS_COLUMNS if name in posterior]
-    wanted = there if graph is None else [f"edge_{graph}"] if f"edge_{graph}" in there else []
-    if len(wanted) != 1:
-        kinds = [name.removeprefix("edge_") for name in there]
-        which = f"one of {kinds}" if kinds != ["edge"] else "none: it has one graph"
-        raise ValueError(f"graph: got {graph!r}, want {which}")
-    edges = posterior[wanted[0]]
+    name = _called(posterior, graph)
+    edges = posterior[name]
     if "lag" in edges.dims:
         edges = edges.max("lag")
     if idata.attrs.get("kind") in ("tasks", "transition"):
         own = [int(idata.attrs["best_restart"])]
     else:
         own = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy()).tolist()
-    dims = next(pair for pair in _ROWS_COLUMNS[wanted[0]] if set(pair) <= {*edges.dims})
+    dims = next(pair for pair in _ROWS_COLUMNS[name] if set(pair) <= {*edges.dims})
     return edges.isel(chain=own).transpose("chain", "draw", *dims)
+
+
+def _called(posterior: Any, graph: str | None) -> str:
+    """Name of the draws of the graph that is asked for."""
+    there = [name for name in _ROWS_COLUMNS if name in posterior]
+    wanted = there if graph is None else [f"edge_{graph}"] if f"edge_{graph}" in there else []
+    if len(wanted) != 1:
+        kinds = [name.removeprefix("edge_") for name in there]
+        which = f"one of {kinds}" if kinds != ["edge"] else "none: it has one graph"
+        raise ValueError(f"graph: got {graph!r}, want {which}")
+    return wanted[0]
+
+
+def graph_numbers(idata: Any, graph: str | None = None) -> xr.DataArray:
+    """Probability, or score, of each edge of the graph that `graph_draws` draws, (row, column).
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `edge_posterior()`.
+    graph : {"time", "action"}, optional
+        As in `graph_draws`.
+
+    Returns
+    -------
+    DataArray
+        With several lags the share of draws with the source at any of them.
+
+    Raises
+    ------
+    ValueError, KeyError, TypeError
+        As `graph_draws`.
+    """
+    edges = _arviz.get_group(idata, "edge_posterior")
+    name = _called(_arviz.get_group(idata, "posterior"), graph)
+    found = edges[name.replace("edge", "probability")]
+    if "lag" in found.dims:
+        if found.sizes["lag"] > 1:
+            return graph_draws(idata, graph).mean(("chain", "draw"))
+        found = found.isel(lag=0, drop=True)
+    return found.transpose(*next(pair for pair in _ROWS_COLUMNS[name] if set(pair) <= {*found.dims}))
 
 
 def pooled(draws: xr.DataArray, most: int | None = None) -> np.ndarray:
@@ -85,8 +121,8 @@ def pooled(draws: xr.DataArray, most: int | None = None) -> np.ndarray:
     most : int, optional
         Draws at most: of each chain some, evenly spread.
     """
-    n_chains, n_draws = draws.shape[:2]
-    if most is not None and n_chains * n_draws > most:
-        each = min(n_draws, max(1, most // n_chains))
-        draws = draws.isel(draw=np.linspace(0, n_draws - 1, each).round().astype(int))
+    n_chains, num_draws = draws.shape[:2]
+    if most is not None and n_chains * num_draws > most:
+        each = min(num_draws, max(1, most // n_chains))
+        draws = draws.isel(draw=np.linspace(0, num_draws - 1, each).round().astype(int))
     return draws.to_numpy().reshape(-1, *draws.shape[2:]).astype(bool)

@@ -18,15 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _arviz
 from .data import read_like
+from .draws import graph_numbers
 from .graphs.selection import (
     bayesian_fdr,
     edge_gap,
     edge_verdicts,
-    kept_restarts,
     q_values,
     unresolved,
 )
-from .inference.restarts import rival_restarts, told_of
+from .inference.restarts import compared_restarts, told_of
 from .stores import store_of
 from .task_posterior import task_summary
 from .transition_posterior import transition_summary
@@ -157,12 +157,7 @@ def to_arviz(
         if values.shape != want:
             raise ValueError(f"{name}: want shape {want}, got {values.shape}")
     if kept is None:
-        good = kept_restarts(
-            np.asarray(fit.elbo)[origin],
-            len(fit.sample_names),
-            best=list(origin).index(best),
-            rivals=np.logical_or(*rival_restarts(fit))[origin],
-        )
+        good, _ = compared_restarts(fit, origin)
     else:
         good = np.asarray(kept, dtype=bool)
     given = told_of(fit)[best]
@@ -308,7 +303,7 @@ def summary(
         Bayesian false-discovery rate at which `selected` is decided, in [0, 1]. Edges that the model was
         told to have, anchors, are selected and do not count.
     prob : float
-        Probability inside the interval of the weight.
+        Probability inside the interval of the weight; edges of a latent transition have none.
     kind : {"hdi", "eti"}
         Shortest interval, or equal tails.
     selected_only : bool
@@ -332,9 +327,22 @@ def summary(
         kept restarts*: there is no other, and it says nothing about sampling error. It is NaN for edges of a
         `DependencyVAE` by strengths, whose restarts have one weight of each edge. `DataFrame.attrs` holds
         `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
+
+    Raises
+    ------
+    ValueError
+        `fdr`, `prob`, `kind` or `sure` is out of range.
+    TypeError
+        `prob` or `kind` is given for a latent transition, or `idata` is no edge posterior.
     """
     edges = _arviz.get_group(idata, "edge_posterior")
     if idata.attrs.get("kind") == "transition":
+        for name, value, default in (("prob", prob, 0.9), ("kind", kind, "hdi")):
+            if value != default:
+                raise TypeError(
+                    f"{name}: got {value!r}, and edges of a latent transition have a strength without an "
+                    "interval; leave it out"
+                )
         return transition_summary(idata, fdr, selected_only=selected_only, sure=sure)
     if idata.attrs.get("kind") == "tasks":
         return task_summary(idata, fdr, prob=prob, kind=kind, selected_only=selected_only, sure=sure)
@@ -396,32 +404,30 @@ def given_edges(edges: Any) -> NDArray[np.bool_]:
     return edges.get("given", none).transpose(*_EDGE).to_numpy() == 1
 
 
-def edge_prob(idata: Any) -> pd.DataFrame:
-    """Edge probabilities as a table of features by factors, or of tasks by latents.
+def edge_prob(idata: Any, graph: str | None = None) -> pd.DataFrame:
+    """Edge probabilities as a table of features by factors, tasks by latents, or targets by sources.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
-        From `fit.edge_posterior()` of a table or of tasks.
+        From `fit.edge_posterior()`.
+    graph : {"time", "action"}, optional
+        Which graph of a latent transition; needed where it has both.
 
     Returns
     -------
-    DataFrame of shape (feature, factor) or (task, latent)
-        Values in [0, 1]. `DataFrame.attrs["is_score"]` is True where they are only scores.
+    DataFrame of shape (feature, factor), (task, latent), (target, source) or (target, action)
+        Values in [0, 1]; with several lags that the source is there at any of them, as its draws say.
+        `DataFrame.attrs["is_score"]` is True where they are only scores.
 
     Raises
     ------
+    ValueError
+        There is no such graph, or it is not said which one.
     TypeError
-        The object is of a latent transition, which has several graphs, or no edge posterior at all.
+        The object is no edge posterior.
     """
-    edges = _arviz.get_group(idata, "edge_posterior")
-    if idata.attrs.get("kind") == "transition":
-        raise TypeError(
-            "idata: holds the graphs of a latent transition, which are no single table; ps.summary(idata) "
-            "lists their edges"
-        )
-    dims = ("task", "latent") if idata.attrs.get("kind") == "tasks" else _EDGE
-    table = edges["probability"].transpose(*dims).to_pandas()
+    table = graph_numbers(idata, graph).to_pandas()
     table.attrs = {
         "edge_method": str(idata.attrs.get("edge_method", "")),
         "is_score": _is_score(idata),

@@ -22,8 +22,7 @@ from ._page import Drawing, how_made, inlined, need_libraries, write_page
 from ._paths import file_to_write
 from .certificates.facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
-from .graphs.selection import kept_restarts
-from .inference.restarts import rival_restarts
+from .inference.restarts import compared_restarts
 from .latent_report import write_latents
 from .posterior import check_labels, compared_runs, summary, weights_vary
 from .salience import salient_edges
@@ -144,8 +143,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
             factors.append({"name": name, "share": share, "edges": rows, "groups": _in_words(rows)})
     linked = set(chosen["feature"])
     near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(12)
-    rivals = np.logical_or(*rival_restarts(fit))
-    kept = kept_restarts(fit.elbo, len(fit.sample_names), best=int(fit.best), rivals=rivals)
+    kept, rivals = compared_restarts(fit)
     run = compared_runs(idata)
     verdict = _verdict(fit, chosen, fdr, rivals | kept, run)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]

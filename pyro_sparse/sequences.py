@@ -214,7 +214,7 @@ def as_sequences(
     actions: Any = None,
     id: Any = None,
     time: Any = None,
-    step: Any = None,
+    time_step: Any = None,
     likelihood: Any = None,
     standardise: bool = True,
     lag: int = 1,
@@ -239,7 +239,7 @@ def as_sequences(
         sorted by it: categories in their own order, text by the numbers in it ("s2" before "s10").
     time : label, optional
         Column (or index level) of a DataFrame to sort by: numbers, datetimes or periods.
-    step : number or time difference, optional
+    time_step : number or time difference, optional
         Time from one frame to the next, by default the most common difference. A larger difference is a gap;
         one that is not a multiple of it is an error. Datetimes that all lie whole months apart are counted in
         months.
@@ -282,9 +282,9 @@ def as_sequences(
         raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
     X = as_frame(X)
     if isinstance(X, pd.DataFrame):
-        frames = _from_table(X, actions, id, time, step, feature_names, action_names, like)
+        frames = _from_table(X, actions, id, time, time_step, feature_names, action_names, like)
     else:
-        given = [n for n, v in {"id": id, "time": time, "step": step}.items() if v is not None]
+        given = [n for n, v in {"id": id, "time": time, "time_step": time_step}.items() if v is not None]
         if given:
             raise ValueError(f"{given[0]}: is for a DataFrame, X is {type(X).__name__}; leave it out")
         frames = read_arrays(X, actions, feature_names, action_names)

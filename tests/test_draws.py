@@ -27,6 +27,8 @@ def test_only_kept_chains_of_a_table():
     assert share.probability == draws[[0, 2], :, 0, 0].mean() and np.isfinite(share.standard_error)
     with pytest.raises(ValueError, match="graph: got 'time', want none: it has one graph"):
         ps.graph_draws(idata, "time")
+    with pytest.raises(ValueError, match="graph: got 'time', want none: it has one graph"):
+        ps.edge_prob(idata, "time")
 
 
 def test_the_best_restart_of_a_transition():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -89,3 +90,33 @@ def test_what_is_of_tables_is_refused(tasks, sequences, tmp_path):
     with pytest.raises(TypeError, match="idata: holds the edges of"):
         ps.report(tasks[0], tmp_path / "report.html", idata=sequences[1])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("which", ["sequences", "tasks"])
+def test_a_fit_writes_its_page_and_computes_its_edges_once(
+    which, request, tmp_path, no_pictures, monkeypatch
+):
+    fit, _ = request.getfixturevalue(which)
+    module = importlib.import_module("pyro_sparse.latent_report")
+    monkeypatch.setattr(module, "_drawings", lambda *args: {})
+    methods = {
+        "sequences": ("pyro_sparse.inference.edges.transitions", "TRANSITION_METHODS", "parents"),
+        "tasks": ("pyro_sparse.inference.edges.tasks", "TASK_METHODS", "ep"),
+    }
+    where, table, name = methods[which]
+    own = getattr(importlib.import_module(where), table)
+    calls, compute = [], own[name]
+    monkeypatch.setitem(own, name, lambda *args, **given: (calls.append(given), compute(*args, **given))[1])
+    fresh = replace(fit)  # whatever the fit was asked before
+    first = fresh.edge_posterior()
+    assert fresh.edge_posterior(name, 500, 0) is first and len(calls) == 1
+    page = fresh.report(tmp_path / "page.html", fdr=0.2)
+    assert page == tmp_path / "page.html"
+    assert page.read_bytes() == ps.report(fit, tmp_path / "other.html", fdr=0.2).read_bytes()
+    calls.clear()
+    fresh.summary()
+    ps.identify(fresh)
+    assert not calls
+    fresh.edge_posterior(seed=1)
+    assert len(calls) == 1
+    assert replace(fresh)._edges == {}

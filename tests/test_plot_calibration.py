@@ -37,7 +37,7 @@ def ranks():
         return rng.random((4, 3)) < 0.3, None
 
     return sbc(
-        simulate, lambda _, rng: rng.random((31, 4, 3)) < 0.5, n_data_sets=40, n_draws=31, progress=False
+        simulate, lambda _, rng: rng.random((31, 4, 3)) < 0.5, n_data_sets=40, num_draws=31, progress=False
     )
 
 

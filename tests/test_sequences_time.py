@@ -105,16 +105,18 @@ def test_the_step_can_be_given():
     times = np.r_[0:26:2, 27:38]
     with pytest.raises(ValueError, match=re.escape("from 24 to 27, 1.5 steps of 2 (11 such pair(s))")):
         timed(times)
-    got = timed(times, step=1)
+    got = timed(times, time_step=1)
     assert got.step == 1 and np.flatnonzero(got.linked[0]).tolist() == [0, *range(14, 24)]
 
 
 def test_given_steps_of_calendars():
     quarters = pd.date_range("1990-01-01", periods=14, freq="QS")
-    assert timed(quarters, step=3).linked is None
+    assert timed(quarters, time_step=3).linked is None
     days = pd.date_range("2020-01-01", periods=28, freq="D")
     for step in ("1D", pd.Timedelta("24h"), np.timedelta64(1, "D")):
-        assert timed(days, step=step).linked is None and timed(days, step=step).step == pd.Timedelta("1D")
+        assert timed(days, time_step=step).linked is None and timed(
+            days, time_step=step
+        ).step == pd.Timedelta("1D")
     mondays = pd.date_range("2020-01-06", periods=14, freq="7D")
     assert timed(mondays).linked is None and timed(mondays).step == pd.Timedelta("7D")
 

@@ -98,7 +98,7 @@ def test_the_bound_comes_near_the_exact_likelihood(missing):
     for smoother, steps in ((False, 100), (True, 300)):
         model = trained(true_model(smoother, missing > 0), batch.rows(torch.arange(500)).whole(), steps)
         with torch.no_grad():
-            bound = rowwise_elbo(model, held, n_draws=10)[0].double().numpy()
+            bound = rowwise_elbo(model, held, num_draws=10)[0].double().numpy()
             loc = model.posterior(held).loc[0].double().numpy()
         gap.append((likelihood - bound).mean())
         error.append(np.sqrt(((loc - means) ** 2).mean()))

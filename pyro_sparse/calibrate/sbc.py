@@ -45,10 +45,10 @@ class SBC:
     statistics : tuple of str
         Their names.
     ranks : ndarray of int, shape (data set, statistic)
-        How many draws lie below the truth, 0 to `n_draws`; ties are broken at random.
+        How many draws lie below the truth, 0 to `num_draws`; ties are broken at random.
     pit : ndarray of shape (data set, statistic)
-        (rank + a uniform number) / (n_draws + 1): uniform on [0, 1] if the draws are right.
-    n_draws : int
+        (rank + a uniform number) / (num_draws + 1): uniform on [0, 1] if the draws are right.
+    num_draws : int
         L.
     points : ndarray of shape (point,)
         Where the distribution functions of the ranks are looked at, multiples of 1 / (L + 1).
@@ -64,7 +64,7 @@ class SBC:
     statistics: tuple[str, ...]
     ranks: NDArray[np.int64]
     pit: Array
-    n_draws: int
+    num_draws: int
     points: Array
     band_low: Array
     band_high: Array
@@ -79,7 +79,7 @@ class SBC:
     @property
     def ecdf(self) -> Array:
         """Share of ranks below (L + 1) times each point, shape (statistic, point)."""
-        below = np.rint(self.points * (self.n_draws + 1))
+        below = np.rint(self.points * (self.num_draws + 1))
         return (self.ranks.T[:, :, None] < below).mean(1)
 
     @property
@@ -122,7 +122,8 @@ class SBC:
     def __str__(self) -> str:
         verdict = "passes" if self.passes else "FAILS"
         lines = [
-            f"Simulation-based calibration {verdict}: {self.n_data_sets} data sets, {self.n_draws} draws each"
+            f"Simulation-based calibration {verdict}: "
+            f"{self.n_data_sets} data sets, {self.num_draws} draws each"
         ]
         lines += [f"  {self.note}"] * bool(self.note)
         width = max(len(name) for name in self.statistics)
@@ -147,7 +148,7 @@ def sbc(
     statistics: Mapping[str, Statistic] | None = None,
     *,
     n_data_sets: int = 200,
-    n_draws: int = 63,
+    num_draws: int = 63,
     columns: int = 3,
     prob: float = 0.95,
     seed: int = 0,
@@ -163,9 +164,9 @@ def sbc(
         an array of 0/1 edges, or a mapping with "edge" and whatever else is to be ranked ("weight" …), real
         numbers. Or a `SparseDecoder`, to be simulated from its prior, fitted and polished (`experiment`).
     infer : callable
-        ``infer(data, rng) -> draws``: the same keys and shapes with one leading axis of at least `n_draws`
-        joint draws; keys that the truth lacks are not looked at. Of more draws, `n_draws` evenly spaced ones
-        are kept. They must be (nearly) independent: thinning a chain until they are is the caller's job, and
+        ``infer(data, rng) -> draws``: the same keys and shapes with one leading axis of at least `num_draws`
+        joint draws; keys that the truth lacks are not looked at. Of more, `num_draws` evenly spaced ones are
+        kept. They must be (nearly) independent: thinning a chain until they are is the caller's job, and
         a chain too short for it fails here. Draws of a `RowPosterior` pass as
         ``posterior.draws(63, seed)._asdict()``.
     statistics : mapping of str to callable, optional
@@ -175,8 +176,8 @@ def sbc(
         the truth, "weight size", "weight largest" … (`value_statistics`), which see neither signs nor places.
     n_data_sets : int
         How many truths and data sets; the first ones do not depend on how many there are.
-    n_draws : int
-        L. Numbers such as 63 make rank histograms easy to bin.
+    num_draws : int
+        L. Numbers such as 63 make rank histograms easy to bin. With a model each of its chains gives so many.
     columns : int
         How many of the first columns (last axis) are counted one by one; 0 where columns have no lasting
         name, unless `infer` matches them.
@@ -226,10 +227,9 @@ def sbc(
     >>> sbc(simulate, infer, seed=1, progress=False).passes
     True
     """
-    simulate, infer = _both(simulate, infer, of_model)
-    check_whole(1, n_data_sets=n_data_sets)
-    check_whole(1, n_draws=n_draws)
+    check_whole(1, n_data_sets=n_data_sets, num_draws=num_draws)
     check_whole(0, columns=columns, seed=seed)
+    simulate, infer = _both(simulate, infer, num_draws, of_model)
     names: tuple[str, ...] = ()
     ranks: list[Array] = []
     note = ""
@@ -237,14 +237,14 @@ def sbc(
     for name, function in extra.items():
         if not callable(function):
             raise TypeError(f"statistics: want functions f(truth, data), got {function!r} for {name!r}")
-    points = _points(n_draws)
+    points = _points(num_draws)
     ecdf_band(n_data_sets, points, prob)  # complains before the work, not after
     bar = tqdm(total=n_data_sets, disable=not progress, unit="data set")
     try:
         for i, child in enumerate(np.random.SeedSequence(seed).spawn(n_data_sets)):
             streams = [np.random.default_rng(s) for s in child.spawn(3)]
             try:
-                names, rank = _one(simulate, infer, extra, n_draws, columns, streams)
+                names, rank = _one(simulate, infer, extra, num_draws, columns, streams)
             except Exception as error:
                 error.add_note(f"sbc: in data set {i} of {n_data_sets}, seed {seed}")
                 raise
@@ -259,21 +259,21 @@ def sbc(
     table = np.array(ranks)
     low, high = ecdf_band(len(table), points, 1 - (1 - prob) / len(names))
     whole_ranks = np.floor(table).astype(np.int64)
-    return SBC(names, whole_ranks, table / (n_draws + 1), n_draws, points, low, high, float(prob), note)
+    return SBC(names, whole_ranks, table / (num_draws + 1), num_draws, points, low, high, float(prob), note)
 
 
-def _points(n_draws: int) -> Array:
+def _points(num_draws: int) -> Array:
     """Multiples of 1 / (L + 1) strictly inside, at most 127."""
-    each = np.linspace(1, n_draws, min(n_draws, _MAX_POINTS))
-    return np.unique(np.rint(each)) / (n_draws + 1)
+    each = np.linspace(1, num_draws, min(num_draws, _MAX_POINTS))
+    return np.unique(np.rint(each)) / (num_draws + 1)
 
 
-def _both(simulate: Any, infer: Any, of_model: Mapping[str, Any]) -> tuple[Any, Any]:
+def _both(simulate: Any, infer: Any, num_draws: int, of_model: Mapping[str, Any]) -> tuple[Any, Any]:
     """The two functions, made from the model if one was given."""
     if isinstance(simulate, SparseDecoder):
         if infer is not None:
             raise TypeError("infer: a model brings its own; leave it out, or pass simulate and infer")
-        return experiment(simulate, **of_model)
+        return experiment(simulate, num_draws=num_draws, **of_model)
     if infer is None:
         raise TypeError("infer: want a function infer(data, rng) beside simulate, got none")
     if of_model:
@@ -285,7 +285,7 @@ def _one(
     simulate: Callable[..., Any],
     infer: Callable[..., Any],
     extra: Mapping[str, Statistic],
-    n_draws: int,
+    num_draws: int,
     columns: int,
     streams: list[np.random.Generator],
 ) -> tuple[tuple[str, ...], Array]:
@@ -294,14 +294,14 @@ def _one(
     if not isinstance(made, tuple) or len(made) != 2:
         raise TypeError(f"simulate: want a pair (truth, data), got {type(made).__name__}")
     truth, data = made
-    stack = _stack(truth, infer(data, streams[1]), n_draws)
+    stack = _stack(truth, infer(data, streams[1]), num_draws)
     values = graph_statistics(stack["edge"].astype(float), columns)
     for key, held in stack.items():
         if key != "edge":
             values |= value_statistics(key, held)
     bare = not isinstance(truth, Mapping)
     for name, function in extra.items():
-        items = ({key: value[j] for key, value in stack.items()} for j in range(n_draws + 1))
+        items = ({key: value[j] for key, value in stack.items()} for j in range(num_draws + 1))
         found = [np.asarray(function(item["edge"] if bare else item, data), dtype=float) for item in items]
         if any(value.size != 1 for value in found) or not np.isfinite(found).all():
             raise ValueError(
@@ -317,7 +317,7 @@ def _one(
     return tuple(values), np.array(ranks)
 
 
-def _stack(truth: Any, draws: Any, n_draws: int) -> dict[str, NDArray]:
+def _stack(truth: Any, draws: Any, num_draws: int) -> dict[str, NDArray]:
     """The truth on top of its draws, by key."""
     one = truth if isinstance(truth, Mapping) else {"edge": truth}
     many = draws if isinstance(draws, Mapping) else {"edge": draws}
@@ -340,12 +340,12 @@ def _stack(truth: Any, draws: Any, n_draws: int) -> dict[str, NDArray]:
                 f"infer: want draws of {key!r} of shape (draw, {', '.join(map(str, top.shape))}), got "
                 f"{below.shape}; one leading axis, chains joined"
             )
-        if len(below) < n_draws:
+        if len(below) < num_draws:
             raise ValueError(
-                f"infer: want at least {n_draws} draws of {key!r}, got {len(below)}; draw more, or "
-                "lower n_draws"
+                f"infer: want at least {num_draws} draws of {key!r}, got {len(below)}; draw more, or "
+                "lower num_draws"
             )
-        kept = below[np.rint(np.linspace(0, len(below) - 1, n_draws)).astype(int)]
+        kept = below[np.rint(np.linspace(0, len(below) - 1, num_draws)).astype(int)]
         stack[key] = np.concatenate([top[None], kept])
         for who, part in (("simulate", top), ("infer", kept)):
             if not np.isfinite(part).all():

@@ -28,7 +28,11 @@ _BETTER = {"table": "polish", "transition": "parents"}
 
 
 def identify(
-    result: Any, sure: float = 0.95, idata: Any = None, *, mode: Literal["support", "paper"] = "support"
+    result: Any,
+    *,
+    sure: float = 0.95,
+    idata: Any = None,
+    mode: Literal["support", "paper"] = "support",
 ) -> Certificate:
     """Say of every latent whether the learned graph identifies it.
 

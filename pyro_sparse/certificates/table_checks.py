@@ -15,7 +15,7 @@ from .. import _arviz
 from ..graphs.alignment import SAME_FACTOR
 from ..graphs.selection import unresolved
 from ..inference.folded import folded
-from ..inference.restarts import rival_restarts
+from ..inference.restarts import doubted_factors, rival_restarts
 from ..posterior import compared_runs
 
 __all__ = ["Agreement", "Curves", "agreement_of", "curves_of"]
@@ -117,17 +117,11 @@ def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
 
 
 def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:
-    doubt = [""] * len(used)
     if fit is None:
-        return doubt, "ask the fit: its edge posterior does not know all restarts", None
+        return [""] * len(used), "ask the fit: its edge posterior does not know all restarts", None
+    doubt = doubted_factors(fit, used)
     found = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
-    room, equal = rival_restarts(fit, int(used.sum()))
-    rivals = room | equal
-    for k in np.flatnonzero(used):
-        if (equal & room & ~found[:, k]).any():
-            doubt[k] = "a restart that explains the data as well has another factor in its place"
-        elif rivals.any() and not found[rivals, k].any():
-            doubt[k] = "no other restart found it"
+    rivals = np.logical_or(*rival_restarts(fit, int(used.sum())))
     if not rivals.any():
         why = "there is one only" if len(found) == 1 else "no other had as many factors"
         return doubt, f"nothing to compare with: {why}", None

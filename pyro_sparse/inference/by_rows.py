@@ -51,21 +51,21 @@ def judge(
         heldout = first_rows(heldout, BRIEF)
     if not isinstance(train, LargeBatch):
         train = first_rows(train, BRIEF) if brief else train
-        rows = rowwise_elbo(model, train, n_draws=4, ranks=ranks).cpu().numpy()
+        rows = rowwise_elbo(model, train, num_draws=4, ranks=ranks).cpu().numpy()
         if heldout is None:
             return rows, None
-        held = (rowwise_elbo if brief else refined_elbo)(model, heldout, n_draws=16, ranks=ranks)
+        held = (rowwise_elbo if brief else refined_elbo)(model, heldout, num_draws=16, ranks=ranks)
         return rows, held.cpu().numpy()
     most = train.table.most_judged
     few = first_rows(train, min(most, BRIEF) if brief else most)
     found, aside = [], []
     for r in range(model.n_restarts):
         with frugal(pick(model, [r])) as one:
-            found.append(rowwise_elbo(one, few, n_draws=4, ranks=ranks))
+            found.append(rowwise_elbo(one, few, num_draws=4, ranks=ranks))
             if heldout is None:
                 continue
             climbed = None if brief else refined_elbo(one, heldout, steps=CLIMB, ranks=ranks)
-            plain = rowwise_elbo(one, heldout, n_draws=16, ranks=ranks)
+            plain = rowwise_elbo(one, heldout, num_draws=16, ranks=ranks)
             # a climb too short to be sure of: each row keeps the better bound
             aside.append(plain if climbed is None else torch.maximum(climbed, plain))
     return torch.cat(found).cpu().numpy(), torch.cat(aside).cpu().numpy() if aside else None

@@ -32,7 +32,7 @@ def edge_gains(
     model: Any,
     batch: Batch,
     *,
-    n_draws: int = 2,
+    num_draws: int = 2,
     max_rows: int = 2000,
     chunk: int = 500,
     ranks: Ranks = ALONE,
@@ -44,7 +44,7 @@ def edge_gains(
     model : SparseDecoder
     batch : Batch
         The training rows; at most `max_rows` of them are used, scaled up.
-    n_draws : int
+    num_draws : int
         Draws of z from the guide per row.
     ranks : Ranks
         Who shares the rows.
@@ -55,7 +55,7 @@ def edge_gains(
     size = (len(weights), weights.shape[-1])
     noise = torch.cat(
         [
-            torch.stack([weights.new_empty(size[0], n, size[1]).normal_() for _ in range(n_draws)])
+            torch.stack([weights.new_empty(size[0], n, size[1]).normal_() for _ in range(num_draws)])
             for n in (min(chunk, len(part) - at) for at in range(0, len(part), chunk))
         ],
         2,
@@ -71,12 +71,12 @@ def edge_gains(
         for draw in noise[:, :, index]:
             z = location + sd * draw
             f = model.decode(z, weights)
-            full = full + likelihood.feature_statistic(f, f, *cells) / n_draws
+            full = full + likelihood.feature_statistic(f, f, *cells) / num_draws
             for k in used:
                 without = weights.clone()
                 without[..., k] = 0.0
                 reduced[k] = (
-                    reduced[k] + likelihood.feature_statistic(model.decode(z, without), f, *cells) / n_draws
+                    reduced[k] + likelihood.feature_statistic(model.decode(z, without), f, *cells) / num_draws
                 )
     ranks.sum([full, *reduced.values()], own)
     gains = torch.zeros_like(weights)
@@ -125,7 +125,7 @@ def prune(model: Any, batch: Batch, *, min_features: int = 2, ranks: Ranks = ALO
     few: dict[str, Any] = {}
     if isinstance(batch, LargeBatch):  # a pass for every factor: as much as a long stretch of training
         few = {"max_rows": batch.table.rows_together(500, 2000, SEARCH_CELLS)}
-    gains = edge_gains(model, batch, ranks=ranks, **few, **({"n_draws": 1, "chunk": 100} if few else {}))
+    gains = edge_gains(model, batch, ranks=ranks, **few, **({"num_draws": 1, "chunk": 100} if few else {}))
     unknown = (gains.isnan() | gains.isneginf()).any(0).any(-1)
     if unknown.any():
         raise FloatingPointError(

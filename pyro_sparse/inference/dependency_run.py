@@ -109,7 +109,7 @@ class DependencyRun(DecoderRun):
             some = torch.arange(min(self.train.total, MOST_ROWS), device=self.train.x.device)
             rows = self.train.rows(some)
         with undisturbed(seed=0, threads=None):
-            return rowwise_elbo(self.model, rows, n_draws=4, ranks=self.ranks)
+            return rowwise_elbo(self.model, rows, num_draws=4, ranks=self.ranks)
 
     @torch.no_grad()
     def _look(self) -> None:

@@ -6,10 +6,10 @@ and the inputs without an edge are cut; then the sparse program to the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from .._whole import check_whole, plain_fields
+from ._settings import POSITIVE, SHARE, Limits, Settings
 
 __all__ = ["MAY_BE", "MOST_MOVE", "DependencySchedule"]
 
@@ -18,7 +18,7 @@ MAY_BE = 0.1  # least probability of an edge that what follows reckons with: the
 
 
 @dataclass(frozen=True)
-class DependencySchedule:
+class DependencySchedule(Settings):
     """Settings of the two parts of a fit.
 
     Attributes
@@ -39,6 +39,11 @@ class DependencySchedule:
     patience : int or None
         Stop when the held-out ELBO of the sparse program has not improved for so many entries; improbable
         edges are cut then, as at the last step.
+
+    Raises
+    ------
+    ValueError
+        A setting is out of its range; the message names it, what is wanted and what was given.
     """
 
     steps: int = 3500
@@ -51,27 +56,18 @@ class DependencySchedule:
     evaluate_every: int = 100
     patience: int | None = None
 
-    def __post_init__(self) -> None:
-        plain_fields(self)
-        if self.patience is not None:
-            check_whole(1, patience=self.patience)
-        for name in ("steps", "batch_size", "evaluate_every"):
-            value = getattr(self, name)
-            if int(value) != value or value < 1:
-                raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
-        if self.axes_at is not None and not 0 < self.axes_at <= 1:
-            raise ValueError(f"axes_at: got {self.axes_at!r}, wanted a share of the steps in (0, 1], or None")
-        if self.unfold_at is not None and not 0 < self.unfold_at < 1:
-            raise ValueError(
-                f"unfold_at: got {self.unfold_at!r}, wanted a share of the dense steps in (0, 1), or None"
-            )
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate: got {self.learning_rate!r}, wanted a positive number")
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Names of all settings."""
-        return [f.name for f in fields(cls)]
+    WHOLE: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("steps", "batch_size", "evaluate_every", "patience"), 1),
+        "warm_up": 0,
+    }
+    NUMBERS: ClassVar[dict[str, Limits]] = {
+        "axes_at": Limits("a share of the steps in (0, 1]", 0, 1, without_low=True),
+        "unfold_at": Limits(
+            "a share of the dense steps in (0, 1)", 0, 1, without_low=True, without_high=True
+        ),
+        "learning_rate": POSITIVE,
+        "decay_to": SHARE,
+    }
 
     @property
     def dense_steps(self) -> int:
@@ -111,7 +107,3 @@ class DependencySchedule:
     def stage(self, step: int) -> str:
         """ "dense" or "sparse"."""
         return "dense" if step < self.dense_steps else "sparse"
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able copy."""
-        return {name: getattr(self, name) for name in self.names()}

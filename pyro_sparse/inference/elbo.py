@@ -70,7 +70,7 @@ def elbo_by_restart(
 def rowwise_elbo(
     model: Any,
     batch: Batch | SequenceBatch,
-    n_draws: int = 1,
+    num_draws: int = 1,
     chunk: int = 1000,
     ranks: Ranks = ALONE,
 ) -> Tensor:
@@ -80,7 +80,7 @@ def rowwise_elbo(
     ----------
     model : FactorModel
     batch : Batch or SequenceBatch
-    n_draws : int
+    num_draws : int
         Draws of the guide to average.
     chunk : int
         Rows at a time.
@@ -98,11 +98,11 @@ def rowwise_elbo(
         for index in torch.arange(len(batch), device=batch.x.device).split(chunk):
             rows = ranks.rows(batch, index).whole()
             draws = torch.zeros(())
-            for _ in range(n_draws):
+            for _ in range(num_draws):
                 with ranks.sites(rows):
                     terms = _terms(model.model, model.guide, rows, ())
                 local = [t.reshape(len(t), len(rows), -1).sum(-1) for t in terms.values() if t.dim() == 2]
-                draws = draws + sum(local) / n_draws
+                draws = draws + sum(local) / num_draws
             parts.append(ranks.joined(draws, rows))
         return torch.cat(parts, -1)
     finally:

@@ -49,7 +49,7 @@ def fit(
     actions: Any = None,
     id: str | None = None,
     time: str | None = None,
-    step: Any = None,
+    time_step: Any = None,
     sparsity: Any = None,
     dependency: LatentPenalty | None = None,
     restarts: int | None = None,
@@ -101,7 +101,7 @@ def fit(
     id, time : str, optional
         For a `LatentTransition` and a DataFrame: the columns or index levels that tell sequences and frames
         apart. Rows may come in any order; sequences are sorted by id.
-    step : number or time difference, optional
+    time_step : number or time difference, optional
         For a `LatentTransition` and `time`: from one frame to the next; default the most common difference.
         Where more time lies between two frames (a weekend, in days) the later is not predicted from the one
         before, and a warning of the fit counts such gaps.
@@ -346,7 +346,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
 
 
 _FOR = {
-    **dict.fromkeys(("actions", "id", "time", "step", "sparsity"), "sequences"),
+    **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
     **dict.fromkeys(("y", "task", "inner"), "tasks"),
     **dict.fromkeys(("mask", "exposure", "feature_names", "dependency"), "tables"),
     "caps": "tables with a prior on weights",

@@ -199,7 +199,7 @@ class TransitionJob:
         with undisturbed(seed=0, threads=None):
             judged = first_rows(self.train if self.heldout is None else self.heldout, most)
             model.dense = dense or not self.schedule.edge_steps
-            rows = rowwise_elbo(model, judged, n_draws=4).double().cpu().numpy()
+            rows = rowwise_elbo(model, judged, num_draws=4).double().cpu().numpy()
         model.dense = False
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         return TransitionFit.build(

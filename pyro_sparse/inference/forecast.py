@@ -28,7 +28,7 @@ __all__ = ["carry", "forecast"]
 
 
 def forecast(
-    fit: TransitionFit, own: Sequences, steps: int, future_actions: Any, n_draws: int, seed: int
+    fit: TransitionFit, own: Sequences, steps: int, future_actions: Any, num_draws: int, seed: int
 ) -> xr.DataArray:
     """Draws (draw, sequence, step, feature) of the frames after the last; see `TransitionFit.forecast`.
 
@@ -37,10 +37,10 @@ def forecast(
     fit : TransitionFit
     own : Sequences
         Read by the fit.
-    steps, future_actions, n_draws, seed
+    steps, future_actions, num_draws, seed
         As in `TransitionFit.forecast`.
     """
-    check_whole(1, steps=steps, n_draws=n_draws)
+    check_whole(1, steps=steps, num_draws=num_draws)
     check_whole(0, seed=seed)
     model = pick(fit.model, [fit.best])
     model.dense = False
@@ -58,7 +58,7 @@ def forecast(
     with torch.no_grad(), undisturbed(seed=seed):
         q = model.posterior(batch)
         found = []
-        for _ in range(n_draws):
+        for _ in range(num_draws):
             z = carry(model, _last(q.rsample()[0], batch, model.lags), ahead, steps)
             f = model.decode(z.flatten(0, 1).unsqueeze(0))
             x = model.likelihood.observation(f).sample()[0].unflatten(0, z.shape[:2])

@@ -23,18 +23,18 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 
 
 @torch.no_grad()
-def implied_moments(model: Any, n_draws: int = 8000) -> tuple[np.ndarray, np.ndarray]:
+def implied_moments(model: Any, num_draws: int = 8000) -> tuple[np.ndarray, np.ndarray]:
     """Mean (feature,) and covariance (feature, feature) of a row under the model, noise included.
 
     Parameters
     ----------
     model : FactorModel
         With a normal likelihood, of one restart; model units.
-    n_draws : int
+    num_draws : int
         Draws of the factors, in antithetic pairs.
     """
     prior = model.factor_prior()
-    half = prior.expand((*prior.batch_shape[:-1], n_draws // 2)).sample()
+    half = prior.expand((*prior.batch_shape[:-1], num_draws // 2)).sample()
     f = model.decode(torch.cat([half, -half], 1), getattr(model, "weights", None))[0].double()
     noise = model.likelihood.noise_sd()[0, 0].double()
     return f.mean(0).cpu().numpy(), (f.T.cov() + torch.diag(noise**2)).cpu().numpy()

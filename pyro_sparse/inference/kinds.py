@@ -105,7 +105,7 @@ def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     return as_tasks(X, given["y"], given["task"], standardise=given["standardise"])
 
 
-_OF_SEQUENCES = ("actions", "id", "time", "step")
+_OF_SEQUENCES = ("actions", "id", "time", "time_step")
 _OF_TABLES = ("mask", "exposure", "feature_names")
 KINDS = (
     Kind(

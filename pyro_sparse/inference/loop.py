@@ -70,7 +70,7 @@ class Run:
 
     def _judged(self) -> np.ndarray:
         """What the rows kept aside say, (restart,); larger is better."""
-        return rowwise_elbo(self.model, self.heldout, n_draws=4, ranks=self.ranks).mean(-1).cpu().numpy()
+        return rowwise_elbo(self.model, self.heldout, num_draws=4, ranks=self.ranks).mean(-1).cpu().numpy()
 
     def _skipped(self) -> tuple[str, ...]:
         """Sites whose density the gradient leaves out."""

@@ -35,7 +35,7 @@ def refine(
     batch: Batch,
     steps: int = 60,
     rate: float = 0.05,
-    n_draws: int = 4,
+    num_draws: int = 4,
     chunk: int = 2000,
     ranks: Ranks = ALONE,
 ) -> Any:
@@ -52,7 +52,7 @@ def refine(
         0 returns the encoder's guess.
     rate : float
         Adam's step size, in units of a factor's standard deviation.
-    n_draws : int
+    num_draws : int
         Antithetic draws that stand for the expectation in a step, the same for all rows and restarts; those
         of two steps in a row have unit second moments.
     chunk : int
@@ -68,7 +68,7 @@ def refine(
     if steps == 0 or not model.gaussian_guide:
         with torch.no_grad():
             return model.factor_posterior(ranks.share(batch).whole())
-    own, pairs = ranks.share(batch), max(1, n_draws // 2)
+    own, pairs = ranks.share(batch), max(1, num_draws // 2)
     half = balanced_draws(steps * pairs, 2 * pairs, model.factor_cov).unflatten(0, (steps, pairs))
     together = chunk
     if getattr(model, "decoder_kind", "") == "mlp":  # every feature has hidden units of its own
@@ -162,7 +162,7 @@ def _refine_rows(model: Any, batch: Batch, half: Tensor, rate: float) -> tuple[T
 def refined_elbo(
     model: Any,
     batch: Batch,
-    n_draws: int = 16,
+    num_draws: int = 16,
     steps: int = 60,
     chunk: int = 2000,
     ranks: Ranks = ALONE,
@@ -173,7 +173,7 @@ def refined_elbo(
     ----------
     model : FactorModel
     batch : Batch
-    n_draws : int
+    num_draws : int
         Draws of the guide.
     steps, chunk : int
         As in `refine`.
@@ -181,21 +181,21 @@ def refined_elbo(
         Who shares the rows; every rank gets all rows' answer.
     """
     if not model.gaussian_guide:
-        return rowwise_elbo(model, batch, n_draws, ranks=ranks)
+        return rowwise_elbo(model, batch, num_draws, ranks=ranks)
     own = ranks.share(batch)
     with torch.enable_grad():
         q = refine(model, batch, steps=steps, chunk=chunk, ranks=ranks)
     weights = getattr(model, "weights", None)
     fit = torch.zeros_like(q.mean[..., 0])
-    for _ in range(n_draws):
+    for _ in range(num_draws):
         noise = ranks.own(q.mean.new_empty(len(q.mean), len(batch), q.mean.shape[-1]).normal_(), own)
         f = model.decode(_at(q, noise), weights)
-        fit += model.likelihood.log_prob(f, own.x, own.mask, own.exposure) / n_draws
+        fit += model.likelihood.log_prob(f, own.x, own.mask, own.exposure) / num_draws
     return ranks.joined(fit - kl_divergence(q, model.factor_prior()), own)
 
 
 @torch.no_grad()
-def expected_cells(model: Any, batch: Batch, steps: int = 60, n_draws: int = 32) -> Tensor:
+def expected_cells(model: Any, batch: Batch, steps: int = 60, num_draws: int = 32) -> Tensor:
     r"""Posterior expectation of every cell, :math:`E_{z \sim q_i}[E[x_{ij} | z]]`: (restart, row, feature).
 
     Parameters
@@ -206,7 +206,7 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, n_draws: int = 32)
         Rows; cells that the mask leaves out are predicted from the others.
     steps : int
         As in `refine`.
-    n_draws : int
+    num_draws : int
         Draws of each row's refined guide, in antithetic pairs, the same for all rows (of a guide that is not
         Gaussian its own samples).
 
@@ -216,7 +216,7 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, n_draws: int = 32)
         In model units.
     """
     weights = getattr(model, "weights", None)
-    pairs, parts = max(1, n_draws // 2), []
+    pairs, parts = max(1, num_draws // 2), []
     half = balanced_draws(pairs, pairs, model.factor_cov)
     for index in torch.arange(len(batch), device=batch.x.device).split(1000):
         rows = batch.rows(index).whole()

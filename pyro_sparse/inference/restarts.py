@@ -16,6 +16,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from .._torch import undisturbed
+from ..graphs.alignment import SAME_FACTOR
+from ..graphs.selection import kept_restarts
 
 __all__ = [
     "align_latents",
@@ -23,9 +25,12 @@ __all__ = [
     "bent_starts",
     "child_seeds",
     "chosen_restart",
+    "compared_restarts",
+    "doubted_factors",
     "found_factors",
     "group_sizes",
     "join",
+    "level_of",
     "likeliest_restart",
     "pick",
     "put",
@@ -274,12 +279,68 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
         Whether it has as many factors, and whether it explains the data as well; False for the best one.
     """
     best = int(fit.best)
-    used = found_factors(np.asarray(fit.weights) != 0, told_of(fit))
-    level = np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
+    used, level = found_factors(np.asarray(fit.weights) != 0, told_of(fit)), level_of(fit)
     wanted = used[best] if n_factors is None else n_factors
     found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
     found[:, best] = False
     return found
+
+
+def level_of(fit: Any) -> np.ndarray:
+    """How well each restart explains the data, (restart,): the ELBO of rows kept aside, or of all.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    return np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
+
+
+def compared_restarts(fit: Any, chain_restart: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Which restarts are good enough for their disagreement to mean something, and which could have agreed.
+
+    Parameters
+    ----------
+    fit : Fit
+    chain_restart : ndarray of int (chain,), optional
+        For chains that began at these restarts, among them the best. Default: one a restart, in order.
+
+    Returns
+    -------
+    kept, rivals : ndarray of bool (chain,)
+        As `graphs.kept_restarts` and either row of `rival_restarts` say.
+    """
+    origin = np.arange(len(fit.weights)) if chain_restart is None else chain_restart
+    rivals = np.logical_or(*rival_restarts(fit))[origin]
+    best = list(origin).index(int(fit.best))
+    elbo, n_rows = np.asarray(fit.elbo)[origin], len(fit.sample_names)
+    return kept_restarts(elbo, n_rows, best=best, rivals=rivals), rivals
+
+
+def doubted_factors(fit: Any, used: np.ndarray | None = None) -> list[str]:
+    """Of each factor of the best restart why other restarts make it doubtful, or an empty text.
+
+    A factor is doubtful if a restart that explains the data as well lacks it, or if no restart with room for
+    it has it.
+
+    Parameters
+    ----------
+    fit : Fit
+    used : ndarray of bool (factor,), optional
+        Factors to ask about. Default: those with an edge in the best restart.
+    """
+    n_factors = None if used is None else int(used.sum())
+    if used is None:
+        used = (np.asarray(fit.weights)[int(fit.best)] != 0).any(0)
+    found = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
+    room, equal = rival_restarts(fit, n_factors)
+    rivals, doubt = room | equal, [""] * len(used)
+    for k in np.flatnonzero(used):
+        if (equal & room & ~found[:, k]).any():
+            doubt[k] = "a restart that explains the data as well has another factor in its place"
+        elif rivals.any() and not found[rivals, k].any():
+            doubt[k] = "no other restart found it"
+    return doubt
 
 
 def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str]:

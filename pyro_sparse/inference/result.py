@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
+from .._columns import check_number, check_rows
 from .._recorded import describe
 from .._torch import undisturbed
 from .._version import __version__
@@ -25,20 +27,21 @@ from ..data import Batch, Table, as_table, give_back, read_like
 from ..graphs.alignment import Alignment, align, apply_alignment, orient
 from ..large_table import JUDGED_CELLS, LargeTable
 from . import checkpoint as files
+from ._answers import Answers
 from ._repr import in_short
 from .by_rows import frugal, pieces
 from .effects import total_effects
 from .elbo import rowwise_elbo
 from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
-from .restarts import pick, rival_restarts
+from .restarts import doubted_factors, found_factors, level_of, pick, rival_restarts, told_of
 from .weight_scores import weight_scores
 
 __all__ = ["Fit", "restore"]
 
 
 @dataclass
-class Fit:
+class Fit(Answers):
     """Result of `pyro_sparse.fit`.
 
     Attributes
@@ -89,7 +92,6 @@ class Fit:
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     _excess: np.ndarray | None = field(default=None, repr=False)
-    _edges: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         sizes = {"rows": len(self.sample_names), "features": len(self.feature_names)}
@@ -185,7 +187,7 @@ class Fit:
         return np.concatenate([self._to_frame(self._posterior(part, climb, large)[0]) for part in parts])
 
     def predict(
-        self, X: Any = None, n_draws: int = 32, average: bool = True, exposure: Any = None
+        self, X: Any = None, num_draws: int = 32, average: bool = True, exposure: Any = None
     ) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
@@ -195,21 +197,22 @@ class Fit:
         ----------
         X : array_like (row, feature) or DataFrame, optional
             As in `transform`.
-        n_draws : int
+        num_draws : int
             Draws of each row's refined guide.
         average : bool
-            Average over the restarts in `equals`; False uses the best one only.
+            Average over the restarts in `equally_good`; False uses the best one only.
         exposure : array_like (row,), optional
             As in `transform`.
         """
+        check_whole(1, num_draws=num_draws)
         with undisturbed(seed=0):
-            few = pick(self.model, self.equals if average else [self.best])
+            few = pick(self.model, self.equally_good if average else [self.best])
             like = self.model.factor_cov
             batch = self._whole(X, "predict", exposure).batch(like.device, like.dtype)
-            mean = expected_cells(few, batch, n_draws=n_draws).mean(0)
+            mean = expected_cells(few, batch, num_draws=num_draws).mean(0)
         return mean.cpu().double().numpy() * self.table.scale + self.table.centre
 
-    def impute(self, X: Any, n_draws: int = 32, exposure: Any = None) -> Any:
+    def impute(self, X: Any, num_draws: int = 32, exposure: Any = None) -> Any:
         r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
 
         A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
@@ -220,7 +223,7 @@ class Fit:
         ----------
         X : array_like (row, feature) or DataFrame
             NaN marks a missing cell; columns of a DataFrame are found by name.
-        n_draws : int
+        num_draws : int
             As in `predict`.
         exposure : array_like (row,), optional
             As in `transform`.
@@ -230,10 +233,11 @@ class Fit:
         DataFrame or ndarray (row, feature)
             A DataFrame with X's index and columns where X is one.
         """
+        check_whole(1, num_draws=num_draws)
         own = self._whole(X, "impute", exposure)
         filled = read_like(X, self.feature_names)  # what was seen stays as it is
         if own.mask is not None:
-            mean = self.predict(X, n_draws=n_draws, exposure=exposure)
+            mean = self.predict(X, num_draws=num_draws, exposure=exposure)
             predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
             if excess is not None:
                 predicted = add_residuals(predicted, own.x, own.mask, *self._implied(), excess)
@@ -260,10 +264,41 @@ class Fit:
             return implied_moments(pick(self.model, [self.best]))
 
     @property
-    def equals(self) -> list[int]:
+    def equally_good(self) -> list[int]:
         """The best restart and all whose held-out (or training) ELBO is within 0.05 nats per row of its."""
         _, as_good = rival_restarts(self)
         return [r for r in range(self.n_restarts) if r == self.best or as_good[r]]
+
+    @property
+    def agreement(self) -> pd.DataFrame:
+        """How far other restarts ended where the best one did, and how well each explains the data.
+
+        Returns
+        -------
+        DataFrame
+            One row per restart: `similarity` (mean absolute congruence of its factors' loadings with those of
+            the best restart, over the factors that either uses), `least` (the same of the factor least
+            alike), `edges_differing` from the best restart's graph, `factors` (in use, beyond those the model
+            was told) and `elbo` (nats per row, of rows kept aside where there are any). Restarts begin with
+            different numbers of factors, and one with fewer could not have found them all: `unsure` reckons
+            with that.
+        """
+        edges, alike = self.weights != 0, pd.DataFrame(np.abs(self.alignment["congruence"]))
+        return pd.DataFrame(
+            {
+                "similarity": alike.mean(axis=1).to_numpy(),
+                "least": alike.min(axis=1).to_numpy(),
+                "edges_differing": (edges != edges[self.best]).sum((1, 2)),
+                "factors": found_factors(edges, told_of(self)),
+                "elbo": level_of(self),
+            },
+            index=pd.RangeIndex(self.n_restarts, name="restart"),
+        )
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a factor is in doubt: others as good lack it, or none with room for it found it."""
+        return any(doubted_factors(self))
 
     def inverse_transform(self, Z: Any) -> np.ndarray:
         """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""
@@ -280,23 +315,24 @@ class Fit:
             mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
         return mean[self.best].cpu().double().numpy() * self.table.scale + self.table.centre
 
-    def log_likelihood(self, X: Any = None, n_draws: int = 16, exposure: Any = None) -> np.ndarray:
+    def log_likelihood(self, X: Any = None, num_draws: int = 16, exposure: Any = None) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
 
         Parameters
         ----------
         X : array_like (row, feature), DataFrame, or a table read by rows, optional
             As in `transform`.
-        n_draws : int
+        num_draws : int
             Draws of each row's guide.
         exposure : array_like (row,), optional
             As in `transform`.
         """
+        check_whole(1, num_draws=num_draws)
         one, like = pick(self.model, [self.best]), self.model.factor_cov
         found = []
         for batch in pieces(self._table(X, exposure), like.device, like.dtype):
             with undisturbed(seed=0):
-                rows = rowwise_elbo(one, batch, n_draws=n_draws)[0].cpu().double().numpy()
+                rows = rowwise_elbo(one, batch, num_draws=num_draws)[0].cpu().double().numpy()
             seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
             found.append(rows - (seen * np.log(self.table.scale)).sum(1))
         return np.concatenate(found)
@@ -329,24 +365,7 @@ class Fit:
         """
         from .edges import edge_posterior
 
-        asked = (method, num_draws, seed)
-        if options:
-            return edge_posterior(self, method=method, num_draws=num_draws, seed=seed, **options)
-        if asked not in self._edges:
-            self._edges[asked] = edge_posterior(self, method=method, num_draws=num_draws, seed=seed)
-        return self._edges[asked]
-
-    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
-        """Table of edges; see `pyro_sparse.summary`."""
-        from ..posterior import summary
-
-        return summary(self.edge_posterior(), fdr=fdr, **options)
-
-    def report(self, path: str | os.PathLike[str], **options: Any) -> Any:
-        """Write an HTML report; see `pyro_sparse.report`."""
-        from ..report import report
-
-        return report(self, path, **options)
+        return self._kept(partial(edge_posterior, self), method, num_draws, seed, options)
 
     # ---- files ---------------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -385,6 +404,35 @@ class Fit:
             "history": self.history.to_dict("list"),
         }
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
+
+    def with_data(self, X: Any, *, mask: Any = None, exposure: Any = None) -> Fit:
+        """The same fit with rows to ask: a loaded one has none, and edge probabilities need them.
+
+        Parameters
+        ----------
+        X : array_like (row, feature), DataFrame, or a table read by rows
+            The table of the fit, or another one with its columns; NaN marks a missing cell.
+        mask : array_like of bool (row, feature), optional
+            True where a cell was seen, beside NaN.
+        exposure : array_like (row,), optional
+            Of these rows, if the fit was given exposures.
+
+        Returns
+        -------
+        Fit
+            With the table of the fit its `edge_posterior`, `transform`, … are those of the fit before it was
+            saved.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`: other columns, bad cells, a row without any, fewer than ten rows.
+        """
+        table = as_table(X, likelihood=self.model.likelihood, mask=mask, exposure=exposure, like=self.table)
+        check_number(len(table.x))
+        if table.mask is not None:
+            check_rows(table.mask)
+        return replace(self, table=table)
 
     # ---- inside --------------------------------------------------------------------------------------------
     def _table(self, X: Any, exposure: Any = None) -> Table:

@@ -6,19 +6,18 @@ takes them away one at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from numbers import Real
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-
-from .._whole import check_whole, plain_fields
+from ._settings import NOT_NEGATIVE, POSITIVE, SHARE, Limits, Settings
 
 __all__ = ["Schedule"]
 
+_MEMORY = Limits("two numbers from 0 to below 1", 0, 1, without_high=True)
+
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Settings):
     """Settings of the training loop.
 
     Attributes
@@ -55,6 +54,11 @@ class Schedule:
         Steps between entries of the history.
     patience : int or None
         Stop when no restart's held-out ELBO has improved for so many entries, after the last deletion.
+
+    Raises
+    ------
+    ValueError
+        A setting is out of its range; the message names it, what is wanted and what was given.
     """
 
     steps: int = 1250
@@ -78,26 +82,29 @@ class Schedule:
     evaluate_every: int = 50
     patience: int | None = 6
 
-    def __post_init__(self) -> None:
-        plain_fields(self)
-        for name in ("steps", "batch_size", "em_every", "evaluate_every"):
-            if int(getattr(self, name)) != getattr(self, name) or getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a whole number of at least 1")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate: got {self.learning_rate!r}, wanted a positive number")
-        if self.patience is not None:
-            check_whole(1, patience=self.patience)
-        if np.ndim(self.prune_at) != 1 or not all(isinstance(at, Real) for at in self.prune_at):
-            raise ValueError(
-                f"prune_at: got {self.prune_at!r}, wanted shares of the steps, such as (0.6, 0.75)"
-            )
-        if np.shape(self.betas) != (2,) or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas: got {self.betas!r}, wanted two numbers from 0 to below 1")
+    WHOLE: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("steps", "batch_size", "em_every", "evaluate_every", "patience"), 1),
+        "warm_up": 0,
+    }
+    NUMBERS: ClassVar[dict[str, Limits]] = {
+        "learning_rate": POSITIVE,
+        **dict.fromkeys(("kl_start", "screen", "weight_decay"), NOT_NEGATIVE),
+        **dict.fromkeys(
+            ("decay_from", "decay_to", "kl_until", "hold_encoder", "admit_at", "screen_from", "screen_until"),
+            SHARE,
+        ),
+        "relax_from": SHARE,
+    }
 
-    @classmethod
-    def names(cls) -> list[str]:
-        """Names of all settings."""
-        return [f.name for f in fields(cls)]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.prune_at, tuple) or not all(at in SHARE for at in self.prune_at):
+            raise ValueError(
+                f"prune_at: want shares of the steps, such as (0.6, 0.75), got {self.prune_at!r}"
+            )
+        two = isinstance(self.betas, tuple) and len(self.betas) == 2
+        if not two or not all(beta in _MEMORY for beta in self.betas):
+            raise ValueError(f"betas: want {_MEMORY.wanted}, got {self.betas!r}")
 
     def rate(self, step: int) -> float:
         """Adam's step size at `step`."""
@@ -149,7 +156,3 @@ class Schedule:
         """First step after which nothing but the learning rate changes."""
         last = max((self.screen_until, self.kl_until, *self.prune_at))
         return int(last * self.steps) + 1
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able copy."""
-        return {name: list(v) if isinstance(v := getattr(self, name), tuple) else v for name in self.names()}

@@ -22,6 +22,7 @@ from .._version import __version__
 from .._whole import check_whole
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
+from ._answers import Answers
 from ._repr import in_short
 from .bilevel import left_out_error, samples
 from .restarts import align_latents
@@ -35,7 +36,7 @@ _ROWS = 2000  # encoded at once
 
 
 @dataclass
-class MultiTaskFit:
+class MultiTaskFit(Answers):
     """Result of `pyro_sparse.fit` on tasks.
 
     Attributes
@@ -249,6 +250,45 @@ class MultiTaskFit:
         turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
         return z.double().cpu().numpy()[..., turn] * sign
 
+    def with_data(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
+        """The same fit with rows of its tasks to ask: a loaded one has none, and `edge_posterior` needs them.
+
+        Weights stay as they are; for tasks that the fit has not seen see `adapt`.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`; all tasks of the fit, in any order, and no others.
+
+        Returns
+        -------
+        MultiTaskFit
+            With the rows of the fit its `edge_posterior`, `predict`, … are those of the fit before it was
+            saved.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`; a task is missing or not of the fit.
+        """
+        own, new = self.tasks, as_tasks(X, y, task, like=self.tasks)
+        places = {name: t for t, name in enumerate(new.task_names)}
+        strange = [name for name in new.task_names if name not in set(own.task_names)]
+        missing = [name for name in own.task_names if name not in places]
+        if strange or missing:
+            what = f"{strange[0]!r} is none of the fit's" if strange else f"{missing[0]!r} is missing"
+            count = len(strange or missing)
+            raise ValueError(
+                f"task: {what} ({count} such task(s)); wanted the fit's {len(own.task_names)} tasks, such as "
+                f"{own.task_names[0]!r} (adapt() fits new ones)"
+            )
+        new = new.rows([places[name] for name in own.task_names])
+        ratio = (new.target_scale / own.target_scale)[:, None]  # weights are in the fit's units of targets
+        shift = ((new.target_centre - own.target_centre) / own.target_scale)[:, None]
+        y = new.y * ratio + shift if new.mask is None else np.where(new.mask, new.y * ratio + shift, 0.0)
+        new = replace(new, y=y, target_centre=own.target_centre, target_scale=own.target_scale)
+        return replace(self, tasks=new)
+
     def adapt(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
         """Weights of new tasks on the learned representation, which stays as it is.
 
@@ -329,6 +369,8 @@ class MultiTaskFit:
     ) -> Any:
         """Which task uses which latent, as an ArviZ object with dims (task, latent).
 
+        Without options the answer is kept, so that asking again costs nothing.
+
         Parameters
         ----------
         method : {"auto", "ep", "enumerate", "gibbs", "bootstrap", "score"}
@@ -361,16 +403,14 @@ class MultiTaskFit:
                 "edge_posterior: inner='ridge' has no axes for edges to hold on to; fit with 'ssl'"
             )
         if not self.tasks.y.shape[1]:
-            raise ValueError("the fit was loaded without its tasks: use fit.adapt(X, y, task) first")
+            raise ValueError("the fit was loaded without its tasks: use fit.with_data(X, y, task) first")
         check_whole(1, num_draws=num_draws)
         check_whole(0, seed=seed)
-        return TASK_METHODS[name](self, method=name, num_draws=num_draws, seed=seed, **options)
 
-    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
-        """Table of edges; see `pyro_sparse.summary`."""
-        from ..posterior import summary
+        def compute(method: str, **given: Any) -> Any:
+            return TASK_METHODS[method](self, method=method, **given)
 
-        return summary(self.edge_posterior(), fdr=fdr, **options)
+        return self._kept(compute, name, num_draws, seed, options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""

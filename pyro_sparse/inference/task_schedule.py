@@ -8,16 +8,16 @@ sparse regressions inside.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from .._whole import plain_fields
+from ._settings import NOT_NEGATIVE, POSITIVE, Limits, Settings
 
 __all__ = ["TaskSchedule"]
 
 
 @dataclass(frozen=True)
-class TaskSchedule:
+class TaskSchedule(Settings):
     r"""Settings of a multi-task fit.
 
     Attributes
@@ -47,6 +47,11 @@ class TaskSchedule:
         Steps between entries of the history.
     patience : int or None
         Stop when tasks kept aside have not improved for so many entries.
+
+    Raises
+    ------
+    ValueError
+        A setting is out of its range; the message names it, what is wanted and what was given.
     """
 
     steps: int | None = None
@@ -62,33 +67,22 @@ class TaskSchedule:
     evaluate_every: int = 100
     patience: int | None = None
 
-    def __post_init__(self) -> None:
-        plain_fields(self)
-        for name in ("batch_size", "evaluate_every"):
-            value = getattr(self, name)
-            if int(value) != value or value < 1:
-                raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
-        for name in ("steps", "sparse_steps", "warm_up"):
-            value = getattr(self, name)
-            if not (name != "warm_up" and value is None) and (int(value) != value or value < 0):
-                raise ValueError(f"{name}: got {value!r}, wanted a whole number, 0 or more")
-        for name in ("learning_rate", "sparse_rate", "ridge"):
-            value = getattr(self, name)
-            if not (name == "learning_rate" and value is None) and not value > 0:
-                raise ValueError(f"{name}: got {value!r}, wanted a positive number")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay: got {self.weight_decay!r}, wanted a number, 0 or more")
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience: got {self.patience!r}, wanted at least 1, or None")
-        if not 0 < self.penalty < 1:
-            raise ValueError(
-                f"penalty: got {self.penalty!r}, wanted a share of the largest penalty in (0, 1)"
-            )
+    WHOLE: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("batch_size", "evaluate_every", "patience"), 1),
+        **dict.fromkeys(("steps", "sparse_steps", "warm_up"), 0),
+    }
+    NUMBERS: ClassVar[dict[str, Limits]] = {
+        **dict.fromkeys(("learning_rate", "sparse_rate", "ridge"), POSITIVE),
+        "weight_decay": NOT_NEGATIVE,
+        "penalty": Limits(
+            "a share of the largest penalty in (0, 1)", 0, 1, without_low=True, without_high=True
+        ),
+    }
 
-    @classmethod
-    def names(cls) -> list[str]:
-        """Names of all settings."""
-        return [f.name for f in fields(cls)]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.axes, bool):
+            raise ValueError(f"axes: want True or False, got {self.axes!r}")
 
     def for_encoder(self, kind: Any) -> TaskSchedule:
         """The same record with numbers for None.
@@ -128,7 +122,3 @@ class TaskSchedule:
         assert self.steps is not None
         steps = self.steps // 3 if self.sparse_steps is None else self.sparse_steps
         return replace(self, steps=steps, learning_rate=self.sparse_rate, patience=None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able copy."""
-        return {name: getattr(self, name) for name in self.names()}

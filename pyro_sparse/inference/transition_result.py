@@ -24,6 +24,7 @@ from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
 from . import checkpoint as files
+from ._answers import Answers
 from ._repr import in_short
 from .restarts import align_latents
 from .transition_axes import FoundAxes, latents
@@ -46,7 +47,7 @@ _UNITS = ("centre", "scale", "action_centre", "action_scale")
 
 
 @dataclass
-class TransitionFit:
+class TransitionFit(Answers):
     """Result of `pyro_sparse.fit` on sequences.
 
     Attributes
@@ -253,7 +254,7 @@ class TransitionFit:
         X: Any = None,
         *,
         future_actions: Any = None,
-        n_draws: int = 200,
+        num_draws: int = 200,
         seed: int = 0,
         **columns: Any,
     ) -> xr.DataArray:
@@ -267,7 +268,7 @@ class TransitionFit:
             As in `fit`; default the sequences of the fit.
         future_actions : array_like (sequence, step, action), optional
             ``future_actions[:, h]`` leads to step h + 1; wanted if the fit has actions, and in its units.
-        n_draws : int
+        num_draws : int
             Each draws latents of the last frames, graph, noise of the transition and noise of the cells.
         seed : int
             Same seed, same draws.
@@ -287,12 +288,14 @@ class TransitionFit:
         """
         from .forecast import forecast
 
-        return forecast(self, self._own(X, columns), steps, future_actions, n_draws, seed)
+        return forecast(self, self._own(X, columns), steps, future_actions, num_draws, seed)
 
     def edge_posterior(
         self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
     ) -> Any:
         """Edges as an ArviZ object, dims (target, source) and (target, action).
+
+        Without options the answer is kept, so that asking again costs nothing.
 
         Parameters
         ----------
@@ -322,7 +325,11 @@ class TransitionFit:
             raise ValueError("the fit was loaded without its sequences: use fit.with_data(X, ...) first")
         check_whole(1, num_draws=num_draws)
         check_whole(0, seed=seed)
-        return TRANSITION_METHODS[name](self, num_draws=num_draws, seed=seed, **options)
+
+        def compute(method: str, **given: Any) -> Any:
+            return TRANSITION_METHODS[method](self, **given)
+
+        return self._kept(compute, name, num_draws, seed, options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""
@@ -363,7 +370,18 @@ class TransitionFit:
         X : sequences
             As in `fit`; the features and actions of the fit.
         **columns
-            `actions`, `id`, `time` as in `fit`.
+            `actions`, `id`, `time`, `time_step` as in `fit`.
+
+        Returns
+        -------
+        TransitionFit
+            With the sequences of the fit its `edge_posterior`, `transform`, … are those of the fit before it
+            was saved.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
         """
         return replace(self, sequences=self._read(X, columns))
 
@@ -385,12 +403,6 @@ class TransitionFit:
                 stacklevel=3,
             )
         return new
-
-    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
-        """Table of edges; see `pyro_sparse.summary`."""
-        from ..posterior import summary
-
-        return summary(self.edge_posterior(), fdr=fdr, **options)
 
 
 def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> TransitionFit:

@@ -9,10 +9,10 @@ does not come to that, and wants large ones.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from .._whole import check_whole, plain_fields
+from ._settings import POSITIVE, SHARE, Limits, Settings
 
 __all__ = ["TransitionSchedule"]
 
@@ -21,7 +21,7 @@ _UNDECIDED = "steps are left open: call decided() first"
 
 
 @dataclass(frozen=True)
-class TransitionSchedule:
+class TransitionSchedule(Settings):
     """Settings of the two parts of a fit.
 
     Attributes
@@ -51,6 +51,11 @@ class TransitionSchedule:
         the best on the sequences kept aside, where these say that the last one is worse.
     patience : int or None
         Stop when the held-out ELBO has not improved for so many entries.
+
+    Raises
+    ------
+    ValueError
+        A setting is out of its range; the message names it, what is wanted and what was given.
     """
 
     steps: int | None = None
@@ -67,22 +72,16 @@ class TransitionSchedule:
     evaluate_every: int = 100
     patience: int | None = None
 
-    def __post_init__(self) -> None:
-        plain_fields(self)
-        if self.patience is not None:
-            check_whole(1, patience=self.patience)
-        for name in ("steps", "batch_size", "evaluate_every"):
-            value = getattr(self, name)
-            may_be_open = name in ("steps", "batch_size")
-            if not (may_be_open and value is None) and (int(value) != value or value < 1):
-                raise ValueError(f"{name}: got {value!r}, wanted a whole number of at least 1")
-        for name in ("edge_steps", "polish_steps", "warm_up"):
-            value = getattr(self, name)
-            if not (name == "polish_steps" and value is None) and (int(value) != value or value < 0):
-                raise ValueError(f"{name}: got {value!r}, wanted a whole number, 0 or more")
-        for name in ("learning_rate", "polish_rate", "edge_rate", "temperature_start", "temperature_end"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: got {getattr(self, name)!r}, wanted a positive number")
+    WHOLE: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("steps", "batch_size", "evaluate_every", "patience"), 1),
+        **dict.fromkeys(("edge_steps", "polish_steps", "warm_up"), 0),
+    }
+    NUMBERS: ClassVar[dict[str, Limits]] = {
+        **dict.fromkeys(
+            ("learning_rate", "polish_rate", "edge_rate", "temperature_start", "temperature_end"), POSITIVE
+        ),
+        "decay_from": SHARE,
+    }
 
     def decided(self, lags: int, n_sequences: int) -> TransitionSchedule:
         """The same record with nothing left open, for a model with so many lags and so many sequences."""
@@ -93,11 +92,6 @@ class TransitionSchedule:
         if self.batch_size is None and steps >= usual:
             size = min(size, max(1, round(_PASSES * n_sequences / steps)))
         return replace(self, steps=steps, polish_steps=polish_steps, batch_size=size)
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Names of all settings."""
-        return [f.name for f in fields(cls)]
 
     def rate(self, step: int) -> float:
         """The optimiser's step size at `step`."""
@@ -146,7 +140,3 @@ class TransitionSchedule:
             decay_from=0.0,
             patience=None,
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able copy."""
-        return {name: getattr(self, name) for name in self.names()}

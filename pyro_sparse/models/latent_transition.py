@@ -44,9 +44,11 @@ class LatentTransition(Recorded, nn.Module):
         Actions, after categorical ones have become one column per level; 0: there are none.
     lags : int
         Frames back that drive a frame; 0: only actions do.
-    likelihood : str or Likelihood
-        Distribution of a cell given its linear predictor. The default is normal noise, one sd per feature.
-        Frames have no totals and no size factors: counts want ``Poisson(size_factors=False)``.
+    likelihood : str or Likelihood, optional
+        Distribution of a cell given its linear predictor. By default ``Normal(floor=0.002)``, normal noise,
+        one sd per feature: sequences may have as little as .01 standard deviations (as the published ones),
+        and the floor of "normal" is .02. Frames have no totals and no size factors: counts want
+        ``Poisson(size_factors=False)``.
     hidden : int
         Width of the three hidden layers of encoder and decoder.
     units, gated_units : int
@@ -116,7 +118,7 @@ class LatentTransition(Recorded, nn.Module):
         n_latents: int,
         n_actions: int = 0,
         lags: int = 1,
-        likelihood: str | Likelihood = "normal",
+        likelihood: str | Likelihood | None = None,
         hidden: int = 128,
         units: int = 128,
         gated_units: int = 32,
@@ -158,7 +160,7 @@ class LatentTransition(Recorded, nn.Module):
         self.hard_gates, self.smoother = bool(hard_gates), bool(smoother)
         self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
         self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
-        self.likelihood = Normal(floor=0.002) if likelihood == "normal" else get_likelihood(likelihood)
+        self.likelihood = Normal(floor=0.002) if likelihood is None else get_likelihood(likelihood)
         if self.likelihood.uses_exposure and getattr(self.likelihood, "size_factors", True):
             raise ValueError(
                 f"likelihood: got {self.likelihood.name!r}, which reads rows' totals, and frames have none; "

@@ -119,7 +119,7 @@ def plot_sbc(result: SBC, axes: np.ndarray | None = None) -> np.ndarray:
         ax.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
         ax.set_title(*shorten([name if inside else f"{name}: outside"], 26), fontsize=9.5, pad=5)
     for ax in panels[max(0, n - 4) : n]:
-        ax.set_xlabel(f"rank of the truth / {result.n_draws + 1}")
+        ax.set_xlabel(f"rank of the truth / {result.num_draws + 1}")
         ax.tick_params(labelbottom=True)
     panels[0].set_ylabel("share below, less uniform")
     return panels[:n]
@@ -133,4 +133,4 @@ def _refuse_other(result: object, has: str, wanted: str, maker: str) -> None:
 def _headline(result: SBC) -> str:
     outside = int((~result.inside).sum())
     verdict = "all inside their bands" if result.passes else f"{outside} of {len(result.statistics)} outside"
-    return f"Ranks of {result.n_data_sets} truths among {result.n_draws} draws: {verdict}"
+    return f"Ranks of {result.n_data_sets} truths among {result.num_draws} draws: {verdict}"

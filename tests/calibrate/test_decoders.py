@@ -11,7 +11,7 @@ from pyro_sparse.inference import Fit
 from pyro_sparse.inference.edges.polish import DecoderPrior, draw_decoder
 from pyro_sparse.inference.loop import Run
 
-SETTINGS = {"steps": 60, "sweeps": 60, "num_draws": 20}
+SETTINGS = {"steps": 60, "sweeps": 60}
 
 
 def model(**settings):
@@ -44,7 +44,7 @@ def test_true_weights_are_standardised_loadings(likelihood, noise):
     drawn = draw_decoder(model(likelihood=likelihood), 4000, np.random.default_rng(3))
     total = drawn.x.var(0) if noise is None else (drawn.weight**2).sum(1) + noise
     np.testing.assert_allclose(drawn.loading, drawn.weight / np.sqrt(total)[:, None], atol=0.05)
-    simulate, infer = experiment(model(likelihood=likelihood), n_rows=300, **SETTINGS)
+    simulate, infer = experiment(model(likelihood=likelihood), n_rows=300, num_draws=20, **SETTINGS)
     truth, x = simulate(np.random.default_rng(2))
     size = np.abs(infer(x, np.random.default_rng(1))["weight"]).mean(0)
     np.testing.assert_allclose(size[[0, 1], [0, 1]], np.abs(truth["weight"])[[0, 1], [0, 1]], atol=0.2)
@@ -67,7 +67,7 @@ def test_what_ctrl_c_cut_short_is_not_ranked(cut, monkeypatch):
 
     monkeypatch.setattr(Run, "advance", pressed)
     monkeypatch.setattr(Fit, "edge_posterior", chains)
-    found = sbc(model(), n_data_sets=4, n_draws=9, n_rows=50, progress=False, **SETTINGS)
+    found = sbc(model(), n_data_sets=4, num_draws=9, n_rows=50, progress=False, **SETTINGS)
     assert found.note == "stopped by Ctrl-C after 2 of 4 data sets"
 
 
@@ -90,8 +90,18 @@ def test_a_dispersion_is_drawn_from_its_prior():
 
 
 def test_sbc_of_a_model_runs_its_own_simulation_and_chains():
-    found = sbc(model(), n_data_sets=3, n_draws=15, progress=False, n_rows=40, **SETTINGS)
+    found = sbc(model(), n_data_sets=3, num_draws=15, progress=False, n_rows=40, **SETTINGS)
     assert found.ranks.shape[0] == 3 and {"edges", "log score"} <= set(found.statistics)
+    assert found.num_draws == 15 and found.ranks.max() <= 15
+
+
+def test_chains_of_a_model_give_as_many_draws_as_are_ranked(monkeypatch):
+    asked, posterior = [], Fit.edge_posterior
+    monkeypatch.setattr(
+        Fit, "edge_posterior", lambda fit, *a, **kw: asked.append(kw["num_draws"]) or posterior(fit, *a, **kw)
+    )
+    sbc(model(), n_data_sets=1, num_draws=50, progress=False, n_rows=40, **SETTINGS)
+    assert asked == [50]
 
 
 def test_draws_are_of_the_chains_that_are_kept(monkeypatch):
@@ -105,7 +115,7 @@ def test_draws_are_of_the_chains_that_are_kept(monkeypatch):
         return found
 
     monkeypatch.setattr(Fit, "edge_posterior", first_is_stuck)
-    simulate, infer = experiment(model(), n_rows=40, **SETTINGS)
+    simulate, infer = experiment(model(), n_rows=40, num_draws=20, **SETTINGS)
     draws = infer(simulate(np.random.default_rng(0))[1], np.random.default_rng(1))
     np.testing.assert_array_equal(draws["edge"], seen[0].reshape(-1, 7, 2))
     assert draws["weight"].shape == draws["edge"].shape

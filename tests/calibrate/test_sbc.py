@@ -12,7 +12,7 @@ from pyro_sparse.inference.edges.rows import RowPrior
 
 
 def quick(*args, **options):
-    return sbc(*args, progress=False, **{"n_data_sets": 100, "n_draws": 31, **options})
+    return sbc(*args, progress=False, **{"n_data_sets": 100, "num_draws": 31, **options})
 
 
 def simulate(rng):
@@ -157,7 +157,7 @@ def test_draws_scored_by_probabilities_of_their_own_would_fail():
     def toss(_, rng):
         return rng.random((7, 200)) < 0.5
 
-    found = quick(coins, toss, n_data_sets=200, n_draws=7)
+    found = quick(coins, toss, n_data_sets=200, num_draws=7)
     assert found.passes
     rng = np.random.default_rng(0)
     ranks = []
@@ -238,7 +238,7 @@ def test_ctrl_c_gives_what_is_done():
 
 
 def test_progress_bar_counts_data_sets(capsys):
-    sbc(simulate, infer_with(), n_data_sets=3, n_draws=31)
+    sbc(simulate, infer_with(), n_data_sets=3, num_draws=31)
     assert "3/3" in capsys.readouterr().err
     quick(simulate, infer_with(), n_data_sets=3)
     assert capsys.readouterr().err == ""
@@ -255,7 +255,7 @@ DRAWS = {"edge": np.ones((31, 1, 2)), "weight": np.ones((31, 1, 2))}
          r"infer: want draws of 'edge' of shape \(draw, 1, 2\), got \(31, 2, 2\); one leading axis"),
         (TRUTH, DRAWS | {"edge": np.ones((2, 31, 1, 2))}, ValueError, r"got \(2, 31, 1, 2\).*chains joined"),
         (TRUTH, {k: v[:5] for k, v in DRAWS.items()}, ValueError,
-         "infer: want at least 31 draws of 'edge', got 5; draw more, or lower n_draws"),
+         "infer: want at least 31 draws of 'edge', got 5; draw more, or lower num_draws"),
         (TRUTH, {"edge": DRAWS["edge"]}, ValueError, r"the draws lack \['weight'\]; draw them, or leave"),
         (TRUTH, DRAWS | {"weight": np.full((31, 1, 2), np.nan)}, ValueError,
          "infer: want finite numbers, got 62 NaN or inf in 'weight'"),
@@ -281,7 +281,7 @@ def test_bad_draws_are_named(truth, draws, error, message):
     ("options", "error", "message"),
     [
         ({"n_data_sets": 0}, ValueError, "n_data_sets: want a whole number of at least 1, got 0"),
-        ({"n_draws": 1.5}, ValueError, "n_draws: want a whole number of at least 1, got 1.5"),
+        ({"num_draws": 1.5}, ValueError, "num_draws: want a whole number of at least 1, got 1.5"),
         ({"seed": -1}, ValueError, "seed: want a whole number of at least 0, got -1"),
         ({"columns": -1}, ValueError, "columns: want a whole number of at least 0, got -1"),
         ({"prob": 95}, ValueError, "prob: want a probability strictly between 0 and 1, got 95"),

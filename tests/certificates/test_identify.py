@@ -169,6 +169,7 @@ def test_lags_have_their_own_dimension_and_a_union():
     assert union.dims == ("chain", "draw", "target", "source") and union.shape == (1, 10, 3, 3)
     assert union[..., 0, 1].mean() == 1
     assert union[..., 2, 2].mean() == 0.5
+    assert ps.edge_prob(idata).to_numpy().tolist() == union.mean(("chain", "draw")).to_numpy().tolist()
     with pytest.raises(ValueError, match=r"graph: got 'action', want one of \['time'\]"):
         ps.graph_draws(idata, "action")
     table = ps.summary(idata)
@@ -183,14 +184,32 @@ def test_pictures_of_tables_say_that_they_are():
     for plot in (ps.plot_edges, ps.plot_forest, ps.plot_graph, ps.plot_agreement):
         with pytest.raises(TypeError, match="plot_transition"):
             plot(idata_of(draws_of(np.eye(2))))
-    with pytest.raises(
-        TypeError, match=r"holds the graphs of a latent transition.*ps.summary\(idata\) lists"
-    ):
-        ps.edge_prob(idata_of(draws_of(np.eye(2))))
+
+
+def test_edge_probabilities_of_a_graph(fitted):
+    idata = fitted.edge_posterior(num_draws=50, max_rows=100)
+    with pytest.raises(ValueError, match=r"graph: got None, want one of \['time', 'action'\]"):
+        ps.edge_prob(idata)
+    numbers = idata.edge_posterior
+    for graph, columns in (("time", "source"), ("action", "action")):
+        table = ps.edge_prob(idata, graph)
+        assert (table.index.name, table.columns.name) == ("target", columns)
+        wanted = numbers[f"probability_{graph}"].sel(target="latent 2").isel({columns: 0})
+        assert table.iloc[1, 0] == float(wanted)
+        assert table.attrs["edge_method"] == "parents" and not table.attrs["is_score"]
+    alone = ps.edge_prob(idata_of(draws_of([[1, 0], [1, 1]])))  # it has one graph
+    assert alone.loc["latent 1"].tolist() == [1, 0] and alone.columns.tolist() == ["push", "pull"]
+    with pytest.raises(ValueError, match=r"graph: got 'time', want one of \['action'\]"):
+        ps.edge_prob(idata_of(draws_of(np.eye(2))), graph="time")
 
 
 def test_refusals(fitted):
     draws = draws_of(np.eye(2))
+    with pytest.raises(TypeError, match="positional argument"):
+        identify(fitted, idata_of(draws))
+    for name, value in (("prob", 0.5), ("kind", "eti")):
+        with pytest.raises(TypeError, match=f"{name}: got {value!r}, and edges of a latent transition"):
+            ps.summary(idata_of(draws), **{name: value})
     with pytest.raises(ValueError, match="sure: got 0.4"):
         identify(idata_of(draws), sure=0.4)
     with pytest.raises(ValueError, match="scores, not probabilities"):

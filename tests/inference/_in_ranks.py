@@ -72,7 +72,7 @@ def pieces(folder, rank):
         torch.manual_seed(6)
         model.weights.data += 1.0
     ranks.level(model)
-    found = {"rowwise": rowwise_elbo(model, batch, n_draws=2, chunk=5, ranks=ranks)}
+    found = {"rowwise": rowwise_elbo(model, batch, num_draws=2, chunk=5, ranks=ranks)}
     found["gains"] = edge_gains(model, batch, chunk=5, ranks=ranks)
     found["refined"] = refined_elbo(model, batch, steps=3, chunk=5, ranks=ranks)
     found["few"] = rowwise_elbo(model, batch.rows(torch.arange(1)), ranks=ranks)

@@ -149,8 +149,8 @@ def test_factors_of_new_rows_in_pieces(found, monkeypatch):
     np.testing.assert_allclose(
         found.transform(open_rows(SPARSE[:30]), refine=True), found.transform(COUNTS[:30]), atol=0.3
     )
-    apart = found.log_likelihood(open_rows(SPARSE), n_draws=200)
-    np.testing.assert_allclose(apart.mean(), found.log_likelihood(COUNTS, n_draws=200).mean(), rtol=0.01)
+    apart = found.log_likelihood(open_rows(SPARSE), num_draws=200)
+    np.testing.assert_allclose(apart.mean(), found.log_likelihood(COUNTS, num_draws=200).mean(), rtol=0.01)
     assert found.score(open_rows(SPARSE)) == pytest.approx(found.score(COUNTS), rel=0.02)
 
 
@@ -200,7 +200,7 @@ def test_judging_looks_at_a_sample_and_never_makes_a_bound_worse(found):
     torch.manual_seed(0)
     rows, held = judge(found.model, train, aside)
     torch.manual_seed(0)
-    plain = rowwise_elbo(found.model, aside, n_draws=64).numpy()
+    plain = rowwise_elbo(found.model, aside, num_draws=64).numpy()
     assert rows.shape == (2, 300) and held.shape == (2, 40)
     assert (held.mean(1) > plain.mean(1) - 0.1).all()
     assert judge(found.model, train, None)[1] is None

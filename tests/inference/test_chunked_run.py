@@ -69,7 +69,7 @@ def test_elbos_are_those_of_the_plain_pass():
         torch.manual_seed(1)
         total = elbo_by_restart(model.model, model.guide, run.train, R)
         torch.manual_seed(1)
-        found.append((total, rowwise_elbo(model, run.train, n_draws=2)))
+        found.append((total, rowwise_elbo(model, run.train, num_draws=2)))
     torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-10)
     z = torch.randn(R, 5, K).double()
     with torch.no_grad():

@@ -85,7 +85,7 @@ def test_unused_factors_gain_nothing_and_counts_work(problem):
     x = torch.poisson(torch.ones(50, G))
     table = Batch(x, x, None, torch.ones(50, 1), 50)
     torch.manual_seed(1)
-    gains = edge_gains(counts, table, n_draws=1)
+    gains = edge_gains(counts, table, num_draws=1)
     location, sd = counts.encode(table)
     torch.manual_seed(1)
     z = location + sd * torch.randn_like(sd)

@@ -166,7 +166,9 @@ def test_rowwise_needs_no_training_weights_and_restores_them():
     model.encoder.log_sd_range = (-40.0, -39.0)
     expected = rowwise_elbo(model, batch)
     model.kl_weight, model.beta = 0.1, 3.0
-    torch.testing.assert_close(rowwise_elbo(model, batch, n_draws=2, chunk=5), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        rowwise_elbo(model, batch, num_draws=2, chunk=5), expected, rtol=1e-6, atol=1e-6
+    )
     assert (model.kl_weight, model.beta) == (0.1, 3.0)
     assert expected.shape == (R, N)
 

@@ -128,7 +128,7 @@ def test_a_failed_fit_frees_the_lock():
         ({"model": SparseDecoder}, TypeError, "model: got the class SparseDecoder, wanted a model; make an"),
         ({"dtype": "float16"}, ValueError, "dtype: got 'float16', wanted 'float32', 'float64' or 'bfloat16'"),
         ({"checkpoint_every": 0}, ValueError, "checkpoint_every: got 0, wanted at least 1 step"),
-        ({"steps": 0}, ValueError, "steps: got 0"),
+        ({"steps": 0}, ValueError, "steps: want a whole number of at least 1, got 0"),
         ({"x": DATA[:, :6]}, ValueError, "X: has 6 column(s), the model was made for n_features=7"),
         ({"model": torch.nn.Linear(2, 2)}, TypeError, "model: Linear has no 'setup'; wanted a FactorModel"),
     ],

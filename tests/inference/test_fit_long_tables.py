@@ -72,8 +72,12 @@ def test_latents_of_a_new_table_are_found_by_id_and_time(panel, fitted):
 def test_the_step_can_be_given(panel):
     days = dict(zip(DAYS, np.cumsum([0, 2, 2, 2, 2, 2, 1, 1]), strict=True))
     uneven = panel.assign(day=panel["day"].map(days))
-    with pytest.raises(ValueError, match="0.5 steps of 2 .* wanted whole steps: give step="):
+    with pytest.raises(ValueError, match="0.5 steps of 2 .* wanted whole steps: give time_step="):
         fit_of(uneven)
-    assert (fit_of(uneven, step=1).sequences.linked == [True] + [False] * 5 + [True] * 2).all()
-    with pytest.raises(TypeError, match="step: is for sequences, and SparseDecoder reads none"):
-        ps.fit(ps.models.SparseDecoder(4, 2), panel[list("abcd")], step=1)
+    assert (fit_of(uneven, time_step=1).sequences.linked == [True] + [False] * 5 + [True] * 2).all()
+    with pytest.raises(TypeError, match="time_step: is for sequences, and SparseDecoder reads none"):
+        ps.fit(ps.models.SparseDecoder(4, 2), panel[list("abcd")], time_step=1)
+    with pytest.raises(
+        TypeError, match="unknown setting 'step'; wanted an argument of fit or one of .*'steps'"
+    ):
+        fit_of(panel, step=3000)

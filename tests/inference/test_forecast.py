@@ -84,9 +84,9 @@ def test_forecasts_beat_the_last_frame_and_know_how_sure_they_are(sequences, fit
 
 def test_each_sequence_goes_on_from_its_own_end(sequences, fitted):
     x, u = sequences
-    own = {"future_actions": u[:2, 12:13], "n_draws": 400}
+    own = {"future_actions": u[:2, 12:13], "num_draws": 400}
     both = fitted.forecast(1, [x[0, :12], x[1, :7]], actions=[u[0, :12], u[1, :7]], **own).mean("draw")
-    alone = fitted.forecast(1, x[1:2, :7], actions=u[1:2, :7], future_actions=u[1:2, 12:13], n_draws=400)
+    alone = fitted.forecast(1, x[1:2, :7], actions=u[1:2, :7], future_actions=u[1:2, 12:13], num_draws=400)
     spread = alone.std("draw").to_numpy()[0, 0]
     np.testing.assert_array_less(abs(both[1, 0] - alone.mean("draw")[0, 0]), 5 * spread * (2 / 400) ** 0.5)
 
@@ -96,7 +96,7 @@ def test_models_of_every_kind(sequences, kind):
     x, u = sequences
     own = SMALL | {"steps": 20, "edge_steps": 5, "polish_steps": 5, "restarts": 1, "seed": 0}
     fit = ps.fit(model_of(x, 2, n_actions=1, **kind), x, actions=u, **own)
-    found = fit.forecast(2, future_actions=u[:, :2], n_draws=5)
+    found = fit.forecast(2, future_actions=u[:, :2], num_draws=5)
     assert found.shape == (5, 60, 2, 5) and np.isfinite(found).all()
     if kind.get("lags") == 2:
         with pytest.raises(ValueError, match=r"X: sequence '1' has 1 frame\(s\), wanted at least the 2"):
@@ -109,8 +109,8 @@ def test_a_loaded_fit_wants_sequences(sequences, fitted, tmp_path):
     loaded = ps.load(tmp_path / "fit.pt")
     with pytest.raises(ValueError, match="X: a loaded fit has no sequences of its own"):
         loaded.forecast(1, future_actions=u[:, 12:13])
-    own = {"actions": u[:, :12], "future_actions": u[:, 12:13], "n_draws": 3}
-    wanted = fitted.forecast(1, future_actions=u[:, 12:13], n_draws=3)
+    own = {"actions": u[:, :12], "future_actions": u[:, 12:13], "num_draws": 3}
+    wanted = fitted.forecast(1, future_actions=u[:, 12:13], num_draws=3)
     np.testing.assert_allclose(loaded.forecast(1, x[:, :12], **own), wanted, rtol=1e-5)
 
 

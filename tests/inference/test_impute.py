@@ -69,7 +69,7 @@ def found():
 
 def test_implied_moments_are_those_of_the_linear_model(found):
     fit, _ = found
-    mean, covariance = implied_moments(fit.model, n_draws=200_000)
+    mean, covariance = implied_moments(fit.model, num_draws=200_000)
     w = fit.model.weights[0].detach().double().numpy()
     cov = w @ fit.model.factor_cov[0].double().numpy() @ w.T
     noise = fit.model.likelihood.noise_sd()[0, 0].detach().double().numpy()

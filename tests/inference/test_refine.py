@@ -36,7 +36,7 @@ def linear():
 def test_refine_reaches_the_exact_posterior_mean(linear):
     model, batch = linear
     torch.manual_seed(0)
-    q = refine(model, batch, steps=120, rate=0.1, n_draws=16)
+    q = refine(model, batch, steps=120, rate=0.1, num_draws=16)
     w, cov = model.weights.detach().numpy(), model.factor_cov.numpy()
     noise = model.likelihood.noise_sd().detach().numpy()[:, 0]
     ratio = []
@@ -60,9 +60,9 @@ def test_refine_raises_the_elbo_and_leaves_the_model_alone(linear):
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
-    rough = rowwise_elbo(model, batch, n_draws=50)
+    rough = rowwise_elbo(model, batch, num_draws=50)
     model.encode = lambda rows: (q.mean, q.stddev)
-    better = rowwise_elbo(model, batch, n_draws=100)
+    better = rowwise_elbo(model, batch, num_draws=100)
     assert (better > rough - 0.3).all()
     assert (better.mean(1) > rough.mean(1) + 1).all()
 
@@ -86,8 +86,8 @@ def test_refined_elbo_is_just_below_the_evidence(linear):
     model, batch = linear
     exact = log_evidence(model, batch)
     torch.manual_seed(0)
-    found = refined_elbo(model, batch, n_draws=2000).numpy()
-    rough = rowwise_elbo(model, batch, n_draws=200).numpy()
+    found = refined_elbo(model, batch, num_draws=2000).numpy()
+    rough = rowwise_elbo(model, batch, num_draws=200).numpy()
     assert found.shape == (R, N)
     assert (found <= exact + 0.1).all()  # 2000 draws
     assert (found.mean(1) <= exact.mean(1)).all()
@@ -101,9 +101,9 @@ def test_refined_elbo_of_a_model_whose_guide_is_not_gaussian_is_the_encoders(lin
     model, batch = linear
     model.gaussian_guide = False
     torch.manual_seed(0)
-    found = refined_elbo(model, batch, n_draws=3)
+    found = refined_elbo(model, batch, num_draws=3)
     torch.manual_seed(0)
-    torch.testing.assert_close(found, rowwise_elbo(model, batch, n_draws=3))
+    torch.testing.assert_close(found, rowwise_elbo(model, batch, num_draws=3))
 
 
 def test_no_steps_is_the_encoder(linear):
@@ -130,7 +130,7 @@ def test_a_full_guide_keeps_its_shape_and_comes_nearer_to_the_exact_posterior(li
     log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     model.factor_posterior = lambda rows: FullNormal(torch.zeros_like(mean), root, log_det)
     torch.manual_seed(0)
-    q = refine(model, batch, steps=200, rate=0.1, n_draws=32)
+    q = refine(model, batch, steps=200, rate=0.1, num_draws=32)
     assert isinstance(q, FullNormal)
     torch.testing.assert_close(q.mean, mean, atol=0.02, rtol=0)
     found = (q.factor @ q.factor.mT).diagonal(dim1=-2, dim2=-1) / exact.diagonal(dim1=-2, dim2=-1)
@@ -138,7 +138,7 @@ def test_a_full_guide_keeps_its_shape_and_comes_nearer_to_the_exact_posterior(li
     torch.testing.assert_close(q.log_det, torch.linalg.slogdet(q.factor)[1])
     bound = torch.as_tensor(log_evidence(model, batch))
     model.factor_posterior = lambda rows: q
-    reached = rowwise_elbo(model, batch, n_draws=400)
+    reached = rowwise_elbo(model, batch, num_draws=400)
     assert ((bound - reached).abs() < 0.4).all() and (bound - reached).mean() < 0.1
 
 

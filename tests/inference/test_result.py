@@ -12,6 +12,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 import pyro_sparse as ps
+from pyro_sparse.inference.restarts import doubted_factors
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso
 
@@ -73,6 +74,103 @@ def test_the_best_restart_leads_and_its_largest_factor_is_first(found):
     np.testing.assert_allclose(found.factor_cov, own[np.ix_(turn, turn)] * np.outer(sign, sign), rtol=1e-6)
     present = (found.model.weights[best].detach().numpy() != 0)[:, turn]
     np.testing.assert_array_equal(found.weights[best] != 0, present)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "poisson"])
+def test_a_loaded_fit_with_its_data_is_the_fit(likelihood, tmp_path):
+    x, exposure = table(n=60), None
+    if likelihood == "poisson":
+        x, exposure = np.random.default_rng(0).poisson(np.exp(x / 4)).astype(float), np.linspace(1, 2, 60)
+        x = pd.DataFrame(x, columns=NAMES)
+    x.iloc[3, 2] = np.nan
+    given = {} if exposure is None else {"exposure": exposure}
+    model = SparseDecoder(6, 2, decoder="linear", encoder_hidden=5, likelihood=likelihood)
+    fit = ps.fit(model, x, **{**QUICK, "steps": 10}, **given)
+    fit.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt")
+    again = loaded.with_data(x[NAMES[::-1]], **given)
+    short = {"sweeps": 30, "warm_up": 10, "num_draws": 10, "chains": 2}
+    one, two = (f.edge_posterior("polish", **short) for f in (fit, again))
+    for group in ("posterior", "edge_posterior", "sample_stats", "alignment"):
+        assert len(one[group]), group
+        for name, values in one[group].items():  # up to rounding: a loaded tensor lies differently in memory
+            np.testing.assert_allclose(values, two[group][name], rtol=1e-4, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(again.transform(), fit.transform(), atol=1e-5)
+    np.testing.assert_allclose(again.log_likelihood(), fit.log_likelihood(), rtol=1e-5)
+    assert again.sample_names == fit.sample_names and not len(loaded.table.x)
+    hidden = np.ones((60, 6), bool)
+    hidden[0, 0] = False
+    assert not loaded.with_data(x, mask=pd.DataFrame(hidden, columns=NAMES), **given).table.mask[0, 0]
+    with pytest.raises(ValueError, match="wanted at least 10 to learn from"):
+        loaded.with_data(x[:5], **{name: value[:5] for name, value in given.items()})
+    empty = x.copy()
+    empty.iloc[1] = np.nan
+    with pytest.raises(ValueError, match="row 1 has no observed value"):
+        loaded.with_data(empty, **given)
+    with pytest.raises(ValueError, match="'c'"):
+        loaded.with_data(x.drop(columns="c"), **given)
+
+
+def with_restarts(fit, weights, elbo, heldout=None):
+    """The fit with other answers in the frame of the first."""
+    weights = np.asarray(weights, dtype=float)
+    r, _, k = weights.shape
+    size = np.linalg.norm(weights, axis=1) * np.linalg.norm(weights[0], axis=0)
+    both = (weights != 0).any(1) | (weights[0] != 0).any(0)
+    cosine = np.abs(np.einsum("rjk,jk->rk", weights, weights[0])) / np.where(size > 0, size, 1)
+    frame = {"permutation": np.tile(np.arange(k), (r, 1)), "sign": np.ones((r, k))}
+    return replace(
+        fit,
+        weights=weights,
+        best=0,
+        elbo=np.array(elbo),
+        heldout_elbo=np.full(r, np.nan) if heldout is None else np.array(heldout),
+        alignment={**frame, "congruence": np.where(both, cosine, np.nan)},
+    )
+
+
+def test_agreement_by_hand(found):
+    one = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 0]])
+    other, fewer = one.copy(), one.copy()
+    other[0, 0], fewer[:, 1] = 0, 0
+    fit = with_restarts(found, [one, other, fewer], [-1.0, -1.1, -2.0], heldout=[-3.0, -3.1, -4.0])
+    table = fit.agreement
+    alike = np.sqrt(2 / 3)
+    assert table.index.name == "restart"
+    np.testing.assert_allclose(table["similarity"], [1, (1 + alike) / 2, 0.5])
+    np.testing.assert_allclose(table["least"], [1, alike, 0])
+    assert table["edges_differing"].tolist() == [0, 1, 2] and table["factors"].tolist() == [2, 2, 1]
+    assert table["elbo"].tolist() == [-3.0, -3.1, -4.0]  # of rows kept aside
+    assert replace(fit, heldout_elbo=np.full(3, np.nan)).agreement["elbo"].tolist() == [-1.0, -1.1, -2.0]
+    assert {"similarity", "least", "elbo"} <= set(found.agreement)
+    assert found.agreement.loc[found.best, "similarity"] == pytest.approx(1)
+    nothing = with_restarts(found, [0 * one], [-1.0]).agreement
+    assert nothing["similarity"].isna().all() and nothing["factors"].tolist() == [0]
+
+
+def test_a_fit_is_unsure_where_others_could_have_agreed(found):
+    one = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 0]])
+    other, fewer = one.copy(), one.copy()
+    other[:, 1] = [0, 1, 0, 0, 0, 1]
+    fewer[:, 1] = 0
+    assert not with_restarts(found, [one, one], [-1, -1]).unsure
+    assert with_restarts(found, [one, other], [-1, -1]).unsure
+    assert not with_restarts(found, [one, other, one], [-1, -2, -1]).unsure  # that one is far worse
+    assert with_restarts(found, [one, other, one], [-1, -1.01, -1]).unsure  # as good, and it differs
+    assert not with_restarts(found, [one, fewer], [-1, -2]).unsure  # it could not have found both
+    assert not with_restarts(found, [one], [-1]).unsure
+    fit = with_restarts(found, [one, other], [-1, -1])
+    assert doubted_factors(fit) == [
+        "", "a restart that explains the data as well has another factor in its place",
+    ]  # fmt: skip
+    assert doubted_factors(fit, np.array([True, False])) == ["", ""]
+    assert doubted_factors(with_restarts(found, [one, other], [-1, -2])) == ["", "no other restart found it"]
+
+
+def test_equally_good_restarts_are_within_a_twentieth_of_a_nat(found):
+    one = np.ones((6, 2))
+    fit = with_restarts(found, [one] * 4, [-1, -1.04, -1.06, -0.9])
+    assert fit.equally_good == [0, 1, 3]
 
 
 def test_transform_is_in_the_frame_of_the_weights(found):
@@ -193,6 +291,13 @@ def test_how_many_to_sample_is_a_whole_number(linear, options, message):
         linear.sample(**options)
 
 
+@pytest.mark.parametrize("method", ["predict", "impute", "log_likelihood"])
+@pytest.mark.parametrize("draws", [0, -2, 1.5, None])
+def test_how_many_draws_is_a_whole_number(linear, method, draws):
+    with pytest.raises(ValueError, match=f"num_draws: want a whole number of at least 1, got {draws}"):
+        getattr(linear, method)(np.zeros((3, 6)), num_draws=draws)
+
+
 def test_samples_have_the_models_moments(linear):
     mean, covariance = implied(linear)
     draws = linear.sample(40_000, seed=3)
@@ -203,7 +308,7 @@ def test_samples_have_the_models_moments(linear):
 def test_log_likelihood_is_a_lower_bound(linear):
     mean, covariance = implied(linear)
     exact = multivariate_normal(mean, covariance).logpdf(table().to_numpy())
-    bound = linear.log_likelihood(table(), n_draws=200)
+    bound = linear.log_likelihood(table(), num_draws=200)
     assert (bound < exact + 0.05).all()
 
 

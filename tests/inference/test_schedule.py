@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 
-from pyro_sparse import Schedule, inference
+from pyro_sparse import DependencySchedule, Schedule, TaskSchedule, TransitionSchedule
 
 S = Schedule(
     steps=1000, learning_rate=0.01, warm_up=10, decay_from=0.5, decay_to=0.1, kl_start=0.2, kl_until=0.4,
@@ -54,31 +56,33 @@ def test_as_dict_is_json_and_complete():
     [("steps", 0), ("steps", 1.5), ("batch_size", 0), ("em_every", 0), ("evaluate_every", -1)],
 )
 def test_whole_numbers(setting, value):
-    with pytest.raises(ValueError, match=f"{setting}: got {value}, wanted a whole number of at least 1"):
+    with pytest.raises(ValueError, match=f"{setting}: want a whole number of at least 1, got {value}"):
         Schedule(**{setting: value})
 
 
 def test_learning_rate_must_be_positive():
-    with pytest.raises(ValueError, match="learning_rate: got 0, wanted a positive number"):
+    with pytest.raises(ValueError, match="learning_rate: want a positive number, got 0"):
         Schedule(learning_rate=0)
 
 
-@pytest.mark.parametrize("kind", [Schedule, inference.DependencySchedule, inference.TransitionSchedule])
+@pytest.mark.parametrize("kind", [Schedule, DependencySchedule, TaskSchedule, TransitionSchedule])
 @pytest.mark.parametrize("patience", [-1, 0, 1.5])
 def test_patience_is_a_number_of_looks(kind, patience):
-    with pytest.raises(ValueError, match=f"patience: want a whole number of at least 1, got {patience}"):
+    with pytest.raises(
+        ValueError, match=f"patience: want a whole number of at least 1, or None, got {patience}"
+    ):
         kind(patience=patience)
 
 
-@pytest.mark.parametrize("prune_at", [0.5, "a", ("a",)])
+@pytest.mark.parametrize("prune_at", [0.5, "a", ("a",), (0.5, 1.5), (0.5, (0.6,)), None])
 def test_deletions_come_at_shares_of_the_steps(prune_at):
-    with pytest.raises(ValueError, match=r"prune_at: got .*, wanted shares of the steps, such as"):
+    with pytest.raises(ValueError, match=r"prune_at: want shares of the steps, such as .*, got"):
         Schedule(prune_at=prune_at)
 
 
-@pytest.mark.parametrize("betas", [0.9, (0.9,), (0.9, 1.0), (-0.1, 0.9)])
+@pytest.mark.parametrize("betas", [0.9, (0.9,), (0.9, 1.0), (-0.1, 0.9), ("a", 0.9), None])
 def test_betas_are_two_shares(betas):
-    with pytest.raises(ValueError, match=r"betas: got .*, wanted two numbers from 0 to below 1"):
+    with pytest.raises(ValueError, match=r"betas: want two numbers from 0 to below 1, got"):
         Schedule(betas=betas)
 
 
@@ -89,7 +93,7 @@ def test_a_linear_decoder_is_screened_half_as_much_unless_a_share_is_set():
 
 @pytest.mark.parametrize(
     "kind",
-    [Schedule, inference.DependencySchedule, inference.TaskSchedule, inference.TransitionSchedule],
+    [Schedule, DependencySchedule, TaskSchedule, TransitionSchedule],
 )
 def test_numbers_of_other_libraries_become_plain(kind):
     given = kind(
@@ -97,8 +101,61 @@ def test_numbers_of_other_libraries_become_plain(kind):
     )
     assert given == kind(steps=20, batch_size=5, learning_rate=0.25, patience=2)
     assert json.loads(json.dumps(given.as_dict()))["steps"] == 20
-    with pytest.raises(ValueError, match="batch_size: got 0, wanted a whole number"):
+    with pytest.raises(ValueError, match="batch_size: want a whole number of at least 1.*, got 0"):
         kind(batch_size=np.int64(0))
+
+
+WRONG = {
+    "a count": (["abc", 1.5, 1e4, True, -1], "a whole number of at least"),
+    "a share": ([-0.1, 1.5, "a", float("nan"), True], "a share "),
+    "positive": ([0, -1.0, "x", float("inf")], "a positive number"),
+    "not negative": ([-3, "x", float("nan")], "a number, 0 or more"),
+}
+KINDS = [Schedule, DependencySchedule, TaskSchedule, TransitionSchedule]
+
+
+def limits():
+    """Each setting of each schedule that is one number, and what is wrong for it."""
+    for kind in KINDS:
+        for field in fields(kind):
+            like = WHAT.get(field.name)
+            for value in WRONG[like][0] if like else ():
+                yield kind, field.name, value, WRONG[like][1]
+
+
+WHAT = {
+    **dict.fromkeys(("steps", "batch_size", "evaluate_every", "em_every", "patience", "warm_up"), "a count"),
+    **dict.fromkeys(("sparse_steps", "edge_steps", "polish_steps"), "a count"),
+    **dict.fromkeys(("decay_from", "decay_to", "kl_until", "hold_encoder", "admit_at"), "a share"),
+    **dict.fromkeys(("screen_from", "screen_until", "relax_from", "axes_at", "unfold_at"), "a share"),
+    "penalty": "a share",
+    **dict.fromkeys(("learning_rate", "sparse_rate", "ridge", "polish_rate", "edge_rate"), "positive"),
+    **dict.fromkeys(("temperature_start", "temperature_end"), "positive"),
+    **dict.fromkeys(("kl_start", "screen", "weight_decay"), "not negative"),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "value", "wanted"), list(limits()))
+def test_every_number_has_limits(kind, name, value, wanted):
+    with pytest.raises(ValueError, match=f"^{name}: want {wanted}.*, got {re.escape(repr(value))}$"):
+        kind(**{name: value})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_setting_is_without_limits(kind):
+    assert {field.name for field in fields(kind)} - set(WHAT) <= {"betas", "prune_at", "axes"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_none_is_possible_where_the_docstring_says_so(kind):
+    for field in fields(kind):
+        if field.name in {"betas", "prune_at", "axes"}:
+            continue
+        if "None" in field.type:
+            assert getattr(kind(**{field.name: None}), field.name) is None
+        else:
+            with pytest.raises(ValueError, match=f"^{field.name}: want .*, got None$"):
+                kind(**{field.name: None})
 
 
 def test_several_numbers_of_other_libraries_become_a_tuple():

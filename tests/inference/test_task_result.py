@@ -54,6 +54,12 @@ def made(inner="ssl", x=X, y=Y, prior=None, normalise="task", seeds=(0, 1)) -> M
     )
 
 
+def made_of(flat):
+    from dataclasses import replace
+
+    return replace(made(), tasks=as_tasks(flat["X"], flat["y"], flat["task"]))
+
+
 @pytest.fixture(scope="module")
 def fit():
     return made()
@@ -255,11 +261,52 @@ def test_a_saved_fit_is_the_same_fit(trained, tmp_path):
     np.testing.assert_array_equal(
         again.adapt(new, "y", "site").weights, trained.adapt(new, "y", "site").weights
     )
+    with pytest.raises(ValueError, match=r"fit.with_data\(X, y, task\) first"):
+        again.edge_posterior()
     for question in (again.transform, again.predict):
         with pytest.raises(ValueError, match="X: a loaded fit has no rows of its own; give some"):
             question()
     with pytest.raises(ValueError, match="is a fit of another model"):
         ps.load(file, model=MultiTaskRegression(G, 3))
+
+
+def test_a_loaded_fit_with_its_data_is_the_fit(trained, tmp_path):
+    trained.save(tmp_path / "fit.pt")
+    mixed = TABLE.iloc[np.random.default_rng(0).permutation(len(TABLE))].sort_index()
+    again = ps.load(tmp_path / "fit.pt").with_data(mixed, "y", "site")
+    for method in ("ep", "score"):
+        one, two = (fit.edge_posterior(method, num_draws=20) for fit in (trained, again))
+        for group in ("posterior", "edge_posterior", "sample_stats", "alignment"):
+            assert one[group].equals(two[group]) and len(one[group]), group
+    np.testing.assert_array_equal(again.weights, trained.weights)
+    np.testing.assert_array_equal(again.predict(), trained.predict())
+    assert again.settings == trained.settings and "adapted" not in again.settings
+    assert str(ps.identify(again)) == str(ps.identify(trained))
+    other = again.with_data(
+        TABLE.assign(y=2 * TABLE["y"] + 1), "y", "site"
+    ).tasks  # the units of the fit stay
+    own = trained.tasks
+    np.testing.assert_array_equal(other.target_scale, own.target_scale)
+    target = own.y * own.target_scale[:, None] + own.target_centre[:, None]
+    wanted = (2 * target + 1 - own.target_centre[:, None]) / own.target_scale[:, None]
+    np.testing.assert_allclose(other.y, wanted, atol=1e-10)
+
+
+def test_data_of_other_tasks_are_refused_or_put_in_order(fit):
+    again = fit.with_data(X[::-1], Y[::-1])  # tasks in arrays are told by their places
+    assert again.task_names == fit.task_names
+    flat = {"X": X.reshape(-1, G), "y": Y.ravel(), "task": np.repeat(NAMES, N)}
+    named = made_of(flat)
+    for change, message in (
+        ({"task": np.repeat(["new", *NAMES[1:]], N)}, r"task: 'new' is none of the fit's \(1 such task"),
+        ({k: v[N:] for k, v in flat.items()}, r"task: 'site 00' is missing \(1 such task.*adapt\(\) fits"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            named.with_data(**{**flat, **change})
+    labels = pd.Categorical(flat["task"], categories=NAMES[::-1])
+    again = named.with_data(**{**flat, "task": labels})
+    assert again.task_names == NAMES
+    np.testing.assert_array_equal(again.tasks.y, named.tasks.y)
 
 
 def test_a_saved_fit_with_an_encoder_of_ones_own(tmp_path):

@@ -10,6 +10,7 @@ from torch.distributions import Bernoulli, Normal
 
 from pyro_sparse.inference.elbo import elbo_by_restart
 from pyro_sparse.models import LatentTransition
+from pyro_sparse.models.likelihoods import Normal as NormalNoise
 from pyro_sparse.sequences import as_sequences
 
 R, S, T, G, D, A = 2, 12, 4, 6, 3, 2
@@ -211,3 +212,16 @@ def test_the_parts_are_all_parameters_once():
 def test_bad_settings(options, message):
     with pytest.raises(ValueError, match=message):
         LatentTransition(**{"n_features": G, "n_latents": D, **options})
+
+
+def test_the_default_noise_may_be_smaller_than_that_of_its_name():
+    def least(**given):
+        likelihood = LatentTransition(4, 2, **given).likelihood
+        likelihood.setup(4, 1)
+        with torch.no_grad():
+            likelihood.log_sigma.fill_(-20.0)
+        return likelihood.noise_sd().min().item()
+
+    assert least() == least(likelihood=None) == pytest.approx(0.002, rel=0.05)
+    plain = least(likelihood="normal")
+    assert plain == least(likelihood=NormalNoise()) == pytest.approx(0.02, rel=0.05)

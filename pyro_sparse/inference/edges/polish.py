@@ -28,6 +28,7 @@ from ...graphs.chains import KeptChains, keep_chains
 from ...graphs.selection import edge_gap
 from ...large_table import LargeTable
 from ...posterior import to_arviz
+from ..restarts import level_of
 from ._decoder_chains import DecoderChains
 from ._decoder_draw import draw_decoder
 from ._frame import Frame
@@ -233,7 +234,7 @@ def chain_plan(fit: Fit, chains: int) -> tuple[list[int], list[bool]]:
     """
     good = [
         fit.best,
-        *(r for r in np.argsort(-_level(fit), kind="stable") if r in fit.equals and r != fit.best),
+        *(r for r in np.argsort(-level_of(fit), kind="stable") if r in fit.equally_good and r != fit.best),
     ]
     check_whole(2, chains=chains)  # one alone could not disagree
     pairs = -(-chains // 2)
@@ -323,10 +324,6 @@ def run_chains(
                 f"polish: stopped after {tally.done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=3
             )
     return tally.result(stopped_by)
-
-
-def _level(fit: Fit) -> Array:
-    return np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
 
 
 def _table_of(fit: Fit, X: Any, exposure: Any) -> Table:

@@ -1,0 +1,49 @@
+"""What fits of tables, sequences and tasks answer alike: edges asked for twice, their table, the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["Answers"]
+
+
+@dataclass
+class Answers:
+    """A fit whose `edge_posterior` is computed once: what follows from it does not compute it again."""
+
+    _edges: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def edge_posterior(
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
+    ) -> Any:
+        """Edges as an ArviZ object."""
+        raise NotImplementedError
+
+    def _kept(
+        self, compute: Callable[..., Any], method: str, num_draws: int, seed: int, options: dict[str, Any]
+    ) -> Any:
+        """The answer kept from before, or computed; with options it is neither."""
+        if options:
+            return compute(method=method, num_draws=num_draws, seed=seed, **options)
+        asked = (method, num_draws, seed)
+        if asked not in self._edges:
+            self._edges[asked] = compute(method=method, num_draws=num_draws, seed=seed)
+        return self._edges[asked]
+
+    def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
+        """Table of edges; see `pyro_sparse.summary`."""
+        from ..posterior import summary
+
+        return summary(self.edge_posterior(), fdr=fdr, **options)
+
+    def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
+        """Write an HTML report; see `pyro_sparse.report`."""
+        from ..report import report
+
+        return report(self, path, **options)  # type: ignore[arg-type]
