@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -31,8 +32,8 @@ def sources():
     return sorted(p for p in PACKAGE.rglob("*.py"))
 
 
-def imported(path: Path) -> set[str]:
-    """Modules of ours that a file imports when it is imported, as "pyro_sparse.x.y"."""
+def imports(path: Path) -> set[tuple[str, str]]:
+    """What a file of ours imports, at the top or in a function, as ("pyro_sparse.x", name in it or "")."""
     package = ["pyro_sparse", *path.relative_to(PACKAGE).parent.parts]
     found = set()
     tree = ast.parse(path.read_text())
@@ -46,12 +47,17 @@ def imported(path: Path) -> set[str]:
         if id(node) in typing_only:
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found |= {(alias.name, "") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else []
             stem = ".".join([*base, *([node.module] if node.module else [])])
-            found |= {stem} | {f"{stem}.{alias.name}" for alias in node.names}
-    return {name for name in found if name == "pyro_sparse" or name.startswith("pyro_sparse.")}
+            found |= {(stem, alias.name) for alias in node.names}
+    return {pair for pair in found if pair[0] == "pyro_sparse" or pair[0].startswith("pyro_sparse.")}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of ours that a file may import, as "pyro_sparse.x.y"."""
+    return {name for stem, own in imports(path) for name in (stem, f"{stem}.{own}" if own else stem)}
 
 
 @pytest.mark.parametrize("name", ["models", "inference"])
@@ -86,6 +92,28 @@ def test_the_bottom_row_imports_nothing_above_it(bottom):
             and name != "pyro_sparse"
         }
         assert not strangers, f"{path.relative_to(ROOT)} imports {sorted(strangers)}"
+
+
+LATE = {  # imports in a function, of a file that needs this one when it is imported
+    ("pyro_sparse.task_posterior", "pyro_sparse.inference.task_result"),
+}
+
+
+def test_no_file_needs_itself():
+    """No circle of imports, those in functions included; files of packages only where they are named."""
+    files = {".".join(["pyro_sparse", *p.relative_to(PACKAGE).with_suffix("").parts]): p for p in sources()}
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    needs = {
+        name: {full if (full := f"{stem}.{own}") in files else stem for stem, own in imports(path)} - {name}
+        for name, path in files.items()
+    }
+    assert all(other in needs[name] for name, other in LATE), "LATE lists an import that is gone: drop it"
+    for name, other in LATE:
+        needs[name].discard(other)
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(" is needed by ".join(error.args[1]))
 
 
 @pytest.mark.parametrize("layer", ["priors", "models"])
