@@ -109,7 +109,10 @@ class LatentChain(TorchDistribution):
         """Draws frame by frame, (restart, sequence, time, latent)."""
         if torch.Size(sample_shape):
             raise NotImplementedError("sample_shape: LatentChain draws one of each sequence; repeat the data")
-        noise = torch.randn(self.batch_shape + self.event_shape, device=self.present.device)
+        parameters = getattr(self.transition, "parameters", None)
+        first = next(parameters(), None) if parameters is not None else None
+        kind = None if first is None else first.dtype
+        noise = torch.randn(self.batch_shape + self.event_shape, device=self.present.device, dtype=kind)
         z = noise.clone()
         for t in range(self.lags, z.shape[2]):
             inputs = self._inputs(z, t, t + 1).squeeze(2)

@@ -109,8 +109,9 @@ def multinomial_log_loss(counts: ArrayLike, probability: ArrayLike) -> float:
     if (p < 0).any() or (x < 0).any():
         raise ValueError("counts and probability must not be negative")
     counted = x > 0
+    total = p.sum(1, keepdims=True)
     with np.errstate(divide="ignore"):
-        log_p = np.log(p / p.sum(1, keepdims=True))
+        log_p = np.log(p / np.where(total > 0, total, 1.0))
     return float(-(x[counted] * log_p[counted]).sum() / len(x))
 
 

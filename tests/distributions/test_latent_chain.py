@@ -77,6 +77,19 @@ def test_draws_follow_the_transition(lags):
     assert (chain_of(lags, present=present)[0].sample()[:, 0, 2:] == 0).all()
 
 
+def test_draws_have_the_precision_of_the_transition():
+    class Slow(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = torch.nn.Linear(D, D, dtype=torch.float64)
+
+        def forward(self, inputs):
+            return self.map(inputs), torch.zeros_like(inputs)
+
+    whole = torch.ones(R, S, T, dtype=torch.bool)
+    assert LatentChain(Slow(), D, 1, whole, whole).sample().dtype == torch.float64
+
+
 def test_short_sequences_have_no_transition():
     present = torch.ones(R, S, 1, dtype=torch.bool)
     chain = LatentChain(lambda u: (u, u), D, 1, present, present)

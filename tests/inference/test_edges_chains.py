@@ -27,6 +27,7 @@ from pyro_sparse.inference.edges._metric import Metric, information
 from pyro_sparse.inference.edges._mixture_law import MixtureLaw
 from pyro_sparse.inference.edges._own_law import law_of
 from pyro_sparse.inference.edges._relabel import anchors_of, exchanged
+from pyro_sparse.inference.edges._turns import Turns, related_factors
 from pyro_sparse.inference.edges._weight import SpikeSlab
 
 G, K, H = 4, 2, 3
@@ -47,7 +48,9 @@ def tensor(values):
 class Joint:
     """Parameters and factors of many chains, drawn from the prior."""
 
-    def __init__(self, chains, rows, law="laplace", missing=False, anchored=True, flat=False, known=False):
+    def __init__(
+        self, chains, rows, law="laplace", missing=False, anchored=True, flat=False, known=False, alike=False
+    ):
         rng = self.rng = np.random.default_rng(3)
         self.permitted = np.ones((G, K), dtype=bool)
         self.must = np.zeros((G, K), dtype=bool)
@@ -71,6 +74,8 @@ class Joint:
         root = np.linalg.cholesky(self.cov).swapaxes(1, 2)
         self.z = rng.standard_normal((chains, rows, K)) @ root
         self.noise = NOISE[1] / rng.gamma(NOISE[0], size=(chains, G))
+        if alike:  # one variance for all features
+            self.noise[:] = self.noise[:, :1]
         self.seen = rng.random((chains, rows, G)) < 0.8 if missing else None
         self.precision = np.linalg.inv(C)[None]
         self.free = self.permitted & ~self.must
@@ -127,6 +132,7 @@ def own_law(case):
         "turning flat",
         "known",
         "turning known flat",
+        "one noise",
     ],
 )
 def test_linear_chains_leave_the_prior_alone(case):
@@ -139,6 +145,7 @@ def test_linear_chains_leave_the_prior_alone(case):
         anchored="turn" not in case,
         flat="flat" in case,
         known="known" in case,
+        alike="one" in case,
     )
     c = 0.7 * own.rng.standard_normal((600, G))
     x = c[:, None] + own.z @ own.weight.swapaxes(1, 2)
@@ -158,6 +165,7 @@ def test_linear_chains_leave_the_prior_alone(case):
         RELATED,
         "flat" in case,
         own.known,
+        "one" in case,
     )
     state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, c, own.cov)
     held = np.ones(600, dtype=bool) if case.startswith("held") else None
@@ -197,15 +205,15 @@ def test_linear_chains_leave_the_prior_alone(case):
         "multinomial turning",
         "tanh known",
         "poisson turning known",
+        "tanh one noise",
     ],
 )
 def test_decoder_chains_leave_the_prior_alone(case):
     """Exact for normal noise and for straight lines; curves under other likelihoods have Laplace's error."""
     n = 400
     name, law = own_law(case)
-    own = Joint(
-        n, 12, law=name, missing="missing" in case, anchored="turning" not in case, known="known" in case
-    )
+    missing, known, alike = ("missing" in case, "known" in case, "one" in case)
+    own = Joint(n, 12, law=name, missing=missing, anchored="turning" not in case, known=known, alike=alike)
     rng, activation = own.rng, case.split()[0] if case[:4] in ("tanh", "relu") else None
     curve = Curve(activation, H if activation else 1)
     sizes = [(K, H), (H, H), (1, H)] if activation else [(1, 1)] * 3
@@ -235,7 +243,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     chains = DecoderChains(
         Cells(x, seen, None, likelihood), curve, law,
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
-        totals=totals, known=None if own.known is None else tensor(own.known),
+        totals=totals, known=None if own.known is None else tensor(own.known), shared_noise=alike,
     )  # fmt: skip
     noisy = likelihood is None or chains.cells.overdispersed
     noise = tensor(own.noise) if noisy else torch.ones(n, G)
@@ -262,6 +270,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
         z=(own.z**2, after["z"] ** 2),
         together=(own.z.prod(-1), after["z"].prod(-1)),
         head=(head.numpy() ** 2, after["head"] ** 2),
+        value=(np.sqrt(np.abs(f)), chains.value(state).abs().sqrt().numpy()),
     )
     if noisy:
         assert_same_law(noise=(np.log(own.noise), np.log(after["noise"])))
@@ -270,6 +279,41 @@ def test_decoder_chains_leave_the_prior_alone(case):
     for before, now in zip(trunk, state.trunk, strict=True):
         if activation:
             assert_same_law(trunk=(before.numpy() ** 2, now.numpy() ** 2))
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_turns_keep_the_prior_where_other_factors_are_correlated_too(correlation):
+    """With a third factor in the way half a turn is no whole orbit."""
+    n, k = 3000, 4
+    cov = np.full((k, k), correlation) + (1 - correlation) * np.eye(k)
+    rng, eta = np.random.default_rng(0), 0.4
+    edge = rng.random((n, G, k)) < eta
+    weight = rng.laplace(size=edge.shape) * np.where(edge, SLAB, SPIKE)
+    odds = np.full((n, 1, k), np.log(eta / (1 - eta)))
+    every = np.ones((G, k), dtype=bool)
+    turns = Turns(every, ~every, related_factors(cov[None]), MixtureLaw(True, SLAB, SPIKE).in_slabs(), SLAB)
+    turned = weight.copy()
+    for _ in range(10):
+        turned, _ = turns.turned(turned, cov[None], odds, rng)
+    level = [turns.law.log_prob(w / SLAB, odds).sum((1, 2)) for w in (weight, turned)]
+    assert (np.abs(turned - weight) > 0.01).mean() > 0.5
+    assert_same_law(size=(np.abs(weight), np.abs(turned)), level=tuple(level))
+
+
+def test_evidence_of_little_noise_is_exact_in_single_precision():
+    rng = np.random.default_rng(0)
+    basis = rng.standard_normal((3, 1, 1, 10, 1500))
+    basis[1:] = basis[:1] + 1e-3 * basis[1:]
+    x = (rng.standard_normal((1, 1, 10)) @ basis[0, 0])[0] + 0.003 * rng.standard_normal((1, 1500))
+    design = np.concatenate([basis, np.broadcast_to(x, (3, 1, 1, 1, 1500))], -2)
+    found = []
+    for kind in (torch.float32, torch.float64):
+        cells = Cells(torch.as_tensor(x[None], dtype=kind), None, None, None)
+        noise = torch.full((1, 1), 0.003**2, dtype=kind)
+        own = torch.as_tensor(design, dtype=torch.float32).to(kind)
+        found.append(cells.evidence(own, noise, torch.ones(10, dtype=torch.float64)).flatten())
+    single, double = (level - level[0] for level in found)
+    torch.testing.assert_close(single, double, rtol=1e-3, atol=0.3)
 
 
 def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
@@ -323,6 +367,7 @@ def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing):
         slab, spike = stats.laplace(scale=SLAB).pdf(w), stats.laplace(scale=SPIKE).pdf(w)
         mixed = np.log(own.eta[s] * slab + (1 - own.eta[s]) * spike)
         total += mixed[own.free].sum() + np.log(slab[own.must]).sum()
+        total += stats.beta(A, B).logpdf(own.eta[s]).sum()
         want.append(total)
     assert np.diff(chains.log_evidence(state)) == pytest.approx(np.diff(want), rel=1e-9)
 

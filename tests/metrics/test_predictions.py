@@ -56,6 +56,10 @@ def test_cells_are_checked(cells):
         heldout_mse(x, guess, np.isnan(x))
 
 
+def test_a_word_that_was_given_no_share_costs_everything():
+    assert multinomial_log_loss([[1, 0], [0, 2]], [[0, 0], [0.5, 0.5]]) == np.inf
+
+
 def test_multinomial_log_loss():
     rng = np.random.default_rng(1)
     counts = rng.integers(0, 4, (6, 5)).astype(float)

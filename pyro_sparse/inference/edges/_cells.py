@@ -27,6 +27,7 @@ from ...models.likelihoods import Bernoulli, NegativeBinomial, Poisson
 __all__ = ["Cells", "Summed", "weighted"]
 
 _NEWTON = 3
+_TIGHT = 5e-3  # noise over variance below which single precision costs log evidence tenths and more
 _PLAIN = (-25.0, 8.0)  # log rates in which a Poisson's soft range bends nothing that matters
 
 
@@ -204,13 +205,17 @@ class Cells:
             diagonal[..., last] = 1.001 * diagonal[..., last] + 1.0  # above v'M^-1 v whatever the rounding
             return found
 
-        whole, root, _ = _root(bordered, design)
+        whole, root, _ = _root(bordered, design.double() if self._tight(noise) else design)
         corner, root = whole[..., last, last], root.diagonal(dim1=-2, dim2=-1)
         return 0.5 * (corner - root[..., last] ** 2) - root[..., :last].log().sum(-1)
 
+    def _tight(self, noise: Tensor) -> bool:
+        """Whether some feature has so little normal noise that single precision is too coarse."""
+        return self.x.dtype != torch.float64 and bool((noise < _TIGHT * self.x.square().mean(-1)).any())
+
     def _gram(self, phi: Tensor) -> Tensor:
         """Products of bases over the cells that were seen, as exact as phi is, in float64."""
-        of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2)
+        of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2).to(phi)
         return (of_seen @ phi.mT).double()
 
     def sum_out(
@@ -239,6 +244,7 @@ class Cells:
         if self.likelihood is None:
             left = self.x - offset if self.seen is None else (self.x - offset) * self.seen
             s = noise.double().unsqueeze(-1)
+            phi = phi.double() if self._tight(noise) else phi
             root, phi = _root(lambda phi: self._gram(phi) / s.unsqueeze(-1) + precision.diag(), phi)[1:]
             pull = _rows_by(left, phi)
             half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)

@@ -24,7 +24,7 @@ import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
-from ._cells import Cells, Summed, weighted
+from ._cells import Cells, weighted
 from ._curve_weights import curve_weights
 from ._decoder_program import DecoderProgram, DecoderState
 from ._hmc import adapted, hmc
@@ -97,11 +97,7 @@ class DecoderChains(DecoderProgram):
             weight, prob = curve_weights(self, state, cells, tuning, rng)
             if warm:
                 tuning.follow(weight, prob)
-        phi = self.curve.design(state.z, weight, state.trunk)
-        offset = self.curve.offset(state.z, weight)
-        near = phi if cells.likelihood is None else self.value(state)
-        summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
-        head, f = self._heads(summed, phi, offset, cells, state, rng)
+        head, f = self._heads(state, weight, cells, rng)
         noise = self._noise(f, state.noise, cells, rng)
         p = self.law.edge(weight, self.edge_log_odds(state), self.must) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
@@ -202,13 +198,14 @@ class DecoderChains(DecoderProgram):
         first = state.trunk.first
         if self.curve.activation is not None:
             first = first.gather(1, turn.mT.expand_as(first))
-        return state._replace(
+        state = state._replace(
             z=state.z.gather(-1, turn.expand_as(state.z)),
             weight=weight,
             edge=edge,
             log_odds=state.log_odds.gather(-1, turn),
             trunk=state.trunk._replace(first=first),
         )
+        return state._replace(head=self._heads(state, weight, self.cells_of(state), rng)[0])
 
     def _anchor_evidence(self, state: DecoderState, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Log evidence (node, chain, anchor, factor) of anchors with each weight, if they saw each factor."""
@@ -227,15 +224,16 @@ class DecoderChains(DecoderProgram):
         return torch.as_tensor(rng.standard_normal(tuple(shape)), device=self.precision.device)
 
     def _heads(
-        self,
-        summed: Summed,
-        phi: Tensor,
-        offset: Tensor | float,
-        cells: Cells,
-        state: DecoderState,
-        rng: np.random.Generator,
+        self, state: DecoderState, weight: Tensor, cells: Cells, rng: np.random.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Last layers given the rest, and f: exact under normal noise, else one of a few draws by weight."""
+        """Last layers given these weights and the rest of a state, and f.
+
+        Exact under normal noise, else one of a few draws of Laplace's normal, by weight.
+        """
+        phi = self.curve.design(state.z, weight, state.trunk)
+        offset = self.curve.offset(state.z, weight)
+        near = phi if cells.likelihood is None else self.value(state)
+        summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
         n = 1 if cells.likelihood is None else _HEADS
         normal = self._normal((n, *state.head.shape), rng)
         heads = summed.draw(normal)
@@ -263,8 +261,11 @@ class DecoderChains(DecoderProgram):
         count = float(f.shape[-1]) if seen is None else seen.sum(-1).expand_as(noise).cpu().numpy()
         left = left if seen is None else left * seen
         squares = left.double().square().sum(-1).cpu().numpy()
+        if self.shared_noise:
+            squares = squares.sum(-1, keepdims=True)
+            count = np.broadcast_to(count, noise.shape).sum(-1, keepdims=True)
         drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
-        return torch.as_tensor(drawn).to(noise)
+        return torch.as_tensor(drawn).to(noise).expand_as(noise).clone()
 
     def _dispersion(self, f: Tensor, noise: Tensor, cells: Cells, rng: np.random.Generator) -> Tensor:
         """1 / theta by random walks of log extra_cv, with strides of several lengths: nothing to tune."""

@@ -87,7 +87,9 @@ def draw_decoder(
     spread: Any = 1.0
     likelihood = model.likelihood
     if has_normal_noise(likelihood):
-        noise = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=model.n_features)
+        shape = 1 if likelihood.shared else model.n_features
+        drawn = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=shape)
+        noise = np.broadcast_to(drawn, model.n_features)
         spread = tensor(noise)
         x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
     else:

@@ -18,6 +18,7 @@ from ._cells import Cells
 from ._curves import Curve, Trunk
 from ._mixture_law import WeightLaw
 from ._own_parameters import OwnParameters
+from ._rates import log_density
 from ._row_exposures import drawn_exposures
 
 __all__ = ["DecoderProgram", "DecoderState"]
@@ -73,6 +74,8 @@ class DecoderProgram:
     shared_eta : bool
     noise_prior : tuple of float
         Shape and scale of a variance. A dispersion has that of its likelihood.
+    shared_noise : bool
+        One variance for all features.
     totals : Tensor (chain or 1, row) or None
         Sums of rows of counts, where they are all that speaks of the exposures (`_row_exposures.py`):
         multinomial rows, whose features come apart so as Poisson counts, and depths taken from totals.
@@ -95,6 +98,7 @@ class DecoderProgram:
     eta_prior: tuple[np.ndarray, np.ndarray]
     shared_eta: bool
     noise_prior: tuple[float, float]
+    shared_noise: bool = False
     totals: Tensor | None = None
     own: OwnParameters | None = None
     known: Tensor | None = None
@@ -118,15 +122,18 @@ class DecoderProgram:
         return self.curve.value(state.z if z is None else z, state.weight, state.trunk, state.head)
 
     def log_joint(self, state: DecoderState, f: Tensor) -> Tensor:
-        """log p of data, factors, weights, noise and last layers of each chain, up to a constant."""
+        """log p of data, factors, weights, rates, noise and layers of each chain, up to a constant."""
         total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
         total -= 0.5 * self._squares(state.z).double().sum(-1)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
         own = self.law.log_prob(state.weight, self.edge_log_odds(state), self.must)
         total += (own * self.permitted).double().sum((-1, -2))
+        rates = state.log_odds.double().cpu().numpy()
+        total += torch.as_tensor(log_density(rates, self.eta_prior, self.shared_eta)).to(total)
         if self.cells.likelihood is None:
             a, b = self.noise_prior
-            total -= ((a + 1) * state.noise.log() + b / state.noise).double().sum(-1)
+            noise = state.noise[:, :1] if self.shared_noise else state.noise
+            total -= ((a + 1) * noise.log() + b / noise).double().sum(-1)
         if self.cells.overdispersed:
             total += (self.cells_of(state).log_base(state.noise) + self._log_extra(state.noise)).sum(-1)
             if self.totals is not None:  # how much room a row's exposure has, which moves with the noise

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._rates import drawn_log_odds
+from ._rates import drawn_log_odds, log_density
 from ._relabel import Anchors, anchors_of, exchanged
+from ._row_checks import floor_precision
 from ._turns import Turns
 from ._weight import Slabs
 
@@ -75,7 +76,7 @@ class LinearChains:
         One rate for the whole graph.
     noise_prior : tuple of float
         Shape and scale of the inverse gamma.
-    intercept_sd : float
+    intercept_sd : float, or ndarray (feature,)
     related : ndarray of bool (factor, factor)
         Factors that are correlated.
     learn_cov : bool
@@ -83,6 +84,8 @@ class LinearChains:
         tell them apart; otherwise it stays where it is.
     known : ndarray (feature, factor) or None
         Log odds of single edges beside those of their factor.
+    shared_noise : bool
+        One variance for all features.
     """
 
     x: Array
@@ -94,10 +97,11 @@ class LinearChains:
     eta_prior: tuple[Array, Array]
     shared_eta: bool
     noise_prior: tuple[float, float]
-    intercept_sd: float
+    intercept_sd: float | Array
     related: NDArray[np.bool_]
     learn_cov: bool
     known: Array | None = None
+    shared_noise: bool = False
 
     def edge_log_odds(self, state: LinearState) -> Array:
         """Prior log odds of edges, (chain, feature or 1, factor)."""
@@ -125,8 +129,7 @@ class LinearChains:
         pull = residual.sum(-2) / state.noise
         intercept = scale * pull + np.sqrt(scale) * rng.standard_normal(scale.shape)
         squares = (self._residual(z, weight, intercept) ** 2).sum(-2)
-        a, b = self.noise_prior
-        noise = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
+        noise = self._noise(squares, count, rng)
         log_odds = self._rates(edge, state, rng)
         if held is not None:
             log_odds = np.where(held[:, None, None], state.log_odds, log_odds)
@@ -162,7 +165,8 @@ class LinearChains:
             + log_det
         )
         a, b = self.noise_prior
-        rows -= ((a + 1) * np.log(state.noise) + b / state.noise).sum(-1)
+        noise = state.noise[:, :1] if self.shared_noise else state.noise
+        rows -= ((a + 1) * np.log(noise) + b / noise).sum(-1)
         u = np.abs(state.weight) / self.slab_scale
         slab, log_odds = self.law.log_density(u), self.edge_log_odds(state)
         if np.any(self.law.ratio):
@@ -170,7 +174,17 @@ class LinearChains:
         else:
             each = np.where(state.edge, slab - np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds))
         each = np.where(self.must, slab, np.where(self.permitted, each, 0.0))
-        return rows + each.sum((-1, -2))
+        return rows + each.sum((-1, -2)) + log_density(state.log_odds, self.eta_prior, self.shared_eta)
+
+    def _noise(self, squares: Array, count: Array, rng: np.random.Generator) -> Array:
+        """Variances given the sums of squared residuals, (chain, feature)."""
+        a, b = self.noise_prior
+        shape = squares.shape
+        if self.shared_noise:
+            squares = squares.sum(-1, keepdims=True)
+            count = np.broadcast_to(count, shape).sum(-1, keepdims=True)
+        drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
+        return np.broadcast_to(drawn, shape).copy()
 
     def _count(self) -> Array:
         """Seen cells of each feature, (chain or 1, feature)."""
@@ -233,7 +247,7 @@ class LinearChains:
         """Likelihood of column k given the others, exp(-a w^2/2 + b w) in units of the slab."""
         row, unit = gram[..., k, :], self.slab_scale
         pull = cross[..., k] - (row * weight).sum(-1) + row[..., k] * weight[..., k]
-        return row[..., k] * unit**2 / state.noise, pull * unit / state.noise
+        return floor_precision(row[..., k] * unit**2 / state.noise), pull * unit / state.noise
 
     @cached_property
     def _turns(self) -> Turns:
@@ -260,7 +274,7 @@ class LinearChains:
         gram, cross = self._moments(state.z, state.intercept)
         noise = state.noise[:, rows, None]
         gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
-        a = np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise
+        a = floor_precision(np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise)
         b = cross[:, rows] * self.slab_scale / noise
         each = self.law.slab(a, b).log_norm  # chain, anchor, factor
         k = state.weight.shape[-1]

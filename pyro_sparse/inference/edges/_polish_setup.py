@@ -8,8 +8,8 @@ and data: `LinearChains` for a linear decoder with normal noise, `DecoderChains`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ __all__ = [
     "weight_law",
 ]
 
+_ZSCORED = 0.2  # how far some rows of a z-scored table may be from mean 0 and standard deviation 1
 ALL_EDGES = 60.0  # log odds at which every permitted edge is there, whatever its weight
 
 
@@ -60,7 +61,10 @@ class DecoderPrior:
               A_{kh} \sim N(0, s_A^2), \quad B_{gh} \sim N(0, s_B^2 / H), \quad b_h \sim N(0, s_b^2)
 
     for :math:`f_j(z) = c_j + u_j w_j^\top z + v_j^\top \phi(b + B \phi(A (w_j \odot z)))`. A linear decoder
-    has c only.
+    has c only. Columns that keep their units (`Normal(shared=True)`, ``standardise=False``) are centred at
+    their means first, and where all features share one noise, :math:`s_c, s_u, s_v` are in units of their
+    common standard deviation. Under other likelihoods :math:`s_c` grows with the largest fitted intercept, so
+    that rare counts are no surprise.
 
     Parameters
     ----------
@@ -269,6 +273,27 @@ def turned_round(
     return state._replace(z=z, weight=weight, edge=weight != 0)
 
 
+class _Origin(NamedTuple):
+    """Where the columns of a table lie that keep their units, and how far they spread, (feature,)."""
+
+    centre: Tensor
+    spread: Tensor
+
+
+def _origin(likelihood: Any, batch: Any) -> _Origin:
+    """Mean and standard deviation of the seen cells; 0 and 1 of z-scored columns, and of no normal ones."""
+    x, plain = batch.x, _Origin(torch.zeros_like(batch.x[0]), torch.ones_like(batch.x[0]))
+    if not has_normal_noise(likelihood):
+        return plain
+    seen = torch.ones_like(x) if batch.mask is None else batch.mask.to(x)
+    count = seen.sum(0).clamp(min=1)
+    centre = (x * seen).double().sum(0) / count
+    spread = (((x - centre) * seen) ** 2).sum(0).div(count).sqrt().clamp(min=1e-6)
+    if bool((centre.abs() < _ZSCORED).all()) and bool(((spread - 1).abs() < _ZSCORED).all()):
+        return plain
+    return _Origin(centre.to(x), spread.to(x))
+
+
 def _linear(
     model: Any,
     batch: Any,
@@ -281,9 +306,11 @@ def _linear(
     def array(t: Tensor) -> np.ndarray:
         return t.detach().cpu().double().numpy()
 
-    cov = array(model.factor_cov)
+    cov, origin = array(model.factor_cov), _origin(model.likelihood, batch)
+    centre, spread = array(origin.centre), array(origin.spread)
+    x = array(batch.x) - centre
     chains = LinearChains(
-        x=array(batch.x)[None],
+        x=(x if batch.mask is None else x * batch.mask.cpu().numpy())[None],
         seen=None if batch.mask is None else batch.mask.cpu().numpy()[None],
         permitted=model.permitted.cpu().numpy(),
         must=model.must.cpu().numpy(),
@@ -292,7 +319,8 @@ def _linear(
         law=law.in_slabs(),
         slab_scale=law.stand_in.slab,
         noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
-        intercept_sd=prior.intercept,
+        intercept_sd=prior.intercept * spread,
+        shared_noise=model.likelihood.shared,
         known=array(model.prior.known) if model.prior.informed else None,
         **rates,
     )
@@ -303,7 +331,7 @@ def _linear(
         edge=weight != 0,
         log_odds=array(log_odds),
         noise=array(model.likelihood.noise_sd()[:, 0] ** 2),
-        intercept=array(model.decoder.intercept[:, 0]),
+        intercept=array(model.decoder.intercept[:, 0]) - centre,
         cov=cov,
     )
     return chains, state
@@ -327,9 +355,19 @@ def _curved(
     if drawn and type(likelihood) is not likelihoods.NegativeBinomial:
         likelihood = likelihoods.Poisson(size_factors=False)  # a multinomial row is one, given its exposure
     exposure = None if drawn else exposure
-    x = batch.x.T[None].to(z)
     seen = None if batch.mask is None else batch.mask.T[None].to(z)
     normal = has_normal_noise(likelihood)
+    origin = _origin(likelihood, batch)
+    unit = (
+        origin.spread.square().mean().sqrt()
+        if normal and likelihood.shared
+        else torch.ones_like(origin.spread)
+    )
+    x = ((batch.x - origin.centre) / unit).T[None].to(z)
+    x = x if seen is None or not normal else x * seen
+    if not normal:
+        far = float(model.decoder.intercept.detach().abs().max())
+        curve = replace(curve, intercept_sd=curve.intercept_sd * math.hypot(1.0, far))
     own = own_parameters(likelihood)
     chains = DecoderChains(
         cells=Cells(x, seen, exposure, None if normal else likelihood),
@@ -338,7 +376,10 @@ def _curved(
         permitted=model.permitted,
         must=model.must,
         precision=torch.linalg.inv(model.factor_cov.double()).to(z),
-        noise_prior=(likelihood.prior_shape, likelihood.prior_scale) if normal else (1.0, 1.0),
+        noise_prior=(likelihood.prior_shape, likelihood.prior_scale / float(unit.mean()) ** 2)
+        if normal
+        else (1.0, 1.0),
+        shared_noise=normal and likelihood.shared,
         totals=(x if seen is None else x * seen).sum(1) if drawn else None,
         own=own if own.drawn else None,
         known=model.prior.known if model.prior.informed else None,
@@ -346,9 +387,11 @@ def _curved(
         **settings,
     )
     trunk, head = _layers(model, curve)
+    head[..., 0] -= origin.centre.double()
+    head /= unit.double().unsqueeze(-1)
     noise = torch.ones_like(model.weights[..., 0])
     if normal:
-        noise = likelihood.noise_sd()[:, 0] ** 2
+        noise = (likelihood.noise_sd()[:, 0] / unit) ** 2
     elif chains.cells.overdispersed:
         noise = likelihood.values()["extra_cv"] ** 2
     state = DecoderState(

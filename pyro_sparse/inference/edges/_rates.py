@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-__all__ = ["drawn_log_odds", "solved_log_odds"]
+__all__ = ["drawn_log_odds", "log_density", "solved_log_odds"]
 
 Array = NDArray[np.float64]
 _FAR = 30.0  # log odds beyond which nothing changes
@@ -62,6 +62,24 @@ def drawn_log_odds(
     return np.broadcast_to(odds, (len(edge), 1, edge.shape[-1])).copy()
 
 
+def log_density(log_odds: Array, prior: tuple[Array, Array], shared: bool) -> Array:
+    r"""Log density of the rates of each chain, (chain,), up to a constant: of eta, not of its log odds.
+
+    .. math:: \sum_k (a_k - 1) \log \eta_k + (b_k - 1) \log (1 - \eta_k)
+
+    Parameters
+    ----------
+    log_odds : ndarray (chain, 1, factor)
+    prior : tuple of ndarray
+        a and b, each broadcastable to (factor,).
+    shared : bool
+        One rate for all factors, which counts once.
+    """
+    a, b = (np.broadcast_to(part, log_odds.shape[-1:]) for part in prior)
+    each = -(a - 1) * np.logaddexp(0, -log_odds) - (b - 1) * np.logaddexp(0, log_odds)
+    return (each[..., :1] if shared else each).sum((-1, -2))
+
+
 def solved_log_odds(
     wanted: Array, free: NDArray[np.bool_], known: Array, beside: Array | float, axes: tuple[int, ...]
 ) -> Array:
@@ -101,7 +119,7 @@ def _informed(
 ) -> Array:
     """Independent proposals of log odds, each accepted or not."""
 
-    def log_density(odds: Array) -> Array:
+    def log_target(odds: Array) -> Array:
         none = (np.logaddexp(0, odds + known) * free).sum(axes, keepdims=True)
         return (found + a) * odds - none - (a + b) * np.logaddexp(0, odds)
 
@@ -113,10 +131,10 @@ def _informed(
     def log_proposal(odds: Array) -> Array:
         return -(_DEGREES + 1) / 2 * np.log1p(((odds - mode) / scale) ** 2 / _DEGREES)
 
-    level = log_density(now) - log_proposal(now)
+    level = log_target(now) - log_proposal(now)
     for _ in range(_TRIES):
         tried = mode + scale * rng.standard_t(_DEGREES, size=mode.shape)
-        there = log_density(tried) - log_proposal(tried)
+        there = log_target(tried) - log_proposal(tried)
         yes = np.log(rng.random(mode.shape)) < there - level
         now, level = np.where(yes, tried, now), np.where(yes, there, level)
     return now

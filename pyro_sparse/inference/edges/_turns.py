@@ -32,7 +32,7 @@ from ._weight import Slabs
 __all__ = ["Turns", "related_factors"]
 
 Array = NDArray[np.float64]
-_ANGLES = (120, 240)  # of half a turn: the other half only changes signs
+_ANGLES = (120, 240)  # of half a turn
 # loadings at all angles that a sweep may look at; of larger tables some sweeps take a pair
 _CELLS = 4_000_000
 
@@ -178,7 +178,8 @@ class Turns:
         shift = weight[..., rest] @ across
         straight = weight[..., both] @ root + shift  # loadings on the pair's independent parts
 
-        n_angles, angle = _angles(rng)
+        # Half a turn more changes signs only, unless the pair is correlated with another factor.
+        n_angles, angle = _angles(rng, whole=bool(np.any(across)))
         first, second = straight[..., 0, None], straight[..., 1, None]
         cos, sin = np.cos(angle), np.sin(angle)
         one = first * cos + second * sin - shift[..., 0, None]
@@ -206,10 +207,10 @@ class Turns:
         return self.law.log_prob(u, log_odds + sure).sum(1)
 
 
-def _angles(rng: np.random.Generator) -> tuple[int, Array]:
-    """How many, and where: equally spaced over half a turn, from 0."""
-    n = int(rng.integers(*_ANGLES))
-    return n, np.pi * np.arange(n) / n
+def _angles(rng: np.random.Generator, whole: bool = False) -> tuple[int, Array]:
+    """How many, and where: equally spaced over half a turn, or a whole one, from 0."""
+    n = int(rng.integers(*_ANGLES)) * (2 if whole else 1)
+    return n, np.pi * (2 if whole else 1) * np.arange(n) / n
 
 
 def _matching(pairs: NDArray[np.bool_], rng: np.random.Generator) -> list[tuple[int, int]]:

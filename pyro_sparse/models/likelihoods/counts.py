@@ -28,6 +28,7 @@ __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial"
 FEW_FEATURES = 300  # up to which totals are shared out
 DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better guess of depth than none
 NOT_ASKED = -1.0
+_POINTS, _TOUCHES = 14, 1e-6  # of an interpolation in the share of a row's total
 LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
 LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses its digits in float32
 
@@ -53,6 +54,31 @@ def _log_sum_if(f: Tensor, reference: Tensor, seen: Tensor) -> Tensor:
     share = torch.log_softmax(r, -1)
     others = torch.log1p(-share.exp().clamp(max=1 - torch.finfo(f.dtype).eps))
     return torch.logsumexp(r, -1, keepdim=True) + torch.logaddexp(others, share + f - reference)
+
+
+def _of_shares(f: Tensor, reference: Tensor, x: Tensor, seen: Tensor) -> Tensor:
+    """Log-likelihood of each feature's share of the rows' totals, the others' left as they are, (R, G)."""
+    normaliser = _log_sum_if(f, reference, seen)
+    return ((x * f - (x * seen).sum(-1, keepdim=True) * normaliser) * seen).sum(-2)
+
+
+def _along(level: Callable[[Tensor], Tensor], shift: Tensor) -> Tensor:
+    """A smooth function of a row's shift (..., row, 1) at many shifts (..., row, feature).
+
+    Interpolated between Chebyshev's points from the least shift to the largest, 0 among them.
+    """
+    low, high = shift.amin(-1, keepdim=True).clamp(max=0), shift.amax(-1, keepdim=True).clamp(min=0)
+    half = (high - low).clamp(min=1e-6) / 2
+    near = (shift - low) / half - 1
+    above, below = torch.zeros_like(shift), torch.zeros_like(shift)
+    for i in range(_POINTS):
+        point = math.cos(math.pi * i / (_POINTS - 1))
+        gap = near - point
+        weight = (-1) ** i * (0.5 if i in (0, _POINTS - 1) else 1.0)
+        share = weight / torch.where(gap.abs() < _TOUCHES, torch.full_like(gap, _TOUCHES), gap)
+        above = above + share * level(low + half * (1 + point))
+        below = below + share
+    return above / below
 
 
 class _Counts(Likelihood):
@@ -256,10 +282,9 @@ class Poisson(_Counts):
         mask: Tensor | None = None,
         exposure: Tensor | None = None,
     ) -> Tensor:
-        if self.shares:
-            seen = observed(x, mask)[1]
-            f = f - _log_sum_if(f, reference, seen) + self._log_total(seen)
-        return super().feature_statistic(f, reference, x, mask, exposure)
+        if not self.shares:
+            return super().feature_statistic(f, reference, x, mask, exposure)
+        return _of_shares(f, reference, *observed(x, mask))
 
     def _log_total(self, mask: Tensor | None) -> Tensor:
         """log of what rows of exposure 1 count in the cells that were seen."""
@@ -339,6 +364,29 @@ class NegativeBinomial(Poisson):
     def values(self) -> dict[str, Tensor]:
         return {"extra_cv": self._theta().squeeze(1) ** -0.5}
 
+    def feature_statistic(
+        self,
+        f: Tensor,
+        reference: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+    ) -> Tensor:
+        if not self.shares:
+            return super().feature_statistic(f, reference, x, mask, exposure)
+        # A feature that counts less leaves more of the row's total to the others.
+        x, seen = observed(x, mask)
+        base = reference - _log_sum(reference, seen) + self._log_total(seen)
+        shift = torch.where(seen, _log_sum(reference, seen) - _log_sum_if(f, reference, seen), 0.0)
+
+        def level(at: Tensor) -> Tensor:
+            each = self.forward(torch.where(seen, at, 0.0), exposure).log_prob(x)
+            return torch.where(seen, each, 0.0)
+
+        before = level(base)
+        others = _along(lambda by: (level(base + by) - before).sum(-1, keepdim=True), shift)
+        return (level(base + f - reference + shift) + others - (level(base + shift) - before)).sum(-2)
+
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         theta = self._theta()
         return dist.NegativeBinomial(theta, logits=self._log_rate(f, exposure) - theta.log())
@@ -396,9 +444,7 @@ class Multinomial(_Counts):
         exposure: Tensor | None = None,
     ) -> Tensor:
         r""":math:`\sum_i x_{ij} f_{ij} - n_i \log(e^{f_{ij}} + \sum_{l \ne j} e^{r_{il}})`."""
-        x, seen = observed(x, mask)
-        normaliser = _log_sum_if(f, reference, seen)
-        return ((x * f - x.sum(-1, keepdim=True) * normaliser) * seen).sum(-2)
+        return _of_shares(f, reference, *observed(x, mask))
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         share = torch.softmax(f, -1)
