@@ -6,7 +6,6 @@ edge in the group `edge_posterior`. Weights are in units of the target per stand
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
+from ._edge_table import attributes, finished
+from .graphs.alignment import SAME_LATENTS
 from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
@@ -90,16 +91,7 @@ def task_to_arviz(
         },
     }
     coords = {"task": list(fit.task_names), "latent": fit.latent_names}
-    about = {
-        "kind": "tasks",
-        "edge_method": method,
-        "is_score": int(is_score),
-        "note": note,
-        "best_restart": best,
-        "settings": json.dumps(dict(fit.settings), default=str),
-        "inference_library": "pyro_sparse",
-    }
-    return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, kind="tasks"))
 
 
 def doubted_latents(idata: Any) -> list[tuple[list[str], bool]]:
@@ -114,8 +106,6 @@ def doubted_latents(idata: Any) -> list[tuple[list[str], bool]]:
     idata : InferenceData or DataTree
         From `MultiTaskFit.edge_posterior`.
     """
-    from .inference.task_result import SAME_LATENTS
-
     names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
     own = _arviz.get_group(idata, "alignment")
     best = int(idata.attrs["best_restart"])
@@ -205,15 +195,5 @@ def task_summary(
         },
         index=pd.Index([f"{tasks[i]} -> {latents[j]}" for i, j in zip(t, k, strict=True)], name="edge"),
     )
-    table = table.iloc[np.lexsort((-table["weight"].abs(), -table[name]))]
-    if selected_only:
-        table = table[table["selected"]]
-    table.attrs = {
-        "fdr": float(fdr),
-        "interval_kind": kind,
-        "interval_prob": float(prob),
-        "edge_method": str(idata.attrs.get("edge_method", "")),
-        "is_score": is_score,
-        "note": note,
-    }
-    return table
+    about = {"interval_kind": kind, "interval_prob": float(prob), "note": note}
+    return finished(table, "weight", idata, fdr, selected_only, **about)

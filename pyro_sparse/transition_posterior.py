@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
+from ._edge_table import attributes, finished
 from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
@@ -122,18 +123,8 @@ def transition_to_arviz(
         "action": fit.action_names,
         "lag": list(range(1, fit.model.lags + 1)),
     }
-    about = {
-        "kind": "transition",
-        "edge_method": method,
-        "is_score": int(is_score),
-        "note": note,
-        "best_restart": int(fit.best),
-        "settings": json.dumps(dict(fit.settings), default=str),
-        "warnings": json.dumps(list(fit.warnings)),
-        "unsure": int(fit.unsure),
-        "inference_library": "pyro_sparse",
-    }
-    return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+    own = {"kind": "transition", "warnings": json.dumps(list(fit.warnings)), "unsure": int(fit.unsure)}
+    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, **own))
 
 
 def transition_summary(
@@ -207,17 +198,8 @@ def transition_summary(
         "selected",
     ]
     table = table[order].rename(columns={"probability": name})
-    table = table.iloc[np.lexsort((-table["strength"], -table[name]))]
-    if selected_only:
-        table = table[table["selected"]]
     note = str(idata.attrs.get("note", ""))
     if unsure:  # given latents that are in doubt, a probability decides nothing
         said = json.loads(str(idata.attrs.get("warnings", "[]")))
         note += " Every verdict is open, for the fit warns: " + "; ".join(said) + "."
-    table.attrs = {
-        "fdr": float(fdr),
-        "edge_method": str(idata.attrs.get("edge_method", "")),
-        "is_score": name == "score",
-        "note": note,
-    }
-    return table
+    return finished(table, "strength", idata, fdr, selected_only, note=note)
