@@ -61,8 +61,9 @@ def task_to_arviz(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        Groups `posterior` (edge, weight), `edge_posterior` (probability, q_value, gap, by_chain, and eta),
-        `sample_stats` (error, best) and `alignment`.
+        Groups `posterior` (edge, weight, eta; of eta each restart has one value), `edge_posterior`
+        (probability, given, q_value, gap, weight and restart_probability), `sample_stats` (error, best, kept,
+        restart) and `alignment`. Numbers are of the best restart, the one that is kept.
     """
     scale = fit.tasks.target_scale[:, None]
     best = int(fit.best)
@@ -72,19 +73,26 @@ def task_to_arviz(
         "probability": (_EDGE, own),
         "q_value": (_EDGE, q_values(own)),
         "gap": (_EDGE, gap),
-        "by_chain": (("chain", *_EDGE), probability),
+        "given": (_EDGE, np.zeros(own.shape, dtype=np.int8)),
+        "weight": (_EDGE, (weight[best] * scale).mean(0)),
+        "restart_probability": (("chain", *_EDGE), probability),
+    }
+    restarts = np.arange(len(probability))
+    posterior: dict[str, Any] = {
+        "edge": (("chain", "draw", *_EDGE), edge),
+        "weight": (("chain", "draw", *_EDGE), weight * scale),
     }
     if eta is not None:
-        numbers["eta"] = (("chain", "latent"), eta)
+        each = np.broadcast_to(eta[:, None], (len(eta), edge.shape[1], eta.shape[1]))
+        posterior["eta"] = (("chain", "draw", "latent"), each)
     groups: dict[str, Any] = {
-        "posterior": {
-            "edge": (("chain", "draw", *_EDGE), edge),
-            "weight": (("chain", "draw", *_EDGE), weight * scale),
-        },
+        "posterior": posterior,
         "edge_posterior": numbers,
         "sample_stats": {
             "error": (("chain",), np.asarray(fit.error, dtype=float)),
-            "best": (("chain",), np.arange(len(probability)) == best),
+            "best": (("chain",), restarts == best),
+            "kept": (("chain",), restarts == best),
+            "restart": (("chain",), restarts),
         },
         "alignment": {
             name: (("chain", "latent"), np.asarray(values)) for name, values in fit.alignment.items()
@@ -160,7 +168,6 @@ def task_summary(
     is_score = bool(int(idata.attrs.get("is_score", 0)))
     p = numbers["probability"].to_numpy()
     own = _arviz.get_group(idata, "posterior")["weight"].isel(chain=[int(idata.attrs["best_restart"])])
-    mean = own.mean(("chain", "draw")).to_numpy()
     if is_score:
         lower = upper = np.full(p.shape, np.nan)
     else:
@@ -184,7 +191,7 @@ def task_summary(
             "task": tasks[t],
             "latent": latents[k],
             name: p.ravel(),
-            "weight": mean.ravel(),
+            "weight": numbers["weight"].to_numpy().ravel(),
             f"{kind}{100 * prob:g}_lb": lower.ravel(),
             f"{kind}{100 * prob:g}_ub": upper.ravel(),
             "q_value": numbers["q_value"].to_numpy().ravel(),

@@ -78,8 +78,9 @@ def transition_to_arviz(
     -------
     arviz.InferenceData or xarray.DataTree
         Groups `posterior` (edge_time, edge_action), `edge_posterior` (for each graph: probability, given,
-        q_value, gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, recovered, best) and
-        `alignment`.
+        q_value, gap, strength and restart_probability, as in ``probability_time``), `sample_stats` (elbo,
+        heldout_elbo, recovered, best, kept, restart) and `alignment`. Numbers are of the best restart, the
+        one that is kept.
     """
     posterior: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -102,7 +103,7 @@ def transition_to_arviz(
             ("strength", graph.strength[fit.best]),
         ):
             numbers[f"{what}_{name}"] = (dims, values)
-        numbers[f"by_chain_{name}"] = (("chain", *dims), graph.by_chain)
+        numbers[f"restart_probability_{name}"] = (("chain", *dims), graph.by_chain)
     chains = np.arange(fit.n_restarts)
     groups = {
         "posterior": posterior,
@@ -112,6 +113,8 @@ def transition_to_arviz(
             "heldout_elbo": (("chain",), fit.heldout_elbo),
             "recovered": (("chain",), fit.agreement["recovered"].to_numpy()),
             "best": (("chain",), chains == fit.best),
+            "kept": (("chain",), chains == fit.best),
+            "restart": (("chain",), chains),
         },
         "alignment": {
             name: (("chain", "target"), np.asarray(fit.alignment[name])) for name in ("permutation", "sign")
