@@ -25,6 +25,23 @@ from .priors import Prior, get_prior
 __all__ = ["SparseFactorModel"]
 
 
+def seed_of(random_state: Any) -> int:
+    """The `seed` of `pyro_sparse.fit` for scikit-learn's `random_state`: an int is the seed itself.
+
+    Parameters
+    ----------
+    random_state : int, RandomState instance or None
+
+    Raises
+    ------
+    ValueError
+        It is none of these.
+    """
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
 class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Sparse factor model: which feature depends on which latent factor.
 
@@ -52,11 +69,12 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     refine : bool
         In `transform`, climb from the encoder's guess to the posterior mode of each row.
     dtype : {"float64", "float32", "bfloat16"}
-        Precision of the computation, as in `pyro_sparse.fit`.
+        Precision of the computation, as in `pyro_sparse.fit`. That is "float32" there; in it the scores of a
+        row depend on the rows beside it by more than the 1e-7 that scikit-learn allows.
     device : str
         Where to compute: "cpu", "cuda", ...
     random_state : int, RandomState instance or None
-        Seed of every random choice; an int gives the same result each time.
+        Seed of every random choice; an int is the `seed` of `pyro_sparse.fit`.
     verbose : bool
         Show a progress bar.
 
@@ -157,7 +175,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             model,
             X,
             restarts=self.restarts,
-            seed=self._seed(),
+            seed=seed_of(self.random_state),
             dtype=self.dtype,
             device=self.device,
             progress=self.verbose,
@@ -174,7 +192,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """`fit`, and the factor scores of its rows; arguments as in `fit`."""
         return self.fit(X, y, exposure=exposure).transform(X, exposure=exposure)
 
-    def transform(self, X: Any, exposure: Any = None) -> np.ndarray:
+    def transform(self, X: Any, *, exposure: Any = None) -> np.ndarray:
         """Factor scores of new rows.
 
         Parameters
@@ -244,11 +262,6 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         X = in_numbers(X)
         cells = validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", **fewest)
         return under_names(X, cells)
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -8,7 +8,6 @@ that gives only a score says so in the attrs and its column is called `score`: a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arviz
+from ._edge_table import about_edges, attributes, finished
 from .data import read_like
 from .draws import graph_numbers
 from .graphs.selection import (
@@ -126,40 +126,19 @@ def to_arviz(
         fit.edge_score if restart_probability is None else restart_probability, dtype=float
     )
     origin = np.arange(len(fit.weights)) if chain_restart is None else np.asarray(chain_restart)
-    shape = (len(origin), *np.shape(fit.weights)[1:])
-    hint = ""
-    if draws.ndim == 4 and draws.shape[2:] == shape[1:]:
-        hint = (
-            "; chains that are not one for each restart, in order, want chain_restart=, the restart each "
-            f"began at (of draws pooled in one chain the best, [{int(fit.best)}])"
-        )
-    if draws.ndim != 4 or (draws.shape[0], *draws.shape[2:]) != shape:
-        raise ValueError(
-            f"edge: want shape (chain, draw, feature, factor) with chain, feature, factor = {shape}, "
-            f"got {draws.shape}{hint}"
-        )
-    if not ((draws == 0) | (draws == 1)).all():
-        strange = draws[(draws != 0) & (draws != 1)]
-        raise ValueError(
-            f"edge: want draws of 0 or 1, got {strange[0]} and {strange.size - 1} more such; draw each edge, "
-            "or compare weights with 0"
-        )
-    wanted = {
-        "weight": (weights, draws.shape),
-        "probability": (p, shape[1:]),
-        "restart_probability": (per_restart, shape),
-    }
     best = int(fit.best)
     loading = np.asarray(np.asarray(fit.weights)[best] if edge_weight is None else edge_weight)
     effect = np.asarray(np.asarray(fit.effects)[best] if edge_effect is None else edge_effect)
-    wanted |= {"edge_weight": (loading, shape[1:]), "edge_effect": (effect, shape[1:])}
-    for name, (values, want) in wanted.items():
-        if values.shape != want:
-            raise ValueError(f"{name}: want shape {want}, got {values.shape}")
-    if kept is None:
-        good, _ = compared_restarts(fit, origin)
-    else:
-        good = np.asarray(kept, dtype=bool)
+    shape = (len(origin), *np.shape(fit.weights)[1:])
+    _check_draws(draws, shape, best)
+    _check_shapes(
+        weight=(weights, draws.shape),
+        probability=(p, shape[1:]),
+        restart_probability=(per_restart, shape),
+        edge_weight=(loading, shape[1:]),
+        edge_effect=(effect, shape[1:]),
+    )
+    good = compared_restarts(fit, origin)[0] if kept is None else np.asarray(kept, dtype=bool)
     given = told_of(fit)[best]
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
@@ -189,21 +168,40 @@ def to_arviz(
             for name in ("permutation", "sign", "congruence")
         },
     }
+    coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
     observed = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
     if observed is not None and observed.size <= _MAX_OBSERVED_CELLS:
         groups["observed_data"] = {"x": (("sample", "feature"), observed)}
-    coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
     if observed is not None and observed.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
-    about = {
-        "edge_method": method,
-        "is_score": int(is_score),
-        "note": note,
-        "best_restart": best,
-        "settings": json.dumps(dict(fit.settings), default=str),
-        "inference_library": "pyro_sparse",
-    }
-    return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs))
+
+
+def _check_draws(draws: NDArray[Any], shape: tuple[int, ...], best: int) -> None:
+    """Raise unless they are 0 or 1, (chain, draw, feature, factor) with `shape` but for the draw."""
+    if draws.ndim != 4 or (draws.shape[0], *draws.shape[2:]) != shape:
+        hint = ""
+        if draws.ndim == 4 and draws.shape[2:] == shape[1:]:
+            hint = (
+                "; chains that are not one for each restart, in order, want chain_restart=, the restart each "
+                f"began at (of draws pooled in one chain the best, [{best}])"
+            )
+        raise ValueError(
+            f"edge: want shape (chain, draw, feature, factor) with chain, feature, factor = {shape}, "
+            f"got {draws.shape}{hint}"
+        )
+    if not ((draws == 0) | (draws == 1)).all():
+        strange = draws[(draws != 0) & (draws != 1)]
+        raise ValueError(
+            f"edge: want draws of 0 or 1, got {strange[0]} and {strange.size - 1} more such; draw each edge, "
+            "or compare weights with 0"
+        )
+
+
+def _check_shapes(**wanted: tuple[NDArray[Any], tuple[int, ...]]) -> None:
+    for name, (values, shape) in wanted.items():
+        if values.shape != shape:
+            raise ValueError(f"{name}: want shape {shape}, got {values.shape}")
 
 
 def compared_runs(idata: Any) -> str:
@@ -379,18 +377,8 @@ def summary(
         },
         index=pd.Index([f"{features[i]} -> {factors[j]}" for i, j in zip(g, k, strict=True)], name="edge"),
     )
-    table = table.iloc[np.lexsort((-table["effect"], -table[name]))]
-    if selected_only:
-        table = table[table["selected"]]
-    table.attrs = {
-        "fdr": float(fdr),
-        "interval_kind": kind,
-        "interval_prob": float(prob),
-        "edge_method": str(idata.attrs.get("edge_method", "")),
-        "is_score": is_score,
-        "note": str(idata.attrs.get("note", "")),
-    }
-    return table
+    about = {"interval_kind": kind, "interval_prob": float(prob)}
+    return finished(table, "effect", idata, fdr, selected_only, **about)
 
 
 def given_edges(edges: Any) -> NDArray[np.bool_]:
@@ -428,9 +416,5 @@ def edge_prob(idata: Any, graph: str | None = None) -> pd.DataFrame:
         The object is no edge posterior.
     """
     table = graph_numbers(idata, graph).to_pandas()
-    table.attrs = {
-        "edge_method": str(idata.attrs.get("edge_method", "")),
-        "is_score": _is_score(idata),
-        "note": str(idata.attrs.get("note", "")),
-    }
+    table.attrs = about_edges(idata)
     return table

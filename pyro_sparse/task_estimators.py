@@ -19,12 +19,12 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
 )
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ._columns import check_order, in_numbers, in_order, row_names, under_names
 from ._task_arrays import full_labels
+from .estimators import seed_of
 from .inference.fit import fit as fit_model
 from .inference.inner import group_svm
 from .inference.interrupt import whole
@@ -57,8 +57,12 @@ class MultiTaskSparseRegressor(
         Gradient steps; None leaves it to `pyro_sparse.fit`.
     batch_size : int, optional
         Tasks in a step; None leaves it to `pyro_sparse.fit`.
+    dtype : {"float64", "float32"}
+        Precision of the computation, as in `SparseFactorModel`; that of `pyro_sparse.fit` is "float32".
+    device : str
+        Where to compute: "cpu", "cuda", ...
     random_state : int, RandomState instance or None
-        Seed of every random choice; an int gives the same result each time.
+        Seed of every random choice; an int is the `seed` of `pyro_sparse.fit`.
     verbose : bool
         Show a progress bar.
 
@@ -104,6 +108,8 @@ class MultiTaskSparseRegressor(
         restarts: int = 2,
         steps: int | None = None,
         batch_size: int | None = None,
+        dtype: str = "float64",
+        device: str = "cpu",
         random_state: Any = None,
         verbose: bool = False,
     ):
@@ -114,6 +120,8 @@ class MultiTaskSparseRegressor(
         self.restarts = restarts
         self.steps = steps
         self.batch_size = batch_size
+        self.dtype = dtype
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
@@ -170,7 +178,9 @@ class MultiTaskSparseRegressor(
             task=task,
             inner=self.inner,
             restarts=self.restarts,
-            seed=int(check_random_state(self.random_state).randint(2**31)),
+            seed=seed_of(self.random_state),
+            dtype=self.dtype,
+            device=self.device,
             progress=self.verbose,
             **{name: value for name, value in optional.items() if value is not None},
         )

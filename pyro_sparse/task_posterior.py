@@ -6,7 +6,6 @@ edge in the group `edge_posterior`. Weights are in units of the target per stand
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
+from ._edge_table import attributes, finished
+from .graphs.alignment import SAME_LATENTS
 from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def task_to_arviz(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        Groups `posterior` (edge, weight), `edge_posterior` (probability, q_value, gap, by_chain, and eta),
-        `sample_stats` (error, best) and `alignment`.
+        Groups `posterior` (edge, weight, eta; of eta each restart has one value), `edge_posterior`
+        (probability, given, q_value, gap, weight and restart_probability), `sample_stats` (error, best, kept,
+        restart) and `alignment`. Numbers are of the best restart, the one that is kept.
     """
     scale = fit.tasks.target_scale[:, None]
     best = int(fit.best)
@@ -71,35 +73,33 @@ def task_to_arviz(
         "probability": (_EDGE, own),
         "q_value": (_EDGE, q_values(own)),
         "gap": (_EDGE, gap),
-        "by_chain": (("chain", *_EDGE), probability),
+        "given": (_EDGE, np.zeros(own.shape, dtype=np.int8)),
+        "weight": (_EDGE, (weight[best] * scale).mean(0)),
+        "restart_probability": (("chain", *_EDGE), probability),
+    }
+    restarts = np.arange(len(probability))
+    posterior: dict[str, Any] = {
+        "edge": (("chain", "draw", *_EDGE), edge),
+        "weight": (("chain", "draw", *_EDGE), weight * scale),
     }
     if eta is not None:
-        numbers["eta"] = (("chain", "latent"), eta)
+        each = np.broadcast_to(eta[:, None], (len(eta), edge.shape[1], eta.shape[1]))
+        posterior["eta"] = (("chain", "draw", "latent"), each)
     groups: dict[str, Any] = {
-        "posterior": {
-            "edge": (("chain", "draw", *_EDGE), edge),
-            "weight": (("chain", "draw", *_EDGE), weight * scale),
-        },
+        "posterior": posterior,
         "edge_posterior": numbers,
         "sample_stats": {
             "error": (("chain",), np.asarray(fit.error, dtype=float)),
-            "best": (("chain",), np.arange(len(probability)) == best),
+            "best": (("chain",), restarts == best),
+            "kept": (("chain",), restarts == best),
+            "restart": (("chain",), restarts),
         },
         "alignment": {
             name: (("chain", "latent"), np.asarray(values)) for name, values in fit.alignment.items()
         },
     }
     coords = {"task": list(fit.task_names), "latent": fit.latent_names}
-    about = {
-        "kind": "tasks",
-        "edge_method": method,
-        "is_score": int(is_score),
-        "note": note,
-        "best_restart": best,
-        "settings": json.dumps(dict(fit.settings), default=str),
-        "inference_library": "pyro_sparse",
-    }
-    return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, kind="tasks"))
 
 
 def doubted_latents(idata: Any) -> list[tuple[list[str], bool]]:
@@ -114,8 +114,6 @@ def doubted_latents(idata: Any) -> list[tuple[list[str], bool]]:
     idata : InferenceData or DataTree
         From `MultiTaskFit.edge_posterior`.
     """
-    from .inference.task_result import SAME_LATENTS
-
     names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
     own = _arviz.get_group(idata, "alignment")
     best = int(idata.attrs["best_restart"])
@@ -170,7 +168,6 @@ def task_summary(
     is_score = bool(int(idata.attrs.get("is_score", 0)))
     p = numbers["probability"].to_numpy()
     own = _arviz.get_group(idata, "posterior")["weight"].isel(chain=[int(idata.attrs["best_restart"])])
-    mean = own.mean(("chain", "draw")).to_numpy()
     if is_score:
         lower = upper = np.full(p.shape, np.nan)
     else:
@@ -194,7 +191,7 @@ def task_summary(
             "task": tasks[t],
             "latent": latents[k],
             name: p.ravel(),
-            "weight": mean.ravel(),
+            "weight": numbers["weight"].to_numpy().ravel(),
             f"{kind}{100 * prob:g}_lb": lower.ravel(),
             f"{kind}{100 * prob:g}_ub": upper.ravel(),
             "q_value": numbers["q_value"].to_numpy().ravel(),
@@ -205,15 +202,5 @@ def task_summary(
         },
         index=pd.Index([f"{tasks[i]} -> {latents[j]}" for i, j in zip(t, k, strict=True)], name="edge"),
     )
-    table = table.iloc[np.lexsort((-table["weight"].abs(), -table[name]))]
-    if selected_only:
-        table = table[table["selected"]]
-    table.attrs = {
-        "fdr": float(fdr),
-        "interval_kind": kind,
-        "interval_prob": float(prob),
-        "edge_method": str(idata.attrs.get("edge_method", "")),
-        "is_score": is_score,
-        "note": note,
-    }
-    return table
+    about = {"interval_kind": kind, "interval_prob": float(prob), "note": note}
+    return finished(table, "weight", idata, fdr, selected_only, **about)

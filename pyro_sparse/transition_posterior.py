@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
+from ._edge_table import attributes, finished
 from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
@@ -77,8 +78,9 @@ def transition_to_arviz(
     -------
     arviz.InferenceData or xarray.DataTree
         Groups `posterior` (edge_time, edge_action), `edge_posterior` (for each graph: probability, given,
-        q_value, gap, strength and by_chain), `sample_stats` (elbo, heldout_elbo, recovered, best) and
-        `alignment`.
+        q_value, gap, strength and restart_probability, as in ``probability_time``), `sample_stats` (elbo,
+        heldout_elbo, recovered, best, kept, restart) and `alignment`. Numbers are of the best restart, the
+        one that is kept.
     """
     posterior: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -101,7 +103,7 @@ def transition_to_arviz(
             ("strength", graph.strength[fit.best]),
         ):
             numbers[f"{what}_{name}"] = (dims, values)
-        numbers[f"by_chain_{name}"] = (("chain", *dims), graph.by_chain)
+        numbers[f"restart_probability_{name}"] = (("chain", *dims), graph.by_chain)
     chains = np.arange(fit.n_restarts)
     groups = {
         "posterior": posterior,
@@ -111,6 +113,8 @@ def transition_to_arviz(
             "heldout_elbo": (("chain",), fit.heldout_elbo),
             "recovered": (("chain",), fit.agreement["recovered"].to_numpy()),
             "best": (("chain",), chains == fit.best),
+            "kept": (("chain",), chains == fit.best),
+            "restart": (("chain",), chains),
         },
         "alignment": {
             name: (("chain", "target"), np.asarray(fit.alignment[name])) for name in ("permutation", "sign")
@@ -122,18 +126,8 @@ def transition_to_arviz(
         "action": fit.action_names,
         "lag": list(range(1, fit.model.lags + 1)),
     }
-    about = {
-        "kind": "transition",
-        "edge_method": method,
-        "is_score": int(is_score),
-        "note": note,
-        "best_restart": int(fit.best),
-        "settings": json.dumps(dict(fit.settings), default=str),
-        "warnings": json.dumps(list(fit.warnings)),
-        "unsure": int(fit.unsure),
-        "inference_library": "pyro_sparse",
-    }
-    return _arviz.from_dict(groups, coords, {**about, **dict(attrs or {})})
+    own = {"kind": "transition", "warnings": json.dumps(list(fit.warnings)), "unsure": int(fit.unsure)}
+    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, **own))
 
 
 def transition_summary(
@@ -207,17 +201,8 @@ def transition_summary(
         "selected",
     ]
     table = table[order].rename(columns={"probability": name})
-    table = table.iloc[np.lexsort((-table["strength"], -table[name]))]
-    if selected_only:
-        table = table[table["selected"]]
     note = str(idata.attrs.get("note", ""))
     if unsure:  # given latents that are in doubt, a probability decides nothing
         said = json.loads(str(idata.attrs.get("warnings", "[]")))
         note += " Every verdict is open, for the fit warns: " + "; ".join(said) + "."
-    table.attrs = {
-        "fdr": float(fdr),
-        "edge_method": str(idata.attrs.get("edge_method", "")),
-        "is_score": name == "score",
-        "note": note,
-    }
-    return table
+    return finished(table, "strength", idata, fdr, selected_only, note=note)

@@ -209,6 +209,8 @@ def test_exposures_go_to_the_fit_and_are_wanted_again():
     assert_allclose(scores, plain.transform(x, exposure=hours), atol=1e-8)
     assert model.score(x, exposure=hours) == pytest.approx(plain.score(x, exposure=hours))
     assert np.abs(scores - SparseFactorModel(**how).fit_transform(x)).max() > 0.05
+    with pytest.raises(TypeError, match="positional argument"):
+        model.transform(x, hours)
     for ask in (model.transform, model.score):
         with pytest.raises(ValueError, match="exposure: got none, and the fit was given its rows"):
             ask(x)

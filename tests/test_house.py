@@ -96,7 +96,6 @@ def test_the_bottom_row_imports_nothing_above_it(bottom):
 
 LATE = {  # imports in a method of a result, of what is made of results
     ("pyro_sparse.inference._answers", "pyro_sparse.report"),
-    ("pyro_sparse.task_posterior", "pyro_sparse.inference.task_result"),
 }
 
 

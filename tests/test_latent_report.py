@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse._arviz import get_group
 from pyro_sparse.latent_report import gather
+from tests._fake_fit import fake_fit
 from tests._tasks import quick_fit, tasks_on_latents
 from tests.inference._transitions import SMALL, model_of
 from tests.test_report import Page
@@ -120,3 +122,24 @@ def test_a_fit_writes_its_page_and_computes_its_edges_once(
     fresh.edge_posterior(seed=1)
     assert len(calls) == 1
     assert replace(fresh)._edges == {}
+
+
+def test_one_code_reads_the_edges_of_all_kinds(sequences, tasks):
+    table = fake_fit()
+    for fit, idata in (sequences, tasks, (table, table.edge_posterior(num_draws=5))):
+        stats, edges = get_group(idata, "sample_stats"), get_group(idata, "edge_posterior")
+        assert stats["restart"].to_numpy().tolist() == list(range(fit.n_restarts))
+        assert stats["kept"].to_numpy()[stats["best"].to_numpy()].tolist() == [True]
+        kept = np.flatnonzero(stats["kept"].to_numpy())
+        for name in [name for name in get_group(idata, "posterior") if name.startswith("edge")]:
+            of = name.removeprefix("edge")
+            draws = get_group(idata, "posterior")[name].isel(chain=kept)
+            assert (ps.graph_draws(idata, of.removeprefix("_") or None) == draws).all()
+            p = edges[f"restart_probability{of}"]
+            assert p.dims == ("chain", *edges[f"probability{of}"].dims)
+            for what in ("given", "q_value", "gap"):
+                assert edges[f"{what}{of}"].dims == p.dims[1:]
+    of_tasks = get_group(tasks[1], "posterior")["eta"]
+    assert of_tasks.dims == ("chain", "draw", "latent") and ((of_tasks > 0) & (of_tasks < 1)).all()
+    weight = get_group(tasks[1], "posterior")["weight"].isel(chain=tasks[0].best).mean("draw")
+    np.testing.assert_allclose(get_group(tasks[1], "edge_posterior")["weight"], weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import r2_score
@@ -12,6 +13,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
 import pyro_sparse as ps
+from pyro_sparse.estimators import seed_of
 from pyro_sparse.inference.loop import Run
 from tests._framed import Convertible
 from tests._tasks import tasks_on_latents
@@ -202,3 +204,28 @@ def test_names_of_a_table_of_another_library_reach_the_fit():
     table = Table(pd.DataFrame(ROWS[:60], columns=list("abcde")))
     model = ps.MultiTaskSparseRegressor(2, steps=5, restarts=1, random_state=0).fit(table, ROWS[:60, :3])
     assert model.fit_.tasks.feature_names == list("abcde")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_same_as_the_plain_call(dtype):
+    settings = {"steps": 20, "restarts": 1}
+    found = ps.MultiTaskSparseRegressor(2, random_state=3, dtype=dtype, **settings).fit(ROWS, TARGETS, LABELS)
+    table = pd.DataFrame(ROWS, columns=[f"x{j + 1}" for j in range(5)])
+    model = ps.models.MultiTaskRegression(5, 2)
+    plain = ps.fit(model, table, TARGETS, task=LABELS, seed=3, dtype=dtype, progress=False, **settings)
+    np.testing.assert_array_equal(found.coef_, plain.weights[plain.best])
+    assert found.fit_.model.turn.dtype == getattr(torch, dtype)
+    assert ps.MultiTaskSparseRegressor().dtype == ps.SparseFactorModel().dtype == "float64"
+
+
+def test_seeds_of_both_fronts_are_the_same():
+    assert seed_of(5) == seed_of(np.int64(5)) == 5
+    assert seed_of(np.random.RandomState(1)) == seed_of(np.random.RandomState(1)) != 1
+    assert seed_of(None) != seed_of(None)
+    with pytest.raises(ValueError, match="cannot be used to seed"):
+        seed_of("x")
+
+
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="device: 'nowhere' is not there"):
+        ps.MultiTaskSparseRegressor(2, steps=1, device="nowhere").fit(ROWS, TARGETS, LABELS)

@@ -29,7 +29,7 @@ def test_dims_names_and_draws(fit, idata):
     edge = _arviz.get_group(idata, "posterior")["edge"]
     assert edge.dims == ("chain", "draw", "task", "latent") and edge.shape == (2, 300, 100, 3)
     assert list(edge["latent"].to_numpy()) == ["latent 1", "latent 2", "latent 3"]
-    p = _arviz.get_group(idata, "edge_posterior")["by_chain"].to_numpy()
+    p = _arviz.get_group(idata, "edge_posterior")["restart_probability"].to_numpy()
     np.testing.assert_allclose(edge.mean("draw").to_numpy(), p, atol=0.15)
     np.testing.assert_allclose(ps.edge_prob(idata).to_numpy(), p[fit.best])
     np.testing.assert_array_equal(ps.graph_draws(idata)[0], edge.to_numpy()[fit.best])

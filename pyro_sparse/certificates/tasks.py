@@ -13,9 +13,9 @@ import pandas as pd
 
 from .. import _arviz
 from ..draws import graph_draws, pooled
+from ..graphs.alignment import SAME_LATENTS
 from ..graphs.supports import support_failure, support_identifiability
 from ..graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
-from ..inference.task_result import SAME_LATENTS
 from ..task_posterior import doubted_latents
 from .certificate import UNCHECKED, Certificate, verdicts
 

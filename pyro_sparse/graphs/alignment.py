@@ -17,6 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 __all__ = [
     "SAME_FACTOR",
+    "SAME_LATENTS",
     "Alignment",
     "agreement_matrix",
     "align",
@@ -28,6 +29,7 @@ __all__ = [
 
 Kind = Literal["loadings", "factors"]
 SAME_FACTOR = 0.9  # congruence from which two columns of loadings are one factor
+SAME_LATENTS = 0.95  # the same of dense loadings, and correlation from which values of two latents are one's
 _MAX_REPIVOTS = 20
 _BLOCK = 256  # members compared at once, which bounds the memory
 

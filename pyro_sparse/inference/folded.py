@@ -16,6 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
+from .restarts import in_frame
+
 __all__ = ["MOST_SKEWED", "folded", "skewness"]
 
 # On tuning tables right factors (rank correlation above .97) were within .3, most within .15; of five wrong
@@ -50,9 +52,7 @@ def folded(fit: Any) -> dict[str, str]:
     own = getattr(getattr(fit, "model", None), "skewness", None)
     if own is None:
         return {}
-    best = int(fit.best)
-    frame = fit.alignment["permutation"][best], fit.alignment["sign"][best]
-    skew = own[best].cpu().numpy()[frame[0]] * frame[1]
+    skew = in_frame(fit, own[int(fit.best)].cpu().numpy())
     return {
         name: f"its values end in a cliff (skewness {s:.2f}): it may be folded, two true values in one"
         for name, s in zip(fit.factor_names, skew, strict=True)

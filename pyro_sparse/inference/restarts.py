@@ -16,7 +16,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from .._torch import undisturbed
-from ..graphs.alignment import SAME_FACTOR
+from ..graphs.alignment import SAME_FACTOR, SAME_LATENTS
 from ..graphs.selection import kept_restarts
 
 __all__ = [
@@ -29,9 +29,11 @@ __all__ = [
     "doubted_factors",
     "found_factors",
     "group_sizes",
+    "in_frame",
     "join",
     "level_of",
     "likeliest_restart",
+    "out_of_frame",
     "pick",
     "put",
     "rival_restarts",
@@ -42,7 +44,6 @@ __all__ = [
 
 GROUP_BYTES = 400e6
 _AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
-_ALIKE = 0.95  # congruence from which two factors count as the same
 
 
 def child_seeds(seed: int, n_restarts: int) -> list[int]:
@@ -286,6 +287,30 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
     return found
 
 
+def in_frame(fit: Any, values: np.ndarray) -> np.ndarray:
+    """Values of the best restart's own factors in the order and with the signs in which the fit shows them.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    values : ndarray (..., factor)
+    """
+    return values[..., fit.alignment["permutation"][fit.best]] * fit.alignment["sign"][fit.best]
+
+
+def out_of_frame(fit: Any, values: np.ndarray) -> np.ndarray:
+    """Values of factors as the fit shows them in the best restart's own order and signs.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    values : ndarray (..., factor)
+    """
+    own = np.zeros_like(values)
+    own[..., fit.alignment["permutation"][fit.best]] = values * fit.alignment["sign"][fit.best]
+    return own
+
+
 def level_of(fit: Any) -> np.ndarray:
     """How well each restart explains the data, (restart,): the ELBO of rows kept aside, or of all.
 
@@ -367,7 +392,7 @@ def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str
     others = np.delete(np.asarray(congruence, dtype=float), best, axis=0)
     if not len(others):
         return []
-    lost = [name for name, top in zip(names, np.nan_to_num(others).max(0), strict=True) if top < _ALIKE]
+    lost = [name for name, top in zip(names, np.nan_to_num(others).max(0), strict=True) if top < SAME_LATENTS]
     if not lost:
         return []
     which = "its axis is" if len(lost) == 1 else "their axes are"

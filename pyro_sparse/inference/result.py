@@ -34,7 +34,16 @@ from .effects import total_effects
 from .elbo import rowwise_elbo
 from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
-from .restarts import doubted_factors, found_factors, level_of, pick, rival_restarts, told_of
+from .restarts import (
+    doubted_factors,
+    found_factors,
+    in_frame,
+    level_of,
+    out_of_frame,
+    pick,
+    rival_restarts,
+    told_of,
+)
 from .weight_scores import weight_scores
 
 __all__ = ["Fit", "restore"]
@@ -306,9 +315,7 @@ class Fit(Answers):
         k = self.weights.shape[-1]
         if z.ndim != 2 or z.shape[1] != k:
             raise ValueError(f"Z: has shape {z.shape}, wanted (row, {k}), one column per factor")
-        turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
-        own = np.zeros_like(z)
-        own[:, turn] = z * sign
+        own = out_of_frame(self, z)
         like = self.model.factor_cov
         full = torch.as_tensor(own, dtype=like.dtype, device=like.device).expand(self.n_restarts, *own.shape)
         with torch.no_grad():
@@ -463,8 +470,7 @@ class Fit(Answers):
         return q.mean[0], q.stddev[0]
 
     def _to_frame(self, z: torch.Tensor) -> np.ndarray:
-        turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
-        return z.cpu().double().numpy()[:, turn] * sign
+        return in_frame(self, z.cpu().double().numpy())
 
 
 def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:

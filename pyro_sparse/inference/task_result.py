@@ -20,17 +20,17 @@ from .._task_arrays import column, task_labels
 from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
+from ..graphs.alignment import SAME_LATENTS
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from ._answers import Answers
 from ._repr import in_short
 from .bilevel import left_out_error, samples
-from .restarts import align_latents
+from .restarts import align_latents, in_frame
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 __all__ = ["MultiTaskFit"]
 
-SAME_LATENTS = 0.95
 _ARRAYS = ("error", "found")
 _ROWS = 2000  # encoded at once
 
@@ -247,8 +247,7 @@ class MultiTaskFit(Answers):
             raise ValueError("X: a loaded fit has no rows of its own; give some")
 
     def _framed_best(self, z: torch.Tensor) -> np.ndarray:
-        turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
-        return z.double().cpu().numpy()[..., turn] * sign
+        return in_frame(self, z.double().cpu().numpy())
 
     def with_data(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
         """The same fit with rows of its tasks to ask: a loaded one has none, and `edge_posterior` needs them.

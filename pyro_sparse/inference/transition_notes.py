@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ..graphs.alignment import SAME_LATENTS
 from .transition_axes import BENT
 from .transition_run import UNDONE
 
 __all__ = ["doubts", "fell", "of_agreement"]
 
 GUESS = 0.7  # a gap below a factor of two
-SAME_LATENTS = 0.95
 SPANNED = 0.5  # on tuning sets fits spanned .69 and more of what their edges need, with linear dynamics .04
 
 

@@ -26,7 +26,7 @@ from ..sequences import SequenceBatch, Sequences, as_sequences
 from . import checkpoint as files
 from ._answers import Answers
 from ._repr import in_short
-from .restarts import align_latents
+from .restarts import align_latents, in_frame
 from .transition_axes import FoundAxes, latents
 from .transition_notes import doubts, fell, of_agreement
 
@@ -242,8 +242,7 @@ class TransitionFit(Answers):
         like = self.model.axes
         with undisturbed():
             z = latents(self.model, own.batch(like.device, like.dtype))[self.best].double().cpu().numpy()
-        turn, sign = self.alignment["permutation"][self.best], self.alignment["sign"][self.best]
-        z = z[..., turn] * sign
+        z = in_frame(self, z)
         if own.present is not None:
             z[~own.present] = np.nan
         return z if X is None else own.framed(z, self.latent_names)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 import pyro_sparse as ps
+from pyro_sparse.graphs import kept_restarts
 from pyro_sparse.inference import restarts
 from pyro_sparse.inference.restarts import (
     bent_starts,
     best_restart,
     child_seeds,
     chosen_restart,
+    compared_restarts,
     group_sizes,
+    in_frame,
     join,
+    level_of,
     likeliest_restart,
+    out_of_frame,
     unconfirmed,
 )
 from pyro_sparse.inference.start import cap_grid
 from pyro_sparse.metrics import mcc
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VSC
+from tests._fake_fit import fake_fit
 
 
 def test_seeds_are_keyed_by_number():
@@ -175,3 +183,26 @@ def test_factors_that_only_the_best_restart_found_are_named():
     ]
     assert unconfirmed(congruence[[0, 1, 1]], 1, names) == []
     assert unconfirmed(congruence[:1], 0, names) == []
+
+
+def test_into_the_frame_of_a_fit_and_out_of_it():
+    alignment = {"permutation": np.array([[0, 1, 2], [2, 0, 1]]), "sign": np.array([[1, 1, 1], [1, -1, 1.0]])}
+    fit = SimpleNamespace(best=1, alignment=alignment)
+    own = np.array([[[1.0, 2.0, 3.0]]])
+    assert in_frame(fit, own).tolist() == [[[3.0, -1.0, 2.0]]]
+    assert out_of_frame(fit, in_frame(fit, own)).tolist() == own.tolist()
+
+
+def test_level_is_of_rows_kept_aside_where_there_are_any():
+    fit = SimpleNamespace(elbo=np.array([1.0, 2.0]), heldout_elbo=np.array([np.nan, 3.0]))
+    assert level_of(fit).tolist() == [1.0, 3.0]
+
+
+def test_chains_are_compared_as_their_restarts_are():
+    fit = fake_fit()
+    kept, rivals = compared_restarts(fit)
+    assert kept.tolist() == kept_restarts(fit.elbo, 200, best=0, rivals=rivals).tolist()
+    assert rivals.tolist() == [False, *[True] * 4, False]  # the last has lost a factor, and is far worse
+    chains = np.array([5, 0, 1])
+    assert compared_restarts(fit, chains)[1].tolist() == [False, False, True]
+    assert compared_restarts(fit, chains)[0].tolist() == [False, True, True]

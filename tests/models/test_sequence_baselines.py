@@ -295,10 +295,15 @@ def test_mask_off_is_the_dense_program():
         ({"method": "slow_vae", "speed": 2}, TypeError, "speed: is no option of 'slow_vae'; it has"),
         ({"method": "random", "beta": 2}, TypeError, "beta: is no option of 'random'; it has none"),
         ({"method": "beta_tcvae", "beta": 0}, ValueError, "beta: got 0, wanted a positive"),
-        ({"method": "pcl", "n_latents": 0}, ValueError, "n_latents: got 0, wanted a whole"),
-        ({"method": "pcl", "hidden": 2.5}, ValueError, "hidden: got 2.5, wanted a whole"),
-        ({"method": "pcl", "steps": 0}, ValueError, "steps: got 0, wanted a whole"),
-        ({"method": "pcl", "learning_rate": -1}, ValueError, "learning_rate: got -1, wanted a positive"),
+        (
+            {"method": "pcl", "n_latents": 0},
+            ValueError,
+            "n_latents: want a whole number of at least 1, got 0",
+        ),
+        ({"method": "pcl", "hidden": 2.5}, ValueError, "hidden: want a whole number of at least 1, got 2.5"),
+        ({"method": "pcl", "steps": 0}, ValueError, "steps: want a whole number of at least 1, got 0"),
+        ({"method": "pcl", "steps": None}, ValueError, "steps: want a whole number of at least 1, got None"),
+        ({"method": "pcl", "learning_rate": -1}, ValueError, "learning_rate: want a positive number, got -1"),
     ],
 )
 def test_bad_settings(options, error, message):

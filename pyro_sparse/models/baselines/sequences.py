@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..._torch import undisturbed
+from ..._whole import check_whole
 from ...inference.soap import SOAP
 from ...inference.transition_run import TransitionRun
 from ...inference.transition_schedule import TransitionSchedule
@@ -106,9 +107,7 @@ class SequenceBaseline:
                 raise TypeError(f"{name}: is no option of {method!r}; it has {list(defaults) or 'none'}")
             if not value > 0:
                 raise ValueError(f"{name}: got {value!r}, wanted a positive number")
-        for name, size in (("n_latents", n_latents), ("hidden", hidden)):
-            if int(size) != size or size < 1:
-                raise ValueError(f"{name}: got {size!r}, wanted a whole number of at least 1")
+        check_whole(1, n_latents=n_latents, hidden=hidden, steps=steps, batch_size=batch_size)
         self.method, self.n_latents, self.seed, self.hidden = method, int(n_latents), seed, int(hidden)
         self.options = {**defaults, **options}
         self.schedule = TransitionSchedule(
