@@ -69,7 +69,7 @@ class TestStudentSpikeSlab(ps.testing.PriorTestCase):
     def make(self):
         return StudentSpikeSlab()
 
-    def components(self, prior):
+    def by_scipy(self, prior):
         return prior.eta.numpy(), stats.t(3, scale=0.5), stats.t(3, scale=0.01)
 
 

@@ -51,7 +51,13 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
     with undisturbed():
         model.setup(meta["n_restarts"], meta["n_samples"], meta["missing"], meta["feature_names"])
     model.to(getattr(torch, meta["dtype"]))
-    model.load_state_dict(tensors["model"])
+    try:
+        model.load_state_dict(tensors["model"])
+    except RuntimeError as error:
+        raise ValueError(
+            f"load: {str(path)!r} holds other tensors than this model has, so it was written by another "
+            f"version of pyro_sparse; fit again ({str(error).splitlines()[-1].strip()})"
+        ) from error
     model.eval()
     kind = transition_result if meta["kind"] == "transition fit" else result
     return kind.restore(model, meta, arrays)

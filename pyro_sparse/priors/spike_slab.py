@@ -104,7 +104,7 @@ class SpikeSlabPrior(Prior):
         self.shared, self.column, self._alpha = eta == "global", column, alpha
         self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
         self.register_buffer("b", torch.ones(1, 1))
-        self.register_buffer("known", torch.zeros(1, 1))
+        self.register_buffer("known", torch.zeros(1, 1), persistent=False)  # `setup` is told it anew
 
     def allocate(self) -> None:
         """Allocate eta = 1/2 and work out b."""

@@ -18,9 +18,20 @@ from pyro import poutine
 from scipy import integrate, optimize, special, stats
 from torch import Tensor
 
-from ..priors import Prior
+from .._torch import default_dtype
+from ..priors import Prior, SpikeSlabPrior
 
 __all__ = ["PriorTestCase"]
+
+
+class _Density:
+    """A torch distribution read as one of scipy."""
+
+    def __init__(self, law: Any):
+        self.law = law
+
+    def logpdf(self, values: np.ndarray) -> np.ndarray:
+        return self.law.log_prob(torch.as_tensor(values)).numpy()
 
 
 class PriorTestCase:
@@ -57,8 +68,10 @@ class PriorTestCase:
         """A fresh prior, not yet set up."""
         raise NotImplementedError(f"{type(self).__name__} must define make(), returning a new prior.")
 
-    def components(self, prior: Prior) -> tuple[Any, Any, Any]:
+    def by_scipy(self, prior: Prior) -> tuple[Any, Any, Any]:
         """The mixture that the edge odds speak of, written down independently of the prior's own code.
+
+        Default, of a `SpikeSlabPrior`: the two densities that it names in its own `components`.
 
         Returns
         -------
@@ -67,7 +80,14 @@ class PriorTestCase:
         slab, spike : objects with ``logpdf``
             Frozen :mod:`scipy.stats` distributions of a weight with and without an edge.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define components(): its prior has edge odds.")
+        with default_dtype(torch.float64):
+            parts = prior.components()
+        if not isinstance(prior, SpikeSlabPrior) or parts is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} must define by_scipy(prior): its prior has edge odds."
+            )
+        slab, spike = map(_Density, parts)
+        return prior.inclusion.numpy(), slab, spike
 
     # What the tests share
 
@@ -177,7 +197,7 @@ class PriorTestCase:
                 assert prior.log_hyper().shape == (restarts,), "log_hyper() must have shape (restart,)"
 
     def test_edge_odds_are_bayes(self) -> None:
-        """E-step against Bayes' rule on :meth:`components`, and the density against their mixture."""
+        """E-step against Bayes' rule on :meth:`by_scipy`, and the density against their mixture."""
         prior = self._prior()
         shape = (2, self.n_features, self.n_factors)
         size = np.geomspace(1e-4, 10, int(np.prod(shape)) - 1)
@@ -187,7 +207,7 @@ class PriorTestCase:
         prior.update(self._draw(prior))
         for progress in (0.0, 0.5, 1.0):
             prior.anneal(progress)
-            eta, slab, spike = self.components(prior)
+            eta, slab, spike = self.by_scipy(prior)
             present = np.log(eta) + slab.logpdf(weights)
             absent = np.log1p(-np.asarray(eta)) + spike.logpdf(weights)
             mixture = np.logaddexp(present, absent)

@@ -11,7 +11,7 @@ from pyro_sparse.testing import PriorTestCase
 
 
 class _Lasso(PriorTestCase):
-    def components(self, prior):
+    def by_scipy(self, prior):
         slab, spike = float(prior.lambda1), float(prior.lambda0)
         return prior.eta.numpy(), stats.laplace(scale=1 / slab), stats.laplace(scale=1 / spike)
 
@@ -45,7 +45,7 @@ class TestSpikeSlabNormal(PriorTestCase):
     def make(self):
         return priors.SpikeSlabNormal()
 
-    def components(self, prior):
+    def by_scipy(self, prior):
         return prior.eta.numpy(), stats.norm(scale=1.0), stats.norm(scale=float(prior.spike_scale))
 
 
@@ -65,7 +65,7 @@ class TestHeavyTails(PriorTestCase):
     def make(self):
         return HeavyTails(expected_size=3)
 
-    def components(self, prior):
+    def by_scipy(self, prior):
         return prior.eta.numpy(), stats.t(3, scale=0.5), stats.t(3, scale=0.01)
 
 

@@ -19,7 +19,7 @@ def battery(prior_class, **settings):
         def make(self):
             return prior_class(**settings)
 
-        def components(self, prior):
+        def by_scipy(self, prior):
             slab, spike = float(prior.lambda1), float(prior.lambda0)
             return prior.eta.numpy(), stats.laplace(scale=1 / slab), stats.laplace(scale=1 / spike)
 
@@ -234,11 +234,15 @@ def test_missing_pieces_are_named():
     with pytest.raises(NotImplementedError, match=r"must define make\(\)"):
         PriorTestCase().test_gradient()
 
+    class Odd(priors.Laplace):
+        def edge_log_odds(self, weights):
+            return torch.zeros_like(weights)
+
     class NoComponents(PriorTestCase):
         def make(self):
-            return priors.SpikeSlabLasso()
+            return Odd()
 
-    with pytest.raises(NotImplementedError, match=r"must define components\(\)"):
+    with pytest.raises(NotImplementedError, match=r"must define by_scipy\(prior\)"):
         NoComponents().test_edge_odds_are_bayes()
 
 

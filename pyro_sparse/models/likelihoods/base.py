@@ -212,7 +212,9 @@ class Likelihood(Recorded, nn.Module):
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
         """Distribution of x given f (R, B, G): batch (R, B, G), event ()."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} must define forward(f, exposure): the distribution of each cell"
+        )
 
     def scorer(
         self, exposure: Tensor | None = None
@@ -279,7 +281,10 @@ class Likelihood(Recorded, nn.Module):
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         """Expectation (R, B, G) of x given f."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} must define mean(f, exposure): the expectation of each cell, which "
+            "predictions and reports are made of"
+        )
 
     def observation(
         self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
