@@ -24,6 +24,7 @@ __all__ = ["differences", "digest", "fingerprint", "made", "read", "read_run", "
 # 1: encoders of counts without exposures read shares, totals were taken for depth by default;
 # 2: totals of few features were not shared out
 FORMAT = 3
+_LONG = 500  # characters of what a message shows
 
 
 def fingerprint(model: Any, settings: dict[str, Any]) -> str:
@@ -39,7 +40,19 @@ def fingerprint(model: Any, settings: dict[str, Any]) -> str:
         "encoder_hidden": getattr(model, "encoder_hidden", 0),
         **{f"{part} made with": _arguments(getattr(model, part, None)) for part in ("prior", "likelihood")},
     }
-    return json.dumps({**shape, **settings}, sort_keys=True)
+    return json.dumps({**shape, **_told_of_edges(model), **settings}, sort_keys=True)
+
+
+def _told_of_edges(model: Any) -> dict[str, Any]:
+    """What the model was told about single edges, by argument; long lists as a hash."""
+    told: dict[str, Any] = {}
+    for name in ("anchors", "required", "forbidden", "edge_odds"):
+        given = getattr(model, name, None)
+        if given is None or (hasattr(given, "__len__") and not len(given)):
+            continue
+        text = json.dumps(describe(given), sort_keys=True)
+        told[name] = text if len(text) < _LONG else hashlib.sha256(text.encode()).hexdigest()
+    return told
 
 
 def _arguments(thing: Any) -> Any:

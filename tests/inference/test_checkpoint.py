@@ -80,3 +80,17 @@ def test_fingerprints_differ_by_name():
     )
     assert json.loads(one)["likelihood"] == "normal"
     assert files.differences(one, files.fingerprint(SparseDecoder(6, 2), {})) == "seed: 0 there, None here"
+
+
+def test_fingerprints_know_what_was_told_about_edges():
+    def text(**told):
+        return files.fingerprint(SparseDecoder(4, 2, **told), {})
+
+    assert text() == text(anchors={}, required=[], edge_odds=None)
+    said = files.differences(text(anchors={0: 1}), text())
+    assert said == "anchors: '{\"items\": [[0, 1]]}' there, None here"
+    odds = np.ones((4, 2))
+    assert text(edge_odds=odds) == text(edge_odds=odds.tolist()) != text(edge_odds=2 * odds)
+    large = np.ones((400, 2))
+    longer = files.fingerprint(SparseDecoder(400, 2, edge_odds=large), {})
+    assert len(longer) < 2000 and longer != files.fingerprint(SparseDecoder(400, 2, edge_odds=large + 1), {})
