@@ -266,8 +266,10 @@ class TransitionFit(Answers):
             Frames ahead, at least 1.
         X : sequences, optional
             As in `fit`; default the sequences of the fit.
-        future_actions : array_like (sequence, step, action), optional
-            ``future_actions[:, h]`` leads to step h + 1; wanted if the fit has actions, and in its units.
+        future_actions : array_like (sequence, step, action) or DataFrame, optional
+            ``future_actions[:, h]`` leads to step h + 1; wanted if the fit has actions, and in its units. A
+            DataFrame has a row for every sequence and step, under the fit's id and action columns; rows are
+            sorted by the fit's time column, if it has that.
         num_draws : int
             Each draws latents of the last frames, graph, noise of the transition and noise of the cells.
         seed : int
