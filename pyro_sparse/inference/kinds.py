@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import pandas as pd
+
+from .._columns import as_frame
 from ..data import as_table
+from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
@@ -84,6 +88,9 @@ def _names(given: Mapping[str, Any]) -> list[str] | None:
 
 
 def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
+    X = as_frame(X)
+    if isinstance(X, pd.DataFrame):
+        check_positions(model, X.columns)
     return as_table(
         X,
         likelihood=model.likelihood,
