@@ -5,6 +5,7 @@ A new kind of model is a row of `KINDS` and a file `fit_….py` with its order o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from .fit_table import TableJob, fit_table
 from .fit_tasks import TaskJob, fit_tasks
 from .fit_transition import TransitionJob, fit_transition
 from .schedule import Schedule
+from .table_notes import of_slips
 from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
 
@@ -91,7 +93,7 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     X = as_frame(X)
     if isinstance(X, pd.DataFrame):
         check_positions(model, X.columns)
-    return as_table(
+    table = as_table(
         X,
         likelihood=model.likelihood,
         standardise=given["standardise"],
@@ -99,6 +101,9 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
         exposure=given["exposure"],
         feature_names=_names(given),
     )
+    for note in of_slips(model.likelihood, table):  # before the time it takes to fit it
+        warnings.warn(f"X: {note}", RuntimeWarning, stacklevel=4)
+    return table
 
 
 def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
