@@ -157,7 +157,9 @@ def test_actions_to_come_as_a_long_table(sequences):
         np.testing.assert_array_equal(fit.forecast(3, future_actions=given, num_draws=3), wanted)
     few = fit.forecast(3, frames[frames["patient"] == 9], future_actions=table[table["patient"] == 9])
     assert list(few["sequence"].to_numpy()) == ["9"]
-    with pytest.raises(ValueError, match=r"future_actions: has 2 row\(s\) of sequence '5' \(60 such seq.*want 3"):
+    with pytest.raises(
+        ValueError, match=r"future_actions: has 2 row\(s\) of sequence '5' \(60 such seq.*want 3"
+    ):
         fit.forecast(3, future_actions=table[table["day"] < 14])
     with pytest.raises(ValueError, match="future_actions: has no column 'dose'; want those of the fit"):
         fit.forecast(3, future_actions=table.drop(columns="dose"))
