@@ -112,8 +112,8 @@ def strangers(column: pd.Series) -> tuple[str, str]:
     -------
     holds : str
     sort : {"kind", "nominal", "ordinal", "levels", "mixed", "quoted", "comma", "text", "cells"}
-        Dates and the like; categories, those in an order, those that are numbers; True or False among numbers; numbers as text; these with a comma; text
-        throughout; text in some cells.
+        Dates and the like; categories, those in an order, those that are numbers; True or False among
+        numbers; numbers as text; these with a comma; text throughout; text in some cells.
     """
     of = pd.api.types
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -356,7 +356,8 @@ def check_usable(table: pd.DataFrame) -> None:
     names = [str(column) for column in table.columns]
     if not text or len(set(names)) < len(names):
         return  # `check_columns` sees the rest, and which cells are masked
-    strange, wrong, mends = {name for name, _ in text}, {}, {}
+    strange, wrong = {name for name, _ in text}, {}
+    mends: dict[str, None] = {}  # in order
     for j, name in enumerate(names):
         if name in strange:
             holds, sort = strangers(table.iloc[:, j])

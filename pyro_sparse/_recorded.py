@@ -30,8 +30,8 @@ class Recorded:
                 try:
                     bound = signature.bind(self, *args, **options).arguments
                 except TypeError as error:
-                    own = list(signature.parameters)[1:]
-                    raise TypeError(f"{type(self).__name__}: {error}; its arguments are {own}") from None
+                    known = list(signature.parameters)[1:]
+                    raise TypeError(f"{type(self).__name__}: {error}; its arguments are {known}") from None
                 own = next(iter(signature.parameters))  # the object itself, whatever it is called
                 flat = {k: v for k, v in bound.items() if k != own}
                 for name, parameter in signature.parameters.items():

@@ -1,4 +1,4 @@
-"""Of which fit is an edge posterior? A mark of the trained weights, and a complaint about that of another fit."""
+"""Of which fit an edge posterior is: a mark of the trained weights, and a complaint about that of another."""
 
 from __future__ import annotations
 

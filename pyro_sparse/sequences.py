@@ -363,8 +363,8 @@ def _as_in_the_fit(X: pd.DataFrame, like: Sequences, given: dict[str, Any]) -> l
         if absent:
             had = ", ".join(f"{n}={v!r}" for n, v in left_out.items())
             raise ValueError(
-                f"{name}: the fit was given {had}, and X has no column {absent[0]!r}; give them, or a list of "
-                "arrays (time, feature), one for each sequence, its frames in order"
+                f"{name}: the fit was given {had}, and X has no column {absent[0]!r}; give them, or a list "
+                "of arrays (time, feature), one for each sequence, its frames in order"
             )
     return list((given | left_out).values())
 

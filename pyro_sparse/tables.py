@@ -228,7 +228,7 @@ def _read_npz(path: Path) -> pd.DataFrame:
 
 
 def _refuse_separator(path: Path, separator: str) -> None:
-    """Complain of a first line that another separator divides: of spreadsheets where the decimal is a comma."""
+    """Complain of a first line that another separator divides: of spreadsheets with commas for decimals."""
     with get_handle(path, "r", compression="infer", encoding="utf-8-sig") as opened:
         first = opened.handle.readline().strip("\r\n")
         second = opened.handle.readline()
@@ -271,8 +271,8 @@ def _refuse_repeats(names: list[str], path: Path) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated and repeated[0] == "":
         raise ValueError(
-            f"path: the first line of {path.name!r} has {names.count('')} empty fields, wanted a name for every "
-            "column; write them, or if that line is a row of the table, a line with names in front of it"
+            f"path: the first line of {path.name!r} has {names.count('')} empty fields, wanted a name for "
+            "every column; write them, or if it is a row of the table, a line with names in front of it"
         )
     if repeated:
         raise ValueError(

@@ -50,7 +50,7 @@ def test_what_pandas_takes_for_missing_is_missing_in_an_array_of_objects(nothing
         (["m", "f"] * 10, r"text \('m', 'f'\), .*pandas.get_dummies"),
         (
             pd.Categorical(["m", "f"] * 10),
-            r"categories \('f', 'm'\), wanted .*0 and 1 for each .*get_dummies",
+            r"categories \('f', 'm'\), .*0 and 1 for each .*get_dummies",
         ),
         (
             pd.Categorical(["lo", "hi"] * 10, ["lo", "hi"], ordered=True),
@@ -393,7 +393,7 @@ def test_columns_that_the_fit_does_not_know_are_named_as_such():
     new = pd.DataFrame(X, columns=list("abc")).assign(note="text", z=1)
     for read in (lambda: table(new, like=like), lambda: read_like(new, like.feature_names)):
         with pytest.raises(
-            ValueError, match=r"has 2 column\(s\) that the fit does not know, \['note', 'z'\]; le"
+            ValueError, match=r"has 2 column\(s\) that the fit does not know, \['note', 'z'\]"
         ):
             read()
     np.testing.assert_array_equal(table(new[list("cab")], like=like).x, like.x)
@@ -422,7 +422,7 @@ def test_columns_that_the_fit_does_not_know_are_named_as_such():
         (
             pd.DataFrame(X.astype(str)),
             TypeError,
-            "X: 3 columns cannot be used: '0' holds numbers as text; '1'",
+            "X: 3 columns cannot be used: '0' holds numbers as text",
         ),
         (
             np.full((12, 3), "2020", dtype="M8[D]"),

@@ -212,9 +212,7 @@ def test_refusals(tmp_path):
     with pytest.raises(ValueError, match="column 'a' occurs 2 times in 'twice.csv'"):
         read_table(tmp_path / "twice.csv")
     (tmp_path / "other.csv").write_text("a;b;c\n1,5;2;3\n")
-    with pytest.raises(
-        ValueError, match="'other.csv' is read with .* ',', and .* 'a;b;c' .* separated by ';'"
-    ):
+    with pytest.raises(ValueError, match="'other.csv' is read with .* ',', .* 'a;b;c' .* separated by ';'"):
         read_table(tmp_path / "other.csv")
     (tmp_path / "other.tsv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"looks separated by ','; .*sep=','\).to_csv\(.*sep='\\t'\)"):
@@ -240,9 +238,7 @@ def test_spreadsheets_with_commas_for_decimals_say_how_to_read_them(tmp_path, mo
 
 def test_a_first_line_with_empty_cells_is_no_header(tmp_path):
     (tmp_path / "t.csv").write_text(",1.5,,2.5,\n1,2,3,4,5\n")
-    with pytest.raises(
-        ValueError, match="first line of 't.csv' has 3 empty fields, wanted a name .* in front"
-    ):
+    with pytest.raises(ValueError, match="first line of 't.csv' has 3 empty fields, wanted .* in front"):
         read_table(tmp_path / "t.csv")
 
 

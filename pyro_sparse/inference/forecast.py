@@ -161,7 +161,7 @@ def _shape(actions: Any) -> tuple[int, ...] | None:
 
 
 def _by_sequence(table: pd.DataFrame, like: Sequences, own: Sequences, steps: int) -> list[pd.DataFrame]:
-    """The actions of each sequence in a long table with the fit's columns: its rows by time, if it has that."""
+    """The actions of each sequence in a long table with the fit's columns: rows by time, if it has that."""
     id, time, columns = like.roles.get("id"), like.roles.get("time"), like.action_columns
     names = [name for name in (id, time, *columns) if name is not None]
     table = text_columns(table.reset_index([n for n in table.index.names if n is not None and n in names]))

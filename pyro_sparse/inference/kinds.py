@@ -18,7 +18,7 @@ from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
 from ..sequences import as_sequences
-from ..tasks import as_tasks
+from ..tasks import Tasks, as_tasks
 from .dependency_schedule import DependencySchedule
 from .fit_table import TableJob, fit_table
 from .fit_tasks import TaskJob, fit_tasks
@@ -28,7 +28,7 @@ from .table_notes import of_slips
 from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
 
-__all__ = ["KINDS", "Kind", "kind_of"]
+__all__ = ["KINDS", "Kind", "kind_of", "n_features_of"]
 
 
 class Kind(NamedTuple):
@@ -79,9 +79,21 @@ def kind_of(model: Any) -> Kind:
     if isinstance(model, type):
         raise TypeError(
             f"model: got the class {model.__name__}, wanted a model; make an instance, such as "
-            "SparseDecoder(n_features=25, n_factors=5)"
+            "SparseDecoder(n_factors=5)"
         )
     return next(kind for kind in KINDS if isinstance(model, kind.models))
+
+
+def n_features_of(data: Any) -> int | tuple[int, ...]:
+    """Features of a table or of sequences, shape of a sample's inputs of tasks (a number for vectors).
+
+    Parameters
+    ----------
+    data : Table, Sequences or Tasks
+        Checked.
+    """
+    shape = data.shape if isinstance(data, Tasks) else data.x.shape[-1:]
+    return tuple(shape) if len(shape) > 1 else int(shape[0])
 
 
 def _names(given: Mapping[str, Any]) -> list[str] | None:

@@ -154,8 +154,8 @@ def of_slips(likelihood: Any, table: Table) -> list[str]:
     if any(found := [value is not None for value in far]):
         j = found.index(True)
         notes.append(
-            f"column {table.feature_names[j]!r} has a cell of {far[j]:.6g}, over {_FAR:g} standard deviations "
-            f"from all others{_more(found)}: correct it, or set it to NaN"
+            f"column {table.feature_names[j]!r} has a cell of {far[j]:.6g}, over {_FAR:g} standard "
+            f"deviations from all others{_more(found)}: correct it, or set it to NaN"
         )
     return notes
 

@@ -38,13 +38,13 @@ def with_code(code, cells=8):
         (normal().assign(id=np.cumsum(np.arange(N) % 3 + 1)[::-1]), "column 'id' numbers the rows: drop it"),
         (normal().assign(id=range(N), no=range(5, N + 5)), "'id' numbers the rows (2 such columns): drop it"),
         (normal().assign(id=np.random.default_rng(0).permutation(N)), "'id' has each number once, as names"),
-        (with_code(-999), "'b' is -999 in 8 cells, far from all others: if that stands for missing, X.replace("),
+        (with_code(-999), "'b' is -999 in 8 cells, far from all others: if that stands for missing, X.repl"),
         (with_code(-99), "column 'b' is -99 in 8 cells"),
         (with_code(9999), "column 'b' is 9999 in 8 cells"),
         (with_code(5e5, 1), "column 'b' has a cell of 500000, over 1000 standard deviations from all others"),
         (with_code(-1e7, 1), "column 'b' has a cell of -1e+07"),
-        (pd.DataFrame(np.random.default_rng(0).poisson(3, (N, 5))), "all cells are whole numbers from 0, as co"),
-        (pd.DataFrame(np.random.default_rng(0).negative_binomial(1, 0.05, (50, 5))), "all cells are whole num"),
+        (pd.DataFrame(np.random.default_rng(0).poisson(3, (N, 5))), "all cells are whole numbers from 0"),
+        (pd.DataFrame(np.random.default_rng(0).negative_binomial(1, 0.05, (50, 5))), "all cells are whole"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("standardise", [True, False])
