@@ -21,6 +21,7 @@ __all__ = [
     "check_order",
     "check_rows",
     "check_scales",
+    "check_usable",
     "in_numbers",
     "in_order",
     "is_numbered",
@@ -37,6 +38,9 @@ __all__ = [
 # What to do with a column of a table in memory, by the sort of what it holds (`strangers`).
 _MENDS = {
     "kind": "encode it as numbers, or drop it",
+    "nominal": "make a column of 0 and 1 for each (pandas.get_dummies), or drop it",
+    "ordinal": "take the numbers of its categories (.cat.codes) if they are about evenly spaced, or drop it",
+    "levels": "take these (.astype(float)), or drop it",
     "mixed": "write 1 and 0 for True and False, or drop it",
     "quoted": "convert it (pandas.to_numeric), or drop it",
     "comma": "write them with a point for decimals and no comma, as 1234.5, or drop it",
@@ -107,11 +111,16 @@ def strangers(column: pd.Series) -> tuple[str, str]:
     Returns
     -------
     holds : str
-    sort : {"kind", "mixed", "quoted", "comma", "text", "cells"}
-        Dates, categories and the like; True or False among numbers; numbers as text; these with a comma; text
-        throughout; text in some cells.
+    sort : {"kind", "nominal", "ordinal", "levels", "mixed", "quoted", "comma", "text", "cells"}
+        Dates and the like; categories, those in an order, those that are numbers; True or False among
+        numbers; numbers as text; these with a comma; text throughout; text in some cells.
     """
     of = pd.api.types
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        levels = column.dtype.categories
+        shown = ", ".join(map(repr, levels[:3].tolist())) + (", …" if len(levels) > 3 else "")
+        sort = "levels" if _is_number(levels.dtype) else "ordinal" if column.dtype.ordered else "nominal"
+        return f"{'ordered ' * bool(column.dtype.ordered)}categories ({shown})", sort
     if not of.is_object_dtype(column.dtype) and not of.is_string_dtype(column.dtype):
         return str(column.dtype), "kind"
     if (kind := of.infer_dtype(column, skipna=True)) in _NO_TEXT:
@@ -229,6 +238,12 @@ def match_features(
             f"{what}: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of {of} "
             "under the same names, or an array with all in the same order"
         )
+    extra = [name for name in names or [] if name not in known]
+    if extra and not missing:
+        raise ValueError(
+            f"{what}: has {len(extra)} column(s) that {of} does not know, {extra[:8]}; leave them out "
+            "(X[fit.feature_names])"
+        )
     if n_features != len(wanted):
         raise ValueError(
             f"X: has {n_features} feature(s), the model was fitted to {len(wanted)} "
@@ -316,18 +331,59 @@ def check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int
             f"X: has {x.shape[1]} column(s); wanted at least 2 features to find a factor they share"
         )
     check_number(n_rows)
-    empty = ~seen.any(0)
-    if empty.any():
-        raise ValueError(f"X: column {names[int(empty.argmax())]!r} has no observed value; drop it")
-    observed = np.where(seen, x, np.nan)
-    constant = np.nanmax(observed, 0) == np.nanmin(observed, 0)
-    if constant.any():
-        j = int(constant.argmax())
-        raise ValueError(
-            f"X: column {names[j]!r} is constant at {np.nanmax(observed[:, j]):g}; "
-            "it says nothing of the factors, drop it"
-        )
+    useless = _useless(x, seen, names)
+    if len(useless) > 1:
+        raise ValueError(_all_in_one(useless))
+    for name, why in useless.items():
+        mend = "it says nothing of the factors, drop it" if "constant" in why else "drop it"
+        raise ValueError(f"X: column {name!r} {why}; {mend}")
     check_rows(seen)
+
+
+def check_usable(table: pd.DataFrame) -> None:
+    """Complain at once of all columns that no fit can use, where there are several and one is no number.
+
+    Parameters
+    ----------
+    table : DataFrame
+
+    Raises
+    ------
+    TypeError
+        Naming each and what is wrong with it.
+    """
+    numbers, text = sort_out(table)
+    names = [str(column) for column in table.columns]
+    if not text or len(set(names)) < len(names):
+        return  # `check_columns` sees the rest, and which cells are masked
+    strange, wrong = {name for name, _ in text}, {}
+    mends: dict[str, None] = {}  # in order
+    for j, name in enumerate(names):
+        if name in strange:
+            holds, sort = strangers(table.iloc[:, j])
+            wrong[name] = f"holds {holds}"
+            mends[_MENDS[sort].removesuffix(", or drop it")] = None
+        else:
+            x = numbers.iloc[:, [j]].to_numpy(dtype=float, na_value=np.nan)
+            wrong |= _useless(x, ~np.isnan(x), [name])
+    if len(wrong) > 1:
+        raise TypeError(f"{_all_in_one(wrong)}, or what holds no numbers: {'; '.join(mends)}")
+
+
+def _useless(x: np.ndarray, seen: np.ndarray, names: list[str]) -> dict[str, str]:
+    """What is wrong with the columns that have no observed value, or one only."""
+    found = {}
+    least = np.where(seen, x, np.inf).min(0, initial=np.inf)
+    most = np.where(seen, x, -np.inf).max(0, initial=-np.inf)
+    for j in np.flatnonzero(least >= most):
+        found[names[j]] = "has no observed value" if least[j] > most[j] else f"is constant at {most[j]:g}"
+    return found
+
+
+def _all_in_one(wrong: dict[str, str]) -> str:
+    shown = "; ".join(f"{name!r} {why}" for name, why in list(wrong.items())[:12])
+    more = f"; and {len(wrong) - 12} more" if len(wrong) > 12 else ""
+    return f"X: {len(wrong)} columns cannot be used: {shown}{more}; drop them: {list(wrong)}"
 
 
 def check_number(n_rows: int) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ._same_fit import fit_mark
+
 __all__ = ["about_edges", "attributes", "finished"]
 
 
@@ -42,6 +44,7 @@ def attributes(
         "is_score": int(is_score),
         "note": note,
         "best_restart": int(fit.best),
+        "fit_mark": fit_mark(fit),
         "settings": json.dumps(dict(fit.settings), default=str),
         "inference_library": "pyro_sparse",
         **more,

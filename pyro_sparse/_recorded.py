@@ -27,7 +27,11 @@ class Recorded:
         def init(self: Any, *args: Any, **options: Any) -> None:
             outermost = "_arguments" not in self.__dict__
             if outermost:
-                bound = signature.bind(self, *args, **options).arguments
+                try:
+                    bound = signature.bind(self, *args, **options).arguments
+                except TypeError as error:
+                    known = list(signature.parameters)[1:]
+                    raise TypeError(f"{type(self).__name__}: {error}; its arguments are {known}") from None
                 own = next(iter(signature.parameters))  # the object itself, whatever it is called
                 flat = {k: v for k, v in bound.items() if k != own}
                 for name, parameter in signature.parameters.items():

@@ -20,6 +20,7 @@ from ._columns import (
     check_columns,
     check_order,
     check_scales,
+    check_usable,
     is_numbered,
     match_features,
     name_features,
@@ -116,6 +117,9 @@ def read_like(data: Any, names: list[str]) -> np.ndarray:
         raise ValueError(
             "X: is read by rows, and this wants a table in memory; give some rows of it, X[:1000], or none"
         )
+    data = as_frame(data)
+    if isinstance(data, pd.DataFrame):  # a column that the fit does not know may hold anything
+        match_features(data.shape[1], [str(name) for name in data.columns], names)
     x, own, _ = read_array(data)
     return x[:, match_features(x.shape[1], own, names)]
 
@@ -190,6 +194,12 @@ def as_table(
             store, likelihood=likelihood, standardise=standardise, mask=mask, exposure=exposure,
             feature_names=feature_names, like=like,
         )  # fmt: skip
+    data = as_frame(data)
+    if isinstance(data, pd.DataFrame):
+        if like is None:
+            check_usable(data)
+        else:  # before the cells are read: a column that the fit does not know may hold anything
+            match_features(data.shape[1], [str(name) for name in data.columns], like.feature_names)
     x, own, samples = read_array(data)
     n_rows, n_features = x.shape
     order = list(range(n_features))

@@ -60,6 +60,9 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         (which is copied).
     decoder : {"mlp", "linear"}
         A neural network shared by all features, or sparse linear factor analysis.
+    anchors, required, forbidden, edge_odds : optional
+        What is known of single edges, as in `pyro_sparse.models.SparseDecoder`; features by name where X is a
+        DataFrame.
     restarts : int
         Starts trained in one pass; the best is kept, the others say how far the answer can be trusted.
     steps : int, optional
@@ -122,6 +125,10 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         prior: str | Prior = "spike_slab_lasso",
         likelihood: str | Likelihood = "normal",
         decoder: str = "mlp",
+        anchors: Any = None,
+        required: Any = None,
+        forbidden: Any = None,
+        edge_odds: Any = None,
         restarts: int = 8,
         steps: int | None = None,
         batch_size: int | None = None,
@@ -135,6 +142,10 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.prior = prior
         self.likelihood = likelihood
         self.decoder = decoder
+        self.anchors = anchors
+        self.required = required
+        self.forbidden = forbidden
+        self.edge_odds = edge_odds
         self.restarts = restarts
         self.steps = steps
         self.batch_size = batch_size
@@ -168,6 +179,10 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             prior=get_prior(self.prior),
             likelihood=self.likelihood,
             decoder=self.decoder,
+            anchors=self.anchors,
+            required=self.required,
+            forbidden=self.forbidden,
+            edge_odds=self.edge_odds,
         )
         optional: dict[str, Any] = {"steps": self.steps, "batch_size": self.batch_size}
         self.fit_ = whole(

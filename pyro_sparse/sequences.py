@@ -9,7 +9,7 @@ levels in `_action_columns.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,8 @@ class Sequences:
         The regular difference of time stamps; in months for stamps that are months apart.
     index : MultiIndex or None
         Of a DataFrame with ids: id and time of each frame, one sequence after the other.
+    roles : dict of str to label or list of labels
+        Columns of a DataFrame by the argument they were given as: "id", "time", "actions".
     """
 
     x: np.ndarray
@@ -132,6 +134,7 @@ class Sequences:
     time: np.ndarray | None = None
     step: Any = None
     index: pd.MultiIndex | None = None
+    roles: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -255,7 +258,8 @@ def as_sequences(
         Names for an array of actions.
     like : Sequences, optional
         Use these sequences' features, levels, step, centres and scales (new sequences for a fitted model).
-        They may then be few and short.
+        They may then be few and short. Of a DataFrame `id`, `time` and `actions` are by default the columns
+        that the fit was given.
 
     Returns
     -------
@@ -275,12 +279,14 @@ def as_sequences(
     ((3, 5, 1), ['do=a', 'do=b'], array([ True,  True,  True, False,  True]))
     """
     check_whole(0, lag=lag)
+    X = as_frame(X)
+    if like is not None and isinstance(X, pd.DataFrame):
+        id, time, actions = _as_in_the_fit(X, like, {"id": id, "time": time, "actions": actions})
     if like is not None and (actions is None) != (like.actions is None):
         had = "without actions" if like.actions is None else f"with actions {like.action_columns}"
         raise ValueError(f"actions: the model was fitted {had}; give new sequences likewise")
     if actions is None and lag == 0:
         raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
-    X = as_frame(X)
     if isinstance(X, pd.DataFrame):
         frames = _from_table(X, actions, id, time, time_step, feature_names, action_names, like)
     else:
@@ -332,7 +338,35 @@ def as_sequences(
         time=None if frames.time is None else _fold_time(frames.time, present),
         step=frames.step,
         index=frames.index,
+        roles=_roles(id, time, actions) if isinstance(X, pd.DataFrame) else {},
     )
+
+
+def _roles(id: Any, time: Any, actions: Any) -> dict[str, Any]:
+    """The columns of a table that are no features, by argument; labels as a file can hold them."""
+
+    def plain(label: Any) -> Any:
+        return label if isinstance(label, str | int) else str(label)
+
+    found = {name: plain(label) for name, label in (("id", id), ("time", time)) if label is not None}
+    if actions is not None:
+        found["actions"] = [plain(label) for label in ([actions] if isinstance(actions, str) else actions)]
+    return found
+
+
+def _as_in_the_fit(X: pd.DataFrame, like: Sequences, given: dict[str, Any]) -> list[Any]:
+    """id, time and actions of a new table: as given, else the columns that the fit was given."""
+    here = {str(name) for name in (*X.columns, *X.index.names)}
+    left_out = {name: of for name, of in like.roles.items() if given[name] is None}
+    for name, of in left_out.items():
+        absent = [label for label in (of if isinstance(of, list) else [of]) if str(label) not in here]
+        if absent:
+            had = ", ".join(f"{n}={v!r}" for n, v in left_out.items())
+            raise ValueError(
+                f"{name}: the fit was given {had}, and X has no column {absent[0]!r}; give them, or a list "
+                "of arrays (time, feature), one for each sequence, its frames in order"
+            )
+    return list((given | left_out).values())
 
 
 def _pick(of: SequenceBatch | Sequences, index: Any) -> dict[str, Any]:

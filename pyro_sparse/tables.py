@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import re
 import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from pandas.io.common import get_handle
 
 from ._columns import sort_out, strangers
 
@@ -28,6 +30,9 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 # What else than dropping it may be done with a column, by the sort of what it holds (`strangers`).
 _MENDS = {
     "kind": "encode it",
+    "nominal": "make a column of 0 and 1 for each (pandas.get_dummies)",
+    "ordinal": "write the numbers of its categories",
+    "levels": "write them as numbers",
     "mixed": "write 1 and 0 for them",
     "quoted": "write them without quotes",
     "comma": "write them with a point for decimals and no comma, as 1234.5",
@@ -133,17 +138,12 @@ def _kind(path: Path) -> str:
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:
+    _refuse_separator(path, separator)
     # pandas renames a repeated column without a word, so the header is read as data first.
     header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     names = header.str.strip().tolist()
     _refuse_numbers(names, path)
     _refuse_repeats(names, path)
-    other = next((one for one in (";", "\t", "|", ",") if one in names[0]), None)
-    if len(names) == 1 and other is not None:
-        raise ValueError(
-            f"path: {path.name!r} is read with the separator {separator!r} and has a single column, "
-            f"{names[0]!r}; it looks separated by {other!r}, so write it again with {separator!r}"
-        )
     read = partial(pd.read_csv, path, sep=separator, skipinitialspace=True)
     frame = read(header=0, names=names)
     if isinstance(frame.index, pd.RangeIndex):
@@ -227,6 +227,25 @@ def _read_npz(path: Path) -> pd.DataFrame:
     return pd.DataFrame(x, columns=names["feature_names"], index=names["sample_names"])
 
 
+def _refuse_separator(path: Path, separator: str) -> None:
+    """Complain of a first line that another separator divides: of spreadsheets with commas for decimals."""
+    with get_handle(path, "r", compression="infer", encoding="utf-8-sig") as opened:
+        first = opened.handle.readline().strip("\r\n")
+        second = opened.handle.readline()
+    fields = {one: len(next(csv.reader([first], delimiter=one), [])) for one in (";", "\t", "|", ",")}
+    other = max(fields, key=fields.__getitem__)
+    if fields[other] < 2 or fields[separator] > 1 and not (other == ";" and fields[";"] > fields[separator]):
+        return
+    comma = other == ";" and re.search(r"\d,\d", second)
+    how = f"sep={other!r}" + (", decimal=','" if comma else "")
+    out = "" if separator == "," else f", sep={separator!r}"
+    raise ValueError(
+        f"path: {path.name!r} is read with the separator {separator!r}, and its first line {first[:40]!r} "
+        f"looks separated by {other!r}{' (with commas for decimals)' if comma else ''}; write it again: "
+        f"pandas.read_csv({path.name!r}, {how}).to_csv('new-{path.name}', index=False{out})"
+    )
+
+
 def _refuse_numbers(names: list[str], path: Path) -> None:
     """Complain of a first line that is one of the table: numbers, and not whole ones (years) or in order."""
     numbers = pd.to_numeric(pd.Series(names), errors="coerce").to_numpy(dtype=float)
@@ -250,6 +269,11 @@ def _refuse_numbers(names: list[str], path: Path) -> None:
 
 def _refuse_repeats(names: list[str], path: Path) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated and repeated[0] == "":
+        raise ValueError(
+            f"path: the first line of {path.name!r} has {names.count('')} empty fields, wanted a name for "
+            "every column; write them, or if it is a row of the table, a line with names in front of it"
+        )
     if repeated:
         raise ValueError(
             f"path: column {repeated[0]!r} occurs {names.count(repeated[0])} times in {path.name!r}"

@@ -48,7 +48,15 @@ def test_what_pandas_takes_for_missing_is_missing_in_an_array_of_objects(nothing
         (["1.5"] * 20, "numbers as text, .*pandas.to_numeric"),
         (["1,5"] * 20, r"numbers with a comma \('1,5'\), .*with a point for decimals"),
         (["m", "f"] * 10, r"text \('m', 'f'\), .*pandas.get_dummies"),
-        (pd.Categorical(["m", "f"] * 10), "category, wanted numbers .*encode it"),
+        (
+            pd.Categorical(["m", "f"] * 10),
+            r"categories \('f', 'm'\), .*0 and 1 for each .*get_dummies",
+        ),
+        (
+            pd.Categorical(["lo", "hi"] * 10, ["lo", "hi"], ordered=True),
+            r"ordered categories \('lo', 'hi'\), wanted .*\.cat\.codes",
+        ),
+        (pd.Categorical([1, 2] * 10), r"categories \(1, 2\), wanted .*\.astype\(float\)"),
         (pd.date_range("2020", periods=20), r"datetime64\[ns\], wanted numbers"),
         ([pd.Timestamp("2020").date()] * 20, "date values, wanted numbers"),
     ],
@@ -357,6 +365,40 @@ def changed(value, at=(3, 1)):
     return x
 
 
+def test_all_columns_that_cannot_be_used_are_named_at_once():
+    """A table of a spreadsheet took one try for each."""
+    good = pd.DataFrame(X, columns=list("abc"))
+    with pytest.raises(TypeError) as said:
+        table(good.assign(who=["Ann"] * 20, sex=pd.Categorical(["m", "f"] * 10), site=3, empty=np.nan))
+    assert str(said.value) == (
+        "X: 4 columns cannot be used: 'who' holds text ('Ann'); 'sex' holds categories ('f', 'm'); 'site' is "
+        "constant at 3; 'empty' has no observed value; drop them: ['who', 'sex', 'site', 'empty'], or what "
+        "holds no numbers: encode it (pandas.get_dummies); make a column of 0 and 1 for each "
+        "(pandas.get_dummies)"
+    )
+    wanted = (
+        r"^X: 2 columns cannot be used: 'site' is constant at 3; 'empty' has no observed value; drop them"
+    )
+    with pytest.raises(ValueError, match=wanted):
+        table(good.assign(site=3, empty=np.nan))
+    mask = np.tile([True, False, True, False], (20, 1))
+    with pytest.raises(
+        ValueError, match=wanted.replace("'site' is constant at 3", "'b' has no observed value")
+    ):
+        table(good.assign(empty=1.0), mask=mask)
+
+
+def test_columns_that_the_fit_does_not_know_are_named_as_such():
+    like = table(pd.DataFrame(X, columns=list("abc")))
+    new = pd.DataFrame(X, columns=list("abc")).assign(note="text", z=1)
+    for read in (lambda: table(new, like=like), lambda: read_like(new, like.feature_names)):
+        with pytest.raises(
+            ValueError, match=r"has 2 column\(s\) that the fit does not know, \['note', 'z'\]"
+        ):
+            read()
+    np.testing.assert_array_equal(table(new[list("cab")], like=like).x, like.x)
+
+
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
@@ -377,7 +419,11 @@ def changed(value, at=(3, 1)):
         ([["a", "b"]] * 12, TypeError, "X: cannot be read as numbers"),
         (X.astype(str), TypeError, "X: cannot be read as numbers (it holds text); wanted a numeric table"),
         (X.astype(str).astype(object), TypeError, "X: cannot be read as numbers (it holds text)"),
-        (pd.DataFrame(X.astype(str)), TypeError, "X: column '0' holds"),
+        (
+            pd.DataFrame(X.astype(str)),
+            TypeError,
+            "X: 3 columns cannot be used: '0' holds numbers as text",
+        ),
         (
             np.full((12, 3), "2020", dtype="M8[D]"),
             TypeError,

@@ -126,6 +126,35 @@ def test_grid_search(table):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
+def test_grid_search_over_arguments_of_the_prior(table):
+    """It had no set_params, so that `prior__lambda1` was no parameter."""
+    quick = QUICK | {"steps": 5, "restarts": 1}
+    prior = ps.priors.SpikeSlabLasso(lambda0=50.0)
+    model = SparseFactorModel(**quick, prior=prior)
+    search = GridSearchCV(model, {"prior__lambda1": [0.5, 2.0]}, cv=2).fit(table)
+    own = search.best_estimator_.prior
+    assert float(own.lambda1) == search.best_params_["prior__lambda1"] and own.spike_rate == 50.0
+    assert prior.get_params()["lambda1"] == 1.0  # the caller's own is left alone
+    changed = clone(model).set_params(prior__lambda0=80.0).fit(table)
+    assert changed.fit_.model.prior.spike_rate == 80.0
+
+
+def test_what_is_known_of_edges_is_handed_through(table):
+    quick = QUICK | {"steps": 5, "restarts": 1}
+    told = {
+        "anchors": {"a1": 0},
+        "required": [("a2", 0)],
+        "forbidden": [(5, 0)],
+        "edge_odds": {("b1", 1): 3.0},
+    }
+    model = clone(SparseFactorModel(**quick, **told)).fit(table).fit_.model
+    permitted, must = model.permitted.numpy(), model.must.numpy()
+    assert not permitted[0, 1] and must[0, 0] and must[1, 0] and not permitted[5, 0]
+    assert model.prior.informed
+    with pytest.raises(ValueError, match="anchors: no feature is called 'z'"):
+        SparseFactorModel(**quick, anchors={"z": 0}).fit(table)
+
+
 def test_parameters_are_neither_changed_nor_shared(table):
     prior = ps.priors.SpikeSlabLasso(lambda1=2.0)
     model = SparseFactorModel(**QUICK, prior=prior)

@@ -88,3 +88,10 @@ def test_refusals():
         rebuild(describe(Base(1)))
     with pytest.raises(ValueError, match="is not a model, prior or likelihood"):
         rebuild({"made": "pyro_sparse.data:Batch", "with": {}})
+
+
+def test_an_argument_that_is_none_is_said_of_the_class():
+    with pytest.raises(TypeError, match="^SparseDecoder: got an unexpected .* 'lik'; its .*'likelihood'"):
+        SparseDecoder(9, 3, lik="poisson")
+    with pytest.raises(TypeError, match="^SparseDecoder: wants n_factors"):
+        SparseDecoder(9)

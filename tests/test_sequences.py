@@ -333,12 +333,30 @@ def test_like_keeps_units_levels_and_step():
     fit = as_sequences(
         long(X, A, LABELS), id="id", time="t", actions=["a1", "label"], feature_names=["x1", "x3"]
     )
-    new = long(X[:1, :2] + 1, A[:1], LABELS[:1])[["label", "x3", "t", "a1", "x2", "x1"]]
+    new = long(X[:1, :2] + 1, A[:1], LABELS[:1])[["label", "x3", "id", "t", "a1", "x2", "x1"]]
     got = as_sequences(new, time="t", actions=["label", "a1"], like=fit)
     assert got.feature_names == ["x1", "x3"] and got.action_names == fit.action_names
     assert got.action_levels == fit.action_levels and got.step == 1
     np.testing.assert_allclose(got.x[0] * fit.scale + fit.centre, X[0, :2][:, [0, 2]] + 1)
     np.testing.assert_allclose(got.actions[0], fit.actions[0, :2])
+
+
+@pytest.mark.parametrize("levels", [[], ["id"], ["id", "t"]])
+def test_like_reads_the_columns_of_the_fit(levels):
+    """Without it all sequences became one, and a forgotten action a complaint."""
+    frames = long(X, A, LABELS)
+    fit = as_sequences(
+        frames if not levels else frames.set_index(levels), id="id", time="t", actions=["a1", "label"],
+        feature_names=["x1", "x2", "x3"],
+    )  # fmt: skip
+    assert fit.roles == {"id": "id", "time": "t", "actions": ["a1", "label"]}
+    got = as_sequences(frames, like=fit)
+    np.testing.assert_array_equal(got.x, fit.x)
+    np.testing.assert_array_equal(got.actions, fit.actions)
+    assert got.roles == fit.roles and got.sequence_names == fit.sequence_names
+    other = as_sequences(frames.rename(columns={"id": "who"}), id="who", like=fit)
+    np.testing.assert_array_equal(other.x, fit.x)
+    assert as_sequences(X, actions=A).roles == {}
 
 
 def test_like_for_arrays_goes_by_position():

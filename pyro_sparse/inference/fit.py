@@ -26,7 +26,7 @@ from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
 from .dependency_schedule import DependencySchedule
 from .interrupt import Stopped, cut_short
-from .kinds import Kind, kind_of
+from .kinds import Kind, kind_of, n_features_of
 from .latent_penalty import LatentPenalty, check_penalty
 from .parts import read_parts, train_in_processes, write_part
 from .ranks import ranks_here, refuse_ranks
@@ -83,7 +83,7 @@ def fit(
     Parameters
     ----------
     model : FactorModel, LatentTransition or MultiTaskRegression
-        For instance `SparseDecoder(n_features, n_factors)`. It stays as it is: a copy of it is trained.
+        For instance `SparseDecoder(n_factors=5)`. It stays as it is: a copy of it is trained.
     X : array_like (row, feature), DataFrame, Arrow or polars table, scipy.sparse matrix, AnnData or RowStore
         NaN marks a missing cell. Sparse or on disk with over 25 million cells: read by rows (`open_rows`).
         For a `LatentTransition`: array (sequence, time, feature) or (time,
@@ -333,6 +333,8 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
             }
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
             data = kind.read(model, given["X"], given)
+            if model.n_features is None:
+                model.take_features(n_features_of(data))
             found = work(kind, model, data, settings, given)
     except Stopped:
         raise KeyboardInterrupt("interrupted before there was a fit to return") from None

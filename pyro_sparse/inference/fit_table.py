@@ -46,7 +46,7 @@ from .restarts import (
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import cap_grid, no_start
-from .table_notes import of_copies, of_units, of_weights
+from .table_notes import of_copies, of_slips, of_units, of_weights
 from .wide_start import start_of
 
 __all__ = ["TableJob", "fit_table"]
@@ -320,7 +320,7 @@ class TableJob:
 
     def _warnings(self, model: Any, best: int, rows: np.ndarray, caps: np.ndarray) -> list[str]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
-        notes = []
+        notes = of_slips(model.likelihood, self.table)
         lost = ~np.isfinite(rows.mean(1))
         if lost.any():
             notes.append(

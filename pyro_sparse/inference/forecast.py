@@ -12,10 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 import xarray as xr
 from torch import Tensor
 
+from .._columns import as_frame, text_columns
 from .._torch import undisturbed
 from .._whole import check_whole
 from ..sequences import SequenceBatch, Sequences, as_sequences
@@ -53,7 +55,7 @@ def forecast(
         )
     like = fit.model.axes
     batch = own.batch(like.device, like.dtype)
-    actions = _future(fit.sequences, len(own), steps, future_actions)
+    actions = _future(fit.sequences, own, steps, future_actions)
     ahead = None if actions is None else torch.as_tensor(actions, dtype=like.dtype, device=like.device)
     with torch.no_grad(), undisturbed(seed=seed):
         q = model.posterior(batch)
@@ -105,7 +107,7 @@ def _last(z: Tensor, batch: SequenceBatch, lags: int) -> Tensor:
     return z[torch.arange(n, device=z.device).unsqueeze(1), at]
 
 
-def _future(like: Sequences, n: int, steps: int, actions: Any) -> np.ndarray | None:
+def _future(like: Sequences, own: Sequences, steps: int, actions: Any) -> np.ndarray | None:
     """Actions to come in the fit's units, (sequence, step, action)."""
     if (actions is None) != (like.actions is None):
         had = "without actions; leave them out"
@@ -114,7 +116,73 @@ def _future(like: Sequences, n: int, steps: int, actions: Any) -> np.ndarray | N
         raise ValueError(f"future_actions: the model was fitted {had}")
     if actions is None:
         return None
-    blank = np.zeros((n, steps, len(like.feature_names)))
-    found = as_sequences(blank, actions=actions, like=like, lag=0).actions
-    assert found is not None
-    return found
+    columns = like.action_columns
+    wanted = (len(own), steps, len(columns))
+    actions = as_frame(actions)
+    if isinstance(actions, pd.DataFrame):
+        split = _by_sequence(actions, like, own, steps)
+    else:
+        split = [as_frame(one) for one in actions] if hasattr(actions, "__len__") else []
+        if len(split) == wanted[0] == 1 and np.ndim(split[0]) < 2 and steps > 1:
+            split = [actions]  # (step, action) for the only sequence
+        shapes = [_shape(one) for one in split]
+        odd = next((i for i, shape in enumerate(shapes) if shape != wanted[1:]), None)
+        if len(split) != wanted[0] or odd is not None:
+            if not isinstance(actions, list | tuple):
+                got = f"shape {np.shape(actions)}"
+            else:
+                got = f"{len(split)} sequence(s)" if odd is None else f"{shapes[odd]} in sequence {odd}"
+            raise ValueError(
+                f"future_actions: want (sequence, step, action) = {wanted}, got {got}; give for every "
+                f"sequence the actions {columns} that lead to each of the {steps} step(s)"
+            )
+    blank = np.zeros((len(own), steps, len(like.feature_names)))
+    try:
+        found = as_sequences(blank, actions=split, like=like, lag=0)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"future_{error}" if str(error).startswith("actions: ") else str(error)) from None
+    assert found.actions is not None
+    if found.linked is not None:
+        s, h = np.argwhere(~found.linked)[0]
+        raise ValueError(
+            f"future_actions: an action is missing in sequence {own.sequence_names[s]!r}, step {h + 1} "
+            f"({int((~found.linked).sum())} such step(s)); say what it will be"
+        )
+    return found.actions
+
+
+def _shape(actions: Any) -> tuple[int, ...] | None:
+    """Of one sequence's actions, (step, action); None of what is ragged."""
+    try:
+        shape = np.shape(actions)
+    except ValueError:
+        return None
+    return (*shape, 1) if len(shape) == 1 else shape
+
+
+def _by_sequence(table: pd.DataFrame, like: Sequences, own: Sequences, steps: int) -> list[pd.DataFrame]:
+    """The actions of each sequence in a long table with the fit's columns: rows by time, if it has that."""
+    id, time, columns = like.roles.get("id"), like.roles.get("time"), like.action_columns
+    names = [name for name in (id, time, *columns) if name is not None]
+    table = text_columns(table.reset_index([n for n in table.index.names if n is not None and n in names]))
+    absent = [str(name) for name in (id, *columns) if name is not None and str(name) not in table]
+    if absent:
+        raise ValueError(
+            f"future_actions: has no column {absent[0]!r}; want those of the fit: {names}, one row for every "
+            "sequence and step"
+        )
+    if time is not None and str(time) in table:
+        table = table.sort_values(str(time), kind="stable")
+    rows = np.zeros(len(table), str) if id is None else table[str(id)].astype(str).to_numpy()
+    wanted = [""] if id is None else own.sequence_names
+    if len(wanted) != len(own):  # the fit's table was one sequence, X are arrays of several
+        raise ValueError(f"future_actions: is one table, X has {len(own)} sequences; give an array for each")
+    places = pd.Index(wanted).get_indexer(rows)
+    counts = np.bincount(places[places >= 0], minlength=len(wanted))
+    if (counts != steps).any():
+        s = int((counts != steps).argmax())
+        raise ValueError(
+            f"future_actions: has {counts[s]} row(s) of sequence {own.sequence_names[s]!r} "
+            f"({int((counts != steps).sum())} such sequence(s)), want {steps}, one for each step"
+        )
+    return [table.loc[places == s, columns] for s in range(len(wanted))]

@@ -5,24 +5,30 @@ A new kind of model is a row of `KINDS` and a file `fit_….py` with its order o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import pandas as pd
+
+from .._columns import as_frame
 from ..data import as_table
+from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
 from ..sequences import as_sequences
-from ..tasks import as_tasks
+from ..tasks import Tasks, as_tasks
 from .dependency_schedule import DependencySchedule
 from .fit_table import TableJob, fit_table
 from .fit_tasks import TaskJob, fit_tasks
 from .fit_transition import TransitionJob, fit_transition
 from .schedule import Schedule
+from .table_notes import of_slips
 from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
 
-__all__ = ["KINDS", "Kind", "kind_of"]
+__all__ = ["KINDS", "Kind", "kind_of", "n_features_of"]
 
 
 class Kind(NamedTuple):
@@ -73,9 +79,21 @@ def kind_of(model: Any) -> Kind:
     if isinstance(model, type):
         raise TypeError(
             f"model: got the class {model.__name__}, wanted a model; make an instance, such as "
-            "SparseDecoder(n_features=25, n_factors=5)"
+            "SparseDecoder(n_factors=5)"
         )
     return next(kind for kind in KINDS if isinstance(model, kind.models))
+
+
+def n_features_of(data: Any) -> int | tuple[int, ...]:
+    """Features of a table or of sequences, shape of a sample's inputs of tasks (a number for vectors).
+
+    Parameters
+    ----------
+    data : Table, Sequences or Tasks
+        Checked.
+    """
+    shape = data.shape if isinstance(data, Tasks) else data.x.shape[-1:]
+    return tuple(shape) if len(shape) > 1 else int(shape[0])
 
 
 def _names(given: Mapping[str, Any]) -> list[str] | None:
@@ -84,7 +102,10 @@ def _names(given: Mapping[str, Any]) -> list[str] | None:
 
 
 def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
-    return as_table(
+    X = as_frame(X)
+    if isinstance(X, pd.DataFrame):
+        check_positions(model, X.columns)
+    table = as_table(
         X,
         likelihood=model.likelihood,
         standardise=given["standardise"],
@@ -92,6 +113,9 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
         exposure=given["exposure"],
         feature_names=_names(given),
     )
+    for note in of_slips(model.likelihood, table):  # before the time it takes to fit it
+        warnings.warn(f"X: {note}", RuntimeWarning, stacklevel=4)
+    return table
 
 
 def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:

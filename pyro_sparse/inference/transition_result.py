@@ -43,6 +43,7 @@ _ARRAYS = (
     "elbo",
     "heldout_elbo",
 )
+_COLUMNS = ("actions", "id", "time", "time_step")
 _UNITS = ("centre", "scale", "action_centre", "action_scale")
 
 
@@ -231,7 +232,7 @@ class TransitionFit(Answers):
             As in `fit`; default the sequences of the fit. A fit to sequences without missing cells reads
             those of new ones as the features' means, and warns.
         **columns
-            `actions`, `id`, `time` as in `fit`.
+            `actions`, `id`, `time` as in `fit`; of a DataFrame by default the columns that the fit was given.
 
         Raises
         ------
@@ -265,14 +266,16 @@ class TransitionFit(Answers):
             Frames ahead, at least 1.
         X : sequences, optional
             As in `fit`; default the sequences of the fit.
-        future_actions : array_like (sequence, step, action), optional
-            ``future_actions[:, h]`` leads to step h + 1; wanted if the fit has actions, and in its units.
+        future_actions : array_like (sequence, step, action) or DataFrame, optional
+            ``future_actions[:, h]`` leads to step h + 1; wanted if the fit has actions, and in its units. A
+            DataFrame has a row for every sequence and step, under the fit's id and action columns; rows are
+            sorted by the fit's time column, if it has that.
         num_draws : int
             Each draws latents of the last frames, graph, noise of the transition and noise of the cells.
         seed : int
             Same seed, same draws.
         **columns
-            `actions`, `id`, `time` of X as in `fit`.
+            `actions`, `id`, `time` of X as in `transform`.
 
         Returns
         -------
@@ -352,6 +355,7 @@ class TransitionFit(Answers):
                 "action_names": own.action_names,
                 "sequence_names": [],
                 "action_levels": {k: [_plain(v) for v in vs] for k, vs in own.action_levels.items()},
+                "roles": own.roles,
                 "step": _plain(step) if isinstance(step, int | float | np.number | None) else str(step),
             },
             "agreement": self.agreement.to_dict("list"),
@@ -369,7 +373,7 @@ class TransitionFit(Answers):
         X : sequences
             As in `fit`; the features and actions of the fit.
         **columns
-            `actions`, `id`, `time`, `time_step` as in `fit`.
+            `actions`, `id`, `time`, `time_step` as in `transform`.
 
         Returns
         -------
@@ -392,6 +396,12 @@ class TransitionFit(Answers):
 
     def _read(self, X: Any, columns: dict[str, Any]) -> Sequences:
         """New sequences in the fit's units."""
+        unknown = [name for name in columns if name not in _COLUMNS]
+        if unknown:
+            raise TypeError(
+                f"got an unexpected argument {unknown[0]!r}; what says how to read X is one of "
+                f"{', '.join(_COLUMNS)}"
+            )
         own = {"like": self.sequences, "lag": self.model.lags, "likelihood": self.model.likelihood}
         new = as_sequences(X, **own, **columns)
         if new.missing and not self.model.missing:

@@ -21,6 +21,7 @@ from .._table import Batch
 from .._whole import check_whole
 from ..distributions import CorrelatedNormal
 from ..nets import Encoder
+from ._sizes import check_sized, sizes_repr
 from .likelihoods import Likelihood, get_likelihood
 
 __all__ = ["EdgeSet", "FactorModel"]
@@ -40,8 +41,8 @@ class FactorModel(Recorded, nn.Module):
 
     Parameters
     ----------
-    n_features : int
-        Number of features G (columns of the table).
+    n_features : int or None
+        Number of features G (columns of the table); None leaves it to the table that is fitted.
     n_factors : int
         Number of factors K, at least 1 and fewer than `n_features`.
     likelihood : str or Likelihood
@@ -57,6 +58,7 @@ class FactorModel(Recorded, nn.Module):
         A size that is no whole number of at least 1, or ``n_factors >= n_features``.
     """
 
+    n_features: int
     edges: tuple[EdgeSet, ...] = ()
     kl_weight: float = 1.0
     beta: float = 1.0
@@ -72,25 +74,54 @@ class FactorModel(Recorded, nn.Module):
 
     def __init__(
         self,
-        n_features: int,
-        n_factors: int,
+        n_features: int | None,
+        n_factors: int | None,
         likelihood: str | Likelihood = "normal",
         encoder_hidden: int = 64,
         factor_cov: bool = True,
     ):
         super().__init__()
-        check_whole(1, n_features=n_features, n_factors=n_factors, encoder_hidden=encoder_hidden)
-        if n_factors >= n_features + self.square:
-            most = "n_factors <= n_features" if self.square else "n_factors < n_features"
-            raise ValueError(
-                f"n_factors: got {n_factors} for n_features={n_features}; wanted 1 <= {most} "
-                "(a factor must be shared by features; lower n_factors)"
-            )
-        self.n_features, self.n_factors = int(n_features), int(n_factors)
+        if n_factors is None:
+            raise TypeError(f"{type(self).__name__}: wants n_factors, at most how many factors; got none")
+        check_whole(1, n_factors=n_factors, encoder_hidden=encoder_hidden)
+        self.n_factors = int(n_factors)
+        self.n_features = None  # type: ignore[assignment]  # until there is a table
+        if n_features is not None:
+            check_whole(1, n_features=n_features)
+            self.take_features(int(n_features))
         self.encoder_hidden, self.learn_factor_cov = int(encoder_hidden), factor_cov
         self.likelihood = get_likelihood(likelihood)
 
+    def __repr__(self) -> str:
+        about = {"likelihood": repr(self.likelihood.name)}
+        if decoder := getattr(self, "decoder_kind", ""):
+            about = {"decoder": repr(decoder), **about}
+        if (prior := getattr(self, "prior", None)) is not None:
+            about["prior"] = f"{type(prior).__name__}()"
+        return sizes_repr(self, "n_factors", about)
+
     # ---- building ------------------------------------------------------------------------------------------
+    def take_features(self, n_features: int) -> None:
+        """Be a model of so many features, where it was made without saying how many.
+
+        Parameters
+        ----------
+        n_features : int
+
+        Raises
+        ------
+        ValueError
+            Too few for the factors.
+        """
+        if self.n_factors >= n_features + self.square:
+            most = "n_factors <= n_features" if self.square else "n_factors < n_features"
+            raise ValueError(
+                f"n_factors: got {self.n_factors} for n_features={n_features}; wanted 1 <= {most} "
+                "(a factor must be shared by features; lower n_factors)"
+            )
+        self.n_features = n_features
+        self.__dict__.get("_arguments", {})["n_features"] = n_features
+
     def setup(
         self,
         n_restarts: int = 1,
@@ -111,6 +142,7 @@ class FactorModel(Recorded, nn.Module):
         feature_names : list of str, optional
             Lets edge constraints be given by name.
         """
+        check_sized(self)
         self.n_restarts, self.n_samples, self.missing = n_restarts, n_samples, missing
         self.feature_names = feature_names
         self.likelihood.setup(self.n_features, n_restarts)

@@ -28,8 +28,10 @@ class DependencyVAE(FactorModel):
 
     Parameters
     ----------
-    n_features, n_factors : int
-        G and K; as many factors as features are allowed (and then hard to identify).
+    n_features : int, optional
+        G; default the number of columns of the table that is fitted.
+    n_factors : int
+        K, has to be given; as many factors as features are allowed (and then hard to identify).
     likelihood : str or Likelihood
         As in `SparseDecoder`.
     decoder : {"per_feature", "shared"}
@@ -75,8 +77,8 @@ class DependencyVAE(FactorModel):
 
     def __init__(
         self,
-        n_features: int,
-        n_factors: int,
+        n_features: int | None = None,
+        n_factors: int | None = None,
         likelihood: str | Likelihood = "normal",
         decoder: str = "per_feature",
         hidden: int | None = None,

@@ -25,6 +25,7 @@ from ..distributions import FullNormal, GaussMarkov, LatentChain, RelaxedEdges
 from ..sequences import SequenceBatch
 from ..smoother_nets import Smoother
 from ..transition_nets import FrameDecoder, FrameEncoder, GatedTransition, SineTransition
+from ._sizes import check_sized, sizes_repr
 from .base import EdgeSet
 from .likelihoods import Likelihood, Normal, get_likelihood
 
@@ -38,8 +39,10 @@ class LatentTransition(Recorded, nn.Module):
 
     Parameters
     ----------
-    n_features, n_latents : int
-        Features of a frame, latents behind it (at most as many).
+    n_features : int, optional
+        Of a frame; default those of the sequences that are fitted.
+    n_latents : int
+        Latents behind it, at most as many; has to be given.
     n_actions : int
         Actions, after categorical ones have become one column per level; 0: there are none.
     lags : int
@@ -109,13 +112,14 @@ class LatentTransition(Recorded, nn.Module):
     axes: Tensor
     eta: Tensor
     folded: Tensor
+    n_features: int
     allowed: Tensor
     must: Tensor
 
     def __init__(
         self,
-        n_features: int,
-        n_latents: int,
+        n_features: int | None = None,
+        n_latents: int | None = None,
         n_actions: int = 0,
         lags: int = 1,
         likelihood: str | Likelihood | None = None,
@@ -131,14 +135,11 @@ class LatentTransition(Recorded, nn.Module):
         smoother: bool = False,
     ):
         super().__init__()
-        check_whole(1, n_features=n_features, n_latents=n_latents)
+        if n_latents is None:
+            raise TypeError("LatentTransition: wants n_latents, how many latents; got none")
+        check_whole(1, n_latents=n_latents)
         check_whole(1, hidden=hidden, units=units, gated_units=gated_units)
         check_whole(0, n_actions=n_actions, lags=lags)
-        if n_latents > n_features:
-            raise ValueError(
-                f"n_latents: got {n_latents} for n_features={n_features}; "
-                "wanted 1 <= n_latents <= n_features (the mixing must be one-to-one; lower n_latents)"
-            )
         if n_actions == 0 and lags == 0:
             raise ValueError(
                 f"n_actions={n_actions}, lags={lags}: wanted at least one action or one lag, "
@@ -153,7 +154,11 @@ class LatentTransition(Recorded, nn.Module):
             )
         if len(concentration) != 2 or not min(concentration) > 0:
             raise ValueError(f"concentration: got {concentration}, wanted two positive numbers")
-        self.n_features, self.n_latents = int(n_features), int(n_latents)
+        self.n_latents = int(n_latents)
+        self.n_features = None  # type: ignore[assignment]  # until there are sequences
+        if n_features is not None:
+            check_whole(1, n_features=n_features)
+            self.take_features(int(n_features))
         self.n_actions, self.lags = int(n_actions), int(lags)
         self.hidden, self.units, self.gated_units = hidden, units, gated_units
         self.heteroscedastic, self.self_loops, self.concentration = heteroscedastic, self_loops, concentration
@@ -172,7 +177,31 @@ class LatentTransition(Recorded, nn.Module):
         )
         self._constraints()
 
+    def __repr__(self) -> str:
+        about = {"n_actions": self.n_actions, "lags": self.lags, "likelihood": repr(self.likelihood.name)}
+        return sizes_repr(self, "n_latents", about)
+
     # ---- building ------------------------------------------------------------------------------------------
+    def take_features(self, n_features: int) -> None:
+        """Be a model of so many features, where it was made without saying how many.
+
+        Parameters
+        ----------
+        n_features : int
+
+        Raises
+        ------
+        ValueError
+            Fewer than latents.
+        """
+        if self.n_latents > n_features:
+            raise ValueError(
+                f"n_latents: got {self.n_latents} for n_features={n_features}; "
+                "wanted 1 <= n_latents <= n_features (the mixing must be one-to-one; lower n_latents)"
+            )
+        self.n_features = n_features
+        self.__dict__.get("_arguments", {})["n_features"] = n_features
+
     @property
     def n_inputs(self) -> int:
         """Inputs of the transition: lags times latents, and actions."""
@@ -198,6 +227,7 @@ class LatentTransition(Recorded, nn.Module):
         feature_names : list of str, optional
             Kept; no constraint names a feature.
         """
+        check_sized(self)
         self.n_restarts, self.n_samples, self.missing = n_restarts, n_samples, missing
         self.feature_names = feature_names
         d = self.n_latents

@@ -28,6 +28,7 @@ from ..priors import Prior, SpikeSlabLasso, get_prior
 from ..priors._check import check_prior
 from ..task_nets import task_encoder
 from ..tasks import TaskBatch
+from ._sizes import check_sized, sizes_repr
 from .base import EdgeSet
 
 __all__ = ["MultiTaskRegression"]
@@ -41,9 +42,10 @@ class MultiTaskRegression(Recorded, nn.Module):
 
     Parameters
     ----------
-    n_features : int or tuple of int
-        Of one sample's inputs: a number, or (channel, row, column).
+    n_features : int or tuple of int, optional
+        Of one sample's inputs: a number, or (channel, row, column); default those of the tasks fitted.
     n_latents : int
+        Has to be given.
     encoder : {"linear", "mlp", "conv"} or Module
         Made anew by `setup`; a module of your own is copied, so that all restarts begin at its parameters.
     hidden : int
@@ -82,6 +84,8 @@ class MultiTaskRegression(Recorded, nn.Module):
     edges = (EdgeSet("weights", ("task", "latent"), "W"),)
     kl_weight = 1.0
     n_restarts = 1
+    n_features: int | tuple[int, ...]
+    shape: tuple[int, ...]
     encoder: nn.Module
     turn: Tensor
     weights: Tensor
@@ -92,40 +96,69 @@ class MultiTaskRegression(Recorded, nn.Module):
 
     def __init__(
         self,
-        n_features: int | tuple[int, ...],
-        n_latents: int,
+        n_features: int | tuple[int, ...] | None = None,
+        n_latents: int | None = None,
         encoder: str | nn.Module = "linear",
         hidden: int = 128,
         prior: Prior | None = None,
         normalise: str = "task",
     ):
         super().__init__()
-        sizes = n_features if isinstance(n_features, (tuple, list)) else (n_features,)
+        if n_latents is None:
+            raise TypeError("MultiTaskRegression: wants n_latents, how many latents; got none")
+        sizes = (
+            n_features
+            if isinstance(n_features, (tuple, list))
+            else (1 if n_features is None else n_features,)
+        )
         given = (*sizes, n_latents, hidden)
         if not sizes or not all(isinstance(n, Integral) and n >= 1 for n in given):
             raise ValueError(
                 f"n_features: got {n_features!r}, n_latents {n_latents!r}, hidden {hidden!r}; want whole "
                 "numbers, all >= 1"
             )
-        shape = tuple(int(n) for n in sizes)
-        if encoder == "linear" and n_latents > math.prod(shape):
-            raise ValueError(
-                f"n_latents: got {n_latents}, and a linear encoder of {math.prod(shape)} inputs has no more; "
-                "lower it, or encoder='mlp'"
-            )
         if normalise not in ("task", "global"):
             raise ValueError(f"normalise: want 'task' or 'global', got {normalise!r}")
-        self.n_features = shape if isinstance(n_features, (tuple, list)) else shape[0]
         self.n_latents, self.hidden = int(n_latents), int(hidden)
-        self.shape, self.kind, self.normalise = shape, encoder, normalise
+        self.kind, self.normalise = encoder, normalise
         if prior is not None and not isinstance(prior, Prior):  # a name would not say which rates
             raise TypeError(
                 f"prior: got {prior!r}; want a prior itself: SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0), "
                 "the default, with other numbers, or any of pyro_sparse.priors if the fit has inner='ridge'"
             )
         self.prior = SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0) if prior is None else get_prior(prior)
+        self.n_features = None  # type: ignore[assignment]  # until there are tasks
+        if n_features is not None:
+            self.take_features(n_features)
+
+    def __repr__(self) -> str:
+        encoder = repr(self.kind) if isinstance(self.kind, str) else type(self.kind).__name__
+        return sizes_repr(self, "n_latents", {"encoder": encoder, "prior": f"{type(self.prior).__name__}()"})
+
+    def take_features(self, n_features: int | tuple[int, ...]) -> None:
+        """Be a model of so many features, where it was made without saying how many.
+
+        Parameters
+        ----------
+        n_features : int or tuple of int
+
+        Raises
+        ------
+        ValueError
+            A linear encoder would have fewer inputs than latents, or the encoder is not made for them.
+        """
+        sizes = n_features if isinstance(n_features, (tuple, list)) else (n_features,)
+        shape = tuple(int(n) for n in sizes)
+        if self.kind == "linear" and self.n_latents > math.prod(shape):
+            raise ValueError(
+                f"n_latents: got {self.n_latents}, and a linear encoder of {math.prod(shape)} inputs has no "
+                "more; lower it, or encoder='mlp'"
+            )
         with undisturbed():
-            task_encoder(encoder, shape, n_latents, hidden)  # a complaint about it should not wait
+            task_encoder(self.kind, shape, self.n_latents, self.hidden)  # a complaint should not wait
+        self.shape = shape
+        self.n_features = shape if isinstance(n_features, (tuple, list)) else shape[0]
+        self.__dict__.get("_arguments", {})["n_features"] = self.n_features
 
     def setup(self, n_tasks: int) -> None:
         """Allocate fresh parameters (draws from torch's current random state).
@@ -135,6 +168,7 @@ class MultiTaskRegression(Recorded, nn.Module):
         n_tasks : int
             Rows of the weights.
         """
+        check_sized(self)
         self.encoder = task_encoder(self.kind, self.shape, self.n_latents, self.hidden)
         self.turn = nn.Parameter(torch.eye(self.n_latents))
         self.register_buffer("centre", torch.zeros(self.n_latents))

@@ -50,8 +50,10 @@ class SparseDecoder(FactorModel):
 
     Parameters
     ----------
-    n_features, n_factors : int
-        G and K.
+    n_features : int, optional
+        G; default the number of columns of the table that is fitted.
+    n_factors : int
+        K; has to be given.
     prior : str or Prior, optional
         Prior of the weights: a name that `priors.get_prior` knows, or an instance; default
         `SpikeSlabLasso()`.
@@ -125,8 +127,8 @@ class SparseDecoder(FactorModel):
 
     def __init__(
         self,
-        n_features: int,
-        n_factors: int,
+        n_features: int | None = None,
+        n_factors: int | None = None,
         prior: str | Prior | None = None,
         likelihood: str | Likelihood = "normal",
         decoder: str = "mlp",

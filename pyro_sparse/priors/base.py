@@ -11,6 +11,9 @@ that the pieces agree with each other.
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import pyro
 import torch
 from pyro.distributions import TorchDistribution
@@ -207,6 +210,40 @@ class Prior(Recorded, nn.Module):
         The training loop uses a stated fraction of it (``Schedule.screen``).
         """
         return 0.0
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Arguments it was made with, those left out at their defaults: what scikit-learn searches over.
+
+        Parameters
+        ----------
+        deep : bool
+            For scikit-learn; no argument has arguments of its own.
+        """
+        parameters = list(inspect.signature(type(self).__init__).parameters.values())[1:]
+        named = (p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+        return {p.name: p.default for p in named} | self._arguments
+
+    def set_params(self, **params: Any) -> Prior:
+        """Become the prior that these arguments make in place of its own; what a fit has moved starts anew.
+
+        Parameters
+        ----------
+        **params
+            Of the constructor.
+
+        Raises
+        ------
+        ValueError
+            It has no such argument, or refuses the value; the prior is then as it was.
+        """
+        known = self.get_params()
+        unknown = sorted(set(params) - set(known))
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no argument {unknown[0]!r}; it has {sorted(known)}.")
+        new = type(self)(**(self._arguments | params))
+        self.__dict__.clear()
+        self.__dict__.update(new.__dict__)
+        return self
 
     def extra_repr(self) -> str:
         """What ``print(prior)`` shows: the arguments it was made with."""

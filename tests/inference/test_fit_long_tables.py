@@ -55,17 +55,20 @@ def test_a_fit_is_shown_on_one_line(fitted):
 def test_latents_of_a_new_table_are_found_by_id_and_time(panel, fitted):
     few = panel[~((panel["patient"] == 107) & (panel["day"] > DAYS[4]))]
     few = few[few["patient"].isin([107, 103, 125])]
-    found = fitted.transform(few, id="patient", time="day")
+    found = fitted.transform(few)  # id and time as in the fit
+    pd.testing.assert_frame_equal(found, fitted.transform(few, id="patient", time="day"))
     assert found.index.names == ["patient", "day"] and list(found.columns) == ["latent 1", "latent 2"]
     both = few.set_index(["patient", "day"]).join(found)
     assert len(both) == len(found) == 21 and both.notna().all(None)
-    alone = few[few["patient"] == 107].sort_values("day")[list("abcd")]
+    alone = few[few["patient"] == 107].sort_values("day")[list("abcd")].to_numpy()
     np.testing.assert_allclose(found.loc[107], fitted.transform(alone)[0], atol=1e-5)
     own = fitted.transform()  # of the fit: an array
     assert own.shape == (30, 8, 2) and fitted.sequences.sequence_names == [str(i) for i in range(100, 130)]
     np.testing.assert_allclose(found.loc[125], own[25], atol=1e-5)
-    ordered = few[few["patient"] != 107].sort_values(["patient", "day"]).drop(columns="day")
-    assert fitted.transform(ordered, id="patient").index[8] == (125, 0)
+    with pytest.raises(ValueError, match="id: the fit was given id='patient', time='day', and X has no col"):
+        fitted.transform(few[list("abcd")])
+    with pytest.raises(TypeError, match="unexpected argument 'ids'; .* one of actions, id, time, time_step"):
+        fitted.transform(few, ids="patient")
     assert fitted.sequences.rows([25, 3]).index[7:9].tolist() == [(125, DAYS[7]), (103, DAYS[0])]
 
 

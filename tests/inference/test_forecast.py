@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -120,5 +121,45 @@ def test_messages(sequences, fitted):
         fitted.forecast(0, future_actions=u[:, :0])
     with pytest.raises(ValueError, match=r"future_actions: the model was fitted with actions \['a1'\]"):
         fitted.forecast(2)
-    with pytest.raises((ValueError, TypeError), match="actions"):
-        fitted.forecast(2, future_actions=u[:, :1])
+    for given, got in (
+        (u[:, :1], r"shape \(60, 1, 1\)"),
+        (np.repeat(u[:, :2], 2, 2), r"shape \(60, 2, 2\)"),
+        (u[:7, :2], r"shape \(7, 2, 1\)"),
+        (1.0, r"shape \(\)"),
+        (list(u[:9, :2]), r"9 sequence\(s\)"),
+        ([*u[:59, :2], u[59, :1]], r"\(1, 1\) in sequence 59"),
+    ):
+        wanted = rf"future_actions: want \(sequence, step, action\) = \(60, 2, 1\), got {got}; give for"
+        with pytest.raises(ValueError, match=wanted):
+            fitted.forecast(2, future_actions=given)
+    with pytest.raises(ValueError, match="future_actions: column 'a1' has inf in sequence '0'"):
+        fitted.forecast(2, future_actions=np.full((60, 2, 1), np.inf))
+    holed = u[:, :2].copy()
+    holed[3, 1] = np.nan
+    with pytest.raises(ValueError, match="future_actions: an action is missing in sequence '3', step 2"):
+        fitted.forecast(2, future_actions=holed)
+
+
+def test_actions_to_come_as_a_long_table(sequences):
+    """Found by id and sorted by time, whatever the order of rows; text is a categorical action."""
+    x, u = sequences
+    frames = pd.DataFrame(x[:, :12].reshape(-1, 5), columns=list("abcde"))
+    frames["patient"], frames["day"] = np.repeat(np.arange(60) + 5, 12), np.tile(np.arange(12), 60)
+    frames["dose"], frames["what"] = u[:, :12].ravel(), np.where(u[:, :12, 0] > 0, "up", "down").ravel()
+    own = SMALL | {"steps": 20, "edge_steps": 5, "polish_steps": 5, "restarts": 1, "seed": 0}
+    columns = {"id": "patient", "time": "day", "actions": ["dose", "what"]}
+    fit = ps.fit(model_of(x, 2, n_actions=3), frames, **columns, **own)
+    future = [pd.DataFrame({"dose": u[i, 12:, 0], "what": ["up", "up", "down"]}) for i in range(60)]
+    wanted = fit.forecast(3, future_actions=future, num_draws=3)
+    table = pd.concat(f.assign(patient=i + 5, day=[12, 13, 14]) for i, f in enumerate(future))
+    mixed = table.sample(frac=1, random_state=0)
+    for given in (mixed, mixed.set_index(["patient", "day"]), table.drop(columns="day")):
+        np.testing.assert_array_equal(fit.forecast(3, future_actions=given, num_draws=3), wanted)
+    few = fit.forecast(3, frames[frames["patient"] == 9], future_actions=table[table["patient"] == 9])
+    assert list(few["sequence"].to_numpy()) == ["9"]
+    with pytest.raises(
+        ValueError, match=r"future_actions: has 2 row\(s\) of sequence '5' \(60 such seq.*want 3"
+    ):
+        fit.forecast(3, future_actions=table[table["day"] < 14])
+    with pytest.raises(ValueError, match="future_actions: has no column 'dose'; want those of the fit"):
+        fit.forecast(3, future_actions=table.drop(columns="dose"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -146,3 +149,12 @@ def test_noise_stays_unexplained_however_many_terms_a_quadratic_has():
     start = find_start(x, None, 20)
     assert (start.scores != 0).any(0).all()
     assert np.mean(start.residual_sd[60:] ** 2) > 0.95 and np.mean(start.residual_sd[:60] ** 2) < 0.3
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/getting_started.md"])
+def test_examples_have_a_second_restart_with_all_factors(page):
+    """Otherwise "no other restart had as many factors" where all are in use, and nothing is compared."""
+    text = (Path(__file__).resolve().parents[2] / page).read_text()
+    sizes = re.search(r"SparseDecoder\((?:.|\n)*?n_factors=(\d+)(?:.|\n)*?restarts=(\d+)", text)
+    n_factors, restarts = (int(number) for number in sizes.groups())
+    assert (cap_grid(n_factors, restarts) == n_factors).sum() >= 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
+import torch
 from pyro.distributions import StudentT
 from scipy import stats
 
@@ -131,3 +134,39 @@ def test_by_name_refuses():
 def test_a_prior_shows_what_it_was_made_with():
     assert repr(HeavyTails(expected_size=3, eta="global")) == "HeavyTails(expected_size=3, eta='global')"
     assert repr(HeavyTails()) == "HeavyTails()" and repr(priors.Laplace(rate=2.0)) == "Laplace(rate=2.0)"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        priors.ARDNormal,
+        priors.Horseshoe,
+        priors.Laplace,
+        priors.RegularisedHorseshoe,
+        priors.SpikeSlabLasso,
+        priors.SpikeSlabNormal,
+    ],
+)
+def test_arguments_can_be_read_and_set(kind):
+    prior = kind()
+    given = prior.get_params()
+    assert list(given) == list(inspect.signature(kind).parameters)
+    name, value = next((n, v) for n, v in given.items() if isinstance(v, float))
+    prior.setup(5, 2, n_restarts=3)
+    assert prior.set_params(**{name: value * 2}) is prior
+    again = kind(**{name: value * 2})
+    assert prior.get_params() == again.get_params() and repr(prior) == repr(again)
+    for module in (prior, again):
+        module.setup(5, 2, n_restarts=3)
+    assert prior.state_dict().keys() == again.state_dict().keys()
+    for key, tensor in prior.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[key])
+
+
+def test_what_cannot_be_set_leaves_the_prior_as_it_was():
+    prior = priors.SpikeSlabLasso(lambda1=2.0)
+    with pytest.raises(ValueError, match="SpikeSlabLasso has no argument 'lamda'; it has .*'lambda0'"):
+        prior.set_params(lamda=1.0)
+    with pytest.raises(ValueError, match="lambda1"):
+        prior.set_params(lambda1=-1.0)
+    assert prior.get_params()["lambda1"] == 2.0 and float(prior.lambda1) == 2.0

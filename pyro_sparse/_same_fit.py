@@ -1,0 +1,50 @@
+"""Of which fit an edge posterior is: a mark of the trained weights, and a complaint about that of another."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+__all__ = ["check_same_fit", "fit_mark"]
+
+
+def fit_mark(fit: Any) -> str:
+    """A short hash of all that a fit has learned; that of a fit saved and loaded is the same.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    """
+    found = hashlib.sha256()
+    models = getattr(fit, "models", None) or [getattr(fit, "model", None)]
+    states = [model.state_dict() for model in models if hasattr(model, "state_dict")]
+    learned = [(name, state[name].detach().cpu()) for state in states for name in sorted(state)]
+    for name, tensor in learned or [("weights", np.asarray(fit.weights))]:
+        array = np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
+        found.update(f"{name} {array.shape} {array.dtype}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]
+
+
+def check_same_fit(fit: Any, idata: Any) -> None:
+    """Complain of an edge posterior that was made of another fit.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    idata : InferenceData or DataTree
+        What its `edge_posterior` returned; one without a mark, of an earlier version, is taken.
+
+    Raises
+    ------
+    ValueError
+        The marks differ.
+    """
+    theirs = str(idata.attrs.get("fit_mark", ""))
+    if theirs and theirs != (own := fit_mark(fit)):
+        raise ValueError(
+            f"idata: is the edge posterior of another fit (its mark is {theirs}, this fit's {own}), perhaps "
+            "of an earlier run of the notebook; give fit.edge_posterior() of this one"
+        )
