@@ -37,6 +37,7 @@ __all__ = ["report"]
 
 # Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
 _SWEEP = np.linspace(-2, 2, 17)
+_TURN = 0.25  # of a curve's range: a way back that is shorter is no turn
 _SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
@@ -228,18 +229,35 @@ def _span(answers: NDArray) -> NDArray:
 
 
 def shape_of(curve: NDArray) -> str:
-    """What a feature does while the factor goes up: "rises", "falls", "dips", "peaks", or "flat".
+    """What a feature does while the factor goes up: "rises", "falls", "dips", "peaks", "waves", or "flat".
 
-    "dips" and "peaks" when it turns by more than a quarter of its range in between.
+    It turns where it goes back by more than a quarter of its range: never when it rises or falls, once when
+    it dips or peaks, more often when it waves.
     """
-    steps = np.diff(curve)
-    up, down = steps[steps > 0].sum(), -steps[steps < 0].sum()
-    if not np.isfinite(curve).all() or up + down <= 1e-12 * (1 + np.abs(curve).max()):
+    span = float(np.ptp(curve))
+    if not np.isfinite(curve).all() or span <= 1e-12 * (1 + np.abs(curve).max()):
         return "flat"
-    if min(up, down) <= 0.25 * max(up, down):
-        return "rises" if up > down else "falls"
-    ends = (curve[0] + curve[-1]) / 2
-    return "dips" if curve[len(curve) // 2] < ends else "peaks"
+    legs = _legs(curve, _TURN * span)
+    if len(legs) == 1:
+        return "rises" if legs[0] > 0 else "falls"
+    if len(legs) == 2:
+        return "dips" if legs[0] < 0 else "peaks"
+    return "waves"
+
+
+def _legs(curve: NDArray, least: float) -> list[int]:
+    """Ways up (1) and down (-1) by more than `least`, in turn; smaller ones belong to the way they are on."""
+    legs: list[int] = []
+    low = high = curve[0]  # since the last turn
+    for value in curve[1:]:
+        low, high = min(low, value), max(high, value)
+        if legs[-1:] != [1] and value - low > least:
+            legs.append(1)
+            low = high = value
+        elif legs[-1:] != [-1] and high - value > least:
+            legs.append(-1)
+            low = high = value
+    return legs
 
 
 def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[str, Any]:
@@ -263,19 +281,21 @@ def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[s
 
 
 def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
-    """(verb, the strongest features, how many more) for each kind of answer that occurs."""
-    verbs = {
-        "rises": "higher",
-        "falls": "lower",
-        "dips": "high at both ends of the factor, low in the middle",
-        "peaks": "high in the middle of the factor, low at both ends",
-        _NOT_IN_FIT: "different, in a way of which the fit has no curve",
+    """(what they do, the strongest features, how many more) for each kind of answer that occurs."""
+    said = {
+        "rises": ("is", "are", "higher"),
+        "falls": ("is", "are", "lower"),
+        "dips": ("is", "are", "high at both ends of the factor, low in the middle"),
+        "peaks": ("is", "are", "high in the middle of the factor, low at both ends"),
+        "waves": ("goes", "go", "up and down along the factor"),
+        _NOT_IN_FIT: ("is", "are", "different, in a way of which the fit has no curve"),
     }
     groups = []
-    for shape, verb in verbs.items():
+    for shape, (one, several, how) in said.items():
         names = [row["feature"] for row in rows if row["shape"] == shape]
         if names:
-            groups.append((verb, names[:6], max(len(names) - 6, 0)))
+            verb = one if len(names) == 1 else several
+            groups.append((f"{verb} {how}", names[:6], max(len(names) - 6, 0)))
     return groups
 
 

@@ -194,10 +194,22 @@ def test_words_follow_the_shape_of_the_answer(fit):
         "falls": -np.tanh(x),
         "dips": x**2,
         "peaks": 1 - x**2 + 0.3 * x,
+        "waves": np.sin(2 * x),
         "flat": 0 * x + 3,
     }
     assert {name: shape_of(curve) for name, curve in shapes.items()} == {name: name for name in shapes}
     assert shape_of(x + 0.1 * x**2) == "rises"  # a little bent is not turned
+    assert shape_of(x + 0.3 * np.sin(4 * x)) == "rises"  # nor are ripples
+    assert shape_of(np.cos(3 * x)) == "waves"
+    assert shape_of(x**2 + 0.2 * np.sin(8 * x)) == "dips"
+
+
+def test_a_wave_is_told(tmp_path, no_pictures, monkeypatch):
+    fit = fake_fit(n_features=4, n_factors=1, n_active=1)
+    monkeypatch.setattr(fit, "inverse_transform", lambda z: np.sin(2 * z) * np.arange(1.0, 5), raising=False)
+    _, page = write(fit, tmp_path)
+    assert re.search(r"Where factor 1 is high, .* go up and down along the factor", page.text)
+    assert "waves" in page.text and "middle" not in page.text
 
 
 def test_a_bent_answer_is_told(tmp_path, no_pictures):
