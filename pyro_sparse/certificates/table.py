@@ -258,7 +258,7 @@ def _caution(
     mode: str,
 ) -> list[str]:
     chains = str(idata.attrs.get("verdict", "")).splitlines()
-    notes = [line for line in chains if line != "All edges are resolved."]
+    notes = [line for line in chains if not line.startswith("No edge is disputed")]
     if straight:
         notes.append(
             "the decoder is straight: with Gaussian factors every rotation fits the rows as well, and only "
