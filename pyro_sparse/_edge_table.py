@@ -9,7 +9,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["about_edges", "attributes", "finished"]
+from .graphs.selection import unresolved
+
+__all__ = [
+    "SCORES",
+    "about_edges",
+    "agreed",
+    "attributes",
+    "finished",
+    "latents_said",
+    "of_latents",
+    "verdict_of",
+]
+
+
+SCORES = "Scores, no probabilities: they rank the edges, are too sure of them, and leave all of them open."
 
 
 def about_edges(idata: Any) -> dict[str, Any]:
@@ -22,7 +36,13 @@ def about_edges(idata: Any) -> dict[str, Any]:
 
 
 def attributes(
-    fit: Any, method: str, is_score: bool, note: str, attrs: Mapping[str, Any] | None, **more: Any
+    fit: Any,
+    method: str,
+    is_score: bool,
+    note: str,
+    attrs: Mapping[str, Any] | None,
+    found: list[str],
+    **more: Any,
 ) -> dict[str, Any]:
     """Attributes of an edge posterior: how it was made, of which fit, and what its numbers mean.
 
@@ -33,7 +53,9 @@ def attributes(
     is_score : bool
     note : str
     attrs : mapping, optional
-        The method's own.
+        The method's own, among them a verdict if it has one.
+    found : list of str
+        Sentences on whether what was found may be believed: the verdict of methods without one of their own.
     **more
         Those of the kind of fit.
     """
@@ -41,12 +63,82 @@ def attributes(
         "edge_method": method,
         "is_score": int(is_score),
         "note": note,
+        "verdict": "\n".join([*([SCORES] if is_score else []), *found]),
         "best_restart": int(fit.best),
         "settings": json.dumps(dict(fit.settings), default=str),
         "inference_library": "pyro_sparse",
         **more,
         **dict(attrs or {}),
     }
+
+
+def verdict_of(idata: Any) -> list[str]:
+    """What an edge posterior concludes, a sentence each; of files that do not say, what the numbers mean.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+    """
+    said = str(idata.attrs.get("verdict", "")).splitlines()
+    note = str(idata.attrs.get("note", ""))
+    return said or ([note] if note else [])
+
+
+def agreed(gap: Any, run: str) -> list[str]:
+    """Whether the runs of a table's fit agree on its edges, in a sentence.
+
+    Parameters
+    ----------
+    gap : ndarray (feature, factor)
+        NaN where nothing could be compared.
+    run : str
+        What they are, such as "restart".
+    """
+    if np.isnan(gap).all():
+        return [f"There is only one {run} to look at: whether another finds other edges, nothing says."]
+    n = int(unresolved(gap).sum())
+    if not n:
+        return [f"No edge is disputed between the {run}s."]
+    those = "1 edge is" if n == 1 else f"{n} edges are"
+    return [
+        f"{those} disputed between the {run}s (gap above .25): read the column `unresolved` of the summary."
+    ]
+
+
+def latents_said(fit: Any) -> list[str]:
+    """`of_latents` as sentences, with the fit's own reasons.
+
+    Parameters
+    ----------
+    fit : TransitionFit or MultiTaskFit
+    """
+    found = of_latents(fit)
+    return [f"{found['title']}. {found['advice']}", *fit.warnings]
+
+
+def of_latents(fit: Any) -> dict[str, str]:
+    """How far the latents of sequences or tasks may be believed: a level, a title and what to do.
+
+    Parameters
+    ----------
+    fit : TransitionFit or MultiTaskFit
+    """
+    if fit.unsure:
+        advice = (
+            "The probabilities take the latents as given, and the fit itself doubts that these are the ones: "
+            "its warnings say why. Do not rely on single edges."
+        )
+        return {"level": "poor", "title": "The latents are in doubt", "advice": advice}
+    if fit.n_restarts == 1:
+        advice = (
+            "Another start may find other latents. Fit with several restarts before reading single edges."
+        )
+        return {"level": "unknown", "title": "One restart only", "advice": advice}
+    if fit.warnings:
+        title = "Another restart found the same latents, and yet there are doubts"
+        return {"level": "mixed", "title": title, "advice": "Read the warnings of the fit first."}
+    advice = "What they share is a property of the data and the model, not of one lucky start."
+    return {"level": "good", "title": "Another restart found the same latents", "advice": advice}
 
 
 def finished(

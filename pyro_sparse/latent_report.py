@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ._edge_table import of_latents
 from ._page import Drawing, how_made, inlined, write_page
 from .certificates.facts import certificate_facts
 from .posterior import summary
@@ -128,22 +129,7 @@ def _verdict(fit: Any, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:
     if not len(chosen):
         advice = f"At a false-discovery rate of {fdr:g} no edge can be named. Check the warnings below."
         return {"level": "poor", "title": "No edge stands out", "advice": advice}
-    if fit.unsure:
-        advice = (
-            "The probabilities take the latents as given, and the fit itself doubts that these are the ones: "
-            "the warnings below say why. Do not rely on single edges."
-        )
-        return {"level": "poor", "title": "The latents are in doubt", "advice": advice}
-    if fit.n_restarts == 1:
-        advice = (
-            "Another start may find other latents. Fit with several restarts before reading single edges."
-        )
-        return {"level": "unknown", "title": "One restart only", "advice": advice}
-    if fit.warnings:
-        title = "Another restart found the same latents, and yet there are doubts"
-        return {"level": "mixed", "title": title, "advice": "Read the warnings below first."}
-    advice = "What they share is a property of the data and the model, not of one lucky start."
-    return {"level": "good", "title": "Another restart found the same latents", "advice": advice}
+    return of_latents(fit)
 
 
 def _rows(table: pd.DataFrame, kind: str, word: str) -> list[dict[str, Any]]:

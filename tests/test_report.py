@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse._arviz import get_group
 from pyro_sparse._page import percent
 from pyro_sparse.report import gather, report, shape_of
 from tests._fake_fit import fake_fit, fit_with_strengths
@@ -358,6 +359,19 @@ def test_a_page_of_strengths_counts_no_salient_edges(tmp_path, no_pictures):
     fit = fit_with_strengths()
     _, page = write(fit, tmp_path, idata=fit.edge_posterior("strengths", num_draws=5))
     assert "salient at the same rate" not in page.text and "restarts agree on edges" in page.text
+
+
+def test_an_edge_posterior_of_restarts_says_what_it_comes_to(tmp_path, no_pictures):
+    fit = fit_with_strengths()
+    idata = fit.edge_posterior("strengths", num_draws=5)
+    assert int((get_group(idata, "edge_posterior")["gap"] > 0.25).sum()) == 1
+    assert idata.attrs["verdict"].startswith("1 edge is disputed between the restarts")
+    _, page = write(fit, tmp_path, idata=idata)
+    assert "Restarts. 1 edge is disputed between the restarts" in page.text
+    alone = fit_with_strengths(n_restarts=1).edge_posterior("strengths", num_draws=5)
+    assert alone.attrs["verdict"].startswith("There is only one restart to look at")
+    score = fake_fit().edge_posterior("score", num_draws=5).attrs["verdict"].splitlines()
+    assert score[0].startswith("Scores, no probabilities") and score[1].startswith("1 edge is disputed")
 
 
 def test_chains_stand_for_other_restarts_that_are_missing(tmp_path, no_pictures):

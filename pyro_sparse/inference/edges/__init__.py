@@ -87,6 +87,8 @@ def edge_posterior(
             num_draws = min(num_draws, max(10, DRAWN // fit.weights[0].size))
         found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
         found.attrs["chosen_because"] = why
+        if name == "score":
+            found.attrs["verdict"] += f"\nWhy scores: {why.split('; of no use to')[0]}."
         return found
     if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
