@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ._narrow import EdgeTable
 from .graphs.selection import unresolved
 
 __all__ = [
@@ -160,7 +161,7 @@ def finished(
         More for `DataFrame.attrs`, or in place of what `about_edges` says.
     """
     number = table["score" if "score" in table else "probability"]
-    table = table.iloc[np.lexsort((-table[size].abs(), -number))]
+    table = EdgeTable(table.iloc[np.lexsort((-table[size].abs(), -number))])
     if selected_only:
         table = table[table["selected"]]
     table.attrs = {"fdr": float(fdr), **about_edges(idata), **attrs}
