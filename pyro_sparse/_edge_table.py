@@ -19,11 +19,13 @@ __all__ = [
     "attributes",
     "finished",
     "latents_said",
+    "left_open",
     "of_latents",
     "verdict_of",
 ]
 
 
+_UNLIKELY = {"score": 0.1, "probability": 0.05}
 SCORES = "Scores, no probabilities: they rank the edges, are too sure of them, and leave all of them open."
 
 
@@ -140,6 +142,21 @@ def of_latents(fit: Any) -> dict[str, str]:
         return {"level": "mixed", "title": title, "advice": "Read the warnings of the fit first."}
     advice = "What they share is a property of the data and the model, not of one lucky start."
     return {"level": "good", "title": "Another restart found the same latents", "advice": advice}
+
+
+def left_open(table: pd.DataFrame) -> pd.DataFrame:
+    """Edges that are neither selected nor ruled out.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `pyro_sparse.summary`. Where its verdicts are open for another reason than the edge's own number,
+        as those of scores are, edges of a low number that nobody disputes are left out.
+    """
+    number = table["score" if "score" in table else "probability"]
+    least = _UNLIKELY["score" if "score" in table else "probability"]
+    alive = (number > least) | table["unresolved"]
+    return table[~table["selected"] & (table["verdict"] == "open") & alive]
 
 
 def finished(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ._edge_table import of_latents
+from ._edge_table import left_open, of_latents
 from ._page import Drawing, how_made, inlined, write_page
 from .certificates.facts import certificate_facts
 from .posterior import summary
@@ -82,7 +82,7 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
     word = "score" if table.attrs["is_score"] else "probability"
     chosen, latents = table[table["selected"]], list(fit.latent_names)
     of = "target" if kind == "transition" else "latent"
-    near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(_NEAR)
+    near = left_open(table)
     return {
         "asked": own.asked,
         "kind": kind,
@@ -106,7 +106,8 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
             for name in latents
             if (chosen[of] == name).any()
         ],
-        "near": _rows(near, kind, word),
+        "near": _rows(near.head(_NEAR), kind, word),
+        "n_near_more": max(len(near) - _NEAR, 0),
         "certificate": certificate_facts(fit, idata),
         "agreement": _agreement(fit),
         **how_made(fit),

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ._arviz import get_group
-from ._edge_table import SCORES, verdict_of
+from ._edge_table import SCORES, left_open, verdict_of
 from ._page import Drawing, how_made, inlined, need_libraries, write_page
 from ._paths import file_to_write
 from .certificates.facts import certificate_facts
@@ -41,6 +41,7 @@ _SWEEP = np.linspace(-2, 2, 17)
 _TURN = 0.25  # of a curve's range: a way back that is shorter is no turn
 _SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
+_NEAR = 12  # edges that are listed as not named and not ruled out
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 
 
@@ -88,11 +89,13 @@ def report(
     IsADirectoryError
         If `path` is a folder.
     TypeError
-        If `idata` is of another kind of fit, or X, `groups` or `salient` come with one that is not a table's.
+        If fit and path are in the other order, `idata` is of another kind of fit, or X, `groups` or `salient`
+        come with one that is not a table's.
     ValueError
-        If the features or factors of `idata` have other names than the fit's, or another order.
+        If `path` ends in something else than .html or .htm, or the features or factors of `idata` have other
+        names than the fit's, or another order.
     """
-    path = file_to_write(path, "report.html")
+    path = _page_to_write(fit, path)
     need_libraries()
     if not hasattr(fit, "factor_names"):
         beside = {"X": X, "groups": groups, "salient": salient}
@@ -108,6 +111,27 @@ def report(
     facts = gather(fit, idata, fdr, salient)
     pictures = _pictures(fit, _shown(idata, salient), X, fdr, groups)
     return write_page(path, "report.html.j2", {**facts, "pictures": pictures, "grouped": groups is not None})
+
+
+def _page_to_write(fit: Any, path: Any) -> Path:
+    """The path, if it can be that of a page."""
+    if isinstance(fit, str | os.PathLike):
+        raise TypeError(
+            f"fit: got the path {os.fspath(fit)!r}; the fit comes first: report(fit, {os.fspath(fit)!r})"
+        )
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f'path: want a file to write, such as "report.html", got a {type(path).__name__}: '
+            'report(fit, "report.html")'
+        )
+    ending = Path(path).suffix
+    if ending.lower() not in ("", ".html", ".htm") and not Path(path).is_dir():
+        printed = "; a browser prints it to PDF" if ending.lower() == ".pdf" else ""
+        raise ValueError(
+            f"path: got {os.fspath(path)!r}, and the report is a page of HTML; give a name in .html, "
+            f"such as {str(Path(path).with_suffix('.html'))!r}{printed}"
+        )
+    return file_to_write(path, "report.html")
 
 
 def _edges(fit: Fit, X: Any) -> Any:
@@ -144,7 +168,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
             share = float(effects[:, k].mean())
             factors.append({"name": name, "share": share, "edges": rows, "groups": _in_words(rows)})
     linked = set(chosen["feature"])
-    near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(12)
+    near = left_open(table)
     kept, rivals = compared_restarts(fit)
     run = compared_runs(idata)
     verdict = _verdict(fit, chosen, fdr, rivals | kept, run)
@@ -184,8 +208,10 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
         "near": [
             {"feature": e["feature"], "factor": e["factor"], "value": e[word], "effect": e["effect"],
              "gap": e["gap"], "unresolved": e["unresolved"]}
-            for _, e in near.iterrows()
+            for _, e in near.head(_NEAR).iterrows()
         ],
+        "n_near_more": max(len(near) - _NEAR, 0),
+        "n_open_named": int((chosen["verdict"] == "open").sum()) if salient is None else 0,
         "correlated": [
             {"name": names[k], "values": [float(correlation[k, m]) for m in used]} for k in used
         ],

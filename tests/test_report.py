@@ -259,6 +259,15 @@ def test_it_leaves_no_figure_behind(fit, tmp_path):
 
 
 def test_messages(fit, tmp_path, monkeypatch):
+    with pytest.raises(
+        ValueError, match=r"path: got .*r.pdf', and the report is a page of HTML; .*r.html'.*PDF"
+    ):
+        report(fit, tmp_path / "r.pdf")
+    with pytest.raises(TypeError, match=r"fit: got the path 'r.html'; the fit comes first: report\(fit, 'r"):
+        report("r.html", fit)
+    with pytest.raises(TypeError, match=r"path: want a file to write, .* got a FakeFit"):
+        report(fit, fit)
+    assert not list(tmp_path.iterdir())
     with pytest.raises(IsADirectoryError, match=r"path: .* is a folder; give .*report.html"):
         report(fit, tmp_path)
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -318,7 +327,23 @@ def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path, no_pictures):
     _, page = write(fit, tmp_path, idata=idata)
     said = ps.summary(idata)["verdict"].value_counts()
     assert f"Of the 48 possible edges {said['present']} are present and {said['absent']} absent" in page.text
-    assert f"{said['open']} are open." in page.text
+    assert said["open"] == 1 and "1 is open although it is named." in page.text
+
+
+def test_all_that_is_open_is_listed_or_counted(fit, tmp_path, no_pictures):
+    idata = probable(fit)
+    p = get_group(idata, "edge_posterior")["probability"]
+    get_group(idata, "edge_posterior")["gap"].values[:] = 0.0
+    p.values[:, 3] = 0.07  # between what counts as absent and one tenth
+    _, page = write(fit, tmp_path, idata=idata)
+    n = int((p.values[:, 3] > 0).sum())
+    assert n == 12 and f"{n} are open." in page.text and "more." not in page.text.split("ruled out:")[1][:400]
+    p.values[:, 2] = np.where(p.values[:, 2] < 0.5, 0.06, p.values[:, 2])
+    facts = gather(fit, idata, 0.1)
+    listed = len(facts["near"]) + facts["n_near_more"]
+    assert listed + facts["n_open_named"] == facts["decided"]["open"] and facts["n_near_more"] > 0
+    _, page = write(fit, tmp_path, idata=idata)
+    assert f"and {facts['n_near_more']} more." in page.text
 
 
 def test_edges_that_were_told_are_said_to_be(fit, tmp_path, no_pictures):
