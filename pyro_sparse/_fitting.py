@@ -244,6 +244,7 @@ def finish(
     import pyro_sparse as ps
 
     from ._arviz import to_netcdf
+    from ._edge_table import verdict_of
     from .inference.interrupt import cut_short
 
     files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
@@ -268,7 +269,7 @@ def finish(
     else:
         files["report"] = out / "report.html"
         ps.report(result, files["report"], X=frame, fdr=fdr, idata=idata)
-    kept = edges[edges["selected"]]
+    kept, said = edges[edges["selected"]], verdict_of(idata)
     if as_json:
         print_json(
             {
@@ -277,6 +278,7 @@ def finish(
                 "factors": result.weights.shape[2],
                 "active_factors": int(kept["factor"].nunique()),
                 "edges": len(kept),
+                "unresolved": int(kept["unresolved"].sum()),
                 "fdr": fdr,
                 "edge_method": edges.attrs["edge_method"],
                 "is_score": edges.attrs["is_score"],
@@ -284,13 +286,14 @@ def finish(
                 "elbo": jsonable(result.elbo),
                 "heldout_elbo": jsonable(result.heldout_elbo),
                 "seconds": round(seconds, 2),
+                "verdict": said,
                 "warnings": list(result.warnings),
                 "interrupted": interrupted,
                 "files": {name: str(path) for name, path in files.items()},
             }
         )
     else:
-        print_edges(kept, per_factor=8)
+        print_edges(kept, per_factor=8, verdict=said)
         if idata.attrs.get("stopped_by") == "time":
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
             say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")

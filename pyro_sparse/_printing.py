@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
 __all__ = ["jsonable", "print_doctor", "print_edges", "print_json", "records", "say"]
@@ -46,14 +48,24 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return jsonable(frame.to_dict(orient="records"))
 
 
-def print_edges(edges: pd.DataFrame, per_factor: int | None = None) -> None:
-    """Edges by factor, the strongest first; of each factor at most `per_factor`."""
+def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Sequence[str] = ()) -> None:
+    """Edges by factor, the strongest first, of each factor at most `per_factor`; below them the verdict.
+
+    Parameters
+    ----------
+    edges : DataFrame
+        From `pyro_sparse.summary`.
+    per_factor : int, optional
+    verdict : sequence of str
+        Sentences on all edges together.
+    """
     number = "score" if edges.attrs["is_score"] else "probability"
     ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
     table = Table(
         title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}",
         caption="variance: share of the feature's variance due to the factor; gap: between runs"
-        + ("; ±: neither rises nor falls throughout" if any(map(_turns, edges.to_dict("records"))) else ""),
+        + ("; ±: neither rises nor falls throughout" if any(map(_turns, edges.to_dict("records"))) else "")
+        + ("; ?: unresolved, the runs disagree by more than .25" if edges["unresolved"].any() else ""),
         caption_justify="left",
     )
     table.add_column("factor", no_wrap=True)
@@ -66,13 +78,15 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None) -> None:
             own, effect, gap = (
                 "" if v != v else f"{v:.2f}" for v in (row[number], row["effect"], row["gap"])
             )
-            table.add_row(str(first), str(row["feature"]), own, _signed(row), effect, gap)
+            mark = " ?" if row["unresolved"] else ""
+            table.add_row(str(first), str(row["feature"]) + mark, own, _signed(row), effect, gap)
         if len(group) > len(shown):
             table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
         table.add_section()
-    Console().print(table)
-    if edges.attrs["is_score"]:
-        say(edges.attrs["note"])
+    console = Console()
+    console.print(table)
+    for sentence in verdict:
+        console.print(sentence, markup=False, highlight=False)
 
 
 def _signed(row: Any) -> str:

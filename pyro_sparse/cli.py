@@ -294,16 +294,18 @@ def summary(
     import pyro_sparse as ps
 
     from ._arviz import from_netcdf
+    from ._edge_table import verdict_of
 
     idata = from_netcdf(_inside(folder, "idata.nc"))
     rate = rate_of(idata, fdr)
     if salient is not None:
         idata = ps.salient_edges(idata, salient)
-    edges = ps.summary(idata, fdr=rate, selected_only=not every)
+    edges, said = ps.summary(idata, fdr=rate, selected_only=not every), verdict_of(idata)
     if as_json:
-        print_json({"fdr": rate, **jsonable(edges.attrs), "edges": records(edges)})
+        about = {"verdict": said, "unresolved": int(edges["unresolved"].sum())}
+        print_json({"fdr": rate, **jsonable(edges.attrs), **about, "edges": records(edges)})
     else:
-        print_edges(edges)
+        print_edges(edges, verdict=said)
 
 
 @app.command()

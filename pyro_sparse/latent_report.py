@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ._edge_table import left_open, of_latents
 from ._page import Drawing, how_made, inlined, write_page
 from .certificates.facts import certificate_facts
 from .posterior import summary
@@ -81,7 +82,7 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
     word = "score" if table.attrs["is_score"] else "probability"
     chosen, latents = table[table["selected"]], list(fit.latent_names)
     of = "target" if kind == "transition" else "latent"
-    near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(_NEAR)
+    near = left_open(table)
     return {
         "asked": own.asked,
         "kind": kind,
@@ -105,7 +106,8 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
             for name in latents
             if (chosen[of] == name).any()
         ],
-        "near": _rows(near, kind, word),
+        "near": _rows(near.head(_NEAR), kind, word),
+        "n_near_more": max(len(near) - _NEAR, 0),
         "certificate": certificate_facts(fit, idata),
         "agreement": _agreement(fit),
         **how_made(fit),
@@ -128,22 +130,7 @@ def _verdict(fit: Any, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:
     if not len(chosen):
         advice = f"At a false-discovery rate of {fdr:g} no edge can be named. Check the warnings below."
         return {"level": "poor", "title": "No edge stands out", "advice": advice}
-    if fit.unsure:
-        advice = (
-            "The probabilities take the latents as given, and the fit itself doubts that these are the ones: "
-            "the warnings below say why. Do not rely on single edges."
-        )
-        return {"level": "poor", "title": "The latents are in doubt", "advice": advice}
-    if fit.n_restarts == 1:
-        advice = (
-            "Another start may find other latents. Fit with several restarts before reading single edges."
-        )
-        return {"level": "unknown", "title": "One restart only", "advice": advice}
-    if fit.warnings:
-        title = "Another restart found the same latents, and yet there are doubts"
-        return {"level": "mixed", "title": title, "advice": "Read the warnings below first."}
-    advice = "What they share is a property of the data and the model, not of one lucky start."
-    return {"level": "good", "title": "Another restart found the same latents", "advice": advice}
+    return of_latents(fit)
 
 
 def _rows(table: pd.DataFrame, kind: str, word: str) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arviz
-from ._edge_table import about_edges, attributes, finished
+from ._edge_table import about_edges, agreed, attributes, finished
+from ._same_fit import check_same_fit
 from .data import read_like
 from .draws import graph_numbers
 from .graphs.selection import (
@@ -106,7 +107,8 @@ def to_arviz(
     X : array_like of shape (sample, feature), optional
         Stored as `observed_data` when it has at most a million cells.
     attrs : dict, optional
-        More attributes (text and numbers).
+        More attributes (text and numbers). Default of `verdict`: whether the restarts agree on the edges, and
+        that scores are no probabilities.
 
     Returns
     -------
@@ -143,13 +145,14 @@ def to_arviz(
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
+    gap = edge_gap(per_restart, good)
     groups: dict[str, Any] = {
         "posterior": posterior,
         "edge_posterior": {
             "probability": (_EDGE, p),
             "given": (_EDGE, given.astype(np.int8)),
             "q_value": (_EDGE, q_values(p, given)),
-            "gap": (_EDGE, edge_gap(per_restart, good)),
+            "gap": (_EDGE, gap),
             "weight": (_EDGE, loading),
             "effect": (_EDGE, effect),
             "restart_probability": (("chain", *_EDGE), per_restart),
@@ -174,7 +177,8 @@ def to_arviz(
         groups["observed_data"] = {"x": (("sample", "feature"), observed)}
     if observed is not None and observed.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
-    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs))
+    said = agreed(gap, "restart" if chain_restart is None else "chain")
+    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, said))
 
 
 def _check_draws(draws: NDArray[Any], shape: tuple[int, ...], best: int) -> None:
@@ -271,6 +275,7 @@ def check_labels(fit: Any, idata: Any) -> None:
             how = f"in another order, number {first + 1} is {got[first]!r} and in the fit {own[first]!r}"
         word = "latent" if dim == "target" else dim
         raise ValueError(f"idata: it is of another fit, its {word}s are not this one's ({how}); {mend}")
+    check_same_fit(fit, idata)
 
 
 def _some(names: list[str]) -> str:

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ._arviz import get_group
+from ._edge_table import SCORES, left_open, verdict_of
 from ._page import Drawing, how_made, inlined, need_libraries, write_page
 from ._paths import file_to_write
 from .certificates.facts import certificate_facts
@@ -37,8 +38,10 @@ __all__ = ["report"]
 
 # Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
 _SWEEP = np.linspace(-2, 2, 17)
+_TURN = 0.25  # of a curve's range: a way back that is shorter is no turn
 _SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
+_NEAR = 12  # edges that are listed as not named and not ruled out
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 
 
@@ -86,11 +89,13 @@ def report(
     IsADirectoryError
         If `path` is a folder.
     TypeError
-        If `idata` is of another kind of fit, or X, `groups` or `salient` come with one that is not a table's.
+        If fit and path are in the other order, `idata` is of another kind of fit, or X, `groups` or `salient`
+        come with one that is not a table's.
     ValueError
-        If the features or factors of `idata` have other names than the fit's, or another order.
+        If `path` ends in something else than .html or .htm, or the features or factors of `idata` have other
+        names than the fit's, or another order.
     """
-    path = file_to_write(path, "report.html")
+    path = _page_to_write(fit, path)
     need_libraries()
     if not hasattr(fit, "factor_names"):
         beside = {"X": X, "groups": groups, "salient": salient}
@@ -106,6 +111,27 @@ def report(
     facts = gather(fit, idata, fdr, salient)
     pictures = _pictures(fit, _shown(idata, salient), X, fdr, groups)
     return write_page(path, "report.html.j2", {**facts, "pictures": pictures, "grouped": groups is not None})
+
+
+def _page_to_write(fit: Any, path: Any) -> Path:
+    """The path, if it can be that of a page."""
+    if isinstance(fit, str | os.PathLike):
+        raise TypeError(
+            f"fit: got the path {os.fspath(fit)!r}; the fit comes first: report(fit, {os.fspath(fit)!r})"
+        )
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f'path: want a file to write, such as "report.html", got a {type(path).__name__}: '
+            'report(fit, "report.html")'
+        )
+    ending = Path(path).suffix
+    if ending.lower() not in ("", ".html", ".htm") and not Path(path).is_dir():
+        printed = "; a browser prints it to PDF" if ending.lower() == ".pdf" else ""
+        raise ValueError(
+            f"path: got {os.fspath(path)!r}, and the report is a page of HTML; give a name in .html, "
+            f"such as {str(Path(path).with_suffix('.html'))!r}{printed}"
+        )
+    return file_to_write(path, "report.html")
 
 
 def _edges(fit: Fit, X: Any) -> Any:
@@ -142,7 +168,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
             share = float(effects[:, k].mean())
             factors.append({"name": name, "share": share, "edges": rows, "groups": _in_words(rows)})
     linked = set(chosen["feature"])
-    near = table[~table["selected"] & ((table[word] >= 0.1) | table["unresolved"])].head(12)
+    near = left_open(table)
     kept, rivals = compared_restarts(fit)
     run = compared_runs(idata)
     verdict = _verdict(fit, chosen, fdr, rivals | kept, run)
@@ -157,7 +183,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
         "fdr": fdr,
         "interval": f"{100 * table.attrs['interval_prob']:g} % {table.attrs['interval_kind'].upper()}",
         "verdict": verdict,
-        "chains": str(idata.attrs.get("verdict", "")).splitlines(),
+        "chains": [line for line in verdict_of(idata) if line not in (SCORES, table.attrs["note"])],
         "warnings": list(fit.warnings),
         "n_samples": len(fit.sample_names),
         "n_features": len(features),
@@ -182,8 +208,10 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
         "near": [
             {"feature": e["feature"], "factor": e["factor"], "value": e[word], "effect": e["effect"],
              "gap": e["gap"], "unresolved": e["unresolved"]}
-            for _, e in near.iterrows()
+            for _, e in near.head(_NEAR).iterrows()
         ],
+        "n_near_more": max(len(near) - _NEAR, 0),
+        "n_open_named": int((chosen["verdict"] == "open").sum()) if salient is None else 0,
         "correlated": [
             {"name": names[k], "values": [float(correlation[k, m]) for m in used]} for k in used
         ],
@@ -228,18 +256,35 @@ def _span(answers: NDArray) -> NDArray:
 
 
 def shape_of(curve: NDArray) -> str:
-    """What a feature does while the factor goes up: "rises", "falls", "dips", "peaks", or "flat".
+    """What a feature does while the factor goes up: "rises", "falls", "dips", "peaks", "waves", or "flat".
 
-    "dips" and "peaks" when it turns by more than a quarter of its range in between.
+    It turns where it goes back by more than a quarter of its range: never when it rises or falls, once when
+    it dips or peaks, more often when it waves.
     """
-    steps = np.diff(curve)
-    up, down = steps[steps > 0].sum(), -steps[steps < 0].sum()
-    if not np.isfinite(curve).all() or up + down <= 1e-12 * (1 + np.abs(curve).max()):
+    span = float(np.ptp(curve))
+    if not np.isfinite(curve).all() or span <= 1e-12 * (1 + np.abs(curve).max()):
         return "flat"
-    if min(up, down) <= 0.25 * max(up, down):
-        return "rises" if up > down else "falls"
-    ends = (curve[0] + curve[-1]) / 2
-    return "dips" if curve[len(curve) // 2] < ends else "peaks"
+    legs = _legs(curve, _TURN * span)
+    if len(legs) == 1:
+        return "rises" if legs[0] > 0 else "falls"
+    if len(legs) == 2:
+        return "dips" if legs[0] < 0 else "peaks"
+    return "waves"
+
+
+def _legs(curve: NDArray, least: float) -> list[int]:
+    """Ways up (1) and down (-1) by more than `least`, in turn; smaller ones belong to the way they are on."""
+    legs: list[int] = []
+    low = high = curve[0]  # since the last turn
+    for value in curve[1:]:
+        low, high = min(low, value), max(high, value)
+        if legs[-1:] != [1] and value - low > least:
+            legs.append(1)
+            low = high = value
+        elif legs[-1:] != [-1] and high - value > least:
+            legs.append(-1)
+            low = high = value
+    return legs
 
 
 def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[str, Any]:
@@ -263,19 +308,21 @@ def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[s
 
 
 def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
-    """(verb, the strongest features, how many more) for each kind of answer that occurs."""
-    verbs = {
-        "rises": "higher",
-        "falls": "lower",
-        "dips": "high at both ends of the factor, low in the middle",
-        "peaks": "high in the middle of the factor, low at both ends",
-        _NOT_IN_FIT: "different, in a way of which the fit has no curve",
+    """(what they do, the strongest features, how many more) for each kind of answer that occurs."""
+    said = {
+        "rises": ("is", "are", "higher"),
+        "falls": ("is", "are", "lower"),
+        "dips": ("is", "are", "high at both ends of the factor, low in the middle"),
+        "peaks": ("is", "are", "high in the middle of the factor, low at both ends"),
+        "waves": ("goes", "go", "up and down along the factor"),
+        _NOT_IN_FIT: ("is", "are", "different, in a way of which the fit has no curve"),
     }
     groups = []
-    for shape, verb in verbs.items():
+    for shape, (one, several, how) in said.items():
         names = [row["feature"] for row in rows if row["shape"] == shape]
         if names:
-            groups.append((verb, names[:6], max(len(names) - 6, 0)))
+            verb = one if len(names) == 1 else several
+            groups.append((f"{verb} {how}", names[:6], max(len(names) - 6, 0)))
     return groups
 
 

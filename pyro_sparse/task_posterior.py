@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from ._edge_table import attributes, finished
+from ._edge_table import attributes, finished, latents_said
 from .graphs.alignment import SAME_LATENTS
 from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 
@@ -99,7 +99,10 @@ def task_to_arviz(
         },
     }
     coords = {"task": list(fit.task_names), "latent": fit.latent_names}
-    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, kind="tasks"))
+    said = latents_said(fit)
+    return _arviz.from_dict(
+        groups, coords, attributes(fit, method, is_score, note, attrs, said, kind="tasks")
+    )
 
 
 def doubted_latents(idata: Any) -> list[tuple[list[str], bool]]:

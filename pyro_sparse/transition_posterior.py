@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from ._edge_table import attributes, finished
+from ._edge_table import attributes, finished, latents_said
 from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def transition_to_arviz(
         "lag": list(range(1, fit.model.lags + 1)),
     }
     own = {"kind": "transition", "warnings": json.dumps(list(fit.warnings)), "unsure": int(fit.unsure)}
-    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, **own))
+    said = latents_said(fit)
+    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, said, **own))
 
 
 def transition_summary(

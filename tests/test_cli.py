@@ -147,6 +147,22 @@ def test_summary_of_a_fit(run, fitted):
     assert "b2" in printed.out and "probability" in printed.out
 
 
+def test_what_the_chains_conclude_is_said(run, fitted, table, tmp_path):
+    folder, said, _ = fitted
+    verdict = ps._arviz.from_netcdf(folder / "idata.nc").attrs["verdict"].splitlines()
+    edges = pd.read_csv(folder / "edges.csv")
+    assert verdict and said["verdict"] == verdict
+    assert said["unresolved"] == (edges["unresolved"] & edges["selected"]).sum()
+    summary = json.loads(run("summary", folder, "--all", "--json").out)
+    assert summary["verdict"] == verdict and summary["unresolved"] == edges["unresolved"].sum()
+    printed = " ".join(run("summary", folder).out.split())
+    assert all(line in printed for line in verdict)
+    done = run("fit", table, *QUICK, "--out", tmp_path)
+    assert (
+        "Scores, no probabilities" in done.out and "Scores, no probabilities" in run("summary", tmp_path).out
+    )
+
+
 def test_report_of_a_fit(run, fitted, tmp_path):
     folder, _, _ = fitted
     done = run("report", folder, "--out", tmp_path / "again.html", "--json")

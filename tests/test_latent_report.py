@@ -85,6 +85,16 @@ def test_what_it_says_of_trust(sequences):
     assert score["n_edges"] == 0 and score["verdict"]["title"] == "No edge stands out"
 
 
+def test_an_edge_posterior_says_what_it_comes_to(sequences, tasks):
+    """As that of a table does."""
+    for fit, idata in (sequences, tasks):
+        said = idata.attrs["verdict"]
+        assert said.startswith(gather(fit, idata, 1.0)["verdict"]["title"])
+        assert said.splitlines()[1:] == fit.warnings
+    score = sequences[0].edge_posterior("relaxed", num_draws=5)
+    assert score.attrs["verdict"].startswith("Scores, no probabilities")
+
+
 def test_what_is_of_tables_is_refused(tasks, sequences, tmp_path):
     for name, value in (("X", np.zeros((2, 2))), ("groups", [["a"]]), ("salient", 0.3)):
         with pytest.raises(TypeError, match=f"{name}: is for a table's fit, not for a MultiTaskFit"):

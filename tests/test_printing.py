@@ -17,6 +17,7 @@ def edges(**columns):
         "hdi90_ub": [1.0, 0.5],
         "effect": [0.81, 0.16],
         "gap": [0.0, 0.0],
+        "unresolved": [False, False],
         "verdict": ["present", "present"],
         **columns,
     }
@@ -35,6 +36,21 @@ def test_an_edge_that_may_not_be_there_keeps_its_weight(capsys):
     print_edges(edges(verdict=["present", "open"]))
     printed = capsys.readouterr().out
     assert "±" not in printed and "0.02" in printed
+
+
+def test_edges_that_the_runs_dispute_are_marked(capsys):
+    print_edges(edges())
+    assert "?" not in capsys.readouterr().out
+    print_edges(edges(unresolved=[False, True], gap=[0.0, 0.4]))
+    printed = capsys.readouterr().out
+    assert " b ? " in printed and " a ? " not in printed
+    assert "?: unresolved, the runs disagree by more than .25" in " ".join(printed.split())
+
+
+def test_the_verdict_stands_below(capsys):
+    print_edges(edges(), verdict=["Two chains disagree on factor 1 [bold].", "Run them longer."])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["Two chains disagree on factor 1 [bold].", "Run them longer."]
 
 
 def test_no_edges(capsys):

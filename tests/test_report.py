@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse._arviz import get_group
 from pyro_sparse._page import percent
 from pyro_sparse.report import gather, report, shape_of
 from tests._fake_fit import fake_fit, fit_with_strengths
@@ -194,10 +195,22 @@ def test_words_follow_the_shape_of_the_answer(fit):
         "falls": -np.tanh(x),
         "dips": x**2,
         "peaks": 1 - x**2 + 0.3 * x,
+        "waves": np.sin(2 * x),
         "flat": 0 * x + 3,
     }
     assert {name: shape_of(curve) for name, curve in shapes.items()} == {name: name for name in shapes}
     assert shape_of(x + 0.1 * x**2) == "rises"  # a little bent is not turned
+    assert shape_of(x + 0.3 * np.sin(4 * x)) == "rises"  # nor are ripples
+    assert shape_of(np.cos(3 * x)) == "waves"
+    assert shape_of(x**2 + 0.2 * np.sin(8 * x)) == "dips"
+
+
+def test_a_wave_is_told(tmp_path, no_pictures, monkeypatch):
+    fit = fake_fit(n_features=4, n_factors=1, n_active=1)
+    monkeypatch.setattr(fit, "inverse_transform", lambda z: np.sin(2 * z) * np.arange(1.0, 5), raising=False)
+    _, page = write(fit, tmp_path)
+    assert re.search(r"Where factor 1 is high, .* go up and down along the factor", page.text)
+    assert "waves" in page.text and "middle" not in page.text
 
 
 def test_a_bent_answer_is_told(tmp_path, no_pictures):
@@ -246,6 +259,15 @@ def test_it_leaves_no_figure_behind(fit, tmp_path):
 
 
 def test_messages(fit, tmp_path, monkeypatch):
+    with pytest.raises(
+        ValueError, match=r"path: got .*r.pdf', and the report is a page of HTML; .*r.html'.*PDF"
+    ):
+        report(fit, tmp_path / "r.pdf")
+    with pytest.raises(TypeError, match=r"fit: got the path 'r.html'; the fit comes first: report\(fit, 'r"):
+        report("r.html", fit)
+    with pytest.raises(TypeError, match=r"path: want a file to write, .* got a FakeFit"):
+        report(fit, fit)
+    assert not list(tmp_path.iterdir())
     with pytest.raises(IsADirectoryError, match=r"path: .* is a folder; give .*report.html"):
         report(fit, tmp_path)
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -305,7 +327,23 @@ def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path, no_pictures):
     _, page = write(fit, tmp_path, idata=idata)
     said = ps.summary(idata)["verdict"].value_counts()
     assert f"Of the 48 possible edges {said['present']} are present and {said['absent']} absent" in page.text
-    assert f"{said['open']} are open." in page.text
+    assert said["open"] == 1 and "1 is open although it is named." in page.text
+
+
+def test_all_that_is_open_is_listed_or_counted(fit, tmp_path, no_pictures):
+    idata = probable(fit)
+    p = get_group(idata, "edge_posterior")["probability"]
+    get_group(idata, "edge_posterior")["gap"].values[:] = 0.0
+    p.values[:, 3] = 0.07  # between what counts as absent and one tenth
+    _, page = write(fit, tmp_path, idata=idata)
+    n = int((p.values[:, 3] > 0).sum())
+    assert n == 12 and f"{n} are open." in page.text and "more." not in page.text.split("ruled out:")[1][:400]
+    p.values[:, 2] = np.where(p.values[:, 2] < 0.5, 0.06, p.values[:, 2])
+    facts = gather(fit, idata, 0.1)
+    listed = len(facts["near"]) + facts["n_near_more"]
+    assert listed + facts["n_open_named"] == facts["decided"]["open"] and facts["n_near_more"] > 0
+    _, page = write(fit, tmp_path, idata=idata)
+    assert f"and {facts['n_near_more']} more." in page.text
 
 
 def test_edges_that_were_told_are_said_to_be(fit, tmp_path, no_pictures):
@@ -346,6 +384,19 @@ def test_a_page_of_strengths_counts_no_salient_edges(tmp_path, no_pictures):
     fit = fit_with_strengths()
     _, page = write(fit, tmp_path, idata=fit.edge_posterior("strengths", num_draws=5))
     assert "salient at the same rate" not in page.text and "restarts agree on edges" in page.text
+
+
+def test_an_edge_posterior_of_restarts_says_what_it_comes_to(tmp_path, no_pictures):
+    fit = fit_with_strengths()
+    idata = fit.edge_posterior("strengths", num_draws=5)
+    assert int((get_group(idata, "edge_posterior")["gap"] > 0.25).sum()) == 1
+    assert idata.attrs["verdict"].startswith("1 edge is disputed between the restarts")
+    _, page = write(fit, tmp_path, idata=idata)
+    assert "Restarts. 1 edge is disputed between the restarts" in page.text
+    alone = fit_with_strengths(n_restarts=1).edge_posterior("strengths", num_draws=5)
+    assert alone.attrs["verdict"].startswith("There is only one restart to look at")
+    score = fake_fit().edge_posterior("score", num_draws=5).attrs["verdict"].splitlines()
+    assert score[0].startswith("Scores, no probabilities") and score[1].startswith("1 edge is disputed")
 
 
 def test_chains_stand_for_other_restarts_that_are_missing(tmp_path, no_pictures):

@@ -37,6 +37,8 @@ class Certificate:
         Reasons to distrust the graph itself.
     criteria : DataFrame, optional
         Where several criteria were asked, the probability of each (column) for each latent (row).
+    set_aside : tuple of str
+        Assumptions of criteria that no verdict goes by.
     """
 
     theorem: str
@@ -45,14 +47,28 @@ class Certificate:
     assumptions: pd.DataFrame
     caution: list[str] = field(default_factory=list)
     criteria: pd.DataFrame | None = None
+    set_aside: tuple[str, ...] = ()
+
+    @property
+    def fails(self) -> list[str]:
+        """Assumptions that the verdict "identified" rests on, and that do not hold."""
+        if not (self.table["verdict"] == "identified").any():
+            return []
+        return [
+            str(name)
+            for name, holds in self.assumptions["holds"].items()
+            if holds is not None and not holds and name not in self.set_aside
+        ]
 
     def __str__(self) -> str:
         lines = ["Caution:", *(f"  {note}" for note in self.caution), ""] if self.caution else []
         lines += [f"Criterion: {self.theorem}", ""]
+        fails = f" (if the assumptions below hold; {_fail(len(self.fails))})" if self.fails else ""
         for name, row in self.table.iterrows():
             with_whom = f" with {', '.join(row['mixed_with'])}" if len(row["mixed_with"]) else ""
             by = f" by {row['by']}" if row.get("by") else ""
-            lines.append(f"{name}: {row['verdict']}{with_whom}{by} (P = {row['probability']:.2f})")
+            only_if = fails if row["verdict"] == "identified" else ""
+            lines.append(f"{name}: {row['verdict']}{with_whom}{by} (P = {row['probability']:.2f}){only_if}")
             if row["would_help"]:
                 lines.append(f"    would help: {row['would_help']}")
         lines += [
@@ -67,6 +83,10 @@ class Certificate:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _fail(n: int) -> str:
+    return f"{n} FAILS" if n == 1 else f"{n} FAIL"
 
 
 def verdicts(names: list[str], found: IdentifiabilityProbability, sure: float, help_: str) -> pd.DataFrame:

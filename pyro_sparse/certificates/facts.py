@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .certificate import Certificate
 from .identify import identify
 
 __all__ = ["certificate_facts"]
@@ -30,7 +31,7 @@ def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
         "by": "by" in found.table,
         "criteria": found.theorem.split("; "),
         "all": found.all_identified,
-        "caution": [note for note in found.caution if note not in elsewhere],
+        "caution": [*_only_if(found), *(note for note in found.caution if note not in elsewhere)],
         "rows": [
             {
                 "name": name,
@@ -53,3 +54,14 @@ def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
             for name, row in found.assumptions.iterrows()
         ],
     }
+
+
+def _only_if(found: Certificate) -> list[str]:
+    """What is to be said beside "identified" where an assumption fails."""
+    if not found.fails:
+        return []
+    verb = "fails" if len(found.fails) == 1 else "fail"
+    return [
+        f"of the assumptions below {len(found.fails)} {verb} ({', '.join(found.fails)}): what is called "
+        "identified is so only if all of them hold"
+    ]

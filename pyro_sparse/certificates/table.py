@@ -28,7 +28,7 @@ from ..graphs.diversity import anchors, sufficient_diversity
 from ..graphs.identifiability import IdentifiabilityProbability
 from ..graphs.zeros import free_given_zeros
 from .certificate import Certificate, verdicts
-from .table_assumptions import assumptions
+from .table_assumptions import OF_ANCHORS, assumptions
 from .table_checks import Agreement, Curves, agreement_of, curves_of
 
 __all__ = ["Criteria", "criteria_of", "table_certificate"]
@@ -125,6 +125,7 @@ def table_certificate(
         criteria=pd.DataFrame(
             {name: alone.mean(axis=0) for name, alone in found.alone.items()}, index=table.index
         ),
+        set_aside=OF_ANCHORS if assumed.refuted else (),
     )
 
 
@@ -258,7 +259,7 @@ def _caution(
     mode: str,
 ) -> list[str]:
     chains = str(idata.attrs.get("verdict", "")).splitlines()
-    notes = [line for line in chains if line != "All edges are resolved."]
+    notes = [line for line in chains if not line.startswith("No edge is disputed")]
     if straight:
         notes.append(
             "the decoder is straight: with Gaussian factors every rotation fits the rows as well, and only "

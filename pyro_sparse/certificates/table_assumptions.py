@@ -17,14 +17,14 @@ from ..graphs.decoder_slopes import SlopeDirections, anchor_likeness, anchor_sca
 from ..graphs.diversity import anchors
 from .table_checks import Agreement, Curves
 
-__all__ = ["Assumptions", "assumptions"]
+__all__ = ["OF_ANCHORS", "Assumptions", "assumptions"]
 
 Bools = NDArray[np.bool_]
 Row = tuple[bool | None, str]
 
 _ALIKE_CURVES = 0.95  # correlation from which two anchors answer alike, as far as a fit can tell
 _NEARLY_ONE = 0.95  # correlation above which two factors are hardly two
-_OF_ANCHORS = ("anchors answer alike", "anchors are steep enough", "factors are not collinear")
+OF_ANCHORS = ("anchors answer alike", "anchors are steep enough", "factors are not collinear")
 _OPEN = {
     "one-to-one decoder": "two different sets of factors never have the same expected row",
     "small is not zero": "an edge too weak for these rows to show counts as none",
@@ -95,7 +95,7 @@ def assumptions(
     rows |= {name: (None, figure) for name, figure in _OPEN.items()}
     table = pd.DataFrame(list(rows.values()), index=list(rows), columns=["holds", "figure"], dtype=object)
     table.index.name = "assumption"
-    refuted = {"anchors"} if any(rows.get(name, (None,))[0] is False for name in _OF_ANCHORS) else set()
+    refuted = {"anchors"} if any(rows.get(name, (None,))[0] is False for name in OF_ANCHORS) else set()
     return Assumptions(table, refuted)
 
 

@@ -1,8 +1,8 @@
 """What the diagnostics of several chains come to, in sentences a person can act on.
 
 A column with an edge whose probability differs by more than .25 between chains is named, with the rows it
-concerns; chains that were left out are named; and where nothing is wrong, that is said. So are rows that a
-constraint keeps from a column which they depend on.
+concerns; chains that were left out are named; and where they disagree on nothing, that is said. So are rows
+that a constraint keeps from a column which they depend on.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def verdict(
     r"""Plain sentences on whether the chains agree on the graph.
 
     First the chains that were left out; then every column with unresolved edges,
-    :math:`\max_c p_{ce} - \min_c p_{ce} > .25`; then R-hat if the largest is above `rhat_limit`; then, if no
-    edge is unresolved, that.
+    :math:`\max_c p_{ce} - \min_c p_{ce} > .25`; then R-hat if the largest is above `rhat_limit`. Where there
+    is nothing of either to complain of, that no edge is disputed.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def verdict(
     At least two chains disagree on factor 1 (features age, weight): add an anchor for it, more rows, or fewer
     factors.
     >>> verdict([[0.0, 0.1]])
-    ['All edges are resolved.']
+    ['No edge is disputed between the chains.']
     """
     table = np.asarray(gap, dtype=float)
     if table.ndim != 2:
@@ -79,6 +79,7 @@ def verdict(
     column_names = _names(columns, table.shape[1], "columns")
     n_chains = None if kept is None else int(np.sum(kept.keep))
     sentences = [] if kept is None else _left_out(kept)
+    n_out = len(sentences)
     if n_chains == 1 or (table.size and np.isnan(table).all()):
         return [*sentences, "There is only one chain to look at: run more, to see whether they agree."]
     flagged = unresolved(table)
@@ -95,8 +96,8 @@ def verdict(
             f"Chains differ in how often {row}s share a {column}, most of all {row_names[i]} and "
             f"{row_names[j]} (R-hat {rhat.largest:.2f}): run them longer."
         )
-    if not flagged.any():
-        sentences.append("All edges are resolved.")
+    if len(sentences) == n_out and not flagged.any():
+        sentences.append("No edge is disputed between the chains.")
     return sentences
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 
 from .._columns import check_number, check_rows
+from .._narrow import AgreementTable
 from .._recorded import describe
 from .._torch import undisturbed
 from .._version import __version__
@@ -293,7 +294,7 @@ class Fit(Answers):
             with that.
         """
         edges, alike = self.weights != 0, pd.DataFrame(np.abs(self.alignment["congruence"]))
-        return pd.DataFrame(
+        return AgreementTable(
             {
                 "similarity": alike.mean(axis=1).to_numpy(),
                 "least": alike.min(axis=1).to_numpy(),

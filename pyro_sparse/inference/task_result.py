@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from .._columns import as_frame, check_order, row_names, text_columns
+from .._narrow import AgreementTable
 from .._task_arrays import column, task_labels
 from .._torch import first_rows, undisturbed
 from .._version import __version__
@@ -178,7 +179,7 @@ class MultiTaskFit(Answers):
         permutation, sign, similarity = align_latents(np.stack(frames), best)
         if blocks is None:  # no search of axes
             blocks = np.tile(np.arange(permutation.shape[1]), (len(models), 1))
-        agreement = pd.DataFrame(
+        agreement = AgreementTable(
             {
                 "similarity": similarity.mean(1),
                 "least": similarity.min(1),
@@ -475,7 +476,7 @@ def restore(
         tasks=tasks,
         best=meta["best"],
         **{k: arrays[k] for k in _ARRAYS},
-        agreement=pd.DataFrame(meta["agreement"]).rename_axis("restart"),
+        agreement=AgreementTable(meta["agreement"]).rename_axis("restart"),
         history=pd.DataFrame(meta["history"]),
         alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "similarity", "block")},
         settings=meta["settings"],

@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 import xarray as xr
 
+from .._narrow import AgreementTable
 from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
@@ -185,7 +186,7 @@ class TransitionFit(Answers):
             None if graphs[0] is None else graphs[0][best].max(0),
             None if graphs[1] is None else graphs[1][best],
         )
-        agreement = pd.DataFrame(
+        agreement = AgreementTable(
             {
                 "similarity": similarity.mean(1),
                 "recovered": recovered,
@@ -443,7 +444,7 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
         sequences=sequences,
         best=meta["best"],
         **{name: arrays.get(name) for name in _ARRAYS},  # type: ignore[arg-type]
-        agreement=pd.DataFrame(meta["agreement"]).rename_axis("restart"),
+        agreement=AgreementTable(meta["agreement"]).rename_axis("restart"),
         history=pd.DataFrame(meta["history"]),
         alignment={name: arrays[f"alignment.{name}"] for name in ("permutation", "sign")},
         settings=meta["settings"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.certificates import identify
+from pyro_sparse.certificates.facts import _only_if
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.transition_notes import doubts, of_agreement
 from pyro_sparse.transition_posterior import GraphDraws, transition_to_arviz
@@ -59,6 +61,19 @@ def test_verdicts_follow_the_criterion():
     assert found.all_identified == 0
     assert "latent 1: mixed with latent 2 (P = 0.00)" in str(found)
     assert "cannot be checked" in str(found)
+
+
+def test_a_verdict_says_that_an_assumption_fails():
+    found = identify(idata_of(draws_of(np.eye(2))))
+    assert "assumptions below hold" not in str(found) and found.fails == []
+    holds = found.assumptions.copy()
+    holds["holds"] = [False, *[None] * (len(holds) - 1)]
+    doubted = replace(found, assumptions=holds)
+    assert "latent 1: identified (P = 1.00) (if the assumptions below hold; 1 FAILS)" in str(doubted)
+    assert doubted.fails == [holds.index[0]]
+    assert _only_if(doubted)[0].startswith(f"of the assumptions below 1 fails ({holds.index[0]})")
+    assert replace(doubted, set_aside=(holds.index[0],)).fails == []
+    assert replace(doubted, table=found.table.assign(verdict="mixed")).fails == []
 
 
 def test_an_uncertain_edge_makes_an_uncertain_verdict():

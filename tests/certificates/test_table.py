@@ -331,7 +331,11 @@ def test_where_chains_are_restarts_it_says_so():
 def test_warnings_of_the_fit_and_of_the_chains_come_first():
     fit = curved_fit(ANCHORED, [[bent, bent]] * 5)
     fit.warnings = ["few rows"]
-    idata = sure(ANCHORED, chains=2, verdict="Two chains disagree on factor 1.\nAll edges are resolved.")
+    idata = sure(
+        ANCHORED,
+        chains=2,
+        verdict="Two chains disagree on factor 1.\nNo edge is disputed between the chains.",
+    )
     found = ps.identify(fit, idata=idata)
     assert found.caution == ["few rows", "Two chains disagree on factor 1."]
     assert str(found).startswith("Caution:\n  few rows")

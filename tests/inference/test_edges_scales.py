@@ -163,6 +163,8 @@ def test_the_sentence_names_scales_in_the_prior_s_own_words():
     assert "lambda1=0." in said and "learn_scales=True" in said and f"about {check.edges_then:.0f} of" in said
     (said,) = unlike_prior(ps.priors.SpikeSlabNormal(1.0, 0.05), check)
     assert "SpikeSlabNormal(slab_scale=1, spike_scale=0.05)" in said and "slab_scale=1." in said
+    (said,) = unlike_prior(prior, check._replace(edges=6.4, edges_then=5.6))
+    assert "suit them better. Unless" in said and "would be edges" not in said
     assert unlike_prior(prior, check._replace(p_value=0.01)) == []
     alike = check._replace(spike=check.slab / 2)
     assert "of one kind" in unlike_prior(prior, alike)[0] and check.too_many and not alike.too_many

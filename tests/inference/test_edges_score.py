@@ -11,7 +11,7 @@ import torch
 from pyro_sparse._arviz import from_netcdf, get_group, group_names, to_netcdf
 from pyro_sparse.inference.edges import edge_posterior, score_edges
 from pyro_sparse.priors import Horseshoe
-from tests._fake_fit import fake_fit
+from tests._fake_fit import fake_fit, fit_with_strengths
 
 
 def test_groups_dims_and_names():
@@ -129,6 +129,13 @@ def test_a_prior_without_edge_odds_is_refused():
         ValueError, match=r"Horseshoe sets no weight to zero.* fit.weights\[fit.best\].*edge_log_odds"
     ):
         edge_posterior(fit)
+
+
+def test_a_model_without_a_prior_is_told_of_its_probabilities():
+    fit = fit_with_strengths()
+    fit.edge_score = np.full_like(fit.edge_score, np.nan)
+    with pytest.raises(ValueError, match=r'has no prior on weights.*method="strengths", the default, gives'):
+        fit.edge_posterior("score")
 
 
 def test_auto_refuses_an_option_that_no_method_has():

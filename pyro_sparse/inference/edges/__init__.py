@@ -82,11 +82,13 @@ def edge_posterior(
             why += f"; of no use to {name!r}: {', '.join(idle)}"
             options = {key: value for key, value in options.items() if key not in idle}
         if set(idle) - {"progress"} or why.startswith(_NO_DATA):
-            warnings.warn(f"edge_posterior took {name!r}: {why}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"edge_posterior took {name!r}: {why}", RuntimeWarning, stacklevel=4)
         if name == "score" and isinstance(fit.table, LargeTable):  # 300,000 edges and more
             num_draws = min(num_draws, max(10, DRAWN // fit.weights[0].size))
         found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
         found.attrs["chosen_because"] = why
+        if name == "score":
+            found.attrs["verdict"] += f"\nWhy scores: {why.split('; of no use to')[0]}."
         return found
     if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")

@@ -193,10 +193,11 @@ def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
     sentence = f"The weights are unlike their prior, {type(prior).__name__}({own}), {p}."
     if not _apart(check.slab, check.spike):
         return [f"{sentence} They look to be of one kind: what an edge is, only the prior says."]
+    many, now = f"{check.edges_then:.0f}", f"{check.edges:.0f}"
+    change = f": about {many} of these weights would be edges, not {now}" if many != now else ""
     return [
-        f"{sentence} {other} suit them better: about {check.edges_then:.0f} of these weights would be edges, "
-        f"not {check.edges:.0f}. Unless an edge is to be what your prior says it is, ask with "
-        "fit.edge_posterior(learn_scales=True)."
+        f"{sentence} {other} suit them better{change}. Unless an edge is to be what your prior says it is, "
+        "ask with fit.edge_posterior(learn_scales=True)."
     ]
 
 

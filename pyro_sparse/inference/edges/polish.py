@@ -396,7 +396,7 @@ def _packed(
             "number of sweeps, for figures that do not depend on the machine."
         )
     for sentence in said.warned:
-        warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=6)
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {done} "
         "sweeps, half of them begun with every edge there."
