@@ -193,8 +193,8 @@ def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
     sentence = f"The weights are unlike their prior, {type(prior).__name__}({own}), {p}."
     if not _apart(check.slab, check.spike):
         return [f"{sentence} They look to be of one kind: what an edge is, only the prior says."]
-    then, now = f"{check.edges_then:.0f}", f"{check.edges:.0f}"
-    change = f": about {then} of these weights would be edges, not {now}" if then != now else ""
+    later, now = f"{check.edges_then:.0f}", f"{check.edges:.0f}"
+    change = f": about {later} of these weights would be edges, not {now}" if later != now else ""
     return [
         f"{sentence} {other} suit them better{change}. Unless an edge is to be what your prior says it is, "
         "ask with fit.edge_posterior(learn_scales=True)."
