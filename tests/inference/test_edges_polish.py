@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import pyro_sparse as ps
+from pyro_sparse.graphs.chains import keep_chains
 from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
 from pyro_sparse.inference.edges._polish_setup import has_cells
 from pyro_sparse.inference.edges.polish import chain_plan, run_chains
@@ -219,6 +220,25 @@ def test_chains_that_have_told_enough_end(fit, tolerance, sweeps):
     assert idata.attrs["sweeps"] == sweeps and idata["posterior"].sizes["draw"] == 10
     assert idata.attrs["stopped_by"] == "" and idata.attrs["interrupted"] == 0
     assert "time budget" not in idata.attrs["verdict"]
+
+
+def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
+    with pytest.warns(
+        RuntimeWarning, match="time_budget=0.001 is less than the warm-up takes, some "
+    ) as said:
+        idata = fit.edge_posterior("polish", sweeps=100, warm_up=50, num_draws=20, time_budget=1e-3)
+    assert said[0].filename == __file__ and "for 50 sweeps of" in str(said[0].message)
+    assert idata.attrs["sweeps"] == polish.LEAST_KEPT
+
+
+@pytest.mark.parametrize("done", [10, 30])
+def test_few_sweeps_resolve_nothing(done):
+    fit = SimpleNamespace(weights=np.ones((1, 3, 1)), feature_names=list("abc"), factor_names=["factor 1"])
+    found = SimpleNamespace(edge=np.ones((2, 4, 3, 1), np.int8), log_joint=np.zeros((2, done)))
+    kept = keep_chains(found.log_joint)
+    (said,) = _polish_verdict._agreement(fit, found, kept, np.zeros((3, 1)))
+    few = "Only 10 sweeps count, too few to say that no edge is disputed between the chains: want 30"
+    assert said.startswith(few if done == 10 else "No edge is disputed between the chains.")
 
 
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
