@@ -251,8 +251,6 @@ SETTINGS: dict[str, Setting | Ranked] = {
         methods=decoders.INFORMED,
         default="polish",
         score="map",
-        ece=0.02,
-        fdr=0.12,
         quick_batch=1,
         batch=5,
     ),

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
+_SHORT = "polish: time_budget="  # how a warning begins that it is too short
 _RATE = "fit_fdr"  # attribute that says at which rate edges of a fit are kept where none is asked for
 
 
@@ -311,6 +312,19 @@ def rate_of(idata: Any, asked: float | None) -> float:
     return float(idata.attrs.get(_RATE, 0.1)) if asked is None else asked
 
 
+def _shown(otherwise: Callable[..., None]) -> Callable[..., None]:
+    """How to show a warning: of the time that chains have in the words of the command line."""
+
+    def show(message: Warning | str, *about: Any) -> None:
+        text = str(message)
+        if text.startswith(_SHORT):
+            say(f"warning: --edge-seconds {text.removeprefix(_SHORT)}")
+        else:
+            otherwise(message, *about)
+
+    return show
+
+
 def _edges(
     result: Fit, rows: dict[str, Any], method: str, edge_seconds: float, quiet: bool
 ) -> tuple[Any, bool]:
@@ -323,6 +337,8 @@ def _edges(
     try:
         with warnings.catch_warnings():  # the budget has a default, so that many did not ask for one
             warnings.filterwarnings("ignore", ".*; of no use to .*: .*time_budget$", RuntimeWarning)
+            warnings.filterwarnings("always", _SHORT, RuntimeWarning)
+            warnings.showwarning = _shown(warnings.showwarning)
             idata = result.edge_posterior(method, **rows, **budget)
     except KeyboardInterrupt:
         say("interrupted before there were edge probabilities; edges have the fit's scores instead")

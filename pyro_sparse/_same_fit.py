@@ -11,7 +11,7 @@ __all__ = ["check_same_fit", "fit_mark"]
 
 
 def fit_mark(fit: Any) -> str:
-    """A short hash of all that a fit has learned; that of a fit saved and loaded is the same.
+    """A short hash of all that a fit has learned, the same once saved and loaded; empty without a model.
 
     Parameters
     ----------
@@ -21,7 +21,11 @@ def fit_mark(fit: Any) -> str:
     models = getattr(fit, "models", None) or [getattr(fit, "model", None)]
     states = [model.state_dict() for model in models if hasattr(model, "state_dict")]
     learned = [(name, state[name].detach().cpu()) for state in states for name in sorted(state)]
-    for name, tensor in learned or [("weights", np.asarray(fit.weights))]:
+    if not learned and hasattr(fit, "weights"):
+        learned = [("weights", np.asarray(fit.weights))]
+    if not learned:
+        return ""
+    for name, tensor in learned:
         array = np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
         found.update(f"{name} {array.shape} {array.dtype}".encode())
         found.update(np.ascontiguousarray(array).tobytes())
@@ -43,7 +47,8 @@ def check_same_fit(fit: Any, idata: Any) -> None:
         The marks differ.
     """
     theirs = str(idata.attrs.get("fit_mark", ""))
-    if theirs and theirs != (own := fit_mark(fit)):
+    own = fit_mark(fit)
+    if theirs and own and theirs != own:
         raise ValueError(
             f"idata: is the edge posterior of another fit (its mark is {theirs}, this fit's {own}), perhaps "
             "of an earlier run of the notebook; give fit.edge_posterior() of this one"

@@ -136,6 +136,7 @@ def test_padding_of_time():
 def test_like_uses_the_step_of_the_fit():
     fit = timed(pd.date_range("2020-01-01", periods=12))
     new = pd.DataFrame({"t": pd.to_datetime(["2021-05-01", "2021-05-03", "2021-05-05"]), "x": [1.0, 2, 3]})
+    new["id"] = 1
     assert as_sequences(new, time="t", like=fit).linked.tolist() == [[True, False, False]]
     monthly = timed(pd.to_datetime(MONTHS + LATER))
     new["t"] = pd.to_datetime(["2022-01-31", "2022-03-31", "2022-04-30"])

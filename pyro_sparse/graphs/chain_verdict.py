@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike
 from .chains import CoMembershipRhat, KeptChains
 from .selection import unresolved
 
-__all__ = ["contradictions", "verdict"]
+__all__ = ["UNDISPUTED", "contradictions", "verdict"]
+
+UNDISPUTED = "No edge is disputed between the chains."
 
 _LISTED = 5  # rows named in one sentence
 _STRONG = 10.0  # Bayes factor (Jeffreys 1961, appendix B)
@@ -97,7 +99,7 @@ def verdict(
             f"{row_names[j]} (R-hat {rhat.largest:.2f}): run them longer."
         )
     if len(sentences) == n_out and not flagged.any():
-        sentences.append("No edge is disputed between the chains.")
+        sentences.append(UNDISPUTED)
     return sentences
 
 

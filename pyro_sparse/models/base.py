@@ -7,6 +7,7 @@ them. Parameters are attributes; the global parameter store is never touched.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +121,8 @@ class FactorModel(Recorded, nn.Module):
                 "(a factor must be shared by features; lower n_factors)"
             )
         self.n_features = n_features
-        self.__dict__.get("_arguments", {})["n_features"] = n_features
+        if "n_features" in inspect.signature(type(self)).parameters:  # a model of images has a shape instead
+            self.__dict__.get("_arguments", {})["n_features"] = n_features
 
     def setup(
         self,

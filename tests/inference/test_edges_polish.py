@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import pyro_sparse as ps
+from pyro_sparse.graphs.chains import keep_chains
 from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
 from pyro_sparse.inference.edges._polish_setup import has_cells
 from pyro_sparse.inference.edges.polish import chain_plan, run_chains
@@ -93,7 +94,7 @@ def test_the_object_holds_draws_of_every_chain(fit):
     np.testing.assert_allclose(drawn, edges["probability"], atol=0.2)
     signs = np.sign(edges["weight"].to_numpy())[EDGES]
     np.testing.assert_array_equal(signs, np.sign(fit.weights[fit.best])[EDGES])
-    assert "resolved" in idata.attrs["verdict"] or "disagree" in idata.attrs["verdict"]
+    assert any(word in idata.attrs["verdict"] for word in ("disputed", "disagree", "sweeps"))
     table = ps.summary(idata)
     assert "probability" in table and {"gap", "unresolved", "q_value"} <= set(table)
 
@@ -221,6 +222,25 @@ def test_chains_that_have_told_enough_end(fit, tolerance, sweeps):
     assert "time budget" not in idata.attrs["verdict"]
 
 
+def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
+    with pytest.warns(
+        RuntimeWarning, match="time_budget=0.001 is less than the warm-up takes, some "
+    ) as said:
+        idata = fit.edge_posterior("polish", sweeps=100, warm_up=50, num_draws=20, time_budget=1e-3)
+    assert said[0].filename == __file__ and "for 50 sweeps of" in str(said[0].message)
+    assert idata.attrs["sweeps"] == polish.LEAST_KEPT
+
+
+@pytest.mark.parametrize("done", [10, 30])
+def test_few_sweeps_resolve_nothing(done):
+    fit = SimpleNamespace(weights=np.ones((1, 3, 1)), feature_names=list("abc"), factor_names=["factor 1"])
+    found = SimpleNamespace(edge=np.ones((2, 4, 3, 1), np.int8), log_joint=np.zeros((2, done)))
+    kept = keep_chains(found.log_joint)
+    (said,) = _polish_verdict._agreement(fit, found, kept, np.zeros((3, 1)))
+    few = "Only 10 sweeps count, too few to say that no edge is disputed between the chains: want 30"
+    assert said.startswith(few if done == 10 else "No edge is disputed between the chains.")
+
+
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
     curved = SimpleNamespace(model=SimpleNamespace(n_factors=6))
     assert polish._reach(curved, False, 1000) == pytest.approx(300)
@@ -322,7 +342,9 @@ class Unchanged(ps.priors.SpikeSlabLasso):
 
 
 @pytest.mark.parametrize("make", [ps.models.DependencyVAE, VAE])
-@pytest.mark.parametrize(("method", "message"), [("polish", "the model has none"), ("score", "no edges to")])
+@pytest.mark.parametrize(
+    ("method", "message"), [("polish", "the model has none"), ("score", "no edges to|no prior on weights")]
+)
 def test_models_without_a_prior_on_weights_are_refused(make, method, message):
     found = ps.fit(make(8, 2), table(), steps=5, restarts=1, progress=False)
     with pytest.raises(ValueError, match=message):

@@ -89,7 +89,7 @@ def draw_decoder(
     if has_normal_noise(likelihood):
         shape = 1 if likelihood.shared else model.n_features
         drawn = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=shape)
-        noise = np.broadcast_to(drawn, model.n_features)
+        noise = np.broadcast_to(drawn, model.n_features).copy()
         spread = tensor(noise)
         x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
     else:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...graphs.alignment import SAME_FACTOR, similarity
-from ...graphs.chain_verdict import contradictions, verdict
+from ...graphs.chain_verdict import UNDISPUTED, contradictions, verdict
 from ...graphs.chains import KeptChains, co_membership_rhat
 from ._mixture_law import MixtureLaw
 from ._polish_setup import own_parameters, weight_law
@@ -27,6 +27,7 @@ __all__ = ["Spoken", "spoken"]
 
 Array = NDArray[np.float64]
 
+_LEAST_SWEEPS = 30  # after the warm-up, for chains that agree to mean something
 _MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
 
 
@@ -122,13 +123,21 @@ def _agreement(fit: Fit, found: Polished, kept: KeptChains, gap: Array) -> list[
     """Whether the chains agree with one another."""
     draws = found.edge[kept.keep]
     few = fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8
-    return verdict(
+    said = verdict(
         gap,
         co_membership_rhat(draws) if few else None,
         kept,
         rows=fit.feature_names,
         columns=[name.removeprefix("factor ") for name in fit.factor_names],
     )
+    done = found.log_joint.shape[1]
+    if done >= _LEAST_SWEEPS:
+        return said
+    short = (
+        f"Only {done} sweeps count, too few to say that no edge is disputed between the chains: want "
+        f"{_LEAST_SWEEPS} at least, by more time or more sweeps."
+    )
+    return [short if sentence == UNDISPUTED else sentence for sentence in said]
 
 
 def _other_axes(fit: Fit, loading: Array) -> list[str]:

@@ -47,6 +47,7 @@ __all__ = ["DecoderPrior", "Polished", "chains_of", "draw_decoder", "polish_edge
 Array = NDArray[np.float64]
 
 LEAST_KEPT = 10
+_TIMED = 3  # sweeps after the first, by which the warm-up is judged
 MOST_GB = 4  # of chains over a table that is read by rows
 _WORK = 4e8  # chains x features x factors x hidden units squared x rows
 # In all, warm-up, of them with all edges held in.
@@ -101,7 +102,8 @@ def polish_edges(
         500 to 2,000.
     time_budget : float, optional
         Seconds after which the chains stop, if they have `LEAST_KEPT` sweeps after the warm-up. What they
-        have seen by then depends on the machine.
+        have seen by then depends on the machine. A `RuntimeWarning` after the first sweeps says how long the
+        warm-up takes if it takes longer.
     tolerance : float, optional
         The chains stop, too, once another as many sweeps would add less than this share of the edges' own
         variance p (1 - p), on average (`_stream.Halves`). Default 0, never, for a linear decoder with normal
@@ -132,11 +134,11 @@ def polish_edges(
     Warns
     -----
     RuntimeWarning
-        The data want an edge that an anchor or another constraint forbids
-        (`graphs.chain_verdict.contradictions`); or the weights are unlike their prior, and scales that
-        suit them better have fewer edges (`_scales.check_scales`; where they have more, the verdict says so);
-        or a likelihood of one's own has a parameter that `Likelihood.priors` does not speak of, which then
-        stays where the fit left it (others are drawn).
+        The warm-up takes longer than `time_budget`; or the data want an edge that an anchor or another
+        constraint forbids (`graphs.chain_verdict.contradictions`); or the weights are unlike their prior, and
+        scales that suit them better have fewer edges (`_scales.check_scales`; where they have more, the
+        verdict says so); or a likelihood of one's own has a parameter that `Likelihood.priors` does not speak
+        of, which then stays where the fit left it (others are drawn).
 
     Raises
     ------
@@ -289,7 +291,7 @@ def run_chains(
     kept_sweeps, stopped_by = sweeps - warm_up, ""
     half = (held + warm_up) // 2
     settled, before = {half + i for i in spread(warm_up - half, _FRAMED)}, []
-    began = time.monotonic()
+    clock = _Budget(time_budget, warm_up)
 
     def step(sweep: int) -> None:
         if sweep == held:
@@ -302,6 +304,7 @@ def run_chains(
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
         for sweep in range(warm_up):
             step(sweep)
+            clock.tick(sweep)
             if frame.learns and sweep in settled:
                 before.append(run.loadings(rng))
         if before:
@@ -312,8 +315,7 @@ def run_chains(
                 tally.add(rng)
                 if tally.enough():
                     break
-                late = time_budget is not None and time.monotonic() - began > time_budget
-                if late and LEAST_KEPT <= tally.done < kept_sweeps:
+                if clock.is_over() and LEAST_KEPT <= tally.done < kept_sweeps:
                     stopped_by = "time"
                     break
         except KeyboardInterrupt:
@@ -321,9 +323,49 @@ def run_chains(
                 raise
             stopped_by = "interrupt"
             warnings.warn(
-                f"polish: stopped after {tally.done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=3
+                f"polish: stopped after {tally.done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=6
             )
     return tally.result(stopped_by)
+
+
+class _Budget:
+    """Seconds that chains have, counted from now.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        Default: no end.
+    warm_up : int
+        Sweeps that do not count.
+    """
+
+    def __init__(self, seconds: float | None, warm_up: int):
+        self.seconds, self.warm_up, self.began = seconds, warm_up, time.monotonic()
+
+    def tick(self, sweep: int) -> None:
+        """Once the first sweeps are timed, warn if the warm-up alone takes longer."""
+        if sweep == 0:  # which compiles
+            self.first = time.monotonic()
+        if sweep != _TIMED or self.seconds is None:
+            return
+        each = (time.monotonic() - self.first) / _TIMED
+        needed = self.first - self.began + each * (self.warm_up - 1)
+        if needed > self.seconds:
+            warnings.warn(
+                f"polish: time_budget={self.seconds:g} is less than the warm-up takes, some {_told(needed)} "
+                f"s for {self.warm_up} sweeps of {each:.2g} s; the chains stop {LEAST_KEPT} sweeps after it. "
+                f"Give {_told(2 * needed)} s or more, or take fewer rows (max_rows) or chains",
+                RuntimeWarning,
+                stacklevel=7,
+            )
+
+    def is_over(self) -> bool:
+        """Whether there is no time left."""
+        return self.seconds is not None and time.monotonic() - self.began > self.seconds
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
 def _table_of(fit: Fit, X: Any, exposure: Any) -> Table:
