@@ -9,11 +9,13 @@ import pyro_sparse as ps
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("kind", ["Poisson", "NegativeBinomial"])
+@pytest.mark.parametrize(
+    ("kind", "n_features"), [("Poisson", 12), ("NegativeBinomial", 12), ("NegativeBinomial", 40)]
+)
 @torch.no_grad()
-def test_gain_of_a_feature_is_the_log_likelihood_that_is_lost(kind, masked):
-    generator = torch.Generator().manual_seed(0)
-    n_rows, n_features = 40, 12
+def test_gain_of_a_feature_is_the_log_likelihood_that_is_lost(kind, n_features, masked):
+    """Exact, but for the others' part of many features, which is interpolated."""
+    generator, n_rows = torch.Generator().manual_seed(0), 40
     f = torch.randn(2, n_rows, n_features, dtype=torch.float64, generator=generator)
     f[..., 0] += 3  # most of a row
     x = torch.poisson(f[0].exp(), generator=generator)
@@ -28,11 +30,11 @@ def test_gain_of_a_feature_is_the_log_likelihood_that_is_lost(kind, masked):
     other[..., 0] -= 2
     full, reduced = (likelihood.feature_statistic(at, f, x, mask, exposure) for at in (f, other))
     gain, whole = likelihood.feature_gain(full, reduced), likelihood.log_prob(f, x, mask, exposure).sum(-1)
-    assert gain[:, 0].min() > 50
+    assert gain[:, 0].min() > 50 and full.abs().max() < whole.abs().max()
     for j in range(n_features):
         alone = torch.where(torch.arange(n_features) == j, other, f)
         lost = whole - likelihood.log_prob(alone, x, mask, exposure).sum(-1)
-        torch.testing.assert_close(gain[:, j], lost, atol=1e-3, rtol=1e-5)
+        torch.testing.assert_close(gain[:, j], lost, atol=1e-3 if n_features > 14 else 1e-6, rtol=0)
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributions import AbsTransform, constraints
 from torch.nn import functional as F
 
+from ._shared_totals import along, log_sum, log_sum_if, of_shares
 from .base import Likelihood, column_mean, in_kind, observed, refuse_where
 from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
 
@@ -28,7 +29,6 @@ __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial"
 FEW_FEATURES = 300  # up to which totals are shared out
 DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better guess of depth than none
 NOT_ASKED = -1.0
-_POINTS, _TOUCHES = 14, 1e-6  # of an interpolation in the share of a row's total
 LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
 LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses its digits in float32
 
@@ -41,44 +41,6 @@ def _soft_range(x: Tensor, low: float, high: float) -> Tensor:
 def _soft_range_slope(x: Tensor, low: float, high: float) -> Tensor:
     """Derivative of `_soft_range`."""
     return 1 - torch.sigmoid(low - x) - torch.sigmoid(x - high)
-
-
-def _log_sum(f: Tensor, mask: Tensor | None) -> Tensor:
-    """log of the sum of exp(f) over the features of a row that were seen."""
-    return torch.logsumexp(f if mask is None else f.masked_fill(~mask.bool(), -1e30), -1, keepdim=True)
-
-
-def _log_sum_if(f: Tensor, reference: Tensor, seen: Tensor) -> Tensor:
-    """`_log_sum` of the reference, for each feature with f in its place only."""
-    r = reference.masked_fill(~seen, -1e30)
-    share = torch.log_softmax(r, -1)
-    others = torch.log1p(-share.exp().clamp(max=1 - torch.finfo(f.dtype).eps))
-    return torch.logsumexp(r, -1, keepdim=True) + torch.logaddexp(others, share + f - reference)
-
-
-def _of_shares(f: Tensor, reference: Tensor, x: Tensor, seen: Tensor) -> Tensor:
-    """Log-likelihood of each feature's share of the rows' totals, the others' left as they are, (R, G)."""
-    normaliser = _log_sum_if(f, reference, seen)
-    return ((x * f - (x * seen).sum(-1, keepdim=True) * normaliser) * seen).sum(-2)
-
-
-def _along(level: Callable[[Tensor], Tensor], shift: Tensor) -> Tensor:
-    """A smooth function of a row's shift (..., row, 1) at many shifts (..., row, feature).
-
-    Interpolated between Chebyshev's points from the least shift to the largest, 0 among them.
-    """
-    low, high = shift.amin(-1, keepdim=True).clamp(max=0), shift.amax(-1, keepdim=True).clamp(min=0)
-    half = (high - low).clamp(min=1e-6) / 2
-    near = (shift - low) / half - 1
-    above, below = torch.zeros_like(shift), torch.zeros_like(shift)
-    for i in range(_POINTS):
-        point = math.cos(math.pi * i / (_POINTS - 1))
-        gap = near - point
-        weight = (-1) ** i * (0.5 if i in (0, _POINTS - 1) else 1.0)
-        share = weight / torch.where(gap.abs() < _TOUCHES, torch.full_like(gap, _TOUCHES), gap)
-        above = above + share * level(low + half * (1 + point))
-        below = below + share
-    return above / below
 
 
 class _Counts(Likelihood):
@@ -266,12 +228,12 @@ class Poisson(_Counts):
         self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
     ) -> dist.Distribution:
         if self.shares:
-            f = f - _log_sum(f, mask) + self._log_total(mask)
+            f = f - log_sum(f, mask) + self._log_total(mask)
         return super().observation(f, mask, exposure)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         if self.shares:
-            f = f - _log_sum(f, None) + self._log_total(None)
+            f = f - log_sum(f, None) + self._log_total(None)
         return super().mean(f, exposure)
 
     def feature_statistic(
@@ -284,7 +246,7 @@ class Poisson(_Counts):
     ) -> Tensor:
         if not self.shares:
             return super().feature_statistic(f, reference, x, mask, exposure)
-        return _of_shares(f, reference, *observed(x, mask))
+        return of_shares(f, reference, *observed(x, mask))
 
     def _log_total(self, mask: Tensor | None) -> Tensor:
         """log of what rows of exposure 1 count in the cells that were seen."""
@@ -376,15 +338,15 @@ class NegativeBinomial(Poisson):
             return super().feature_statistic(f, reference, x, mask, exposure)
         # A feature that counts less leaves more of the row's total to the others.
         x, seen = observed(x, mask)
-        base = reference - _log_sum(reference, seen) + self._log_total(seen)
-        shift = torch.where(seen, _log_sum(reference, seen) - _log_sum_if(f, reference, seen), 0.0)
+        base = reference - log_sum(reference, seen) + self._log_total(seen)
+        shift = torch.where(seen, log_sum(reference, seen) - log_sum_if(f, reference, seen), 0.0)
 
         def level(at: Tensor) -> Tensor:
             each = self.forward(torch.where(seen, at, 0.0), exposure).log_prob(x)
             return torch.where(seen, each, 0.0)
 
         before = level(base)
-        others = _along(lambda by: (level(base + by) - before).sum(-1, keepdim=True), shift)
+        others = along(lambda by: (level(base + by) - before).sum(-1, keepdim=True), shift)
         return (level(base + f - reference + shift) + others - (level(base + shift) - before)).sum(-2)
 
     def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
@@ -443,8 +405,8 @@ class Multinomial(_Counts):
         mask: Tensor | None = None,
         exposure: Tensor | None = None,
     ) -> Tensor:
-        r""":math:`\sum_i x_{ij} f_{ij} - n_i \log(e^{f_{ij}} + \sum_{l \ne j} e^{r_{il}})`."""
-        return _of_shares(f, reference, *observed(x, mask))
+        """`_shared_totals.of_shares`: what each feature's share of the totals is worth."""
+        return of_shares(f, reference, *observed(x, mask))
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         share = torch.softmax(f, -1)
