@@ -63,10 +63,7 @@ def graph_draws(idata: Any, graph: str | None = None) -> xr.DataArray:
     edges = posterior[name]
     if "lag" in edges.dims:
         edges = edges.max("lag")
-    if idata.attrs.get("kind") in ("tasks", "transition"):
-        own = [int(idata.attrs["best_restart"])]
-    else:
-        own = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy()).tolist()
+    own = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy()).tolist()
     dims = next(pair for pair in _ROWS_COLUMNS[name] if set(pair) <= {*edges.dims})
     return edges.isel(chain=own).transpose("chain", "draw", *dims)
 

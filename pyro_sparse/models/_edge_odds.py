@@ -88,10 +88,9 @@ def _in_order(told: pd.DataFrame, names: list[str] | None) -> pd.DataFrame:
         return told
     labels = [str(label) for label in told.index]
     if sorted(labels) != sorted(names):
-        strange = next((label for label in labels if label not in names), None)
-        missing = next((name for name in names if name not in labels), None)
-        what = f"names {strange!r}, which is none of them" if strange is not None else f"lacks {missing!r}"
-        what = what if strange is not None or missing is not None else "names one of them twice"
+        strange = [f"names {label!r}, which is none of them" for label in labels if label not in names]
+        missing = [f"lacks {name!r}" for name in names if name not in labels]
+        what = [*strange, *missing, "names one of them twice"][0]
         raise ValueError(
             f"edge_odds: its index is to name the table's columns, each once, and {what}; "
             "edge_odds.reindex(X.columns, fill_value=1) makes it so"

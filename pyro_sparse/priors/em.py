@@ -25,6 +25,7 @@ __all__ = [
     "informed_eta_step",
     "penalty_rate",
     "soft_threshold",
+    "solved_log_odds",
     "ssl_prox",
 ]
 
@@ -33,7 +34,7 @@ ETA_MARGIN = 1e-6
 # Newton iterations of an accelerator, which is not asked after each whether they are enough: what has not
 # come to rest by then is no better than zero, or turns in the last digits.
 _UNASKED, _UNASKED_DOUBLE = 10, 40
-_HALVINGS = 40  # of the interval of log odds that holds eta
+_FAR, _HALVINGS = 30.0, 50  # log odds beyond which nothing changes; of the interval that holds them
 
 
 def edge_log_odds(weights: Tensor, eta: Tensor, lambda1: Tensor | float, lambda0: Tensor | float) -> Tensor:
@@ -167,16 +168,38 @@ def informed_eta_step(
         :math:`\eta_k`, shape (..., 1, K), or (..., 1, 1) if ``shared``; kept ``ETA_MARGIN`` inside (0, 1).
     """
     free = torch.ones_like(known) if allowed is None else allowed.to(prob.dtype)
-    axes = (-2, -1) if shared else (-2,)
-    wanted = (prob * free).sum(axes, keepdim=True) + (a - 1)
-    edge = torch.logit(prob.new_tensor(ETA_MARGIN))
-    low, high = edge.expand_as(wanted).clone(), -edge.expand_as(wanted)
+    wanted = (prob * free).sum((-2, -1) if shared else -2, keepdim=True) + (a - 1)
+    found = solved_log_odds(wanted, known, free, a + b - 2)
+    return torch.sigmoid(found).clamp(ETA_MARGIN, 1 - ETA_MARGIN)
+
+
+def solved_log_odds(wanted: Tensor, known: Tensor, free: Tensor, beside: Tensor | float) -> Tensor:
+    r"""l with :math:`\sum_j \sigma(l_k + o_{jk}) + n_0 \sigma(l_k) = t_k`, by bisection.
+
+    Parameters
+    ----------
+    wanted : Tensor
+        t, shape (..., 1, K), or (..., 1, 1) where one l is that of all columns.
+    known : Tensor
+        o, shape (G, K).
+    free : Tensor
+        1 where an edge is counted, shape (G, K).
+    beside : Tensor or float
+        :math:`n_0`, counts of the prior of :math:`\sigma(l)`.
+
+    Returns
+    -------
+    Tensor
+        Shape of `wanted`, within `_FAR` of 0.
+    """
+    axes = (-2,) if wanted.shape[-1] == known.shape[-1] else (-2, -1)
+    low, high = torch.full_like(wanted, -_FAR), torch.full_like(wanted, _FAR)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         found = (torch.sigmoid(middle + known) * free).sum(axes, keepdim=True)
-        less = found + (a + b - 2) * torch.sigmoid(middle) < wanted
+        less = found + beside * torch.sigmoid(middle) < wanted
         low, high = torch.where(less, middle, low), torch.where(less, high, middle)
-    return torch.sigmoid((low + high) / 2)
+    return (low + high) / 2
 
 
 def _counts(prob: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -61,6 +61,6 @@ def test_without_knowledge_it_is_a_beta_distribution():
 def test_the_expected_number_of_edges_is_what_is_wanted():
     _, free = edges()
     wanted = np.array([[2.0, 5.0]])
-    odds = solved_log_odds(wanted, free, KNOWN, 2.0, (-2,))
+    odds = solved_log_odds(wanted, KNOWN, free, 2.0)
     found = (expit(odds + KNOWN) * free).sum(0) + 2 * expit(odds[0])
     np.testing.assert_allclose(found, wanted[0], rtol=1e-8)

@@ -49,7 +49,6 @@ __all__ = [
     "weight_law",
 ]
 
-_ZSCORED = 0.2  # how far some rows of a z-scored table may be from mean 0 and standard deviation 1
 ALL_EDGES = 60.0  # log odds at which every permitted edge is there, whatever its weight
 
 
@@ -239,12 +238,13 @@ def chains_of(
     full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
     log_odds = torch.where(full, torch.full_like(log_odds, ALL_EDGES), log_odds)
     rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
+    origin = _origin(table, model.likelihood)
     if has_normal_noise(model.likelihood) and model.decoder_kind == "linear":
-        chains, state = _linear(model, batch, z, log_odds, law, prior, rates)
+        chains, state = _linear(model, batch, z, log_odds, law, prior, rates, origin)
         later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
         return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
     from_totals = table.exposure_unit is None
-    return _curved(model, batch, z, log_odds, law, prior, rates, from_totals, settings)
+    return _curved(model, batch, z, log_odds, law, prior, rates, origin, from_totals, settings)
 
 
 def turned_round(
@@ -274,24 +274,17 @@ def turned_round(
 
 
 class _Origin(NamedTuple):
-    """Where the columns of a table lie that keep their units, and how far they spread, (feature,)."""
+    """Mean and standard deviation of each column in model units, (feature,): 0 and 1 of z-scored ones."""
 
-    centre: Tensor
-    spread: Tensor
+    centre: np.ndarray
+    spread: np.ndarray
 
 
-def _origin(likelihood: Any, batch: Any) -> _Origin:
-    """Mean and standard deviation of the seen cells; 0 and 1 of z-scored columns, and of no normal ones."""
-    x, plain = batch.x, _Origin(torch.zeros_like(batch.x[0]), torch.ones_like(batch.x[0]))
+def _origin(table: Table, likelihood: Any) -> _Origin:
+    """Of the table that was fitted; 0 and 1 where the noise is not normal, so that columns have no units."""
     if not has_normal_noise(likelihood):
-        return plain
-    seen = torch.ones_like(x) if batch.mask is None else batch.mask.to(x)
-    count = seen.sum(0).clamp(min=1)
-    centre = (x * seen).double().sum(0) / count
-    spread = (((x - centre) * seen) ** 2).sum(0).div(count).sqrt().clamp(min=1e-6)
-    if bool((centre.abs() < _ZSCORED).all()) and bool(((spread - 1).abs() < _ZSCORED).all()):
-        return plain
-    return _Origin(centre.to(x), spread.to(x))
+        return _Origin(np.zeros(len(table.scale)), np.ones(len(table.scale)))
+    return _Origin((table.input_centre - table.centre) / table.scale, table.input_scale / table.scale)
 
 
 def _linear(
@@ -302,13 +295,12 @@ def _linear(
     law: WeightLaw,
     prior: DecoderPrior,
     rates: dict[str, Any],
+    origin: _Origin,
 ) -> tuple[LinearChains, LinearState]:
     def array(t: Tensor) -> np.ndarray:
         return t.detach().cpu().double().numpy()
 
-    cov, origin = array(model.factor_cov), _origin(model.likelihood, batch)
-    centre, spread = array(origin.centre), array(origin.spread)
-    x = array(batch.x) - centre
+    cov, x = array(model.factor_cov), array(batch.x) - origin.centre
     chains = LinearChains(
         x=(x if batch.mask is None else x * batch.mask.cpu().numpy())[None],
         seen=None if batch.mask is None else batch.mask.cpu().numpy()[None],
@@ -319,7 +311,7 @@ def _linear(
         law=law.in_slabs(),
         slab_scale=law.stand_in.slab,
         noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
-        intercept_sd=prior.intercept * spread,
+        intercept_sd=prior.intercept * origin.spread,
         shared_noise=model.likelihood.shared,
         known=array(model.prior.known) if model.prior.informed else None,
         **rates,
@@ -331,7 +323,7 @@ def _linear(
         edge=weight != 0,
         log_odds=array(log_odds),
         noise=array(model.likelihood.noise_sd()[:, 0] ** 2),
-        intercept=array(model.decoder.intercept[:, 0]) - centre,
+        intercept=array(model.decoder.intercept[:, 0]) - origin.centre,
         cov=cov,
     )
     return chains, state
@@ -345,6 +337,7 @@ def _curved(
     law: WeightLaw,
     prior: DecoderPrior,
     rates: dict[str, Any],
+    origin: _Origin,
     from_totals: bool,
     settings: dict[str, Any],
 ) -> tuple[DecoderChains, DecoderState]:
@@ -357,13 +350,9 @@ def _curved(
     exposure = None if drawn else exposure
     seen = None if batch.mask is None else batch.mask.T[None].to(z)
     normal = has_normal_noise(likelihood)
-    origin = _origin(likelihood, batch)
-    unit = (
-        origin.spread.square().mean().sqrt()
-        if normal and likelihood.shared
-        else torch.ones_like(origin.spread)
-    )
-    x = ((batch.x - origin.centre) / unit).T[None].to(z)
+    centre = torch.as_tensor(origin.centre).to(z)
+    unit = float(np.sqrt(np.mean(origin.spread**2))) if normal and likelihood.shared else 1.0
+    x = ((batch.x - centre) / unit).T[None].to(z)
     x = x if seen is None or not normal else x * seen
     if not normal:
         far = float(model.decoder.intercept.detach().abs().max())
@@ -376,9 +365,7 @@ def _curved(
         permitted=model.permitted,
         must=model.must,
         precision=torch.linalg.inv(model.factor_cov.double()).to(z),
-        noise_prior=(likelihood.prior_shape, likelihood.prior_scale / float(unit.mean()) ** 2)
-        if normal
-        else (1.0, 1.0),
+        noise_prior=(likelihood.prior_shape, likelihood.prior_scale / unit**2) if normal else (1.0, 1.0),
         shared_noise=normal and likelihood.shared,
         totals=(x if seen is None else x * seen).sum(1) if drawn else None,
         own=own if own.drawn else None,
@@ -387,8 +374,8 @@ def _curved(
         **settings,
     )
     trunk, head = _layers(model, curve)
-    head[..., 0] -= origin.centre.double()
-    head /= unit.double().unsqueeze(-1)
+    head[..., 0] -= centre.double()
+    head /= unit
     noise = torch.ones_like(model.weights[..., 0])
     if normal:
         noise = (likelihood.noise_sd()[:, 0] / unit) ** 2

@@ -11,14 +11,15 @@ proposals from a Student distribution at its mode, each accepted or not.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.special import expit
+
+from ...priors import em
 
 __all__ = ["drawn_log_odds", "log_density", "solved_log_odds"]
 
 Array = NDArray[np.float64]
-_FAR = 30.0  # log odds beyond which nothing changes
-_HALVINGS = 50
 _TRIES, _DEGREES = 3, 4.0
 
 
@@ -80,31 +81,18 @@ def log_density(log_odds: Array, prior: tuple[Array, Array], shared: bool) -> Ar
     return (each[..., :1] if shared else each).sum((-1, -2))
 
 
-def solved_log_odds(
-    wanted: Array, free: NDArray[np.bool_], known: Array, beside: Array | float, axes: tuple[int, ...]
-) -> Array:
-    r"""l with :math:`\sum_j \sigma(l + o_j) + n_0 \sigma(l) = t`, the expected number of edges, by bisection.
+def solved_log_odds(wanted: Array, known: Array, free: NDArray[np.bool_], beside: Array | float) -> Array:
+    """`priors.em.solved_log_odds` of arrays.
 
     Parameters
     ----------
     wanted : ndarray (..., 1, factor or 1)
-        t.
-    free : ndarray of bool (feature, factor)
-        What is summed.
     known : ndarray (feature, factor)
-        o.
+    free : ndarray of bool (feature, factor)
     beside : ndarray or float
-        :math:`n_0`, of the rate's own prior.
-    axes : tuple of int
-        Summed over.
     """
-    low, high = np.full(np.shape(wanted), -_FAR), np.full(np.shape(wanted), _FAR)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        found = (expit(middle + known) * free).sum(axes, keepdims=True) + beside * expit(middle)
-        less = found < wanted
-        low, high = np.where(less, middle, low), np.where(less, high, middle)
-    return (low + high) / 2
+    given = (torch.as_tensor(np.asarray(part, dtype=float)) for part in (wanted, known, free, beside))
+    return em.solved_log_odds(*given).numpy()
 
 
 def _informed(
@@ -123,7 +111,7 @@ def _informed(
         none = (np.logaddexp(0, odds + known) * free).sum(axes, keepdims=True)
         return (found + a) * odds - none - (a + b) * np.logaddexp(0, odds)
 
-    mode = solved_log_odds(found + a, free, known, a + b, axes)
+    mode = solved_log_odds(found + a, known, free, a + b)
     each, own = expit(mode + known), expit(mode)
     bend = (each * (1 - each) * free).sum(axes, keepdims=True) + (a + b) * own * (1 - own)
     scale = 1.2 / np.sqrt(bend)

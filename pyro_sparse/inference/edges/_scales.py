@@ -290,7 +290,7 @@ class _Drawn:
                 if self.known is None:
                     odds = logit((yes + 1) / (self.asked.sum(rates, keepdims=True) + 2))
                 else:
-                    odds = solved_log_odds(yes + 1, self.asked, self.known, 2.0, rates)
+                    odds = solved_log_odds(yes + 1, self.known, self.asked, 2.0)
                 log_odds = np.broadcast_to(odds, log_odds.shape)
             if all((np.abs(new / old - 1) < _STILL).all() for new, old in zip(scales, before, strict=True)):
                 break
