@@ -16,7 +16,7 @@ from pandas.api import types as kinds
 from ._columns import as_numbers, in_order, text_columns
 from .data import read_array
 
-__all__ = ["Frames", "check_finite", "read_long"]
+__all__ = ["Frames", "as_in_the_fit", "check_finite", "read_long", "roles_of"]
 
 _TOLERANCE = 1e-3  # of a step: time stamps that are floats do not add up exactly
 
@@ -277,3 +277,50 @@ def check_finite(values: np.ndarray, names: list[str], frames: Frames, argument:
             f"{argument}: column {names[j]!r} has {values[i, j]} in sequence {frames.sequence_names[s]!r}, "
             f"frame {i - ends[s] + frames.lengths[s]}; wanted finite numbers (use NaN for what is missing)"
         )
+
+
+def roles_of(id: Any, time: Any, actions: Any) -> dict[str, Any]:
+    """The columns of a table that are no features, by argument; labels as a file can hold them.
+
+    Parameters
+    ----------
+    id, time, actions
+        Of `as_sequences`.
+    """
+
+    def plain(label: Any) -> Any:
+        return label if isinstance(label, str | int) else str(label)
+
+    found = {name: plain(label) for name, label in (("id", id), ("time", time)) if label is not None}
+    if actions is not None:
+        found["actions"] = [plain(label) for label in ([actions] if isinstance(actions, str) else actions)]
+    return found
+
+
+def as_in_the_fit(X: pd.DataFrame, roles: dict[str, Any], given: dict[str, Any]) -> list[Any]:
+    """id, time and actions of a new table: as given, else the columns that the fit was given.
+
+    Parameters
+    ----------
+    X : DataFrame
+    roles : dict
+        From `roles_of`, of the fit.
+    given : dict
+        The three, None where left out.
+
+    Raises
+    ------
+    ValueError
+        The table lacks a column that the fit was given.
+    """
+    here = {str(name) for name in (*X.columns, *X.index.names)}
+    left_out = {name: of for name, of in roles.items() if given[name] is None}
+    for name, of in left_out.items():
+        absent = [label for label in (of if isinstance(of, list) else [of]) if str(label) not in here]
+        if absent:
+            had = ", ".join(f"{n}={v!r}" for n, v in left_out.items())
+            raise ValueError(
+                f"{name}: the fit was given {had}, and X has no column {absent[0]!r}; give them, or a list "
+                "of arrays (time, feature), one for each sequence, its frames in order"
+            )
+    return list((given | left_out).values())

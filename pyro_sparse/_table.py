@@ -125,6 +125,26 @@ class Table:
         """
         return self.input_scale / self.scale if likelihood.standardise else np.ones(len(self.scale))
 
+    def units(self) -> dict[str, np.ndarray]:
+        """What leads back to the caller's units, by attribute, and the exposures if there are any."""
+        names = ("centre", "scale", "input_centre", "input_scale", "exposure")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @classmethod
+    def without_rows(cls, scale: np.ndarray, exposure: np.ndarray | None = None, **about: Any) -> Table:
+        """A table that knows its units and names, and has no row.
+
+        Parameters
+        ----------
+        scale : ndarray (feature,)
+        exposure : ndarray (row, 1), optional
+            Of the rows that there were.
+        **about
+            The other attributes.
+        """
+        empty = np.zeros((0, len(scale)))
+        return cls(x=empty, inputs=empty, mask=None, exposure=exposure, scale=scale, **about)
+
     @property
     def missing(self) -> bool:
         """Whether any cell is."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ._action_columns import KnownActions, encode, level_name
 from ._columns import as_frame, match_features
-from ._long_table import Frames, check_finite, read_long
+from ._long_table import Frames, as_in_the_fit, check_finite, read_long, roles_of
 from ._sequence_arrays import read_arrays
 from ._whole import check_whole
 
@@ -281,7 +281,7 @@ def as_sequences(
     check_whole(0, lag=lag)
     X = as_frame(X)
     if like is not None and isinstance(X, pd.DataFrame):
-        id, time, actions = _as_in_the_fit(X, like, {"id": id, "time": time, "actions": actions})
+        id, time, actions = as_in_the_fit(X, like.roles, {"id": id, "time": time, "actions": actions})
     if like is not None and (actions is None) != (like.actions is None):
         had = "without actions" if like.actions is None else f"with actions {like.action_columns}"
         raise ValueError(f"actions: the model was fitted {had}; give new sequences likewise")
@@ -338,35 +338,8 @@ def as_sequences(
         time=None if frames.time is None else _fold_time(frames.time, present),
         step=frames.step,
         index=frames.index,
-        roles=_roles(id, time, actions) if isinstance(X, pd.DataFrame) else {},
+        roles=roles_of(id, time, actions) if isinstance(X, pd.DataFrame) else {},
     )
-
-
-def _roles(id: Any, time: Any, actions: Any) -> dict[str, Any]:
-    """The columns of a table that are no features, by argument; labels as a file can hold them."""
-
-    def plain(label: Any) -> Any:
-        return label if isinstance(label, str | int) else str(label)
-
-    found = {name: plain(label) for name, label in (("id", id), ("time", time)) if label is not None}
-    if actions is not None:
-        found["actions"] = [plain(label) for label in ([actions] if isinstance(actions, str) else actions)]
-    return found
-
-
-def _as_in_the_fit(X: pd.DataFrame, like: Sequences, given: dict[str, Any]) -> list[Any]:
-    """id, time and actions of a new table: as given, else the columns that the fit was given."""
-    here = {str(name) for name in (*X.columns, *X.index.names)}
-    left_out = {name: of for name, of in like.roles.items() if given[name] is None}
-    for name, of in left_out.items():
-        absent = [label for label in (of if isinstance(of, list) else [of]) if str(label) not in here]
-        if absent:
-            had = ", ".join(f"{n}={v!r}" for n, v in left_out.items())
-            raise ValueError(
-                f"{name}: the fit was given {had}, and X has no column {absent[0]!r}; give them, or a list "
-                "of arrays (time, feature), one for each sequence, its frames in order"
-            )
-    return list((given | left_out).values())
 
 
 def _pick(of: SequenceBatch | Sequences, index: Any) -> dict[str, Any]:

@@ -16,10 +16,11 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from .._torch import undisturbed
-from ..graphs.alignment import SAME_FACTOR, SAME_LATENTS
+from ..graphs.alignment import SAME_FACTOR, SAME_LATENTS, Alignment, align, orient
 from ..graphs.selection import kept_restarts
 
 __all__ = [
+    "align_factors",
     "align_latents",
     "best_restart",
     "bent_starts",
@@ -397,6 +398,32 @@ def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str
         return []
     which = "its axis is" if len(lost) == 1 else "their axes are"
     return [f"no other restart found {', '.join(lost)}: {which} a guess"]
+
+
+def align_factors(model: Any, loadings: np.ndarray, effects: np.ndarray, best: int) -> Alignment:
+    """All restarts in the best one's frame, largest factor first.
+
+    A factor that constraints tell from the others keeps its number.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Says which factors can change places: all, if it has no weights.
+    loadings : ndarray (restart, feature, factor)
+    effects : ndarray (feature, factor)
+        Of the best restart.
+    best : int
+    """
+    r, _, k = loadings.shape
+    weights = getattr(model, "weights", None)
+    permutation, sign, congruence = np.zeros((r, k), dtype=np.intp), np.ones((r, k)), np.zeros((r, k))
+    for members in [np.arange(k)] if weights is None else model.alike_factors():
+        order = members[np.argsort(-effects[:, members].sum(0), kind="stable")]
+        pivot = loadings[best][:, order] * orient(loadings[best][:, order])
+        found = align(loadings[:, :, members], pivot=pivot)
+        permutation[:, members] = members[found.permutation]
+        sign[:, members], congruence[:, members] = found.sign, found.congruence
+    return Alignment(permutation, sign, congruence)
 
 
 def align_latents(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,12 +20,11 @@ import torch
 
 from .._columns import check_number, check_rows
 from .._narrow import AgreementTable
-from .._recorded import describe
 from .._torch import undisturbed
 from .._version import __version__
 from .._whole import check_whole
 from ..data import Batch, Table, as_table, give_back, read_like
-from ..graphs.alignment import Alignment, align, apply_alignment, orient
+from ..graphs.alignment import apply_alignment
 from ..large_table import JUDGED_CELLS, LargeTable
 from . import checkpoint as files
 from ._answers import Answers
@@ -36,6 +35,7 @@ from .elbo import rowwise_elbo
 from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
 from .restarts import (
+    align_factors,
     doubted_factors,
     found_factors,
     in_frame,
@@ -152,7 +152,7 @@ class Fit(Answers):
         effects = np.where(present, effects, 0.0)
         loadings = np.where(present, np.sign(slopes) * np.sqrt(effects), 0.0)
         score, eta = weight_scores(model)
-        found = _align(loadings, effects[best], best, _alike(model))
+        found = align_factors(model, loadings, effects[best], best)
         noise = model.likelihood.noise_sd()
         cov = model.factor_cov[best].detach().cpu().double().numpy()
         turn, sign = found.permutation[best], found.sign[best]
@@ -220,7 +220,7 @@ class Fit(Answers):
             like = self.model.factor_cov
             batch = self._whole(X, "predict", exposure).batch(like.device, like.dtype)
             mean = expected_cells(few, batch, num_draws=num_draws).mean(0)
-        return mean.cpu().double().numpy() * self.table.scale + self.table.centre
+        return self._given_back(mean)
 
     def impute(self, X: Any, num_draws: int = 32, exposure: Any = None) -> Any:
         r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
@@ -321,7 +321,7 @@ class Fit(Answers):
         full = torch.as_tensor(own, dtype=like.dtype, device=like.device).expand(self.n_restarts, *own.shape)
         with torch.no_grad():
             mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
-        return mean[self.best].cpu().double().numpy() * self.table.scale + self.table.centre
+        return self._given_back(mean[self.best])
 
     def log_likelihood(self, X: Any = None, num_draws: int = 16, exposure: Any = None) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
@@ -362,7 +362,7 @@ class Fit(Answers):
                 exposure = torch.as_tensor(self.table.exposure[pick], dtype=z.dtype, device=z.device)
             f = self.model.decode(z, getattr(self.model, "weights", None))
             x = self.model.likelihood.observation(f, None, exposure).sample()[self.best]
-        return x.cpu().double().numpy() * self.table.scale + self.table.centre
+        return self._given_back(x)
 
     def edge_posterior(
         self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
@@ -383,21 +383,15 @@ class Fit(Answers):
             for name in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov")
         }
         arrays |= {f"alignment.{name}": torch.as_tensor(value) for name, value in self.alignment.items()}
-        for name in ("centre", "scale", "input_centre", "input_scale"):
-            arrays[f"table.{name}"] = torch.as_tensor(getattr(self.table, name))
-        if self.table.exposure is not None:
-            arrays["table.exposure"] = torch.as_tensor(self.table.exposure)
+        arrays |= {f"table.{name}": torch.as_tensor(value) for name, value in self.table.units().items()}
         if self.excess_cov is not None:
             arrays["excess_cov"] = torch.as_tensor(self.excess_cov)
         if self.noise_sd is not None:
             arrays["noise_sd"] = torch.as_tensor(self.noise_sd)
-        try:
-            made = describe(self.model)
-        except TypeError:
-            made = None
+        made = files.made(self.model)
         meta = {
             "version": __version__,
-            "made": made,
+            "made": made if isinstance(made, dict) else None,
             "fingerprint": files.fingerprint(self.model, {}),
             "best": self.best,
             "n_restarts": self.model.n_restarts,
@@ -470,6 +464,10 @@ class Fit(Answers):
             q = refine(one, batch, steps=60 if climb else 0)
         return q.mean[0], q.stddev[0]
 
+    def _given_back(self, x: torch.Tensor) -> np.ndarray:
+        """Cells in the caller's units."""
+        return x.cpu().double().numpy() * self.table.scale + self.table.centre
+
     def _to_frame(self, z: torch.Tensor) -> np.ndarray:
         return in_frame(self, z.cpu().double().numpy())
 
@@ -486,25 +484,11 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:
     arrays : dict of ndarray
         By name: weights, effects and edge_score (restart, feature, factor), elbo (restart,) …
     """
-    names = meta["feature_names"]
-    exposure = arrays.get("table.exposure")
-    empty = np.zeros((0, len(names)))
-    table = Table(
-        x=empty,
-        inputs=empty,
-        mask=None,
-        exposure=exposure,
-        centre=arrays["table.centre"],
-        scale=arrays["table.scale"],
-        input_centre=arrays["table.input_centre"],
-        input_scale=arrays["table.input_scale"],
-        feature_names=names,
-        sample_names=meta["sample_names"],
-        exposure_unit=meta.get("exposure_unit"),
-    )
+    units = {n.removeprefix("table."): v for n, v in arrays.items() if n.startswith("table.")}
+    names = {n: meta[n] for n in ("feature_names", "sample_names", "exposure_unit")}
     return Fit(
         model=model,
-        table=table,
+        table=Table.without_rows(**units, **names),
         best=meta["best"],
         **{
             n: arrays[n]
@@ -517,26 +501,3 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:
         settings=meta["settings"],
         warnings=meta["warnings"],
     )
-
-
-def _alike(model: Any) -> list[np.ndarray]:
-    """Sets of factors that can change places: those with the same constraints (one set if there are none)."""
-    if getattr(model, "weights", None) is None:
-        return [np.arange(model.n_factors)]
-    return model.alike_factors()
-
-
-def _align(loadings: np.ndarray, effects: np.ndarray, best: int, alike: list[np.ndarray]) -> Alignment:
-    """All restarts in the best one's frame, largest factor first.
-
-    A factor that constraints tell from the others keeps its number.
-    """
-    r, _, k = loadings.shape
-    permutation, sign, congruence = np.zeros((r, k), dtype=np.intp), np.ones((r, k)), np.zeros((r, k))
-    for members in alike:
-        order = members[np.argsort(-effects[:, members].sum(0), kind="stable")]
-        pivot = loadings[best][:, order] * orient(loadings[best][:, order])
-        found = align(loadings[:, :, members], pivot=pivot)
-        permutation[:, members] = members[found.permutation]
-        sign[:, members], congruence[:, members] = found.sign, found.congruence
-    return Alignment(permutation, sign, congruence)

@@ -21,13 +21,13 @@ from .._task_arrays import column, task_labels
 from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
-from ..graphs.alignment import SAME_LATENTS
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from ._answers import Answers
 from ._repr import in_short
 from .bilevel import left_out_error, samples
 from .restarts import align_latents, in_frame
+from .task_notes import doubts, mixed, of_agreement, unused
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 __all__ = ["MultiTaskFit"]
@@ -106,7 +106,7 @@ class MultiTaskFit(Answers):
     @property
     def unsure(self) -> bool:
         """Whether the latents are in doubt: no other restart found the same."""
-        return bool(_doubts(self.agreement, self.best))
+        return bool(doubts(self.agreement, self.best))
 
     @property
     def weights(self) -> np.ndarray:
@@ -205,9 +205,9 @@ class MultiTaskFit(Answers):
             settings={**settings, "version": __version__},
             warnings=[
                 *notes,
-                *_warnings(agreement, best, inner),
-                *_mixed(blocks[best][permutation[best]]),
-                *_unused(models[best]),
+                *of_agreement(agreement, best, inner),
+                *mixed(blocks[best][permutation[best]]),
+                *unused(models[best]),
             ],
         )
 
@@ -482,40 +482,3 @@ def restore(
         settings=meta["settings"],
         warnings=meta["warnings"],
     )
-
-
-def _doubts(agreement: pd.DataFrame, best: int) -> list[str]:
-    others = agreement.drop(index=best)
-    if len(others) and others["least"].max() < SAME_LATENTS:
-        nearest = others["least"].max()
-        return [
-            f"no other restart agrees: in the nearest, some latent has a correlation of only {nearest:.2f}"
-        ]
-    return []
-
-
-def _mixed(block: np.ndarray) -> list[str]:
-    """What to say of latents that the tasks do not tell apart."""
-    sets = [np.flatnonzero(block == which) for which in np.unique(block)]
-    return [
-        f"latents {', '.join(str(k + 1) for k in own)}: the tasks do not tell them apart; their axes rest on "
-        "independence, or on nothing"
-        for own in sets
-        if len(own) > 1
-    ]
-
-
-def _unused(model: Any) -> list[str]:
-    """What to say of latents without a task (the best restart's own frame is everyone's)."""
-    idle = (~(model.weights[0] != 0).any(0)).nonzero()[:, 0].tolist()
-    names = ", ".join(f"latent {k + 1}" for k in idle)
-    return [f"{names}: used by no task; lower n_latents, or give more tasks and rows"] if idle else []
-
-
-def _warnings(agreement: pd.DataFrame, best: int, inner: str) -> list[str]:
-    notes = _doubts(agreement, best) if inner != "ridge" else []
-    if inner == "ridge":
-        notes.append("inner='ridge' fixes the latents up to a linear map only: single latents mean nothing")
-    if len(agreement) == 1:
-        notes.append("one restart only: nothing here says whether another start would agree")
-    return notes

@@ -9,7 +9,8 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.inference.restarts import align_latents
-from pyro_sparse.inference.task_result import MultiTaskFit, _doubts, _unused, _warnings
+from pyro_sparse.inference.task_notes import doubts, of_agreement, unused
+from pyro_sparse.inference.task_result import MultiTaskFit
 from pyro_sparse.inference.task_run import settle
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import SpikeSlabLasso
@@ -225,21 +226,21 @@ def test_doubts():
     def table(*least):
         return pd.DataFrame({"least": least})
 
-    assert _doubts(table(1.0, 0.96), 0) == []
-    assert "no other restart agrees" in _doubts(table(0.94, 1.0), 1)[0]
-    assert "0.94" in _doubts(table(0.94, 1.0), 1)[0]
-    assert _doubts(table(1.0, 0.2, 0.99), 0) == []
-    assert _doubts(table(1.0), 0) == []
-    assert _warnings(table(1.0, 1.0), 0, "ssl") == []
-    assert "one restart only" in _warnings(table(1.0), 0, "lasso")[0]
-    assert "single latents mean nothing" in _warnings(table(1.0, 0.1), 0, "ridge")[0]
+    assert doubts(table(1.0, 0.96), 0) == []
+    assert "no other restart agrees" in doubts(table(0.94, 1.0), 1)[0]
+    assert "0.94" in doubts(table(0.94, 1.0), 1)[0]
+    assert doubts(table(1.0, 0.2, 0.99), 0) == []
+    assert doubts(table(1.0), 0) == []
+    assert of_agreement(table(1.0, 1.0), 0, "ssl") == []
+    assert "one restart only" in of_agreement(table(1.0), 0, "lasso")[0]
+    assert "single latents mean nothing" in of_agreement(table(1.0, 0.1), 0, "ridge")[0]
 
 
 def test_latents_without_a_task_are_told():
     fit = made(seeds=(0,))
-    assert _unused(fit.model) == []
+    assert unused(fit.model) == []
     fit.model.weights[..., 1] = 0.0
-    assert _unused(fit.model) == ["latent 2: used by no task; lower n_latents, or give more tasks and rows"]
+    assert unused(fit.model) == ["latent 2: used by no task; lower n_latents, or give more tasks and rows"]
     noise = np.random.default_rng(3).normal(size=Y.shape)
     assert any("used by no task" in note for note in made(y=noise).warnings)
 
