@@ -207,9 +207,9 @@ def together(recipe: Recipe, frame: pd.DataFrame, parts: list[Path], threads: in
 
 @contextmanager
 def _told_by_finish() -> Iterator[None]:
-    """Leave it to `finish` to say that a fit was interrupted."""
+    """Leave it to `finish` to say that a fit was interrupted, and what a table looks like."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
+        warnings.filterwarnings("ignore", "interrupted|X: ", RuntimeWarning)
         yield
 
 

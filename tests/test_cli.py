@@ -424,3 +424,11 @@ def test_demo_prints_a_table_and_writes_a_report(run, tmp_path):
     assert "false-discovery rate" in done.out
     assert (tmp_path / "report.html").is_file()
     assert len(pd.read_csv(tmp_path / "edges.csv")) == 150
+
+
+def test_what_a_table_looks_like_is_said_once(run, table, tmp_path):
+    frame = pd.read_csv(table, index_col=0)
+    frame["b1"] = np.where(np.arange(len(frame)) % 9 == 0, -999.0, frame["b1"])
+    frame.to_csv(tmp_path / "codes.csv")
+    done = run("fit", tmp_path / "codes.csv", *QUICK, "--out", tmp_path / "out")
+    assert (done.out + done.err).count("is -999 in") == 1
