@@ -59,7 +59,7 @@ def same(folder: Path, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def speed(folder: Path, task: dict[str, Any]) -> dict[str, Any]:
-    """Some steps on a wide table, and the judging of rows kept aside."""
+    """Some steps on a wide table, and the judging of held-out rows."""
     g, k, n = task["n_features"], task["n_factors"], task["n_rows"]
     rng = np.random.default_rng(task["seed"])
     loadings = rng.normal(size=(k, g)) * (rng.random((k, g)) < 2 / k)

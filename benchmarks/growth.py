@@ -6,7 +6,7 @@ of a table enter in four ways:
 "minibatch" is a step whose minibatch grows, "epoch" one pass over a table that grows at the same minibatch,
 "fit" all of `ps.fit` with as many passes whatever the table (checks, start, steps, judging, summary), and
 "once" a fit of a few steps, so what is done once for each table. Fits are of simulated tables with anchors
-and have every default of the schedule, so that edges go and rows kept aside are judged as for a user.
+and have every default of the schedule, so that edges go and held-out rows are judged as for a user.
 
 All sizes are measured once, then all again in reverse, one thread, and the median over turns is a size's
 time. The exponent is the least-squares slope of log time on log size, every seed with a constant of its own:

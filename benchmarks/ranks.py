@@ -3,7 +3,7 @@
 "same": a fit of sim1 in one process and in two; then with one rank killed (SIGKILL) half way, and with both
 and torchrun killed, and started again with the checkpoint, the latter also as one process. `apart` is the
 largest difference of a parameter from one process, `elbo_...` that of a held-out ELBO from the two that
-nobody killed. "speed": steps on a wide table and the judging of rows kept aside; `..._cpu` is CPU seconds of
+nobody killed. "speed": steps on a wide table and the judging of held-out rows; `..._cpu` is CPU seconds of
 one process over those of the busier rank, what two free cores would give at best, and `..._wall` the ratio of
 wall times on this machine. What is done once (start, effects, deletions) is left out. Wants ``--jobs 1``.
 """

@@ -5,7 +5,7 @@ release); without it the same code is its own rival, and the ratio says how far 
 the same table with the same seed and the settings of its benchmark (sim1 with five factors, anchored60, bfi),
 each in a process of its own, one after the other, in single-thread CPU seconds from the table to the fit;
 imports are before the clock. The held-out ELBO is each fit's own, of a row kept aside, after a climb of the
-row's factors: the rows kept aside are the same. "reached" says that ours is no lower; where it is, the ratio
+row's factors: the held-out rows are the same. "reached" says that ours is no lower; where it is, the ratio
 is of no use.
 """
 

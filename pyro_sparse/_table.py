@@ -18,7 +18,7 @@ from ._columns import check_order, row_names
 __all__ = ["MOST_JUDGED", "Batch", "Table", "given_exposure"]
 
 _MOST_EXPOSED = 1e30  # times a typical row, and as many times less: beyond it single precision has no number
-MOST_JUDGED = 2000  # rows kept aside: enough to tell restarts apart
+MOST_JUDGED = 2000  # held-out rows: enough to tell restarts apart
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from .stores import RowStore
 
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
 
-JUDGED_CELLS = 2_000_000  # of the rows kept aside, and of rows that are looked at together
+JUDGED_CELLS = 2_000_000  # of the held-out rows, and of rows that are looked at together
 SEARCH_CELLS = 20_000_000  # of rows that deletions and directions are judged by, but 500 rows at least
 FEWEST_JUDGED = 100
 

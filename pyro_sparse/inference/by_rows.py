@@ -32,7 +32,7 @@ __all__ = ["BRIEF", "frugal", "judge", "pieces"]
 def judge(
     model: Any, train: Batch, heldout: Batch | None, ranks: Ranks = ALONE, brief: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """ELBO of each row under every restart, (restart, row): rows trained on, and rows kept aside (refined).
+    """ELBO of each row under every restart, (restart, row): rows trained on, and held-out rows (refined).
 
     Of a table read by rows: a sample of those trained on.
 

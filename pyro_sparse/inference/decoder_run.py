@@ -28,7 +28,7 @@ class DecoderRun(Run):
     model : FactorModel
         Set up and started.
     train, heldout : Batch
-        Rows to learn from, and rows kept aside (None: none).
+        Rows to learn from, and held-out rows (None: none).
     schedule : Schedule or DependencySchedule
     first_restart : int
         Number of the group's first restart, for the history.

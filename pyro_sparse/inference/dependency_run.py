@@ -35,7 +35,7 @@ class DependencyRun(DecoderRun):
     model : DependencyVAE
         Set up and started.
     train, heldout : Batch
-        Rows to learn from, and rows kept aside (None: none).
+        Rows to learn from, and held-out rows (None: none).
     schedule : DependencySchedule
     first_restart : int
         Number of the group's first restart, for the history.
@@ -103,7 +103,7 @@ class DependencyRun(DecoderRun):
         mask.copy_(torch.where(needed[:, None, None], trained, mask))
 
     def _by_row(self) -> Tensor:
-        """ELBO of each row, (restart, row): of those kept aside, or, fewer than two, of some learned from."""
+        """ELBO of each row, (restart, row): of held-out ones, or, fewer than two, of some learned from."""
         rows = self.heldout
         if rows is None or len(rows) < 2:  # of one there is no standard error
             some = torch.arange(min(self.train.total, MOST_ROWS), device=self.train.x.device)

@@ -70,7 +70,7 @@ def fit(
     threads: int | None = 1,
     **settings: Any,
 ) -> Any:
-    r"""Fit a model to a table, sequences or tasks: several restarts, the best chosen on rows kept aside.
+    r"""Fit a model to a table, sequences or tasks: several restarts, the best chosen on held-out rows.
 
     .. math:: \max_{\theta, \phi, W}\; \sum_i \big( E_q[\log p(x_i|z_i,W)] - KL(q(z_i|x_i) \| p(z_i)) \big)
               + \log p(W)
@@ -120,9 +120,9 @@ def fit(
     schedule : Schedule, DependencySchedule, TransitionSchedule or TaskSchedule, optional
         Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
-        Share of rows kept aside for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
+        Share of rows held out for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
         of a wide table that is read by rows. A fit of sequences also goes back to the state that was best on
-        those kept aside (at most 5,000), if that was better than its last.
+        held-out ones (at most 5,000), if that was better than its last.
     mask : array_like of bool (row, feature), optional
         True where a cell was seen, beside NaN. Columns of a DataFrame are found by name.
     exposure : array_like (row,), optional

@@ -386,7 +386,7 @@ def _check_steps(data: SequenceBatch, lags: int) -> None:
 
 
 def _pieces(data: SequenceBatch, lags: int) -> SequenceBatch:
-    """Long sequences in pieces, where there are few: minibatches and rows kept aside need something to draw
+    """Long sequences in pieces, where there are few: minibatches and held-out rows need something to draw
     from. A piece forgets what came before it."""
     n, t = data.x.shape[:2]
     length = max(5 * (lags + 1), -(-n * t // _LEAST_PIECES))

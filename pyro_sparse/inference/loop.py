@@ -36,7 +36,7 @@ class Run:
     model : Module
         Set up and started.
     train, heldout : Batch or SequenceBatch
-        Rows to learn from, and rows kept aside (None: none).
+        Rows to learn from, and held-out rows (None: none).
     schedule : Schedule or TransitionSchedule
     first_restart : int
         Number of the group's first restart, for the history.
@@ -69,7 +69,7 @@ class Run:
         return elbo_by_restart(model.model, model.guide, batch, model.n_restarts, skip=self._skipped())
 
     def _judged(self) -> np.ndarray:
-        """What the rows kept aside say, (restart,); larger is better."""
+        """What the held-out rows say, (restart,); larger is better."""
         return rowwise_elbo(self.model, self.heldout, num_draws=4, ranks=self.ranks).mean(-1).cpu().numpy()
 
     def _skipped(self) -> tuple[str, ...]:

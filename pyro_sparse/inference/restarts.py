@@ -192,7 +192,7 @@ def likeliest_restart(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> int:
     Parameters
     ----------
     rows : ndarray (restart, row)
-        ELBO of rows trained on, and of those kept aside; of a large table a sample.
+        ELBO of rows trained on, and of held-out ones; of a large table a sample.
     edges : ndarray (restart,)
         :math:`e_r`, edges in use.
     n_rows : int
@@ -313,7 +313,7 @@ def out_of_frame(fit: Any, values: np.ndarray) -> np.ndarray:
 
 
 def level_of(fit: Any) -> np.ndarray:
-    """How well each restart explains the data, (restart,): the ELBO of rows kept aside, or of all.
+    """How well each restart explains the data, (restart,): the ELBO of held-out rows, or of all.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class Fit(Answers):
     eta : ndarray (restart, factor)
         Inclusion probability of each factor.
     elbo, heldout_elbo : ndarray (restart,)
-        Nats per row, on the rows trained on and on those kept aside.
+        Nats per row, on the rows trained on and on held-out ones.
     history : DataFrame
         step, restart, elbo, heldout_elbo, edges, stage.
     alignment : dict
@@ -289,7 +289,7 @@ class Fit(Answers):
             One row per restart: `similarity` (mean absolute congruence of its factors' loadings with those of
             the best restart, over the factors that either uses), `least` (the same of the factor least
             alike), `edges_differing` from the best restart's graph, `factors` (in use, beyond those the model
-            was told) and `elbo` (nats per row, of rows kept aside where there are any). Restarts begin with
+            was told) and `elbo` (nats per row, of held-out rows where there are any). Restarts begin with
             different numbers of factors, and one with fewer could not have found them all: `unsure` reckons
             with that.
         """

@@ -49,7 +49,7 @@ class MultiTaskFit(Answers):
     best : int
         Number of the chosen restart: the least left-out error.
     error : ndarray (restart,)
-        Mean squared error of samples left out of each task, in variances of the target; of tasks kept aside
+        Mean squared error of samples left out of each task, in variances of the target; of held-out tasks
         where there are any.
     found : ndarray (restart,)
         Share of the search's random starts that ended at the same axes; NaN without a search.

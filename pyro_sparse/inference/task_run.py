@@ -34,7 +34,7 @@ class TaskRun(Run):
     model : MultiTaskRegression
         Set up.
     train, heldout : TaskBatch
-        Tasks to learn from, and tasks kept aside (None: none).
+        Tasks to learn from, and held-out tasks (None: none).
     schedule : TaskSchedule
     inner : {"lasso", "ridge", "outer", "ssl"}
     first_restart : int

@@ -46,7 +46,7 @@ class TaskSchedule(Settings):
     evaluate_every : int
         Steps between entries of the history.
     patience : int or None
-        Stop when tasks kept aside have not improved for so many entries.
+        Stop when held-out tasks have not improved for so many entries.
 
     Raises
     ------

@@ -166,9 +166,9 @@ def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
 
 @torch.no_grad()
 def beyond_linear(model: Any, train: SequenceBatch, heldout: SequenceBatch) -> list[float]:
-    """By how many standard errors the transition predicts sequences kept aside better than a linear one does.
+    """By how many standard errors the transition predicts held-out sequences better than a linear one does.
 
-    A network that learned noise by heart has derivatives that vary, whatever the dynamics; here that does not
+    A network that overfitted noise has derivatives that vary, whatever the dynamics; here that does not
     count. Squared errors are in units of the linear regression's, summed over each sequence.
 
     Parameters
@@ -207,7 +207,7 @@ def beyond_linear(model: Any, train: SequenceBatch, heldout: SequenceBatch) -> l
 
 
 def believed(jacobian: np.ndarray, beyond: float) -> np.ndarray:
-    """The Jacobian where sequences kept aside show that it varies, and its mean at every step where not.
+    """The Jacobian where held-out sequences show that it varies, and its mean at every step where not.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ def find_axes(
     seed : int
         Of the search.
     heldout : SequenceBatch, optional
-        Sequences kept aside, which say whether the dynamics bend.
+        Held-out sequences, which say whether the dynamics bend.
     **options
         Passed to `jacobian_axes`.
 

@@ -35,7 +35,7 @@ def doubts(agreement: pd.DataFrame, best: int) -> list[str]:
         unseen = agreement.get("beyond_linear", {best: np.nan})[best] < BENT  # old files do not say
         why = "the dynamics are nearly linear"
         if unseen:
-            why = "the sequences kept aside do not show that the dynamics bend"
+            why = "the held-out sequences do not show that the dynamics bend"
         notes.append(
             f"its influences span {agreement['influence'][best]:.0%} of the directions that its edges need: "
             f"{why}, and other axes may be as sparse"

@@ -45,7 +45,7 @@ def polish(
     seed : int
         Of the second search.
     heldout : SequenceBatch, optional
-        Sequences kept aside: what makes these less probable is undone.
+        Held-out sequences: what makes these less probable is undone.
 
     Returns
     -------

@@ -77,14 +77,14 @@ class TransitionFit(Answers):
         `edges_differing` from the best restart's graph, `gap`, `found` (share of the search's starts that
         ended at its optimum), `influence` (share of the directions which sufficient influence asks for that
         its Jacobian spans: below one half the dynamics are nearly linear, and many axes as sparse),
-        `beyond_linear` (standard errors by which its transition predicts the sequences kept aside better than
+        `beyond_linear` (standard errors by which its transition predicts the held-out sequences better than
         a linear one: below 2 nothing shows that the Jacobian varies, and influence is that of its mean; NaN
         without such sequences), `elbo`.
     elbo, heldout_elbo : ndarray (restart,)
         Nats per sequence.
     history : DataFrame
         step, restart, elbo, heldout_elbo, edges, stage: "dense", "undone" (dense steps that were given up for
-        an earlier state, better on the sequences kept aside), "edges".
+        an earlier state, better on the held-out sequences), "edges".
     alignment : dict
         "permutation" (restart, latent), "sign" (restart, latent).
     settings : dict

@@ -4,7 +4,7 @@
 them the latents may be polished (`transition_polish.py`): `PolishRun` trains frames and networks with the
 gates fixed, and `RefitRun` then fits the dense transition to the new latents.
 
-Networks that learn a few sequences by heart lose the ones kept aside by hundreds of nats. So a run remembers
+Networks that overfit a few sequences lose the held-out ones by hundreds of nats. So a run remembers
 its best state on those, and ends with it where the last one is worse by more than a standard error; among
 many sequences the last is the best.
 """
@@ -29,7 +29,7 @@ from .transition_schedule import TransitionSchedule
 __all__ = ["EdgeRun", "PolishRun", "RefitRun", "TransitionRun"]
 
 UNDONE = "undone"  # stage of the history's entries whose state was given up for an earlier one
-_MANY = 1000  # sequences kept aside whose mean needs one draw of each only
+_MANY = 1000  # held-out sequences whose mean needs one draw of each only
 
 
 class TransitionRun(Run):
@@ -40,7 +40,7 @@ class TransitionRun(Run):
     model : LatentTransition
         Set up.
     train, heldout : SequenceBatch
-        Sequences to learn from, and sequences kept aside (None: none).
+        Sequences to learn from, and held-out sequences (None: none).
     schedule : TransitionSchedule
     first_restart : int
         Number of the group's first restart, for the history.

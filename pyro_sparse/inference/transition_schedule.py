@@ -2,7 +2,7 @@
 
 First the dense program for `steps` steps; then the axes are found and the edges' own networks are fitted for
 `edge_steps` steps, all else frozen. Times are fractions of the part at hand. How large a minibatch is depends
-on how many sequences there are: networks that see the same few too often learn them by heart. A short fit
+on how many sequences there are: networks that see the same few too often overfit them. A short fit
 does not come to that, and wants large ones.
 """
 
@@ -48,7 +48,7 @@ class TransitionSchedule(Settings):
         Temperature of the relaxed edges, falling exponentially.
     evaluate_every : int
         Steps between entries of the history, and between the states that a fit may go back to: it ends with
-        the best on the sequences kept aside, where these say that the last one is worse.
+        the best on the held-out sequences, where these say that the last one is worse.
     patience : int or None
         Stop when the held-out ELBO has not improved for so many entries.
 

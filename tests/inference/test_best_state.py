@@ -1,4 +1,4 @@
-"""A run of sequences ends with its best state on those kept aside, each restart with its own."""
+"""A run of sequences ends with its best state on held-out ones, each restart with its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do sequences kept aside show that the dynamics bend? Of a Jacobian learned by heart nothing is believed."""
+"""Do held-out sequences show that the dynamics bend? Of a Jacobian learned by heart nothing is believed."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_tasks_kept_aside_are_whole_tasks():
 
 
 def test_tasks_kept_aside_do_not_touch_the_representation():
-    """Other targets in the tasks kept aside: the same latents, other weights for them."""
+    """Other targets in the held-out tasks: the same latents, other weights for them."""
     tasks = as_tasks(X, Y)
     aside = _split(tasks.batch(), 0.1, seed=1)[1].index.numpy()
     y = Y.copy()

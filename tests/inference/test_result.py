@@ -140,7 +140,7 @@ def test_agreement_by_hand(found):
     np.testing.assert_allclose(table["similarity"], [1, (1 + alike) / 2, 0.5])
     np.testing.assert_allclose(table["least"], [1, alike, 0])
     assert table["edges_differing"].tolist() == [0, 1, 2] and table["factors"].tolist() == [2, 2, 1]
-    assert table["elbo"].tolist() == [-3.0, -3.1, -4.0]  # of rows kept aside
+    assert table["elbo"].tolist() == [-3.0, -3.1, -4.0]  # of held-out rows
     assert replace(fit, heldout_elbo=np.full(3, np.nan)).agreement["elbo"].tolist() == [-1.0, -1.1, -2.0]
     assert {"similarity", "least", "elbo"} <= set(found.agreement)
     assert found.agreement.loc[found.best, "similarity"] == pytest.approx(1)

@@ -1,6 +1,6 @@
 r"""When to stop sampling, and which draws to keep of a stream whose end nobody knows yet.
 
-Chains stop once another as many sweeps would hardly change the probabilities. With :math:`d_c` the difference
+Chains stop once as many sweeps again would hardly change the probabilities. With :math:`d_c` the difference
 between the two halves of chain c, and :math:`\bar d` its mean over C chains, they would by about
 
 .. math:: \frac1{4 C^2} \sum_c d_c^2 + \Big( \bar d^2 - \frac{\mathrm{var}_c\, d_c}{C} \Big)_+ ,

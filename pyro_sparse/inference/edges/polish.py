@@ -105,7 +105,7 @@ def polish_edges(
         have seen by then depends on the machine. A `RuntimeWarning` after the first sweeps says how long the
         warm-up takes if it takes longer.
     tolerance : float, optional
-        The chains stop, too, once another as many sweeps would add less than this share of the edges' own
+        The chains stop, too, once as many sweeps again would add less than this share of the edges' own
         variance p (1 - p), on average (`_stream.Halves`). Default 0, never, for a linear decoder with normal
         noise, whose sweeps cost little; otherwise .003.
     decoder_prior : DecoderPrior, optional
