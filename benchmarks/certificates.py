@@ -154,6 +154,7 @@ def transition_idata(action: np.ndarray, time: np.ndarray) -> Any:
         {
             "posterior": posterior,
             "edge_posterior": {"probability_time": (("target", "source"), np.asarray(time, dtype=float))},
+            "sample_stats": {"kept": (("chain",), np.ones(1, dtype=bool))},
         },
         {"target": names, "source": names},
         {"kind": "transition", "is_score": 0, "best_restart": 0},
@@ -170,6 +171,7 @@ def task_idata(supports: np.ndarray) -> Any:
         {
             "posterior": {"edge": (("chain", "draw", *edge), supports[None, None])},
             "edge_posterior": {"probability": (edge, supports.astype(float))},
+            "sample_stats": {"kept": (("chain",), np.ones(1, dtype=bool))},
             "alignment": {name: (("chain", "latent"), values) for name, values in own.items()},
         },
         {"latent": [f"latent {i + 1}" for i in range(n)]},
