@@ -1,0 +1,213 @@
+"""Everything the package knows against a result, in one list: what was found, what it touches, what would help.
+
+Every check (of columns, restarts, axes, chains, rows used) files a `Finding`. Warnings, verdicts, the summary,
+the report, the command line and the certificate read that list and have no doubts of their own, so that no two
+of them disagree. An edge is *present* if its probability says so and no finding of severity "doubt" touches it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Finding",
+    "Severity",
+    "Source",
+    "doubted_edges",
+    "findings_of",
+    "read_findings",
+    "sentences",
+    "write_findings",
+]
+
+Severity = Literal["note", "doubt"]
+Source = Literal["data", "fit", "chains"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a reader should know before believing a result.
+
+    Parameters
+    ----------
+    kind : str
+        What was checked, in a word or two: "columns", "rows", "restarts", "chains", "axes", "scales", "model",
+        "influence", … A program may choose by it.
+    message : str
+        What was seen, in plain words, with names and figures; no full stop at its end.
+    remedy : str
+        What the reader can do, as an imperative; empty where nothing helps.
+    severity : {"note", "doubt"}
+        "doubt": edges that it touches are *open*, whatever their probability, and not selected. A "note" is
+        to be read beside the result.
+    source : {"data", "fit", "chains"}
+        The stage that noticed: the table alone, the fit, or the edge posterior.
+    factors : tuple of str
+        Factors, or latents, that it touches, by the names of the fit.
+    edges : tuple of (str, str)
+        Single edges: (feature, factor), (task, latent), (target, source) or (target, action).
+    columns : tuple of str
+        Columns of the table, or tasks, that it names.
+    size : float
+        How large the effect is, in the units that `message` states; NaN where no number says it.
+
+    Notes
+    -----
+    A doubt with neither factors nor edges touches every edge.
+
+    Raises
+    ------
+    ValueError
+        `severity` or `source` is none of those, or `message` is empty.
+
+    Examples
+    --------
+    >>> doubt = Finding("restarts", "no other restart found factor 2", "anchor it", "doubt", factors=("factor 2",))
+    >>> str(doubt)
+    'no other restart found factor 2: anchor it'
+    """
+
+    kind: str
+    message: str
+    remedy: str = ""
+    severity: Severity = "note"
+    source: Source = "fit"
+    factors: tuple[str, ...] = ()
+    edges: tuple[tuple[str, str], ...] = ()
+    columns: tuple[str, ...] = ()
+    size: float = float("nan")
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("severity", Severity), ("source", Source)):
+            value = getattr(self, name)
+            if value not in get_args(allowed):
+                raise ValueError(f"{name}: want one of {list(get_args(allowed))}, got {value!r}")
+        if not self.message:
+            raise ValueError("message: is empty; say what was seen")
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.remedy}" if self.remedy else self.message
+
+    @property
+    def is_doubt(self) -> bool:
+        """Whether edges that it touches are open."""
+        return self.severity == "doubt"
+
+    @property
+    def touches_all(self) -> bool:
+        """Whether it is about no factor and no edge in particular."""
+        return not self.factors and not self.edges
+
+
+def sentences(findings: Iterable[Finding], source: Source | None = None) -> list[str]:
+    """Each finding as a sentence, doubts first; of one source if it is named.
+
+    Parameters
+    ----------
+    findings : iterable of Finding
+    source : {"data", "fit", "chains"}, optional
+    """
+    chosen = [finding for finding in findings if source in (None, finding.source)]
+    return [str(finding) for finding in sorted(chosen, key=lambda finding: not finding.is_doubt)]
+
+
+def doubted_edges(
+    findings: Iterable[Finding], rows: Sequence[str], columns: Sequence[str], *, targets_are_factors: bool = False
+) -> NDArray[np.bool_]:
+    """Edges that a doubt touches, (row, column).
+
+    Parameters
+    ----------
+    findings : iterable of Finding
+    rows : sequence of str
+        Features, tasks or targets.
+    columns : sequence of str
+        Factors, latents, sources or actions.
+    targets_are_factors : bool
+        Rows are latents, too, as in a transition: a doubted latent touches the edges into it as well.
+
+    Examples
+    --------
+    >>> doubt = Finding("restarts", "no other restart found it", severity="doubt", factors=("factor 2",))
+    >>> doubted_edges([doubt], ["x1", "x2"], ["factor 1", "factor 2"]).tolist()
+    [[False, True], [False, True]]
+    """
+    row_at = {name: i for i, name in enumerate(rows)}
+    column_at = {name: i for i, name in enumerate(columns)}
+    touched = np.zeros((len(rows), len(columns)), dtype=bool)
+    for finding in findings:
+        if not finding.is_doubt:
+            continue
+        if finding.touches_all:
+            touched[:] = True
+        for name in finding.factors:
+            if name in column_at:
+                touched[:, column_at[name]] = True
+            if targets_are_factors and name in row_at:
+                touched[row_at[name]] = True
+        for row, column in finding.edges:
+            if row in row_at and column in column_at:
+                touched[row_at[row], column_at[column]] = True
+    return touched
+
+
+def write_findings(findings: Iterable[Finding]) -> str:
+    """Findings as JSON text, for files and attributes; `read_findings` has them back.
+
+    Parameters
+    ----------
+    findings : iterable of Finding
+    """
+    rows = [asdict(finding) for finding in findings]
+    for row in rows:
+        row["size"] = None if np.isnan(row["size"]) else float(row["size"])
+    return json.dumps(rows)
+
+
+def read_findings(text: str) -> list[Finding]:
+    """Findings from `write_findings`.
+
+    Parameters
+    ----------
+    text : str
+
+    Raises
+    ------
+    ValueError
+        The text is no list of findings.
+    """
+    try:
+        return [
+            Finding(
+                **{
+                    **row,
+                    "factors": tuple(row["factors"]),
+                    "edges": tuple((str(a), str(b)) for a, b in row["edges"]),
+                    "columns": tuple(row["columns"]),
+                    "size": float("nan") if row["size"] is None else float(row["size"]),
+                }
+            )
+            for row in json.loads(text)
+        ]
+    except (TypeError, KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"findings: not written by this package ({error!r})") from error
+
+
+def findings_of(fit: Any = None, idata: Any = None) -> list[Finding]:
+    """All that is known against a result: of its edge posterior if there is one, which knows those of the fit.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit, optional
+    idata : InferenceData or DataTree, optional
+        From its `edge_posterior`.
+    """
+    known = read_findings(str(idata.attrs.get("findings", "[]"))) if idata is not None else []
+    extra = [] if fit is None else [finding for finding in fit.findings if finding not in known]
+    return [*extra, *known]
