@@ -22,6 +22,7 @@ from ._columns import as_frame, match_features
 from ._long_table import Frames, as_in_the_fit, check_finite, read_long, roles_of
 from ._sequence_arrays import read_arrays
 from ._whole import check_whole
+from .findings import Finding
 
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 
@@ -161,15 +162,16 @@ class Sequences:
         return int(self.lengths.sum())
 
     @property
-    def notes(self) -> list[str]:
+    def findings(self) -> list[Finding]:
         """What a reader of a fit to these sequences should know of them."""
         if self.gap is None:
             return []
-        return [
-            f"{int(self.gap.sum())} of {self.n_frames - len(self)} steps are unlinked by gaps: more than the "
-            f"regular step ({self.step}) lies between their frames; if none is missing there (weekends), "
-            "give the frames' numbers as time"
-        ]
+        message = (
+            f"{int(self.gap.sum())} of {self.n_frames - len(self)} steps are unlinked by gaps, more than the "
+            f"regular step ({self.step}) lies between their frames"
+        )
+        remedy = "if none is missing there (weekends), give the frames' numbers as time"
+        return [Finding("gaps", message, remedy, source="data")]
 
     @property
     def action_columns(self) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ..findings import Finding
 from ..graphs.alignment import SAME_LATENTS
+from .restarts import only_restart
 from .transition_axes import BENT
 from .transition_run import UNDONE
 
@@ -15,7 +17,7 @@ GUESS = 0.7  # a gap below a factor of two
 SPANNED = 0.5  # on tuning sets fits spanned .69 and more of what their edges need, with linear dynamics .04
 
 
-def doubts(agreement: pd.DataFrame, best: int) -> list[str]:
+def doubts(agreement: pd.DataFrame, best: int) -> list[Finding]:
     """Reasons to distrust the graph of the best restart.
 
     Parameters
@@ -27,31 +29,33 @@ def doubts(agreement: pd.DataFrame, best: int) -> list[str]:
     """
     notes = []
     if agreement["gap"][best] < GUESS:
-        notes.append(
-            f"the weakest edge is only {np.exp(agreement['gap'][best]):.1f} times the strongest zero: "
-            "the graph is a guess"
-        )
+        times = float(np.exp(agreement["gap"][best]))
+        message = f"the weakest edge is only {times:.1f} times the strongest zero: the graph is a guess"
+        notes.append(Finding("gap", message, severity="doubt", size=times))
     if agreement["influence"][best] < SPANNED:
         unseen = agreement.get("beyond_linear", {best: np.nan})[best] < BENT  # old files do not say
         why = "the dynamics are nearly linear"
         if unseen:
             why = "the held-out sequences do not show that the dynamics bend"
-        notes.append(
-            f"its influences span {agreement['influence'][best]:.0%} of the directions that its edges need: "
-            f"{why}, and other axes may be as sparse"
+        share = float(agreement["influence"][best])
+        message = (
+            f"its influences span {share:.0%} of the directions that its edges need: {why}, and other axes "
+            "may be as sparse"
         )
+        notes.append(Finding("influence", message, severity="doubt", size=share))
     others = agreement.drop(index=best)
     if len(others):
         other = others.sort_values(["edges_differing", "recovered"], ascending=[True, False]).iloc[0]
         if other["recovered"] < SAME_LATENTS or other["edges_differing"]:
-            notes.append(
+            message = (
                 f"no other restart agrees: the nearest recovers the latents to R = {other['recovered']:.2f} "
                 f"and has {int(other['edges_differing'])} other edge(s)"
             )
+            notes.append(Finding("restarts", message, severity="doubt", size=float(other["recovered"])))
     return notes
 
 
-def fell(history: pd.DataFrame, best: int, reported: float, least: float) -> list[str]:
+def fell(history: pd.DataFrame, best: int, reported: float, least: float) -> list[Finding]:
     """What to say where the held-out ELBO fell by more than `least`, during training or with the edges.
 
     Parameters
@@ -77,17 +81,19 @@ def fell(history: pd.DataFrame, best: int, reported: float, least: float) -> lis
         if len(held) and held.max() - held.iloc[-1] > least:
             best_state = f"{held.max():.0f} at step {held.idxmax()}"
             last_state = f"{held.iloc[-1]:.0f} at step {held.index[-1]}"
-            notes.append(f"held-out ELBO{of} fell from {best_state} to {last_state}: overfit{advice}")
+            message = f"held-out ELBO{of} fell from {best_state} to {last_state}: overfit{advice}"
+            notes.append(Finding("overfit", message, size=float(held.max() - held.iloc[-1])))
     dense = own.loc[own["stage"] == "dense", "heldout_elbo"].max()
     if dense - reported > least:
-        notes.append(
+        message = (
             f"held-out ELBO, {reported:.0f}, is that of the edges' networks, and was {dense:.0f} in the "
             "dense program: compare no other fit by it; more edge_steps may help"
         )
+        notes.append(Finding("overfit", message, size=float(dense - reported)))
     return notes
 
 
-def of_agreement(agreement: pd.DataFrame, best: int) -> list[str]:
+def of_agreement(agreement: pd.DataFrame, best: int) -> list[Finding]:
     """Its doubts, and whether there was another restart to ask.
 
     Parameters
@@ -97,5 +103,4 @@ def of_agreement(agreement: pd.DataFrame, best: int) -> list[str]:
     best : int
         Restart.
     """
-    alone = "one restart only: nothing here says whether another start would agree"
-    return [*doubts(agreement, best), *([alone] if len(agreement) == 1 else [])]
+    return [*doubts(agreement, best), *only_restart(len(agreement))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from .._narrow import AgreementTable
 from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
+from ..findings import Finding, read_findings, write_findings
 from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
@@ -29,7 +30,7 @@ from ._answers import Answers
 from ._repr import in_short
 from .restarts import align_latents, in_frame
 from .transition_axes import FoundAxes, latents
-from .transition_notes import doubts, fell, of_agreement
+from .transition_notes import fell, of_agreement
 
 __all__ = ["TransitionFit"]
 
@@ -89,8 +90,8 @@ class TransitionFit(Answers):
         "permutation" (restart, latent), "sign" (restart, latent).
     settings : dict
         JSON-able record of how the fit was made.
-    warnings : list of str
-        What a reader should know before believing it.
+    findings : list of Finding
+        What a reader should know before believing it; `warnings` has them as sentences.
     """
 
     model: Any
@@ -109,7 +110,6 @@ class TransitionFit(Answers):
     history: pd.DataFrame
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         sizes = {"features": len(self.feature_names), "latents": self.model.n_latents}
@@ -136,11 +136,6 @@ class TransitionFit(Answers):
         """Names of the features."""
         return self.sequences.feature_names
 
-    @property
-    def unsure(self) -> bool:
-        """Whether the graph is in doubt: a narrow gap, or no other restart that found the same."""
-        return bool(doubts(self.agreement, self.best))
-
     @classmethod
     def build(
         cls,
@@ -154,7 +149,7 @@ class TransitionFit(Answers):
         least: float,
         history: pd.DataFrame,
         settings: dict[str, Any],
-        notes: list[str],
+        findings: list[Finding],
     ) -> TransitionFit:
         """Choose a restart and bring the others into its frame; a fall of the ELBO counts from `least` on."""
         gap = np.array([a.gap for a in answers])
@@ -218,7 +213,7 @@ class TransitionFit(Answers):
             history=history,
             alignment={"permutation": permutation, "sign": sign},
             settings={**settings, "version": __version__},
-            warnings=[*notes, *fell(history, best, elbo[best], least), *of_agreement(agreement, best)],
+            findings=[*findings, *fell(history, best, elbo[best], least), *of_agreement(agreement, best)],
         )
 
     def transform(self, X: Any = None, **columns: Any) -> Any:
@@ -362,7 +357,7 @@ class TransitionFit(Answers):
             "agreement": self.agreement.to_dict("list"),
             "history": self.history.to_dict("list"),
             "settings": self.settings,
-            "warnings": self.warnings,
+            "findings": write_findings(self.findings),
         }
         files.write(path, "transition fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
@@ -448,7 +443,7 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
         history=pd.DataFrame(meta["history"]),
         alignment={name: arrays[f"alignment.{name}"] for name in ("permutation", "sign")},
         settings=meta["settings"],
-        warnings=meta["warnings"],
+        findings=read_findings(meta["findings"]),
     )
 
 
