@@ -155,7 +155,7 @@ def test_a_graph_that_was_told_whole_is_not_called_empty():
     required, forbidden = (list(map(tuple, np.argwhere(part).tolist())) for part in (graph, ~graph))
     model = SparseDecoder(8, 2, decoder="linear", required=required, forbidden=forbidden)
     said = " ".join(ps.fit(model, x, restarts=1, steps=40, progress=False).warnings)
-    assert "no edge" not in said and "all 2 factors are in use" in said
+    assert "no edge" not in said
     noise = SparseDecoder(8, 2, decoder="linear", anchors={0: 0, 4: 1})
     said = " ".join(ps.fit(noise, rng.normal(size=(120, 8)), restarts=1, progress=False).warnings)
     assert "no edge but those it was told" in said
