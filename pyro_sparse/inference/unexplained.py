@@ -2,8 +2,8 @@ r"""Whether a fit that uses all its factors leaves covariance unexplained: then 
 
 With :math:`\Sigma_0 = L L^\top` the covariance that the model implies and S that of the rows, the eigenvalues
 of :math:`L^{-1} S L^{-\top}` lie below the edge of the Marchenko-Pastur distribution,
-:math:`(1 + \sqrt{p / n})^2`, for n rows of p features that the model explains. A factor that is missing stands
-out, and its eigenvector says which features share it.
+:math:`(1 + \sqrt{p / n})^2`, for n rows of p features that the model explains. A factor that is missing
+stands out, and its eigenvector says which features share it.
 
 References
 ----------

@@ -9,6 +9,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
+from pyro_sparse.findings import sentences
 from pyro_sparse.inference.edges.transitions import steps_of
 from pyro_sparse.inference.fit_transition import _pieces
 from pyro_sparse.inference.jacobian_axes import jacobian_axes
@@ -386,12 +387,17 @@ def test_doubts_of_a_transition():
         rows = {"gap": [gap, 2.0], "influence": [influence, 1.0]}
         return pd.DataFrame(rows | {"recovered": [1.0, recovered], "edges_differing": [0, differing]})
 
+    def said(*asked):
+        findings = doubts(*asked)
+        assert all(finding.is_doubt and finding.touches_all for finding in findings)
+        return sentences(findings)
+
     assert doubts(table(2.0, 0.8), 0) == []
-    assert "the graph is a guess" in doubts(table(0.5, 0.8), 0)[0]
-    linear = doubts(table(2.0, 1 / 26), 0)
+    assert "the graph is a guess" in said(table(0.5, 0.8), 0)[0]
+    linear = said(table(2.0, 1 / 26), 0)
     assert len(linear) == 1 and "span 4% of the directions" in linear[0] and "nearly linear" in linear[0]
-    unseen = doubts(table(2.0, 1 / 26).assign(beyond_linear=0.4), 0)
+    unseen = said(table(2.0, 1 / 26).assign(beyond_linear=0.4), 0)
     assert len(unseen) == 1 and "do not show that the dynamics bend" in unseen[0]
     assert doubts(table(2.0, 1 / 26), 1) == []  # of the best restart only
-    assert "R = 0.90" in doubts(table(2.0, 0.8, recovered=0.9), 0)[0]
-    assert "2 other edge" in doubts(table(2.0, 0.8, differing=2), 0)[0]
+    assert "R = 0.90" in said(table(2.0, 0.8, recovered=0.9), 0)[0]
+    assert "2 other edge" in said(table(2.0, 0.8, differing=2), 0)[0]

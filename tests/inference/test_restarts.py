@@ -178,9 +178,9 @@ def test_a_single_row_gives_no_error_estimate():
 def test_factors_that_only_the_best_restart_found_are_named():
     congruence = np.array([[0.97, np.nan, 0.2], [1.0, 1.0, 1.0], [0.5, 0.3, 0.9]])
     names = ["factor 1", "factor 2", "factor 3"]
-    assert unconfirmed(congruence, 1, names) == [
-        "no other restart found factor 2, factor 3: their axes are a guess"
-    ]
+    (doubt,) = unconfirmed(congruence, 1, names)
+    assert doubt.is_doubt and doubt.factors == ("factor 2", "factor 3")
+    assert [str(doubt)] == ["no other restart found factor 2, factor 3: their axes are a guess"]
     assert unconfirmed(congruence[[0, 1, 1]], 1, names) == []
     assert unconfirmed(congruence[:1], 0, names) == []
 

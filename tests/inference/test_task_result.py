@@ -227,20 +227,22 @@ def test_doubts():
         return pd.DataFrame({"least": least})
 
     assert doubts(table(1.0, 0.96), 0) == []
-    assert "no other restart agrees" in doubts(table(0.94, 1.0), 1)[0]
-    assert "0.94" in doubts(table(0.94, 1.0), 1)[0]
+    assert "no other restart agrees" in str(doubts(table(0.94, 1.0), 1)[0])
+    assert "0.94" in str(doubts(table(0.94, 1.0), 1)[0])
     assert doubts(table(1.0, 0.2, 0.99), 0) == []
     assert doubts(table(1.0), 0) == []
     assert of_agreement(table(1.0, 1.0), 0, "ssl") == []
-    assert "one restart only" in of_agreement(table(1.0), 0, "lasso")[0]
-    assert "single latents mean nothing" in of_agreement(table(1.0, 0.1), 0, "ridge")[0]
+    assert "one restart only" in str(of_agreement(table(1.0), 0, "lasso")[0])
+    assert "single latents mean nothing" in str(of_agreement(table(1.0, 0.1), 0, "ridge")[0])
 
 
 def test_latents_without_a_task_are_told():
     fit = made(seeds=(0,))
     assert unused(fit.model) == []
     fit.model.weights[..., 1] = 0.0
-    assert unused(fit.model) == ["latent 2: used by no task; lower n_latents, or give more tasks and rows"]
+    (note,) = unused(fit.model)
+    assert str(note) == "latent 2: used by no task: lower n_latents, or give more tasks and rows"
+    assert note.factors == ("latent 2",)
     noise = np.random.default_rng(3).normal(size=Y.shape)
     assert any("used by no task" in note for note in made(y=noise).warnings)
 
