@@ -1,6 +1,6 @@
 """faults: whether anything wrong passes in silence: inputs that mislead, files, threads, truths of no model.
 
-Every kind of fault counts its seeds as *silent* (wrong, and nothing said), *told* (a finding or a refusal names
+Each kind of fault counts its seeds as *silent* (wrong, and nothing said), *told* (a finding or refusal names
 it) or *right*. Beside them: how many clean tables, sequences and tasks are told anything; of edges called
 *present* on truths that no model of the package contains, how many are false, how many their probabilities
 claim, and how many true edges are present; files with flipped bits that are accepted; inputs drawn by
