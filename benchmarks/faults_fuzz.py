@@ -161,7 +161,8 @@ def _fit(kind: str, case: Any) -> Any:
         decoder = "mlp" if case.likelihood == "bernoulli" else "linear"
         model: Any = ps.models.SparseDecoder(n_factors=1, decoder=decoder, likelihood=case.likelihood)
     elif kind == "sequences":
-        model = ps.models.LatentTransition(n_latents=2, hidden=4, units=4, gated_units=2)
+        columns = len(_read(kind, case).action_names)  # a model of other actions would refuse all there are
+        model = ps.models.LatentTransition(n_latents=2, n_actions=columns, hidden=4, units=4, gated_units=2)
         few |= {"edge_steps": 2, "polish_steps": 1}
     else:
         model = ps.models.MultiTaskRegression(n_latents=2)

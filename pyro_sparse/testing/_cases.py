@@ -57,7 +57,8 @@ def _shown(value: Any) -> str:
     if len(text) <= 60 and "\n" not in text:
         return text
     shape = getattr(value, "shape", None)
-    return f"{type(value).__name__}{tuple(shape) if shape is not None else f'[{len(value)}]'}"
+    size = tuple(shape) if shape is not None else f"[{len(value)}]" if hasattr(value, "__len__") else ""
+    return f"{type(value).__name__}{size}"
 
 
 def require_hypothesis() -> Any:

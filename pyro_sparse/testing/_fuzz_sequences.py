@@ -32,7 +32,7 @@ def draw_sequences(draw: Callable[..., Any], max_sequences: int, max_frames: int
     most = draw(st.integers(6, max_frames) if usual else st.sampled_from([0, 1, 2]))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     same = draw(st.booleans())
-    lengths = [most if same else int(rng.integers(max(1, most // 2), most + 1)) for _ in range(count)]
+    lengths = [most if same else int(rng.integers((most + 1) // 2, most + 1)) for _ in range(count)]
     cells, done = odd_cells(draw, np.cumsum(rng.normal(size=(sum(lengths), d)), 0) * 0.5, most=1)
     split = np.split(cells, np.cumsum(lengths)[:-1]) if count else []
     form = draw(st.sampled_from(["long table", "list", "stacked", "no sequences"]))

@@ -30,7 +30,7 @@ def draw_tasks(draw: Callable[..., Any], max_tasks: int, max_rows: int) -> Case:
     most = draw(st.integers(6, max_rows) if usual else st.sampled_from([1, 2, 3]))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     same = draw(st.booleans())
-    lengths = [most if same else int(rng.integers(max(1, most // 2), most + 1)) for _ in range(count)]
+    lengths = [most if same else int(rng.integers((most + 1) // 2, most + 1)) for _ in range(count)]
     cells, done = odd_cells(draw, rng.normal(size=(sum(lengths), d)), most=1)
     y = rng.normal(size=sum(lengths))
     targets = draw(st.sampled_from([*["plain"] * 6, *_TARGETS]))
