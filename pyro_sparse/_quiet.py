@@ -1,7 +1,7 @@
 """Warnings of others that need not be seen.
 
-`warnings.catch_warnings` swaps the filters of the whole process: two threads that enter and leave by turns can
-leave it with each other's for good. Within the package it is used here only, by one thread at a time.
+`warnings.catch_warnings` swaps the filters of the whole process: two threads that enter and leave by turns
+can leave it with each other's for good. Within the package one thread at a time may do so.
 """
 
 from __future__ import annotations

@@ -31,12 +31,6 @@ __all__ = [
 ]
 
 _LEAST = 5e-324  # a subnormal number
-_NUMPY_ERRORS = {
-    "divide": "warn",
-    "over": "warn",
-    "under": "ignore",
-    "invalid": "warn",
-}  # NumPy's own defaults
 
 
 class _Turn:
@@ -111,7 +105,7 @@ def isolated() -> Iterator[None]:
                 settings.enter_context(default_dtype(torch.float32))
             if torch.get_default_device().type != "cpu":  # else not: it slows every call of torch
                 settings.enter_context(torch.device("cpu"))
-            settings.enter_context(np.errstate(**_NUMPY_ERRORS))
+            settings.enter_context(np.errstate(all="warn", under="ignore"))  # NumPy's defaults
             _TURN.thread.is_isolated = True
             try:
                 yield

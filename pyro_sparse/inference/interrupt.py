@@ -65,7 +65,7 @@ def cut_short(fit: Any) -> str:
 
 
 def warns() -> bool:
-    """Whether a fit that was interrupted is to warn of it: `whole` raises, and needs no filter of warnings."""
+    """Whether a fit that was interrupted is to warn of it; in `whole` it raises."""
     return not _RAISES.get()
 
 
