@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from ._paths import file_to_write
+from ._quiet import ignored
 
 __all__ = [
     "IntervalKind",
@@ -38,9 +38,8 @@ IntervalKind = Literal["hdi", "eti"]
 @functools.cache
 def arviz() -> Any:
     """The ArviZ package, imported on first use: it takes seconds and brings matplotlib with it."""
-    with warnings.catch_warnings():
-        # ArviZ 0.23 announces 1.0 on import; users of this package need not act on it.
-        warnings.simplefilter("ignore", FutureWarning)
+    # ArviZ 0.23 announces 1.0 on import; users of this package need not act on it.
+    with ignored(category=FutureWarning):
         import arviz as az
     return az
 
@@ -107,9 +106,8 @@ def from_datasets(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) 
         tree = xr.DataTree.from_dict(datasets)
         tree.attrs.update(attrs)
         return tree
-    with warnings.catch_warnings():
-        # Groups outside ArviZ's own scheme (edge_posterior, alignment) are the point of the object.
-        warnings.filterwarnings("ignore", message=".*not defined in the InferenceData scheme")
+    # Groups outside ArviZ's own scheme (edge_posterior, alignment) are the point of the object.
+    with ignored(".*not defined in the InferenceData scheme"):
         return arviz().InferenceData(**datasets, attrs=attrs)
 
 

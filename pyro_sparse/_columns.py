@@ -255,6 +255,12 @@ def match_features(
     n_features: int, names: list[str] | None, wanted: list[str], what: str = "X", of: str = "the fit"
 ) -> list[int]:
     """Column of new data for each of the fit's features: by name if both have names, else by position."""
+    repeated = sorted(name for name, count in Counter(names or []).items() if count > 1)
+    if repeated:
+        raise ValueError(
+            f"{what}: column {repeated[0]!r} occurs {(names or []).count(repeated[0])} times, and which of "
+            f"them is that of {of} cannot be known; leave the others out"
+        )
     known = set(names or []) & set(wanted)
     missing = [f for f in wanted if f not in known]
     if missing and (known or not (is_numbered(names) or is_numbered(wanted))):
@@ -275,7 +281,7 @@ def match_features(
         )
     if not (names and known):
         return list(range(n_features))
-    place = {name: j for j, name in reversed(list(enumerate(names)))}  # the first of any name
+    place = {name: j for j, name in enumerate(names)}
     return [place[f] for f in wanted]
 
 

@@ -9,12 +9,13 @@ import base64
 import io
 import json
 import platform
-import warnings
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from ._quiet import ignored
 
 __all__ = ["Drawing", "how_made", "inlined", "need_libraries", "percent", "write_page"]
 
@@ -116,9 +117,8 @@ def _svg(draw: Drawing, text: str, background: str) -> str:
         "svg.hashsalt": "pyro_sparse",
     }
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), matplotlib.rc_context(), offscreen():
-        # A name in a script that the font lacks shows boxes; that is no reason to fail.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    # A name in a script that the font lacks shows boxes; that is no reason to fail.
+    with ignored("Glyph .* missing from"), matplotlib.rc_context(), offscreen():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(settings)
         drawn = draw()

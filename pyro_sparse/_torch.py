@@ -1,4 +1,8 @@
-"""The state of torch that a call must not leave changed: random stream, threads, how small numbers may be.
+"""The state of torch that a call must not leave changed, and that must not change its answer.
+
+Random stream, number of threads, default dtype, and Pyro's stack of handlers belong to the whole process, so
+calls from several threads take turns (`isolated`). Gradient mode, autocast, default device and NumPy's error
+state are the caller's; a call does not depend on them.
 
 The models are small: their products are too short to share among threads, and on a busy machine two threads
 can be ten times slower than one. Speed comes from restarts in one pass and from processes.
@@ -6,20 +10,122 @@ can be ten times slower than one. Speed comes from restarts in one pass and from
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
-__all__ = ["default_dtype", "first_rows", "load_random_state", "no_subnormals", "random_state", "undisturbed"]
+__all__ = [
+    "default_dtype",
+    "first_rows",
+    "isolated",
+    "load_random_state",
+    "no_subnormals",
+    "others_may_run",
+    "random_state",
+    "undisturbed",
+]
 
 _LEAST = 5e-324  # a subnormal number
 
 
+class _Turn:
+    """A re-entrant lock that its holder can lay down for a while.
+
+    Attributes
+    ----------
+    depth : int
+        How often the thread that has the lock has taken it.
+    thread : threading.local
+        Has `is_isolated`: whether this thread has the settings of `isolated` already.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.depth = 0
+        self.thread = threading.local()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        with self.lock:
+            self.depth += 1
+            try:
+                yield
+            finally:
+                self.depth -= 1
+
+    @contextmanager
+    def laid_down(self) -> Iterator[None]:
+        depth, self.depth = self.depth, 0
+        for _ in range(depth):
+            self.lock.release()
+        try:
+            yield
+        finally:
+            for _ in range(depth):
+                self.lock.acquire()
+            self.depth = depth
+
+
+_TURN = _Turn()
+
+
+def _after_fork() -> None:
+    """A child has one thread: what another thread of its parent had locked would stay locked for ever."""
+    global _TURN
+    _TURN = _Turn()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def isolated() -> Iterator[None]:
+    """Take turns with other threads, and compute with the default settings of torch and NumPy.
+
+    Gradients are on, inference mode and autocast off, the default dtype is float32, the default device the
+    processor, and NumPy warns as it does by default, whatever the caller chose; afterwards all is as it was.
+    A call within such a call changes nothing.
+    """
+    with _TURN.taken():
+        if getattr(_TURN.thread, "is_isolated", False):
+            yield
+            return
+        with ExitStack() as settings:
+            settings.enter_context(torch.inference_mode(False))
+            settings.enter_context(torch.enable_grad())
+            for kind in ("cpu", "cuda"):
+                if torch.is_autocast_enabled(kind):
+                    settings.enter_context(torch.autocast(kind, enabled=False))
+            if torch.get_default_dtype() != torch.float32:
+                settings.enter_context(default_dtype(torch.float32))
+            if torch.get_default_device().type != "cpu":  # else not: it slows every call of torch
+                settings.enter_context(torch.device("cpu"))
+            settings.enter_context(np.errstate(all="warn", under="ignore"))  # NumPy's defaults
+            _TURN.thread.is_isolated = True
+            try:
+                yield
+            finally:
+                _TURN.thread.is_isolated = False
+
+
+@contextmanager
+def others_may_run() -> Iterator[None]:
+    """Lay the turn down, for a call that waits for other threads of its own.
+
+    They have to find the random stream as they need it, and leave it as they found it (`undisturbed`).
+    """
+    with _TURN.laid_down():
+        yield
+
+
 @contextmanager
 def undisturbed(seed: int | None = None, threads: int | None = 1) -> Iterator[None]:
-    """Run with this seed and number of threads, and restore the caller's afterwards.
+    """Run `isolated` with this seed and number of threads, and restore the caller's afterwards.
 
     Parameters
     ----------
@@ -28,8 +134,8 @@ def undisturbed(seed: int | None = None, threads: int | None = 1) -> Iterator[No
     threads : int, optional
         None leaves the number of threads alone.
     """
-    before = torch.get_num_threads()
-    with torch.random.fork_rng(devices=_accelerators()):
+    with isolated(), torch.random.fork_rng(devices=_accelerators()):
+        before = torch.get_num_threads()
         if seed is not None:
             torch.manual_seed(seed)
         if threads is not None and threads != before:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _arviz
 from ._edge_table import about_edges, attributes, concluded, finished, selected_edges
 from ._same_fit import check_same_fit
+from ._torch import isolated
 from .data import read_like
 from .draws import graph_numbers
 from .findings import Finding, doubted_edges, findings_of
@@ -291,6 +292,7 @@ def _is_score(idata: Any) -> bool:
     return bool(idata.attrs.get("is_score", 0))
 
 
+@isolated()
 def summary(
     idata: Any,
     fdr: float = 0.1,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import os
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +20,8 @@ from ._arviz import get_group
 from ._edge_table import SCORES, beside_verdict, left_open, verdict_of
 from ._page import Drawing, how_made, inlined, need_libraries, write_page
 from ._paths import file_to_write
+from ._quiet import ignored
+from ._torch import isolated
 from .certificates.facts import certificate_facts
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .inference.restarts import compared_restarts
@@ -45,6 +46,7 @@ _NEAR = 12  # edges that are listed as not named and not ruled out
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 
 
+@isolated()
 def report(
     fit: Fit | TransitionFit | MultiTaskFit,
     path: str | os.PathLike[str],
@@ -138,8 +140,7 @@ def _edges(fit: Fit, X: Any) -> Any:
     """Edges of the fit, of X where it holds no data of its own."""
     if X is None or fit.table is None or len(fit.table.x):
         return fit.edge_posterior()
-    with warnings.catch_warnings():  # a fit whose edges are scores all the same has no use for X
-        warnings.filterwarnings("ignore", ".*; of no use to .*: X$", RuntimeWarning)
+    with ignored(".*; of no use to .*: X$", RuntimeWarning):  # a fit whose edges are scores all the same
         return fit.edge_posterior(X=X)
 
 

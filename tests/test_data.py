@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from pyro_sparse._columns import match_features
 from pyro_sparse.data import as_table, read_array, read_like
 from pyro_sparse.models.likelihoods import Bernoulli, Multinomial, Normal, Poisson
 from tests._framed import Convertible
@@ -267,7 +268,20 @@ def test_absent_columns_are_named():
     with pytest.raises(ValueError, match=r"X: has 2 feature\(s\), the model was fitted to 3 \('a' … 'c'\)"):
         table(X[:, :2], like=old)
     with pytest.raises(ValueError, match=r"X: has 4 feature\(s\), the model was fitted to 3"):
-        table(pd.DataFrame(np.c_[X, X[:, 0]], columns=list("abca")), like=old)
+        table(np.c_[X, X[:, 0]], like=old)
+
+
+@pytest.mark.parametrize("columns", ["abca", "aab"])
+def test_of_columns_with_one_name_none_is_taken(columns):
+    """Which is that of the fit cannot be known, also where one of each name would do."""
+    old = table(pd.DataFrame(X, columns=list("abc")))
+    new = pd.DataFrame(np.c_[X, X[:, 0]][:, : len(columns)], columns=list(columns))
+    with pytest.raises(
+        ValueError, match=r"X: column 'a' occurs 2 times, and which of them is that of the fit"
+    ):
+        table(new, like=old)
+    with pytest.raises(ValueError, match=r"mask: column 'b' occurs 2 times, and which of them is that of X"):
+        match_features(3, list("bab"), list("ab"), "mask", "X")
 
 
 # ---- complaints

@@ -11,7 +11,6 @@ statistics that need none.
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .._quiet import ignored
 from .._torch import undisturbed
 from ..inference.edges.polish import DecoderPrior, draw_decoder
 from ..models import SparseDecoder
@@ -112,8 +112,7 @@ def experiment(
         from ..inference.interrupt import whole
 
         own = {"restarts": 1, "holdout": 0.0, "patience": None, "standardise": False, **settings}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
+        with ignored(category=RuntimeWarning):
             result = whole(fit, model, data, seed=int(rng.integers(2**31)), progress=False, **own)
             found = result.edge_posterior(
                 "polish",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from .. import _arviz
+from .._torch import isolated
 from ..posterior import check_labels
 from .certificate import Certificate
 from .table import table_certificate
@@ -27,6 +28,7 @@ _KINDS: dict[str, Callable[..., Certificate]] = {
 _BETTER = {"table": "polish", "transition": "parents"}
 
 
+@isolated()
 def identify(
     result: Any,
     *,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from .._torch import isolated
 from ..findings import Finding, sentences
 
 __all__ = ["Answers"]
@@ -42,12 +43,13 @@ class Answers:
         self, compute: Callable[..., Any], method: str, num_draws: int, seed: int, options: dict[str, Any]
     ) -> Any:
         """The answer kept from before, or computed; with options it is neither."""
-        if options:
-            return compute(method=method, num_draws=num_draws, seed=seed, **options)
-        asked = (method, num_draws, seed)
-        if asked not in self._edges:
-            self._edges[asked] = compute(method=method, num_draws=num_draws, seed=seed)
-        return self._edges[asked]
+        with isolated():
+            if options:
+                return compute(method=method, num_draws=num_draws, seed=seed, **options)
+            asked = (method, num_draws, seed)
+            if asked not in self._edges:
+                self._edges[asked] = compute(method=method, num_draws=num_draws, seed=seed)
+            return self._edges[asked]
 
     def summary(self, fdr: float = 0.1, **options: Any) -> pd.DataFrame:
         """Table of edges; see `pyro_sparse.summary`."""

@@ -198,7 +198,6 @@ class FewShot(nn.Module):
             self.eval()
         return self
 
-    @torch.no_grad()
     def evaluate(
         self, episodes: Iterable[Any], n_episodes: int | None = None, batch_size: int = 16
     ) -> FewShotScore:
@@ -227,7 +226,7 @@ class FewShot(nn.Module):
         self.eval()
         right, used, size, gaps = [], [], [], []
         chosen = (e for e, _ in zip(episodes, range(n_episodes), strict=False)) if n_episodes else episodes
-        with undisturbed():
+        with undisturbed(), torch.no_grad():
             for batch in batches(chosen, batch_size):
                 support, labels, query, wanted = self._features(batch)
                 head = self.head.fit(support, labels)

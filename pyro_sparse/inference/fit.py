@@ -25,7 +25,7 @@ from .._whole import check_whole
 from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
 from .dependency_schedule import DependencySchedule
-from .interrupt import Stopped, cut_short
+from .interrupt import Stopped, cut_short, warns
 from .kinds import Kind, kind_of, n_features_of
 from .latent_penalty import LatentPenalty, check_penalty
 from .parts import read_parts, train_in_processes, write_part
@@ -342,7 +342,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
         _BUSY.release()
     if found is not None:
         found.findings.extend(getattr(data, "findings", []))
-    if how := cut_short(found):
+    if warns() and (how := cut_short(found)):
         warnings.warn(f"{how}; this is the fit so far", RuntimeWarning, stacklevel=3)
     return found
 

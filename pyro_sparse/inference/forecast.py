@@ -57,7 +57,7 @@ def forecast(
     batch = own.batch(like.device, like.dtype)
     actions = _future(fit.sequences, own, steps, future_actions)
     ahead = None if actions is None else torch.as_tensor(actions, dtype=like.dtype, device=like.device)
-    with torch.no_grad(), undisturbed(seed=seed):
+    with undisturbed(seed=seed), torch.no_grad():
         q = model.posterior(batch)
         found = []
         for _ in range(num_draws):

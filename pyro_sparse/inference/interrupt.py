@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Stopped", "cut_short", "stopped_between_steps", "whole"]
+__all__ = ["Stopped", "cut_short", "stopped_between_steps", "warns", "whole"]
+
+_RAISES = ContextVar("_RAISES", default=False)  # in `whole`, of this thread alone
 
 
 class Stopped(KeyboardInterrupt):
@@ -62,6 +64,11 @@ def cut_short(fit: Any) -> str:
     return next(notes, "").split(";")[0]
 
 
+def warns() -> bool:
+    """Whether a fit that was interrupted is to warn of it; in `whole` it raises."""
+    return not _RAISES.get()
+
+
 def whole(train: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
     """The fit, for callers who cannot use one that was interrupted.
 
@@ -77,9 +84,11 @@ def whole(train: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
     KeyboardInterrupt
         The fit was interrupted, so that what runs many of them stops, too.
     """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "interrupted", RuntimeWarning)
+    before = _RAISES.set(True)
+    try:
         fit = train(*arguments, **settings)
+    finally:
+        _RAISES.reset(before)
     if how := cut_short(fit):
         raise KeyboardInterrupt(f"{how}; pyro_sparse.fit returns the fit so far")
     return fit

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from .._recorded import rebuild
-from .._torch import undisturbed
+from .._torch import isolated, undisturbed
 from . import checkpoint as files
 from . import result, task_result, transition_result
 
 __all__ = ["load"]
 
 
+@isolated()
 def load(path: str | os.PathLike[str], model: Any = None) -> Any:
     """Read a fit written by `Fit.save`, `TransitionFit.save` or `MultiTaskFit.save`.
 

@@ -28,6 +28,23 @@ __all__ = ["Run", "possible_stops", "stopped_at"]
 _BETTER = 1e-3  # nats per row by which a held-out ELBO must improve to count
 
 
+def _with_level(best: float, stale: int, level: float, settled: bool) -> tuple[float, int]:
+    """The best held-out ELBO so far, and for how many entries none was better, after one more entry.
+
+    Parameters
+    ----------
+    best, stale : float, int
+        Before it.
+    level : float
+        Held-out ELBO of the best restart, in nats per row.
+    settled : bool
+        Whether entries without a gain count: while the objective still changes they do not.
+    """
+    if level > best + _BETTER:
+        return level, 0
+    return best, stale + settled
+
+
 class Run:
     """One group of restarts under way: model, optimiser, order of rows, history.
 
@@ -161,10 +178,8 @@ class Run:
             with undisturbed(seed=0, threads=None):
                 heldout = self._judged()
             best = float(np.where(np.isnan(heldout), -np.inf, heldout).max())
-            if best > self.best_heldout + _BETTER:
-                self.best_heldout, self.stale = best, 0
-            elif self.step > self.schedule.settled:
-                self.stale += 1
+            settled = self.step > self.schedule.settled
+            self.best_heldout, self.stale = _with_level(self.best_heldout, self.stale, best, settled)
         assert self.smooth is not None
         rows = zip(self.smooth.tolist(), heldout, self._n_edges(), strict=True)
         for r, (elbo, held, n_edges) in enumerate(rows):
@@ -251,10 +266,7 @@ def stopped_at(history: list[dict[str, Any]], schedule: Any) -> int:
     for step in sorted({row["step"] for row in history}):
         heldout = [row["heldout_elbo"] for row in history if row["step"] == step]
         top = max((value for value in heldout if not np.isnan(value)), default=-np.inf)
-        if top > best + _BETTER:
-            best, stale = top, 0
-        elif step > schedule.settled:
-            stale += 1
+        best, stale = _with_level(best, stale, top, step > schedule.settled)
         if schedule.patience is not None and stale >= schedule.patience and step < schedule.steps:
             return step
     return int(schedule.steps)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -18,12 +17,10 @@ import joblib
 import numpy as np
 from tqdm import tqdm
 
-from .._torch import undisturbed
+from .._torch import others_may_run, undisturbed
 from . import checkpoint as files
 
 __all__ = ["read_parts", "renumbered", "split", "train_in_processes", "write_part"]
-
-_ONE = threading.Lock()
 
 
 def split(groups: list[range], n_jobs: int) -> list[range]:
@@ -87,9 +84,10 @@ def train_in_processes(
     notes: list[str] = []
     with tqdm(total=job.n_restarts, disable=not progress, unit="restart") as bar:
         try:
-            for part in _pool(n_jobs)(calls):
-                parts.append(part)
-                bar.update(len(part["restarts"]))
+            with others_may_run():  # joblib may be told to use threads
+                for part in _pool(n_jobs)(calls):
+                    parts.append(part)
+                    bar.update(len(part["restarts"]))
         except KeyboardInterrupt:
             if not parts:
                 raise
@@ -118,7 +116,7 @@ def _train(
     threads: int | None,
 ) -> dict[str, Any]:
     """One part, in a process of its own; threads of one process take turns."""
-    with _ONE, undisturbed(threads=threads), _said_of(own):
+    with undisturbed(threads=threads), _said_of(own):
         part: dict[str, Any] = make(model, data, **settings).part(own)
         return part
 

@@ -20,7 +20,7 @@ import torch
 
 from .._columns import check_number, check_rows
 from .._narrow import AgreementTable
-from .._torch import undisturbed
+from .._torch import isolated, undisturbed
 from .._version import __version__
 from .._whole import check_whole
 from ..data import Batch, Table, as_table, give_back, read_like
@@ -174,6 +174,7 @@ class Fit(Answers):
         )
 
     # ---- using it ------------------------------------------------------------------------------------------
+    @isolated()
     def transform(self, X: Any = None, refine: bool | None = None, exposure: Any = None) -> np.ndarray:
         """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
@@ -195,6 +196,7 @@ class Fit(Answers):
         parts = pieces(table, like.device, like.dtype, cells=JUDGED_CELLS * (1 if climb else 10))
         return np.concatenate([self._to_frame(self._posterior(part, climb, large)[0]) for part in parts])
 
+    @isolated()
     def predict(
         self, X: Any = None, num_draws: int = 32, average: bool = True, exposure: Any = None
     ) -> np.ndarray:
@@ -221,6 +223,7 @@ class Fit(Answers):
             mean = expected_cells(few, batch, num_draws=num_draws).mean(0)
         return self._given_back(mean)
 
+    @isolated()
     def impute(self, X: Any, num_draws: int = 32, exposure: Any = None) -> Any:
         r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
 
@@ -254,6 +257,7 @@ class Fit(Answers):
         return give_back(filled, X, self.feature_names)
 
     @property
+    @isolated()
     def excess_cov(self) -> np.ndarray | None:
         """Covariance (feature, feature) of the table beyond the model's, features in standard deviations.
 
@@ -304,6 +308,7 @@ class Fit(Answers):
             index=pd.RangeIndex(self.n_restarts, name="restart"),
         )
 
+    @isolated()
     def inverse_transform(self, Z: Any) -> np.ndarray:
         """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""
         z = np.asarray(Z, dtype=float)
@@ -317,6 +322,7 @@ class Fit(Answers):
             mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
         return self._given_back(mean[self.best])
 
+    @isolated()
     def log_likelihood(self, X: Any = None, num_draws: int = 16, exposure: Any = None) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
 
@@ -343,6 +349,7 @@ class Fit(Answers):
         """Mean of `log_likelihood`."""
         return float(self.log_likelihood(X, exposure=exposure).mean())
 
+    @isolated()
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Simulated rows (n, feature) of the best restart, in the caller's units."""
         check_whole(1, n=n)
@@ -401,6 +408,7 @@ class Fit(Answers):
         }
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
+    @isolated()
     def with_data(self, X: Any, *, mask: Any = None, exposure: Any = None) -> Fit:
         """The same fit with rows to ask: a loaded one has none, and edge probabilities need them.
 

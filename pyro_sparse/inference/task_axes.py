@@ -12,7 +12,6 @@ direction, can be mixed at no cost. Such latents make a *block*, and within it t
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
+from .._quiet import ignored
 from .axis_search import descend
 
 __all__ = ["RESOLVED", "TaskAxes", "independent_blocks", "task_axes"]
@@ -281,8 +281,7 @@ def independent_blocks(latents: ArrayLike, block: ArrayLike, seed: int = 0) -> N
     for which in np.unique(label):
         own = np.flatnonzero(label == which)
         if 1 < len(own) < len(label) and across[own].max() < UNCORRELATED:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
+            with ignored(category=ConvergenceWarning):
                 search = FastICA(len(own), whiten="unit-variance", random_state=seed, max_iter=500)
                 turn[np.ix_(own, own)] = search.fit(z[:, own]).components_
     return turn

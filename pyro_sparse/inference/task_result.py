@@ -18,7 +18,7 @@ import torch
 from .._columns import as_frame, check_order, row_names, text_columns
 from .._narrow import AgreementTable
 from .._task_arrays import column, task_labels
-from .._torch import first_rows, undisturbed
+from .._torch import first_rows, isolated, undisturbed
 from .._version import __version__
 from .._whole import check_whole
 from ..findings import Finding, read_findings, write_findings
@@ -206,6 +206,7 @@ class MultiTaskFit(Answers):
             ],
         )
 
+    @isolated()
     @torch.no_grad()
     def transform(self, X: Any = None) -> np.ndarray:
         """Latents of inputs, best restart, in standard deviations over the training samples.
@@ -245,6 +246,7 @@ class MultiTaskFit(Answers):
     def _framed_best(self, z: torch.Tensor) -> np.ndarray:
         return in_frame(self, z.double().cpu().numpy())
 
+    @isolated()
     def with_data(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
         """The same fit with rows of its tasks to ask: a loaded one has none, and `edge_posterior` needs them.
 
@@ -284,6 +286,7 @@ class MultiTaskFit(Answers):
         new = replace(new, y=y, target_centre=own.target_centre, target_scale=own.target_scale)
         return replace(self, tasks=new)
 
+    @isolated()
     def adapt(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
         """Weights of new tasks on the learned representation, which stays as it is.
 
@@ -317,6 +320,7 @@ class MultiTaskFit(Answers):
         settings = {**self.settings, "tasks": len(tasks), "adapted": True}
         return replace(self, models=models, tasks=tasks, settings=settings)
 
+    @isolated()
     def predict(self, X: Any = None, task: Any = None) -> np.ndarray:
         """Expected targets, best restart, in the caller's units.
 

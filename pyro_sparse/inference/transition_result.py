@@ -18,7 +18,7 @@ import torch
 import xarray as xr
 
 from .._narrow import AgreementTable
-from .._torch import first_rows, undisturbed
+from .._torch import first_rows, isolated, undisturbed
 from .._version import __version__
 from .._whole import check_whole
 from ..findings import Finding, read_findings, write_findings
@@ -216,6 +216,7 @@ class TransitionFit(Answers):
             findings=[*findings, *fell(history, best, elbo[best], least), *of_agreement(agreement, best)],
         )
 
+    @isolated()
     def transform(self, X: Any = None, **columns: Any) -> Any:
         """Latents of every frame, (sequence, time, latent), NaN at padding: posterior means, best restart.
 
@@ -244,6 +245,7 @@ class TransitionFit(Answers):
             z[~own.present] = np.nan
         return z if X is None else own.framed(z, self.latent_names)
 
+    @isolated()
     def forecast(
         self,
         steps: int,

@@ -14,7 +14,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse._edge_table import concluded
 from pyro_sparse.findings import findings_of
-from pyro_sparse.graphs.chains import keep_chains
+from pyro_sparse.graphs.chains import KeptChains, keep_chains
 from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
 from pyro_sparse.inference.edges._polish_setup import has_cells
 from pyro_sparse.inference.edges.polish import chain_plan, run_chains
@@ -452,3 +452,19 @@ def test_a_multinomial_row_without_a_count_does_no_harm(decoder):
     idata = fit.edge_posterior("polish", sweeps=20, num_draws=5)
     assert np.isfinite(probability(idata)).all()
     assert np.isfinite(idata["sample_stats"]["log_joint"]).all()
+
+
+@pytest.mark.parametrize(
+    ("kept", "below", "averaged"),
+    [
+        ([0], [0.0, 40.0, 30.0, 90.0], [0, 2]),  # one alone could not disagree
+        ([1], [300.0, 0.0, np.nan, 200.0], [1, 3]),
+        ([0], [0.0, np.nan], [0, 1]),  # also where the second has failed
+        ([0, 1, 3], [2.0, 0.0, 50.0, 9.0], [0, 1, 3]),  # those within reach, and no more
+        ([2], [7.0, 7.0, 0.0], [0, 2]),
+    ],
+)
+def test_the_two_best_chains_are_averaged_whatever_their_distance(kept, below, averaged):
+    chains = np.arange(len(below))
+    keep = polish._with_second(KeptChains(np.isin(chains, kept), np.array(below)))
+    assert chains[keep].tolist() == averaged

@@ -8,6 +8,7 @@ import torch
 
 from pyro_sparse import Schedule, priors
 from pyro_sparse.data import Batch
+from pyro_sparse.inference.loop import stopped_at
 from pyro_sparse.inference.sparse_run import SparseRun
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC
@@ -94,6 +95,23 @@ def test_patience_stops_only_after_everything_settled():
     endless = run_of(steps=40, evaluate_every=4, patience=None, learning_rate=1e-12)
     endless.finish()
     assert endless.step == 40
+
+
+@pytest.mark.parametrize(("gain", "counts"), [(0.0, False), (0.0009, False), (0.0011, True), (0.01, True)])
+def test_a_thousandth_of_a_nat_is_a_gain(gain, counts, monkeypatch):
+    """While it trains, and by `stopped_at` for parts that ran to their end."""
+    run = run_of(steps=40, evaluate_every=1, patience=3, learning_rate=1e-12, prune_at=(), screen_until=0.3)
+    settled = run.schedule.settled
+    assert settled + 6 < 40
+
+    def judged(run):
+        return np.array([-5.0 + gain * (run.step > settled + 2), -7.0])
+
+    monkeypatch.setattr(SparseRun, "_judged", judged)
+    run.finish()
+    assert run.step == settled + (6 if counts else 3)
+    later = [{**row, "step": run.step + i} for row in run.history[-R:] for i in (1, 2)]  # of a part alone
+    assert stopped_at([*run.history, *later], run.schedule) == run.step
 
 
 def test_the_priors_hooks_are_called_in_their_stages():

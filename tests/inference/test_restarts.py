@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import pyro_sparse as ps
 from pyro_sparse.graphs import kept_restarts
@@ -206,3 +207,15 @@ def test_chains_are_compared_as_their_restarts_are():
     chains = np.array([5, 0, 1])
     assert compared_restarts(fit, chains)[1].tolist() == [False, False, True]
     assert compared_restarts(fit, chains)[0].tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("n", [12, 200])
+def test_one_standard_error_of_the_paired_difference_is_what_cannot_be_told_apart(n):
+    """By scipy's standard error: a simpler restart 0.9 of it behind is taken, one 1.1 behind is not."""
+    noise = np.random.default_rng(0).normal(size=n)
+    noise -= noise.mean()
+    best = 3 * np.random.default_rng(1).normal(size=n)  # which rows share: it is no part of the difference
+    unit = stats.sem(noise)
+    for behind in (0.0, 0.5, 0.9, 1.1, 1.5, 1.9, 2.1):
+        rows = np.stack([best, best + noise - behind * unit])
+        assert best_restart(rows, np.array([2, 1]), np.array([5, 4])) == int(behind < 1), behind

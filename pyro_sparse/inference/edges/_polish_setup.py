@@ -400,9 +400,9 @@ def _curved(
 
 @torch.no_grad()
 def _layers(model: Any, curve: Curve) -> tuple[Trunk, Tensor]:
-    """The decoder's layers in units of their prior."""
+    """The decoder's layers in units of their prior; none is a view of the model's."""
     decoder = model.decoder
-    intercept = decoder.intercept.mT.double()
+    intercept = decoder.intercept.mT.double().clone()
     if curve.activation is None:
         empty = model.weights.new_zeros(model.n_restarts, 1, 1)
         return Trunk(empty, empty, empty), intercept

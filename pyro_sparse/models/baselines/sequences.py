@@ -267,7 +267,7 @@ class SequenceBaselineFit:
         if actions is not None:
             _checked(actions, "actions", x)
         frames = self._scales["X"].forward(x).flatten(0, 1)
-        with torch.no_grad(), undisturbed():
+        with undisturbed(), torch.no_grad():
             z = torch.cat([self._encode(part) for part in frames.split(_CHUNK)]).double().numpy()
         if "latents" in self._scales:
             z = z * self._scales["latents"].sd + self._scales["latents"].mean
