@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -256,7 +257,8 @@ def fit_tasks(
         before = saved[number] if number < len(saved) else None
         try:
             part = job.fresh(number)
-            one = _Restart(part, number, job.plan, job.train, job.heldout, before)
+            with nullcontext() if before is None else files.explained("checkpoint", checkpoint):
+                one = _Restart(part, number, job.plan, job.train, job.heldout, before)
         except KeyboardInterrupt:
             if not parts:
                 raise
