@@ -27,8 +27,8 @@ _ADVICE = {
 def write_atomically(path: str | os.PathLike[str], content: bytes, argument: str = "path") -> Path:
     """Write a file so that whoever reads it, whenever, finds the old content or the new one, both whole.
 
-    A temporary file in the same folder is written, brought to the disk and renamed. Pipes and devices, which
-    cannot be replaced, are written to directly.
+    A temporary file in the same folder is written, brought to the disk and renamed. One that a killed process
+    left (".….part") may be deleted. Pipes and devices, which cannot be replaced, are written to directly.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ import difflib
 import io
 import re
 import shlex
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -198,18 +199,14 @@ def _read_h5ad(path: Path) -> pd.DataFrame:
 
 def _read_npz(path: Path) -> pd.DataFrame:
     try:
-        archive = np.load(path, allow_pickle=False)
-    except ValueError as error:  # NumPy takes anything that is no archive for a pickle
+        with zipfile.ZipFile(path) as packed:
+            check_archive(path, packed)
+    except zipfile.BadZipFile as error:
         raise ValueError(
-            f"path: {path.name!r} is no NumPy archive; write it with numpy.savez or scipy.sparse.save_npz"
+            f"path: {path.name!r} is no NumPy archive, or cut short; write it with numpy.savez or "
+            "scipy.sparse.save_npz"
         ) from error
-    if isinstance(archive, np.ndarray):
-        raise ValueError(
-            f"path: {path.name!r} holds one array (.npy), no archive; write it with numpy.savez, "
-            "or in Python use numpy.load"
-        )
-    with archive:
-        check_archive(path, archive.zip)
+    with np.load(path, allow_pickle=False) as archive:
         keys = list(archive.files)
         if {"format", "shape", "data"} <= set(keys):
             matrix = sp.load_npz(path)
