@@ -335,11 +335,12 @@ class _Restart:
         saved: dict[str, Any] | None = None,
     ):
         self.model, self.number, self.plan, self.train, self.heldout = model, number, plan, train, heldout
-        self.saved = saved
         start = saved or {"stage": 0, "found": np.nan, "block": list(range(model.n_latents)), "before": []}
         self.stage, self.found, self.before = start["stage"], start["found"], start["before"]
         self.block: list[int] = start["block"]
         self.run = self._run()
+        if saved is not None:
+            self.run.load(saved["run"])
 
     def _run(self) -> TaskRun:
         schedule, inner = self.plan[self.stage]
@@ -347,8 +348,6 @@ class _Restart:
 
     def finish(self, data: TaskBatch, report: Callable[[Any], None]) -> None:
         """Go through the stages that are left."""
-        if self.saved is not None:
-            self.run.load(self.saved["run"])
         while True:
             with stopped_between_steps(report) as between:
                 self.run.finish(between)

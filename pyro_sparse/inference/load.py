@@ -71,7 +71,8 @@ def _restored(path: Any, model: Any, meta: dict[str, Any], tensors: dict[str, An
     return kind.restore(model, meta, arrays)
 
 
-# Sizes of the axes of an array, by name: r restarts, g features, k factors, t tasks. A number is itself.
+# Sizes of the axes of an array, a letter each: r restarts, g features, k factors or latents, t tasks, l lags,
+# a actions.
 _SHAPES: Mapping[str, Mapping[str, str]] = {
     "fit": {
         **dict.fromkeys(("weights", "effects", "edge_score"), "rgk"),
@@ -90,6 +91,12 @@ _SHAPES: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("tasks.target_centre", "tasks.target_scale"), "t"),
     },
 }
+_IF_THERE: Mapping[str, str] = {
+    "noise_sd": "g",
+    "excess_cov": "gg",
+    **dict.fromkeys(("strength_time", "graph_time", "relaxed_time"), "rlkk"),
+    **dict.fromkeys(("strength_action", "graph_action", "relaxed_action"), "rka"),
+}
 _TYPES: Mapping[str, type] = {
     "best": int, "dtype": str, "feature_names": list, "history": dict, "settings": dict, "warnings": list,
 }  # fmt: skip
@@ -103,8 +110,9 @@ def _check_shapes(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray
     shapes = _SHAPES[meta["kind"]]
     r = arrays["elbo" if "elbo" in shapes else "error"].shape[0]
     sizes = {"r": r, "g": model.n_features, "k": getattr(model, "n_factors", None) or model.n_latents}
-    sizes["t"] = len(meta.get("task_names", ()))
-    for name, axes in shapes.items():
+    sizes["t"] = len(meta["task_names"]) if meta["kind"] == "multi-task fit" else 0
+    sizes |= {"l": getattr(model, "lags", 0), "a": getattr(model, "n_actions", 0)}
+    for name, axes in [*shapes.items(), *((n, axes) for n, axes in _IF_THERE.items() if n in arrays)]:
         wanted = tuple(sizes[axis] for axis in axes)
         if arrays[name].shape != wanted:
             raise ValueError(f"{name} has shape {arrays[name].shape}, wanted {wanted}")
