@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
+from ._atomic import read_verified, with_digest, write_atomically
 from ._paths import file_to_write
 from ._quiet import ignored
 
@@ -176,19 +178,43 @@ def interval(
 
 
 def to_netcdf(idata: Any, path: str | Path) -> Path:
-    """Write an ArviZ object to one NetCDF file and return its path."""
+    """Write an ArviZ object to one NetCDF file, whole or not at all, and return its path.
+
+    It is made in memory first: HDF5 on a full disk may end the process. A digest stands behind its end, where
+    readers of HDF5 do not look.
+    """
     _need_netcdf()
     path = file_to_write(path, "idata.nc")
-    idata.to_netcdf(str(path), engine="h5netcdf")
-    return path
+    return write_atomically(path, with_digest(_netcdf(idata)))
+
+
+def _netcdf(idata: Any) -> bytes:
+    """The content of a NetCDF file with a group for each of the object's, numbers compressed."""
+    import h5netcdf  # type: ignore[import-untyped]
+
+    content = io.BytesIO()
+    groups = {name: get_group(idata, name) for name in group_names(idata)}
+    with h5netcdf.File(content, "w") as file:
+        for name, group in [(None, xr.Dataset(attrs=idata.attrs)), *groups.items()]:
+            numbers = [n for n, v in group.variables.items() if v.ndim and v.dtype.kind in "biufc"]
+            packed = {n: {"zlib": True} for n in numbers}
+            group.dump_to_store(xr.backends.H5NetCDFStore(file, group=name, mode="w"), encoding=packed)
+    return content.getvalue()
 
 
 def from_netcdf(path: str | Path) -> Any:
-    """Read an ArviZ object that `to_netcdf` wrote, whole, so that the file can be replaced afterwards."""
+    """Read an ArviZ object that `to_netcdf` wrote, whole, so that the file can be replaced afterwards.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        There is no such file, or it is not what `to_netcdf` wrote.
+    """
     _need_netcdf()
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"path: no file {str(path)!r}; want a NetCDF file that to_netcdf wrote")
+    read_verified(path)
     if is_modern():
         with xr.open_datatree(path, engine="h5netcdf") as tree:
             return tree.load()

@@ -50,6 +50,7 @@ _MENDS = {
     "cells": "set such cells to NaN, or drop it",
 }
 _LARGEST = 1e18  # in model units: its square still is a number in single precision, which ends at 3.4e38
+_SHOWN = 60  # characters of a cell in a message
 _NO_TEXT = {"bytes", "complex", "date", "datetime", "interval", "period", "time", "timedelta"}
 _NUMBERS = {"boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float"}
 
@@ -132,7 +133,7 @@ def strangers(column: pd.Series) -> tuple[str, str]:
     cells = column[given].astype(str).str.strip()
     yes_no = cells.str.lower().isin(["true", "false"])
     bad = pd.to_numeric(cells, errors="coerce").isna() & ~yes_no
-    values = [repr(value) for value in cells[bad].unique()[:3]]
+    values = [_shortened(repr(value)) for value in cells[bad].unique()[:3]]
     if not bad.any():
         return ("True or False among numbers", "mixed") if yes_no.any() else ("numbers as text", "quoted")
     if cells[bad].str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?").all():
@@ -142,6 +143,10 @@ def strangers(column: pd.Series) -> tuple[str, str]:
     row = int(np.flatnonzero(given)[bad.to_numpy().argmax()])
     many = f"text in {int(bad.sum())} of {len(column)} cells"
     return f"{many} ({', '.join(values)}; the first in row {row}, counted from 0)", "cells"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def as_numbers(table: pd.DataFrame, name: str = "X", mend: str | None = None) -> pd.DataFrame:

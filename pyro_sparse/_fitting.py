@@ -13,11 +13,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import filelock
 import typer
 
 from ._printing import jsonable, print_edges, print_json, say
@@ -143,10 +144,16 @@ class Recipe:
 
 
 @contextmanager
-def folder(out: Path) -> Iterator[None]:
+def folder(out: Path, alone: bool = True) -> Iterator[None]:
     """Make the folder for what a fit gives and see that it can be written, before there is anything to lose.
 
     If what is done in it fails, it is taken away again where it was made here and is empty.
+
+    Parameters
+    ----------
+    out : Path
+    alone : bool
+        Refuse a folder to which another process writes now; restarts of one fit share theirs.
     """
     made = [path for path in (out, *out.parents) if not path.exists()]
     try:
@@ -159,12 +166,34 @@ def folder(out: Path) -> Iterator[None]:
             raise ValueError(
                 f"--out: {str(out)!r} cannot be a folder for the results ({reason}); give another one"
             ) from error
-        yield
+        with _locked(out) if alone else nullcontext():
+            yield
     except BaseException:
         with suppress(OSError):
             for path in made:
                 path.rmdir()
         raise
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Hold the folder's lock: two fits in one folder would leave the model of one with edges of the other."""
+    lock = filelock.FileLock(out / ".pyro-sparse.lock")
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout as error:
+        raise ValueError(
+            f"--out: another pyro-sparse writes to {str(out)!r} now; wait for it, or give another folder"
+        ) from error
+    except (NotImplementedError, OSError):  # a file system without locks
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # while it is held: who waits for it makes a new one
+            Path(lock.lock_file).unlink()
+        lock.release()
 
 
 def train(
@@ -246,6 +275,7 @@ def finish(
 
     from ._arviz import to_netcdf
     from ._edge_table import beside_verdict, verdict_of
+    from ._escaping import write_csv
     from .inference.interrupt import cut_short
 
     files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
@@ -259,11 +289,10 @@ def finish(
     idata.attrs[_RATE] = fdr
     to_netcdf(idata, files["idata"])
     edges = ps.summary(idata, fdr=fdr)
-    edges.to_csv(files["edges"])
+    write_csv(edges, files["edges"])
     files["factors"] = out / "factors.csv"
-    pd.DataFrame(result.transform(frame, **given), index=frame.index, columns=result.factor_names).to_csv(
-        files["factors"]
-    )
+    scores = pd.DataFrame(result.transform(frame, **given), frame.index, result.factor_names)
+    write_csv(scores, files["factors"])
     absent = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
     if absent:
         say(f"no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")

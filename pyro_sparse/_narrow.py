@@ -12,6 +12,8 @@ from typing import ClassVar
 
 import pandas as pd
 
+from ._escaping import printable
+
 __all__ = ["AgreementTable", "EdgeTable"]
 
 _OWN_UNITS = ("weight", "strength", "error")
@@ -31,7 +33,7 @@ class _Narrow(pd.DataFrame):
 
     def __repr__(self) -> str:
         if self.empty or self.index.name != self._under or not set(self.columns) & set(self._needed):
-            return str(super().__repr__())
+            return printable(str(super().__repr__()))
         told = [name for name in self._first if name in self.columns]
         names = [name for name in told if name != "selected" or not self[name].all()]
         fallback = (pd.get_option("display.width") or 80, 24)
@@ -43,7 +45,7 @@ class _Narrow(pd.DataFrame):
         others = [str(name) for name in self.columns if name not in names]
         size = f"[{len(self)} row{'' if len(self) == 1 else 's'}"
         about = f"{size}; more columns: {', '.join(others)}]" if others else f"{size}]"
-        return f"{text}\n\n{textwrap.fill(about, width)}"
+        return printable(f"{text}\n\n{textwrap.fill(about, width)}")
 
     def _in_short(self, names: list[str]) -> str:
         """The frame with these columns; of many rows the first and the last, as pandas has it."""

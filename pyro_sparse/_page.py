@@ -1,6 +1,7 @@
 """What every page is made of: a template filled with facts, and pictures for light and for dark screens.
 
-A page is one file that needs nothing else. Names from the user's table are escaped by the template.
+A page is one file that needs nothing else. Names from the user's table are escaped by the template, and the
+control characters in them written out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ._atomic import write_atomically
+from ._escaping import printable
 from ._quiet import ignored
 
 __all__ = ["Drawing", "how_made", "inlined", "need_libraries", "percent", "write_page"]
@@ -58,10 +61,11 @@ def write_page(path: Path, template: str, facts: Mapping[str, Any]) -> Path:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,  # Markup is ours
     )
     environment.filters["percent"] = percent
-    path.write_text(environment.get_template(template).render(**facts), encoding="utf-8")
-    return path
+    page = environment.get_template(template).render(**facts)
+    return write_atomically(path, page.encode("utf-8", "backslashreplace"))
 
 
 def percent(share: float) -> str:

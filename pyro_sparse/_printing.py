@@ -1,6 +1,7 @@
 """What the command line prints: text for people, tables of edges, one JSON object for machines.
 
-Standard output carries the result; everything else goes to standard error.
+Standard output carries the result; everything else goes to standard error. Names from a table are no markup
+and no commands to the terminal: control characters are written out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from ._escaping import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +26,7 @@ __all__ = ["jsonable", "print_doctor", "print_edges", "print_json", "records", "
 
 def say(text: str) -> None:
     """A line on standard error."""
-    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
+    Console(stderr=True, soft_wrap=True).print(printable(text), markup=False, highlight=False)
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -79,14 +83,17 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Seq
                 "" if v != v else f"{v:.2f}" for v in (row[number], row["effect"], row["gap"])
             )
             mark = " ?" if row["unresolved"] else ""
-            table.add_row(str(first), str(row["feature"]) + mark, own, _signed(row), effect, gap)
+            factor_name, feature = (
+                Text(printable(str(name), one_line=True)) for name in (first, row["feature"])
+            )
+            table.add_row(factor_name, feature.append(mark), own, _signed(row), effect, gap)
         if len(group) > len(shown):
             table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
         table.add_section()
     console = Console()
     console.print(table)
     for sentence in verdict:
-        console.print(sentence, markup=False, highlight=False)
+        console.print(printable(sentence), markup=False, highlight=False)
 
 
 def _signed(row: Any) -> str:

@@ -193,7 +193,7 @@ def fit(
         restarts, steps, seed, device, depth, exposure,
     )  # fmt: skip
     frame = recipe.frame()
-    with folder(out):
+    with folder(out, alone=restart_index is None and first_rank()):
         if restart_index is None:
             result, seconds = train(recipe, frame, threads, as_json, n_jobs)
             if first_rank():
@@ -363,6 +363,7 @@ def simulate(
     import pandas as pd
 
     from . import datasets
+    from ._escaping import write_csv
 
     out = file_to_write(out, "simulated.csv", "--out")
     given = {name: value for name, value in {"rho": rho, "noise": noise}.items() if value is not None}
@@ -376,8 +377,8 @@ def simulate(
         drawn = datasets.sim1(rows, seed=seed, **given)
     truth = out.with_suffix(".truth.csv")
     x = drawn.frame.iloc[drawn.splits["train"]] if generator is Generator.topics else drawn.frame
-    x.to_csv(out, index=False)
-    pd.DataFrame(drawn.support, index=drawn.feature_names, columns=drawn.factor_names).to_csv(truth)
+    write_csv(x, out, index=False)
+    write_csv(pd.DataFrame(drawn.support, index=drawn.feature_names, columns=drawn.factor_names), truth)
     if as_json:
         size = {"rows": x.shape[0], "features": x.shape[1], "factors": len(drawn.factor_names)}
         print_json({"table": str(out), "truth": str(truth), **size, "edges": int(drawn.support.sum())})
@@ -434,15 +435,29 @@ def doctor(as_json: Json = False) -> None:
 def main() -> NoReturn:
     """Run the command line and exit; a complaint about input becomes a message and exit code 2."""
     try:
-        app()
-    except (ValueError, TypeError, OSError, ImportError, KeyError) as error:
+        try:
+            app()
+        finally:
+            _flush()
+    except (ValueError, TypeError, OSError, ImportError, KeyError, MemoryError) as error:
         if os.environ.get("PYRO_SPARSE_TRACEBACK"):
             raise
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        if isinstance(error, MemoryError):
+            text = f"not enough memory ({text or 'no more is said'}); give fewer rows, columns or factors"
         say(f"pyro-sparse: {text or type(error).__name__}")
         say("(PYRO_SPARSE_TRACEBACK=1 shows where this was found; --help shows an example)")
         sys.exit(BAD_INPUT)
     sys.exit(0)
+
+
+def _flush() -> None:
+    """Bring standard output out now: at the exit of Python it is too late for a message."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
+        raise OSError(f"standard output: could not be written ({error.strerror}); make room") from error
 
 
 def _split(values: list[str] | None) -> list[str] | None:

@@ -28,6 +28,7 @@ from ._columns import (
     read_names,
     without_na,
 )
+from ._sources import check_dense, check_sparse
 from ._table import MOST_JUDGED, Batch, Table, given_exposure
 from .large_table import as_large_table
 from .stores import store_of
@@ -81,6 +82,8 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
         data = data.to_memory()
     if sp.issparse(data):
         matrix: Any = data
+        check_sparse(matrix, name)
+        check_dense(matrix.shape, name)
         data = matrix.toarray()
     if isinstance(data, Tensor):
         data = data.detach().cpu()

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ._edge_table import left_open, of_latents
+from ._escaping import csv_bytes
 from ._page import Drawing, how_made, inlined, write_page
 from .certificates.facts import certificate_facts
 from .findings import findings_of, sentences
@@ -112,7 +113,7 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
         "certificate": certificate_facts(fit, idata),
         "agreement": _agreement(fit),
         **how_made(fit),
-        "csv": base64.b64encode(chosen.to_csv(index=False).encode()).decode(),
+        "csv": base64.b64encode(csv_bytes(chosen, index=False)).decode(),
     }
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ._arviz import get_group
 from ._edge_table import SCORES, beside_verdict, left_open, verdict_of
+from ._escaping import csv_bytes
 from ._page import Drawing, how_made, inlined, need_libraries, write_page
 from ._paths import file_to_write
 from ._quiet import ignored
@@ -223,7 +224,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
             for r in range(fit.n_restarts)
         ],
         **how_made(fit),
-        "csv": base64.b64encode(chosen.to_csv(index=False).encode()).decode(),
+        "csv": base64.b64encode(csv_bytes(chosen, index=False)).decode(),
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ rows: an epoch takes the blocks in random order, some at a time, and the rows of
 from __future__ import annotations
 
 import os
+import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from ._columns import as_frame, as_numbers
+from ._sources import check_archive, check_file, check_sparse, reading
 
 __all__ = ["ArrayRows", "BlockRows", "ParquetRows", "RowStore", "SparseRows", "open_rows", "store_of"]
 
@@ -112,6 +114,7 @@ class SparseRows(RowStore):
     sparse = True
 
     def __init__(self, matrix: Any):
+        check_sparse(matrix)
         matrix = matrix.tocsr()
         if not matrix.has_canonical_format:  # entries given twice are to be summed before they are judged
             matrix = matrix.copy()
@@ -181,8 +184,18 @@ class BlockRows(RowStore):
         self.held = int(np.clip(CACHE_BYTES // max(largest, 1), 2, MOST_BLOCKS))
 
     def read(self, start: int, stop: int) -> Any:
-        found = self.source[start:stop]
-        return sp.csr_array(found) if self.sparse else np.asarray(found)
+        try:
+            found = self.source[start:stop]
+        except OSError as error:
+            raise ValueError(
+                f"X: rows {start} to {stop - 1} cannot be read ({error}); the file is damaged, "
+                "take another copy"
+            ) from error
+        if not self.sparse:
+            return np.asarray(found)
+        found = sp.csr_array(found)
+        check_sparse(found, f"X: rows {start} to {stop - 1}")
+        return found
 
     def rows(self, index: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
         found = np.empty((len(index), self.shape[1]), dtype)
@@ -247,7 +260,13 @@ class ParquetRows(BlockRows):
             first = int(self._starts[b])
             if first >= stop:
                 break
-            group = self.file.read_row_group(b, columns=self.feature_names).select(self.feature_names)
+            try:
+                group = self.file.read_row_group(b, columns=self.feature_names).select(self.feature_names)
+            except (OSError, ValueError) as error:  # of Arrow
+                raise ValueError(
+                    f"X: the row group of rows {start} to {stop - 1} cannot be read ({error}); the file "
+                    "is damaged, take another copy"
+                ) from error
             rows = group.slice(max(start - first, 0), stop - max(start, first))
             parts.append(np.column_stack([_numbers(column) for column in rows.columns]))
         return np.concatenate(parts)
@@ -297,7 +316,9 @@ def open_rows(
     """
     store = source if isinstance(source, RowStore) else None
     if isinstance(source, str | os.PathLike):
-        source = _opened(Path(source), layer)
+        path = Path(source)
+        with reading(path, path.suffix.lower(), "source"):
+            source = _opened(path, layer)
         store = source if isinstance(source, RowStore) else None
     elif layer is not None and not _named(source):
         raise ValueError(f"layer: is for an AnnData, source is {type(source).__name__}; leave it out")
@@ -394,9 +415,8 @@ def _of(layers: Any, name: str) -> Any:
 
 def _opened(path: Path, layer: str | None) -> Any:
     """What a file holds, opened and not read (but for .npz)."""
-    if not path.exists():
-        raise FileNotFoundError(f"source: there is no file {str(path)!r}")
     kind = path.suffix.lower()
+    check_file(path, "source", ".npy, .npz, .h5ad, .zarr or .parquet", folders=kind == ".zarr")
     if layer is not None and kind not in (".h5ad", ".zarr"):
         raise ValueError(f"layer: is for an AnnData (.h5ad, .zarr), source is {path.name!r}; leave it out")
     if kind in (".parquet", ".pq"):
@@ -404,6 +424,8 @@ def _opened(path: Path, layer: str | None) -> Any:
     if kind == ".npy":
         return np.load(path, mmap_mode="r")
     if kind == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            check_archive(path, archive)
         return sp.load_npz(path)
     if kind not in (".h5ad", ".zarr"):
         raise ValueError(

@@ -11,7 +11,9 @@ import difflib
 import io
 import re
 import shlex
-from collections.abc import Sequence
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,15 @@ import scipy.sparse as sp
 from pandas.io.common import get_handle
 
 from ._columns import sort_out, strangers
+from ._sources import (
+    check_archive,
+    check_dense,
+    check_file,
+    check_hdf5,
+    check_sparse,
+    check_text,
+    reading,
+)
 
 __all__ = ["read_table"]
 
@@ -82,27 +93,18 @@ def read_table(
         The kind of file needs an extra that is not installed.
     """
     path = Path(path)
-    if not path.is_file():
-        found = f"{str(path)!r} is a folder" if path.is_dir() else f"there is no file {str(path)!r}"
-        raise FileNotFoundError(f"path: {found}; give a .csv, .tsv, .parquet, .h5ad or .npz file")
+    check_file(path, "path", ".csv, .tsv, .parquet, .h5ad or .npz")
     kind = _kind(path)
     try:
-        if kind in _SEPARATORS:
-            frame = _read_text(path, _SEPARATORS[kind])
-        elif kind == ".npz":
-            frame = _read_npz(path)
-        elif kind == ".h5ad":
-            frame = _read_h5ad(path)
-        else:
-            frame = _read_parquet(path)
-    except UnicodeError as error:
-        raise ValueError(
-            f"path: {str(path)!r} is not UTF-8 text ({error}); save it as such ('CSV UTF-8' in a spreadsheet)"
-        ) from error
-    except (OSError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise ValueError(
-            f"path: {str(path)!r} cannot be read as {kind} ({error}); is it what its name says?"
-        ) from error
+        with reading(path, kind):
+            frame = _read_text(path, _SEPARATORS[kind]) if kind in _SEPARATORS else _READERS[kind](path)
+    except ValueError as error:
+        if isinstance(error.__cause__, UnicodeError):
+            raise ValueError(
+                f"path: {str(path)!r} is not UTF-8 text ({error.__cause__}); save it as such "
+                "('CSV UTF-8' in a spreadsheet)"
+            ) from error
+        raise
 
     names = [str(name) for name in frame.columns]
     _refuse_repeats(names, path)
@@ -138,6 +140,7 @@ def _kind(path: Path) -> str:
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:
+    check_text(path)
     _refuse_separator(path, separator)
     # pandas renames a repeated column without a word, so the header is read as data first.
     header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
@@ -168,41 +171,53 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        import pyarrow.parquet
     except ImportError as error:
         raise ModuleNotFoundError(
             "path: .parquet needs pyarrow; mend: pip install 'pyro-sparse[data]'"
         ) from error
-    except ValueError as error:
-        raise ValueError(
-            f"path: {path.name!r} cannot be read as .parquet ({error}); write it again"
-        ) from error
+    about = pyarrow.parquet.read_metadata(path)
+    check_dense((about.num_rows, about.num_columns), f"path: {str(path)!r}")
+    return pd.read_parquet(path)
 
 
 def _read_h5ad(path: Path) -> pd.DataFrame:
     try:
         import anndata
+        import h5py
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "path: .h5ad needs anndata; mend: pip install 'pyro-sparse[single-cell]'"
         ) from error
-    return anndata.read_h5ad(path).to_df()
+    with h5py.File(path, "r") as file:
+        check_hdf5(path, file)
+    data = anndata.read_h5ad(path)
+    if sp.issparse(data.X):
+        check_sparse(data.X, f"path: X in {str(path)!r}")
+    return data.to_df()
 
 
 def _read_npz(path: Path) -> pd.DataFrame:
     try:
-        archive = np.load(path, allow_pickle=False)
-    except ValueError as error:  # NumPy takes anything that is no archive for a pickle
+        with zipfile.ZipFile(path) as packed:
+            check_archive(path, packed)
+    except zipfile.BadZipFile as error:
         raise ValueError(
-            f"path: {path.name!r} is no NumPy archive; write it with numpy.savez or scipy.sparse.save_npz"
+            f"path: {path.name!r} is no NumPy archive, or cut short; write it with numpy.savez or "
+            "scipy.sparse.save_npz"
         ) from error
-    with archive:
+    with np.load(path, allow_pickle=False) as archive:
         keys = list(archive.files)
         if {"format", "shape", "data"} <= set(keys):
-            return pd.DataFrame(sp.load_npz(path).toarray()).add_prefix("x")
+            matrix = sp.load_npz(path)
+            check_sparse(matrix, f"path: {str(path)!r}")
+            check_dense(matrix.shape, f"path: {str(path)!r}")
+            return pd.DataFrame(matrix.toarray()).add_prefix("x")
         try:
             arrays = {key: archive[key] for key in keys}
         except ValueError as error:
+            if "allow_pickle" not in str(error):
+                raise
             raise ValueError(
                 f"path: {path.name!r} holds Python objects ({error}); save plain numbers and strings instead"
             ) from error
@@ -227,12 +242,23 @@ def _read_npz(path: Path) -> pd.DataFrame:
     return pd.DataFrame(x, columns=names["feature_names"], index=names["sample_names"])
 
 
+_READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    ".npz": _read_npz, ".h5ad": _read_h5ad, ".parquet": _read_parquet,
+}  # fmt: skip
+
+
 def _refuse_separator(path: Path, separator: str) -> None:
     """Complain of a first line that another separator divides: of spreadsheets with commas for decimals."""
     with get_handle(path, "r", compression="infer", encoding="utf-8-sig") as opened:
         first = opened.handle.readline().strip("\r\n")
         second = opened.handle.readline()
-    fields = {one: len(next(csv.reader([first], delimiter=one), [])) for one in (";", "\t", "|", ",")}
+    try:
+        fields = {one: len(next(csv.reader([first], delimiter=one), [])) for one in (";", "\t", "|", ",")}
+    except csv.Error as error:
+        raise ValueError(
+            f"path: a field of the first line of {path.name!r}, {first[:20]!r} …, has over "
+            f"{csv.field_size_limit():,} characters; wanted names of columns, is a quote left open?"
+        ) from error
     other = max(fields, key=fields.__getitem__)
     if fields[other] < 2 or fields[separator] > 1 and not (other == ";" and fields[";"] > fields[separator]):
         return
@@ -268,7 +294,7 @@ def _refuse_numbers(names: list[str], path: Path) -> None:
 
 
 def _refuse_repeats(names: list[str], path: Path) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated and repeated[0] == "":
         raise ValueError(
             f"path: the first line of {path.name!r} has {names.count('')} empty fields, wanted a name for "

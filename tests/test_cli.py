@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse import cli
+from pyro_sparse._fitting import folder
 from pyro_sparse.inference.loop import Run
 
 CURVED = ["--factors", "2", "--restarts", "2", "--steps", "40"]
@@ -432,3 +435,66 @@ def test_what_a_table_looks_like_is_said_once(run, table, tmp_path):
     frame.to_csv(tmp_path / "codes.csv")
     done = run("fit", tmp_path / "codes.csv", *QUICK, "--out", tmp_path / "out")
     assert (done.out + done.err).count("is -999 in") == 1
+
+
+def test_a_full_disk_is_a_message(run, table, tmp_path, monkeypatch):
+    """The model first: what is whole stays, and of what could not be written nothing is there."""
+
+    def full(descriptor):
+        if (tmp_path / "out" / "model.pt").exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = run("fit", table, *QUICK, "--out", tmp_path / "out")
+    assert (
+        done.code == cli.BAD_INPUT and "could not be written (No space left on device); make room" in done.err
+    )
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["model.pt"]
+    ps.load(tmp_path / "out" / "model.pt")
+
+
+def test_a_full_disk_under_standard_output_is_a_message(fitted):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    command = [sys.executable, "-m", "pyro_sparse", "summary", fitted[0], "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == cli.BAD_INPUT and "standard output: could not be written" in done.stderr
+
+
+def test_two_fits_do_not_write_to_one_folder(run, table, tmp_path):
+    with folder(tmp_path / "out"):
+        done = run("fit", table, *QUICK, "--out", tmp_path / "out")
+        assert done.code == cli.BAD_INPUT and "another pyro-sparse writes to" in done.err
+        with folder(tmp_path / "out", alone=False):  # a restart of the fit
+            pass
+    with folder(tmp_path / "out"):
+        pass
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_names_that_are_formulas_or_commands(run, tmp_path):
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.normal(size=(60, 1)), 4, axis=1) + 0.1 * rng.normal(size=(60, 4))
+    names = ["=1+1", "@b\x1b[31m", "-c", "<b>d</b>"]
+    pd.DataFrame(x, columns=names, index=[f"+{i}r" for i in range(60)]).to_csv(tmp_path / "t.csv")
+    done = run("fit", tmp_path / "t.csv", *QUICK, "--out", tmp_path / "out")
+    assert done.code in (0, cli.NOTHING_FOUND) and "\x1b[31m" not in done.out + done.err
+    edges = pd.read_csv(tmp_path / "out" / "edges.csv")
+    assert set(edges["feature"]) == {"'=1+1", r"'@b\x1b[31m", "'-c", "<b>d</b>"}
+    factors = pd.read_csv(tmp_path / "out" / "factors.csv", index_col=0)
+    assert factors.index[3] == "'+3r"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<b>d</b>" not in page and "\x1b" not in page
+    assert ps.load(tmp_path / "out" / "model.pt").feature_names == names  # as they are, for the library
+
+
+@pytest.mark.parametrize("name", ["model.pt", "idata.nc"])
+def test_results_with_a_flipped_bit_are_refused(run, fitted, tmp_path, name):
+    for path in fitted[0].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    damaged = bytearray((tmp_path / name).read_bytes())
+    damaged[len(damaged) // 3] ^= 4
+    (tmp_path / name).write_bytes(damaged)
+    done = run("report", tmp_path)
+    assert done.code == cli.BAD_INPUT and f"{name}' is not what was written (its SHA-256 differs)" in done.err

@@ -202,11 +202,11 @@ def test_refusals(tmp_path):
         read_table(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"there is no file .*absent.csv"):
         read_table(tmp_path / "absent.csv")
-    (tmp_path / "t.xlsx").write_text("")
+    (tmp_path / "t.xlsx").write_text("no table")
     with pytest.raises(ValueError, match="'t.xlsx' ends in '.xlsx', wanted .csv"):
         read_table(tmp_path / "t.xlsx")
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(ValueError, match=r"cannot be read as .csv"):
+    with pytest.raises(ValueError, match=r"empty.csv' is empty \(0 bytes\); give a .csv"):
         read_table(tmp_path / "empty.csv")
     (tmp_path / "twice.csv").write_text("a,b,a\n1,2,3\n")
     with pytest.raises(ValueError, match="column 'a' occurs 2 times in 'twice.csv'"):

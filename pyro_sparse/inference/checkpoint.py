@@ -1,25 +1,40 @@
 """Checkpoints and saved fits: tensors and one JSON text in a file that loads with ``weights_only=True``.
 
 Nothing is unpickled that was not written here as a tensor, a number or a string. A file states its format,
-the package's version and a fingerprint of the model, so that a stale or foreign one is refused by name.
+the package's version and a fingerprint of the model, so that a stale or foreign one is refused by name; and
+its last line is a digest of all before it, so that one with a single bit changed is refused, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import io
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from .._atomic import read_verified, with_digest, write_atomically
 from .._paths import file_to_write
 from .._recorded import describe
 
-__all__ = ["differences", "digest", "fingerprint", "made", "read", "read_run", "write", "write_run"]
+__all__ = [
+    "differences",
+    "digest",
+    "explained",
+    "fingerprint",
+    "made",
+    "read",
+    "read_run",
+    "write",
+    "write_run",
+]
 
 # 1: encoders of counts without exposures read shares, totals were taken for depth by default;
 # 2: totals of few features were not shared out
@@ -76,12 +91,12 @@ def differences(theirs: str, ours: str) -> str:
 
 
 def write(path: str | os.PathLike[str], kind: str, meta: dict[str, Any], tensors: dict[str, Any]) -> None:
-    """Write atomically: a run cut off while writing leaves the previous file whole."""
+    """Write whole or not at all: a run cut off while writing leaves the previous file."""
     path = file_to_write(path, "fit.pt")
-    temporary = path.with_name(path.name + ".part")
     text = json.dumps({"format": FORMAT, "kind": kind, **meta})
-    torch.save({"meta": text, "tensors": tensors}, temporary)
-    os.replace(temporary, path)
+    content = io.BytesIO()
+    torch.save({"meta": text, "tensors": tensors}, content)
+    write_atomically(path, with_digest(content.getvalue()))
 
 
 def read(path: str | os.PathLike[str], *kinds: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -90,15 +105,19 @@ def read(path: str | os.PathLike[str], *kinds: str) -> tuple[dict[str, Any], dic
     Raises
     ------
     FileNotFoundError, ValueError
-        Absent, not one of ours, of another kind, or of another format.
+        Absent, changed since it was written, not one of ours, of another kind, or of another format.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"checkpoint: no file at {str(path)!r}")
+    if not path.is_file():
+        raise ValueError(f"checkpoint: {str(path)!r} is a folder, pipe or device; give a file")
+    payload = read_verified(path, "checkpoint")
     try:
-        content = torch.load(path, weights_only=True, map_location="cpu")
-        meta = json.loads(content["meta"])
-        tensors = content["tensors"]
+        content = torch.load(io.BytesIO(payload), weights_only=True, map_location="cpu")
+        meta, tensors = json.loads(content["meta"]), content["tensors"]
+        if not (isinstance(meta, dict) and isinstance(tensors, dict)):
+            raise TypeError
     except Exception as error:
         raise ValueError(
             f"checkpoint: {str(path)!r} is not a pyro_sparse file ({type(error).__name__}); "
@@ -112,6 +131,33 @@ def read(path: str | os.PathLike[str], *kinds: str) -> tuple[dict[str, Any], dic
     if meta.get("kind") not in kinds:
         raise ValueError(f"checkpoint: {str(path)!r} holds a {meta.get('kind')!r}, wanted a {kinds[0]!r}")
     return meta, tensors
+
+
+@contextmanager
+def explained(argument: str, path: Any) -> Iterator[None]:
+    """Say of what a file lacks, or has in another shape, that it is the file's fault and what to do.
+
+    Parameters
+    ----------
+    argument : str
+        What the message calls the path.
+    path : path
+
+    Raises
+    ------
+    ValueError
+        In place of what was raised inside, but for the complaints that already name an argument.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and str(error).startswith(("checkpoint:", "load:")):
+            raise
+        lacks = f"no {error}" if isinstance(error, KeyError) else str(error).split("\n")[0]
+        raise ValueError(
+            f"{argument}: {str(path)!r} does not hold what this version of pyro_sparse writes ({lacks}), so "
+            "that another version wrote it, or another program changed it; fit again"
+        ) from error
 
 
 def made(model: Any) -> Any:
@@ -153,10 +199,14 @@ def read_run(path: Any, print_: str) -> tuple[list[dict[str, Any]], dict[str, An
     if path is None or not Path(path).exists():
         return [], None
     meta, tensors = read(path, "checkpoint")
-    differs = differences(meta["fingerprint"], print_)
+    with explained("checkpoint", path):
+        differs = differences(meta["fingerprint"], print_)
+        finished, under_way = list(tensors["finished"]), tensors["under_way"]
+        if not all(isinstance(state, dict) for state in [*finished, under_way or {}]):
+            raise TypeError("its states are no dictionaries")
     if differs:
         raise ValueError(
             f"checkpoint: {str(path)!r} belongs to another fit ({differs}); "
             "remove the file or give another path"
         )
-    return list(tensors["finished"]), tensors["under_way"]
+    return finished, under_way

@@ -408,10 +408,11 @@ def fit_table(
                 "this is the fit so far"
             )
             break
-        if number < n_resumed:
-            run.load(finished[number])
-        elif resumed is not None and number == n_resumed:
-            run.load(resumed)
+        with files.explained("checkpoint", checkpoint):
+            if number < n_resumed:
+                run.load(finished[number])
+            elif resumed is not None and number == n_resumed:
+                run.load(resumed)
         ranks.level(run.model)
         bar.update(run.step)
         if number >= n_resumed:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -257,7 +258,8 @@ def fit_tasks(
         before = saved[number] if number < len(saved) else None
         try:
             part = job.fresh(number)
-            one = _Restart(part, number, job.plan, job.train, job.heldout, before)
+            with nullcontext() if before is None else files.explained("checkpoint", checkpoint):
+                one = _Restart(part, number, job.plan, job.train, job.heldout, before)
         except KeyboardInterrupt:
             if not parts:
                 raise
@@ -334,11 +336,12 @@ class _Restart:
         saved: dict[str, Any] | None = None,
     ):
         self.model, self.number, self.plan, self.train, self.heldout = model, number, plan, train, heldout
-        self.saved = saved
         start = saved or {"stage": 0, "found": np.nan, "block": list(range(model.n_latents)), "before": []}
         self.stage, self.found, self.before = start["stage"], start["found"], start["before"]
         self.block: list[int] = start["block"]
         self.run = self._run()
+        if saved is not None:
+            self.run.load(saved["run"])
 
     def _run(self) -> TaskRun:
         schedule, inner = self.plan[self.stage]
@@ -346,8 +349,6 @@ class _Restart:
 
     def finish(self, data: TaskBatch, report: Callable[[Any], None]) -> None:
         """Go through the stages that are left."""
-        if self.saved is not None:
-            self.run.load(self.saved["run"])
         while True:
             with stopped_between_steps(report) as between:
                 self.run.finish(between)

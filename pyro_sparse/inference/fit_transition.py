@@ -278,7 +278,8 @@ def fit_transition(
         part = run.model
         resumed = finished[number] if number < n_resumed else under_way if number == n_resumed else None
         if resumed is not None:
-            run.load(resumed)
+            with files.explained("checkpoint", checkpoint):
+                run.load(resumed)
         bar.update(run.step)
 
         def report(run: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from .._recorded import rebuild
@@ -35,6 +37,11 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
         No such file, not a fit, or of another model or format.
     """
     meta, tensors = files.read(path, "fit", "transition fit", "multi-task fit")
+    with files.explained("load", path):
+        return _restored(path, model, meta, tensors)
+
+
+def _restored(path: Any, model: Any, meta: dict[str, Any], tensors: dict[str, Any]) -> Any:
     if model is None:
         if meta["made"] is None:
             raise ValueError(
@@ -47,6 +54,7 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
             f"load: {str(path)!r} is a fit of another model ({differs}); pass a model made the same way"
         )
     arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
+    _check_shapes(model, meta, arrays)
     if meta["kind"] == "multi-task fit":
         return task_result.restore(model, meta, tensors["models"], arrays)
     with undisturbed():
@@ -62,3 +70,55 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
     model.eval()
     kind = transition_result if meta["kind"] == "transition fit" else result
     return kind.restore(model, meta, arrays)
+
+
+# Sizes of the axes of an array, a letter each: r restarts, g features, k factors or latents, t tasks, l lags,
+# a actions.
+_SHAPES: Mapping[str, Mapping[str, str]] = {
+    "fit": {
+        **dict.fromkeys(("weights", "effects", "edge_score"), "rgk"),
+        **dict.fromkeys(("elbo", "heldout_elbo"), "r"),
+        **dict.fromkeys(("eta", "alignment.permutation", "alignment.sign", "alignment.congruence"), "rk"),
+        **dict.fromkeys(("table.centre", "table.scale", "table.input_centre", "table.input_scale"), "g"),
+        "factor_cov": "kk",
+    },
+    "transition fit": {
+        **dict.fromkeys(("gap", "elbo", "heldout_elbo"), "r"),
+        **dict.fromkeys(("alignment.permutation", "alignment.sign"), "rk"),
+        **dict.fromkeys(("sequences.centre", "sequences.scale"), "g"),
+    },
+    "multi-task fit": {
+        **dict.fromkeys(("error", "found"), "r"),
+        **dict.fromkeys(("tasks.target_centre", "tasks.target_scale"), "t"),
+    },
+}
+_IF_THERE: Mapping[str, str] = {
+    "noise_sd": "g",
+    "excess_cov": "gg",
+    **dict.fromkeys(("strength_time", "graph_time", "relaxed_time"), "rlkk"),
+    **dict.fromkeys(("strength_action", "graph_action", "relaxed_action"), "rka"),
+}
+_TYPES: Mapping[str, type] = {
+    "best": int, "dtype": str, "feature_names": list, "history": dict, "settings": dict, "warnings": list,
+}  # fmt: skip
+
+
+def _check_shapes(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Compare what a file holds beside the model with the model's sizes and with each other."""
+    for name, kind in _TYPES.items():
+        if not isinstance(meta[name], kind):
+            raise TypeError(f"{name} is a {type(meta[name]).__name__}, wanted a {kind.__name__}")
+    shapes = _SHAPES[meta["kind"]]
+    r = arrays["elbo" if "elbo" in shapes else "error"].shape[0]
+    sizes = {"r": r, "g": model.n_features, "k": getattr(model, "n_factors", None) or model.n_latents}
+    sizes["t"] = len(meta["task_names"]) if meta["kind"] == "multi-task fit" else 0
+    sizes |= {"l": getattr(model, "lags", 0), "a": getattr(model, "n_actions", 0)}
+    for name, axes in [*shapes.items(), *((n, axes) for n, axes in _IF_THERE.items() if n in arrays)]:
+        wanted = tuple(sizes[axis] for axis in axes)
+        if arrays[name].shape != wanted:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, wanted {wanted}")
+    if meta.get("n_restarts", r) != r or not 0 <= meta["best"] < r:
+        raise ValueError(f"best is {meta['best']} of {meta.get('n_restarts', r)} restarts, arrays are of {r}")
+    names = meta["feature_names"]
+    if meta["kind"] != "multi-task fit" and len(names) != model.n_features:
+        raise ValueError(f"feature_names has {len(names)} entries, wanted {model.n_features}")

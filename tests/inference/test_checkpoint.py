@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 
 import numpy as np
 import pytest
 import torch
 
+from pyro_sparse._atomic import with_digest
 from pyro_sparse.inference import checkpoint as files
 from pyro_sparse.models import SparseDecoder
+
+
+def save_with_digest(content, path):
+    held = io.BytesIO()
+    torch.save(content, held)
+    path.write_bytes(with_digest(held.getvalue()))
 
 
 def test_round_trip_and_no_leftovers(tmp_path):
@@ -26,14 +35,14 @@ def test_a_write_that_is_cut_off_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file.pt"
     files.write(path, "checkpoint", {"step": 1}, {})
 
-    def cut(content, where):
-        where.write_bytes(b"half")
+    def cut(descriptor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(torch, "save", cut)
+    monkeypatch.setattr(os, "fsync", cut)
     with pytest.raises(KeyboardInterrupt):
         files.write(path, "checkpoint", {"step": 2}, {})
     assert files.read(path, "checkpoint")[0]["step"] == 1
+    assert [p.name for p in path.parent.iterdir()] == ["file.pt"]
 
 
 def test_refusals(tmp_path, monkeypatch):
@@ -43,7 +52,10 @@ def test_refusals(tmp_path, monkeypatch):
     path.write_text("not ours")
     with pytest.raises(ValueError, match="is not a pyro_sparse file"):
         files.read(path, "fit")
-    torch.save({"weights": torch.ones(2)}, path)
+    torch.save({"meta": "{}", "tensors": {}}, path)
+    with pytest.raises(ValueError, match="of an earlier version: it does not end in a digest"):
+        files.read(path, "fit")
+    save_with_digest({"weights": torch.ones(2)}, path)
     with pytest.raises(ValueError, match=r"is not a pyro_sparse file \(KeyError\)"):
         files.read(path, "fit")
     files.write(path, "checkpoint", {}, {})
@@ -59,7 +71,7 @@ def test_code_in_a_file_is_not_run(tmp_path):
         def __reduce__(self):
             return exec, ("raise SystemExit",)
 
-    torch.save({"meta": "{}", "tensors": Evil()}, tmp_path / "evil.pt")
+    save_with_digest({"meta": "{}", "tensors": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(ValueError, match=r"is not a pyro_sparse file \(UnpicklingError\)"):
         files.read(tmp_path / "evil.pt", "fit")
 
