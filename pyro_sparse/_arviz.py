@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import io
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,7 @@ __all__ = [
     "interval",
     "is_modern",
     "to_netcdf",
+    "try_netcdf",
 ]
 
 IntervalKind = Literal["hdi", "eti"]
@@ -222,6 +224,25 @@ def from_netcdf(path: str | Path) -> Any:
     idata.load()
     idata.close()
     return idata
+
+
+def try_netcdf(folder: Path) -> None:
+    """Write a NetCDF file of one number to a folder, read it and remove it, before there is anything to lose.
+
+    Raises
+    ------
+    ImportError
+        A library is missing.
+    OSError
+        The file cannot be written, or what is read is not what was written.
+    """
+    _need_netcdf()
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        path = Path(own) / "try.nc"
+        xr.Dataset({"x": ("row", [1.0])}).to_netcdf(path, engine="h5netcdf")
+        with xr.open_dataset(path, engine="h5netcdf") as found:
+            if found["x"].to_numpy().tolist() != [1.0]:
+                raise OSError(f"{str(path)!r} does not hold the number that was written to it")
 
 
 def _need_netcdf() -> None:

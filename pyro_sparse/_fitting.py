@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 import tempfile
 import time
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
+_FILES = ("model.pt", "edges.csv", "factors.csv", "report.html", "idata.nc")  # what `finish` writes
 _SHORT = "polish: time_budget="  # how a warning begins that it is too short
 _RATE = "fit_fdr"  # attribute that says at which rate edges of a fit are kept where none is asked for
 
@@ -166,6 +168,7 @@ def folder(out: Path, alone: bool = True) -> Iterator[None]:
             raise ValueError(
                 f"--out: {str(out)!r} cannot be a folder for the results ({reason}); give another one"
             ) from error
+        _check_files(out)
         with _locked(out) if alone else nullcontext():
             yield
     except BaseException:
@@ -194,6 +197,33 @@ def _locked(out: Path) -> Iterator[None]:
         with suppress(OSError):  # while it is held: who waits for it makes a new one
             Path(lock.lock_file).unlink()
         lock.release()
+
+
+def _check_files(out: Path) -> None:
+    """See that each result can be written, with the libraries that are installed; say which one cannot."""
+    from ._arviz import try_netcdf
+
+    for name in _FILES:
+        path = out / name
+        if path.is_dir() or path.exists() and not os.access(path, os.W_OK):
+            reason = "a folder" if path.is_dir() else "write-protected"
+            raise ValueError(
+                f"--out: {str(path)!r}, where a result is to be written, is {reason}; remove it or give another "
+                "folder"
+            )
+    try:
+        try_netcdf(out)
+    except (ImportError, OSError, ValueError) as error:
+        raise ValueError(
+            f"--out: NetCDF files such as idata.nc cannot be written to {str(out)!r} ({error}); "
+            "where the libraries are at fault, run: pip install --upgrade h5netcdf h5py"
+        ) from error
+    if absent := _absent_for_report():
+        say(f"there will be no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")
+
+
+def _absent_for_report() -> list[str]:
+    return [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
 
 
 def train(
@@ -278,7 +308,7 @@ def finish(
     from ._escaping import write_csv
     from .inference.interrupt import cut_short
 
-    files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
+    files = {"model": out / "model.pt", "edges": out / "edges.csv"}
     result.save(files["model"])  # first, so that nothing after it can lose the fit
     training_cut = bool(cut_short(result))
     if training_cut and method != "score":
@@ -287,18 +317,19 @@ def finish(
     idata, chains_cut = _edges(result, {"X": frame, **given}, method, edge_seconds, as_json)
     interrupted = training_cut or chains_cut
     idata.attrs[_RATE] = fdr
-    to_netcdf(idata, files["idata"])
     edges = ps.summary(idata, fdr=fdr)
     write_csv(edges, files["edges"])
     files["factors"] = out / "factors.csv"
     scores = pd.DataFrame(result.transform(frame, **given), frame.index, result.factor_names)
     write_csv(scores, files["factors"])
-    absent = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
-    if absent:
-        say(f"no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")
-    else:
+    if not _absent_for_report():  # `folder` has said so if not
         files["report"] = out / "report.html"
         ps.report(result, files["report"], X=frame, fdr=fdr, idata=idata)
+    try:  # last: what it does costs neither table nor report
+        files["idata"] = to_netcdf(idata, out / "idata.nc")
+        unwritten = None
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        unwritten = f"idata.nc could not be written ({error}); all else was, and ps.load reads model.pt"
     kept, said = edges[edges["selected"]], verdict_of(idata)
     if as_json:
         print_json(
@@ -319,6 +350,7 @@ def finish(
                 "verdict": said,
                 "warnings": list(result.warnings),
                 "interrupted": interrupted,
+                "unwritten": unwritten,
                 "files": {name: str(path) for name, path in files.items()},
             }
         )
@@ -330,6 +362,9 @@ def finish(
         say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     for warning in beside_verdict(result, idata):
         say(f"warning: {warning}")
+    if unwritten:
+        say(f"pyro-sparse: {unwritten}")
+        raise typer.Exit(BAD_INPUT)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if kept.empty:

@@ -149,16 +149,18 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     _refuse_repeats(names, path)
     read = partial(pd.read_csv, path, sep=separator, skipinitialspace=True)
     frame = read(header=0, names=names)
-    if isinstance(frame.index, pd.RangeIndex):
+    # One column more than the header names, as text. (The python engine reads absent fields as None or NaN.)
+    widened = partial(
+        read, header=None, names=range(len(names) + 1), dtype=str, keep_default_na=False, engine="python"
+    )
+    # The kind of index does not tell whether rows begin with a name: since pandas 3, evenly spaced numbers as
+    # names make a RangeIndex as well. The first row's fields are counted instead.
+    if isinstance(frame.index, pd.RangeIndex) and not widened(nrows=2).iloc[1:, -1].notna().any():
         return frame
     # What rows have beyond the header pandas takes for row names, which R's write.table gives no name.
     more = frame.index.nlevels
     if more == 1:
-        # Separators at the ends of rows are no fields. (The python engine reads an absent field as None.)
-        wide = read(
-            header=None, names=range(len(names) + 1), dtype=str, keep_default_na=False, engine="python"
-        )
-        last = wide.iloc[1:, -1]
+        last = widened().iloc[1:, -1]  # separators at the ends of rows are no fields
         if not last.any():
             return read(header=0, names=names, index_col=False, usecols=range(len(names)))
         if last.notna().all() and names[0] != "":

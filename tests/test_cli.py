@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
 import shlex
@@ -76,6 +77,57 @@ def test_fit_writes_what_it_says(fitted):
     factors = pd.read_csv(folder / "factors.csv", index_col=0)
     assert factors.shape == (120, 2) and factors.index[3] == "row 3"
     assert "<html" in (folder / "report.html").read_text()
+
+
+def _no_training(*args, **kwargs):
+    raise AssertionError("trained, though the results cannot be written")
+
+
+@pytest.mark.parametrize("missing", ["h5netcdf", "h5py"])
+def test_what_netcdf_needs_is_missed_before_the_training(run, table, tmp_path, monkeypatch, missing):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == missing else find(name)
+    )
+    monkeypatch.setattr(ps, "fit", _no_training)
+    done = run("fit", table, *QUICK, "--out", tmp_path / "out")
+    assert done.code == 2 and f"NetCDF files need {missing}; run: pip install h5netcdf h5py" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_netcdf_library_is_noticed_before_the_training(run, table, tmp_path, monkeypatch):
+    import xarray as xr
+
+    def broken(*args, **kwargs):
+        raise ValueError("numpy.dtype size changed")
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", broken)
+    monkeypatch.setattr(ps, "fit", _no_training)
+    done = run("fit", table, *QUICK, "--out", tmp_path / "out")
+    assert done.code == 2 and "NetCDF files such as idata.nc cannot be written" in done.err
+    assert "numpy.dtype size changed" in done.err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["model.pt", "edges.csv", "factors.csv", "report.html", "idata.nc"])
+def test_a_folder_in_the_place_of_a_result_is_noticed_before_the_training(
+    run, table, tmp_path, monkeypatch, name
+):
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(ps, "fit", _no_training)
+    done = run("fit", table, *QUICK, "--out", tmp_path)
+    assert done.code == 2 and f"{name}', where a result is to be written, is a folder" in done.err
+
+
+def test_tables_and_report_are_written_whatever_netcdf_does(run, table, tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(ps._arviz, "to_netcdf", full)
+    done = run("fit", table, *QUICK, "--out", tmp_path, "--json")
+    said = json.loads(done.out)
+    assert done.code == 2 and "idata.nc could not be written (No space left on device)" in done.err
+    assert said["unwritten"] in done.err and "idata" not in said["files"]
+    assert {p.name for p in tmp_path.iterdir()} == {"model.pt", "edges.csv", "factors.csv", "report.html"}
 
 
 def test_fit_is_the_library_fit(fitted, table):

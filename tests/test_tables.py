@@ -53,6 +53,26 @@ def test_separators_at_the_ends_of_rows_are_no_field(tmp_path):
     assert_frame_equal(read_table(tmp_path / "t.csv"), pd.DataFrame({"a": [1.0, 3.0]}, index=["p", "q"]))
 
 
+@pytest.mark.parametrize(
+    "ids", [[0, 1, 2], [1, 2, 3], [10, 8, 6], [3, 1, 7], [0.0, 1.0, 2.0], ["p", "q", "r"]]
+)
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_separators_at_the_ends_of_rows_shift_no_column_whatever_the_first_holds(tmp_path, ids, separator):
+    """pandas 3 gives evenly spaced row names a RangeIndex, as a table without row names has."""
+    path = tmp_path / f"t{'.csv' if separator == ',' else '.tsv'}"
+    rows = [f"{one},{2.5 * j},{j % 2}" for j, one in enumerate(ids)]
+    path.write_text("\n".join(["id,a,b", *(f"{row}," for row in rows)]).replace(",", separator))
+    found = read_table(path, index="id")
+    assert list(found.index) == ids
+    assert_frame_equal(found.reset_index(drop=True), pd.DataFrame({"a": [0.0, 2.5, 5.0], "b": [0.0, 1, 0]}))
+    path.write_text("\n".join(["a,b", *rows]).replace(",", separator))  # and R's row names stay row names
+    assert list(read_table(path).index) == ids
+    path.write_text("\n".join(["id,a,b", *rows]).replace(",", separator))
+    assert list(read_table(path, columns=["a", "b"]).index) == [0, 1, 2]
+    path.write_text("\n".join(["id,a,b,", *rows]).replace(",", separator))  # at the end of the header only
+    assert_frame_equal(read_table(path, index="id").iloc[:, :2], found)
+
+
 @pytest.mark.parametrize("text", ["a,b\n1,2,3,4\n5,6,7,8\n", "a,b\n1,2,3\n4,5\n", ",a\np,1,2\nq,3,4\n"])
 def test_rows_that_do_not_suit_the_header_are_refused(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)

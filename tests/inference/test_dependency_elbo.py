@@ -334,11 +334,14 @@ def test_complaints():
 
 
 def test_a_program_of_ones_own_ends_with_its_edges():
-    """From `SVI` with the penalty to the slopes and their probabilities, as the concepts show it."""
+    """From `SVI` with the penalty to the slopes and their probabilities, as the concepts show it.
+
+    With 400 rows and a weight of 0.3 half of all seeds end in a mixture of the two factors.
+    """
     pyro.set_rng_seed(0)
     truth = torch.tensor([[1, 0], [1, 0], [1, 0], [1, 1], [0, 1], [0, 1], [0, 1], [1, 1]])
     weights = truth * (0.6 + torch.rand(8, 2)) * torch.where(torch.rand(8, 2) < 0.5, -1.0, 1.0)
-    x = torch.tanh(torch.randn(400, 2) @ weights.T) + 0.3 * torch.randn(400, 8)
+    x = torch.tanh(torch.randn(1000, 2) @ weights.T) + 0.3 * torch.randn(1000, 8)
     decoder = nn.Sequential(nn.Linear(2, 8), nn.Tanh())
     encoder = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
 
@@ -353,9 +356,9 @@ def test_a_program_of_ones_own_ends_with_its_edges():
         with pyro.plate("rows", len(x)):
             pyro.sample("z", dist.Normal(encoder(x), 0.3).to_event(1))
 
-    penalty = DependencyPenalty(weight=0.3)
-    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.02}), DependencySparsity(decoder, dependency=penalty))
-    for _ in range(500):
+    penalty = DependencyPenalty(weight=1.0)
+    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), DependencySparsity(decoder, dependency=penalty))
+    for _ in range(250):
         svi.step(x)
     strength = mean_abs_jacobian(decoder, encoder(x).detach(), scale="sd").numpy()
     found = strength_mixture(strength / strength.max(1, keepdims=True)).probability > 0.5
