@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +50,24 @@ class Cells:
     def is_normal(self) -> bool:
         """Whether the likelihood is the normal one, for measurements on a continuous scale."""
         return self.likelihood == "normal"
+
+    def without(self, rows: NDArray[np.int_]) -> Cells:
+        """These cells but for some rows.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+        """
+        if not len(rows):
+            return self
+        kept = np.delete(np.arange(len(self.values)), rows)
+        return replace(
+            self,
+            values=self.values[kept],
+            view=self.view[kept],
+            rows=[self.rows[i] for i in kept],
+            exposure=None if self.exposure is None else self.exposure[kept],
+        )
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:

@@ -86,21 +86,22 @@ def check_read_table(table: Table, likelihood: Likelihood) -> list[Finding]:
 
 def _findings(cells: Cells) -> list[Finding]:
     mistakes = entry_mistakes(cells)
-    copies, copied = copied_columns(cells)
     far_rows, rows = outlying_rows(cells)
     repeats = repeated_rows(cells)
     kinds = several_kinds(cells)
+    others = cells.without(rows)  # rows on another scale would correlate all columns
+    copies, copied = copied_columns(others)
     return [
         *mistakes,
         *kinds,
         *(few_levels(cells) if not (mistakes or kinds) else []),
         *copies,
-        *dependent_columns(cells, copied),
+        *dependent_columns(others, copied),
         *separate_columns(cells),
         *repeats,
         *far_rows,
-        *outlying_cells(cells, rows),
-        *(heavy_tails(cells) if not far_rows else []),
+        *outlying_cells(others),
+        *heavy_tails(others),
         *(row_groups(cells) if not repeats else []),
         *overdispersed_counts(cells),
     ]

@@ -19,7 +19,7 @@ _LEAST_REPEATS = 2  # a single repeat may be chance or a person asked twice
 _MOST_EXPECTED = 0.01  # repeats by chance, of those seen
 _TRIMMED = 0.15  # of the rows, left out of the covariance that all are judged by
 _MOST = 30.0  # robust standard deviations: further out a cell says no more
-_WIDE = 0.4  # of a row's cells are beyond two standard deviations; a single cell of 1000 makes no row
+_FAR, _WIDE = 2.2, 0.5  # half of a row's cells are so many robust sd from the median; one cell makes no row
 _LEAST_LOG = 0.8  # a row on another scale is more than twice as far out as the middle one
 _LEAST_SHARE = 0.3  # of a column's sum of squares, due to a cell that makes it
 _GAP = 7.5  # times the distance over which the next 5 % of cells spread: tails thin out, slips stand apart
@@ -92,7 +92,7 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     size = np.log(_typical_part(cells))
     middle, upper = np.quantile(size, [0.5, 0.9])
     limit = middle + max((upper - middle) / stats.norm.isf(0.1) * _beyond(n_rows), _LEAST_LOG)
-    far = np.flatnonzero((size > limit) & ((np.abs(cells.robust) > 2).sum(1) >= _WIDE * cells.seen.sum(1)))
+    far = np.flatnonzero((size > limit) & ((np.abs(cells.robust) > _FAR).sum(1) >= _WIDE * cells.seen.sum(1)))
     if not len(far) or len(far) > 0.2 * n_rows:
         return [], nothing
     far = far[np.argsort(-size[far])]
@@ -137,22 +137,18 @@ def _typical_part(cells: Cells) -> NDArray[np.float64]:
     return size
 
 
-def outlying_cells(cells: Cells, rows: NDArray[np.int_]) -> list[Finding]:
+def outlying_cells(cells: Cells) -> list[Finding]:
     """A few cells that stand far apart from all others of their column, and make its variance.
 
     Parameters
     ----------
     cells : Cells
-    rows : ndarray of int
-        That were named already.
     """
     if not cells.is_normal:
         return []
-    is_other = np.ones(len(cells.values), bool)
-    is_other[rows] = False
     found = []
     for j in np.flatnonzero(cells.n_levels > 0.3 * cells.seen.sum(0)):
-        index = np.flatnonzero(cells.seen[:, j] & is_other)
+        index = np.flatnonzero(cells.seen[:, j])
         k, share = _apart(cells.robust[index, j])
         if k:
             order = np.argsort(-np.abs(cells.robust[index, j]))
