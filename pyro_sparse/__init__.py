@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import calibrate, datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
 from ._version import __version__
 from .certificates import Certificate, identify
+from .data_checks import check_table
 from .draws import graph_draws
 from .estimators import SparseFactorModel
 from .inference import (
@@ -52,6 +53,7 @@ __all__ = [
     "TransitionSchedule",
     "__version__",
     "calibrate",
+    "check_table",
     "datasets",
     "distributions",
     "edge_prob",

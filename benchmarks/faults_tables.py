@@ -1,0 +1,415 @@
+"""faults_tables: tables that would mislead a fit, by kind and seed, and how many of them pass in silence.
+
+Each kind of table (copied columns, totals, repeated rows, batches, …) has a generator, whose seed also chooses
+the variant. A table is *told* if `ps.check_table` says one of the expected words, else *right* if the fit's
+edges above are all true, else *silent*. `clean` is the share of ordinary tables that are told anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.optimize import linear_sum_assignment
+
+import pyro_sparse as ps
+
+SEEDS, QUICK_SEEDS = 20, 2
+CLEAN_PER_SEED = 10
+
+
+class Case(NamedTuple):
+    """One table.
+
+    Parameters
+    ----------
+    x : DataFrame
+    truth : ndarray (feature, factor) or None
+        Nonzero where there is an edge; None where no graph is right.
+    likelihood : str
+    settings : dict
+        For `ps.fit`.
+    words : tuple of str
+        One of which a finding has to say.
+    names : tuple of str
+        All of which some finding has to name, as columns or in its message.
+    """
+
+    x: pd.DataFrame
+    truth: np.ndarray | None
+    likelihood: str
+    settings: dict[str, Any]
+    words: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+# ---- ordinary tables ---------------------------------------------------------------------------------------
+def factors(rng: np.random.Generator, n: int, k: int, rho: float = 0.0) -> np.ndarray:
+    """Scores (row, factor) of unit variance, correlated by rho."""
+    common = rng.normal(size=(n, 1))
+    return np.sqrt(rho) * common + np.sqrt(1 - rho) * rng.normal(size=(n, k))
+
+
+def loadings(rng: np.random.Generator, p: int, k: int, cross: float = 0.0) -> np.ndarray:
+    """One main loading of .7 to 1.2 for each item, others with probability `cross`."""
+    w = np.zeros((p, k))
+    w[np.arange(p), np.arange(p) % k] = rng.uniform(0.7, 1.2, p) * rng.choice([-1, 1], p)
+    extra = (rng.random((p, k)) < cross) & (w == 0)
+    return np.where(extra, rng.uniform(0.3, 0.8, (p, k)) * rng.choice([-1, 1], (p, k)), w)
+
+
+def framed(x: np.ndarray) -> pd.DataFrame:
+    """A table with columns x0, x1, …"""
+    return pd.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
+
+
+def linear(rng: np.random.Generator, n: int | None = None, k: int | None = None) -> tuple[pd.DataFrame, np.ndarray]:
+    """A linear table of simple structure: 250 to 500 rows, three or four items for each of two to four factors."""
+    n = int(rng.integers(250, 501)) if n is None else n
+    k = int(rng.integers(2, 5)) if k is None else k
+    w = loadings(rng, k * int(rng.integers(3, 5)), k)
+    return framed(factors(rng, n, k) @ w.T + rng.uniform(0.6, 0.8) * rng.normal(size=(n, len(w)))), w
+
+
+def clean_table(seed: int) -> tuple[pd.DataFrame, str]:
+    """An ordinary table and its likelihood: linear, curved, sparse, correlated factors, counts, yes or no, holes."""
+    rng = np.random.default_rng([seed, 77])
+    n = int(np.exp(rng.uniform(np.log(60), np.log(2000))))
+    p = int(np.exp(rng.uniform(np.log(5), np.log(60))))
+    k = int(rng.integers(1, max(2, min(8, p // 3) + 1)))
+    kind = seed % 8
+    z = factors(rng, n, k, rng.choice([0.0, 0.0, 0.3, 0.5]))
+    w = loadings(rng, p, k, rng.choice([0.0, 0.1, 0.3]))
+    f = z @ w.T
+    likelihood = "normal"
+    if kind in (0, 1):
+        x = f + rng.uniform(0.2, 1.0) * rng.normal(size=(n, p))
+    elif kind == 2:  # sparse: some items load on nothing
+        x = f * (rng.random(p) < 0.7) + rng.uniform(0.3, 1.2, p) * rng.normal(size=(n, p))
+    elif kind == 3:  # curves of one factor, or of a sum of some
+        x = np.column_stack([CURVES[rng.integers(len(CURVES))](f[:, j] / f[:, j].std()) for j in range(p)])
+        x = (x - x.mean(0)) / x.std(0) + rng.uniform(0.15, 0.9, p) * rng.normal(size=(n, p))
+    elif kind == 4:  # a network of one hidden layer
+        hidden = np.tanh(z @ rng.normal(size=(k, 12)))
+        mask = (w != 0).any(1)
+        x = f + (hidden @ rng.normal(size=(12, p)) / 4) * mask + rng.uniform(0.3, 0.8) * rng.normal(size=(n, p))
+    elif kind == 5:
+        likelihood = str(rng.choice(["poisson", "negative_binomial", "multinomial"]))
+        rate = np.exp(rng.uniform(0.3, 2.5, p) + 0.6 * f)
+        if rng.random() < 0.5:
+            rate *= rng.lognormal(0, 0.5, size=(n, 1))
+        if likelihood == "negative_binomial":
+            rate *= rng.gamma(2.0, 0.5, size=(n, p))
+        if likelihood == "multinomial":
+            x = np.stack([rng.multinomial(int(t), r / r.sum()) for t, r in zip(rng.integers(20, 400, n), rate, strict=True)])
+        else:
+            x = rng.poisson(rate)
+        x = x[:, x.std(0) > 0].astype(float)
+    elif kind == 6:
+        likelihood = "bernoulli"
+        x = (rng.random((n, p)) < 1 / (1 + np.exp(-1.5 * f - rng.normal(size=p)))).astype(float)
+        x = x[:, x.std(0) > 0]
+    else:  # correlated factors and small cross-loadings, in some unit
+        x = f + 0.1 * z @ rng.normal(size=(k, p)) + rng.uniform(0.4, 1.0, p) * rng.normal(size=(n, p))
+        x = 10 ** rng.uniform(-3, 3, p) * x + rng.uniform(-5, 5, p)
+    x = framed(x)
+    if rng.random() < 0.4:
+        x = x.mask(rng.random(x.shape) < rng.uniform(0.01, 0.3))
+        x = x[x.notna().any(axis=1)].reset_index(drop=True)
+    return x, likelihood
+
+
+CURVES: list[Callable[[np.ndarray], np.ndarray]] = [
+    lambda u: u, lambda u: np.tanh(2 * u), np.square, lambda u: np.exp(0.8 * u),
+    lambda u: np.sin(1.5 * u), lambda u: (u > 0).astype(float), np.abs,
+]  # fmt: skip
+
+
+# ---- tables that mislead -----------------------------------------------------------------------------------
+def near_copy(seed: int) -> Case:
+    """A column and the same with a little noise: r from .98 to .999, one to three copies, some negative."""
+    rng = np.random.default_rng([seed, 1])
+    x, w = linear(rng)
+    named = []
+    for j in rng.choice(len(w), rng.integers(1, 3), replace=False):
+        r = rng.uniform(0.98, 0.999)
+        noise = x[f"x{j}"].std() * np.sqrt(1 / r**2 - 1)
+        x[f"x{j}b"] = rng.choice([-1, 1]) * (x[f"x{j}"] + noise * rng.normal(size=len(x))) * rng.uniform(0.1, 10)
+        named += [f"x{j}", f"x{j}b"]
+    return Case(x, w, "normal", {}, ("copy", "repeats"), tuple(named))
+
+
+def dependent(seed: int) -> Case:
+    """Exactly dependent columns: a difference, a total, a mean of three; sometimes with missing cells."""
+    rng = np.random.default_rng([seed, 2])
+    x, w = linear(rng)
+    members = [f"x{j}" for j in rng.choice(len(w), rng.choice([2, 2, 3, 4]), replace=False)]
+    signs = [1, -1] if len(members) == 2 and rng.random() < 0.6 else rng.choice([1, 1, 0.5], len(members))
+    x["made"] = x[members] @ np.asarray(signs, float)
+    if rng.random() < 0.3:
+        x = x.mask(rng.random(x.shape) < 0.05)
+    return Case(x, w, "normal", {}, ("linearly dependent",), (*members, "made"))
+
+
+def one_hot(seed: int) -> Case:
+    """A category as three to five columns of 0 and 1, beside measurements or alone."""
+    rng = np.random.default_rng([seed, 3])
+    x, w = linear(rng)
+    category = rng.choice(int(rng.integers(3, 6)), len(x))
+    dummies = pd.get_dummies(pd.Series(category).map(lambda c: f"cat{c}")).astype(float)
+    if rng.random() < 0.3:
+        yes = (x > x.median()).astype(float)
+        return Case(yes.join(dummies), w, "bernoulli", {}, ("one-hot",), tuple(dummies.columns))
+    return Case(x.join(dummies), w, "normal", {}, ("one-hot",), tuple(dummies.columns))
+
+
+def shares(seed: int) -> Case:
+    """Rows that add to one or a hundred, some rounded; all columns or a block of them."""
+    rng = np.random.default_rng([seed, 4])
+    n, p = int(rng.integers(200, 500)), int(rng.integers(4, 13))
+    z = rng.normal(size=(n, 2))
+    x = np.exp(0.7 * z @ loadings(rng, p, 2).T + 0.4 * rng.normal(size=(n, p)))
+    x = x / x.sum(1, keepdims=True)
+    variant = seed % 4
+    if variant == 1:
+        x = np.round(100 * x, 1)
+    elif variant == 2:
+        x = np.round(100 * x, 2)
+    x = framed(x)
+    if variant == 3:
+        other, _ = linear(rng, n)
+        x = x.join(other.add_prefix("other"))
+    return Case(x, None, "normal", {}, ("add to",), tuple(f"x{j}" for j in range(p)))
+
+
+def duplicates(seed: int) -> Case:
+    """Three to twenty rows that are there twice, one row many times, or all rows twice."""
+    rng = np.random.default_rng([seed, 5])
+    x, w = linear(rng)
+    variant = seed % 3
+    again = rng.choice(len(x), int(rng.integers(3, 21)), replace=False)
+    if variant == 1:
+        again = np.repeat(again[:1], len(again))
+    more = x if variant == 2 else x.iloc[again]
+    x = pd.concat([x, more], ignore_index=True)
+    if rng.random() < 0.5:
+        x = x.sample(frac=1, random_state=seed).reset_index(drop=True)
+    return Case(x, w, "normal", {}, ("repeat",))
+
+
+def careless(seed: int) -> Case:
+    """One to five per cent of the rows multiplied by 5 to 20, or by 100 where all has a mean (cm for m)."""
+    rng = np.random.default_rng([seed, 6])
+    x, w = linear(rng)
+    which = rng.choice(len(x), max(2, int(rng.uniform(0.01, 0.05) * len(x))), replace=False)
+    if seed % 3 == 2:
+        x = x + 8
+        x.iloc[which] *= rng.choice([0.01, 100])
+    else:
+        x.iloc[which] *= rng.uniform(5, 20)
+    return Case(x, w, "normal", {}, ("as far from the middle",))
+
+
+def cell(seed: int) -> Case:
+    """One cell that makes its column, or a few cells of one column in another unit."""
+    rng = np.random.default_rng([seed, 7])
+    x, w = linear(rng)
+    j = f"x{rng.integers(len(w))}"
+    if seed % 2:
+        x.loc[rng.integers(len(x)), j] = rng.choice([-1, 1]) * rng.uniform(30, 1000)
+    else:
+        x[j] = x[j] + 10
+        x.loc[rng.choice(len(x), int(rng.uniform(0.01, 0.04) * len(x)), replace=False), j] *= 100
+    return Case(x, w, "normal", {}, ("far from all others",), (j,))
+
+
+def blocks(seed: int) -> Case:
+    """Two to four groups of columns, no two of them in the same row; sometimes beside columns always seen."""
+    rng = np.random.default_rng([seed, 8])
+    x, w = linear(rng, k=3)
+    n_blocks = int(rng.integers(2, 5))
+    columns = rng.permutation(x.shape[1])
+    common = columns[: 2 * int(rng.random() < 0.4)]
+    block_of = np.arange(x.shape[1]) % n_blocks
+    row = rng.integers(n_blocks, size=len(x))
+    hidden = row[:, None] != block_of[None, :]
+    hidden[:, common] = False
+    x = x.mask(hidden)
+    return Case(x[x.notna().any(axis=1)], w, "normal", {}, ("never seen in the same row",))
+
+
+def likert(seed: int) -> Case:
+    """One trait, three to seven levels, half of the items easy and half hard."""
+    rng = np.random.default_rng([seed, 9])
+    levels, n, p = int(rng.integers(3, 8)), int(rng.integers(300, 700)), 12
+    b = rng.uniform(0.6, 0.8)
+    y = b * rng.normal(size=(n, 1)) + np.sqrt(1 - b**2) * rng.normal(size=(n, p))
+    skew = rng.uniform(1.0, 1.6) * np.where(np.arange(p) % 2, 1, -1)
+    cuts = np.linspace(-1.2, 1.2, levels - 1)
+    x = np.stack([np.digitize(y[:, j], cuts + skew[j]) + 1 for j in range(p)], 1)
+    return Case(framed(x.astype(float)), np.ones((p, 1)), "normal", {"n_factors": 3}, ("ordinal",))
+
+
+def mixed(seed: int) -> Case:
+    """Numbers, yes or no, counts and grades under one normal likelihood; some kinds may be absent."""
+    rng = np.random.default_rng([seed, 10])
+    n, z = 500, rng.normal(size=(500, 2))
+    kinds = [["num", "yes", "cnt", "grade"], ["num", "yes"], ["num", "cnt"], ["num", "grade"], ["yes", "cnt"]][seed % 5]
+    columns, truth = {}, []
+    for kind in kinds:
+        for i in range(4):
+            f = rng.uniform(0.8, 1.4) * rng.choice([-1, 1]) * z[:, i % 2]
+            truth.append(np.eye(2)[i % 2])
+            if kind == "num":
+                columns[f"num{i}"] = 10 + 3 * f + 2 * rng.normal(size=n)
+            elif kind == "yes":
+                columns[f"yes{i}"] = (rng.random(n) < 1 / (1 + np.exp(-1.5 * f))).astype(float)
+            elif kind == "cnt":
+                columns[f"cnt{i}"] = rng.poisson(np.exp(0.8 + 0.6 * f)).astype(float)
+            else:
+                columns[f"grade{i}"] = np.digitize(1.3 * f + rng.logistic(size=n), [-2, -0.7, 0.7, 2]) + 1.0
+    x = pd.DataFrame(columns)
+    return Case(x.mask(rng.random(x.shape) < 0.05), np.array(truth), "normal", {}, ("several kinds",))
+
+
+def batches(seed: int) -> Case:
+    """Two to five batches whose means differ (sd .5 to 1.5): in turn, one after the other, or mixed, by name or not."""
+    rng = np.random.default_rng([seed, 11])
+    n, w = int(rng.integers(300, 600)), loadings(rng, 12, 2)
+    x = factors(rng, n, 2) @ w.T + 0.7 * rng.normal(size=(n, 12))
+    n_batches, sd = int(rng.integers(2, 6)), rng.uniform(0.5, 1.5)
+    variant = seed % 4
+    batch = np.arange(n) % n_batches
+    if variant == 1:
+        batch = np.sort(batch)
+    elif variant > 1:
+        batch = rng.permutation(batch)
+    x = framed(x + (sd * rng.normal(size=(n_batches, 12)))[batch])
+    if variant == 2:
+        x.index = pd.Index([f"site{'ABCDE'[b]}_{i}" for i, b in enumerate(batch)])
+    return Case(x, w, "normal", {}, ("batch",))
+
+
+def overdispersed(seed: int) -> Case:
+    """Independent gamma counts times a row's depth, or with factors, under Poisson or multinomial."""
+    rng = np.random.default_rng([seed, 12])
+    n, p = int(rng.integers(200, 500)), int(rng.integers(8, 15))
+    shape, depth = rng.uniform(0.5, 2.0), rng.lognormal(0, rng.uniform(0.2, 0.6), size=(n, 1))
+    rate = rng.gamma(shape, rng.uniform(4, 10) / shape, size=(n, p)) * depth
+    truth = np.zeros((p, 0))
+    if seed % 3 == 2:
+        truth = loadings(rng, p, 2)
+        rate *= np.exp(0.4 * factors(rng, n, 2) @ truth.T)
+    likelihood = ["poisson", "multinomial"][seed % 2]
+    return Case(framed(rng.poisson(rate).astype(float)), truth, likelihood, {}, ("overdispersed",))
+
+
+def tails(seed: int) -> Case:
+    """Noise of Student's t with two to four degrees of freedom."""
+    rng = np.random.default_rng([seed, 13])
+    n, k = int(rng.integers(250, 501)), 3
+    w = loadings(rng, 12, k)
+    x = factors(rng, n, k) @ w.T + rng.uniform(0.5, 0.8) * rng.standard_t(rng.uniform(2, 4), size=(n, 12))
+    return Case(framed(x), w, "normal", {}, ("than normal noise", "far from all others"))
+
+
+KINDS: dict[str, Callable[[int], Case]] = {
+    "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares, "duplicates": duplicates,
+    "careless": careless, "cell": cell, "blocks": blocks, "likert": likert, "mixed": mixed, "batches": batches,
+    "overdispersed": overdispersed, "tails": tails,
+}  # fmt: skip
+
+
+# ---- what is counted ---------------------------------------------------------------------------------------
+def is_told(case: Case) -> bool:
+    """Whether a finding says an expected word, and findings name what there is to name."""
+    findings = ps.check_table(case.x, case.likelihood)
+    said = [finding for finding in findings if any(word in str(finding) for word in case.words)]
+    named = {name for finding in said for name in finding.columns}
+    return bool(said) and set(case.names) <= named
+
+
+def is_right(case: Case) -> bool:
+    """Whether a fit's edges of share .02 or more are the true ones of the columns that have a truth."""
+    if case.truth is None:
+        return False
+    torch.set_num_threads(1)
+    n_factors = min(case.settings.get("n_factors", 5), case.x.shape[1] - 1)
+    model = ps.models.SparseDecoder(case.x.shape[1], n_factors, decoder="linear", likelihood=case.likelihood)
+    fit = ps.fit(model, case.x, restarts=4, progress=False)
+    found = fit.effects[fit.best] >= 0.02
+    truth = case.truth != 0
+    if len(truth) < len(found):  # columns that were added have no edge of their own
+        found = found[: len(truth)]
+    found, k = found[:, found.any(0)], truth.shape[1]
+    if found.shape[1] != k:
+        return False
+    cost = (found[:, :, None] != truth[:, None, :]).sum(0)
+    return bool(cost[linear_sum_assignment(cost)].sum() == 0)
+
+
+def run_case(kind: str, seed: int) -> str:
+    """ "told", "right" or "silent".
+
+    Parameters
+    ----------
+    kind : str
+    seed : int
+    """
+    import warnings
+
+    case = KINDS[kind](seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return "told" if is_told(case) else "right" if is_right(case) else "silent"
+
+
+def run_kind(kind: str, seeds: list[int]) -> dict[str, int]:
+    """How many tables of a kind were told of, else right, else passed in silence.
+
+    Parameters
+    ----------
+    kind : str
+    seeds : list of int
+    """
+    outcome = [run_case(kind, seed) for seed in seeds]
+    return {name: outcome.count(name) for name in ("silent", "told", "right")}
+
+
+def clean(n: int = 200, seed: int = 0) -> float:
+    """Share of ordinary tables that are told anything.
+
+    Parameters
+    ----------
+    n : int
+    seed : int
+        Of the first.
+    """
+    return float(np.mean([bool(ps.check_table(*clean_table(seed + i))) for i in range(n)]))
+
+
+# ---- the benchmark -----------------------------------------------------------------------------------------
+def tasks(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """One for each kind and seed, and ordinary tables."""
+    return [{"kind": kind, "seed": seed} for seed in range(options.seeds) for kind in [*KINDS, "clean"]]
+
+
+def run(kind: str, seed: int) -> dict[str, Any]:
+    """One table, or ten ordinary ones."""
+    if kind == "clean":
+        return {"outcome": clean(CLEAN_PER_SEED, CLEAN_PER_SEED * seed)}
+    return {"outcome": run_case(kind, seed)}
+
+
+def collect(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """Counts of each kind, and the share of ordinary tables that were told anything."""
+    kinds = {}
+    for kind in KINDS:
+        outcome = [row["outcome"] for row in rows if row["kind"] == kind]
+        kinds[kind] = {name: outcome.count(name) for name in ("silent", "told", "right")}
+    told = [row["outcome"] for row in rows if row["kind"] == "clean"]
+    return {"kinds": kinds, "clean_told": float(np.mean(told))}

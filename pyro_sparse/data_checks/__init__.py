@@ -1,0 +1,7 @@
+"""Checks of a table before a fit: what in its columns, rows and cells would mislead a factor model."""
+
+from __future__ import annotations
+
+from .check import check_read_table, check_table
+
+__all__ = ["check_read_table", "check_table"]
