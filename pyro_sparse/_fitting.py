@@ -208,8 +208,8 @@ def _check_files(out: Path) -> None:
         if path.is_dir() or path.exists() and not os.access(path, os.W_OK):
             reason = "a folder" if path.is_dir() else "write-protected"
             raise ValueError(
-                f"--out: {str(path)!r}, where a result is to be written, is {reason}; remove it or give another "
-                "folder"
+                f"--out: {str(path)!r}, where a result is to be written, is {reason}; remove it or give "
+                "another folder"
             )
     try:
         try_netcdf(out)
