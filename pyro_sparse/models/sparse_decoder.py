@@ -22,6 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from .._arrays import COMPILED, arrays, compiled
+from .._declared import Declared
 from .._table import Batch
 from .._whole import check_whole
 from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
@@ -40,6 +41,14 @@ Edge = tuple[Feature, int]
 CHUNKED_FROM = 2e6  # hidden units of a layer in a pass; below, calls cost more than memory
 CHUNKED_THERE = 1e8  # the same on an accelerator, where chunks save memory, not time
 WITHOUT_GRADIENT = 0.5  # share of it where no gradient is wanted: calls cost less
+
+# What a subclass may write anew without changing the density of the program: how the model is made, where a
+# fit starts, the guide, and how fast a pass is. What `build` made is looked at itself.
+_FREE = frozenset({
+    "alike_factors", "build", "chunked", "closed_form", "compiled", "data_start", "edges", "encode",
+    "factor_cov_rate", "factor_posterior", "fit_settings", "gaussian_guide", "global_guide", "guide",
+    "in_chunks", "setup", "square", "start", "take_features",
+})  # fmt: skip
 
 
 class SparseDecoder(FactorModel):
@@ -116,6 +125,7 @@ class SparseDecoder(FactorModel):
     """
 
     edges = (EdgeSet("edge", ("feature", "factor"), "W"),)
+    declares = (Declared("masked decoder", free=_FREE),)
     allowed: Tensor
     permitted: Tensor
     must: Tensor
