@@ -193,8 +193,14 @@ class SparseDecoder(FactorModel):
             size = self.n_features, self.n_factors
             place = partial(self._edge, "edge_odds", names=feature_names)
             told["edge_odds"] = torch.as_tensor(odds_of_edges(self.edge_odds, size, feature_names, place))
-        sizes = self.n_features, self.n_factors, self.n_restarts, self.n_samples
-        self.prior.setup(*sizes, allowed=allowed, **told)
+        self.prior.setup(
+            n_features=self.n_features,
+            n_factors=self.n_factors,
+            n_restarts=self.n_restarts,
+            n_samples=self.n_samples,
+            allowed=allowed,
+            **told,
+        )
         check_prior(self.prior)
 
     def start(

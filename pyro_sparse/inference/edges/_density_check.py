@@ -22,7 +22,7 @@ from ...data import Batch
 from ...distributions import CorrelatedNormal
 from ._polish_setup import DecoderPrior, decoder_layers, has_normal_noise, rate_prior, weight_law
 
-__all__ = ["OtherProgram", "check_program", "program_differences"]
+__all__ = ["OtherProgram", "check_program", "program_differences", "refuse_differences"]
 
 _ROWS = 4
 _MOST_WEIGHTS = 2e7  # of all restarts; beyond, a look at them takes as long as many sweeps
@@ -54,9 +54,27 @@ def check_program(fit: Any, table: Any) -> None:
         return
     like = fit.model.factor_cov
     few = table.rows(np.arange(min(_ROWS, len(table.x)))).batch(like.device, like.dtype)
-    if found := program_differences(fit.model, few.whole()):
+    refuse_differences(fit.model, few.whole())
+
+
+def refuse_differences(model: Any, batch: Batch) -> None:
+    """Refuse a model whose program has another density than the chains'.
+
+    Parameters
+    ----------
+    model : SparseDecoder
+        Set up.
+    batch : Batch
+        A few rows.
+
+    Raises
+    ------
+    OtherProgram
+        Naming what differs.
+    """
+    if found := program_differences(model, batch):
         raise OtherProgram(
-            f"model: {found[0]}: at the same point the fit's own program and the chains' have other log "
+            f"model: {found[0]}: at the same point the model's own program and the chains' have other log "
             'densities, so that the numbers would be probabilities of another model; ask for method="score"'
         )
 
