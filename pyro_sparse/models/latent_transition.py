@@ -309,7 +309,10 @@ class LatentTransition(Recorded, nn.Module):
             return None
         probability = self.eta.view(-1, 1, 1, 1).expand(-1, len(batch), *self.logits.shape[1:])
         with pyro.poutine.scale(scale=1 / len(batch)):
-            return pyro.sample("G", dist.Bernoulli(probability).to_event(3))
+            # The guide's edges lie between 0 and 1, where the density is read as it stands.
+            edges = dist.Bernoulli(probability, validate_args=False)
+            gates = pyro.sample("G", edges.to_event(3))
+        return gates.reshape(probability.shape)  # `Predictive` puts dimensions of one before the restart
 
     @property
     def edge_probability(self) -> Tensor:

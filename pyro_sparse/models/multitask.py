@@ -242,7 +242,7 @@ class MultiTaskRegression(Recorded, nn.Module):
     def model(self, batch: TaskBatch) -> None:
         """Weights of all tasks, then noise and targets of each task in the batch."""
         with pyro.plate("restart", 1, dim=-1):
-            weights = self.prior()[0]
+            weights = self.prior().reshape(self.prior.shape)[0]  # `Predictive` puts ones before the restart
         f = self.latents(batch)
         with self._tasks(batch):
             variance = pyro.sample("variance", self.noise_prior())
