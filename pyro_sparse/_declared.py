@@ -90,7 +90,9 @@ def keeps(thing: Any, *kinds: str) -> bool:
     *kinds : str
     """
     return any(
-        not overridden(thing, base, declared) for kind in kinds for base, declared in _declarations(thing, kind)
+        not overridden(thing, base, declared)
+        for kind in kinds
+        for base, declared in _declarations(thing, kind)
     )
 
 
@@ -172,6 +174,8 @@ def _set_on(thing: Any, free: frozenset[str]) -> list[str]:
     found = []
     for name in vars(thing) if hasattr(thing, "__dict__") else ():
         of_class = inspect.getattr_static(type(thing), name, None)
-        if name not in free and (callable(of_class) or isinstance(of_class, property | staticmethod | classmethod)):
+        if name not in free and (
+            callable(of_class) or isinstance(of_class, property | staticmethod | classmethod)
+        ):
             found.append(name)
     return found

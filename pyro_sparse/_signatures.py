@@ -1,4 +1,4 @@
-"""Whether methods that a subclass writes anew can be called as the package calls them, seen before it does."""
+"""Whether methods that a subclass writes anew can be called as the package calls them, seen beforehand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def signature_misfits(thing: Any, base: type, by_name: tuple[str, ...] = ()) -> 
     thing : object
         Of a subclass of `base`, or with methods set on it.
     base : type
-        Whose methods the package calls by position, with all arguments and with those only that have no default.
+        Whose methods the package calls by position, with all arguments and with those only that have no
+        default.
     by_name : tuple of str
         Methods that it calls with every argument by its name instead.
 

@@ -21,7 +21,7 @@ from ..models.latent_transition import LatentTransition
 from ..models.likelihoods import Likelihood
 from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
-from ..priors import Prior
+from ..priors import Prior, SpikeSlabPrior
 from .transition_axes import transition_jacobian
 
 __all__ = ["refuse_broken_models"]
@@ -45,8 +45,8 @@ def refuse_broken_models(model: Any, data: Any, restarts: int) -> None:
     TypeError
         A method cannot be called as the package does.
     ValueError
-        A function set on an object refers to the object that the fit has copied; `setup` leaves out what a fit
-        asks for later, or makes a parameter without a restart dimension; the program fails.
+        `setup` leaves out what a fit asks for later, or makes a parameter without a restart dimension; the
+        program fails.
     """
     if _is_the_packages(model):
         return
@@ -56,6 +56,8 @@ def refuse_broken_models(model: Any, data: Any, restarts: int) -> None:
         refuse_signatures("model", model, family, by_name=("setup",))
     if (prior := getattr(model, "prior", None)) is not None:
         refuse_signatures("prior", prior, Prior, by_name=("setup",))
+        if isinstance(prior, SpikeSlabPrior):
+            refuse_signatures("prior", prior, SpikeSlabPrior)
     if (likelihood := getattr(model, "likelihood", None)) is not None:
         refuse_signatures("likelihood", likelihood, Likelihood)
     if family is None or family is MultiTaskRegression:
@@ -91,13 +93,13 @@ def refuse_bound_functions(model: Any) -> None:
         for name, function in vars(thing).items():
             if isinstance(function, types.FunctionType) and _refers_to(function, originals):
                 raise ValueError(
-                    f"{argument}.{name}: the function set on it refers to the object itself, and a fit trains a "
-                    f"copy, which that function would not see; write a subclass with a method {name}"
+                    f"{argument}.{name}: the function set on it refers to the object itself, and a fit "
+                    f"trains a copy, which that function would not see; write a subclass with a method {name}"
                 )
 
 
 def _is_the_packages(model: Any) -> bool:
-    """Whether model, prior, likelihood and networks are all the package's or torch's, and nothing is set on them."""
+    """Whether model, prior and likelihood are the package's, with nothing set on them."""
     parts = [model, getattr(model, "prior", None), getattr(model, "likelihood", None)]
     ours = all(type(part).__module__.startswith("pyro_sparse.") for part in parts if part is not None)
     set_on = [name for part in parts if part is not None for name in vars(part) if _is_method(part, name)]
@@ -130,13 +132,13 @@ def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _refuse_unbatched(one: dict[str, Any], more: dict[str, Any] | None = None, *, restarts: int) -> None:
-    """Of several restarts each has its parameters: those without the dimension would be one restart's for all."""
+    """Of several restarts each has its parameters: without that dimension they would be one restart's."""
     alone = [] if more is None else [name for name, shape in one.items() if more.get(name, shape) == shape]
     if alone:
         raise ValueError(
-            f"model: parameter {alone[0]!r} has shape {one[alone[0]]} whatever the number of restarts, so that "
-            f"{restarts} restarts would end with one value; make the restart its leading dimension in setup or "
-            "build (self.n_restarts), or fit with restarts=1"
+            f"model: parameter {alone[0]!r} has shape {one[alone[0]]} whatever the number of restarts, so "
+            f"that {restarts} restarts would end with one value; make the restart its leading dimension in "
+            "setup or build (self.n_restarts), or fit with restarts=1"
         )
 
 
@@ -164,9 +166,9 @@ def _try_transition(model: Any, data: Any) -> None:
             raise ValueError(f"its Jacobian has shape {tuple(found.shape)}, wanted {wanted}")
     except Exception as error:
         raise ValueError(
-            f"model: {type(model).__name__}.transition has no derivative by its inputs, which the search for axes "
-            f"needs: {type(error).__name__}: {error}; want a differentiable map of inputs (restart, row, input) to "
-            "means (restart, row, latent), row by row"
+            f"model: {type(model).__name__}.transition has no derivative by its inputs, which the search "
+            f"for axes needs: {type(error).__name__}: {error}; want a differentiable map of inputs (restart, row, "
+            "input) to means (restart, row, latent), row by row"
         ) from error
 
 

@@ -193,7 +193,9 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, num_draws: int = 3
             q = refine(model, rows, steps=steps)
         total = torch.zeros_like(q.mean[..., :1]).expand(-1, -1, model.n_features).clone()
         for noise in half:
-            pair = (draw_at(q, noise), draw_at(q, -noise)) if model.gaussian_guide else (q.sample(), q.sample())
+            pair = (
+                (draw_at(q, noise), draw_at(q, -noise)) if model.gaussian_guide else (q.sample(), q.sample())
+            )
             for z in pair:
                 total += model.likelihood.mean(model.decode(z, weights), rows.exposure) / (2 * len(half))
         parts.append(total)

@@ -304,7 +304,7 @@ class TransitionFit(Answers):
         ----------
         method : {"auto", "parents", "relaxed"}
             "parents", which "auto" takes: evidence of parent sets over the learned latents. "relaxed": the
-            gated program's relaxed edges, a score, which "auto" takes of a model with a transition of its own.
+            gated program's relaxed edges, a score, which "auto" takes of a model with another transition.
         num_draws : int
             Draws per restart.
         seed : int

@@ -233,7 +233,9 @@ class SparseDecoder(FactorModel):
 
     def global_sites(self) -> Tensor:
         super().global_sites()
-        return self.prior().reshape(self.prior.shape)  # `Predictive` puts dimensions of one before the restart
+        return self.prior().reshape(
+            self.prior.shape
+        )  # `Predictive` puts dimensions of one before the restart
 
     def global_guide(self) -> None:
         super().global_guide()

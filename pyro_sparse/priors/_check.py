@@ -31,8 +31,8 @@ def check_prior(prior: Prior) -> None:
     TypeError
         `distribution` returns no Pyro distribution, or `edge_log_odds` neither a tensor nor None.
     ValueError
-        What they return has another shape than the weights, or edge odds are not numbers; slab or spike has mass
-        at single points; `log_density` is not the density of the prior's program.
+        What they return has another shape than the weights, or edge odds are not numbers; slab or spike has
+        mass at single points; `log_density` is not the density of the prior's program.
     """
     name, shape = type(prior).__name__, torch.Size(prior.shape)
     law = prior.distribution()
@@ -83,9 +83,9 @@ def _refuse_points(prior: Prior) -> None:
     for which, part in zip(("slab", "spike"), parts or (), strict=False):
         if point_mass(part):
             raise ValueError(
-                f"{type(prior).__name__}.components(): the {which} is a {type(part).__name__} with mass at single "
-                "points, beside which the other density counts for nothing: every weight that is not exactly there "
-                "would be of the other; want a narrow density, such as Laplace(0.0, 0.01)"
+                f"prior: the {which} of {type(prior).__name__}.components() is a {type(part).__name__} with "
+                "mass at single points, and a weight that is not exactly there would always be of the other "
+                "component; want a narrow density, such as Laplace(0.0, 0.01)"
             )
 
 
@@ -119,9 +119,10 @@ def _refuse_two_densities(prior: Prior, weights: Tensor) -> None:
     if own.shape != said.shape or not torch.allclose(own, said, rtol=1e-3, atol=1e-3):
         name, at = type(prior).__name__, float(weights.flatten()[0])
         raise ValueError(
-            f"{name}.log_density(weights) is {float(own.flatten()[0]):.6g}, and the density of its program, which "
-            f"draws from distribution(), is {float(said.flatten()[0]):.6g} at the same weights (the first is {at:g}): "
-            "a fit would train by one and declare the other; write distribution() alone, or both alike"
+            f"prior: {name}.log_density(weights) is {float(own.flatten()[0]):.6g}, and the density of its "
+            f"program, which draws from distribution(), is {float(said.flatten()[0]):.6g} at the same "
+            f"weights (the first is {at:g}): a fit would train by one and declare the other; write distribution() "
+            "alone, or both alike"
         )
 
 

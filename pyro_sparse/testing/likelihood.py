@@ -89,7 +89,7 @@ class LikelihoodTestCase:
 
     # ---- the density -------------------------------------------------------------------------------------
     def test_log_prob_is_that_of_the_observation(self):
-        """A program draws rows from `observation`, tables are judged by `log_prob`: one density, masked too."""
+        """Programs draw rows from `observation`, tables are judged by `log_prob`: one density, masked too."""
         with torch.no_grad():
             likelihood, f, x = self.ready(n_restarts=2), self.predictor(2), self.data()
             exposure = self.exposure(likelihood)

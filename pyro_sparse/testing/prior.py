@@ -127,9 +127,10 @@ class PriorTestCase:
     # The checks
 
     def test_signatures(self) -> None:
-        """Methods take the arguments that the package calls them with, those of `setup` by their names too."""
+        """Methods take the arguments that the package calls them with, those of `setup` by name too."""
         prior = self.make()
         misfits = [*signature_misfits(prior, Prior, by_name=("setup",)), *signature_misfits(prior, Prior)]
+        misfits += signature_misfits(prior, SpikeSlabPrior) if isinstance(prior, SpikeSlabPrior) else []
         assert not misfits, "\n".join(misfits)
 
     def test_components_are_densities(self) -> None:
@@ -139,8 +140,8 @@ class PriorTestCase:
             raise SkipTest("the prior has no slab and spike")
         for which, part in zip(("slab", "spike"), parts, strict=True):
             assert not point_mass(part), (
-                f"the {which} of components() is a {type(part).__name__} with mass at single points; want a narrow "
-                "density"
+                f"the {which} of components() is a {type(part).__name__} with mass at single points; want a "
+                "narrow density"
             )
 
     def test_density_integrates_to_one(self) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..._whole import check_whole
 from ...large_table import LargeTable
 from ...models.dependency import DependencyVAE
-from ._options import check_options, options_of
 from ._density_check import OtherProgram
+from ._options import check_options, options_of
 from ._polish_setup import weight_law
 from ._requirements import lacks_of_decoder, lacks_of_likelihood
 from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges

@@ -11,7 +11,14 @@ from scipy.special import expit, logit
 
 from ._curves import Trunk
 from ._polish_runs import curve_loadings
-from ._polish_setup import DecoderPrior, has_normal_noise, own_parameters, rate_prior, refuse_other_programs, weight_law
+from ._polish_setup import (
+    DecoderPrior,
+    has_normal_noise,
+    own_parameters,
+    rate_prior,
+    refuse_other_programs,
+    weight_law,
+)
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
 

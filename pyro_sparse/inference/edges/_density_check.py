@@ -26,9 +26,9 @@ __all__ = ["OtherProgram", "check_program", "program_differences", "refuse_diffe
 
 _ROWS = 4
 _MOST_WEIGHTS = 2e7  # of all restarts; beyond, a look at them takes as long as many sweeps
-# Share of a log density, or of a predictor's range, that single precision may cost: on 98 fits of the package's
-# own models (tables from seed 1000; seven likelihoods, four priors, both decoders, with missing cells and
-# without) the largest was 3e-7.
+# Share of a log density, or of a predictor's range, that single precision may cost: on 98 fits of the
+# package's own models (tables from seed 1000; seven likelihoods, four priors, both decoders, with missing
+# cells and without) the largest was 3e-7.
 _TOLERANCE = 1e-4
 
 
@@ -133,9 +133,7 @@ def _other_sites(model: Any, trace: Any) -> str:
     return ""
 
 
-def _of_sites(
-    model: Any, batch: Batch, points: list[tuple[Tensor, Tensor]], traces: list[Any]
-) -> list[str]:
+def _of_sites(model: Any, batch: Batch, points: list[tuple[Tensor, Tensor]], traces: list[Any]) -> list[str]:
     """Factors, cells and the noise's prior at the two points."""
     found = []
     prior = CorrelatedNormal(model.factor_cov.unsqueeze(1))

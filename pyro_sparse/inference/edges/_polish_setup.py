@@ -162,19 +162,16 @@ def refuse_other_programs(model: Any) -> None:
     """
     if why := lacks_of_decoder(model):
         own = [one for one in changes(model, "masked decoder") if one.name and not one.on_object]
+        name = type(model).__name__
         same = (
-            f'; if the density is the same, say so in {own[0].owner}: "declares = SparseDecoder.declares"'
-            if own
-            else ""
+            f"; if the density is the same, let {name} say: declares = SparseDecoder.declares" if own else ""
         )
         raise ValueError(
             f"model: {why[0]}, so that their numbers would be probabilities of another model; ask for "
             f'method="score"{same}'
         )
     if why := lacks_of_likelihood(model.likelihood):
-        raise ValueError(
-            f'likelihood: {why[0]}; write that density as `forward`, or ask for method="score"'
-        )
+        raise ValueError(f'likelihood: {why[0]}; write that density as `forward`, or ask for method="score"')
 
 
 def check_scales_can_be_learned(prior: Any) -> None:

@@ -52,12 +52,14 @@ def lacks_of_decoder(model: Any) -> list[str]:
     found = _network("decoder", model.decoder, wanted, ("", "trunk") if wanted is MaskedDecoder else ("",))
     if not found and wanted is MaskedDecoder:
         found = _network("decoder.trunk", model.decoder.trunk, BatchLinear)
-    found += _hooked(model, "chains", leave_out=("encoder", "likelihood", "prior"))
+    found += _hooked(model, "chains", "sample", leave_out=("encoder", "likelihood", "prior"))
     plain = {"weights", "decoder.first", "decoder.trunk.weight", "decoder.trunk.bias", "decoder.slope"}
     plain |= {"decoder.head", "decoder.intercept"}
     found += _more_parameters(model, plain, ("encoder", "likelihood", "prior"))
     if model.beta != 1:
-        found.append(f"beta = {model.beta:g} weighs the factors' divergence, and the chains sample with beta = 1")
+        found.append(
+            f"beta = {model.beta:g} weighs the factors' divergence, and the chains sample with beta = 1"
+        )
     if model.total_correlation:
         found.append("total_correlation adds to the objective what no density has")
     return found
@@ -81,8 +83,8 @@ def lacks_of_prior(prior: Any) -> str:
     if not keeps(prior, "spike and slab"):
         first = changes(prior, "spike and slab")[0]
         return (
-            f"{first} is not the {first.name} that the chains sample; derive {name} from SpikeSlabPrior and let "
-            "components() say all of it"
+            f"{first} is not the {first.name} that the chains sample; derive {name} from SpikeSlabPrior and "
+            "let components() say all of it"
         )
     if hooked := hooks(prior):
         return f"a forward hook on {hooked[0]} may change what the prior says"
@@ -100,10 +102,13 @@ def lacks_of_likelihood(likelihood: Any) -> list[str]:
     """
     name = type(likelihood).__name__
     found = []
-    if not keeps(likelihood, "cells", "row totals"):
+    own = [] if keeps(likelihood, "cells", "row totals") else _of_rows(likelihood)
+    if own and own[0].on_object:
+        found.append(f"{own[0]} is not the {own[0].name} that the chains ask")
+    elif own:
         found.append(
             f"Markov chains ask `forward` for the law of each cell, and {name} says something else with "
-            f"`observation` or `log_prob` ({', '.join(str(one).rstrip(',') for one in _of_rows(likelihood))})"
+            f"`observation` or `log_prob` ({', '.join(map(str, own))})"
         )
     found += [f"a forward hook on the {name} may change what its cells are" for _ in hooks(likelihood)[:1]]
     return found
@@ -121,7 +126,7 @@ def lacks_for_parent_sets(model: Any) -> list[str]:
     found += _network("transition", model.transition, SineTransition, ("", "line", "inner", "outer"))
     found += _network("gated", model.gated, GatedTransition)
     left_out = ("encoder", "decoder", "likelihood")
-    found += _hooked(model, "evidence of parent sets", leave_out=left_out)
+    found += _hooked(model, "evidence of parent sets", "is computed", leave_out=left_out)
     plain = {"log_sd", "logits"}
     found += _more_parameters(model, plain, (*left_out, "transition", "gated"))
     return found
@@ -136,7 +141,7 @@ def lacks_for_regressions(model: Any) -> list[str]:
         Set up.
     """
     found = _changed(model, "sparse regressions", "rows", "are solved with")
-    found += _hooked(model, "rows", leave_out=("encoder",))
+    found += _hooked(model, "rows", "are solved", leave_out=("encoder",))
     found += _more_parameters(model, {"turn"}, ("encoder", "prior"))
     return found
 
@@ -153,7 +158,7 @@ def lacks_for_strengths(model: Any) -> list[str]:
     wanted = FeatureDecoder if model.decoder_kind == "per_feature" else SharedDecoder
     if changed := overridden(model.decoder, wanted, _NETWORK):
         found.append(f"its decoder's {changed[0].name} is not that of a {wanted.__name__}")
-    return found + _hooked(model, "strengths", leave_out=("encoder", "likelihood"))
+    return found + _hooked(model, "strengths", "are read", leave_out=("encoder", "likelihood"))
 
 
 def _of_rows(likelihood: Any) -> list[Any]:
@@ -182,9 +187,9 @@ def _network(name: str, found: Any, wanted: type[nn.Module], inside: tuple[str, 
     return []
 
 
-def _hooked(model: nn.Module, solver: str, leave_out: tuple[str, ...]) -> list[str]:
+def _hooked(model: nn.Module, solver: str, does: str, leave_out: tuple[str, ...]) -> list[str]:
     return [
-        f"a forward hook on {name} may change what the model says, and the {solver} do not run it"
+        f"a forward hook on its {name} may change what the model says, and the {solver} {does} without it"
         for name in hooks(model, leave_out)[:1]
     ]
 

@@ -27,8 +27,8 @@ _NOTE = (
     "restart found other axes shows in the gap."
 )
 _SCORES = (
-    "These numbers are scores, not probabilities: they come from the sizes of the decoder's slopes, and the model "
-    "says otherwise what its decoder's output means."
+    "These numbers are scores, not probabilities: they come from the sizes of the decoder's slopes, and the "
+    "model says otherwise what its decoder's output means."
 )
 
 

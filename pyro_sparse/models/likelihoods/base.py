@@ -34,7 +34,9 @@ AROUND_CELLS = frozenset({
 CELLS = Declared(
     "cells",
     free=AROUND_CELLS,
-    rests_on=frozenset({"__call__", "__getattr__", "__getattribute__", "_call_impl", "log_prob", "observation"}),
+    rests_on=frozenset(
+        {"__call__", "__getattr__", "__getattribute__", "_call_impl", "log_prob", "observation"}
+    ),
 )
 
 
