@@ -19,7 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from .._quiet import ignored
+from .._table import Batch
 from .._torch import undisturbed
+from ..inference.edges._density_check import refuse_differences
 from ..inference.edges.polish import DecoderPrior, draw_decoder
 from ..models import SparseDecoder
 
@@ -80,7 +82,8 @@ def experiment(
     TypeError
         The model is not a `SparseDecoder`, or `decoder_prior` no `DecoderPrior`.
     ValueError
-        Too few rows, or a prior without spike and slab.
+        Too few rows, a prior without spike and slab, or a program that is not the one that the chains sample:
+        pass `simulate` and `infer` of your own to `sbc` then.
 
     Examples
     --------
@@ -130,5 +133,8 @@ def experiment(
         }
 
     with undisturbed(0), torch.no_grad():
-        draw_decoder(copy.deepcopy(model), 10, np.random.default_rng(0), prior)  # complaints come now
+        trial = copy.deepcopy(model)
+        x = draw_decoder(trial, 10, np.random.default_rng(0), prior).x  # complaints come now
+        rows = torch.as_tensor(x[:4]).to(trial.factor_cov)
+        refuse_differences(trial, Batch(rows, rows, mask=None, exposure=None, total=len(rows)))
     return Experiment(simulate, infer)

@@ -114,7 +114,13 @@ def cells_of(table: Table, likelihood: Any) -> Cells:
     if table.mask is not None:
         values = np.where(table.mask, values, np.nan)
     return Cells(
-        values, table.inputs, table.feature_names, table.sample_names, likelihood.name, table.exposure, is_whole
+        values,
+        table.inputs,
+        table.feature_names,
+        table.sample_names,
+        likelihood.name,
+        table.exposure,
+        is_whole,
     )
 
 

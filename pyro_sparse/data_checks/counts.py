@@ -11,7 +11,9 @@ __all__ = ["overdispersed_counts"]
 
 _LEAST_Z = 4.0  # standard errors of a column's extra variance
 _LEAST_EXTRA = 0.05  # squared coefficient of variation beyond counting
-_SHARED = 0.75  # correlation of log rates with some other column, below which the extra variance is a column's own
+_SHARED = (
+    0.75  # correlation of log rates with some other column, below which the extra variance is a column's own
+)
 _SHARE = 0.5  # of the overdispersed columns
 
 

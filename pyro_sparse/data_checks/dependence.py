@@ -217,7 +217,9 @@ def _pursuit(cells: Cells, r: NDArray[np.float64], j: int, others: list[int]) ->
     """Columns that a column follows from exactly, by orthogonal matching pursuit; empty if there are none."""
     members: list[int] = []
     for _ in range(min(_MOST_MEMBERS, len(others))):
-        residual = r[j] - (r[:, members] @ np.linalg.pinv(r[np.ix_(members, members)]) @ r[members, j] if members else 0)
+        residual = r[j] - (
+            r[:, members] @ np.linalg.pinv(r[np.ix_(members, members)]) @ r[members, j] if members else 0
+        )
         score = np.abs(residual)
         score[[k for k in range(len(r)) if k not in others or k in members]] = -1.0
         members.append(int(score.argmax()))

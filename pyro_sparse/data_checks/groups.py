@@ -37,7 +37,11 @@ _LEAST_SURE = {2: 0.91, 3: 0.79, 4: 0.79, 5: 0.79}  # mean probability of a row'
 _LEAST_ALIKE = 0.02  # BIC a row by which clusters of one shape are better than such of several
 _MOST_KURTOSIS = 2.5  # mean over columns of n excess kurtosis^2 / 24, 1 of normal ones
 _MOST_DIMENSIONS = 6
-_CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = 0.3, 0.93, 12.0  # where columns are less normal, or are more
+_CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = (
+    0.3,
+    0.93,
+    12.0,
+)  # where columns are less normal, or are more
 _REMEDY = (
     "if rows come in batches, take out each batch's means (X - X.groupby(batch).transform('mean')) before the "
     "fit, or fit each by itself"
@@ -168,13 +172,19 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
         return GaussianMixture(k, covariance_type=shape, n_init=2, random_state=0, reg_covar=1e-3).fit(y)
 
     none = fitted(1, "tied").bic(y)
-    found = [(mixture.bic(y), k, mixture) for k in range(2, _MOST_CLUSTERS + 1) if (mixture := fitted(k, "tied"))]
+    found = [
+        (mixture.bic(y), k, mixture) for k in range(2, _MOST_CLUSTERS + 1) if (mixture := fitted(k, "tied"))
+    ]
     bic, k, mixture = min(found, key=lambda one: one[0])
     gain, sure = none - bic, float(mixture.predict_proba(y).max(1).mean())
     is_clear = gain >= _CLEAR_GAIN_A_ROW * n and sure >= _CLEAR_SURE
     is_plain = kurtosis <= _MOST_KURTOSIS and d <= _MOST_DIMENSIONS and sure >= _LEAST_SURE[k]
     smallest = np.bincount(mixture.predict(y), minlength=k).min() / n
-    if gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n) or smallest < _LEAST_CLUSTER or not (is_clear or is_plain):
+    if (
+        gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n)
+        or smallest < _LEAST_CLUSTER
+        or not (is_clear or is_plain)
+    ):
         return 0, sure, gain
     other = min(fitted(shapes, "full").bic(y) for shapes in {2, 3, k})
     return (k if other - bic >= _LEAST_ALIKE * n else 0), sure, float(gain)

@@ -14,7 +14,12 @@ _SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in 
 _MOST_LEVELS = 11  # of an answer on a scale, 0 to 10
 _PILED = 0.35  # of the answers at one end; a symmetric scale of five levels has some 15 % there
 _SKEWED = 0.5  # skewness from which a scale's correlations depend on how easy its items are
-_NAMED_KINDS = {"binary": "yes or no", "levels": "a few levels", "counts": "counts", "numbers": "measurements"}
+_NAMED_KINDS = {
+    "binary": "yes or no",
+    "levels": "a few levels",
+    "counts": "counts",
+    "numbers": "measurements",
+}
 
 
 def column_kinds(cells: Cells) -> list[str]:

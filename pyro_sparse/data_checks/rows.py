@@ -158,7 +158,11 @@ def outlying_cells(cells: Cells) -> list[Finding]:
     found.sort(key=lambda one: -one[0])
     share, j, at = found[0]
     values = ", ".join(f"{cells.values[i, j]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
-    more = f" ({len(found)} such columns: {listed([cells.features[i] for _, i, _ in found])})" if len(found) > 1 else ""
+    more = (
+        f" ({len(found)} such columns: {listed([cells.features[i] for _, i, _ in found])})"
+        if len(found) > 1
+        else ""
+    )
     what = "a cell" if len(at) == 1 else f"{len(at)} cells"
     return [
         Finding(

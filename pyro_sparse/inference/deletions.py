@@ -91,7 +91,10 @@ def factor_costs(model: Any, batch: Batch, *, max_rows: int = 2000) -> Tensor:
     part = batch.rows(torch.arange(len(batch), device=batch.x.device)[:max_rows])
     location, sd = model.encode(part)
     guide = dist.Normal(location, sd).to_event(1)
-    total = kl_divergence(guide, model.factor_prior()).sum(-1)
+    try:
+        total = kl_divergence(guide, model.factor_prior()).sum(-1)
+    except NotImplementedError:  # a prior of the caller's, whose other factors have no known density
+        total = kl_divergence(guide, CorrelatedNormal(model.factor_cov.unsqueeze(1))).sum(-1)
     costs = []
     for k in range(location.shape[-1]):
         keep = [i for i in range(location.shape[-1]) if i != k]

@@ -28,6 +28,7 @@ from .dependency_schedule import DependencySchedule
 from .interrupt import Stopped, cut_short, warns
 from .kinds import Kind, kind_of, n_features_of
 from .latent_penalty import LatentPenalty, check_penalty
+from .own_models import refuse_bound_functions, refuse_broken_models
 from .parts import read_parts, train_in_processes, write_part
 from .ranks import ranks_here, refuse_ranks
 from .schedule import Schedule
@@ -331,10 +332,12 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
                 "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
                 **{name: given[name] for name in kind.trains},
             }
+            refuse_bound_functions(model)
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
             data = kind.read(model, given["X"], given)
             if model.n_features is None:
                 model.take_features(n_features_of(data))
+            refuse_broken_models(model, data, settings["restarts"])
             found = work(kind, model, data, settings, given)
     except Stopped:
         raise KeyboardInterrupt("interrupted before there was a fit to return") from None

@@ -182,7 +182,7 @@ class TableJob:
         """A run at its start, of a group or of those of its restarts that are in `own`."""
         part = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[group.start])
-        part.setup(len(group), **self.setup)
+        part.setup(n_restarts=len(group), **self.setup)
         part.to(device=self.device, dtype=self.dtype)
         # others than the own are set up for their random numbers only: any start does
         starts = [self._start_of(r if own is None or r in own else own.start) for r in group]
@@ -280,7 +280,7 @@ class TableJob:
     ) -> Fit:
         whole, n_restarts = copy.deepcopy(self.model), len(numbers)
         torch.manual_seed(self.seeds[0])
-        whole.setup(n_restarts, **self.setup)
+        whole.setup(n_restarts=n_restarts, **self.setup)
         whole.to(device=self.device, dtype=self.dtype)
         join(states, whole)
         whole.kl_weight = 1.0

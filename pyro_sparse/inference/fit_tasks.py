@@ -129,7 +129,7 @@ class TaskJob:
         """A restart's model with its first parameters."""
         part = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[number])
-        part.setup(len(self.tasks))
+        part.setup(n_tasks=len(self.tasks))
         return part.to(device=self.device, dtype=self.dtype)
 
     def part(self, own: range) -> dict[str, Any]:

@@ -90,7 +90,11 @@ class TransitionJob:
         _check_sparsity(sparsity, model)  # a complaint should not wait for a dense fit
         if sparsity == "auto" and self.heldout is None:
             raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
-        self.setup = {"n_samples": self.train.total, "missing": sequences.missing}
+        self.setup = {
+            "n_samples": self.train.total,
+            "missing": sequences.missing,
+            "feature_names": None,  # no constraint names a feature
+        }
         self.seeds = child_seeds(seed, restarts)
         self.record = {"seed": seed, "holdout": holdout, **self.schedule.as_dict()}
         self.fingerprint = files.fingerprint(
@@ -114,7 +118,7 @@ class TransitionJob:
         """The dense run of a restart, at its start."""
         part = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[number])
-        part.setup(1, **self.setup)
+        part.setup(n_restarts=1, **self.setup)
         part.to(device=self.device, dtype=self.dtype)
         return TransitionRun(part, self.train, self.heldout, self.schedule, first_restart=number)
 
@@ -192,7 +196,7 @@ class TransitionJob:
     ) -> TransitionFit:
         model = self.model
         torch.manual_seed(self.seeds[0])
-        model.setup(len(states), **self.setup)
+        model.setup(n_restarts=len(states), **self.setup)
         model.to(device=self.device, dtype=self.dtype)
         model.dense = False
         join(states, model)

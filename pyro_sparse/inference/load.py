@@ -58,7 +58,7 @@ def _restored(path: Any, model: Any, meta: dict[str, Any], tensors: dict[str, An
     if meta["kind"] == "multi-task fit":
         return task_result.restore(model, meta, tensors["models"], arrays)
     with undisturbed():
-        model.setup(meta["n_restarts"], meta["n_samples"], meta["missing"], meta["feature_names"])
+        model.setup(**{name: meta[name] for name in ("n_restarts", "n_samples", "missing", "feature_names")})
     model.to(getattr(torch, meta["dtype"]))
     try:
         model.load_state_dict(tensors["model"])

@@ -18,10 +18,10 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import kl_divergence
 
 from ..data import Batch
 from ..distributions import FullNormal
+from ._divergence import balanced_draws, divergence, draw_at
 from .elbo import rowwise_elbo
 from .ranks import ALONE, Ranks
 
@@ -80,30 +80,6 @@ def refine(
     return _made(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
 
 
-def balanced_draws(n: int, balanced: int, like: Tensor) -> Tensor:
-    """Draws of a standard normal vector, the same whenever they are asked for: scrambled Sobol points.
-
-    Parameters
-    ----------
-    n : int
-    balanced : int
-        So many in a row have mean squares of 1, so that no standard deviation runs away.
-    like : Tensor (..., factor)
-        Says how many factors, and device and type.
-
-    Returns
-    -------
-    Tensor of shape (n, factor)
-    """
-    engine = torch.quasirandom.SobolEngine(like.shape[-1], scramble=True, seed=0)
-    tail = 2.0**-31  # half the distance of two points: 0 may be one
-    z = torch.special.ndtri(
-        engine.draw(-(-n // balanced) * balanced, dtype=torch.float64).clamp(tail, 1 - tail)
-    )
-    z = z.unflatten(0, (-1, balanced))
-    return (z / z.square().mean(1, keepdim=True).sqrt()).flatten(0, 1)[:n].to(like)
-
-
 def _parts(q: Any) -> tuple[Tensor, ...]:
     return (q.loc, q.factor, q.log_det) if isinstance(q, FullNormal) else (q.mean, q.base_dist.scale)
 
@@ -118,13 +94,6 @@ def _stretched(spread: tuple[Tensor, ...], stretch: Tensor) -> tuple[Tensor, ...
     if len(spread) == 1:
         return (spread[0] * stretch.exp(),)
     return spread[0] * stretch.exp().unsqueeze(-2), spread[1] + stretch.sum(-1)
-
-
-def _at(q: Any, noise: Tensor) -> Tensor:
-    """The draw that standard normal `noise` becomes."""
-    if isinstance(q, FullNormal):
-        return q.loc + (q.factor @ noise.unsqueeze(-1)).squeeze(-1)
-    return q.mean + q.stddev * noise
 
 
 def _refine_rows(model: Any, batch: Batch, half: Tensor, rate: float) -> tuple[Tensor, ...]:
@@ -146,9 +115,9 @@ def _refine_rows(model: Any, batch: Batch, half: Tensor, rate: float) -> tuple[T
             fit = torch.zeros_like(m[..., 0])
             own = _made(m, *_stretched(tuple(spread), stretch))
             for draw in noise:
-                f = model.decode(_at(own, draw), weights)
+                f = model.decode(draw_at(own, draw), weights)
                 fit = fit + model.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure) / len(noise)
-            loss = kl_divergence(own, prior) - fit
+            loss = divergence(own, prior) - fit
             optimiser.zero_grad(set_to_none=True)
             loss.sum().backward()
             optimiser.step()
@@ -189,9 +158,9 @@ def refined_elbo(
     fit = torch.zeros_like(q.mean[..., 0])
     for _ in range(num_draws):
         noise = ranks.own(q.mean.new_empty(len(q.mean), len(batch), q.mean.shape[-1]).normal_(), own)
-        f = model.decode(_at(q, noise), weights)
+        f = model.decode(draw_at(q, noise), weights)
         fit += model.likelihood.log_prob(f, own.x, own.mask, own.exposure) / num_draws
-    return ranks.joined(fit - kl_divergence(q, model.factor_prior()), own)
+    return ranks.joined(fit - divergence(q, model.factor_prior()), own)
 
 
 @torch.no_grad()
@@ -224,7 +193,9 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, num_draws: int = 3
             q = refine(model, rows, steps=steps)
         total = torch.zeros_like(q.mean[..., :1]).expand(-1, -1, model.n_features).clone()
         for noise in half:
-            pair = (_at(q, noise), _at(q, -noise)) if model.gaussian_guide else (q.sample(), q.sample())
+            pair = (
+                (draw_at(q, noise), draw_at(q, -noise)) if model.gaussian_guide else (q.sample(), q.sample())
+            )
             for z in pair:
                 total += model.likelihood.mean(model.decode(z, weights), rows.exposure) / (2 * len(half))
         parts.append(total)

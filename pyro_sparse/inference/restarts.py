@@ -162,7 +162,12 @@ def _batched(model: Any) -> set[str]:
 def _resized(model: Any, n_restarts: int) -> Any:
     other = copy.deepcopy(model).cpu()  # where `setup` makes new tensors, beside buffers that it keeps
     with undisturbed():
-        other.setup(n_restarts, model.n_samples, model.missing, model.feature_names)
+        other.setup(
+            n_restarts=n_restarts,
+            n_samples=model.n_samples,
+            missing=model.missing,
+            feature_names=model.feature_names,
+        )
     return other.to(next(model.parameters()))
 
 

@@ -392,9 +392,9 @@ class MultiTaskFit(Answers):
         TypeError
             An option that the method does not have.
         """
-        from .edges.tasks import TASK_METHODS
+        from .edges.tasks import TASK_METHODS, method_for
 
-        name = "ep" if method == "auto" else method
+        name = method_for(self, options) if method == "auto" else method
         if name not in TASK_METHODS:
             raise ValueError(f"method: want one of {['auto', *TASK_METHODS]}, got {method!r}")
         if self.settings["inner"] == "ridge":
@@ -456,7 +456,7 @@ def restore(
     for state in states.values():
         one = copy.deepcopy(model)
         with undisturbed():
-            one.setup(len(names))
+            one.setup(n_tasks=len(names))
         one.to(getattr(torch, meta["dtype"]))
         one.load_state_dict(state)
         models.append(one.eval())

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from scipy.optimize import quadratic_assignment
 
+from .._declared import hooks
 from .._torch import undisturbed
 from ..sequences import SequenceBatch
 from .influence import fitted_influence, share_spanned
@@ -29,6 +30,7 @@ __all__ = [
     "fold",
     "latents",
     "seen_steps",
+    "transition_jacobian",
     "turned_jacobian",
 ]
 
@@ -218,6 +220,31 @@ def believed(jacobian: np.ndarray, beyond: float) -> np.ndarray:
     return np.broadcast_to(jacobian.mean(0), jacobian.shape) if beyond < BENT else jacobian
 
 
+def transition_jacobian(model: Any, inputs: torch.Tensor) -> torch.Tensor:
+    """Derivative of the dense transition's means by its inputs, (restart, row, latent, input).
+
+    In closed form where the class that wrote `forward` wrote that too, else by autograd.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    inputs : Tensor (restart, row, input)
+        The means of a row depend on its own inputs.
+    """
+    network = model.transition
+    first = next(own for own in type(network).__mro__ if {"forward", "jacobian"} & vars(own).keys())
+    if "jacobian" in vars(first) and not hooks(network):
+        return network.jacobian(inputs)
+    with torch.enable_grad():
+        leaf = inputs.detach().requires_grad_()
+        means = network(leaf)
+        rows = [
+            torch.autograd.grad(means[..., k].sum(), leaf, retain_graph=True, materialize_grads=True)[0]
+            for k in range(means.shape[-1])
+        ]
+    return torch.stack(rows, -2).detach()
+
+
 def _few(model: Any, batch: SequenceBatch) -> SequenceBatch:
     """Its first sequences, of about as many steps as are looked at."""
     per = max(1, batch.x.shape[1] - model.lags)
@@ -236,7 +263,7 @@ def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarra
     found = []
     for r, rows in enumerate(inputs):
         one = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
-        jacobian = model.transition.jacobian(one)[r].double().cpu().numpy()
+        jacobian = transition_jacobian(model, one)[r].double().cpu().numpy()
         past = rows[:, : model.n_latents] if model.lags else z[r][batch.seen]
         away = z[r, :, model.lags :][use] - model.transition(one)[r]
         factor = posterior.factor[r, :, model.lags :][use]

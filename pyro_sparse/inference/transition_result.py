@@ -301,7 +301,7 @@ class TransitionFit(Answers):
         ----------
         method : {"auto", "parents", "relaxed"}
             "parents", which "auto" takes: evidence of parent sets over the learned latents. "relaxed": the
-            gated program's relaxed edges, a score.
+            gated program's relaxed edges, a score, which "auto" takes of a model with another transition.
         num_draws : int
             Draws per restart.
         seed : int
@@ -316,9 +316,9 @@ class TransitionFit(Answers):
         TypeError
             An option that the method does not have.
         """
-        from .edges.transitions import TRANSITION_METHODS
+        from .edges.transitions import TRANSITION_METHODS, method_for
 
-        name = "parents" if method == "auto" else method
+        name = method_for(self) if method == "auto" else method
         if name not in TRANSITION_METHODS:
             raise ValueError(f"method: want one of {['auto', *TRANSITION_METHODS]}, got {method!r}")
         if not len(self.sequences):

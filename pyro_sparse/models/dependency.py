@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._declared import Declared
 from .._table import Batch
 from .._whole import check_whole
 from ..dependency_nets import CorrelatedEncoder, FeatureDecoder, SharedDecoder
@@ -21,6 +22,13 @@ from .base import EdgeSet, FactorModel
 from .likelihoods import Likelihood
 
 __all__ = ["DependencyVAE"]
+
+
+# What a subclass may write anew without changing the density of the program.
+_FREE = frozenset({
+    "build", "data_start", "edges", "encode", "factor_posterior", "fit_settings", "global_guide", "guide",
+    "setup", "square", "start", "take_features",
+})  # fmt: skip
 
 
 class DependencyVAE(FactorModel):
@@ -69,6 +77,7 @@ class DependencyVAE(FactorModel):
     """
 
     edges = (EdgeSet("edge", ("feature", "factor"), "x"),)
+    declares = (Declared("dense decoder", free=_FREE),)
     square = True
     data_start = False
     strength: Tensor

@@ -19,6 +19,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
+from .._declared import Declared
 from .._recorded import Recorded
 from .._whole import check_whole
 from ..distributions import FullNormal, GaussMarkov, LatentChain, RelaxedEdges
@@ -32,6 +33,13 @@ from .likelihoods import Likelihood, Normal, get_likelihood
 __all__ = ["LatentTransition"]
 
 Edge = tuple[int, int]
+
+# What a subclass may write anew without changing the density of the latents given their past. The networks
+# that `setup` made are looked at themselves.
+_FREE = frozenset({
+    "beta", "decode", "edge_guide", "edges", "frames", "guide", "posterior", "setup", "take_features",
+    "temperature",
+})  # fmt: skip
 
 
 class LatentTransition(Recorded, nn.Module):
@@ -104,6 +112,7 @@ class LatentTransition(Recorded, nn.Module):
     """
 
     edges: tuple[EdgeSet, ...]
+    declares = (Declared("latent transition", free=_FREE),)
     kl_weight: float = 1.0
     beta: float = 1.0
     n_restarts: int = 0
@@ -300,7 +309,10 @@ class LatentTransition(Recorded, nn.Module):
             return None
         probability = self.eta.view(-1, 1, 1, 1).expand(-1, len(batch), *self.logits.shape[1:])
         with pyro.poutine.scale(scale=1 / len(batch)):
-            return pyro.sample("G", dist.Bernoulli(probability).to_event(3))
+            # The guide's edges lie between 0 and 1, where the density is read as it stands.
+            edges = dist.Bernoulli(probability, validate_args=False)
+            gates = pyro.sample("G", edges.to_event(3))
+        return gates.reshape(probability.shape)  # `Predictive` puts dimensions of one before the restart
 
     @property
     def edge_probability(self) -> Tensor:

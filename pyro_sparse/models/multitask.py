@@ -22,6 +22,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
+from .._declared import Declared
 from .._recorded import Recorded
 from .._torch import undisturbed
 from ..priors import Prior, SpikeSlabLasso, get_prior
@@ -33,6 +34,10 @@ from .base import EdgeSet
 
 __all__ = ["MultiTaskRegression"]
 
+# What a subclass may write anew without changing the density of the targets given the latents.
+_FREE = frozenset({
+    "_allocate", "edges", "encode", "encoder", "for_tasks", "guide", "setup", "standardised", "take_features"
+})  # fmt: skip
 _TINY = 1e-5
 _LEAST_VARIANCE = 1e-4
 
@@ -82,6 +87,7 @@ class MultiTaskRegression(Recorded, nn.Module):
     """
 
     edges = (EdgeSet("weights", ("task", "latent"), "W"),)
+    declares = (Declared("sparse regressions", free=_FREE),)
     kl_weight = 1.0
     n_restarts = 1
     n_features: int | tuple[int, ...]
@@ -236,7 +242,7 @@ class MultiTaskRegression(Recorded, nn.Module):
     def model(self, batch: TaskBatch) -> None:
         """Weights of all tasks, then noise and targets of each task in the batch."""
         with pyro.plate("restart", 1, dim=-1):
-            weights = self.prior()[0]
+            weights = self.prior().reshape(self.prior.shape)[0]  # `Predictive` puts ones before the restart
         f = self.latents(batch)
         with self._tasks(batch):
             variance = pyro.sample("variance", self.noise_prior())

@@ -22,6 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from .._arrays import COMPILED, arrays, compiled
+from .._declared import Declared
 from .._table import Batch
 from .._whole import check_whole
 from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
@@ -40,6 +41,14 @@ Edge = tuple[Feature, int]
 CHUNKED_FROM = 2e6  # hidden units of a layer in a pass; below, calls cost more than memory
 CHUNKED_THERE = 1e8  # the same on an accelerator, where chunks save memory, not time
 WITHOUT_GRADIENT = 0.5  # share of it where no gradient is wanted: calls cost less
+
+# What a subclass may write anew without changing the density of the program: how the model is made, where a
+# fit starts, the guide, and how fast a pass is. What `build` made is looked at itself.
+_FREE = frozenset({
+    "alike_factors", "build", "chunked", "closed_form", "compiled", "data_start", "edges", "encode",
+    "factor_cov_rate", "factor_posterior", "fit_settings", "gaussian_guide", "global_guide", "guide",
+    "in_chunks", "setup", "square", "start", "take_features",
+})  # fmt: skip
 
 
 class SparseDecoder(FactorModel):
@@ -116,6 +125,7 @@ class SparseDecoder(FactorModel):
     """
 
     edges = (EdgeSet("edge", ("feature", "factor"), "W"),)
+    declares = (Declared("masked decoder", free=_FREE),)
     allowed: Tensor
     permitted: Tensor
     must: Tensor
@@ -183,8 +193,14 @@ class SparseDecoder(FactorModel):
             size = self.n_features, self.n_factors
             place = partial(self._edge, "edge_odds", names=feature_names)
             told["edge_odds"] = torch.as_tensor(odds_of_edges(self.edge_odds, size, feature_names, place))
-        sizes = self.n_features, self.n_factors, self.n_restarts, self.n_samples
-        self.prior.setup(*sizes, allowed=allowed, **told)
+        self.prior.setup(
+            n_features=self.n_features,
+            n_factors=self.n_factors,
+            n_restarts=self.n_restarts,
+            n_samples=self.n_samples,
+            allowed=allowed,
+            **told,
+        )
         check_prior(self.prior)
 
     def start(
@@ -217,7 +233,9 @@ class SparseDecoder(FactorModel):
 
     def global_sites(self) -> Tensor:
         super().global_sites()
-        return self.prior()
+        return self.prior().reshape(
+            self.prior.shape
+        )  # `Predictive` puts dimensions of one before the restart
 
     def global_guide(self) -> None:
         super().global_guide()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyro
 import torch
+from pyro import poutine
+from pyro.distributions import Delta
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from .._torch import undisturbed
 from .base import Prior
 
-__all__ = ["check_prior"]
+__all__ = ["check_prior", "point_mass"]
 
 
 @torch.no_grad()
@@ -25,7 +31,8 @@ def check_prior(prior: Prior) -> None:
     TypeError
         `distribution` returns no Pyro distribution, or `edge_log_odds` neither a tensor nor None.
     ValueError
-        What they return has another shape than the weights, or edge odds are not numbers.
+        What they return has another shape than the weights, or edge odds are not numbers; slab or spike has
+        mass at single points; `log_density` is not the density of the prior's program.
     """
     name, shape = type(prior).__name__, torch.Size(prior.shape)
     law = prior.distribution()
@@ -46,6 +53,9 @@ def check_prior(prior: Prior) -> None:
         )
     weights = torch.full(shape, 0.5, device=prior.allowed.device)
     weights[:, ::2] = 0.0
+    if not type(prior).__module__.startswith("pyro_sparse."):
+        _refuse_points(prior)
+        _refuse_two_densities(prior, weights + 0.1)  # a density may have a pole at zero
     odds = prior.edge_log_odds(weights)
     if odds is None:
         return
@@ -64,6 +74,55 @@ def check_prior(prior: Prior) -> None:
         raise ValueError(
             f"{name}.edge_log_odds(weights) is NaN where a weight is {at:g}; want the log odds that the edge "
             "is there, or None instead of a tensor if the prior has none"
+        )
+
+
+def _refuse_points(prior: Prior) -> None:
+    """Complain of slab or spike with mass at single points: no density has an answer to what lies there."""
+    parts = prior.components()
+    for which, part in zip(("slab", "spike"), parts or (), strict=False):
+        if point_mass(part):
+            raise ValueError(
+                f"prior: the {which} of {type(prior).__name__}.components() is a {type(part).__name__} with "
+                "mass at single points, and a weight that is not exactly there would always be of the other "
+                "component; want a narrow density, such as Laplace(0.0, 0.01)"
+            )
+
+
+def point_mass(part: Any) -> bool:
+    """Whether a distribution has mass at single points.
+
+    Parameters
+    ----------
+    part : torch.distributions.Distribution
+    """
+    base = part
+    while (inner := getattr(base, "base_dist", None)) is not None:
+        base = inner
+    try:
+        return isinstance(base, Delta) or bool(base.support.is_discrete)
+    except (NotImplementedError, AttributeError):  # it says nothing of its support
+        return False
+
+
+def _refuse_two_densities(prior: Prior, weights: Tensor) -> None:
+    """Complain if what a fit may train by, `log_density`, is not the density of the prior's program.
+
+    A program that draws more than the weights has no such sum, and is not looked at.
+    """
+    with undisturbed(0), pyro.plate("restart", prior.n_restarts, dim=-1):
+        trace = poutine.trace(poutine.condition(prior, {prior.site: weights})).get_trace()
+    trace.compute_log_prob()
+    if set(trace.nodes) - {"_INPUT", "_RETURN", "restart", prior.site, prior.hyper_site}:
+        return
+    said, own = trace.nodes[prior.site]["log_prob"], prior.log_density(weights)
+    if own.shape != said.shape or not torch.allclose(own, said, rtol=1e-3, atol=1e-3):
+        name, at = type(prior).__name__, float(weights.flatten()[0])
+        raise ValueError(
+            f"prior: {name}.log_density(weights) is {float(own.flatten()[0]):.6g}, and the density of its "
+            f"program, which draws from distribution(), is {float(said.flatten()[0]):.6g} at the same "
+            f"weights (the first is {at:g}): a fit would train by one and declare the other; write distribution() "
+            "alone, or both alike"
         )
 
 

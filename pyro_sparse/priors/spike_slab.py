@@ -18,12 +18,17 @@ import torch
 from torch import Tensor
 from torch.distributions import Beta, Distribution
 
+from .._declared import Declared
 from .._torch import default_dtype
 from ..distributions import SpikeSlab, SpikeSlabMixture
 from . import em
 from .base import Prior
 
-__all__ = ["SpikeSlabPrior", "check_positive"]
+__all__ = ["AROUND_DENSITY", "SpikeSlabPrior", "check_positive"]
+
+# What a subclass may write anew without changing the density at the end of the ladder: sizes, the way there,
+# and how a training step shrinks.
+AROUND_DENSITY = frozenset({"allocate", "anneal", "prox", "screening_rate", "setup", "site"})
 
 
 def check_positive(**values: Any) -> None:
@@ -70,6 +75,7 @@ class SpikeSlabPrior(Prior):
     torch.Size([3, 7, 5])
     """
 
+    declares = (Declared("spike and slab", free=AROUND_DENSITY | {"components"}),)
     eta: Tensor
     b: Tensor
     known: Tensor

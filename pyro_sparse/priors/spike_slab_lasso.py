@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.distributions import Laplace
 
 from .. import distributions as dist
+from .._declared import Declared
 from . import em
-from .spike_slab import SpikeSlabPrior, check_positive
+from .spike_slab import AROUND_DENSITY, SpikeSlabPrior, check_positive
 
 __all__ = ["SpikeSlabLasso"]
 
@@ -75,6 +76,7 @@ class SpikeSlabLasso(SpikeSlabPrior):
     Sridhar, Wang and Blei (2022), Identifiable deep generative models via sparse decoding, algorithm 1.
     """
 
+    declares = (Declared("spike and slab", free=AROUND_DENSITY),)
     lambda1: Tensor
     lambda0: Tensor
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import distributions as dist
-from .spike_slab import SpikeSlabPrior, check_positive
+from .._declared import Declared
+from .spike_slab import AROUND_DENSITY, SpikeSlabPrior, check_positive
 
 __all__ = ["SpikeSlabNormal"]
 
@@ -57,6 +58,7 @@ class SpikeSlabNormal(SpikeSlabPrior):
     ladder).
     """
 
+    declares = (Declared("spike and slab", free=AROUND_DENSITY),)
     spike_scale: Tensor
 
     def __init__(

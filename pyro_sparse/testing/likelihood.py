@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.distributions import biject_to
 from torch.distributions.transforms import identity_transform
 
+from .._signatures import signature_misfits
 from ..models.likelihoods import Likelihood
 
 __all__ = ["LikelihoodTestCase"]
@@ -81,7 +82,24 @@ class LikelihoodTestCase:
             f = self.predictor(1, n_rows, n_features)
             return likelihood.observation(f, exposure=self.exposure(likelihood, n_rows)).sample()[0]
 
+    def test_signatures(self):
+        """Methods take the arguments that the package calls them with."""
+        misfits = signature_misfits(self.make(), Likelihood)
+        assert not misfits, "\n".join(misfits)
+
     # ---- the density -------------------------------------------------------------------------------------
+    def test_log_prob_is_that_of_the_observation(self):
+        """Programs draw rows from `observation`, tables are judged by `log_prob`: one density, masked too."""
+        with torch.no_grad():
+            likelihood, f, x = self.ready(n_restarts=2), self.predictor(2), self.data()
+            exposure = self.exposure(likelihood)
+            mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
+            for seen in (None, mask):
+                filled = x if seen is None else torch.where(seen, x, torch.full_like(x, likelihood.filler))
+                want = likelihood.observation(f, seen, exposure).log_prob(filled)
+                found = likelihood.log_prob(f, x, seen, exposure)
+                _close(found, want, 1e-9, "log_prob, the density of observation")
+
     def test_density_sums_to_one(self):
         """Sum, or quadrature, of exp(log_prob) over everything a row may be."""
         with torch.no_grad():

@@ -18,8 +18,10 @@ from pyro import poutine
 from scipy import integrate, optimize, special, stats
 from torch import Tensor
 
+from .._signatures import signature_misfits
 from .._torch import default_dtype
 from ..priors import Prior, SpikeSlabPrior
+from ..priors._check import point_mass
 
 __all__ = ["PriorTestCase"]
 
@@ -87,7 +89,7 @@ class PriorTestCase:
                 f"{type(self).__name__} must define by_scipy(prior): its prior has edge odds."
             )
         slab, spike = map(_Density, parts)
-        return prior.inclusion.numpy(), slab, spike
+        return torch.sigmoid(torch.logit(prior.eta) + prior.known).numpy(), slab, spike
 
     # What the tests share
 
@@ -123,6 +125,24 @@ class PriorTestCase:
             return d.log_prob(value.expand(-1, *d.batch_shape)).numpy()
 
     # The checks
+
+    def test_signatures(self) -> None:
+        """Methods take the arguments that the package calls them with, those of `setup` by name too."""
+        prior = self.make()
+        misfits = [*signature_misfits(prior, Prior, by_name=("setup",)), *signature_misfits(prior, Prior)]
+        misfits += signature_misfits(prior, SpikeSlabPrior) if isinstance(prior, SpikeSlabPrior) else []
+        assert not misfits, "\n".join(misfits)
+
+    def test_components_are_densities(self) -> None:
+        """Slab and spike have no mass at single points: beside one, the other density counts for nothing."""
+        parts = self._prior().components()
+        if parts is None:
+            raise SkipTest("the prior has no slab and spike")
+        for which, part in zip(("slab", "spike"), parts, strict=True):
+            assert not point_mass(part), (
+                f"the {which} of components() is a {type(part).__name__} with mass at single points; want a "
+                "narrow density"
+            )
 
     def test_density_integrates_to_one(self) -> None:
         """Quadrature over both half-lines on a logarithmic scale, at three places of the ladder."""

@@ -273,7 +273,10 @@ class OnlyPrior(ps.priors.Prior):
             Own(student(1.0), lambda: dist.Normal(torch.zeros(8, 1), 0.1)),
             r"the spike of Own.components\(\) has shape",
         ),
-        (Said(student(1.0), student(0.1)), "Said says with methods of its own what a weight is"),
+        (
+            Said(student(1.0), student(0.1)),
+            "Said.edge_log_odds is not the edge_log_odds that the chains sample",
+        ),
         (OnlyPrior(), "this is OnlyPrior; for probabilities derive it from SpikeSlabPrior"),
     ],
 )

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ..._whole import check_whole
 from ...large_table import LargeTable
 from ...models.dependency import DependencyVAE
+from ._density_check import OtherProgram
 from ._options import check_options, options_of
-from ._polish_setup import has_cells, weight_law
+from ._polish_setup import weight_law
+from ._requirements import lacks_of_decoder, lacks_of_likelihood
 from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges
 from .score import score_edges
 from .strengths import strength_edges
@@ -72,30 +74,36 @@ def edge_posterior(
     check_whole(1, num_draws=num_draws)
     check_whole(0, seed=seed)
     if method == "auto":
-        own = {one: options_of(METHODS[one]) for one in METHODS}
-        known = sorted(set().union(*own.values()))
+        known = sorted(set().union(*(options_of(METHODS[one]) for one in METHODS)))
         if unknown := sorted(set(options) - set(known)):
             raise TypeError(f"{unknown[0]}: no method has such an option; want some of {known}")
         name, why = _choice(fit, options.get("X"))
-        idle = sorted(set(options) - own[name])
-        if idle:
-            why += f"; of no use to {name!r}: {', '.join(idle)}"
-            options = {key: value for key, value in options.items() if key not in idle}
-        if set(idle) - {"progress"} or why.startswith(_NO_DATA):
-            warnings.warn(f"edge_posterior took {name!r}: {why}", RuntimeWarning, stacklevel=4)
-        if name == "score" and isinstance(fit.table, LargeTable):  # 300,000 edges and more
-            num_draws = min(num_draws, max(10, DRAWN // fit.weights[0].size))
-        found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
-        found.attrs["chosen_because"] = why
-        if name == "score":
-            found.attrs["verdict"] += f"\nWhy scores: {why.split('; of no use to')[0]}."
-        return found
+        try:
+            return _chosen(fit, name, why, num_draws, seed, options)
+        except OtherProgram as error:  # only a look at the densities themselves shows it
+            why = str(error).removeprefix("model: ").split("; ask for")[0]
+            return _chosen(fit, "score", why, num_draws, seed, options)
     if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
     check_options(method, options, options_of(METHODS[method]))
-    if method == "polish":
-        weight_law(getattr(fit.model, "prior", None))  # complains of models that chains do not know
     return METHODS[method](fit, num_draws=num_draws, seed=seed, **options)
+
+
+def _chosen(fit: Fit, name: str, why: str, num_draws: int, seed: int, options: dict[str, Any]) -> Any:
+    """The answer of the method that "auto" takes; it says why, and which options are of no use to it."""
+    idle = sorted(set(options) - options_of(METHODS[name]))
+    if idle:
+        why += f"; of no use to {name!r}: {', '.join(idle)}"
+        options = {key: value for key, value in options.items() if key not in idle}
+    if set(idle) - {"progress"} or why.startswith(_NO_DATA):
+        warnings.warn(f"edge_posterior took {name!r}: {why}", RuntimeWarning, stacklevel=5)
+    if name == "score" and isinstance(fit.table, LargeTable):  # 300,000 edges and more
+        num_draws = min(num_draws, max(10, DRAWN // fit.weights[0].size))
+    found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
+    found.attrs["chosen_because"] = why
+    if name == "score":
+        found.attrs["verdict"] += f"\nWhy scores: {why.split('; of no use to')[0]}."
+    return found
 
 
 def _choice(fit: Fit, X: Any) -> tuple[str, str]:
@@ -105,14 +113,14 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
             "strengths",
             "a DependencyVAE has no prior on weights; its slopes say what depends on what",
         )
-    prior = getattr(fit.model, "prior", None)
+    if why := lacks_of_decoder(fit.model):
+        return "score", why[0]
     try:
-        weight_law(prior)
+        weight_law(getattr(fit.model, "prior", None))
     except ValueError as error:
         return "score", str(error).removeprefix("prior: ")
-    if not has_cells(fit.model.likelihood):
-        kind = type(fit.model.likelihood).__name__
-        return "score", f"Markov chains ask for the law of each cell, and {kind} says something else of rows"
+    if why := lacks_of_likelihood(fit.model.likelihood):
+        return "score", why[0]
     if isinstance(fit.table, LargeTable) and (cost := gigabytes(fit)) > MOST_GB:
         return "score", (
             f"Markov chains over {fit.model.n_features} features would take some {cost:.0f} GB; for "

@@ -11,7 +11,14 @@ from scipy.special import expit, logit
 
 from ._curves import Trunk
 from ._polish_runs import curve_loadings
-from ._polish_setup import DecoderPrior, has_normal_noise, own_parameters, rate_prior, weight_law
+from ._polish_setup import (
+    DecoderPrior,
+    has_normal_noise,
+    own_parameters,
+    rate_prior,
+    refuse_other_programs,
+    weight_law,
+)
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
 
@@ -57,11 +64,13 @@ def draw_decoder(
     Raises
     ------
     ValueError
-        The model's prior has no spike and slab; its likelihood has a prior that no parameter can reach.
+        The model's prior has no spike and slab; its program is not the one that is drawn from; its likelihood
+        has a prior that no parameter can reach.
     """
     prior = DecoderPrior() if prior is None else prior
     law = weight_law(model.prior)
-    model.setup(1, n_samples=n_rows)
+    model.setup(n_restarts=1, n_samples=n_rows)
+    refuse_other_programs(model)
     permitted, must = model.permitted.numpy(), model.must.numpy()
     a, b = rate_prior(model.prior)
     eta = rng.beta(a[:1], b[:1]) if model.prior.shared else rng.beta(a, b)

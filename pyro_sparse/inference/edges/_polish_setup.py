@@ -16,6 +16,7 @@ import torch
 from scipy.stats import ortho_group
 from torch import Tensor
 
+from ..._declared import changes, keeps
 from ..._torch import undisturbed
 from ...models import likelihoods
 from ...priors import SpikeSlabLasso, SpikeSlabNormal
@@ -30,6 +31,7 @@ from ._linear_chains import LinearChains, LinearState
 from ._mixture_law import MixtureLaw, WeightLaw
 from ._own_law import law_of
 from ._own_parameters import OwnParameters
+from ._requirements import lacks_of_decoder, lacks_of_likelihood, lacks_of_prior
 from ._turns import related_factors
 
 if TYPE_CHECKING:
@@ -41,10 +43,12 @@ __all__ = [
     "DecoderPrior",
     "chains_of",
     "check_scales_can_be_learned",
+    "decoder_layers",
     "has_cells",
     "has_normal_noise",
     "own_parameters",
     "rate_prior",
+    "refuse_other_programs",
     "turned_round",
     "weight_law",
 ]
@@ -103,45 +107,18 @@ class DecoderPrior:
         )
 
 
-def _is_plainly(thing: Any, kind: type, *methods: str) -> bool:
-    """Whether a thing is of a kind and says with these methods what that kind says: a subclass may not."""
-    return isinstance(thing, kind) and all(getattr(type(thing), m) is getattr(kind, m) for m in methods)
-
-
-def _no_weight_law(prior: Any) -> str:
-    """Why the chains do not know the prior's law, as the end of a sentence; empty if they do."""
-    own = ("distribution", "edge_log_odds", "forward", "log_density", "log_hyper")
-    name = type(prior).__name__
-    if prior is None:
-        return "the model has none"
-    if not isinstance(prior, SpikeSlabPrior):
-        return (
-            f"this is {name}; for probabilities derive it from SpikeSlabPrior and write components(), which "
-            "returns slab and spike"
-        )
-    built_in = any(_is_plainly(prior, kind, "components", *own) for kind in (SpikeSlabLasso, SpikeSlabNormal))
-    if not built_in and not _is_plainly(prior, SpikeSlabPrior, *own):
-        return f"{name} says with methods of its own what a weight is; let components() say all of it"
-    if any(True for _ in prior.parameters()):
-        return f"{name} learns parameters (nn.Parameter), which the chains do not draw"
-    return ""
-
-
 def has_normal_noise(likelihood: Any) -> bool:
     """Whether the noise is normal, its variance inverse gamma."""
-    own = ("forward", "observation", "log_prob", "priors", "values", "noise_sd")
-    return _is_plainly(likelihood, likelihoods.Normal, *own)
+    return keeps(likelihood, "normal noise")
 
 
 def has_cells(likelihood: Any) -> bool:
     """Whether the chains know what it says: `forward` of each cell, or rows that are Poisson given totals."""
-    kinds = likelihoods.Likelihood, likelihoods.Poisson
-    said = (_is_plainly(likelihood, kind, "observation", "log_prob") for kind in kinds)
-    return _of_totals(likelihood) or any(said)
+    return not lacks_of_likelihood(likelihood)
 
 
 def _of_totals(likelihood: Any) -> bool:
-    return _is_plainly(likelihood, likelihoods.Multinomial, "forward", "observation", "log_prob")
+    return keeps(likelihood, "row totals")
 
 
 def own_parameters(likelihood: Any) -> OwnParameters:
@@ -158,16 +135,43 @@ def weight_law(prior: Any) -> WeightLaw:
     ValueError
         The prior is not a spike and slab, or its two densities are none that chains can take.
     """
-    if why := _no_weight_law(prior):
+    if why := lacks_of_prior(prior):
         raise ValueError(
-            "prior: Markov chains (polish, calibrate.experiment) know the law of spike and slabs only, and "
-            f"{why}"
+            "prior: Markov chains (polish, calibrate.experiment) know the density of spike and slabs only, "
+            f"and {why}"
         )
     if isinstance(prior, SpikeSlabLasso):
         return MixtureLaw(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
     if isinstance(prior, SpikeSlabNormal):
         return MixtureLaw(False, prior.slab_scale, prior.final_spike_scale)
     return law_of(prior)
+
+
+def refuse_other_programs(model: Any) -> None:
+    """Complain of a model whose program is not the one that the chains sample, before they do.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Set up.
+
+    Raises
+    ------
+    ValueError
+        Naming what is not theirs.
+    """
+    if why := lacks_of_decoder(model):
+        own = [one for one in changes(model, "masked decoder") if one.name and not one.on_object]
+        name = type(model).__name__
+        same = (
+            f"; if the density is the same, let {name} say: declares = SparseDecoder.declares" if own else ""
+        )
+        raise ValueError(
+            f"model: {why[0]}, so that their numbers would be probabilities of another model; ask for "
+            f'method="score"{same}'
+        )
+    if why := lacks_of_likelihood(model.likelihood):
+        raise ValueError(f'likelihood: {why[0]}; write that density as `forward`, or ask for method="score"')
 
 
 def check_scales_can_be_learned(prior: Any) -> None:
@@ -221,12 +225,7 @@ def chains_of(
     if not isinstance(prior, DecoderPrior):
         raise TypeError(f"decoder_prior: want a DecoderPrior, got {prior!r}")
     law = weight_law(getattr(fit.model, "prior", None))
-    if not has_cells(fit.model.likelihood):
-        raise ValueError(
-            "likelihood: Markov chains ask `forward` for the law of each cell, and "
-            f"{type(fit.model.likelihood).__name__} says something else with `observation` or `log_prob`; "
-            'write that law as `forward`, or ask for method="score"'
-        )
+    refuse_other_programs(fit.model)
     model = pick(fit.model, restarts)
     like = model.factor_cov
     batch = table.batch(like.device, like.dtype)
@@ -373,7 +372,7 @@ def _curved(
         **rates,
         **settings,
     )
-    trunk, head = _layers(model, curve)
+    trunk, head = decoder_layers(model, curve)
     head[..., 0] -= centre.double()
     head /= unit
     noise = torch.ones_like(model.weights[..., 0])
@@ -399,8 +398,14 @@ def _curved(
 
 
 @torch.no_grad()
-def _layers(model: Any, curve: Curve) -> tuple[Trunk, Tensor]:
-    """The decoder's layers in units of their prior; none is a view of the model's."""
+def decoder_layers(model: Any, curve: Curve) -> tuple[Trunk, Tensor]:
+    """The decoder's layers in units of their prior; none is a view of the model's.
+
+    Parameters
+    ----------
+    model : SparseDecoder
+    curve : Curve
+    """
     decoder = model.decoder
     intercept = decoder.intercept.mT.double().clone()
     if curve.activation is None:

@@ -32,10 +32,18 @@ from ...posterior import to_arviz
 from ..restarts import level_of
 from ._decoder_chains import DecoderChains
 from ._decoder_draw import draw_decoder
+from ._density_check import check_program
 from ._frame import Frame
 from ._linear_chains import LinearChains
 from ._polish_runs import follow
-from ._polish_setup import DecoderPrior, chains_of, check_scales_can_be_learned, has_normal_noise
+from ._polish_setup import (
+    DecoderPrior,
+    chains_of,
+    check_scales_can_be_learned,
+    has_normal_noise,
+    refuse_other_programs,
+    weight_law,
+)
 from ._polish_verdict import spoken
 from ._stream import spread
 from ._tally import Polished, Tally
@@ -148,6 +156,8 @@ def polish_edges(
         for all weights; the likelihood says of rows something else than `forward` of cells; no data; a number
         is out of range.
     """
+    weight_law(getattr(fit.model, "prior", None))  # complains of models that chains do not know
+    refuse_other_programs(fit.model)
     table = _table_of(fit, X, exposure)
     exact = _is_exact(fit)
     small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
@@ -168,6 +178,7 @@ def polish_edges(
         )
     if large or len(table.x) > limit:
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
+    check_program(fit, table)
     options = {} if exact else {"candidates": candidates}
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
     if learn_scales:

@@ -15,6 +15,7 @@ from ..._whole import check_whole
 from ...graphs.alignment import Alignment, apply_alignment
 from ...posterior import to_arviz
 from .._strength_mixture import strength_mixture
+from ._requirements import lacks_for_strengths
 
 if TYPE_CHECKING:
     from ..result import Fit
@@ -24,6 +25,10 @@ __all__ = ["strength_edges"]
 _NOTE = (
     "Probabilities given the axes each restart found, from the sizes of the decoder's slopes; that another "
     "restart found other axes shows in the gap."
+)
+_SCORES = (
+    "These numbers are scores, not probabilities: they come from the sizes of the decoder's slopes, and the "
+    "model says otherwise what its decoder's output means."
 )
 
 
@@ -58,12 +63,13 @@ def strength_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None)
             "another method"
         )
     check_whole(1, num_draws=num_draws)
+    why = lacks_for_strengths(fit.model)
     strength = apply_alignment(own.cpu().double().numpy(), Alignment(**fit.alignment), signed=False)
     children = np.random.SeedSequence(seed).spawn(len(strength))
     found = [strength_mixture(s, num_draws, seed=child) for s, child in zip(strength, children, strict=True)]
     edge = np.stack([f.edge for f in found])
     rate = np.stack([f.rate for f in found])
-    return to_arviz(
+    answer = to_arviz(
         fit,
         edge=edge,
         weight=np.where(edge, np.asarray(fit.weights)[:, None], 0.0),
@@ -71,8 +77,11 @@ def strength_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None)
         probability=found[int(fit.best)].probability,
         restart_probability=np.stack([f.probability for f in found]),
         method="strengths",
-        is_score=False,
-        note=_NOTE,
+        is_score=bool(why),
+        note=_SCORES if why else _NOTE,
         X=X,
         attrs={"seed": int(seed)},
     )
+    if why:
+        answer.attrs["verdict"] += f"\nWhy scores: {why[0]}."
+    return answer

@@ -8,7 +8,7 @@ these numbers; the gap between restarts shows some of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ...task_posterior import task_to_arviz
 from ..task_run import raw_latents
 from ._options import check_options, options_of
 from ._polish_setup import rate_prior
+from ._requirements import lacks_for_regressions, lacks_of_prior
 from .bootstrap import bootstrap_edges
 from .enumerate import enumerate_edges
 from .ep import ep_edges
@@ -28,7 +29,7 @@ from .rows import RowPrior
 if TYPE_CHECKING:
     from ..task_result import MultiTaskFit
 
-__all__ = ["TASK_METHODS", "row_prior", "row_task_edges", "score_task_edges", "task_rows"]
+__all__ = ["TASK_METHODS", "method_for", "row_prior", "row_task_edges", "score_task_edges", "task_rows"]
 
 _SOLVERS: dict[str, Callable[..., Any]] = {
     "ep": ep_edges,
@@ -44,6 +45,26 @@ _NOTES = {
     "correlated or samples few.",
     "enumerate": "Exact posterior over supports (normal slab, point mass), given the learned latents.",
 }
+
+
+def method_for(fit: MultiTaskFit, options: Iterable[str] = ()) -> str:
+    """The method that "auto" takes: probabilities, unless the model's regressions are others than theirs.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    options : iterable of str
+        What the caller says, of the rows' prior for instance.
+    """
+    return "score" if _lacks(fit, options) else "ep"
+
+
+def _lacks(fit: MultiTaskFit, options: Iterable[str] = ()) -> list[str]:
+    """Why sparse rows would be other regressions than the fit's."""
+    found, prior = lacks_for_regressions(fit.model), fit.model.prior
+    if isinstance(prior, SpikeSlabLasso) and not {"slab", "slab_scale"} <= {*options}:
+        found += [why] if (why := lacks_of_prior(prior)) else []
+    return found
 
 
 def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
@@ -116,7 +137,14 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     ------
     TypeError
         An option is neither.
+    ValueError
+        The model's regressions, or its prior, are not those of sparse linear rows.
     """
+    if why := _lacks(fit, options):
+        raise ValueError(
+            f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
+            'method="score"'
+        )
     solve = _SOLVERS[method]
     check_options(method, options, (options_of(solve) | {*RowPrior.__dataclass_fields__}) - {"prior"})
     fields = {k: options.pop(k) for k in list(options) if k in RowPrior.__dataclass_fields__}
@@ -173,7 +201,7 @@ def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, 
         raise ValueError(f"method: the prior {type(fit.model.prior).__name__} gives edges no score")
     rng = np.random.default_rng(seed)
     edge = rng.random((len(score), num_draws, *score.shape[1:])) < score[:, None]
-    return task_to_arviz(
+    found = task_to_arviz(
         fit,
         edge=edge.astype(np.int8),
         weight=np.broadcast_to(fit.model_weights[:, None], edge.shape),
@@ -183,6 +211,10 @@ def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, 
         is_score=True,
         note="p* of the spike-and-slab lasso at its mode: it ranks edges, it is not calibrated.",
     )
+    if why := _lacks(fit):
+        found.attrs["chosen_because"] = why[0]
+        found.attrs["verdict"] += f"\nWhy scores: {why[0]}."
+    return found
 
 
 TASK_METHODS: dict[str, Callable[..., Any]] = {

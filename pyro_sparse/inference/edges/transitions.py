@@ -16,12 +16,13 @@ from ..._torch import undisturbed
 from ...transition_posterior import GraphDraws, transition_to_arviz
 from ..transition_axes import latents, seen_steps
 from ._options import check_options, options_of
+from ._requirements import lacks_for_parent_sets
 from .parents import parent_posterior
 
 if TYPE_CHECKING:
     from ..transition_result import TransitionFit
 
-__all__ = ["TRANSITION_METHODS", "parents_of_latents", "relaxed_scores", "steps_of"]
+__all__ = ["TRANSITION_METHODS", "method_for", "parents_of_latents", "relaxed_scores", "steps_of"]
 
 RELAXED_NOTE = (
     "These numbers are relaxed Bernoulli edges of one fit: scores that rank the edges, not probabilities."
@@ -30,6 +31,16 @@ PARENTS_NOTE = (
     "Probabilities that an input helps to explain a latent, given each restart's latents and axes; where "
     "restarts disagree (gap) they are of little worth."
 )
+
+
+def method_for(fit: TransitionFit) -> str:
+    """The method that "auto" takes: probabilities, unless the model's transition is another than theirs.
+
+    Parameters
+    ----------
+    fit : TransitionFit
+    """
+    return "relaxed" if lacks_for_parent_sets(fit.model) else "parents"
 
 
 def steps_of(fit: TransitionFit) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +91,14 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
     ------
     TypeError
         An option is not one of `parent_posterior`.
+    ValueError
+        The model's transition is not the one that the evidence has in mind.
     """
+    if why := lacks_for_parent_sets(fit.model):
+        raise ValueError(
+            f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
+            'method="relaxed"'
+        )
     check_options("parents", options, options_of(parent_posterior))
     inputs, targets = steps_of(fit)
     options.setdefault("prior", fit.model.concentration)
@@ -137,7 +155,7 @@ def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **op
     p = np.concatenate(parts, -1)
     rng = np.random.default_rng(seed)
     draws = (rng.random((len(p), num_draws, *p.shape[1:])) < p[:, None]).astype(np.int8)
-    return transition_to_arviz(
+    found = transition_to_arviz(
         fit,
         _graphs(fit, draws, p),
         method="relaxed",
@@ -145,6 +163,10 @@ def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **op
         note=RELAXED_NOTE,
         attrs={"seed": int(seed)},
     )
+    if why := lacks_for_parent_sets(fit.model):
+        found.attrs["chosen_because"] = why[0]
+        found.attrs["verdict"] += f"\nWhy scores: {why[0]}."
+    return found
 
 
 def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict[str, GraphDraws]:

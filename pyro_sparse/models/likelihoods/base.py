@@ -17,9 +17,27 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
+from ..._declared import Declared
 from ..._recorded import Recorded
 
-__all__ = ["Likelihood", "Slopes"]
+__all__ = ["AROUND_CELLS", "CELLS", "Likelihood", "Slopes"]
+
+# What a subclass may write anew without changing the density of a row: checks and views of the data, where a
+# fit starts, expectations, and gradients in closed form.
+AROUND_CELLS = frozenset({
+    "_refuse", "calibrate", "calibrate_by", "check", "check_filler", "closed_slopes", "default_exposure",
+    "encoder_view", "feature_gain", "feature_statistic", "filler", "intercept", "mean", "name",
+    "note_exposures", "scorer", "separable", "setup", "slopes", "standardise", "start", "start_noise",
+    "typical_exposure", "uses_exposure",
+})  # fmt: skip
+# Rows are the sum of what `forward` says of their cells, whatever that is.
+CELLS = Declared(
+    "cells",
+    free=AROUND_CELLS,
+    rests_on=frozenset(
+        {"__call__", "__getattr__", "__getattribute__", "_call_impl", "log_prob", "observation"}
+    ),
+)
 
 
 class Slopes(NamedTuple):
@@ -71,6 +89,7 @@ class Likelihood(Recorded, nn.Module):
     fit left them, and the verdict says so.
     """
 
+    declares: tuple[Declared, ...] = (CELLS,)
     name: str = ""
     standardise: bool = False
     uses_exposure: bool = False

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.distributions import AbsTransform, constraints
 from torch.nn import functional as F
 
+from ..._declared import Declared
 from ._shared_totals import along, log_sum, log_sum_if, of_shares
-from .base import Likelihood, column_mean, in_kind, observed, refuse_where
+from .base import AROUND_CELLS, CELLS, Likelihood, column_mean, in_kind, observed, refuse_where
 from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
 
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
@@ -168,6 +169,7 @@ class Poisson(_Counts):
     The log rate is bent smoothly into (−30, 25): no overflow, no zero rate, no dead gradient.
     """
 
+    declares = (CELLS,)  # where totals are shared out, the rows are Poisson cells given their exposures
     name = "poisson"
 
     def __init__(self, size_factors: bool | Literal["auto"] = "auto") -> None:
@@ -384,6 +386,7 @@ class Multinomial(_Counts):
     `log_prob` includes the coefficient :math:`n!/\prod x_j!`; published MovieLens "log losses" leave it out.
     """
 
+    declares = (Declared("row totals", free=AROUND_CELLS),)
     name = "multinomial"
 
     def default_exposure(self, x: Any, mask: Any = None) -> Any:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..._arrays import COMPILED, arrays, compiled, tensor
-from .base import Likelihood, Slopes, observed
+from ..._declared import Declared
+from .base import AROUND_CELLS, Likelihood, Slopes, observed
 
 __all__ = ["Normal"]
 
@@ -81,6 +82,7 @@ class Normal(Likelihood):
     floor)), s a soft max(·, 0).
     """
 
+    declares = (Declared("normal noise", free=AROUND_CELLS),)
     name = "normal"
     standardise = True
     separable = True
