@@ -22,6 +22,7 @@ from ._columns import as_frame, match_features
 from ._long_table import Frames, as_in_the_fit, check_finite, read_long, roles_of
 from ._sequence_arrays import read_arrays
 from ._whole import check_whole
+from .findings import Finding
 
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 
@@ -115,6 +116,8 @@ class Sequences:
         Of a DataFrame with ids: id and time of each frame, one sequence after the other.
     roles : dict of str to label or list of labels
         Columns of a DataFrame by the argument they were given as: "id", "time", "actions".
+    checks : tuple of Finding
+        What was found against a model of these sequences before it was fitted.
     """
 
     x: np.ndarray
@@ -135,6 +138,7 @@ class Sequences:
     step: Any = None
     index: pd.MultiIndex | None = None
     roles: dict[str, Any] = field(default_factory=dict)
+    checks: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
         return len(self.x)
@@ -161,15 +165,21 @@ class Sequences:
         return int(self.lengths.sum())
 
     @property
-    def notes(self) -> list[str]:
+    def findings(self) -> list[Finding]:
         """What a reader of a fit to these sequences should know of them."""
         if self.gap is None:
-            return []
-        return [
-            f"{int(self.gap.sum())} of {self.n_frames - len(self)} steps are unlinked by gaps: more than the "
-            f"regular step ({self.step}) lies between their frames; if none is missing there (weekends), "
-            "give the frames' numbers as time"
-        ]
+            return list(self.checks)
+        message = (
+            f"{int(self.gap.sum())} of {self.n_frames - len(self)} steps are unlinked by gaps, more than the "
+            f"regular step ({self.step}) lies between their frames"
+        )
+        remedy = "if none is missing there (weekends), give the frames' numbers as time"
+        return [Finding("gaps", message, remedy, source="data"), *self.checks]
+
+    @property
+    def notes(self) -> list[str]:
+        """`findings` as sentences."""
+        return [str(finding) for finding in self.findings]
 
     @property
     def action_columns(self) -> list[str]:

@@ -73,7 +73,7 @@ def of_agreement(agreement: pd.DataFrame, best: int, inner: str) -> list[str]:
     inner : str
         The setting of the fit.
     """
-    notes = doubts(agreement, best) if inner != "ridge" else []
+    notes = []
     if inner == "ridge":
         notes.append("inner='ridge' fixes the latents up to a linear map only: single latents mean nothing")
     if len(agreement) == 1:

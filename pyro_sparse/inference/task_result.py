@@ -21,13 +21,15 @@ from .._task_arrays import column, task_labels
 from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
+from ..findings import Finding, read_findings, sentences, write_findings
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from ._answers import Answers
 from ._repr import in_short
 from .bilevel import left_out_error, samples
 from .restarts import align_latents, in_frame
-from .task_notes import doubts, mixed, of_agreement, unused
+from .task_doubts import error_findings, latent_findings
+from .task_notes import of_agreement, unused
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 __all__ = ["MultiTaskFit"]
@@ -78,10 +80,11 @@ class MultiTaskFit(Answers):
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     def __repr__(self) -> str:
         sizes = {"tasks": len(self.task_names), "latents": self.model.n_latents}
-        return in_short(self, sizes, {"left-out error": self.error})
+        return in_short(self, sizes, {"left-out error": self.error}, "left-out error unknown")
 
     @property
     def model(self) -> Any:
@@ -106,7 +109,7 @@ class MultiTaskFit(Answers):
     @property
     def unsure(self) -> bool:
         """Whether the latents are in doubt: no other restart found the same."""
-        return bool(doubts(self.agreement, self.best))
+        return any(finding.is_doubt for finding in self.findings)
 
     @property
     def weights(self) -> np.ndarray:
@@ -188,6 +191,10 @@ class MultiTaskFit(Answers):
             },
             index=pd.RangeIndex(len(models), name="restart"),
         )
+        names = [f"latent {k + 1}" for k in range(permutation.shape[1])]
+        doubts = error_findings(error[best], samples(judged).sum(1).cpu().numpy())
+        if inner != "ridge":
+            doubts += latent_findings(similarity, blocks[best][permutation[best]], best, names)
         return cls(
             models=models,
             tasks=tasks,
@@ -206,9 +213,10 @@ class MultiTaskFit(Answers):
             warnings=[
                 *notes,
                 *of_agreement(agreement, best, inner),
-                *mixed(blocks[best][permutation[best]]),
                 *unused(models[best]),
+                *sentences(doubts),
             ],
+            findings=doubts,
         )
 
     @torch.no_grad()
@@ -428,6 +436,7 @@ class MultiTaskFit(Answers):
             "history": self.history.to_dict("list"),
             "settings": self.settings,
             "warnings": self.warnings,
+            "findings": write_findings(self.findings),
         }
         arrays = {n: torch.as_tensor(getattr(self, n)) for n in _ARRAYS}
         arrays |= {f"alignment.{n}": torch.as_tensor(v) for n, v in self.alignment.items()}
@@ -481,4 +490,5 @@ def restore(
         alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "similarity", "block")},
         settings=meta["settings"],
         warnings=meta["warnings"],
+        findings=read_findings(meta.get("findings", "[]")),
     )

@@ -29,11 +29,14 @@ Whitening = Literal["past", "noise"]
 
 __all__ = [
     "FoundAxes",
+    "believed",
     "beyond_linear",
     "dense_moments",
+    "dense_steps",
     "find_axes",
     "fold",
     "latents",
+    "rotated",
     "seen_steps",
     "turned_jacobian",
 ]
@@ -146,10 +149,9 @@ def dense_moments(model: Any, batch: SequenceBatch, white: Whitening = "past") -
     white : {"past", "noise"}
         Covariance that becomes the identity: of the past latents, or of the noise of the transition.
     """
-    return [_moments(model, *parts, white) for parts in _steps(model, batch)]
+    return [_moments(model, *parts, white) for parts in dense_steps(model, batch)]
 
 
-@torch.no_grad()
 def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
     """Jacobians of the dense transition along the model's axes, (step, latent, input), one for each restart.
 
@@ -160,13 +162,9 @@ def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
     batch : SequenceBatch
         Up to 20,000 steps of it are used.
     """
-    model.dense = True  # the network's own latents
-    try:
-        dense = _steps(model, batch)
-    finally:
-        model.dense = False
     axes = model.axes.double().cpu().numpy()
-    return [_turned(model, jacobian, turn) for (jacobian, *_), turn in zip(dense, axes, strict=True)]
+    found = dense_steps(model, batch)
+    return [rotated(model, jacobian, turn) for (jacobian, *_), turn in zip(found, axes, strict=True)]
 
 
 @torch.no_grad()
@@ -230,12 +228,30 @@ def _few(model: Any, batch: SequenceBatch) -> SequenceBatch:
 
 
 @torch.no_grad()
-def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Of each restart: Jacobians (step, latent, input), latents (frame, latent) to whiten by, and noise.
+def dense_steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Of each restart: Jacobians (step, latent, input) of the dense transition, past latents, and noise.
 
-    The noise is the covariance of the latents given what drives them, the posterior's own included.
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit, or folded: the latents are those of the dense fit in either case.
+    batch : SequenceBatch
+        Up to 20,000 steps of it are used.
+
+    Returns
+    -------
+    list of (ndarray, ndarray, ndarray)
+        The second is (frame, latent); the third the covariance of the latents given what drives them, the
+        posterior's included.
     """
-    batch = _few(model, batch)
+    dense, model.dense = model.dense, True
+    try:
+        return _steps(model, _few(model, batch))
+    finally:
+        model.dense = dense
+
+
+def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     posterior = model.posterior(batch)
     z = posterior.loc
     inputs, use = seen_steps(model, batch, z)
@@ -251,8 +267,15 @@ def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarra
     return found
 
 
-def _turned(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    """The Jacobian of ``turn @ latent`` by the turned past latents and the actions."""
+def rotated(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """The Jacobian of ``turn @ latent`` by those past latents and the actions.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    jacobian : ndarray (step, latent, input)
+    turn : ndarray (latent, latent)
+    """
     d, back = model.n_latents, np.linalg.inv(turn)
     blocks = [turn @ jacobian[:, :, i * d : (i + 1) * d] @ back for i in range(model.lags)]
     if model.n_actions:
@@ -310,13 +333,15 @@ def find_axes(
     """
     answers = []
     bent = [np.nan] * model.n_restarts if heldout is None else beyond_linear(model, batch, heldout)
-    for parts, beyond in zip(_steps(model, batch), bent, strict=True):
+    for parts, beyond in zip(dense_steps(model, batch), bent, strict=True):
         if model.lags:
-            clear = _clearer([_time_axes(model, _moments(model, *parts, w), seed, options) for w in ("past", "noise")])
+            clear = _clearer(
+                [_time_axes(model, _moments(model, *parts, w), seed, options) for w in ("past", "noise")]
+            )
         else:
             clear = _action_axes(model, _moments(model, *parts, "past"), seed, options)
         turn, graph, gap, share = clear
-        jacobian = _turned(model, parts[0], turn)
+        jacobian = rotated(model, parts[0], turn)
         strength = np.sqrt((jacobian**2).mean(0))
         varying = believed(jacobian, beyond)
         spanned = share_spanned(fitted_influence(varying, graph, model.n_latents, model.lags))
@@ -342,7 +367,7 @@ def _time_axes(model: Any, part: _Moments, seed: int, options: dict[str, Any]) -
     """Axes where the past acts: rotations of the latents whitened as `part` says."""
     found = _search(part.time, part.actions, seed, options)
     turn = _unit_rows(found.map @ np.linalg.inv(part.root), part.past)
-    strength = np.sqrt((_turned(model, part.jacobian, turn) ** 2).mean(0))
+    strength = np.sqrt((rotated(model, part.jacobian, turn) ** 2).mean(0))
     graph, gap = _graph(model, found, strength)
     return _Axes(turn, graph, gap, found.agreement / found.n_starts)
 

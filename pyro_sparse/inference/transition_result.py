@@ -21,6 +21,7 @@ from .._narrow import AgreementTable
 from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
+from ..findings import Finding, read_findings, sentences, write_findings
 from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
@@ -29,7 +30,8 @@ from ._answers import Answers
 from ._repr import in_short
 from .restarts import align_latents, in_frame
 from .transition_axes import FoundAxes, latents
-from .transition_notes import doubts, fell, of_agreement
+from .transition_checks import axis_checks, axis_findings, graph_findings, restart_findings
+from .transition_notes import fell
 
 __all__ = ["TransitionFit"]
 
@@ -110,6 +112,7 @@ class TransitionFit(Answers):
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     def __repr__(self) -> str:
         sizes = {"features": len(self.feature_names), "latents": self.model.n_latents}
@@ -139,7 +142,7 @@ class TransitionFit(Answers):
     @property
     def unsure(self) -> bool:
         """Whether the graph is in doubt: a narrow gap, or no other restart that found the same."""
-        return bool(doubts(self.agreement, self.best))
+        return any(finding.is_doubt for finding in self.findings)
 
     @classmethod
     def build(
@@ -172,20 +175,18 @@ class TransitionFit(Answers):
             past = np.stack([one[:, :, turn] for one, turn in zip(past, permutation, strict=True)])
             return (past if lags else None), (turned[:, :, lags * d :] if model.n_actions else None)
 
-        graphs = framed(np.stack([a.graph for a in answers]))
+        graphs = list(framed(np.stack([a.graph for a in answers])))
         differing = sum(
             (np.abs(g - g[best]).reshape(len(g), -1).sum(1) for g in graphs if g is not None),
             np.zeros(len(answers), int),
         )
         found = np.array([a.found for a in answers])
         elbo = rows.mean(1)
-        recovered = _recovered(
-            frames[:, seen],
-            permutation,
-            best,
-            None if graphs[0] is None else graphs[0][best].max(0),
+        allowed = consistency(
             None if graphs[1] is None else graphs[1][best],
+            None if graphs[0] is None else graphs[0][best].max(0),
         )
+        recovered = _recovered(frames[:, seen], permutation, best, allowed)
         agreement = AgreementTable(
             {
                 "similarity": similarity.mean(1),
@@ -200,6 +201,22 @@ class TransitionFit(Answers):
             index=pd.RangeIndex(len(answers), name="restart"),
         )
         strengths = framed(np.stack([a.strength for a in answers]))
+        names = [[f"latent {k + 1}" for k in range(d)], sequences.action_names]
+        checks = axis_checks(
+            model, data, best, permutation[best], _inputs(graphs, best), answers[best].beyond_linear
+        )
+        framed_latents = [one[:, turn] for one, turn in zip(frames[:, seen], permutation, strict=True)]
+        doubts = [
+            *graph_findings(agreement, best, checks),
+            *axis_findings(checks, names[0], lags),
+            *restart_findings(
+                np.stack(framed_latents),
+                best,
+                allowed,
+                [_differing(graphs, r, best, names) for r in range(len(answers))],
+                names[0],
+            ),
+        ]
         relaxed = framed(model.edge_probability.detach().double().cpu().numpy())
         return cls(
             model=model,
@@ -218,7 +235,8 @@ class TransitionFit(Answers):
             history=history,
             alignment={"permutation": permutation, "sign": sign},
             settings={**settings, "version": __version__},
-            warnings=[*notes, *fell(history, best, elbo[best], least), *of_agreement(agreement, best)],
+            warnings=[*notes, *fell(history, best, elbo[best], least), *sentences(doubts)],
+            findings=doubts,
         )
 
     def transform(self, X: Any = None, **columns: Any) -> Any:
@@ -363,6 +381,7 @@ class TransitionFit(Answers):
             "history": self.history.to_dict("list"),
             "settings": self.settings,
             "warnings": self.warnings,
+            "findings": write_findings(self.findings),
         }
         files.write(path, "transition fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
@@ -449,6 +468,7 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
         alignment={name: arrays[f"alignment.{name}"] for name in ("permutation", "sign")},
         settings=meta["settings"],
         warnings=meta["warnings"],
+        findings=read_findings(meta.get("findings", "[]")),
     )
 
 
@@ -462,15 +482,34 @@ def _best(rows: np.ndarray, gap: np.ndarray) -> int:
     return max(alike, key=lambda r: (gap[r], mean[r]))
 
 
-def _recovered(
-    frames: np.ndarray, permutation: np.ndarray, best: int, time: np.ndarray | None, action: np.ndarray | None
-) -> list[float]:
+def _recovered(frames: np.ndarray, permutation: np.ndarray, best: int, allowed: np.ndarray) -> list[float]:
     """R_con of the best restart's latents on each restart's, mixing allowed as its graph allows it."""
-    allowed = consistency(action, time)
     own = frames[best][:, permutation[best]]
     return [
         r_con(own, one[:, turn], allowed, permutation=np.arange(own.shape[1]))
         for one, turn in zip(frames, permutation, strict=True)
+    ]
+
+
+def _inputs(graphs: list[np.ndarray | None], best: int) -> np.ndarray:
+    """Graphs (restart, lag, target, source) and (restart, target, action) of one restart side by side."""
+    time, action = graphs
+    parts = [] if time is None else list(time[best])
+    return np.concatenate([*parts, *([] if action is None else [action[best]])], 1)
+
+
+def _differing(
+    graphs: list[np.ndarray | None], restart: int, best: int, names: list[list[str]]
+) -> list[tuple[str, str]]:
+    """Edges (target, source or action) that one restart decides otherwise than the best, at any lag."""
+    time, action = graphs
+    away = [None if time is None else (time[restart] != time[best]).any(0)]
+    away.append(None if action is None else action[restart] != action[best])
+    return [
+        (names[0][target], sources[source])
+        for one, sources in zip(away, names, strict=True)
+        if one is not None
+        for target, source in np.argwhere(one)
     ]
 
 
