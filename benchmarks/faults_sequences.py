@@ -1,7 +1,7 @@
 """faults_sequences: sequences and tasks that mislead; each kind is silent, told or right, seed by seed.
 
-A helper of `faults`. "told" means that a finding of the right kind names the columns, frames or tasks; "right"
-that what is wrong elsewhere was found out and put right. Most kinds are asked of the checks before a fit;
+A helper of `faults`. "told" means that a finding of the right kind names the columns, frames or tasks;
+"right" that what is wrong elsewhere was put right. Most kinds are asked of the checks before a fit;
 `off_model` fits whole sets.
 """
 
@@ -37,7 +37,7 @@ def dynamics(
     second: float = 0.0,
     noise: float = 0.4,
 ) -> tuple[np.ndarray, np.random.Generator]:
-    """Frames (sequence, time, feature) of latents that tanh and sines drive, of lag 2 too if `second` is not 0."""
+    """Frames (sequence, time, feature) of latents that tanh and sines drive; `second`: of lag 2, too."""
     rng = np.random.default_rng(seed)
     z = np.zeros((n, frames + 20, d))
     z[:, :2] = rng.normal(size=(n, 2, d))
@@ -82,7 +82,7 @@ def counter(seed: int) -> str:
 
 
 def trend(seed: int) -> str:
-    """Half of the features rise or fall with time, by 1 to 3 standard deviations over a sequence."""
+    """Half of the features rise or fall with time, by 1.5 to 3 standard deviations over a sequence."""
     rng = np.random.default_rng([seed, 2])
     x, _ = dynamics(seed, **shape(rng))
     moving = rng.permutation(x.shape[2])[:4]
@@ -111,7 +111,7 @@ def lag_too_few(seed: int) -> str:
 
 
 def within_step(seed: int) -> str:
-    """Noise of two of three latents that correlates by .5 to .9: the axes as a fit with right axes has them."""
+    """Noise of two of three latents that correlates by .5 to .9, as a fit with right axes measures it."""
     rng = np.random.default_rng([seed, 5])
     d, names = 3, ["latent 1", "latent 2", "latent 3"]
     graph = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]]) == 1
@@ -144,7 +144,7 @@ def tiny_tasks(seed: int) -> str:
 
 
 def tiny_tasks_fit(seed: int) -> str:
-    """The same through a whole, brief fit: nothing may be without a doubt, and the error is said to be unknown."""
+    """The same through a brief fit: all edges are in doubt, and the error is said to be unknown."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         x, y = simple_tasks(seed, rows=3)

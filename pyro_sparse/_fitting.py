@@ -245,7 +245,7 @@ def finish(
     import pyro_sparse as ps
 
     from ._arviz import to_netcdf
-    from ._edge_table import verdict_of
+    from ._edge_table import beside_verdict, verdict_of
     from .inference.interrupt import cut_short
 
     files = {"model": out / "model.pt", "edges": out / "edges.csv", "idata": out / "idata.nc"}
@@ -299,7 +299,7 @@ def finish(
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
             say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")
         say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
-    for warning in result.warnings:
+    for warning in beside_verdict(result, idata):
         say(f"warning: {warning}")
     if interrupted:
         raise typer.Exit(INTERRUPTED)

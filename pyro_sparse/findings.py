@@ -1,8 +1,8 @@
-"""Everything the package knows against a result, in one list: what was found, what it touches, what would help.
+"""All that is known against a result, in one list: what was seen, what it touches, and what would help.
 
-Every check (of columns, restarts, axes, chains, rows used) files a `Finding`. Warnings, verdicts, the summary,
-the report, the command line and the certificate read that list and have no doubts of their own, so that no two
-of them disagree. An edge is *present* if its probability says so and no finding of severity "doubt" touches it.
+Every check (of columns, restarts, axes, chains, rows used) files a `Finding`. Warnings, verdicts, the
+summary, the report, the command line and the certificate read that list and have no doubts of their own, so
+that no two of them disagree. An edge is *present* if its probability says so and no doubt touches it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Finding:
     Parameters
     ----------
     kind : str
-        What was checked, in a word or two: "columns", "rows", "restarts", "chains", "axes", "scales", "model",
-        "influence", … A program may choose by it.
+        What was checked, in a word: "columns", "rows", "restarts", "chains", "axes", "scales", "model", … A
+        program may choose by it.
     message : str
         What was seen, in plain words, with names and figures; no full stop at its end.
     remedy : str
@@ -54,8 +54,8 @@ class Finding:
         Single edges: (feature, factor), (task, latent), (target, source) or (target, action).
     columns : tuple of str
         Columns of the table, or tasks, that it names.
-    size : float
-        How large the effect is, in the units that `message` states; NaN where no number says it.
+    size : float, optional
+        How large the effect is, in the units that `message` states.
 
     Notes
     -----
@@ -68,7 +68,7 @@ class Finding:
 
     Examples
     --------
-    >>> doubt = Finding("restarts", "no other restart found factor 2", "anchor it", "doubt", factors=("factor 2",))
+    >>> doubt = Finding("restarts", "no other restart found factor 2", "anchor it", severity="doubt")
     >>> str(doubt)
     'no other restart found factor 2: anchor it'
     """
@@ -81,7 +81,7 @@ class Finding:
     factors: tuple[str, ...] = ()
     edges: tuple[tuple[str, str], ...] = ()
     columns: tuple[str, ...] = ()
-    size: float = float("nan")
+    size: float | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (("severity", Severity), ("source", Source)):
@@ -118,7 +118,11 @@ def sentences(findings: Iterable[Finding], source: Source | None = None) -> list
 
 
 def doubted_edges(
-    findings: Iterable[Finding], rows: Sequence[str], columns: Sequence[str], *, targets_are_factors: bool = False
+    findings: Iterable[Finding],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    targets_are_factors: bool = False,
 ) -> NDArray[np.bool_]:
     """Edges that a doubt touches, (row, column).
 
@@ -164,10 +168,7 @@ def write_findings(findings: Iterable[Finding]) -> str:
     ----------
     findings : iterable of Finding
     """
-    rows = [asdict(finding) for finding in findings]
-    for row in rows:
-        row["size"] = None if np.isnan(row["size"]) else float(row["size"])
-    return json.dumps(rows)
+    return json.dumps([asdict(finding) for finding in findings], default=float)
 
 
 def read_findings(text: str) -> list[Finding]:
@@ -190,7 +191,6 @@ def read_findings(text: str) -> list[Finding]:
                     "factors": tuple(row["factors"]),
                     "edges": tuple((str(a), str(b)) for a, b in row["edges"]),
                     "columns": tuple(row["columns"]),
-                    "size": float("nan") if row["size"] is None else float(row["size"]),
                 }
             )
             for row in json.loads(text)
@@ -200,7 +200,7 @@ def read_findings(text: str) -> list[Finding]:
 
 
 def findings_of(fit: Any = None, idata: Any = None) -> list[Finding]:
-    """All that is known against a result: of its edge posterior if there is one, which knows those of the fit.
+    """All that is known against a result; an edge posterior knows the findings of its fit.
 
     Parameters
     ----------

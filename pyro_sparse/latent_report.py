@@ -16,6 +16,7 @@ import pandas as pd
 from ._edge_table import left_open, of_latents
 from ._page import Drawing, how_made, inlined, write_page
 from .certificates.facts import certificate_facts
+from .findings import findings_of, sentences
 from .posterior import summary
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
         "n_unresolved": int(chosen["unresolved"].sum()),
         "decided": None if table.attrs["is_score"] else table["verdict"].value_counts().to_dict(),
         "verdict": _verdict(fit, chosen, fdr),
-        "warnings": list(fit.warnings),
+        "warnings": sentences(findings_of(fit, idata)),
         "groups": [
             {"name": own.group.format(name), "edges": _rows(chosen[chosen[of] == name], kind, word)}
             for name in latents
@@ -127,10 +128,11 @@ def _size(fit: Any, kind: str) -> str:
 
 def _verdict(fit: Any, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:
     """How far the graph may be believed: a level, a title and what to do."""
-    if not len(chosen):
+    about = of_latents(fit)
+    if not len(chosen) and about["level"] != "poor":
         advice = f"At a false-discovery rate of {fdr:g} no edge can be named. Check the warnings below."
         return {"level": "poor", "title": "No edge stands out", "advice": advice}
-    return of_latents(fit)
+    return about
 
 
 def _rows(table: pd.DataFrame, kind: str, word: str) -> list[dict[str, Any]]:

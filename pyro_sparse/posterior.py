@@ -8,7 +8,7 @@ that gives only a score says so in the attrs and its column is called `score`: a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +16,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arviz
-from ._edge_table import about_edges, agreed, attributes, finished
+from ._edge_table import about_edges, attributes, concluded, finished, selected_edges
 from ._same_fit import check_same_fit
 from .data import read_like
 from .draws import graph_numbers
+from .findings import Finding, doubted_edges, findings_of
 from .graphs.selection import (
-    bayesian_fdr,
     edge_gap,
     edge_verdicts,
     q_values,
@@ -67,6 +67,7 @@ def to_arviz(
     edge_effect: ArrayLike | None = None,
     edge_stats: Mapping[str, ArrayLike] | None = None,
     X: Any = None,
+    findings: Sequence[Finding] = (),
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
     """Pack the edge draws of a fit into what the installed ArviZ consumes natively.
@@ -106,9 +107,11 @@ def to_arviz(
         More for `edge_posterior`.
     X : array_like of shape (sample, feature), optional
         Stored as `observed_data` when it has at most a million cells.
+    findings : sequence of Finding
+        What the method files against its numbers; those of the fit are added. The attribute `verdict` says
+        them in words, or that nothing is disputed.
     attrs : dict, optional
-        More attributes (text and numbers). Default of `verdict`: whether the restarts agree on the edges, and
-        that scores are no probabilities.
+        More attributes (text and numbers).
 
     Returns
     -------
@@ -177,8 +180,9 @@ def to_arviz(
         groups["observed_data"] = {"x": (("sample", "feature"), observed)}
     if observed is not None and observed.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
-    said = agreed(gap, "restart" if chain_restart is None else "chain")
-    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, said))
+    conclusion = concluded(fit, findings, gap, "restart" if chain_restart is None else "chain")
+    about = attributes(fit, method, is_score, note, attrs, findings, conclusion)
+    return _arviz.from_dict(groups, coords, about)
 
 
 def _check_draws(draws: NDArray[Any], shape: tuple[int, ...], best: int) -> None:
@@ -295,6 +299,7 @@ def summary(
     kind: _arviz.IntervalKind = "hdi",
     selected_only: bool = False,
     sure: float = 0.95,
+    include_doubted: bool = False,
 ) -> pd.DataFrame:
     """One row per edge, the most probable first.
 
@@ -313,6 +318,8 @@ def summary(
         Leave out the edges that are not selected.
     sure : float
         Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
+    include_doubted : bool
+        Select edges that a doubt touches, too, by their probability alone. Their verdict stays open.
 
     Returns
     -------
@@ -325,8 +332,9 @@ def summary(
         (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]; like
         the weight of the best restart, or the mean over the kept chains' draws), `q_value`, `gap` (largest
         difference of the probability between restarts or chains; NaN for one), `unresolved` (gap > .25),
-        `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a score all are open) and
-        `selected`. For a score the interval is the spread of the weight *between the
+        `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a score, and where a doubt of
+        `findings.findings_of` touches the edge, it is open) and `selected` (of edges in doubt none, unless
+        `include_doubted`). For a score the interval is the spread of the weight *between the
         kept restarts*: there is no other, and it says nothing about sampling error. It is NaN for edges of a
         `DependencyVAE` by strengths, whose restarts have one weight of each edge. `DataFrame.attrs` holds
         `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
@@ -346,9 +354,14 @@ def summary(
                     f"{name}: got {value!r}, and edges of a latent transition have a strength without an "
                     "interval; leave it out"
                 )
-        return transition_summary(idata, fdr, selected_only=selected_only, sure=sure)
+        return transition_summary(
+            idata, fdr, selected_only=selected_only, sure=sure, include_doubted=include_doubted
+        )
     if idata.attrs.get("kind") == "tasks":
-        return task_summary(idata, fdr, prob=prob, kind=kind, selected_only=selected_only, sure=sure)
+        return task_summary(
+            idata, fdr, prob=prob, kind=kind, selected_only=selected_only, sure=sure,
+            include_doubted=include_doubted,
+        )  # fmt: skip
     stats = _arviz.get_group(idata, "sample_stats")
     is_score = _is_score(idata)
     p = edges["probability"].to_numpy()
@@ -365,6 +378,8 @@ def summary(
     g, k = np.indices(p.shape).reshape(2, -1)
     gap = edges["gap"].to_numpy()
     name = "score" if is_score else "probability"
+    doubted = doubted_edges(findings_of(idata=idata), features, factors)
+    selected = selected_edges(p, fdr, doubted, given_edges(edges), include_doubted)
     table = pd.DataFrame(
         {
             "feature": features[g],
@@ -377,8 +392,8 @@ def summary(
             "q_value": edges["q_value"].to_numpy().ravel(),
             "gap": gap.ravel(),
             "unresolved": unresolved(gap).ravel(),
-            "verdict": "open" if is_score else edge_verdicts(p, gap, sure).ravel(),
-            "selected": bayesian_fdr(p, fdr, given=given_edges(edges)).ravel(),
+            "verdict": np.where(doubted | is_score, "open", edge_verdicts(p, gap, sure)).ravel(),
+            "selected": selected.ravel(),
         },
         index=pd.Index([f"{features[i]} -> {factors[j]}" for i, j in zip(g, k, strict=True)], name="edge"),
     )

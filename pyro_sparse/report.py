@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ._arviz import get_group
-from ._edge_table import SCORES, left_open, verdict_of
+from ._edge_table import SCORES, beside_verdict, left_open, verdict_of
 from ._page import Drawing, how_made, inlined, need_libraries, write_page
 from ._paths import file_to_write
 from .certificates.facts import certificate_facts
@@ -184,7 +184,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
         "interval": f"{100 * table.attrs['interval_prob']:g} % {table.attrs['interval_kind'].upper()}",
         "verdict": verdict,
         "chains": [line for line in verdict_of(idata) if line not in (SCORES, table.attrs["note"])],
-        "warnings": list(fit.warnings),
+        "warnings": beside_verdict(fit, idata),
         "n_samples": len(fit.sample_names),
         "n_features": len(features),
         "n_factors": len(names),

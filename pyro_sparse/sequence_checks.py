@@ -108,8 +108,8 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
         found.append(
             Finding(
                 "columns",
-                f"{_listed(rising)} goes one way in every step of every sequence: a time stamp, or a sum that "
-                "accumulates",
+                f"{_listed(rising)} goes one way in every step of every sequence: a time stamp, or a sum "
+                "that accumulates",
                 "give a time stamp as time=, and of a sum its differences",
                 "doubt",
                 "data",

@@ -177,11 +177,6 @@ class Sequences:
         return [Finding("gaps", message, remedy, source="data"), *self.checks]
 
     @property
-    def notes(self) -> list[str]:
-        """`findings` as sentences."""
-        return [str(finding) for finding in self.findings]
-
-    @property
     def action_columns(self) -> list[str]:
         """Names of the actions as the caller gave them: one for all levels of a categorical action."""
         owner = {level_name(column, v): column for column, vs in self.action_levels.items() for v in vs}

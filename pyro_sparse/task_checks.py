@@ -1,4 +1,4 @@
-"""What tasks show before any fit: too few rows for their weights, outcomes that are no numbers with normal noise."""
+"""What tasks show before any fit: too few rows for their weights, outcomes without normal noise."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def row_counts(tasks: Tasks, n_latents: int) -> list[Finding]:
     return [
         Finding(
             "rows",
-            f"{len(few)} of {len(tasks)} tasks ({_listed(names)}) have fewer than {least} rows with a target: "
-            f"weights of {n_latents} latents and an intercept fit those exactly, so that {follows}",
+            f"{len(few)} of {len(tasks)} tasks ({_listed(names)}) have fewer than {least} rows with a "
+            f"target: weights of {n_latents} latents and an intercept fit those exactly, so that {follows}",
             f"give at least {least} rows a task, or lower n_latents",
             "doubt" if half else "note",
             "data",
@@ -96,8 +96,8 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
         found.append(
             Finding(
                 "outcomes",
-                f"{len(binary)} task(s) ({_listed(binary)}) have outcomes of two values, which are fitted as numbers "
-                "with normal noise: predictions leave the range, and noise is understated near its ends",
+                f"{len(binary)} task(s) ({_listed(binary)}) have outcomes of two values, which are fitted as "
+                "numbers with normal noise: predictions leave the range of the answers",
                 "for classes see SparseTaskSVM; read predictions as scores",
                 "note",
                 "data",
@@ -109,8 +109,9 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
         found.append(
             Finding(
                 "outcomes",
-                f"{len(counts)} task(s) ({_listed(counts)}) have small counts as outcomes, which are fitted as "
-                "numbers with one noise for all: predictions may be negative, and large counts weigh too much",
+                f"{len(counts)} task(s) ({_listed(counts)}) have small counts as outcomes, which are fitted "
+                "as numbers with one noise for all: predictions may be negative, and large counts weigh too "
+                "much",
                 "give their square roots, or log(1 + count)",
                 "note",
                 "data",

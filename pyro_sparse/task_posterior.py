@@ -6,21 +6,21 @@ edge in the group `edge_posterior`. Weights are in units of the target per stand
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from . import _arviz
-from ._edge_table import attributes, finished, latents_said
-from .graphs.alignment import SAME_LATENTS
-from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
+from ._edge_table import attributes, finished, latents_said, selected_edges, with_doubts
+from .findings import Finding, doubted_edges, findings_of
+from .graphs.selection import edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
     from .inference.task_result import MultiTaskFit
 
-__all__ = ["doubted_latents", "task_summary", "task_to_arviz"]
+__all__ = ["task_summary", "task_to_arviz"]
 
 _EDGE = ("task", "latent")
 
@@ -35,6 +35,7 @@ def task_to_arviz(
     method: str,
     is_score: bool,
     note: str,
+    findings: Sequence[Finding] = (),
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
     """Pack the edge draws of a multi-task fit into what the installed ArviZ consumes natively.
@@ -55,6 +56,8 @@ def task_to_arviz(
         True where the numbers are only scores.
     note : str
         One sentence on what the number means.
+    findings : sequence of Finding
+        What the method files against its numbers; those of the fit are added.
     attrs : mapping, optional
         More attributes (text and numbers).
 
@@ -99,36 +102,9 @@ def task_to_arviz(
         },
     }
     coords = {"task": list(fit.task_names), "latent": fit.latent_names}
-    said = latents_said(fit)
-    return _arviz.from_dict(
-        groups, coords, attributes(fit, method, is_score, note, attrs, said, kind="tasks")
-    )
-
-
-def doubted_latents(idata: Any) -> list[tuple[list[str], bool]]:
-    """Of each latent of the best restart: which others the tasks do not tell it from, whether it is lost.
-
-    An edge, or a certificate, is of the latents that were found: whether these are the ones is another
-    question. Latents of one block are told apart by independence, or by nothing; a lost one was found by no
-    other restart.
-
-    Parameters
-    ----------
-    idata : InferenceData or DataTree
-        From `MultiTaskFit.edge_posterior`.
-    """
-    names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
-    own = _arviz.get_group(idata, "alignment")
-    best = int(idata.attrs["best_restart"])
-    block = own["block"].to_numpy()[best]
-    others = np.delete(own["similarity"].to_numpy(), best, axis=0)
-    return [
-        (
-            [names[j] for j in np.flatnonzero(block == block[k]) if j != k],
-            bool(len(others)) and bool(others[:, k].max() < SAME_LATENTS),
-        )
-        for k in range(len(names))
-    ]
+    conclusion = latents_said(fit, findings)
+    about = attributes(fit, method, is_score, note, attrs, findings, conclusion, kind="tasks")
+    return _arviz.from_dict(groups, coords, about)
 
 
 def task_summary(
@@ -139,6 +115,7 @@ def task_summary(
     kind: _arviz.IntervalKind = "hdi",
     selected_only: bool = False,
     sure: float = 0.95,
+    include_doubted: bool = False,
 ) -> pd.DataFrame:
     """One row per edge, the most probable first; `pyro_sparse.summary` calls it for tasks.
 
@@ -156,6 +133,8 @@ def task_summary(
         Leave out the edges that are not selected.
     sure : float
         Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
+    include_doubted : bool
+        Select edges that a doubt touches, too, by their probability alone. Their verdict stays open.
 
     Returns
     -------
@@ -163,9 +142,9 @@ def task_summary(
         Index `edge` ("task -> latent"); columns `task`, `latent`, `probability` (or `score`), `weight` and
         its interval (best restart; a score has none), `q_value`, `gap` (largest difference of the
         probability between restarts; NaN for one restart), `unresolved` (gap > .25), `verdict` ("present",
-        "absent" or "open": `graphs.edge_verdicts`; with a score all are open, and so are the edges of a
-        latent that the tasks do not tell from another or that no other restart found, which
-        ``attrs["note"]`` names) and `selected`.
+        "absent" or "open": `graphs.edge_verdicts`; with a score all are open, and so are edges that a doubt
+        touches, which ``attrs["note"]`` names) and `selected` (of edges in doubt none, unless
+        `include_doubted`).
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
     is_score = bool(int(idata.attrs.get("is_score", 0)))
@@ -179,16 +158,8 @@ def task_summary(
     t, k = np.indices(p.shape).reshape(2, -1)
     gap = numbers["gap"].to_numpy()
     name = "score" if is_score else "probability"
-    doubted = [
-        str(of) for of, (mates, lost) in zip(latents, doubted_latents(idata), strict=True) if mates or lost
-    ]
-    open_ = np.isin(latents, latents if is_score else doubted)
-    note = str(idata.attrs.get("note", ""))
-    if doubted:
-        note += (
-            f" Edges of {', '.join(doubted)} are open: the tasks do not tell such a latent from another, or "
-            "no other restart found it."
-        )
+    doubted = doubted_edges(findings_of(idata=idata), tasks, latents)
+    note = with_doubts(str(idata.attrs.get("note", "")), idata)
     table = pd.DataFrame(
         {
             "task": tasks[t],
@@ -200,8 +171,8 @@ def task_summary(
             "q_value": numbers["q_value"].to_numpy().ravel(),
             "gap": gap.ravel(),
             "unresolved": unresolved(gap).ravel(),
-            "verdict": np.where(open_, "open", edge_verdicts(p, gap, sure)).ravel(),
-            "selected": bayesian_fdr(p, fdr).ravel(),
+            "verdict": np.where(doubted | is_score, "open", edge_verdicts(p, gap, sure)).ravel(),
+            "selected": selected_edges(p, fdr, doubted, include_doubted=include_doubted).ravel(),
         },
         index=pd.Index([f"{tasks[i]} -> {latents[j]}" for i, j in zip(t, k, strict=True)], name="edge"),
     )

@@ -114,11 +114,6 @@ class Tasks:
         return list(self.checks)
 
     @property
-    def notes(self) -> list[str]:
-        """`findings` as sentences."""
-        return [str(finding) for finding in self.findings]
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Of one sample's inputs."""
         return tuple(self.x.shape[2:])

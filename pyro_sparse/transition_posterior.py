@@ -7,16 +7,16 @@ time graph has a dimension `lag` before its target.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from . import _arviz
-from ._edge_table import attributes, finished, latents_said
-from .graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
+from ._edge_table import attributes, finished, latents_said, selected_edges, with_doubts
+from .findings import Finding, doubted_edges, findings_of
+from .graphs.selection import edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
     from .inference.transition_result import TransitionFit
@@ -55,6 +55,7 @@ def transition_to_arviz(
     method: str,
     is_score: bool,
     note: str,
+    findings: Sequence[Finding] = (),
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
     """Pack the edge draws of a transition into what the installed ArviZ consumes natively.
@@ -71,6 +72,8 @@ def transition_to_arviz(
         True where the numbers are only scores.
     note : str
         One sentence on what the number means.
+    findings : sequence of Finding
+        What the method files against its numbers; those of the fit are added.
     attrs : mapping, optional
         More attributes (text and numbers).
 
@@ -126,13 +129,18 @@ def transition_to_arviz(
         "action": fit.action_names,
         "lag": list(range(1, fit.model.lags + 1)),
     }
-    own = {"kind": "transition", "warnings": json.dumps(list(fit.warnings)), "unsure": int(fit.unsure)}
-    said = latents_said(fit)
-    return _arviz.from_dict(groups, coords, attributes(fit, method, is_score, note, attrs, said, **own))
+    conclusion = latents_said(fit, findings)
+    about = attributes(fit, method, is_score, note, attrs, findings, conclusion, kind="transition")
+    return _arviz.from_dict(groups, coords, about)
 
 
 def transition_summary(
-    idata: Any, fdr: float = 0.1, *, selected_only: bool = False, sure: float = 0.95
+    idata: Any,
+    fdr: float = 0.1,
+    *,
+    selected_only: bool = False,
+    sure: float = 0.95,
+    include_doubted: bool = False,
 ) -> pd.DataFrame:
     """One row per edge, the most probable first; `pyro_sparse.summary` calls it for a transition.
 
@@ -147,6 +155,8 @@ def transition_summary(
         Leave out the edges that are not selected.
     sure : float
         Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
+    include_doubted : bool
+        Select edges that a doubt touches, too, by their probability alone. Their verdict stays open.
 
     Returns
     -------
@@ -155,12 +165,12 @@ def transition_summary(
         `source`, `target`, (`lag`,) `probability` (or `score`), `strength` (root mean square derivative of
         the target's mean), `q_value`, `gap` (largest difference of the probability between restarts; NaN for
         one restart), `unresolved` (gap > .25), `verdict` ("present", "absent" or "open":
-        `graphs.edge_verdicts`; with a score, or where the fit is unsure of its latents or its graph, all are
-        open, and ``attrs["note"]`` says why) and `selected`.
+        `graphs.edge_verdicts`; with a score all are open, and so are edges that a doubt touches, and
+        ``attrs["note"]`` says why) and `selected` (of edges in doubt none, unless `include_doubted`).
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
     name = "score" if int(idata.attrs.get("is_score", 0)) else "probability"
-    unsure = bool(int(idata.attrs.get("unsure", 0)))
+    findings = findings_of(idata=idata)
     parts = []
     for graph in GRAPHS:
         if f"probability_{graph}" not in numbers:
@@ -168,7 +178,9 @@ def transition_summary(
         columns = {
             what: numbers[f"{what}_{graph}"].to_series() for what in ("probability", "strength", "gap")
         }
-        none = numbers[f"probability_{graph}"] < 0  # of files that do not say
+        of_graph = numbers[f"probability_{graph}"]
+        columns["doubted"] = _doubted(of_graph, findings).to_series()
+        none = of_graph < 0  # of files that do not say
         columns["given"] = numbers.get(f"given_{graph}", none).to_series()
         part = pd.DataFrame(columns).reset_index()
         part = part.rename(columns={"action": "source"})
@@ -179,8 +191,9 @@ def transition_summary(
     given = table["given"].to_numpy() == 1
     table["q_value"] = q_values(p, given)
     table["unresolved"] = unresolved(table["gap"])
-    table["verdict"] = "open" if name == "score" or unsure else edge_verdicts(p, table["gap"], sure)
-    table["selected"] = bayesian_fdr(p, fdr, given=given)
+    doubted = table["doubted"].to_numpy(dtype=bool)
+    table["verdict"] = np.where(doubted | (name == "score"), "open", edge_verdicts(p, table["gap"], sure))
+    table["selected"] = selected_edges(p, fdr, doubted, given, include_doubted)
     if "lag" in table and not table["lag"].notna().any():
         table = table.drop(columns="lag")
     lag = ["lag"] if "lag" in table else []
@@ -202,8 +215,14 @@ def transition_summary(
         "selected",
     ]
     table = table[order].rename(columns={"probability": name})
-    note = str(idata.attrs.get("note", ""))
-    if unsure:  # given latents that are in doubt, a probability decides nothing
-        said = json.loads(str(idata.attrs.get("warnings", "[]")))
-        note += " Every verdict is open, for the fit warns: " + "; ".join(said) + "."
+    note = with_doubts(str(idata.attrs.get("note", "")), idata)
     return finished(table, "strength", idata, fdr, selected_only, note=note)
+
+
+def _doubted(probability: Any, findings: Sequence[Finding]) -> Any:
+    """Which edges of a graph a doubt touches, in the shape of its probabilities."""
+    inputs = "source" if "source" in probability.dims else "action"
+    names = [[str(name) for name in probability[dim].to_numpy()] for dim in ("target", inputs)]
+    touched = doubted_edges(findings, *names, targets_are_factors=True)
+    plain = probability.transpose(..., "target", inputs)
+    return plain.copy(data=np.broadcast_to(touched, plain.shape)).transpose(*probability.dims)

@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from pyro_sparse.findings import Finding, sentences
+
 
 @dataclass
 class FakeFit:
@@ -32,9 +34,13 @@ class FakeFit:
     noise_sd: np.ndarray | None
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     model: Any = None
     table: Any = None
+
+    @property
+    def warnings(self) -> list[str]:
+        return sentences(self.findings)
 
     @property
     def n_restarts(self) -> int:
@@ -67,7 +73,7 @@ def fake_fit(
     n_samples: int = 200,
     seed: int = 0,
     feature_names: list[str] | None = None,
-    warnings: list[str] | None = None,
+    findings: list[Finding] | None = None,
 ) -> FakeFit:
     """Build one; feature 0 -> factor 1 is disputed by restart 1 when there are at least two restarts."""
     rng = np.random.default_rng(seed)
@@ -141,7 +147,7 @@ def fake_fit(
             "restarts": n_restarts,
             "seed": seed,
         },
-        warnings=list(warnings or []),
+        findings=list(findings or []),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse._arviz import get_group
+from pyro_sparse.findings import Finding
 from pyro_sparse.latent_report import gather
 from tests._fake_fit import fake_fit
 from tests._tasks import quick_fit, tasks_on_latents
@@ -30,6 +31,8 @@ def sequences():
         z[:, t] = np.tanh(z[:, t - 1]) + u[:, t] + 0.2 * rng.normal(size=(30, 2))
     x = z @ rng.normal(size=(2, 5)) + 0.1 * rng.normal(size=(30, 10, 5))
     fit = ps.fit(model_of(x, 2, n_actions=1), x, actions=u, restarts=2, seed=0, **SMALL)
+    # so short a fit is in doubt, and a page that names no edge would test little
+    fit = replace(fit, findings=[Finding("training", "a note <of the fit>")])
     return fit, fit.edge_posterior(num_draws=50)
 
 
@@ -75,9 +78,13 @@ def test_a_page_of_tasks(tasks, tmp_path):
 def test_what_it_says_of_trust(sequences):
     fit, idata = sequences
     sure = fit.agreement.assign(recovered=1.0, edges_differing=0, gap=3.0, influence=1.0)
-    assert gather(replace(fit, agreement=sure, warnings=[]), idata, 0.2)["verdict"]["level"] == "good"
-    assert gather(replace(fit, agreement=sure, warnings=["few"]), idata, 0.2)["verdict"]["level"] == "mixed"
-    assert gather(replace(fit, agreement=sure.assign(gap=0.1)), idata, 0.2)["verdict"]["level"] == "poor"
+    assert gather(replace(fit, agreement=sure, findings=[]), idata, 0.2)["verdict"]["level"] == "good"
+    noted = replace(fit, agreement=sure, findings=[Finding("rows", "few")])
+    assert gather(noted, idata, 0.2)["verdict"]["level"] == "mixed"
+    doubted = replace(fit, findings=[Finding("gap", "a guess", severity="doubt")])
+    edges = doubted.edge_posterior(num_draws=50)
+    assert gather(doubted, edges, 0.2)["verdict"]["title"] == "The latents are in doubt"
+    assert gather(doubted, edges, 0.2)["n_edges"] == 0
     alone = replace(fit, agreement=sure.iloc[:1], gap=fit.gap[:1], best=0)
     assert gather(alone, idata, 0.2)["verdict"]["level"] == "unknown"
     score = gather(fit, fit.edge_posterior("relaxed", num_draws=5), 0.0)

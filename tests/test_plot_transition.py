@@ -44,7 +44,7 @@ def transition(d=3, lags=1, actions=("push", "pull"), time=None, action=None, is
         latent_names=[f"latent {k + 1}" for k in range(d)],
         action_names=list(actions),
         settings={},
-        warnings=[],
+        findings=[],
         unsure=False,
         model=SimpleNamespace(lags=lags),
     )

@@ -15,6 +15,7 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse._arviz import get_group
 from pyro_sparse._page import percent
+from pyro_sparse.findings import Finding
 from pyro_sparse.report import gather, report, shape_of
 from tests._fake_fit import fake_fit, fit_with_strengths
 
@@ -60,7 +61,7 @@ def write(fit, tmp_path, **options):
 
 @pytest.fixture(scope="module")
 def fit():
-    return fake_fit(warnings=["one restart <failed>"])
+    return fake_fit(findings=[Finding("training", "one restart <failed>")])
 
 
 @pytest.fixture(scope="module")

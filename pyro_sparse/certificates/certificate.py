@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
+from ..findings import Finding
 from ..graphs.identifiability import IdentifiabilityProbability
 
-__all__ = ["UNCHECKED", "Certificate", "verdicts"]
+__all__ = ["UNCHECKED", "Certificate", "doubted", "verdicts"]
 
 UNCHECKED = {"holds": None, "figure": "not checked: the fit was loaded without its data"}
 
@@ -83,6 +85,29 @@ class Certificate:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def doubted(table: pd.DataFrame, findings: Sequence[Finding], advice: str = "") -> pd.DataFrame:
+    """The table, "identified" only where no doubt touches the latent: a verdict is of what was found.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `verdicts`.
+    findings : sequence of Finding
+        Of the fit and its edge posterior.
+    advice : str
+        What would help where a doubt does not say.
+    """
+    table = table.copy()
+    for name in table.index:
+        doubts = [f for f in findings if f.is_doubt and (f.touches_all or name in f.factors)]
+        if doubts and table.at[name, "verdict"] == "identified":
+            helps = dict.fromkeys(finding.remedy or advice or str(finding) for finding in doubts)
+            table.at[name, "verdict"], table.at[name, "would_help"] = "unresolved", "; ".join(helps)
+            if "by" in table:
+                table.at[name, "by"] = ""
+    return table
 
 
 def _fail(n: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..findings import findings_of, sentences
 from .certificate import Certificate
 from .identify import identify
 
@@ -26,7 +27,7 @@ def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
     if int(idata.attrs.get("is_score", 0)):
         return None
     found = identify(fit, idata=idata)
-    elsewhere = {*fit.warnings, *str(idata.attrs.get("verdict", "")).splitlines()}
+    elsewhere = set(sentences(findings_of(fit, idata)))
     return {
         "by": "by" in found.table,
         "criteria": found.theorem.split("; "),

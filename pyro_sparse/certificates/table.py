@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from .. import _arviz
 from ..draws import MOST_DRAWS, graph_draws, pooled
+from ..findings import findings_of, sentences
 from ..graphs.decoder_slopes import SlopeDirections, slope_directions
 from ..graphs.dependence import may_depend
 from ..graphs.diversity import anchors, sufficient_diversity
 from ..graphs.identifiability import IdentifiabilityProbability
 from ..graphs.zeros import free_given_zeros
-from .certificate import Certificate, verdicts
+from .certificate import Certificate, doubted, verdicts
 from .table_assumptions import OF_ANCHORS, assumptions
 from .table_checks import Agreement, Curves, agreement_of, curves_of
 
@@ -110,7 +111,9 @@ def table_certificate(
         else ""
         for k, verdict in enumerate(table["verdict"])
     ]
+    findings = findings_of(fit, idata)
     _doubt(table, agreement)
+    table = doubted(table, findings)
     in_use = (table["verdict"] != "empty").to_numpy()
     last = list(found.alone.values())[-1][:, in_use]
     return Certificate(
@@ -119,8 +122,8 @@ def table_certificate(
         all_identified=float(last.all(axis=1).mean()) if in_use.any() else 0.0,
         assumptions=assumed.table,
         caution=[
-            *([] if fit is None else fit.warnings),
-            *_caution(idata, found, table, straight, slopes, mode),
+            *sentences(findings),
+            *_caution(found, table, straight, slopes, mode),
         ],
         criteria=pd.DataFrame(
             {name: alone.mean(axis=0) for name, alone in found.alone.items()}, index=table.index
@@ -251,15 +254,13 @@ def _doubt(table: pd.DataFrame, agreement: Agreement) -> None:
 
 
 def _caution(
-    idata: Any,
     found: Criteria,
     table: pd.DataFrame,
     straight: bool,
     slopes: SlopeDirections | None,
     mode: str,
 ) -> list[str]:
-    chains = str(idata.attrs.get("verdict", "")).splitlines()
-    notes = [line for line in chains if not line.startswith("No edge is disputed")]
+    notes = []
     if straight:
         notes.append(
             "the decoder is straight: with Gaussian factors every rotation fits the rows as well, and only "

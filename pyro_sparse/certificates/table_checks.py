@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from .. import _arviz
 from ..graphs.alignment import SAME_FACTOR
 from ..graphs.selection import unresolved
-from ..inference.folded import folded
 from ..inference.restarts import doubted_factors, rival_restarts
 from ..posterior import compared_runs
 
@@ -98,7 +97,7 @@ def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
     """Compare restarts (of a fit, if there is one) and chains, factor by factor.
 
     A factor is doubtful if a restart that explains the data as well lacks it, if no restart with room for it
-    has it, if a chain of the edge posterior turned it into another, or if it looks folded.
+    has it, or if a chain of the edge posterior turned it into another.
 
     Parameters
     ----------
@@ -111,8 +110,6 @@ def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
     run = compared_runs(idata)
     lost_chains, chains, same = _chains(idata, used, run)
     doubt = [a or b for a, b in zip(lost_restarts, lost_chains, strict=True)]
-    if bent := folded(fit):
-        doubt = [why or bent.get(name, "") for why, name in zip(doubt, fit.factor_names, strict=True)]
     return Agreement(doubt, restarts, chains, agree, same, f"{run}s")
 
 

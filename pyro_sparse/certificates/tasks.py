@@ -13,15 +13,15 @@ import pandas as pd
 
 from .. import _arviz
 from ..draws import graph_draws, pooled
-from ..graphs.alignment import SAME_LATENTS
+from ..findings import findings_of, sentences
 from ..graphs.supports import support_failure, support_identifiability
 from ..graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
-from ..task_posterior import doubted_latents
-from .certificate import UNCHECKED, Certificate, verdicts
+from .certificate import UNCHECKED, Certificate, doubted, verdicts
 
 __all__ = ["task_certificate"]
 
 _THEOREM = "sparse tasks, assumption 3.6 on their supports (Lachapelle, Deleu et al. 2023)"
+_ADVICE = "more tasks or samples"
 _HELP = "a task that uses {name} and not {others}"
 _ADAPTED = (
     "the fit was adapted: its latents were learned from the tasks it was trained on, and supports of others "
@@ -56,26 +56,11 @@ def task_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
     return Certificate(
         theorem=_THEOREM,
-        table=_doubted(verdicts(names, found, sure, _HELP), idata),
+        table=doubted(verdicts(names, found, sure, _HELP), findings_of(fit, idata), _ADVICE),
         all_identified=found.all_disentangled,
         assumptions=_assumptions(fit, idata),
         caution=_caution(fit, idata),
     )
-
-
-def _doubted(table: pd.DataFrame, idata: Any) -> pd.DataFrame:
-    """A verdict stands for a latent that the tasks tell from the others and another restart found too."""
-    table = table.copy()
-    for name, (mates, lost) in zip(table.index, doubted_latents(idata), strict=True):
-        if (mates or lost) and table.at[name, "verdict"] == "identified":
-            table.at[name, "verdict"] = "unresolved"
-            table.at[name, "mixed_with"] = mates
-            table.at[name, "would_help"] = (
-                f"tasks that use {name} and not {' or '.join(mates[:3])}"
-                if mates
-                else "more tasks or samples"
-            )
-    return table
 
 
 def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
@@ -126,10 +111,5 @@ def _row(holds: bool, found: Any) -> dict[str, Any]:
 
 
 def _caution(fit: Any, idata: Any) -> list[str]:
-    if fit is not None:
-        return [*([_ADAPTED] if fit.settings.get("adapted") else []), *fit.warnings]
-    similarity = _arviz.get_group(idata, "alignment")["similarity"].to_numpy().min(1)
-    others = np.delete(similarity, int(idata.attrs["best_restart"]))
-    if not len(others):
-        return ["one restart only: nothing here says whether another start would agree"]
-    return ["no other restart found the same latents"] if others.max() < SAME_LATENTS else []
+    adapted = fit is not None and fit.settings.get("adapted")
+    return [*([_ADAPTED] if adapted else []), *sentences(findings_of(fit, idata))]

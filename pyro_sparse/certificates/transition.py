@@ -6,7 +6,6 @@ sufficient influence is measured on the Jacobian of its transition.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,15 @@ import pandas as pd
 
 from .. import _arviz
 from ..draws import graph_draws, pooled
+from ..findings import findings_of, sentences
 from ..graphs.identifiability import identifiability_probability
 from ..inference.influence import fitted_influence
-from .certificate import UNCHECKED, Certificate, verdicts
+from .certificate import UNCHECKED, Certificate, doubted, verdicts
 
 __all__ = ["transition_certificate"]
 
 _THEOREM = "mechanism sparsity, (a, z)-consistency (Lachapelle et al. 2024)"
+_ADVICE = "more restarts, or more sequences"
 _HELP = "an action or a past latent that drives {name} and not {others}"
 _OPEN = {
     "one-to-one mixing": "two different latents never make the same frame",
@@ -54,20 +55,11 @@ def transition_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     names = [str(n) for n in edges["target"].to_numpy()]
     return Certificate(
         theorem=_THEOREM,
-        table=_doubted(verdicts(names, found, sure, _HELP), fit, idata),
+        table=doubted(verdicts(names, found, sure, _HELP), findings_of(fit, idata), _ADVICE),
         all_identified=found.all_disentangled,
         assumptions=_assumptions(fit),
-        caution=_caution(fit, idata),
+        caution=sentences(findings_of(fit, idata)),
     )
-
-
-def _doubted(table: pd.DataFrame, fit: Any, idata: Any) -> pd.DataFrame:
-    """A verdict is of the graph that was found: none stands where the fit itself is unsure of that."""
-    if bool(idata.attrs.get("unsure", 0)) if fit is None else fit.unsure:
-        table = table.copy()
-        sure = table["verdict"] == "identified"
-        table.loc[sure, ["verdict", "would_help"]] = ["unresolved", "more restarts, or more sequences"]
-    return table
 
 
 def _assumptions(fit: Any) -> pd.DataFrame:
@@ -100,7 +92,3 @@ def _assumptions(fit: Any) -> pd.DataFrame:
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["holds", "figure"])
     table.index.name = "assumption"
     return table
-
-
-def _caution(fit: Any, idata: Any) -> list[str]:
-    return json.loads(str(idata.attrs.get("warnings", "[]"))) if fit is None else list(fit.warnings)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from .chains import CoMembershipRhat, KeptChains
 from .selection import unresolved
 
-__all__ = ["UNDISPUTED", "contradictions", "verdict"]
+__all__ = ["UNDISPUTED", "contradictions", "disputed_columns", "left_out", "uneven", "verdict"]
 
 UNDISPUTED = "No edge is disputed between the chains."
 
@@ -80,27 +80,74 @@ def verdict(
     row_names = _names(rows, table.shape[0], "rows")
     column_names = _names(columns, table.shape[1], "columns")
     n_chains = None if kept is None else int(np.sum(kept.keep))
-    sentences = [] if kept is None else _left_out(kept)
+    sentences = [] if kept is None else left_out(kept)
     n_out = len(sentences)
     if n_chains == 1 or (table.size and np.isnan(table).all()):
         return [*sentences, "There is only one chain to look at: run more, to see whether they agree."]
-    flagged = unresolved(table)
-    row, column = words
-    for k in np.flatnonzero(flagged.any(axis=0)):
-        which = _listed([row_names[j] for j in np.flatnonzero(flagged[:, k])], row)
-        sentences.append(
-            f"{_who(n_chains)} disagree on {column} {column_names[k]} ({which}): add an anchor for it, "
-            f"more rows, or fewer {column}s."
-        )
+    disputed = disputed_columns(table, row_names, column_names, n_chains, words)
+    sentences += [f"{message}: {remedy}." for message, remedy in disputed.values()]
     if rhat is not None and rhat.largest > rhat_limit:
-        i, j = np.unravel_index(np.nanargmax(rhat.rhat), rhat.rhat.shape)
-        sentences.append(
-            f"Chains differ in how often {row}s share a {column}, most of all {row_names[i]} and "
-            f"{row_names[j]} (R-hat {rhat.largest:.2f}): run them longer."
-        )
-    if len(sentences) == n_out and not flagged.any():
+        sentences.append("{}: {}.".format(*uneven(rhat, row_names, words)))
+    if len(sentences) == n_out:
         sentences.append(UNDISPUTED)
     return sentences
+
+
+def disputed_columns(
+    gap: ArrayLike,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    n_chains: int | None = None,
+    words: tuple[str, str] = ("feature", "factor"),
+    more: str = "more rows",
+) -> dict[int, tuple[str, str]]:
+    """Of each column with an unresolved edge what to say, and what would help.
+
+    Parameters
+    ----------
+    gap : array_like of shape (row, column)
+    rows, columns : sequence of str
+        Names.
+    n_chains : int, optional
+        How many chains are compared.
+    words : (str, str)
+        What a row and a column are called, in the singular.
+    more : str
+        What more data would be.
+    """
+    flagged = unresolved(gap)
+    row, column = words
+    who = _who(n_chains)
+    return {
+        int(k): (
+            f"{who} disagree on {column} {columns[int(k)]} "
+            f"({_listed([rows[int(j)] for j in np.flatnonzero(flagged[:, k])], row)})",
+            f"add an anchor for it, {more}, or fewer {column}s",
+        )
+        for k in np.flatnonzero(flagged.any(axis=0))
+    }
+
+
+def uneven(
+    rhat: CoMembershipRhat, rows: Sequence[str], words: tuple[str, str] = ("feature", "factor")
+) -> tuple[str, str]:
+    """What to say of the pair of rows with the largest R-hat, and what would help.
+
+    Parameters
+    ----------
+    rhat : CoMembershipRhat
+    rows : sequence of str
+        Names.
+    words : (str, str)
+        What a row and a column are called, in the singular.
+    """
+    row, column = words
+    i, j = divmod(int(np.nanargmax(rhat.rhat)), len(rhat.rhat))
+    message = (
+        f"Chains differ in how often {row}s share a {column}, most of all {rows[i]} and {rows[j]} "
+        f"(R-hat {rhat.largest:.2f})"
+    )
+    return message, "run them longer"
 
 
 def contradictions(
@@ -157,7 +204,13 @@ def contradictions(
     return sentences
 
 
-def _left_out(kept: KeptChains) -> list[str]:
+def left_out(kept: KeptChains) -> list[str]:
+    """What to say of chains that are not compared.
+
+    Parameters
+    ----------
+    kept : KeptChains
+    """
     return [
         f"Chain {c} is {below:.0f} nats below the best and was left out."
         if np.isfinite(below)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..findings import Finding, sentences
+
 __all__ = ["Answers"]
 
 
@@ -17,7 +19,18 @@ __all__ = ["Answers"]
 class Answers:
     """A fit whose `edge_posterior` is computed once: what follows from it does not compute it again."""
 
+    findings: list[Finding] = field(default_factory=list, kw_only=True)
     _edges: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know before believing the fit: `findings` as sentences, doubts first."""
+        return sentences(self.findings)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether something that the fit found is in doubt: the edges that it touches are open."""
+        return any(finding.is_doubt for finding in self.findings)
 
     def edge_posterior(
         self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any

@@ -9,7 +9,9 @@ import numpy as np
 __all__ = ["in_short"]
 
 
-def in_short(fit: Any, sizes: dict[str, int], figures: dict[str, np.ndarray], none: str = "which diverged") -> str:
+def in_short(
+    fit: Any, sizes: dict[str, int], figures: dict[str, np.ndarray], none: str = "which diverged"
+) -> str:
     """Kind of model, sizes, restarts, how good the best one is, and how many warnings there are.
 
     Parameters

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from ..data import MOST_JUDGED, Batch
+from ..findings import Finding
 from ..large_table import LargeBatch
 from ..models.likelihoods import Poisson
 
@@ -29,7 +30,7 @@ MOST = 0.45
 SOME = 0.25  # share of depth in totals that are not taken for it
 
 
-def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
+def depth_of_factors(model: Any, batch: Batch, best: int) -> list[Finding]:
     """What to say of a fit whose size factors, made of totals, go along with its factors; or nothing.
 
     Parameters
@@ -57,23 +58,25 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[str]:
     share = told_by_factors(few.exposure.squeeze(-1).double().cpu().numpy(), z.double().cpu().numpy())
     if share < MOST:
         return []
-    return [
+    message = (
         f"the factors tell most of the rows' totals (R2 {share:.2f}), which were taken for their depth: if "
         "rows do not differ in depth, features get weights that are not theirs; then give likelihood="
         f"{type(model.likelihood).__name__}(size_factors=False), or --no-depth"
-    ]
+    )
+    return [Finding("depth", message, size=share)]
 
 
-def _left_alone(likelihood: Poisson) -> list[str]:
+def _left_alone(likelihood: Poisson) -> list[Finding]:
     """What to say where totals were not taken for depth, though some of what moves them may be."""
     share = float(likelihood.depth)
     if share < SOME:
         return []
-    return [
+    message = (
         f"rows may differ in depth (it is {100 * share:.0f} % of what moves their totals), and totals were "
-        "not taken for it, as factors move them more: give exposures if you know them, or likelihood="
-        f"{type(likelihood).__name__}(size_factors=True)"
-    ]
+        "not taken for it, as factors move them more"
+    )
+    remedy = f"give exposures if you know them, or likelihood={type(likelihood).__name__}(size_factors=True)"
+    return [Finding("depth", message, remedy, size=share)]
 
 
 def told_by_factors(size: np.ndarray, z: np.ndarray) -> float:

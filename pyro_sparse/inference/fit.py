@@ -341,9 +341,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
     finally:
         _BUSY.release()
     if found is not None:
-        found.warnings.extend(getattr(data, "notes", []))
-        if hasattr(found, "findings"):
-            found.findings.extend(getattr(data, "findings", []))
+        found.findings.extend(getattr(data, "findings", []))
     if how := cut_short(found):
         warnings.warn(f"{how}; this is the fit so far", RuntimeWarning, stacklevel=3)
     return found

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from .._version import __version__
 from ..data import Table
+from ..findings import Finding
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
 from .by_rows import BRIEF, judge
@@ -39,7 +40,9 @@ from .restarts import (
     found_factors,
     group_sizes,
     join,
+    only_restart,
     pick,
+    restart_findings,
     told_edges,
     unconfirmed,
 )
@@ -310,36 +313,41 @@ class TableJob:
                 "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
                 **self.record,
             },
-            notes=[*notes, *self._warnings(whole, best, judged, self.caps[numbers])],
+            findings=[
+                *(Finding("training", note) for note in notes),
+                *self._findings(whole, best, judged, self.caps[numbers]),
+            ],
         )
         if self.dense:
-            found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
-        found.warnings.extend(f"{name}: {why}" for name, why in folded(found).items())
-        found.warnings.extend(depth_of_factors(whole, self.train, best))
+            found.findings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
+        found.findings.extend(restart_findings(found))
+        found.findings.extend(folded(found))
+        found.findings.extend(depth_of_factors(whole, self.train, best))
         return found
 
-    def _warnings(self, model: Any, best: int, rows: np.ndarray, caps: np.ndarray) -> list[str]:
+    def _findings(self, model: Any, best: int, rows: np.ndarray, caps: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
         notes = of_slips(model.likelihood, self.table)
         lost = ~np.isfinite(rows.mean(1))
         if lost.any():
-            notes.append(
+            message = (
                 f"the ELBO of {int(lost.sum())} of {len(rows)} restart(s) is not finite: they diverged, and "
-                "say nothing of the data; lower learning_rate"
+                "say nothing of the data"
             )
+            notes.append(Finding("training", message, "lower learning_rate"))
         if lost[best]:
             return notes
         if getattr(model, "prior", None) is not None:
             notes += of_weights(model, best, caps)
             notes += of_units(model, self.table)
             notes += of_copies(model, self.table)
-        if len(rows) == 1:
-            notes.append("one restart only: nothing here says whether another start would agree")
+        notes += only_restart(len(rows))
         if self.train.total < 5 * model.n_features:
-            notes.append(
+            message = (
                 f"{self.train.total} rows for {model.n_features} features: few rows for so many features, "
                 "expect missed edges"
             )
+            notes.append(Finding("rows", message, source="data"))
         return notes
 
 

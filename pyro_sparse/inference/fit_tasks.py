@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from .._torch import first_rows
 from .._version import __version__
+from ..findings import Finding
 from ..priors import SpikeSlabLasso
 from ..tasks import TaskBatch, Tasks
 from . import checkpoint as files
@@ -197,7 +198,7 @@ class TaskJob:
                 inner=self.inner,
                 history=table.rename(columns=names),
                 settings=settings,
-                notes=notes,
+                findings=[Finding("training", note) for note in notes],
             )
 
         judged = self.train if self.heldout is None else self.heldout

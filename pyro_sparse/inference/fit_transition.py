@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from .._torch import first_rows, undisturbed
 from .._version import __version__
+from ..findings import Finding
 from ..sequences import SequenceBatch, Sequences
 from . import checkpoint as files
 from .auto_edges import choose_edges
@@ -221,7 +222,7 @@ class TransitionJob:
                 "dtype": str(self.dtype).removeprefix("torch."),
                 **self.record,
             },
-            notes=notes,
+            findings=[Finding("training", note) for note in notes],
         )
 
 

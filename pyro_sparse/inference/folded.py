@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..findings import Finding
 from .restarts import in_frame
 
 __all__ = ["MOST_SKEWED", "folded", "skewness"]
@@ -36,7 +37,7 @@ def skewness(z: Tensor) -> Tensor:
     return centred.pow(3).mean(1) / centred.square().mean(1).pow(1.5).clamp_min(1e-12)
 
 
-def folded(fit: Any) -> dict[str, str]:
+def folded(fit: Any) -> list[Finding]:
     """Factors of a fit whose values are too lopsided for their law in the model, and what to say of each.
 
     Parameters
@@ -46,15 +47,21 @@ def folded(fit: Any) -> dict[str, str]:
 
     Returns
     -------
-    dict
-        By name of the factor.
+    list of Finding
+        A doubt for each.
     """
     own = getattr(getattr(fit, "model", None), "skewness", None)
     if own is None:
-        return {}
+        return []
     skew = in_frame(fit, own[int(fit.best)].cpu().numpy())
-    return {
-        name: f"its values end in a cliff (skewness {s:.2f}): it may be folded, two true values in one"
+    return [
+        Finding(
+            "folded",
+            f"{name}: its values end in a cliff (skewness {s:.2f}): it may be folded, two true values in one",
+            severity="doubt",
+            factors=(name,),
+            size=float(s),
+        )
         for name, s in zip(fit.factor_names, skew, strict=True)
         if abs(s) > MOST_SKEWED
-    }
+    ]

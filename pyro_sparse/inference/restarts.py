@@ -16,6 +16,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from .._torch import undisturbed
+from ..findings import Finding
 from ..graphs.alignment import SAME_FACTOR, SAME_LATENTS, Alignment, align, orient
 from ..graphs.selection import kept_restarts
 
@@ -34,9 +35,11 @@ __all__ = [
     "join",
     "level_of",
     "likeliest_restart",
+    "only_restart",
     "out_of_frame",
     "pick",
     "put",
+    "restart_findings",
     "rival_restarts",
     "told_edges",
     "told_of",
@@ -369,7 +372,36 @@ def doubted_factors(fit: Any, used: np.ndarray | None = None) -> list[str]:
     return doubt
 
 
-def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str]:
+def restart_findings(fit: Any) -> list[Finding]:
+    """Doubts about factors of the best restart that others lack, one for each reason.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in zip(fit.factor_names, doubted_factors(fit), strict=True):
+        if reason:
+            by_reason.setdefault(reason, []).append(name)
+    remedy = "more restarts, or an anchor, would settle it"
+    return [
+        Finding("restarts", f"{', '.join(names)}: {reason}", remedy, "doubt", factors=tuple(names))
+        for reason, names in by_reason.items()
+    ]
+
+
+def only_restart(n_restarts: int) -> list[Finding]:
+    """What to say of a fit with a single restart: nothing speaks against it, and nothing for it.
+
+    Parameters
+    ----------
+    n_restarts : int
+    """
+    message = "one restart only: nothing here says whether another start would agree"
+    return [Finding("restarts", message)] if n_restarts == 1 else []
+
+
+def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[Finding]:
     """What to say of factors of the best restart that no other restart found.
 
     Parameters
@@ -382,13 +414,13 @@ def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str
 
     Returns
     -------
-    list of str
-        One sentence, or none. Of a single restart nothing is said here.
+    list of Finding
+        One doubt, or none. Of a single restart nothing is said here.
 
     Examples
     --------
-    >>> unconfirmed(np.array([[1.0, 1.0], [0.99, 0.6], [0.7, 0.9]]), 0, ["a", "b"])
-    ['no other restart found b: its axis is a guess']
+    >>> print(*unconfirmed(np.array([[1.0, 1.0], [0.99, 0.6], [0.7, 0.9]]), 0, ["a", "b"]))
+    no other restart found b: its axis is a guess
     """
     others = np.delete(np.asarray(congruence, dtype=float), best, axis=0)
     if not len(others):
@@ -397,7 +429,8 @@ def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[str
     if not lost:
         return []
     which = "its axis is" if len(lost) == 1 else "their axes are"
-    return [f"no other restart found {', '.join(lost)}: {which} a guess"]
+    message = f"no other restart found {', '.join(lost)}: {which} a guess"
+    return [Finding("restarts", message, severity="doubt", factors=tuple(lost))]
 
 
 def align_factors(model: Any, loadings: np.ndarray, effects: np.ndarray, best: int) -> Alignment:

@@ -24,6 +24,7 @@ from .._torch import undisturbed
 from .._version import __version__
 from .._whole import check_whole
 from ..data import Batch, Table, as_table, give_back, read_like
+from ..findings import Finding, read_findings, write_findings
 from ..graphs.alignment import apply_alignment
 from ..large_table import JUDGED_CELLS, LargeTable
 from . import checkpoint as files
@@ -36,7 +37,6 @@ from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
 from .restarts import (
     align_factors,
-    doubted_factors,
     found_factors,
     in_frame,
     level_of,
@@ -82,8 +82,8 @@ class Fit(Answers):
         In the caller's units.
     settings : dict
         JSON-able record of how the fit was made.
-    warnings : list of str
-        What a reader should know before believing it.
+    findings : list of Finding
+        What a reader should know before believing it; `warnings` has them as sentences.
     """
 
     model: Any
@@ -100,7 +100,6 @@ class Fit(Answers):
     factor_cov: np.ndarray
     noise_sd: np.ndarray | None
     settings: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
     _excess: np.ndarray | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -142,7 +141,7 @@ class Fit(Answers):
         heldout_elbo: np.ndarray,
         history: pd.DataFrame,
         settings: dict[str, Any],
-        notes: list[str],
+        findings: list[Finding],
     ) -> Fit:
         """Summarise a trained model: effects, signs, order, alignment."""
         effects, slopes = total_effects(model, train)
@@ -171,7 +170,7 @@ class Fit(Answers):
             factor_cov=cov[np.ix_(turn, turn)] * np.outer(sign, sign),
             noise_sd=None if noise is None else noise[best, 0].detach().cpu().double().numpy() * table.scale,
             settings={**settings, "version": __version__},
-            warnings=notes,
+            findings=findings,
         )
 
     # ---- using it ------------------------------------------------------------------------------------------
@@ -305,11 +304,6 @@ class Fit(Answers):
             index=pd.RangeIndex(self.n_restarts, name="restart"),
         )
 
-    @property
-    def unsure(self) -> bool:
-        """Whether a factor is in doubt: others as good lack it, or none with room for it found it."""
-        return any(doubted_factors(self))
-
     def inverse_transform(self, Z: Any) -> np.ndarray:
         """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""
         z = np.asarray(Z, dtype=float)
@@ -402,7 +396,7 @@ class Fit(Answers):
             "sample_names": self.sample_names,
             "exposure_unit": self.table.exposure_unit,
             "settings": self.settings,
-            "warnings": self.warnings,
+            "findings": write_findings(self.findings),
             "history": self.history.to_dict("list"),
         }
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
@@ -499,5 +493,5 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:
         noise_sd=arrays.get("noise_sd"),
         _excess=arrays.get("excess_cov"),
         settings=meta["settings"],
-        warnings=meta["warnings"],
+        findings=read_findings(meta["findings"]),
     )

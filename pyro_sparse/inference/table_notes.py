@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Table
+from ..findings import Finding
 from .restarts import told_edges
 from .weight_scores import has_zeros
 
@@ -17,7 +18,7 @@ _FAR = 1000.0  # standard deviations of all other cells from their mean: no meas
 _SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
 
 
-def of_weights(model: Any, best: int, caps: np.ndarray) -> list[str]:
+def of_weights(model: Any, best: int, caps: np.ndarray) -> list[Finding]:
     """What the numbers of edges and factors of a fit with a prior should tell a reader.
 
     Parameters
@@ -33,15 +34,15 @@ def of_weights(model: Any, best: int, caps: np.ndarray) -> list[str]:
     told = told_edges(model)
     permitted = model.permitted.cpu().numpy()
     if not permitted.any():
-        return [
-            "no edge was left to find: every edge is forbidden; leave some open if the data should decide"
-        ]
+        message = "no edge was left to find: every edge is forbidden"
+        return [Finding("size", message, "leave some open if the data should decide")]
     if not (edges & ~told).any() and (permitted & ~told).any():
         more = " but those it was told" if told.any() else ""
-        return [
+        message = (
             f"the best restart has no edge{more}: the data support no shared factor, or the prior is too "
             "strong"
-        ]
+        )
+        return [Finding("size", message)]
     n_active = int(edges.any(0).sum())
     notes = []
     if n_active == model.n_factors > 1:
@@ -50,18 +51,18 @@ def of_weights(model: Any, best: int, caps: np.ndarray) -> list[str]:
             if (caps < model.n_factors).any()
             else "no restart tried fewer: there may be too many (more restarts try fewer), or too few"
         )
-        notes.append(f"all {model.n_factors} factors are in use; {more}")
+        notes.append(Finding("size", f"all {model.n_factors} factors are in use; {more}"))
     prior, weights = model.prior, model.weights.detach()
     lasso = prior.edge_log_odds(weights) is None and has_zeros(prior, weights)
     if lasso and bool((weights[best] != 0)[model.permitted].all()):
-        notes.append(
-            f"no weight is zero: {type(prior).__name__} is too weak for so many rows to leave any edge out; "
-            "raise its rate, or take a spike and slab"
+        message = (
+            f"no weight is zero: {type(prior).__name__} is too weak for so many rows to leave any edge out"
         )
+        notes.append(Finding("prior", message, "raise its rate, or take a spike and slab"))
     return notes
 
 
-def of_units(model: Any, table: Table) -> list[str]:
+def of_units(model: Any, table: Table) -> list[Finding]:
     """A sentence where columns are in units that prior, least noise and steps are not made for.
 
     Parameters
@@ -74,13 +75,14 @@ def of_units(model: Any, table: Table) -> list[str]:
     sd = table.input_scale / table.scale
     if model.likelihood.noise_sd() is None or (sd.min() >= _UNITS[0] and sd.max() <= _UNITS[1]):
         return []
-    return [
+    message = (
         f"columns have standard deviations from {sd.min():.2g} to {sd.max():.2g}: prior, least noise and "
-        "steps are made for about 1, and edges may be lost; standardise, or give them in other units"
-    ]
+        "steps are made for about 1, and edges may be lost"
+    )
+    return [Finding("columns", message, "standardise, or give them in other units", source="data")]
 
 
-def of_copies(model: Any, table: Table) -> list[str]:
+def of_copies(model: Any, table: Table) -> list[Finding]:
     """A sentence where columns repeat another one but for its units: a factor without noise of its own.
 
     Parameters
@@ -102,10 +104,11 @@ def of_copies(model: Any, table: Table) -> list[str]:
     if not copies:
         return []
     more = f" ({len(copies)} such columns)" if len(copies) > 1 else ""
-    return [f"column {copies[0]} but for units{more}: the two make a factor of their own; drop one of them"]
+    message = f"column {copies[0]} but for units{more}: the two make a factor of their own"
+    return [Finding("columns", message, "drop one of them", source="data")]
 
 
-def of_slips(likelihood: Any, table: Table) -> list[str]:
+def of_slips(likelihood: Any, table: Table) -> list[Finding]:
     """Sentences on what a table under the normal likelihood looks like, and probably should not be.
 
     Parameters
@@ -128,12 +131,14 @@ def of_slips(likelihood: Any, table: Table) -> list[str]:
     whole = [bool((one == np.rint(one)).all()) for one in columns]
     if all(whole):
         if all(np.isin(one, (0, 1)).all() for one in columns):
-            return ['every column is 0 or 1: likelihood="bernoulli" is made for that, "normal" is not']
+            message = 'every column is 0 or 1: likelihood="bernoulli" is made for that, "normal" is not'
+            return [Finding("likelihood", message, source="data")]
         if _are_counts(columns):
-            return [
-                "all cells are whole numbers from 0, as counts are: likelihood="
-                '"poisson" or "negative_binomial" is made for that; for "normal" take their logarithm'
-            ]
+            message = (
+                'all cells are whole numbers from 0, as counts are: likelihood="poisson" or '
+                '"negative_binomial" is made for that; for "normal" take their logarithm'
+            )
+            return [Finding("likelihood", message, source="data")]
     looks = {"numbers the rows": ([_numbers_rows(one) for one in columns], "drop it")}
     shuffled = [w and _is_shuffled(one) for w, one in zip(whole, columns, strict=True)]
     if sum(shuffled) == 1:  # several are ranks
@@ -141,21 +146,30 @@ def of_slips(likelihood: Any, table: Table) -> list[str]:
     notes = []
     for what, (found, mend) in looks.items():
         if any(found):
-            notes.append(f"column {table.feature_names[found.index(True)]!r} {what}{_more(found)}: {mend}")
+            name = table.feature_names[found.index(True)]
+            notes.append(
+                Finding(
+                    "columns", f"column {name!r} {what}{_more(found)}", mend, source="data", columns=(name,)
+                )
+            )
     codes = [_code(one) for one in columns]
     if any(found := [code is not None for code in codes]):
         j = found.index(True)
         count = int((columns[j] == codes[j]).sum())
-        notes.append(
-            f"column {table.feature_names[j]!r} is {codes[j]:g} in {count} cells, far from all others"
-            f"{_more(found)}: if that stands for missing, X.replace({codes[j]:g}, float('nan'))"
-        )
+        name = table.feature_names[j]
+        message = f"column {name!r} is {codes[j]:g} in {count} cells, far from all others{_more(found)}"
+        remedy = f"if that stands for missing, X.replace({codes[j]:g}, float('nan'))"
+        notes.append(Finding("cells", message, remedy, source="data", columns=(name,)))
     far = [None if code is not None else _far(one) for one, code in zip(columns, codes, strict=True)]
     if any(found := [value is not None for value in far]):
         j = found.index(True)
+        name = table.feature_names[j]
+        message = (
+            f"column {name!r} has a cell of {far[j]:.6g}, over {_FAR:g} standard deviations from all "
+            f"others{_more(found)}"
+        )
         notes.append(
-            f"column {table.feature_names[j]!r} has a cell of {far[j]:.6g}, over {_FAR:g} standard "
-            f"deviations from all others{_more(found)}: correct it, or set it to NaN"
+            Finding("cells", message, "correct it, or set it to NaN", source="data", columns=(name,))
         )
     return notes
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,14 @@ from .._task_arrays import column, task_labels
 from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
-from ..findings import Finding, read_findings, sentences, write_findings
+from ..findings import Finding, read_findings, write_findings
 from ..tasks import TaskBatch, Tasks, as_tasks
 from . import checkpoint as files
 from ._answers import Answers
 from ._repr import in_short
 from .bilevel import left_out_error, samples
-from .restarts import align_latents, in_frame
-from .task_doubts import error_findings, latent_findings
-from .task_notes import of_agreement, unused
+from .restarts import align_latents, in_frame, only_restart
+from .task_notes import error_findings, latent_findings, linear_map_only, unused
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 __all__ = ["MultiTaskFit"]
@@ -66,8 +65,8 @@ class MultiTaskFit(Answers):
         (`task_axes.py`).
     settings : dict
         JSON-able record of how the fit was made.
-    warnings : list of str
-        What a reader should know before believing it.
+    findings : list of Finding
+        What a reader should know before believing it; `warnings` has them as sentences.
     """
 
     models: list[Any]
@@ -79,8 +78,6 @@ class MultiTaskFit(Answers):
     history: pd.DataFrame
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
 
     def __repr__(self) -> str:
         sizes = {"tasks": len(self.task_names), "latents": self.model.n_latents}
@@ -105,11 +102,6 @@ class MultiTaskFit(Answers):
     def task_names(self) -> list[str]:
         """Names of the tasks."""
         return self.tasks.task_names
-
-    @property
-    def unsure(self) -> bool:
-        """Whether the latents are in doubt: no other restart found the same."""
-        return any(finding.is_doubt for finding in self.findings)
 
     @property
     def weights(self) -> np.ndarray:
@@ -162,7 +154,7 @@ class MultiTaskFit(Answers):
         inner: str,
         history: pd.DataFrame,
         settings: dict[str, Any],
-        notes: list[str],
+        findings: list[Finding],
         blocks: np.ndarray | None = None,
     ) -> MultiTaskFit:
         """Choose a restart and bring the others into its frame."""
@@ -193,7 +185,9 @@ class MultiTaskFit(Answers):
         )
         names = [f"latent {k + 1}" for k in range(permutation.shape[1])]
         doubts = error_findings(error[best], samples(judged).sum(1).cpu().numpy())
-        if inner != "ridge":
+        if inner == "ridge":
+            doubts += linear_map_only()
+        else:
             doubts += latent_findings(similarity, blocks[best][permutation[best]], best, names)
         return cls(
             models=models,
@@ -210,13 +204,7 @@ class MultiTaskFit(Answers):
                 "block": np.take_along_axis(blocks, permutation, 1),
             },
             settings={**settings, "version": __version__},
-            warnings=[
-                *notes,
-                *of_agreement(agreement, best, inner),
-                *unused(models[best]),
-                *sentences(doubts),
-            ],
-            findings=doubts,
+            findings=[*findings, *doubts, *only_restart(len(models)), *unused(models[best])],
         )
 
     @torch.no_grad()
@@ -435,7 +423,6 @@ class MultiTaskFit(Answers):
             "agreement": self.agreement.to_dict("list"),
             "history": self.history.to_dict("list"),
             "settings": self.settings,
-            "warnings": self.warnings,
             "findings": write_findings(self.findings),
         }
         arrays = {n: torch.as_tensor(getattr(self, n)) for n in _ARRAYS}
@@ -489,6 +476,5 @@ def restore(
         history=pd.DataFrame(meta["history"]),
         alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "similarity", "block")},
         settings=meta["settings"],
-        warnings=meta["warnings"],
-        findings=read_findings(meta.get("findings", "[]")),
+        findings=read_findings(meta["findings"]),
     )

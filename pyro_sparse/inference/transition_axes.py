@@ -1,13 +1,13 @@
 r"""From a dense fit of a latent transition to its axes: moments of the Jacobian, the search, the fold.
 
 With h the dense latents, C a covariance and J the Jacobian of the mean, the search (`jacobian_axes.py`) sees
-:math:`C^{-1/2} J C^{1/2}` (past) and :math:`C^{-1/2} J_a` (actions), and answers with a rotation B. New latents
-are :math:`B\,C^{-1/2} h`, scaled to unit variance. C is that of the noise of the transition, which the model
-has independent between latents: a map that keeps it so is a rotation of latents whitened by it, up to scales
-(`graphs.identifiability.blocks`). Noise as small as the errors of a fit says nothing, so that the search is
-made again with the covariance of the past latents, which are independent where frames start from N(0, I), and
-the graph whose edges part more clearly from its zeros decides. Where only actions drive, C is that of the
-noise.
+:math:`C^{-1/2} J C^{1/2}` (past) and :math:`C^{-1/2} J_a` (actions), and answers with a rotation B. New
+latents are :math:`B\,C^{-1/2} h`, scaled to unit variance. C is that of the noise of the transition,
+which the model has independent between latents: a map that keeps it so is a rotation of latents whitened by
+it, up to scales (`graphs.identifiability.blocks`). Noise as small as the errors of a fit says nothing, so
+that the search is made again with the covariance of the past latents, which are independent where frames
+start from N(0, I), and the graph whose edges part more clearly from its zeros decides. Where only actions
+drive, C is that of the noise.
 """
 
 from __future__ import annotations

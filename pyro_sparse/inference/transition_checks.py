@@ -16,14 +16,14 @@ import pandas as pd
 from ..findings import Finding
 from ..graphs.alignment import SAME_LATENTS
 from ..sequences import SequenceBatch
+from .restarts import only_restart
 from .transition_axes import BENT, believed, dense_steps, rotated
-from .transition_notes import GUESS, SPANNED
 
 __all__ = ["AxisChecks", "axis_checks", "axis_findings", "graph_findings", "mixing_error", "restart_findings"]
 
-SHARED = (
-    0.25  # correlation of noise: of tuning fits with right axes it was .00 to .05, with wrong ones .28 to .37
-)
+GUESS = 0.7  # a gap below a factor of two
+SPANNED = 0.5  # on tuning sets fits spanned .69 and more of what edges need, with linear dynamics .04
+SHARED = 0.25  # correlation of noise: of tuning fits with right axes .01 at most, with wrong ones .28 to .37
 _NOISE_SHARE = 0.03  # of a latent's variance: less noise is as small as the errors of a fit
 MIXED = 0.3  # of another latent in a latent: R of .95, as much as two restarts may differ by (`SAME_LATENTS`)
 _STEPS = 2000  # of which the mixing's error is measured
@@ -94,9 +94,9 @@ def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> 
     r"""How much of one latent may be in another, as far as the zeros of the Jacobian tell.
 
     Latents :math:`(1 + M) z` have the Jacobians :math:`J + M J - J M`. Of M only rotations of latents of
-    independent noise count, :math:`M_{ij} = s_i K_{ij} / s_j` with K antisymmetric. Entries that should be zero
-    are known up to an error e, their root mean square, so that K is known, to first order, up to the
-    covariance :math:`e^2 Q^{-1}`, Q being the second moment of what each :math:`K_{ij}` adds to those entries.
+    independent noise count, :math:`M_{ij} = s_i K_{ij} / s_j` with K antisymmetric. Entries that should be
+    zero are known up to an error e, their root mean square, so that K is known, to first order, up to the
+    covariance :math:`e^2 Q^{-1}`, Q being the second moment of what each :math:`K_{ij}` adds to them.
     Where the Jacobian does not vary enough, or two latents have the same parents and children, Q is nearly
     singular: sufficient influence and z-consistency (Lachapelle et al. 2024) at once, in one number a pair.
 
@@ -116,7 +116,7 @@ def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> 
 
     Examples
     --------
-    Two latents driven by themselves, one rate varying: nothing may be mixed. With one rate for both, anything.
+    Two latents driven by themselves, one rate varying: nothing is mixed. With one rate for both, anything.
 
     >>> rate = np.linspace(0.2, 0.8, 50)
     >>> apart = np.stack([np.diag([r, 0.9]) + 1e-3 * np.eye(2)[::-1] for r in rate])
@@ -136,14 +136,15 @@ def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> 
         return 1.0 - np.eye(d)
     size = np.sqrt((jacobian[:, zeros] ** 2).mean())
     lags = jacobian.shape[2] // d
+    edges = jacobian * graph  # rotated errors are errors still, and would pass for something to go by
     changes = []
     for i, j in pairs:
         mix = np.zeros((d, d))
         mix[i, j], mix[j, i] = scale[i] / scale[j], -scale[j] / scale[i]
-        change = mix @ jacobian
+        change = mix @ edges
         for lag in range(lags):
             block = slice(lag * d, (lag + 1) * d)
-            change[:, :, block] -= jacobian[:, :, block] @ mix
+            change[:, :, block] -= edges[:, :, block] @ mix
         changes.append(change[:, zeros].ravel())
     table = np.stack(changes)
     moment = table @ table.T / len(jacobian)
@@ -176,8 +177,8 @@ def axis_findings(checks: AxisChecks, names: Sequence[str], lags: int) -> list[F
             Finding(
                 "noise",
                 f"{_and([names[k] for k in those])} move together within a step, beyond what drives them "
-                f"(correlation {checks.noise_correlation[i, j]:.2f} of {names[j]} and {names[i]}): they act on "
-                "each other faster than the steps, share a cause that is not in the table, or are mixed",
+                f"(correlation {checks.noise_correlation[i, j]:.2f} of {names[j]} and {names[i]}): they act "
+                "on each other faster than the steps, share a cause that is not in the table, or are mixed",
                 "give shorter steps, or what they share as an action",
                 "doubt",
                 factors=tuple(names[k] for k in those),
@@ -190,8 +191,8 @@ def axis_findings(checks: AxisChecks, names: Sequence[str], lags: int) -> list[F
         found.append(
             Finding(
                 "influence",
-                f"{names[k]} may hold some of {_and(others)}: with that its Jacobian would have the same zeros, "
-                "so that other axes are as sparse",
+                f"{names[k]} may hold some of {_and(others)}: with that its Jacobian would have the same "
+                "zeros, so that other axes are as sparse",
                 f"more sequences, or an action that drives {names[k]} and not {_and(others, 'or')}",
                 "doubt",
                 factors=(names[k],),
@@ -237,8 +238,8 @@ def graph_findings(agreement: pd.DataFrame, best: int, checks: AxisChecks) -> li
         found.append(
             Finding(
                 "influence",
-                f"its influences span {share:.0%} of the directions that its edges need: {why}, and other axes may "
-                "be as sparse",
+                f"its influences span {share:.0%} of the directions that its edges need: {why}, and "
+                "other axes may be as sparse",
                 severity="doubt",
                 size=share,
             )
@@ -269,13 +270,7 @@ def restart_findings(
     """
     others = [r for r in range(len(frames)) if r != best]
     if not others:
-        return [
-            Finding(
-                "restarts",
-                "one restart only: nothing here says whether another start would agree",
-                "fit with restarts=2 or more",
-            )
-        ]
+        return only_restart(1)
     own = frames[best]
     found = []
     recovered = np.array([_recovered(own, frames[r], allowed) for r in others])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .._narrow import AgreementTable
 from .._torch import first_rows, undisturbed
 from .._version import __version__
 from .._whole import check_whole
-from ..findings import Finding, read_findings, sentences, write_findings
+from ..findings import Finding, read_findings, write_findings
 from ..graphs.identifiability import consistency
 from ..metrics.consistency import r_con
 from ..sequences import SequenceBatch, Sequences, as_sequences
@@ -91,8 +91,8 @@ class TransitionFit(Answers):
         "permutation" (restart, latent), "sign" (restart, latent).
     settings : dict
         JSON-able record of how the fit was made.
-    warnings : list of str
-        What a reader should know before believing it.
+    findings : list of Finding
+        What a reader should know before believing it; `warnings` has them as sentences.
     """
 
     model: Any
@@ -111,8 +111,6 @@ class TransitionFit(Answers):
     history: pd.DataFrame
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
 
     def __repr__(self) -> str:
         sizes = {"features": len(self.feature_names), "latents": self.model.n_latents}
@@ -139,11 +137,6 @@ class TransitionFit(Answers):
         """Names of the features."""
         return self.sequences.feature_names
 
-    @property
-    def unsure(self) -> bool:
-        """Whether the graph is in doubt: a narrow gap, or no other restart that found the same."""
-        return any(finding.is_doubt for finding in self.findings)
-
     @classmethod
     def build(
         cls,
@@ -157,7 +150,7 @@ class TransitionFit(Answers):
         least: float,
         history: pd.DataFrame,
         settings: dict[str, Any],
-        notes: list[str],
+        findings: list[Finding],
     ) -> TransitionFit:
         """Choose a restart and bring the others into its frame; a fall of the ELBO counts from `least` on."""
         gap = np.array([a.gap for a in answers])
@@ -235,8 +228,7 @@ class TransitionFit(Answers):
             history=history,
             alignment={"permutation": permutation, "sign": sign},
             settings={**settings, "version": __version__},
-            warnings=[*notes, *fell(history, best, elbo[best], least), *sentences(doubts)],
-            findings=doubts,
+            findings=[*findings, *fell(history, best, elbo[best], least), *doubts],
         )
 
     def transform(self, X: Any = None, **columns: Any) -> Any:
@@ -380,7 +372,6 @@ class TransitionFit(Answers):
             "agreement": self.agreement.to_dict("list"),
             "history": self.history.to_dict("list"),
             "settings": self.settings,
-            "warnings": self.warnings,
             "findings": write_findings(self.findings),
         }
         files.write(path, "transition fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
@@ -467,8 +458,7 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
         history=pd.DataFrame(meta["history"]),
         alignment={name: arrays[f"alignment.{name}"] for name in ("permutation", "sign")},
         settings=meta["settings"],
-        warnings=meta["warnings"],
-        findings=read_findings(meta.get("findings", "[]")),
+        findings=read_findings(meta["findings"]),
     )
 
 

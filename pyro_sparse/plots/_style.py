@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arviz import get_group
-from ..graphs.selection import bayesian_fdr, unresolved
+from .._edge_table import selected_edges
+from ..findings import doubted_edges, findings_of
+from ..graphs.selection import unresolved
 from ..posterior import given_edges
 
 if TYPE_CHECKING:
@@ -198,7 +200,8 @@ class Edges:
         self.probability: NDArray = group["probability"].to_numpy()
         self.effect: NDArray = group["effect"].to_numpy()
         self.weight: NDArray = group["weight"].to_numpy()
-        self.selected = bayesian_fdr(self.probability, fdr, given=given_edges(group))
+        doubted = doubted_edges(findings_of(idata=idata), self.features, self.factors)
+        self.selected = selected_edges(self.probability, fdr, doubted, given_edges(group))
         self.unresolved = unresolved(group["gap"])
         self.word = "score" if idata.attrs.get("is_score", 0) else "probability"
         # Reads like a loading: its square is the share of variance.

@@ -14,6 +14,8 @@ from benchmarks.certificates import compare, table_idata
 from pyro_sparse.certificates.table import criteria_of
 from pyro_sparse.certificates.table_checks import agreement_of, curves_of
 from pyro_sparse.draws import graph_draws, pooled
+from pyro_sparse.findings import Finding, write_findings
+from pyro_sparse.inference.folded import folded
 from tests._fake_fit import fake_fit
 
 ANCHORED = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]])
@@ -298,6 +300,7 @@ def test_a_factor_that_looks_folded_makes_a_doubt():
     assert ps.identify(fit, idata=idata).table["verdict"].tolist() == ["identified"] * 2
     fit.model = SimpleNamespace(skewness=torch.tensor([[0.5, 0.0], [0.0, 0.0], [0.0, 0.0]]))
     fit.alignment["permutation"] = np.array([[1, 0], [0, 1], [0, 1]])  # the model's first is the fit's second
+    fit.findings = folded(fit)
     found = ps.identify(fit, idata=idata).table
     assert found["verdict"].tolist() == ["identified", "unresolved"]
     assert "end in a cliff (skewness 0.50)" in found["would_help"].iloc[1]
@@ -330,15 +333,13 @@ def test_where_chains_are_restarts_it_says_so():
 
 def test_warnings_of_the_fit_and_of_the_chains_come_first():
     fit = curved_fit(ANCHORED, [[bent, bent]] * 5)
-    fit.warnings = ["few rows"]
-    idata = sure(
-        ANCHORED,
-        chains=2,
-        verdict="Two chains disagree on factor 1.\nNo edge is disputed between the chains.",
-    )
+    fit.findings = [Finding("rows", "few rows")]
+    doubt = Finding("chains", "Two chains disagree on factor 1", "run more", "doubt", "chains")
+    idata = sure(ANCHORED, chains=2, findings=write_findings([doubt]))
     found = ps.identify(fit, idata=idata)
-    assert found.caution == ["few rows", "Two chains disagree on factor 1."]
-    assert str(found).startswith("Caution:\n  few rows")
+    assert found.caution == ["Two chains disagree on factor 1: run more", "few rows"]
+    assert str(found).startswith("Caution:\n  Two chains")
+    assert set(found.table["verdict"]) == {"unresolved"}
 
 
 def test_a_real_fit_end_to_end():

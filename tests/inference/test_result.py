@@ -12,7 +12,8 @@ import torch
 from scipy.stats import multivariate_normal
 
 import pyro_sparse as ps
-from pyro_sparse.inference.restarts import doubted_factors
+from pyro_sparse.findings import Finding
+from pyro_sparse.inference.restarts import doubted_factors, restart_findings
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso
 
@@ -58,7 +59,7 @@ def test_a_fit_is_shown_on_one_line(found, tmp_path):
     found.save(tmp_path / "fit.pt")
     assert repr(ps.load(tmp_path / "fit.pt")) == repr(found)
     no_rows_aside = np.full(len(found.elbo), np.nan)
-    plain = replace(found, heldout_elbo=no_rows_aside, warnings=["one"])
+    plain = replace(found, heldout_elbo=no_rows_aside, findings=[Finding("rows", "one")])
     assert f", ELBO {found.elbo[found.best]:.4g}; 1 warning)" in repr(plain)
     assert "restarts, which diverged; " in repr(replace(plain, elbo=no_rows_aside))
 
@@ -153,16 +154,22 @@ def test_a_fit_is_unsure_where_others_could_have_agreed(found):
     other, fewer = one.copy(), one.copy()
     other[:, 1] = [0, 1, 0, 0, 0, 1]
     fewer[:, 1] = 0
-    assert not with_restarts(found, [one, one], [-1, -1]).unsure
-    assert with_restarts(found, [one, other], [-1, -1]).unsure
-    assert not with_restarts(found, [one, other, one], [-1, -2, -1]).unsure  # that one is far worse
-    assert with_restarts(found, [one, other, one], [-1, -1.01, -1]).unsure  # as good, and it differs
-    assert not with_restarts(found, [one, fewer], [-1, -2]).unsure  # it could not have found both
-    assert not with_restarts(found, [one], [-1]).unsure
+    assert not restart_findings(with_restarts(found, [one, one], [-1, -1]))
+    assert restart_findings(with_restarts(found, [one, other], [-1, -1]))
+    assert not restart_findings(
+        with_restarts(found, [one, other, one], [-1, -2, -1])
+    )  # that one is far worse
+    assert restart_findings(
+        with_restarts(found, [one, other, one], [-1, -1.01, -1])
+    )  # as good, and it differs
+    assert not restart_findings(with_restarts(found, [one, fewer], [-1, -2]))  # it could not have found both
+    assert not restart_findings(with_restarts(found, [one], [-1]))
     fit = with_restarts(found, [one, other], [-1, -1])
     assert doubted_factors(fit) == [
         "", "a restart that explains the data as well has another factor in its place",
     ]  # fmt: skip
+    (doubt,) = restart_findings(fit)
+    assert doubt.is_doubt and doubt.factors == ("factor 2",)
     assert doubted_factors(fit, np.array([True, False])) == ["", ""]
     assert doubted_factors(with_restarts(found, [one, other], [-1, -2])) == ["", "no other restart found it"]
 

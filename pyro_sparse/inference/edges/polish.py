@@ -24,6 +24,7 @@ from ..._columns import check_number, check_rows
 from ..._torch import undisturbed
 from ..._whole import check_whole
 from ...data import Table, as_table
+from ...findings import Finding
 from ...graphs.chains import KeptChains, keep_chains
 from ...graphs.selection import edge_gap
 from ...large_table import LargeTable
@@ -430,15 +431,14 @@ def _packed(
     forbidden = np.where(permitted, np.nan, found.if_permitted[keep].mean(0))
     gap = edge_gap(found.prob, keep)
     weight = found.weight[keep].mean((0, 1))
-    said = spoken(fit, found, good, keep, gap, forbidden, learned)
+    said = spoken(fit, found, good, keep, gap, forbidden, learned, len(table.x))
     done = found.log_joint.shape[1]
     if found.stopped_by == "time":
-        said.verdict.append(
-            f"The time budget ended the chains after {done} of {wanted} sweeps: give them more time, or a "
-            "number of sweeps, for figures that do not depend on the machine."
-        )
-    for sentence in said.warned:
-        warnings.warn(f"polish: {sentence}", RuntimeWarning, stacklevel=6)
+        message = f"The time budget ended the chains after {done} of {wanted} sweeps"
+        remedy = "give them more time, or a number of sweeps, for figures that do not depend on the machine"
+        said.findings.append(Finding("time", message, remedy, source="chains", size=done / wanted))
+    for finding in said.warned:
+        warnings.warn(f"polish: {finding}", RuntimeWarning, stacklevel=6)
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {done} "
         "sweeps, half of them begun with every edge there."
@@ -460,8 +460,8 @@ def _packed(
         is_score=False,
         note=note,
         X=X,
+        findings=said.findings,
         attrs={
-            "verdict": "\n".join(said.verdict),
             "rows_used": len(table.x),
             "sweeps": done,
             "sweeps_wanted": wanted,
