@@ -18,12 +18,14 @@ from ._columns import (
     as_frame,
     as_numbers,
     check_columns,
+    check_magnitude,
     check_order,
     check_scales,
     check_usable,
     is_numbered,
     match_features,
     name_features,
+    read_names,
     without_na,
 )
 from ._table import MOST_JUDGED, Batch, Table, given_exposure
@@ -182,7 +184,7 @@ def as_table(
     ValueError, TypeError
         Names the argument, what was seen, what is wanted and the mend.
     """
-    data = unmasked(data)
+    data, feature_names = unmasked(data), read_names(feature_names)
     if exposure is not None and not likelihood.uses_exposure:
         raise ValueError(
             f"exposure: got some, and {type(likelihood).__name__} has no use for them; leave them out, or "
@@ -236,8 +238,11 @@ def as_table(
         units = _units(observed, raw, standardise and likelihood.standardise, names)
     else:
         units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a masked cell, or complained of at once
+        values = np.where(seen, (x - units.centre) / units.scale, likelihood.filler)
+    check_magnitude(names, values)
     return Table(
-        x=np.where(seen, (x - units.centre) / units.scale, likelihood.filler),
+        x=values,
         inputs=np.where(seen, (raw - units.input_centre) / units.input_scale, 0.0),
         mask=None if seen.all() else seen,
         exposure=size,

@@ -25,9 +25,13 @@ _LEAST_RISES = 30  # steps, all of them rises: by chance once in 2^30
 _SHARE_MOVED = (
     0.05  # of a column's variance; clean sets had .013 at most, trends of .5 sd over a sequence .02
 )
+_SHARE_LEFT = (
+    0.02  # of what the frame before leaves unexplained: a start far from rest leaves next to nothing
+)
 _SHARE_DOUBTED = 0.25  # of it: from here on a common driver is as large as the latents' own dynamics
 _CHANCE = 1e-6  # p-value, of each column
 _LEAST_PANEL = 20  # sequences whose frames are compared by their number
+_LEAST_TIMES = 4
 _LEAST_FRAMES = 6  # in a sequence, of which a start far from rest may take the first third
 _LEAST_LONG = 60  # frames of a sequence that is looked at alone
 _MOST_LONG = 20
@@ -295,32 +299,51 @@ def _clocks(sequences: Sequences) -> list[np.ndarray]:
 
 
 def _moved_by_clock(values: np.ndarray, clock: np.ndarray) -> list[_Moved]:
-    """Columns whose means differ between times, of sequences that are many at each."""
-    settled = np.arange(values.shape[1]) >= values.shape[1] // 3
+    """Columns whose means differ between times, of sequences that are many at each.
+
+    So do the means of sequences that start far from rest, until the dynamics have brought them there. What
+    these explain is no trend: the means have to differ given the frame before, too.
+    """
+    clock = np.where(np.arange(values.shape[1]) >= values.shape[1] // 3, clock, -1)
+    left = _given_last(values)
     found = []
     for j in range(values.shape[2]):
-        use = ~np.isnan(values[:, :, j]) & (clock >= 0) & settled
-        codes, y = clock[use], values[:, :, j][use]
-        counts = np.bincount(codes) if len(codes) else np.zeros(0, int)
-        full = np.flatnonzero(counts >= _LEAST_PANEL)
-        if len(full) < 4:
-            continue
-        keep = np.isin(codes, full)
-        codes, y = codes[keep], y[keep]
-        mean = np.bincount(codes, y)[full] / counts[full]
-        overall = y.mean()
-        total = ((y - overall) ** 2).sum()
-        between = (counts[full] * (mean - overall) ** 2).sum()
-        k, m = len(full), len(y)
-        within = (total - between) / max(m - k, 1)
-        share = (between - (k - 1) * within) / max(total, 1e-300)
-        if (
-            share < _SHARE_MOVED
-            or stats.f.sf(between / (k - 1) / max(within, 1e-300), k - 1, m - k) > _CHANCE
-        ):
-            continue
-        found.append(_moved(j, full, mean, share))
+        when, mean, share = _between(values[:, :, j], clock)
+        if share >= _SHARE_MOVED and _between(left[:, :, j], clock)[2] >= _SHARE_LEFT:
+            found.append(_moved(j, when, mean, share))
     return found
+
+
+def _given_last(values: np.ndarray) -> np.ndarray:
+    """What all features of the frame before leave of each, by least squares; NaN where one is missing."""
+    last = np.concatenate([np.full_like(values[:, :1], np.nan), values[:, :-1]], 1)
+    flat, design = values.reshape(-1, values.shape[2]), last.reshape(-1, values.shape[2])
+    whole = ~np.isnan(design).any(1) & ~np.isnan(flat).any(1)
+    left = np.full(flat.shape, np.nan)
+    if whole.sum() > 2 * values.shape[2]:
+        x = np.insert(design[whole], 0, 1.0, axis=1)
+        left[whole] = flat[whole] - x @ np.linalg.lstsq(x, flat[whole], rcond=None)[0]
+    return left.reshape(values.shape)
+
+
+def _between(values: np.ndarray, clock: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Times with enough sequences, the means there, and their share of the variance: 0 if chance may be it."""
+    use = ~np.isnan(values) & (clock >= 0)
+    codes, y = clock[use], values[use]
+    counts = np.bincount(codes) if len(codes) else np.zeros(0, int)
+    full = np.flatnonzero(counts >= _LEAST_PANEL)
+    if len(full) < _LEAST_TIMES:
+        return full, np.zeros(len(full)), 0.0
+    keep = np.isin(codes, full)
+    codes, y = codes[keep], y[keep]
+    mean = np.bincount(codes, y)[full] / counts[full]
+    total = ((y - y.mean()) ** 2).sum()
+    between = (counts[full] * (mean - y.mean()) ** 2).sum()
+    k, m = len(full), len(y)
+    within = max((total - between) / max(m - k, 1), 1e-300)
+    if stats.f.sf(between / (k - 1) / within, k - 1, m - k) > _CHANCE:
+        return full, mean, 0.0
+    return full, mean, float((between - (k - 1) * within) / total)
 
 
 def _moved(column: int, when: np.ndarray, mean: np.ndarray, share: float) -> _Moved:

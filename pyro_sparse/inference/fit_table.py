@@ -50,6 +50,7 @@ from .result import Fit
 from .sparse_run import SparseRun
 from .start import cap_grid, no_start
 from .table_notes import of_copies, of_slips, of_units, of_weights
+from .unexplained import unexplained_findings
 from .wide_start import start_of
 
 __all__ = ["TableJob", "fit_table"]
@@ -315,17 +316,19 @@ class TableJob:
             },
             findings=[
                 *(Finding("training", note) for note in notes),
-                *self._findings(whole, best, judged, self.caps[numbers]),
+                *self._findings(whole, best, judged),
             ],
         )
         if self.dense:
             found.findings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
         found.findings.extend(restart_findings(found))
+        if getattr(whole, "prior", None) is not None and np.isfinite(judged[best]).all():
+            found.findings.extend(unexplained_findings(found))
         found.findings.extend(folded(found))
         found.findings.extend(depth_of_factors(whole, self.train, best))
         return found
 
-    def _findings(self, model: Any, best: int, rows: np.ndarray, caps: np.ndarray) -> list[Finding]:
+    def _findings(self, model: Any, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
         notes = of_slips(model.likelihood, self.table)
         lost = ~np.isfinite(rows.mean(1))
@@ -338,7 +341,7 @@ class TableJob:
         if lost[best]:
             return notes
         if getattr(model, "prior", None) is not None:
-            notes += of_weights(model, best, caps)
+            notes += of_weights(model, best)
             notes += of_units(model, self.table)
             notes += of_copies(model, self.table)
         notes += only_restart(len(rows))

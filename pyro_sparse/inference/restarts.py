@@ -47,6 +47,12 @@ __all__ = [
 ]
 
 GROUP_BYTES = 400e6
+_REPLACED = "a restart that explains the data as well has another factor in its place"
+_UNFOUND = "no other restart found it"
+_OF_FACTORS = {
+    _REPLACED: "a restart that explains the data as well has other factors in place of {}",
+    _UNFOUND: "no other restart found {}",
+}
 _AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
 
 
@@ -366,9 +372,9 @@ def doubted_factors(fit: Any, used: np.ndarray | None = None) -> list[str]:
     rivals, doubt = room | equal, [""] * len(used)
     for k in np.flatnonzero(used):
         if (equal & room & ~found[:, k]).any():
-            doubt[k] = "a restart that explains the data as well has another factor in its place"
+            doubt[k] = _REPLACED
         elif rivals.any() and not found[rivals, k].any():
-            doubt[k] = "no other restart found it"
+            doubt[k] = _UNFOUND
     return doubt
 
 
@@ -383,9 +389,11 @@ def restart_findings(fit: Any) -> list[Finding]:
     for name, reason in zip(fit.factor_names, doubted_factors(fit), strict=True):
         if reason:
             by_reason.setdefault(reason, []).append(name)
-    remedy = "more restarts, or an anchor, would settle it"
+    remedy = "more restarts, or an anchor for it, would settle it"
     return [
-        Finding("restarts", f"{', '.join(names)}: {reason}", remedy, "doubt", factors=tuple(names))
+        Finding(
+            "restarts", _OF_FACTORS[reason].format(", ".join(names)), remedy, "doubt", factors=tuple(names)
+        )
         for reason, names in by_reason.items()
     ]
 

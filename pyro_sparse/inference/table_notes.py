@@ -18,7 +18,7 @@ _FAR = 1000.0  # standard deviations of all other cells from their mean: no meas
 _SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
 
 
-def of_weights(model: Any, best: int, caps: np.ndarray) -> list[Finding]:
+def of_weights(model: Any, best: int) -> list[Finding]:
     """What the numbers of edges and factors of a fit with a prior should tell a reader.
 
     Parameters
@@ -27,8 +27,6 @@ def of_weights(model: Any, best: int, caps: np.ndarray) -> list[Finding]:
         Trained, with a prior on its weights.
     best : int
         Restart.
-    caps : ndarray (restart,)
-        Factors that each restart might use.
     """
     edges = (model.weights[best] != 0).cpu().numpy()
     told = told_edges(model)
@@ -43,15 +41,7 @@ def of_weights(model: Any, best: int, caps: np.ndarray) -> list[Finding]:
             "strong"
         )
         return [Finding("size", message)]
-    n_active = int(edges.any(0).sum())
     notes = []
-    if n_active == model.n_factors > 1:
-        more = (
-            "more may be hidden, try a larger n_factors"
-            if (caps < model.n_factors).any()
-            else "no restart tried fewer: there may be too many (more restarts try fewer), or too few"
-        )
-        notes.append(Finding("size", f"all {model.n_factors} factors are in use; {more}"))
     prior, weights = model.prior, model.weights.detach()
     lasso = prior.edge_log_odds(weights) is None and has_zeros(prior, weights)
     if lasso and bool((weights[best] != 0)[model.permitted].all()):

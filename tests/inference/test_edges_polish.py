@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import pyro_sparse as ps
+from pyro_sparse._edge_table import concluded
+from pyro_sparse.findings import findings_of
 from pyro_sparse.graphs.chains import keep_chains
 from pyro_sparse.inference.edges import DecoderPrior, _polish_verdict, polish
 from pyro_sparse.inference.edges._polish_setup import has_cells
@@ -155,9 +157,9 @@ def test_the_verdict_says_where_chains_left_the_axes_of_the_fit():
     turned[:, 1] += turned[:, 0]
     said = _polish_verdict._other_axes(fit, turned)
     cosine = own[:, 1] @ turned[:, 1] / np.linalg.norm(own[:, 1]) / np.linalg.norm(turned[:, 1])
-    assert said == [
+    assert [str(finding) for finding in said] == [
         f"The chains see factor 2 in other axes than the fit (congruence {cosine:.2f}): go by their "
-        "loadings, or pin it with an anchor."
+        "loadings, or pin it with an anchor"
     ]
     assert _polish_verdict._other_axes(fit, turned * [1, 0]) == []  # nothing to compare
     fit.model.decoder_kind = "mlp"
@@ -234,11 +236,36 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
 @pytest.mark.parametrize("done", [10, 30])
 def test_few_sweeps_resolve_nothing(done):
     fit = SimpleNamespace(weights=np.ones((1, 3, 1)), feature_names=list("abc"), factor_names=["factor 1"])
-    found = SimpleNamespace(edge=np.ones((2, 4, 3, 1), np.int8), log_joint=np.zeros((2, done)))
-    kept = keep_chains(found.log_joint)
-    (said,) = _polish_verdict._agreement(fit, found, kept, np.zeros((3, 1)))
+    edge = np.ones((2, 4, 3, 1), np.int8)
+    chains = SimpleNamespace(edge=edge, weight=edge * 0.5, log_joint=np.zeros((2, done)))
+    kept, gap = keep_chains(chains.log_joint), np.zeros((3, 1))
+    findings = _polish_verdict._agreement(fit, chains, kept, gap, False)
     few = "Only 10 sweeps count, too few to say that no edge is disputed between the chains: want 30"
-    assert said.startswith(few if done == 10 else "No edge is disputed between the chains.")
+    assert [str(finding)[: len(few)] for finding in findings] == ([few] if done == 10 else [])
+    said = concluded(SimpleNamespace(findings=[]), findings, gap, "chain")
+    assert ("No edge is disputed between the chains." in said) == (done == 30)
+
+
+def test_chains_with_other_loadings_and_sizes_are_said():
+    """Of factor 2 the second chain has other loadings; of factor 1 its weights are a third smaller."""
+    rng = np.random.default_rng(0)
+    weight = np.zeros((2, 40, 4, 2))
+    weight[:, :, :2, 0] = 0.8
+    weight[1, :, :2, 0] = 0.55
+    weight[0, :, 2:, 1] = 0.7
+    weight[1, :, 1:3, 1] = 0.7
+    weight += 0.02 * rng.normal(size=weight.shape)
+    names = ["factor 1", "factor 2"]
+    fit = SimpleNamespace(weights=weight[:, 0], feature_names=list("abcd"), factor_names=names)
+    (lost,) = _polish_verdict._lost_in_chains(fit, weight)
+    assert lost.is_doubt and lost.factors == ("factor 2",)
+    probability = np.zeros((2, 4, 2))
+    probability[:, :2, 0] = 1.0
+    chains = SimpleNamespace(weight=weight, prob=probability)
+    (uneven,) = _polish_verdict._uneven_weights(fit, chains, np.array([True, True]))
+    assert uneven.factors == ("factor 1",) and not uneven.is_doubt and "2 weights" in str(uneven)
+    weight[1, :, :2, 0] = weight[0, ::-1, :2, 0]
+    assert _polish_verdict._uneven_weights(fit, chains, np.array([True, True])) == []
 
 
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
@@ -248,8 +275,12 @@ def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known
 
 
 def test_few_rows_are_said(fit):
-    attrs = fit.edge_posterior("polish", max_rows=40, **FAST).attrs
-    assert attrs["rows_used"] == 40 and attrs["interrupted"] == 0
+    idata = fit.edge_posterior("polish", max_rows=40, **FAST)
+    assert idata.attrs["rows_used"] == 40 and idata.attrs["interrupted"] == 0
+    every = len(fit.sample_names)
+    assert f"The chains used 40 of {every} rows" in idata.attrs["verdict"]
+    assert "more rows" not in idata.attrs["verdict"] and f"max_rows={every}" in idata.attrs["verdict"]
+    assert "rows" not in {finding.kind for finding in findings_of(idata=fit.edge_posterior(**FAST))}
 
 
 def test_interrupted_chains_give_what_there_is(fit, monkeypatch):

@@ -26,15 +26,16 @@ def test_only_a_lopsided_factor_is_named_in_the_frame_of_the_fit():
     z[:, 1] = np.minimum(z[:, 1], 0.2 - z[:, 1])  # turns round at .1
     own = np.stack([np.zeros(3), stats.skew(z)])
     fit = fake_fit(n_factors=3, n_restarts=2)
-    assert folded(fit) == {}  # its model notes nothing
+    assert folded(fit) == []  # its model notes nothing
     fit.model = SimpleNamespace(skewness=torch.as_tensor(own))
-    assert folded(fit) == {}  # the other restart's
+    assert folded(fit) == []  # the other restart's
     fit.best, fit.alignment["permutation"] = 1, np.array([[0, 1, 2], [1, 0, 2]])
     fit.alignment["sign"] = np.array([[1, 1, 1], [-1, 1, 1]])
-    said = folded(fit)
-    assert list(said) == ["factor 1"] and f"skewness {-own[1, 1]:.2f}" in said["factor 1"]
+    (doubt,) = folded(fit)
+    assert doubt.is_doubt and doubt.factors == ("factor 1",)
+    assert f"skewness {-own[1, 1]:.2f}" in str(doubt)
     fit.model.skewness[:] = np.nan  # a fit cut off before it looked
-    assert folded(fit) == {}
+    assert folded(fit) == []
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from sklearn import datasets as known
 
 import pyro_sparse as ps
 from pyro_sparse.data import as_table
+from pyro_sparse.findings import sentences
 from pyro_sparse.inference.table_notes import of_slips
 from pyro_sparse.models.likelihoods import Normal, get_likelihood
 
@@ -17,7 +18,7 @@ N = 200
 
 def notes(x, **options):
     likelihood = Normal()
-    return of_slips(likelihood, as_table(x, likelihood=likelihood, **options))
+    return sentences(of_slips(likelihood, as_table(x, likelihood=likelihood, **options)))
 
 
 def normal(seed=0, n=N):

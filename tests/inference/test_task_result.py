@@ -226,7 +226,9 @@ def test_latents_without_a_task_are_told():
     fit = made(seeds=(0,))
     assert unused(fit.model) == []
     fit.model.weights[..., 1] = 0.0
-    assert unused(fit.model) == ["latent 2: used by no task; lower n_latents, or give more tasks and rows"]
+    (note,) = unused(fit.model)
+    assert str(note) == "latent 2: used by no task: lower n_latents, or give more tasks and rows"
+    assert note.factors == ("latent 2",)
     noise = np.random.default_rng(3).normal(size=Y.shape)
     assert any("used by no task" in note for note in made(y=noise).warnings)
 
