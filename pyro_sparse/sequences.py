@@ -116,6 +116,8 @@ class Sequences:
         Of a DataFrame with ids: id and time of each frame, one sequence after the other.
     roles : dict of str to label or list of labels
         Columns of a DataFrame by the argument they were given as: "id", "time", "actions".
+    checks : tuple of Finding
+        What was found against a model of these sequences before it was fitted.
     """
 
     x: np.ndarray
@@ -136,6 +138,7 @@ class Sequences:
     step: Any = None
     index: pd.MultiIndex | None = None
     roles: dict[str, Any] = field(default_factory=dict)
+    checks: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
         return len(self.x)
@@ -165,13 +168,13 @@ class Sequences:
     def findings(self) -> list[Finding]:
         """What a reader of a fit to these sequences should know of them."""
         if self.gap is None:
-            return []
+            return list(self.checks)
         message = (
             f"{int(self.gap.sum())} of {self.n_frames - len(self)} steps are unlinked by gaps, more than the "
             f"regular step ({self.step}) lies between their frames"
         )
         remedy = "if none is missing there (weekends), give the frames' numbers as time"
-        return [Finding("gaps", message, remedy, source="data")]
+        return [Finding("gaps", message, remedy, source="data"), *self.checks]
 
     @property
     def action_columns(self) -> list[str]:

@@ -15,13 +15,12 @@ import pandas as pd
 from . import _arviz
 from ._edge_table import attributes, finished, latents_said, selected_edges, with_doubts
 from .findings import Finding, doubted_edges, findings_of
-from .graphs.alignment import SAME_LATENTS
 from .graphs.selection import edge_verdicts, q_values, unresolved
 
 if TYPE_CHECKING:
     from .inference.task_result import MultiTaskFit
 
-__all__ = ["doubted_latents", "task_summary", "task_to_arviz"]
+__all__ = ["task_summary", "task_to_arviz"]
 
 _EDGE = ("task", "latent")
 
@@ -106,32 +105,6 @@ def task_to_arviz(
     conclusion = latents_said(fit, findings)
     about = attributes(fit, method, is_score, note, attrs, findings, conclusion, kind="tasks")
     return _arviz.from_dict(groups, coords, about)
-
-
-def doubted_latents(idata: Any) -> list[tuple[list[str], bool]]:
-    """Of each latent of the best restart: which others the tasks do not tell it from, whether it is lost.
-
-    An edge, or a certificate, is of the latents that were found: whether these are the ones is another
-    question. Latents of one block are told apart by independence, or by nothing; a lost one was found by no
-    other restart.
-
-    Parameters
-    ----------
-    idata : InferenceData or DataTree
-        From `MultiTaskFit.edge_posterior`.
-    """
-    names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
-    own = _arviz.get_group(idata, "alignment")
-    best = int(idata.attrs["best_restart"])
-    block = own["block"].to_numpy()[best]
-    others = np.delete(own["similarity"].to_numpy(), best, axis=0)
-    return [
-        (
-            [names[j] for j in np.flatnonzero(block == block[k]) if j != k],
-            bool(len(others)) and bool(others[:, k].max() < SAME_LATENTS),
-        )
-        for k in range(len(names))
-    ]
 
 
 def task_summary(

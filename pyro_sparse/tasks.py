@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ._columns import as_frame, check_magnitude
 from ._task_arrays import check, check_finite, is_flat, numbers, separate, table_inputs
+from .findings import Finding
 
 __all__ = ["TaskBatch", "Tasks", "as_tasks"]
 
@@ -88,6 +89,8 @@ class Tasks:
         An image has no feature names.
     lengths : ndarray of int (task,)
         Rows of each task, with a target or without; what follows is padding.
+    checks : tuple of Finding
+        What was found against a model of these tasks before it was fitted.
     """
 
     x: np.ndarray
@@ -100,9 +103,15 @@ class Tasks:
     task_names: list[str]
     feature_names: list[str]
     lengths: np.ndarray
+    checks: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What a reader of a fit to these tasks should know of them."""
+        return list(self.checks)
 
     @property
     def shape(self) -> tuple[int, ...]:

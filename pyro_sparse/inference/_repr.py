@@ -9,7 +9,9 @@ import numpy as np
 __all__ = ["in_short"]
 
 
-def in_short(fit: Any, sizes: dict[str, int], figures: dict[str, np.ndarray]) -> str:
+def in_short(
+    fit: Any, sizes: dict[str, int], figures: dict[str, np.ndarray], none: str = "which diverged"
+) -> str:
     """Kind of model, sizes, restarts, how good the best one is, and how many warnings there are.
 
     Parameters
@@ -19,11 +21,13 @@ def in_short(fit: Any, sizes: dict[str, int], figures: dict[str, np.ndarray]) ->
         What there is of what.
     figures : dict of str to ndarray (restart,)
         What restarts are compared by: the first that is there.
+    none : str
+        What to say where none is.
     """
     counts = ", ".join(_counted(number, what) for what, number in sizes.items())
     restarts = f"best of {fit.n_restarts} restarts" if fit.n_restarts > 1 else "one restart"
     told = [(name, own[fit.best]) for name, own in figures.items() if np.isfinite(own[fit.best])]
-    best = f"{told[0][0]} {told[0][1]:.4g}" if told else "which diverged"
+    best = f"{told[0][0]} {told[0][1]:.4g}" if told else none
     return (
         f"{type(fit).__name__}({fit.settings['model']}: {counts}; {restarts}, {best}; "
         f"{_counted(len(fit.warnings), 'warnings')})"

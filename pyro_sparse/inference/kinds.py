@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from .._columns import as_frame
 from ..data import as_table
+from ..findings import Finding
 from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
+from ..sequence_checks import sequence_findings
 from ..sequences import as_sequences
+from ..task_checks import task_findings
 from ..tasks import Tasks, as_tasks
 from .dependency_schedule import DependencySchedule
 from .fit_table import TableJob, fit_table
@@ -115,15 +119,24 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
 
 def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     own = {name: given[name] for name in ("standardise", *_OF_SEQUENCES)}
-    return as_sequences(
+    data = as_sequences(
         X, lag=model.lags, likelihood=model.likelihood, feature_names=given["feature_names"], **own
     )
+    return _warned(data, sequence_findings(data, model))
 
 
 def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     if given["y"] is None:
         raise TypeError("y: a MultiTaskRegression wants targets, or the name of their column; got none")
-    return as_tasks(X, given["y"], given["task"], standardise=given["standardise"])
+    data = as_tasks(X, given["y"], given["task"], standardise=given["standardise"])
+    return _warned(data, task_findings(data, model.n_latents))
+
+
+def _warned(data: Any, findings: list[Finding]) -> Any:
+    """The data with what was found against them, which is said before the time it takes to fit."""
+    for finding in findings:
+        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)
+    return replace(data, checks=tuple(findings))
 
 
 _OF_SEQUENCES = ("actions", "id", "time", "time_step")

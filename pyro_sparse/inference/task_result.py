@@ -27,8 +27,8 @@ from . import checkpoint as files
 from ._answers import Answers
 from ._repr import in_short
 from .bilevel import left_out_error, samples
-from .restarts import align_latents, in_frame
-from .task_notes import mixed, of_agreement, unused
+from .restarts import align_latents, in_frame, only_restart
+from .task_notes import error_findings, latent_findings, linear_map_only, unused
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 __all__ = ["MultiTaskFit"]
@@ -81,7 +81,7 @@ class MultiTaskFit(Answers):
 
     def __repr__(self) -> str:
         sizes = {"tasks": len(self.task_names), "latents": self.model.n_latents}
-        return in_short(self, sizes, {"left-out error": self.error})
+        return in_short(self, sizes, {"left-out error": self.error}, "left-out error unknown")
 
     @property
     def model(self) -> Any:
@@ -183,6 +183,12 @@ class MultiTaskFit(Answers):
             },
             index=pd.RangeIndex(len(models), name="restart"),
         )
+        names = [f"latent {k + 1}" for k in range(permutation.shape[1])]
+        doubts = error_findings(error[best], samples(judged).sum(1).cpu().numpy())
+        if inner == "ridge":
+            doubts += linear_map_only()
+        else:
+            doubts += latent_findings(similarity, blocks[best][permutation[best]], best, names)
         return cls(
             models=models,
             tasks=tasks,
@@ -198,12 +204,7 @@ class MultiTaskFit(Answers):
                 "block": np.take_along_axis(blocks, permutation, 1),
             },
             settings={**settings, "version": __version__},
-            findings=[
-                *findings,
-                *of_agreement(agreement, best, inner),
-                *mixed(blocks[best][permutation[best]]),
-                *unused(models[best]),
-            ],
+            findings=[*findings, *doubts, *only_restart(len(models)), *unused(models[best])],
         )
 
     @isolated()

@@ -1,15 +1,19 @@
 r"""From a dense fit of a latent transition to its axes: moments of the Jacobian, the search, the fold.
 
-With h the dense latents, C their covariance over frames that lead to others and J the Jacobian of the mean,
-the search (`jacobian_axes.py`) sees :math:`C^{-1/2} J C^{1/2}` (past) and :math:`C^{-1/2} J_a` (actions), and
-answers with axes B. New latents are :math:`B\,C^{-1/2} h`, scaled to unit variance. Where only actions
-drive, the latents are whitened by their noise instead.
+With h the dense latents, C a covariance and J the Jacobian of the mean, the search (`jacobian_axes.py`) sees
+:math:`C^{-1/2} J C^{1/2}` (past) and :math:`C^{-1/2} J_a` (actions), and answers with a rotation B. New
+latents are :math:`B\,C^{-1/2} h`, scaled to unit variance. C is that of the noise of the transition,
+which the model has independent between latents: a map that keeps it so is a rotation of latents whitened by
+it, up to scales (`graphs.identifiability.blocks`). Noise as small as the errors of a fit says nothing, so
+that the search is made again with the covariance of the past latents, which are independent where frames
+start from N(0, I), and the graph whose edges part more clearly from its zeros decides. Where only actions
+drive, C is that of the noise.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +26,18 @@ from .influence import fitted_influence, share_spanned
 from .jacobian_axes import JacobianAxes, jacobian_axes
 from .strength_gap import strength_gap
 
+Whitening = Literal["past", "noise"]
+
 __all__ = [
     "FoundAxes",
+    "believed",
     "beyond_linear",
     "dense_moments",
+    "dense_steps",
     "find_axes",
     "fold",
     "latents",
+    "rotated",
     "seen_steps",
     "transition_jacobian",
     "turned_jacobian",
@@ -38,6 +47,7 @@ MOST_STEPS = 20_000
 _DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
 _EDGE_LOGIT = 3.0
 BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
+_CLEARER = 0.5  # PLACEHOLDER
 _SEATINGS = 50  # random starts of the search for an order
 
 
@@ -123,12 +133,13 @@ class _Moments(NamedTuple):
     time: np.ndarray | None
     actions: np.ndarray | None
     jacobian: np.ndarray  # (step, latent, input) in dense latents
-    root: np.ndarray  # C^(1/2)
+    root: np.ndarray  # square root of the covariance that is whitened
     noise: np.ndarray  # covariance of the latents given what drives them
+    past: np.ndarray  # covariance of the past latents, or of all where no past counts
 
 
 @torch.no_grad()
-def dense_moments(model: Any, batch: SequenceBatch) -> list[_Moments]:
+def dense_moments(model: Any, batch: SequenceBatch, white: Whitening = "past") -> list[_Moments]:
     """Second moments of the dense transition's Jacobian, one for each restart.
 
     Parameters
@@ -137,16 +148,12 @@ def dense_moments(model: Any, batch: SequenceBatch) -> list[_Moments]:
         After the dense fit.
     batch : SequenceBatch
         Up to 20,000 steps of it are used.
+    white : {"past", "noise"}
+        Covariance that becomes the identity: of the past latents, or of the noise of the transition.
     """
-    found = []
-    for jacobian, past, noise in _steps(model, batch):
-        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(past, rowvar=False)))
-        values = np.maximum(values, 1e-8 * values[-1])
-        found.append(_moments(model, jacobian, (vectors * np.sqrt(values)) @ vectors.T, noise))
-    return found
+    return [_moments(model, *parts, white) for parts in dense_steps(model, batch)]
 
 
-@torch.no_grad()
 def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
     """Jacobians of the dense transition along the model's axes, (step, latent, input), one for each restart.
 
@@ -157,13 +164,9 @@ def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
     batch : SequenceBatch
         Up to 20,000 steps of it are used.
     """
-    model.dense = True  # the network's own latents
-    try:
-        dense = _steps(model, batch)
-    finally:
-        model.dense = False
     axes = model.axes.double().cpu().numpy()
-    return [_turned(model, jacobian, turn) for (jacobian, *_), turn in zip(dense, axes, strict=True)]
+    found = dense_steps(model, batch)
+    return [rotated(model, jacobian, turn) for (jacobian, *_), turn in zip(found, axes, strict=True)]
 
 
 @torch.no_grad()
@@ -251,12 +254,31 @@ def _few(model: Any, batch: SequenceBatch) -> SequenceBatch:
     return batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
 
 
-def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Of each restart: Jacobians (step, latent, input), latents (frame, latent) to whiten by, and noise.
+@torch.no_grad()
+def dense_steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Of each restart: Jacobians (step, latent, input) of the dense transition, past latents, and noise.
 
-    The noise is the covariance of the latents given what drives them, the posterior's own included.
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit, or folded: the latents are those of the dense fit in either case.
+    batch : SequenceBatch
+        Up to 20,000 steps of it are used.
+
+    Returns
+    -------
+    list of (ndarray, ndarray, ndarray)
+        The second is (frame, latent); the third the covariance of the latents given what drives them, the
+        posterior's included.
     """
-    batch = _few(model, batch)
+    dense, model.dense = model.dense, True
+    try:
+        return _steps(model, _few(model, batch))
+    finally:
+        model.dense = dense
+
+
+def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     posterior = model.posterior(batch)
     z = posterior.loc
     inputs, use = seen_steps(model, batch, z)
@@ -272,8 +294,15 @@ def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarra
     return found
 
 
-def _turned(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    """The Jacobian of ``turn @ latent`` by the turned past latents and the actions."""
+def rotated(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """The Jacobian of ``turn @ latent`` by those past latents and the actions.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    jacobian : ndarray (step, latent, input)
+    turn : ndarray (latent, latent)
+    """
     d, back = model.n_latents, np.linalg.inv(turn)
     blocks = [turn @ jacobian[:, :, i * d : (i + 1) * d] @ back for i in range(model.lags)]
     if model.n_actions:
@@ -281,8 +310,12 @@ def _turned(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
     return np.concatenate(blocks, -1)
 
 
-def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray, noise: np.ndarray) -> _Moments:
+def _moments(
+    model: Any, jacobian: np.ndarray, past: np.ndarray, noise: np.ndarray, white: Whitening
+) -> _Moments:
     d, lags, n = model.n_latents, model.lags, len(jacobian)
+    spread = np.atleast_2d(np.cov(past, rowvar=False))
+    root = _root(spread if white == "past" else noise)
     inverse = np.linalg.inv(root)
     time = actions = None
     if lags:
@@ -294,7 +327,13 @@ def _moments(model: Any, jacobian: np.ndarray, root: np.ndarray, noise: np.ndarr
         own = jacobian[:, :, lags * d :]
         own = inverse @ own if lags else own
         actions = np.einsum("nij,nkj->jik", own, own) / n
-    return _Moments(time, actions, jacobian, root, noise)
+    return _Moments(time, actions, jacobian, root, noise, spread)
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    """Its symmetric square root, directions without variance given next to none."""
+    values, vectors = np.linalg.eigh(covariance)
+    return (vectors * np.sqrt(np.maximum(values, 1e-8 * values[-1]))) @ vectors.T
 
 
 def find_axes(
@@ -321,28 +360,16 @@ def find_axes(
     """
     answers = []
     bent = [np.nan] * model.n_restarts if heldout is None else beyond_linear(model, batch, heldout)
-    for part, beyond in zip(dense_moments(model, batch), bent, strict=True):
-        inverse = np.linalg.inv(part.root)
+    for parts, beyond in zip(dense_steps(model, batch), bent, strict=True):
         if model.lags:
-            found = _search(part.time, part.actions, seed, options)
-            turn, n_driven = found.map @ inverse, model.n_latents
-        else:  # axes of what the actions move; the rest, independent of that by its noise, stays as it is
-            assert part.actions is not None
-            white = np.linalg.inv(np.linalg.cholesky(part.noise))
-            values, vectors = np.linalg.eigh(white @ part.actions.sum(0) @ white.T)
-            moved = values > _DRIVEN * values[-1]
-            driven, rest = vectors[:, moved].T @ white, vectors[:, ~moved].T @ white
-            n_driven = len(driven)
-            found = _search(None, driven @ part.actions @ driven.T, seed, options)
-            turn = np.concatenate([found.map @ driven, rest])
-        graph, gap = np.zeros((model.n_latents, model.n_inputs), int), found.gap
-        if not model.lags:
-            graph[:n_driven] = found.graph_a
-        turn = turn / np.sqrt(np.diag(turn @ part.root @ part.root @ turn.T))[:, None]
-        jacobian = _turned(model, part.jacobian, turn)
+            clear = _clearer(
+                [_time_axes(model, _moments(model, *parts, w), seed, options) for w in ("past", "noise")]
+            )
+        else:
+            clear = _action_axes(model, _moments(model, *parts, "past"), seed, options)
+        turn, graph, gap, share = clear
+        jacobian = rotated(model, parts[0], turn)
         strength = np.sqrt((jacobian**2).mean(0))
-        if model.lags:
-            graph, gap = _graph(model, found, strength)
         varying = believed(jacobian, beyond)
         spanned = share_spanned(fitted_influence(varying, graph, model.n_latents, model.lags))
         seat = _seats(model, strength)
@@ -352,9 +379,54 @@ def find_axes(
         strength, graph = strength[np.ix_(seat, inputs)], graph[np.ix_(seat, inputs)]
         must, allowed = model.must.cpu().numpy(), model.allowed.cpu().numpy()
         graph = np.where(must, 1, np.where(allowed, graph, 0))
-        share = found.agreement / found.n_starts
         answers.append(FoundAxes(turn[seat], strength, graph, gap, share, spanned, beyond))
     return answers
+
+
+class _Axes(NamedTuple):
+    turn: np.ndarray  # new latents of unit variance
+    graph: np.ndarray
+    gap: float
+    share: float  # of the search's starts that ended there
+
+
+def _time_axes(model: Any, part: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
+    """Axes where the past acts: rotations of the latents whitened as `part` says."""
+    found = _search(part.time, part.actions, seed, options)
+    turn = _unit_rows(found.map @ np.linalg.inv(part.root), part.past)
+    strength = np.sqrt((rotated(model, part.jacobian, turn) ** 2).mean(0))
+    graph, gap = _graph(model, found, strength)
+    return _Axes(turn, graph, gap, found.agreement / found.n_starts)
+
+
+def _action_axes(model: Any, part: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
+    """Axes of what the actions move; the rest, independent of that by its noise, stays as it is."""
+    assert part.actions is not None
+    white = np.linalg.inv(np.linalg.cholesky(part.noise))
+    values, vectors = np.linalg.eigh(white @ part.actions.sum(0) @ white.T)
+    moved = values > _DRIVEN * values[-1]
+    driven, rest = vectors[:, moved].T @ white, vectors[:, ~moved].T @ white
+    found = _search(None, driven @ part.actions @ driven.T, seed, options)
+    graph = np.zeros((model.n_latents, model.n_inputs), int)
+    graph[: len(driven)] = found.graph_a
+    turn = _unit_rows(np.concatenate([found.map @ driven, rest]), part.past)
+    return _Axes(turn, graph, found.gap, found.agreement / found.n_starts)
+
+
+def _unit_rows(turn: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """The map with rows scaled to latents of unit variance."""
+    return turn / np.sqrt(np.diag(turn @ covariance @ turn.T))[:, None]
+
+
+def _clearer(found: list[_Axes]) -> _Axes:
+    """Axes of which the noise is independent, unless those of independent latents part edges more clearly.
+
+    The noise of the transition is independent between latents by the model; that the latents themselves are
+    holds at a start from N(0, I) only, since latents that drive each other are correlated. But where noise is
+    as small as the errors of the fit, its covariance is that of those errors.
+    """
+    past, noise = found
+    return past if past.gap > noise.gap + _CLEARER else noise
 
 
 def _seats(model: Any, strength: np.ndarray) -> np.ndarray:
@@ -391,17 +463,16 @@ def _search(
 
 
 def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> tuple[np.ndarray, float]:
-    """The graphs of the search side by side, and their gap; with several lags each edge by its strength
-    at that lag, where the search saw all lags as one."""
-    d, graph, gap = model.n_latents, found.graph_z, found.gap
-    if model.lags > 1:
-        past = strength[:, : model.lags * d]
-        try:
-            cut = strength_gap(past, d)
-        except ValueError:  # hardly an edge: a guess, as in the search
-            cut = strength_gap(past, d, floor=1e-9)._replace(gap=0.0)
-        graph, gap = (past > cut.threshold).astype(int), min(cut.gap, found.gap_a)
-    return np.concatenate([g for g in (graph, found.graph_a) if g is not None], -1), gap
+    """Time and action graphs side by side and their gap; the time graph by the strengths of latents of unit
+    variance at each lag, where the search saw all lags as one and the latents in units of their noise."""
+    past = strength[:, : model.lags * model.n_latents]
+    try:
+        cut = strength_gap(past, model.n_latents)
+    except ValueError:  # hardly an edge: a guess, as in the search
+        cut = strength_gap(past, model.n_latents, floor=1e-9)._replace(gap=0.0)
+    graph = (past > cut.threshold).astype(int)
+    parts = [g for g in (graph, found.graph_a) if g is not None]
+    return np.concatenate(parts, -1), min(cut.gap, found.gap_a)
 
 
 @torch.no_grad()

@@ -2,57 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from ..findings import Finding
-from ..graphs.alignment import SAME_LATENTS
-from .restarts import only_restart
-from .transition_axes import BENT
 from .transition_run import UNDONE
 
-__all__ = ["doubts", "fell", "of_agreement"]
-
-GUESS = 0.7  # a gap below a factor of two
-SPANNED = 0.5  # on tuning sets fits spanned .69 and more of what their edges need, with linear dynamics .04
-
-
-def doubts(agreement: pd.DataFrame, best: int) -> list[Finding]:
-    """Reasons to distrust the graph of the best restart.
-
-    Parameters
-    ----------
-    agreement : DataFrame
-        Of the fit.
-    best : int
-        Restart.
-    """
-    notes = []
-    if agreement["gap"][best] < GUESS:
-        times = float(np.exp(agreement["gap"][best]))
-        message = f"the weakest edge is only {times:.1f} times the strongest zero: the graph is a guess"
-        notes.append(Finding("gap", message, severity="doubt", size=times))
-    if agreement["influence"][best] < SPANNED:
-        unseen = agreement.get("beyond_linear", {best: np.nan})[best] < BENT  # old files do not say
-        why = "the dynamics are nearly linear"
-        if unseen:
-            why = "the held-out sequences do not show that the dynamics bend"
-        share = float(agreement["influence"][best])
-        message = (
-            f"its influences span {share:.0%} of the directions that its edges need: {why}, and other axes "
-            "may be as sparse"
-        )
-        notes.append(Finding("influence", message, severity="doubt", size=share))
-    others = agreement.drop(index=best)
-    if len(others):
-        other = others.sort_values(["edges_differing", "recovered"], ascending=[True, False]).iloc[0]
-        if other["recovered"] < SAME_LATENTS or other["edges_differing"]:
-            message = (
-                f"no other restart agrees: the nearest recovers the latents to R = {other['recovered']:.2f} "
-                f"and has {int(other['edges_differing'])} other edge(s)"
-            )
-            notes.append(Finding("restarts", message, severity="doubt", size=float(other["recovered"])))
-    return notes
+__all__ = ["fell"]
 
 
 def fell(history: pd.DataFrame, best: int, reported: float, least: float) -> list[Finding]:
@@ -91,16 +46,3 @@ def fell(history: pd.DataFrame, best: int, reported: float, least: float) -> lis
         )
         notes.append(Finding("overfit", message, size=float(dense - reported)))
     return notes
-
-
-def of_agreement(agreement: pd.DataFrame, best: int) -> list[Finding]:
-    """Its doubts, and whether there was another restart to ask.
-
-    Parameters
-    ----------
-    agreement : DataFrame
-        Of the fit.
-    best : int
-        Restart.
-    """
-    return [*doubts(agreement, best), *only_restart(len(agreement))]

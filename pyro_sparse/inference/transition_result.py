@@ -30,7 +30,8 @@ from ._answers import Answers
 from ._repr import in_short
 from .restarts import align_latents, in_frame
 from .transition_axes import FoundAxes, latents
-from .transition_notes import fell, of_agreement
+from .transition_checks import axis_checks, axis_findings, graph_findings, restart_findings
+from .transition_notes import fell
 
 __all__ = ["TransitionFit"]
 
@@ -167,20 +168,18 @@ class TransitionFit(Answers):
             past = np.stack([one[:, :, turn] for one, turn in zip(past, permutation, strict=True)])
             return (past if lags else None), (turned[:, :, lags * d :] if model.n_actions else None)
 
-        graphs = framed(np.stack([a.graph for a in answers]))
+        graphs = list(framed(np.stack([a.graph for a in answers])))
         differing = sum(
             (np.abs(g - g[best]).reshape(len(g), -1).sum(1) for g in graphs if g is not None),
             np.zeros(len(answers), int),
         )
         found = np.array([a.found for a in answers])
         elbo = rows.mean(1)
-        recovered = _recovered(
-            frames[:, seen],
-            permutation,
-            best,
-            None if graphs[0] is None else graphs[0][best].max(0),
+        allowed = consistency(
             None if graphs[1] is None else graphs[1][best],
+            None if graphs[0] is None else graphs[0][best].max(0),
         )
+        recovered = _recovered(frames[:, seen], permutation, best, allowed)
         agreement = AgreementTable(
             {
                 "similarity": similarity.mean(1),
@@ -195,6 +194,22 @@ class TransitionFit(Answers):
             index=pd.RangeIndex(len(answers), name="restart"),
         )
         strengths = framed(np.stack([a.strength for a in answers]))
+        names = [[f"latent {k + 1}" for k in range(d)], sequences.action_names]
+        checks = axis_checks(
+            model, data, best, permutation[best], _inputs(graphs, best), answers[best].beyond_linear
+        )
+        framed_latents = [one[:, turn] for one, turn in zip(frames[:, seen], permutation, strict=True)]
+        doubts = [
+            *graph_findings(agreement, best, checks),
+            *axis_findings(checks, names[0], lags),
+            *restart_findings(
+                np.stack(framed_latents),
+                best,
+                allowed,
+                [_differing(graphs, r, best, names) for r in range(len(answers))],
+                names[0],
+            ),
+        ]
         relaxed = framed(model.edge_probability.detach().double().cpu().numpy())
         return cls(
             model=model,
@@ -213,7 +228,7 @@ class TransitionFit(Answers):
             history=history,
             alignment={"permutation": permutation, "sign": sign},
             settings={**settings, "version": __version__},
-            findings=[*findings, *fell(history, best, elbo[best], least), *of_agreement(agreement, best)],
+            findings=[*findings, *fell(history, best, elbo[best], least), *doubts],
         )
 
     @isolated()
@@ -459,15 +474,34 @@ def _best(rows: np.ndarray, gap: np.ndarray) -> int:
     return max(alike, key=lambda r: (gap[r], mean[r]))
 
 
-def _recovered(
-    frames: np.ndarray, permutation: np.ndarray, best: int, time: np.ndarray | None, action: np.ndarray | None
-) -> list[float]:
+def _recovered(frames: np.ndarray, permutation: np.ndarray, best: int, allowed: np.ndarray) -> list[float]:
     """R_con of the best restart's latents on each restart's, mixing allowed as its graph allows it."""
-    allowed = consistency(action, time)
     own = frames[best][:, permutation[best]]
     return [
         r_con(own, one[:, turn], allowed, permutation=np.arange(own.shape[1]))
         for one, turn in zip(frames, permutation, strict=True)
+    ]
+
+
+def _inputs(graphs: list[np.ndarray | None], best: int) -> np.ndarray:
+    """Graphs (restart, lag, target, source) and (restart, target, action) of one restart side by side."""
+    time, action = graphs
+    parts = [] if time is None else list(time[best])
+    return np.concatenate([*parts, *([] if action is None else [action[best]])], 1)
+
+
+def _differing(
+    graphs: list[np.ndarray | None], restart: int, best: int, names: list[list[str]]
+) -> list[tuple[str, str]]:
+    """Edges (target, source or action) that one restart decides otherwise than the best, at any lag."""
+    time, action = graphs
+    away = [None if time is None else (time[restart] != time[best]).any(0)]
+    away.append(None if action is None else action[restart] != action[best])
+    return [
+        (names[0][target], sources[source])
+        for one, sources in zip(away, names, strict=True)
+        if one is not None
+        for target, source in np.argwhere(one)
     ]
 
 

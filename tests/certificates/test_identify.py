@@ -13,22 +13,27 @@ import pyro_sparse as ps
 from pyro_sparse.certificates import identify
 from pyro_sparse.certificates.facts import _only_if
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.findings import sentences
-from pyro_sparse.inference.transition_notes import of_agreement
+from pyro_sparse.findings import Finding, sentences
+from pyro_sparse.inference.restarts import only_restart
+from pyro_sparse.inference.transition_checks import AxisChecks, graph_findings
 from pyro_sparse.transition_posterior import GraphDraws, transition_to_arviz
 
 
 def fake_fit(restarts=2, d=3, lags=1, recovered=0.99, differing=0, gap=3.0, influence=1.0):
     columns = {"recovered": recovered, "edges_differing": differing, "gap": gap, "influence": influence}
     agreement = pd.DataFrame(columns, index=range(restarts))
+    little_noise = AxisChecks(np.eye(d), np.zeros(d), np.zeros((d, d)))
+    findings = [*graph_findings(agreement, 0, little_noise), *only_restart(restarts)]
+    if restarts > 1 and (recovered < 0.95 or differing):
+        findings.append(Finding("restarts", "no other restart agrees", severity="doubt"))
     return SimpleNamespace(
         n_restarts=restarts,
         best=0,
         elbo=np.zeros(restarts),
         heldout_elbo=np.zeros(restarts),
         agreement=agreement,
-        findings=of_agreement(agreement, 0),
-        warnings=sentences(of_agreement(agreement, 0)),
+        findings=findings,
+        warnings=sentences(findings),
         alignment={"permutation": np.tile(np.arange(d), (restarts, 1)), "sign": np.ones((restarts, d))},
         latent_names=[f"latent {k + 1}" for k in range(d)],
         action_names=["push", "pull"],
@@ -134,7 +139,8 @@ def test_a_fit_is_asked_for_its_assumptions(fitted):
     assert {"sufficient influence (time)", "sufficient influence (actions)"} <= set(found.assumptions.index)
     assert found.assumptions["holds"].iloc[0] in (True, False)
     assert found.caution == fitted.warnings
-    assert not (fitted.unsure and (found.table["verdict"] == "identified").any())
+    doubted = {name for finding in fitted.findings if finding.is_doubt for name in finding.factors}
+    assert not doubted & set(found.table.index[found.table["verdict"] == "identified"])
     assert list(found.table.index) == ["latent 1", "latent 2"]
 
 

@@ -9,12 +9,11 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.findings import sentences
+from pyro_sparse.graphs import consistency
 from pyro_sparse.inference.edges.transitions import steps_of
 from pyro_sparse.inference.fit_transition import _pieces
 from pyro_sparse.inference.jacobian_axes import jacobian_axes
 from pyro_sparse.inference.transition_axes import latents
-from pyro_sparse.inference.transition_notes import doubts
 from pyro_sparse.inference.transition_result import _recovered
 from pyro_sparse.inference.transition_run import TransitionRun
 from pyro_sparse.metrics import mcc
@@ -376,28 +375,7 @@ def test_agreement_forgives_what_the_graph_does_not_identify():
     turn[:2, :2] = [[0.6, 0.8], [-0.8, 0.6]]
     frames = np.stack([z, z @ turn.T])
     order = np.tile(np.arange(3), (2, 1))
-    assert _recovered(frames, order, 0, None, graph)[1] == pytest.approx(1)
-    assert _recovered(frames, order, 0, None, np.eye(3))[1] < 0.8
+    assert _recovered(frames, order, 0, consistency(None, graph))[1] == pytest.approx(1)
+    assert _recovered(frames, order, 0, consistency(None, np.eye(3)))[1] < 0.8
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
-    assert _recovered(np.stack([z, z @ turn.T]), order, 0, None, graph)[1] < 0.95
-
-
-def test_doubts_of_a_transition():
-    def table(gap, influence, recovered=1.0, differing=0):
-        rows = {"gap": [gap, 2.0], "influence": [influence, 1.0]}
-        return pd.DataFrame(rows | {"recovered": [1.0, recovered], "edges_differing": [0, differing]})
-
-    def said(*asked):
-        findings = doubts(*asked)
-        assert all(finding.is_doubt and finding.touches_all for finding in findings)
-        return sentences(findings)
-
-    assert doubts(table(2.0, 0.8), 0) == []
-    assert "the graph is a guess" in said(table(0.5, 0.8), 0)[0]
-    linear = said(table(2.0, 1 / 26), 0)
-    assert len(linear) == 1 and "span 4% of the directions" in linear[0] and "nearly linear" in linear[0]
-    unseen = said(table(2.0, 1 / 26).assign(beyond_linear=0.4), 0)
-    assert len(unseen) == 1 and "do not show that the dynamics bend" in unseen[0]
-    assert doubts(table(2.0, 1 / 26), 1) == []  # of the best restart only
-    assert "R = 0.90" in said(table(2.0, 0.8, recovered=0.9), 0)[0]
-    assert "2 other edge" in said(table(2.0, 0.8, differing=2), 0)[0]
+    assert _recovered(np.stack([z, z @ turn.T]), order, 0, consistency(None, graph))[1] < 0.95

@@ -9,7 +9,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.inference.restarts import align_latents
-from pyro_sparse.inference.task_notes import doubts, of_agreement, unused
+from pyro_sparse.inference.task_notes import error_findings, latent_findings, unused
 from pyro_sparse.inference.task_result import MultiTaskFit
 from pyro_sparse.inference.task_run import settle
 from pyro_sparse.models import MultiTaskRegression
@@ -51,7 +51,7 @@ def made(inner="ssl", x=X, y=Y, prior=None, normalise="task", seeds=(0, 1)) -> M
         inner=inner,
         history=history,
         settings=settings,
-        notes=[],
+        findings=[],
     )
 
 
@@ -222,20 +222,6 @@ def test_alignment_by_hand():
     assert align_latents(one, best=0)[1].tolist() == [[1], [-1]]
 
 
-def test_doubts():
-    def table(*least):
-        return pd.DataFrame({"least": least})
-
-    assert doubts(table(1.0, 0.96), 0) == []
-    assert "no other restart agrees" in str(doubts(table(0.94, 1.0), 1)[0])
-    assert "0.94" in str(doubts(table(0.94, 1.0), 1)[0])
-    assert doubts(table(1.0, 0.2, 0.99), 0) == []
-    assert doubts(table(1.0), 0) == []
-    assert of_agreement(table(1.0, 1.0), 0, "ssl") == []
-    assert "one restart only" in str(of_agreement(table(1.0), 0, "lasso")[0])
-    assert "single latents mean nothing" in str(of_agreement(table(1.0, 0.1), 0, "ridge")[0])
-
-
 def test_latents_without_a_task_are_told():
     fit = made(seeds=(0,))
     assert unused(fit.model) == []
@@ -352,3 +338,36 @@ def test_an_indian_buffet_keeps_its_concentration_for_other_tasks():
     model.setup(6)
     assert model.prior.alpha == pytest.approx(1 / 6)
     assert model.for_tasks(1).prior.alpha == pytest.approx(1 / 6)
+
+
+def test_an_error_that_cannot_be_computed_is_told_from_one_that_diverged():
+    (few,) = error_findings(np.nan, np.full(9, 3))
+    assert "cannot be computed" in few.message
+    assert few.is_doubt and few.touches_all
+    assert "diverged" in error_findings(np.nan, np.full(9, 30))[0].message
+    assert "1.2 variances" in error_findings(1.2, np.full(9, 30))[0].message
+    assert error_findings(0.9, np.full(9, 30)) == []
+
+
+def test_lost_and_mixed_latents_are_named():
+    names = ["latent 1", "latent 2", "latent 3"]
+    similarity = np.array([[1.0, 1.0, 1.0], [0.99, 0.7, 0.98]])
+    (lost,) = latent_findings(similarity, np.arange(3), 0, names)
+    assert lost.factors == ("latent 2",)
+    assert "0.70" in lost.message
+    assert latent_findings(np.vstack([similarity, np.ones(3)]), np.arange(3), 0, names) == []
+    (mixed,) = latent_findings(similarity[:1], np.array([0, 1, 0]), 0, names)
+    assert mixed.factors == ("latent 1", "latent 3")
+    assert mixed.is_doubt
+    assert latent_findings(similarity[:1], np.arange(3), 0, names) == []
+
+
+def test_with_as_many_rows_as_latents_nothing_is_without_a_doubt_and_nothing_is_selected():
+    x, y, *_ = tasks_on_latents(n=3, t=20)
+    with pytest.warns(RuntimeWarning, match="the latents rest on nothing"):
+        fit = quick_fit(x, y, restarts=1)
+    assert "error unknown" in repr(fit)
+    assert {"rows", "error"} <= {finding.kind for finding in fit.findings if finding.is_doubt}
+    table = ps.summary(fit.edge_posterior())
+    assert not table["selected"].any()
+    assert (table["verdict"] == "open").all()
