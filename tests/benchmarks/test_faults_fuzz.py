@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from argparse import Namespace
 
 import pytest
 
-from benchmarks import faults_fuzz
+from benchmarks import _faults_fuzz as faults_fuzz
 
 LINE = {"case": "tables: <Case>", "fitted": False}
 
@@ -44,13 +43,6 @@ def test_all_kinds_are_counted(monkeypatch, capsys):
         "cases": 6, "right": 2, "refused": 2, "obscure": 0, "silent": 2, "crash": 0,
     }  # fmt: skip
     assert capsys.readouterr().out.count("silent: w at f.py:1") == 2
-    assert faults_fuzz.collect([row, row], Namespace())["fuzz"]["silent"] == 4
-    assert not faults_fuzz.collect([row], Namespace())["met"]["no fault"]
-
-
-def test_seeds_and_sizes():
-    options = Namespace(cases=None, quick=True, seeds=2, first_seed=1000)
-    assert faults_fuzz.tasks(options) == [{"n": 200, "seed": 1000}, {"n": 200, "seed": 1001}]
 
 
 def test_a_few_cases_run():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 
 import pytest
 import torch
 
 import pyro_sparse as ps
-from benchmarks import faults_files
+from benchmarks import _faults_files as faults_files
 from pyro_sparse.inference import checkpoint as files
 
 KINDS = ("fit", "transition fit", "multi-task fit")
@@ -113,12 +112,3 @@ def test_no_flipped_bit_is_accepted():
 def test_killed_runs_go_on_to_the_same_numbers():
     found = faults_files.kills(4, 1000)
     assert found["n"] == 4 and found["same"] + found["refused"] == 4
-
-
-def test_the_benchmark_adds_up():
-    rows = [
-        {"task": task, "n": task["n"], "refused": 1, "other": 0} | {"accepted": 0, "same": task["n"] - 1}
-        for task in faults_files.tasks(argparse.Namespace(quick=True, seeds=2))
-    ]
-    found = faults_files.collect(rows, argparse.Namespace(quick=True))
-    assert found["kills"]["n"] == 2 * faults_files.QUICK_KILLS and found["bitflips"]["refused"] == 2

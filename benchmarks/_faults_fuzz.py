@@ -1,4 +1,4 @@
-"""faults_fuzz: tables, sequences and tasks by Hypothesis: is any fault obscure, silent or fatal?
+"""Tables, sequences and tasks by Hypothesis: is any fault obscure, silent or fatal?
 
 Cases of `pyro_sparse.testing.strategies` are read; one in `FIT_EVERY` is fitted, with few steps, and asked
 for scores, predictions and imputed cells; some tables are new rows for a fit of a sound one. `outcome` judges
@@ -8,7 +8,6 @@ Asked: 0 obscure, 0 silent, 0 crashes of at least 5,000.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import tempfile
@@ -20,34 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._common import Row, report_seeds
+from benchmarks._common import Row
 
-SEEDS, QUICK_SEEDS = 1, 1
-CASES, QUICK_CASES = 5000, 200
+CASES = 5000
 CHUNK = 250  # cases in a process
 SHARES = {"tables": 0.6, "sequences": 0.2, "tasks": 0.2}
 FIT_EVERY = 8  # a case that is fitted costs as much as a hundred that are read
 SHOWN = 5  # of each kind of fault
 KINDS = ("obscure", "silent", "crash")
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cases", type=int, help=f"cases of a seed (default {CASES})")
-    parser.add_argument("--first-seed", type=int, default=0, help="begin here (1000 and up: tuning)")
-
-
-def tasks(options: argparse.Namespace) -> list[Row]:
-    n = options.cases or (QUICK_CASES if options.quick else CASES)
-    return [{"n": n, "seed": options.first_seed + seed} for seed in report_seeds(options.seeds)]
-
-
-def run(n: int, seed: int) -> Row:
-    return fuzz(n, seed)
-
-
-def collect(rows: list[Row], options: argparse.Namespace) -> Row:
-    found: Row = {kind: sum(row[kind] for row in rows) for kind in ("cases", "right", "refused", *KINDS)}
-    return {"fuzz": found, "met": {"no fault": not any(found[kind] for kind in KINDS)}}
 
 
 def fuzz(n: int = CASES, seed: int = 0) -> Row:

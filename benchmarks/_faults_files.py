@@ -1,4 +1,4 @@
-"""faults_files: files with flipped bits, and fits and chains that are killed at random moments.
+"""Files with flipped bits, and fits and chains that are killed at random moments.
 
 "bitflips" counts the files of fits and checkpoints with one to three random bits flipped that were accepted,
 whatever they then held (right: none), refused by a message of ours, or ended in another error. "kills" counts
@@ -10,7 +10,6 @@ into the writing of a file.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import signal
@@ -23,35 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._common import Row, report_seeds
-
-SEEDS, QUICK_SEEDS = 5, 1
-FLIPS, QUICK_FLIPS = 100, 12  # of a seed
-KILLS, QUICK_KILLS = 12, 4
 FITS = ("table", "sequences", "tasks")
 MOST_BITS = 3
-
-
-def tasks(options: argparse.Namespace) -> list[Row]:
-    flips, kills_ = (QUICK_FLIPS, QUICK_KILLS) if options.quick else (FLIPS, KILLS)
-    return [
-        {"what": what, "n": n, "seed": seed}
-        for seed in report_seeds(options.seeds)
-        for what, n in (("bitflips", flips), ("kills", kills_))
-    ]
-
-
-def run(what: str, n: int, seed: int) -> Row:
-    return {"bitflips": bitflips, "kills": kills}[what](n, seed)
-
-
-def collect(rows: list[Row], options: argparse.Namespace) -> Row:
-    def total(what: str) -> dict[str, int]:
-        own = [row for row in rows if row["task"]["what"] == what]
-        names = [name for name in ("n", "accepted", "same", "refused", "other") if name in own[0]]
-        return {name: sum(row[name] for row in own) for name in names}
-
-    return {"bitflips": total("bitflips"), "kills": total("kills")}
 
 
 def bitflips(n: int, seed: int) -> dict[str, int]:
