@@ -27,6 +27,7 @@ __all__ = [
     "is_numbered",
     "match_features",
     "name_features",
+    "read_names",
     "row_names",
     "sort_out",
     "strangers",
@@ -205,6 +206,27 @@ def text_columns(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_axis(names, axis=1)
 
 
+def read_names(given: Any, argument: str = "feature_names") -> list[str] | None:
+    """Names that a caller gave, as text; None where there are none.
+
+    Parameters
+    ----------
+    given : iterable of labels, or None
+    argument : str
+        What messages call it.
+
+    Raises
+    ------
+    TypeError
+        One text, or what holds no names at all.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str | bytes) or not np.iterable(given):
+        raise TypeError(f"{argument}: got {given!r}, wanted a list of names, one for each column")
+    return [str(name) for name in given]
+
+
 def name_features(given: list[str] | None, own: list[str] | None, n_features: int) -> list[str]:
     """Names of a table's columns: those given, or its own, or numbers; one for each, and no other has it."""
     names = list(given) if given is not None else own or [f"x{j + 1}" for j in range(n_features)]
@@ -315,12 +337,17 @@ def check_order(name: str, rows: list[str] | None, wanted: list[str] | None, of:
         raise ValueError(f"{name}: has the rows of {of} in another order; give {name}.loc[{of}.index]")
 
 
-def check_scales(names: list[str], centres: tuple[np.ndarray, ...], scales: tuple[np.ndarray, ...]) -> None:
+def check_scales(
+    names: list[str],
+    centres: tuple[np.ndarray, ...],
+    scales: tuple[np.ndarray, ...],
+    what: str = "X: column",
+) -> None:
     """Complain of columns so large or so small that their mean or standard deviation cannot be computed."""
     sound = np.isfinite(centres).all(0) & np.isfinite(scales).all(0) & np.greater(scales, 0).all(0)
     if not sound.all():
         raise ValueError(
-            f"X: column {names[int(sound.argmin())]!r} has values so large or so small that their standard "
+            f"{what} {names[int(sound.argmin())]!r} has values so large or so small that their standard "
             f"deviation cannot be computed ({int((~sound).sum())} such column(s)); give it in other units"
         )
 

@@ -254,7 +254,17 @@ def check(
             f"y: {_some(small)} has {next(iter(small.values()))} target(s), want at least {_LEAST_ROWS}; "
             "drop the task"
         )
-    flat = [n for n, y in zip(names, seen, strict=True) if is_flat(y.std(), y.mean())]
+    with np.errstate(over="ignore", invalid="ignore"):
+        centres, scales = (np.array([of(y) for y in seen]) for of in (np.mean, np.std))
+    constant = np.array([y.min() == y.max() for y in seen])
+    extreme = ~constant & ~(np.isfinite(centres) & np.isfinite(scales) & (scales > 0))
+    if extreme.any():
+        far = [name for name, is_extreme in zip(names, extreme, strict=True) if is_extreme]
+        raise ValueError(
+            f"y: {_some(far)} has targets so large or so small that their standard deviation cannot be "
+            "computed; give them in other units"
+        )
+    flat = [n for n, is_same in zip(names, constant | is_flat(scales, centres), strict=True) if is_same]
     if flat:
         raise ValueError(f"y: {_some(flat)} has a constant target, which says nothing; drop the task")
 

@@ -24,6 +24,7 @@ from ._columns import (
     is_numbered,
     match_features,
     name_features,
+    read_names,
     without_na,
 )
 from ._table import MOST_JUDGED, Batch, Table, given_exposure
@@ -182,7 +183,7 @@ def as_table(
     ValueError, TypeError
         Names the argument, what was seen, what is wanted and the mend.
     """
-    data = unmasked(data)
+    data, feature_names = unmasked(data), read_names(feature_names)
     if exposure is not None and not likelihood.uses_exposure:
         raise ValueError(
             f"exposure: got some, and {type(likelihood).__name__} has no use for them; leave them out, or "

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ._action_columns import KnownActions, encode, level_name
-from ._columns import as_frame, match_features
+from ._columns import as_frame, check_scales, match_features, read_names
 from ._long_table import Frames, as_in_the_fit, check_finite, read_long, roles_of
 from ._sequence_arrays import read_arrays
 from ._whole import check_whole
@@ -279,6 +279,7 @@ def as_sequences(
     ((3, 5, 1), ['do=a', 'do=b'], array([ True,  True,  True, False,  True]))
     """
     check_whole(0, lag=lag)
+    feature_names, action_names = read_names(feature_names), read_names(action_names, "action_names")
     X = as_frame(X)
     if like is not None and isinstance(X, pd.DataFrame):
         id, time, actions = as_in_the_fit(X, like.roles, {"id": id, "time": time, "actions": actions})
@@ -430,7 +431,10 @@ def _scales(
         )
     if not standardise:
         return np.zeros(values.shape[1]), np.ones(values.shape[1])
-    return np.nanmean(values, 0), np.nanstd(values, 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre, scale = np.nanmean(values, 0), np.nanstd(values, 0)
+    check_scales(names, (centre,), (scale,), what)
+    return centre, scale
 
 
 def _check_unique(names: list[str], argument: str) -> None:

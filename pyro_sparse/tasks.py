@@ -236,9 +236,18 @@ def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tupl
         return np.zeros(width), np.ones(width)
     axis = 0 if vectors else None
     n = sum(len(x) for x in xs) if vectors else sum(x.size for x in xs)
-    centre = sum(x.sum(axis, dtype=float) for x in xs) / n
-    square = sum(((x - centre) ** 2).sum(axis, dtype=float) for x in xs) / n
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre = sum(x.sum(axis, dtype=float) for x in xs) / n
+        square = sum(((x - centre) ** 2).sum(axis, dtype=float) for x in xs) / n
     scale = np.sqrt(square)
+    varies = np.max([x.max(axis) for x in xs], 0) > np.min([x.min(axis) for x in xs], 0)
+    extreme = np.atleast_1d(~(np.isfinite(centre) & np.isfinite(scale)) | (varies & (scale == 0)))
+    if extreme.any():
+        what = f"feature {features[int(extreme.argmax())]!r}" if vectors else "an image"
+        raise ValueError(
+            f"X: {what} has inputs so large or so small that their standard deviation cannot be computed; give "
+            "them in other units"
+        )
     flat = np.atleast_1d(is_flat(scale, centre))
     if flat.any():
         what = f"feature {features[int(flat.argmax())]!r} is" if vectors else "all inputs are"

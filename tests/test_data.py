@@ -425,3 +425,14 @@ def test_batches_and_rows():
     counts = table(COUNTS, Poisson(size_factors=True))
     assert counts.batch().rows(torch.tensor([1])).exposure.shape == (1, 1)
     assert counts.rows(np.array([1, 2])).exposure.shape == (2, 1)
+
+
+@pytest.mark.parametrize("given", ["f", 3, b"ab"])
+def test_feature_names_that_are_no_list_of_names(given):
+    with pytest.raises(TypeError, match=f"feature_names: got {given!r}, wanted a list of names"):
+        as_table(np.random.default_rng(1000).normal(size=(12, 2)), likelihood=Normal(), feature_names=given)
+
+
+def test_feature_names_are_text_whatever_they_are_given_as():
+    cells = np.random.default_rng(1000).normal(size=(12, 2))
+    assert as_table(cells, likelihood=Normal(), feature_names=np.array([7, 9])).feature_names == ["7", "9"]

@@ -221,3 +221,13 @@ def test_few_steps_are_counted_beyond_the_lag():
     assert as_sequences(x, lag=2).linked is None
     with pytest.raises(ValueError, match="X: has 5 linked step"):
         as_sequences(x, lag=3)
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_a_feature_or_an_action_whose_spread_cannot_be_computed_is_named(factor):
+    x = np.random.default_rng(1000).normal(size=(3, 8, 2))
+    far = np.stack([x[..., 0], x[..., 1] * factor], -1)
+    with pytest.raises(ValueError, match="X: column 'x2' has values so large or so small"):
+        as_sequences(far)
+    with pytest.raises(ValueError, match="actions: column 'a2' has values so large or so small"):
+        as_sequences(x, actions=far)

@@ -147,3 +147,21 @@ def test_new_tasks_that_do_not_suit_a_fit(arguments, kind, message):
 def test_new_rows_that_do_not_suit_a_fit(x, message):
     with pytest.raises(ValueError, match=message):
         as_tasks(TABLE, "y", "site").inputs(x)
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_targets_whose_spread_cannot_be_computed_are_not_called_missing_or_constant(factor):
+    rng = np.random.default_rng(1000)
+    x, y = rng.normal(size=(2, 8, 2)), rng.normal(size=(2, 8))
+    y[1] *= factor
+    with pytest.raises(ValueError, match=r"y: 'task 2' has targets so large or so small .* other units"):
+        as_tasks(x, y)
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_inputs_whose_spread_cannot_be_computed_are_named(factor):
+    rng = np.random.default_rng(1000)
+    x, y = rng.normal(size=(2, 8, 2)), rng.normal(size=(2, 8))
+    x[..., 1] *= factor
+    with pytest.raises(ValueError, match=r"X: feature 'x2' has inputs so large or so small .* other units"):
+        as_tasks(x, y)

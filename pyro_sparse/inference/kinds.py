@@ -96,11 +96,6 @@ def n_features_of(data: Any) -> int | tuple[int, ...]:
     return tuple(shape) if len(shape) > 1 else int(shape[0])
 
 
-def _names(given: Mapping[str, Any]) -> list[str] | None:
-    names = given["feature_names"]
-    return None if names is None else [str(name) for name in names]
-
-
 def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     X = as_frame(X)
     if isinstance(X, pd.DataFrame):
@@ -111,7 +106,7 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
         standardise=given["standardise"],
         mask=given["mask"],
         exposure=given["exposure"],
-        feature_names=_names(given),
+        feature_names=given["feature_names"],
     )
     for note in of_slips(model.likelihood, table):  # before the time it takes to fit it
         warnings.warn(f"X: {note}", RuntimeWarning, stacklevel=4)
@@ -120,7 +115,7 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
 
 def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     own = {name: given[name] for name in ("standardise", *_OF_SEQUENCES)}
-    return as_sequences(X, lag=model.lags, likelihood=model.likelihood, feature_names=_names(given), **own)
+    return as_sequences(X, lag=model.lags, likelihood=model.likelihood, feature_names=given["feature_names"], **own)
 
 
 def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:

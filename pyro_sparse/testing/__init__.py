@@ -1,8 +1,9 @@
-"""Test batteries to inherit: they tell whether an extension is sound."""
+"""Test batteries to inherit, strategies to fuzz with: they tell whether an extension is sound."""
 
 from __future__ import annotations
 
 from .likelihood import LikelihoodTestCase
+from .outcomes import Outcome, outcome
 from .prior import PriorTestCase
 
-__all__ = ["LikelihoodTestCase", "PriorTestCase"]
+__all__ = ["LikelihoodTestCase", "Outcome", "PriorTestCase", "outcome"]
