@@ -1,7 +1,7 @@
 """faults_fuzz: tables, sequences and tasks as people have them, by Hypothesis: is any fault obscure, silent or fatal?
 
-Cases of `pyro_sparse.testing.strategies` are read; every `FIT_EVERY`-th is fitted, with few steps, and asked for
-scores, predictions and imputed cells. `outcome` judges each. They run in processes of `CHUNK` cases, so that one
+Cases of `pyro_sparse.testing.strategies` are read; one in `FIT_EVERY` is fitted, with few steps, and asked for
+scores, predictions and imputed cells; some tables are new rows for a fit of a sound one. `outcome` judges each. They run in processes of `CHUNK` cases, so that one
 that dies is a crash and the next goes on. Asked: 0 obscure, 0 silent, 0 crashes of at least 5,000.
 """
 
@@ -12,15 +12,18 @@ import json
 import math
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks._common import Row, report_seeds
 
 SEEDS, QUICK_SEEDS = 1, 1
 CASES, QUICK_CASES = 5000, 200
-CHUNK = 100  # cases in a process
+CHUNK = 250  # cases in a process
 SHARES = {"tables": 0.6, "sequences": 0.2, "tasks": 0.2}
 FIT_EVERY = 8  # a case that is fitted costs as much as a hundred that are read
 SHOWN = 5  # of each kind of fault
@@ -123,9 +126,13 @@ def _judge_of(kind: str, file: Any) -> Callable[[Any, int], None]:
 
     def judge(case: Any, turn: int) -> None:
         fits = turn == FIT_EVERY - 1
+        is_new = turn == FIT_EVERY - 2 and _is_fitted(kind, case)
         about = {"case": f"{kind}: {case!r}", "fitted": False}
         _write(file, {**about, "kind": "begun"})
-        found = outcome(lambda: (_fit if fits else _read)(kind, case), case)
+        if is_new:
+            found = outcome(lambda: _new_rows(case))
+        else:
+            found = outcome(lambda: (_fit if fits else _read)(kind, case), case)
         _write(file, {**about, "fitted": fits and found.kind == "right", **found._asdict()})
 
     return judge
@@ -147,6 +154,34 @@ def _read(kind: str, case: Any) -> Any:
     if kind == "sequences":
         return as_sequences(case.arguments["X"], **_beside(case))
     return as_tasks(case.arguments["X"], case.arguments.get("y"), case.arguments.get("task"))
+
+
+def _is_fitted(kind: str, case: Any) -> bool:
+    """Whether there is a fit that the case may be new rows for; there are few, for each takes a while."""
+    return kind == "tables" and case.likelihood in ("normal", "poisson") and "mask" not in case.arguments
+
+
+@cache
+def _sound_fit(likelihood: str) -> Any:
+    import pyro_sparse as ps
+
+    rng = np.random.default_rng(0)
+    X = rng.poisson(5.0, (40, 3)) if likelihood == "poisson" else rng.normal(size=(40, 3))
+    model = ps.models.SparseDecoder(n_factors=1, decoder="linear", likelihood=likelihood)
+    return ps.fit(model, X, restarts=1, steps=3, progress=False)
+
+
+def _new_rows(case: Any) -> None:
+    """Scores and imputed cells of new rows: of the fit's columns, or of others, which is to be refused."""
+    given = {name: value for name, value in case.arguments.items() if name == "exposure"}
+    X, fit = case.arguments["X"], _sound_fit(case.likelihood)
+    z = fit.transform(X, refine=False, **given)
+    if case.refuse and "names" not in case.refuse:
+        raise RuntimeError(f"took what nobody could read: {case.refuse}")
+    if z.shape != (len(case.cells[0]), 1) or not np.isfinite(z).all():
+        raise RuntimeError(f"scores of shape {z.shape}, finite: {np.isfinite(z).all()}")
+    if not np.isfinite(np.asarray(fit.impute(X, num_draws=1, **given), dtype=float)).all():
+        raise RuntimeError("an imputed cell is not finite")
 
 
 def _beside(case: Any) -> Row:

@@ -17,6 +17,7 @@ __all__ = [
     "as_frame",
     "as_numbers",
     "check_columns",
+    "check_magnitude",
     "check_number",
     "check_order",
     "check_rows",
@@ -48,6 +49,7 @@ _MENDS = {
     "text": "encode it (pandas.get_dummies), or drop it",
     "cells": "set such cells to NaN, or drop it",
 }
+_LARGEST = 1e18  # in model units: its square still is a number in single precision, which ends at 3.4e38
 _NO_TEXT = {"bytes", "complex", "date", "datetime", "interval", "period", "time", "timedelta"}
 _NUMBERS = {"boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float"}
 
@@ -349,6 +351,25 @@ def check_scales(
         raise ValueError(
             f"{what} {names[int(sound.argmin())]!r} has values so large or so small that their standard "
             f"deviation cannot be computed ({int((~sound).sum())} such column(s)); give it in other units"
+        )
+
+
+def check_magnitude(names: list[str], x: np.ndarray, what: str = "X: column") -> None:
+    """Complain of cells (..., column) in model units that are too large to compute with.
+
+    Parameters
+    ----------
+    names : list of str
+    x : ndarray (..., column)
+    what : str
+        How the message begins.
+    """
+    largest = np.abs(x).reshape(-1, len(names)).max(0, initial=0.0)
+    if (largest > _LARGEST).any():
+        j = int(largest.argmax())
+        raise ValueError(
+            f"{what} {names[j]!r} holds numbers up to {largest[j]:.3g}, and what is not standardised may be "
+            f"{_LARGEST:g} at most; give it in other units"
         )
 
 

@@ -243,6 +243,8 @@ def check(
         check_finite(x, f"X: {name!r}", features)
         if np.isinf(y).any():
             raise ValueError(f"y: {name} has an infinite target; drop it or set it to NaN")
+    if 0 in xs[0].shape[1:]:
+        raise ValueError(f"X: one sample has shape {xs[0].shape[1:]}, no inputs; want at least one feature")
     if shape is not None and xs[0].shape[1:] != shape:
         raise ValueError(
             f"X: one sample has shape {xs[0].shape[1:]}, those of the fit {shape}; give the same features"

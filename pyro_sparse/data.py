@@ -18,6 +18,7 @@ from ._columns import (
     as_frame,
     as_numbers,
     check_columns,
+    check_magnitude,
     check_order,
     check_scales,
     check_usable,
@@ -237,8 +238,11 @@ def as_table(
         units = _units(observed, raw, standardise and likelihood.standardise, names)
     else:
         units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a masked cell, or complained of at once
+        values = np.where(seen, (x - units.centre) / units.scale, likelihood.filler)
+    check_magnitude(names, values)
     return Table(
-        x=np.where(seen, (x - units.centre) / units.scale, likelihood.filler),
+        x=values,
         inputs=np.where(seen, (raw - units.input_centre) / units.input_scale, 0.0),
         mask=None if seen.all() else seen,
         exposure=size,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ._action_columns import KnownActions, encode, level_name
-from ._columns import as_frame, check_scales, match_features, read_names
+from ._columns import as_frame, check_magnitude, check_scales, match_features, read_names
 from ._long_table import Frames, as_in_the_fit, check_finite, read_long, roles_of
 from ._sequence_arrays import read_arrays
 from ._whole import check_whole
@@ -319,14 +319,17 @@ def as_sequences(
         action_centre, action_scale = _scales(values, action_columns, "actions: column", standardise)
     seen = _fold(~np.isnan(x), present, False)
     filler = 0.0 if likelihood is None else likelihood.filler
+    cells = np.nan_to_num((x - centre) / scale, nan=filler)
+    check_magnitude(names, cells)
+    acts = None if values is None else np.nan_to_num((values - action_centre) / action_scale)
+    if acts is not None:
+        check_magnitude(action_columns, acts, "actions: column")
     return Sequences(
-        x=_fold(np.nan_to_num((x - centre) / scale, nan=filler), present, filler),
+        x=_fold(cells, present, filler),
         mask=None if seen.all() else seen,
         present=None if present.all() else present,
         linked=None if linked.all() else linked,
-        actions=None
-        if values is None
-        else _fold(np.nan_to_num((values - action_centre) / action_scale), present, 0.0),
+        actions=None if acts is None else _fold(acts, present, 0.0),
         centre=centre,
         scale=scale,
         action_centre=action_centre,

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ._columns import as_frame
+from ._columns import as_frame, check_magnitude
 from ._task_arrays import check, check_finite, is_flat, numbers, separate, table_inputs
 
 __all__ = ["TaskBatch", "Tasks", "as_tasks"]
@@ -224,6 +224,10 @@ def as_tasks(
         centre, scale = like.centre, like.scale
     else:
         centre, scale = _units(xs, features, standardise)
+    if x.dtype.kind == "f":
+        axes = (0, 1) if features else None
+        ends = (np.stack([x.min(axes), x.max(axes)]) - centre) / scale
+        check_magnitude(features or ["pixel"], ends, "X: feature")
     lengths = np.array([len(one) for one in ys])
     full = None if mask.all() else mask
     return Tasks(x, target, full, centre, scale, centres, scales, names, features, lengths)

@@ -436,3 +436,19 @@ def test_feature_names_that_are_no_list_of_names(given):
 def test_feature_names_are_text_whatever_they_are_given_as():
     cells = np.random.default_rng(1000).normal(size=(12, 2))
     assert as_table(cells, likelihood=Normal(), feature_names=np.array([7, 9])).feature_names == ["7", "9"]
+
+
+def test_what_is_not_standardised_may_not_be_too_large_for_single_precision():
+    cells = np.random.default_rng(1000).normal(size=(12, 2)) * [1, 1e20]
+    with pytest.raises(ValueError, match=r"X: column 'x2' holds numbers up to .*other units"):
+        as_table(cells, likelihood=Normal(), standardise=False)
+    assert as_table(cells, likelihood=Normal()).scale[1] > 1e19
+
+
+def test_counts_that_no_rate_reaches_are_refused():
+    counts = np.random.default_rng(1000).poisson(5.0, (12, 2)).astype(float)
+    counts[3, 1] = 7e10
+    as_table(counts, likelihood=Poisson())
+    counts[3, 1] = 1e11
+    with pytest.raises(ValueError, match=r"X: column 'x2' holds 1e\+11 \(row 3\); .* knows counts up to 7.2e\+10"):
+        as_table(counts, likelihood=Poisson())

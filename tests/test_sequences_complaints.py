@@ -231,3 +231,12 @@ def test_a_feature_or_an_action_whose_spread_cannot_be_computed_is_named(factor)
         as_sequences(far)
     with pytest.raises(ValueError, match="actions: column 'a2' has values so large or so small"):
         as_sequences(x, actions=far)
+
+
+def test_what_is_not_standardised_may_not_be_too_large_for_single_precision():
+    x = np.random.default_rng(1000).normal(size=(3, 8, 2))
+    with pytest.raises(ValueError, match=r"X: column 'x2' holds numbers up to .*other units"):
+        as_sequences(x * [1, 1e20], standardise=False)
+    with pytest.raises(ValueError, match=r"actions: column 'a1' holds numbers up to .*other units"):
+        as_sequences(x, actions=x * [1e20, 1], standardise=False)
+    assert as_sequences(x * [1, 1e20]).scale[1] > 1e19

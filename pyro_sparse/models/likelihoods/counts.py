@@ -30,6 +30,7 @@ FEW_FEATURES = 300  # up to which totals are shared out
 DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better guess of depth than none
 NOT_ASKED = -1.0
 LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
+_MOST_COUNTED = math.floor(math.exp(LOG_RATE_RANGE[1]))  # no rate is larger
 LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses its digits in float32
 
 
@@ -70,6 +71,14 @@ class _Counts(Likelihood):
             "Give the raw counts, before any normalising or logarithm (of an AnnData they may be a layer: "
             'adata.to_df("counts")), or use likelihood="normal".',
         )
+        with np.errstate(invalid="ignore"):
+            refuse_where(
+                x > _MOST_COUNTED,
+                x,
+                feature_names,
+                f'likelihood="{self.name}" knows counts up to {_MOST_COUNTED:.1e}',
+                "Count in larger units (thousands, say), or write NaN where it is no count.",
+            )
 
     def calibrate(self, x: Any, mask: Any = None) -> None:
         """Remember the training table's column shares and median row total, the yardstick of `totals`."""
