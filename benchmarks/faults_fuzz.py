@@ -1,8 +1,9 @@
-"""faults_fuzz: tables, sequences and tasks as people have them, by Hypothesis: is any fault obscure, silent or fatal?
+"""faults_fuzz: tables, sequences and tasks by Hypothesis: is any fault obscure, silent or fatal?
 
-Cases of `pyro_sparse.testing.strategies` are read; one in `FIT_EVERY` is fitted, with few steps, and asked for
-scores, predictions and imputed cells; some tables are new rows for a fit of a sound one. `outcome` judges each. They run in processes of `CHUNK` cases, so that one
-that dies is a crash and the next goes on. Asked: 0 obscure, 0 silent, 0 crashes of at least 5,000.
+Cases of `pyro_sparse.testing.strategies` are read; one in `FIT_EVERY` is fitted, with few steps, and asked
+for scores, predictions and imputed cells; some tables are new rows for a fit of a sound one. `outcome` judges
+each. They run in processes of `CHUNK` cases, so that one that dies is a crash and the next goes on.
+Asked: 0 obscure, 0 silent, 0 crashes of at least 5,000.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def fuzz(n: int = CASES, seed: int = 0) -> Row:
     Returns
     -------
     dict
-        cases, right, refused, obscure, silent, crash; "fitted", how many of them were trained on, and "first",
-        the first faults.
+        cases, right, refused, obscure, silent, crash; "fitted", how many of them were trained on, and
+        "first", the first faults.
     """
     lines: list[Row] = []
     for chunk in range(math.ceil(n / CHUNK)):
@@ -112,7 +113,9 @@ def examine(n: int, seed: int, path: Path) -> None:
                 max_examples=max(1, round(n * share)), deadline=None, database=None,
                 phases=[hypothesis.Phase.generate], suppress_health_check=list(hypothesis.HealthCheck),
             )  # fmt: skip
-            hypothesis.seed(seed)(plan(hypothesis.given(_strategy(kind), st.integers(0, FIT_EVERY - 1))(judge)))()
+            hypothesis.seed(seed)(
+                plan(hypothesis.given(_strategy(kind), st.integers(0, FIT_EVERY - 1))(judge))
+            )()
 
 
 def _strategy(kind: str) -> Any:

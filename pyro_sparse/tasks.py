@@ -249,8 +249,8 @@ def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tupl
     if extreme.any():
         what = f"feature {features[int(extreme.argmax())]!r}" if vectors else "an image"
         raise ValueError(
-            f"X: {what} has inputs so large or so small that their standard deviation cannot be computed; give "
-            "them in other units"
+            f"X: {what} has inputs so large or so small that their standard deviation cannot be computed; "
+            "give them in other units"
         )
     flat = np.atleast_1d(is_flat(scale, centre))
     if flat.any():

@@ -450,5 +450,7 @@ def test_counts_that_no_rate_reaches_are_refused():
     counts[3, 1] = 7e10
     as_table(counts, likelihood=Poisson())
     counts[3, 1] = 1e11
-    with pytest.raises(ValueError, match=r"X: column 'x2' holds 1e\+11 \(row 3\); .* knows counts up to 7.2e\+10"):
+    with pytest.raises(
+        ValueError, match=r"X: column 'x2' holds 1e\+11 \(row 3\); .* knows counts up to 7.2e\+10"
+    ):
         as_table(counts, likelihood=Poisson())

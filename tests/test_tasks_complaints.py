@@ -172,6 +172,6 @@ def test_tasks_without_a_feature_and_inputs_too_large_for_single_precision():
     x, y = rng.normal(size=(2, 8, 2)), rng.normal(size=(2, 8))
     with pytest.raises(ValueError, match=r"X: one sample has shape \(0,\), no inputs"):
         as_tasks(x[..., :0], y)
-    with pytest.raises(ValueError, match=r"X: feature 'x1' holds numbers up to .*e\+20, and what is not stand"):
+    with pytest.raises(ValueError, match=r"X: feature 'x1' holds numbers up to .*e\+20, and what is not"):
         as_tasks(x * [1e20, 1], y, standardise=False)
     assert as_tasks(x * [1e20, 1], y).scale[0] > 1e19

@@ -115,7 +115,9 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
 
 def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     own = {name: given[name] for name in ("standardise", *_OF_SEQUENCES)}
-    return as_sequences(X, lag=model.lags, likelihood=model.likelihood, feature_names=given["feature_names"], **own)
+    return as_sequences(
+        X, lag=model.lags, likelihood=model.likelihood, feature_names=given["feature_names"], **own
+    )
 
 
 def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:

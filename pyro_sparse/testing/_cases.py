@@ -1,4 +1,4 @@
-"""What the strategies for fuzzing share: one case, and the way to Hypothesis, which is an optional requirement."""
+"""What the strategies for fuzzing share: one case, and the way to Hypothesis, an optional requirement."""
 
 from __future__ import annotations
 

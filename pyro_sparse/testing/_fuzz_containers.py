@@ -1,7 +1,7 @@
-"""Containers that tables come in: arrays of many dtypes, lists, masked arrays, scipy.sparse, Arrow, polars, tensors.
+"""Containers that tables come in: arrays, lists, masked arrays, scipy.sparse, Arrow, polars, tensors.
 
-And what is no table at all. Each maker takes Hypothesis' `draw` and cells, and returns the data, the cells as they
-can be had from it (a container of whole numbers has no fractions), and why nobody could, if that is so.
+And what is no table at all. Each maker takes Hypothesis' `draw` and cells, and returns the data, the cells as
+they can be had from it (a container of whole numbers has no fractions), and why nobody could, if that is so.
 """
 
 from __future__ import annotations

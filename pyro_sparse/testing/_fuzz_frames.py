@@ -1,4 +1,4 @@
-"""Data frames as people have them: names of columns and rows of every sort, columns that hold numbers or do not."""
+"""Data frames as people have them: names of every sort, columns that hold numbers or do not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _ROWS: dict[str, Callable[[int], Any]] = {
     "missing": lambda n: [np.nan] * n,
     "reversed": lambda n: list(range(n))[::-1],
 }
-# what a column of a frame may hold: (column) to (column as it is given, whether it can be read as these numbers)
+# What a column may hold: whether it is to be read as numbers, and how it is made of some.
 _TEXT_WITH_HOLES = ["a", "b", None]
 
 

@@ -1,4 +1,4 @@
-"""Sequences as people have them: arrays, lists of different lengths, long tables with ids, times and actions."""
+"""Sequences as people have them: arrays, lists of different lengths, long tables with ids and times."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ _NO_SEQUENCES: dict[str, tuple[str, Callable[[list[np.ndarray]], Any]]] = {
     "None among them": ("None in the list", lambda split: [np.ones((12, 2)), None]),
     "a list of numbers": ("numbers", lambda split: [1.0, 2.0]),
     "complex": ("complex numbers", lambda split: np.ones((3, 12, 2)) * 1j),
-    "an array of objects": ("sequences in an array of objects of text", lambda split: np.full((3, 12, 2), "a", dtype=object)),
+    "an array of objects": ("text as objects", lambda split: np.full((3, 12, 2), "a", dtype=object)),
     "a generator": ("a generator", lambda split: (x for x in split)),
     "different depth": ("different dimensions", lambda split: [np.ones((12, 2)), np.ones(12)]),
 }  # fmt: skip
@@ -167,7 +167,7 @@ def _no_sequences(draw: Callable[..., Any], split: list[np.ndarray], done: list[
     return Case({"X": make(split)}, None, done=(*done, kind), refuse=why)
 
 
-# ---- long tables --------------------------------------------------------------------------------------------
+# ---- long tables -------------------------------------------------------------------------------------------
 _TIMES: dict[str, Callable[[np.ndarray], Any]] = {
     "whole numbers": lambda t: t,
     "floats": lambda t: 0.1 * t,

@@ -1,4 +1,4 @@
-"""Tasks as people have them: lists, one array, rows with labels, a data frame with columns for target and task."""
+"""Tasks as people have them: lists, one array, rows with labels, a data frame."""
 
 from __future__ import annotations
 
@@ -73,32 +73,36 @@ _TARGETS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "far from 0": lambda y: y + 1e12,
     "some missing": lambda y: np.where(np.arange(len(y)) % 3 == 0, np.nan, y),
 }
+_INPUTS, _OUTCOMES = np.random.default_rng(0).normal(size=(9, 2)), np.arange(9.0)
 _NO_TASKS: dict[str, tuple[str, Callable[..., dict[str, Any]]]] = {
     "no y": ("no targets", lambda xs, ys: {"X": xs}),
-    "y of fewer tasks": ("targets of other tasks", lambda xs, ys: {"X": [*xs, np.ones((9, 2))], "y": ys}),
+    "y of fewer tasks": ("targets of other tasks", lambda xs, ys: {"X": [*xs, _INPUTS], "y": ys}),
     "y of other rows": (
-        "targets of other rows", lambda xs, ys: {"X": [np.ones((9, 2))] * 2, "y": [np.arange(8.0)] * 2}
+        "targets of other rows",
+        lambda xs, ys: {"X": [_INPUTS] * 2, "y": [np.arange(8.0)] * 2},
     ),
-    "a matrix and no task": ("no tasks", lambda xs, ys: {"X": np.ones((9, 2)), "y": np.arange(9.0)}),
+    "a matrix and no task": ("no tasks", lambda xs, ys: {"X": _INPUTS, "y": _OUTCOMES}),
     "an empty list": ("nothing", lambda xs, ys: {"X": [], "y": []}),
     "None": ("nothing", lambda xs, ys: {"X": None, "y": None}),
     "text": ("text", lambda xs, ys: {"X": "a.csv", "y": "b"}),
-    "names without a table": ("names without a table", lambda xs, ys: {"X": np.ones((9, 2)), "y": "y", "task": "t"}),
-    "None among them": ("None in the list", lambda xs, ys: {"X": [np.ones((9, 2)), None], "y": [np.arange(9.0)] * 2}),
-    "vectors": ("no inputs", lambda xs, ys: {"X": [np.arange(9.0)] * 2, "y": [np.arange(9.0)] * 2}),
-    "text in X": ("text", lambda xs, ys: {"X": [np.full((9, 2), "a")] * 2, "y": [np.arange(9.0)] * 2}),
-    "text in y": ("text", lambda xs, ys: {"X": [np.random.default_rng(0).normal(size=(9, 2))] * 2, "y": [["a"] * 9] * 2}),
+    "names without a table": ("names without a table", lambda xs, ys: {"X": _INPUTS, "y": "y", "task": "t"}),
+    "None among them": ("None in the list", lambda xs, ys: {"X": [_INPUTS, None], "y": [_OUTCOMES] * 2}),
+    "vectors": ("no inputs", lambda xs, ys: {"X": [_OUTCOMES] * 2, "y": [_OUTCOMES] * 2}),
+    "text in X": ("text", lambda xs, ys: {"X": [np.full((9, 2), "a")] * 2, "y": [_OUTCOMES] * 2}),
+    "text in y": ("text", lambda xs, ys: {"X": [_INPUTS] * 2, "y": [["a"] * 9] * 2}),
     "numbers": ("numbers", lambda xs, ys: {"X": [1.0, 2.0], "y": [1.0, 2.0]}),
-    "complex": ("complex numbers", lambda xs, ys: {"X": [np.ones((9, 2)) * 1j] * 2, "y": [np.arange(9.0)] * 2}),
+    "complex": ("complex numbers", lambda xs, ys: {"X": [_INPUTS * 1j] * 2, "y": [_OUTCOMES] * 2}),
     "a matrix of tasks as text": (
-        "labels of another length", lambda xs, ys: {"X": np.ones((9, 2)), "y": np.arange(9.0), "task": ["a"] * 8}
+        "labels of another length",
+        lambda xs, ys: {"X": _INPUTS, "y": _OUTCOMES, "task": ["a"] * 8},
     ),
-    "y of a dict": ("a dict", lambda xs, ys: {"X": [np.ones((9, 2))] * 2, "y": {"a": 1}}),
+    "y of a dict": ("a dict", lambda xs, ys: {"X": [_INPUTS] * 2, "y": {"a": 1}}),
     "dates in y": (
-        "dates", lambda xs, ys: {"X": np.ones((9, 2)), "y": pd.date_range("2020", periods=9), "task": ["a"] * 9}
+        "dates",
+        lambda xs, ys: {"X": _INPUTS, "y": pd.date_range("2020", periods=9), "task": ["a"] * 9},
     ),
-    "a Series": ("one dimension", lambda xs, ys: {"X": pd.Series(np.arange(9.0)), "y": np.arange(9.0), "task": [1] * 9}),
-}  # fmt: skip
+    "a Series": ("a vector", lambda xs, ys: {"X": pd.Series(_OUTCOMES), "y": _OUTCOMES, "task": [1] * 9}),
+}
 
 
 def _names(draw: Callable[..., Any], count: int) -> tuple[list[Any], str]:
@@ -113,7 +117,7 @@ def _names(draw: Callable[..., Any], count: int) -> tuple[list[Any], str]:
 
 
 def _rows(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarray]) -> Any:
-    """All rows together, in an order that leaves those of a task in theirs, and the numbers of their tasks."""
+    """Inputs, targets and tasks of all rows, in an order that leaves those of a task in theirs."""
     owner = np.repeat(np.arange(len(xs)), [len(y) for y in ys])
     order = np.arange(len(owner))
     if draw(require_hypothesis().booleans()):  # tasks interleaved, each task's rows in their own order
@@ -180,7 +184,7 @@ def _framed(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarray]
 
 
 def _columned(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarray], done: list[str]) -> Case:
-    """X (row, feature) and y (row, task): all tasks have the same rows, those without a target are left out."""
+    """X (row, feature) and y (row, task): tasks share rows, but for those without a target."""
     x, table = xs[0], np.stack(ys, 1)
     framed = draw(require_hypothesis().booleans())
     names = [f"t{t}" for t in range(table.shape[1])]
@@ -188,6 +192,10 @@ def _columned(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarra
     y: Any = pd.DataFrame(table, columns=names) if framed else table
     seen = ~np.isnan(table.T)
     return Case(
-        {"X": X, "y": y}, [x[rows] for rows in seen], [one[rows] for one, rows in zip(table.T, seen, strict=True)],
-        list(X.columns) if framed else None, names if framed else None, done=(*done, "a column for each task"),
-    )  # fmt: skip
+        {"X": X, "y": y},
+        [x[rows] for rows in seen],
+        [one[rows] for one, rows in zip(table.T, seen, strict=True)],
+        list(X.columns) if framed else None,
+        names if framed else None,
+        done=(*done, "a column for each task"),
+    )

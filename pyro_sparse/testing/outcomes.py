@@ -1,7 +1,8 @@
 """What came of a call on fuzzed input: right, refused, obscure, silent; the verdict that a fuzz counts.
 
-A result is held against the `Case` that it was made of: names, numbers read back in the caller's units, finite
-weights, scores and predictions in the range of the likelihood, and the same answer with columns in another order.
+A result is held against the `Case` that it was made of: names, numbers read back in the caller's units,
+finite weights, scores and predictions in the range of the likelihood, and the same answer with columns in
+another order.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ __all__ = ["Outcome", "outcome"]
 
 _FORM = re.compile(r"([A-Za-z_][\w.]*)(\[\d+\])?(=[^:]{1,80})?: \S")  # "argument: …", "X[3]: …", "lag=0: …"
 _ARGUMENTS = {
-    "X", "y", "task", "actions", "id", "time", "time_step", "mask", "exposure", "feature_names", "action_names",
-    "holdout", "likelihood", "n_factors", "n_latents", "n_features", "lag", "standardise", "dtype",
+    "X", "y", "task", "actions", "id", "time", "time_step", "mask", "exposure", "feature_names",
+    "action_names", "holdout", "likelihood", "n_factors", "n_latents", "n_features", "lag", "standardise",
+    "dtype",
 }  # fmt: skip
 _OURS = str(Path(__file__).resolve().parents[1])
 _ROUNDING = 1e-9  # of a column's largest number: to model units and back in double precision
@@ -41,8 +43,9 @@ class Outcome(NamedTuple):
     Attributes
     ----------
     kind : {"right", "refused", "obscure", "silent"}
-        "refused": a ValueError or TypeError in the form "argument: what was found, what is wanted". "obscure":
-        any other exception, or message, or a library's own warning. "silent": a result that is wrong.
+        "refused": a ValueError or TypeError in the form "argument: what was found, what is wanted".
+        "obscure": any other exception, or message, or a library's own warning. "silent": a
+        result that is wrong.
         (A process that dies cannot say so: run cases in a process of their own to count crashes.)
     why : str
         The message, or what is wrong with the result.
@@ -67,9 +70,9 @@ def outcome(
     case : Case, optional
         What the input was; without it only what the result says of itself is looked at.
     ask : bool
-        Ask a fit for scores, predictions and imputed cells, too. A refusal there is obscure: `fit` took the rows.
+        Ask a fit for scores, predictions and imputed cells, too. A refusal there is obscure: `fit` took them.
     sources : tuple of str
-        Folders besides this package whose errors count as refusals, if they have the form: a model of your own.
+        Folders besides this package whose errors count as refusals, if they have the form: of your model.
 
     Returns
     -------
@@ -120,7 +123,7 @@ def _speaks(message: str) -> bool:
     return found is not None and found.group(1) in _ARGUMENTS
 
 
-# ---- results ------------------------------------------------------------------------------------------------
+# ---- results -----------------------------------------------------------------------------------------------
 def _faults(result: Any, case: Case, ask: bool) -> Iterator[str]:
     """What is wrong with a result."""
     if case.refuse:

@@ -1,8 +1,8 @@
 """Hypothesis strategies for fuzzing: tables, sequences and tasks as people have them.
 
 Each gives a `Case`: arguments for `pyro_sparse.fit`, the numbers that should be read from them, and whether
-nobody could fit them. `outcomes.outcome` says what came of a call. What Hypothesis draws is small (sizes, seeds,
-the names of one or two oddities), so that a failing case shrinks to the least that fails.
+nobody could fit them. `outcome` says what came of a call. What Hypothesis draws is small (sizes, seeds, the
+names of one or two oddities), so that a failing case shrinks to the least that fails.
 
 Hypothesis is an optional requirement: ``pip install 'pyro-sparse[test]'``.
 
@@ -52,8 +52,9 @@ def tables(*, likelihood: str | None = None, max_rows: int = 24, max_features: i
 
     Parameters
     ----------
-    likelihood : {"normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical"}, optional
-        Values that it allows, but for what is put among them. Default: any of these, see `Case.likelihood`.
+    likelihood : str, optional
+        Name of a likelihood of the package: values that it allows, but for what is put among them.
+        Default: any of these, see `Case.likelihood`.
     max_rows, max_features : int
         Most of each, at least 10 and 2; a few cases have none, or one.
 
@@ -85,7 +86,7 @@ def tables(*, likelihood: str | None = None, max_rows: int = 24, max_features: i
 
 
 def sequences(*, max_sequences: int = 4, max_frames: int = 10) -> Any:
-    """Strategy of sequences: lists, stacked arrays, long tables with ids, times (gaps, dates, text) and actions.
+    """Strategy of sequences: lists, stacked arrays, long tables with ids, times (gaps, dates, text), actions.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def _check_most(given: dict[str, tuple[int, int]]) -> None:
             raise ValueError(f"{name}: got {value}, wanted at least {least}")
 
 
-# ---- tables: what goes beside X -----------------------------------------------------------------------------
+# ---- tables: what goes beside X ----------------------------------------------------------------------------
 def _table(draw: Callable[..., Any], likelihood: str | None, max_rows: int, max_features: int) -> Case:
     st = require_hypothesis()
     kind = likelihood or draw(st.sampled_from(LIKELIHOODS))
