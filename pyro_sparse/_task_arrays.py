@@ -212,11 +212,10 @@ def numbers(values: Any, name: str) -> np.ndarray:
             array = values.detach().cpu().numpy()
         else:
             array = without_na(np.asarray(unmasked(values)))
-        text = array.dtype.kind in "SU" or any(
-            isinstance(cell, str | bytes) for cell in (array.flat if array.dtype == object else ())
-        )
-        if text or array.dtype.kind not in "biufO":  # NumPy makes numbers of dates and of some text
-            raise TypeError(f"it holds {'text' if text else array.dtype}")
+        cells = array.flat if array.dtype.kind in "SUO" else ()
+        text = next((str(cell) for cell in cells if isinstance(cell, str | bytes)), None)
+        if text is not None or array.dtype.kind not in "biufO":  # NumPy makes numbers of dates and some text
+            raise TypeError(f"it holds {array.dtype if text is None else f'text, {text!r}'}")
         return array if array.dtype in (np.float32, np.float64, np.uint8) else array.astype(float)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name}: want numbers ({error}); ragged tasks go in as a list of arrays") from None
