@@ -204,15 +204,18 @@ def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndar
 
 def numbers(values: Any, name: str) -> np.ndarray:
     """Floats as they are, bytes (images) too; all other numbers as float64."""
+    if isinstance(values, pd.Series | pd.DataFrame):
+        frame = values.to_frame(name) if isinstance(values, pd.Series) else values
+        values = as_numbers(frame, name).to_numpy(dtype=float, na_value=np.nan).reshape(values.shape)
     try:
         if isinstance(values, Tensor):
             array = values.detach().cpu().numpy()
-        elif isinstance(values, (pd.Series, pd.DataFrame)):
-            array = values.to_numpy(dtype=float, na_value=np.nan)
         else:
             array = without_na(np.asarray(unmasked(values)))
-        if array.dtype.kind == "c":
-            raise TypeError(f"it holds {array.dtype}")
+        cells = array.flat if array.dtype.kind in "SUO" else ()
+        text = next((str(cell) for cell in cells if isinstance(cell, str | bytes)), None)
+        if text is not None or array.dtype.kind not in "biufO":  # NumPy makes numbers of dates and some text
+            raise TypeError(f"it holds {array.dtype if text is None else f'text, {text!r}'}")
         return array if array.dtype in (np.float32, np.float64, np.uint8) else array.astype(float)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name}: want numbers ({error}); ragged tasks go in as a list of arrays") from None

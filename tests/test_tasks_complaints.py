@@ -175,3 +175,16 @@ def test_tasks_without_a_feature_and_inputs_too_large_for_single_precision():
     with pytest.raises(ValueError, match=r"X: feature 'x1' holds numbers up to .*e\+20, and what is not"):
         as_tasks(x * [1e20, 1], y, standardise=False)
     assert as_tasks(x * [1e20, 1], y).scale[0] > 1e19
+
+
+DATES = pd.date_range("2020", periods=8)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [DATES, DATES.to_numpy(), pd.Series(DATES), list("12345678"), pd.Series(list("12345678")), [b"1"] * 8],
+)
+def test_dates_and_text_are_no_targets(y):
+    x = np.random.default_rng(1000).normal(size=(8, 2))
+    with pytest.raises(TypeError, match="^y: .*(text|datetime64|bytes)"):
+        as_tasks(x, y, task=["a", "b"] * 4)
