@@ -12,7 +12,7 @@ import contextlib
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -102,7 +102,7 @@ def _float64(likelihood: str) -> Callable[[int], Outcome]:
     return case
 
 
-def _together(jobs: dict[str, Callable[[], np.ndarray]]) -> Answer:
+def _together(jobs: Mapping[str, Callable[[], np.ndarray]]) -> Answer:
     """Answers of jobs that begin at once, each in its thread; an error is no answer."""
     ready, found = threading.Barrier(len(jobs)), {}
 
