@@ -12,7 +12,8 @@ import contextlib
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -65,7 +66,7 @@ def _answer(seed: int) -> Answer:
 
 
 def _compared(expected: Answer, found: Answer) -> Outcome:
-    same = all(np.array_equal(found.get(name), answer) for name, answer in expected.items())
+    same = all(name in found and np.array_equal(found[name], own) for name, own in expected.items())
     return "right" if same else "silent"
 
 
@@ -101,7 +102,7 @@ def _float64(likelihood: str) -> Callable[[int], Outcome]:
     return case
 
 
-def _together(jobs: dict[str, Callable[[], np.ndarray]]) -> Answer:
+def _together(jobs: Mapping[str, Callable[[], np.ndarray]]) -> Answer:
     """Answers of jobs that begin at once, each in its thread; an error is no answer."""
     ready, found = threading.Barrier(len(jobs)), {}
 
@@ -120,7 +121,7 @@ def _together(jobs: dict[str, Callable[[], np.ndarray]]) -> Answer:
 
 def _two_posteriors(seed: int) -> Outcome:
     fits = [_fit(seed, likelihood) for likelihood in ("bernoulli", _LIKELIHOODS[seed % 5])]
-    jobs = {f"edges {i}": lambda fit=fit, i=i: _edges(fit, seed + i) for i, fit in enumerate(fits)}
+    jobs = {f"edges {i}": partial(_edges, fit, seed + i) for i, fit in enumerate(fits)}
     return _compared({name: job() for name, job in jobs.items()}, _together(jobs))
 
 
@@ -171,7 +172,7 @@ def _filters(seed: int) -> Outcome:
     """Filters of warnings after a fit, its edges and their table, in two threads."""
     fit = _fit(seed, "bernoulli")
     before = list(warnings.filters)
-    _together({f"edges {i}": lambda i=i: _edges(fit, seed + i) for i in range(2)})
+    _together({f"edges {i}": partial(_edges, fit, seed + i) for i in range(2)})
     ps.summary(fit.edge_posterior("score", num_draws=5))
     return "right" if list(warnings.filters) == before else "silent"
 
@@ -203,5 +204,5 @@ def run_kind(kind: str, seeds: Iterable[int]) -> dict[Outcome, int]:
     case = KINDS[kind]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tiny fits have much to say
-        count = Counter(_judged(lambda seed=seed: case(seed)) for seed in seeds)  # type: ignore[misc]
+        count = Counter(_judged(partial(case, seed)) for seed in seeds)
     return {outcome: count[outcome] for outcome in ("silent", "told", "right")}

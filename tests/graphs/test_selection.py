@@ -98,6 +98,8 @@ def test_kept_restarts_never_drop_the_best():
     # The restart with the best held-out ELBO need not have the best training ELBO.
     assert kept_restarts([-1.0, -1.5, -9.0], 1000, best=1).tolist() == [True, True, False]
     assert kept_restarts([np.nan], 10).tolist() == [True]
+    failed = kept_restarts([np.nan, -1.0, -2.0, -9.0], 1000, best=0)  # of it nobody is so many nats below
+    assert failed.tolist() == [True] * 4
 
 
 def test_given_edges_are_named_and_leave_no_room():

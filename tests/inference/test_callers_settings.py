@@ -86,7 +86,13 @@ def transition_answers():
     x = np.random.default_rng(0).normal(size=(6, 8, 4)).cumsum(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = ps.fit(ps.models.LatentTransition(2), x, restarts=1, steps=6, progress=False)
+        fit = ps.fit(
+            ps.models.LatentTransition(n_latents=2, hidden=8, units=8, gated_units=4),
+            x,
+            restarts=1,
+            steps=6,
+            progress=False,
+        )
         return [
             fit.elbo,
             fit.transform(),
@@ -101,7 +107,7 @@ def task_answers():
     y = np.einsum("tnd,td->tn", x, rng.normal(size=(12, 4))) + 0.1 * rng.normal(size=(12, 20))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = ps.models.MultiTaskRegression(2)
+        model = ps.models.MultiTaskRegression(n_latents=2)
         fit = ps.fit(model, x, y, restarts=1, steps=6, sparse_steps=4, progress=False)
         return [
             fit.error,
