@@ -1,8 +1,8 @@
 """faults_tables: tables that would mislead a fit, by kind and seed, and how many of them pass in silence.
 
-Each kind of table (copied columns, totals, repeated rows, batches, …) has a generator, whose seed also chooses
-the variant. A table is *told* if `ps.check_table` says one of the expected words, else *right* if the fit's
-edges above are all true, else *silent*. `clean` is the share of ordinary tables that are told anything.
+Each kind of table (copied columns, totals, repeated rows, batches, …) has a generator, whose seed also
+chooses the variant. A table is *told* if `ps.check_table` says one of the expected words, else *right* if
+the fit's edges above are all true, else *silent*. `clean` is the share of ordinary tables that are told anything.
 """
 
 from __future__ import annotations
@@ -67,8 +67,10 @@ def framed(x: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
 
 
-def linear(rng: np.random.Generator, n: int | None = None, k: int | None = None) -> tuple[pd.DataFrame, np.ndarray]:
-    """A linear table of simple structure: 250 to 500 rows, three or four items for each of two to four factors."""
+def linear(
+    rng: np.random.Generator, n: int | None = None, k: int | None = None
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """Simple structure: 250 to 500 rows, three or four items for each of two to four factors."""
     n = int(rng.integers(250, 501)) if n is None else n
     k = int(rng.integers(2, 5)) if k is None else k
     w = loadings(rng, k * int(rng.integers(3, 5)), k)
@@ -76,7 +78,7 @@ def linear(rng: np.random.Generator, n: int | None = None, k: int | None = None)
 
 
 def clean_table(seed: int) -> tuple[pd.DataFrame, str]:
-    """An ordinary table and its likelihood: linear, curved, sparse, correlated factors, counts, yes or no, holes."""
+    """An ordinary table and its likelihood: linear, curved, sparse, counts, yes or no, with holes or none."""
     rng = np.random.default_rng([seed, 77])
     n = int(np.exp(rng.uniform(np.log(60), np.log(2000))))
     p = int(np.exp(rng.uniform(np.log(5), np.log(60))))
@@ -96,7 +98,11 @@ def clean_table(seed: int) -> tuple[pd.DataFrame, str]:
     elif kind == 4:  # a network of one hidden layer
         hidden = np.tanh(z @ rng.normal(size=(k, 12)))
         mask = (w != 0).any(1)
-        x = f + (hidden @ rng.normal(size=(12, p)) / 4) * mask + rng.uniform(0.3, 0.8) * rng.normal(size=(n, p))
+        x = (
+            f
+            + (hidden @ rng.normal(size=(12, p)) / 4) * mask
+            + rng.uniform(0.3, 0.8) * rng.normal(size=(n, p))
+        )
     elif kind == 5:
         likelihood = str(rng.choice(["poisson", "negative_binomial", "multinomial"]))
         rate = np.exp(rng.uniform(0.3, 2.5, p) + 0.6 * f)
@@ -105,7 +111,12 @@ def clean_table(seed: int) -> tuple[pd.DataFrame, str]:
         if likelihood == "negative_binomial":
             rate *= rng.gamma(2.0, 0.5, size=(n, p))
         if likelihood == "multinomial":
-            x = np.stack([rng.multinomial(int(t), r / r.sum()) for t, r in zip(rng.integers(20, 400, n), rate, strict=True)])
+            x = np.stack(
+                [
+                    rng.multinomial(int(t), r / r.sum())
+                    for t, r in zip(rng.integers(20, 400, n), rate, strict=True)
+                ]
+            )
         else:
             x = rng.poisson(rate)
         x = x[:, x.std(0) > 0].astype(float)
@@ -138,7 +149,9 @@ def near_copy(seed: int) -> Case:
     for j in rng.choice(len(w), rng.integers(1, 3), replace=False):
         r = rng.uniform(0.98, 0.999)
         noise = x[f"x{j}"].std() * np.sqrt(1 / r**2 - 1)
-        x[f"x{j}b"] = rng.choice([-1, 1]) * (x[f"x{j}"] + noise * rng.normal(size=len(x))) * rng.uniform(0.1, 10)
+        x[f"x{j}b"] = (
+            rng.choice([-1, 1]) * (x[f"x{j}"] + noise * rng.normal(size=len(x))) * rng.uniform(0.1, 10)
+        )
         named += [f"x{j}", f"x{j}b"]
     return Case(x, w, "normal", {}, ("copy", "repeats"), tuple(named))
 
@@ -258,7 +271,13 @@ def mixed(seed: int) -> Case:
     """Numbers, yes or no, counts and grades under one normal likelihood; some kinds may be absent."""
     rng = np.random.default_rng([seed, 10])
     n, z = 500, rng.normal(size=(500, 2))
-    kinds = [["num", "yes", "cnt", "grade"], ["num", "yes"], ["num", "cnt"], ["num", "grade"], ["yes", "cnt"]][seed % 5]
+    kinds = [
+        ["num", "yes", "cnt", "grade"],
+        ["num", "yes"],
+        ["num", "cnt"],
+        ["num", "grade"],
+        ["yes", "cnt"],
+    ][seed % 5]
     columns, truth = {}, []
     for kind in kinds:
         for i in range(4):
@@ -277,7 +296,7 @@ def mixed(seed: int) -> Case:
 
 
 def batches(seed: int) -> Case:
-    """Two to five batches whose means differ (sd .5 to 1.5): in turn, one after the other, or mixed, by name or not."""
+    """Two to five batches whose means differ (sd .5 to 1.5): in turn, one after the other, or mixed."""
     rng = np.random.default_rng([seed, 11])
     n, w = int(rng.integers(300, 600)), loadings(rng, 12, 2)
     x = factors(rng, n, 2) @ w.T + 0.7 * rng.normal(size=(n, 12))
@@ -318,9 +337,9 @@ def tails(seed: int) -> Case:
 
 
 KINDS: dict[str, Callable[[int], Case]] = {
-    "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares, "duplicates": duplicates,
-    "careless": careless, "cell": cell, "blocks": blocks, "likert": likert, "mixed": mixed, "batches": batches,
-    "overdispersed": overdispersed, "tails": tails,
+    "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
+    "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
+    "mixed": mixed, "batches": batches, "overdispersed": overdispersed, "tails": tails,
 }  # fmt: skip
 
 

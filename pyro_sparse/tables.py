@@ -11,6 +11,7 @@ import difflib
 import io
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -268,7 +269,7 @@ def _refuse_numbers(names: list[str], path: Path) -> None:
 
 
 def _refuse_repeats(names: list[str], path: Path) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated and repeated[0] == "":
         raise ValueError(
             f"path: the first line of {path.name!r} has {names.count('')} empty fields, wanted a name for "

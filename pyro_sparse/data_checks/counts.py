@@ -11,7 +11,9 @@ __all__ = ["overdispersed_counts"]
 
 _LEAST_Z = 4.0  # standard errors of a column's extra variance
 _LEAST_EXTRA = 0.05  # squared coefficient of variation beyond counting
-_SHARED = 0.75  # correlation of log rates with some other column, below which the extra variance is a column's own
+_SHARED = (
+    0.75  # correlation of log rates with some other column, below which the extra variance is a column's own
+)
 _SHARE = 0.5  # of the overdispersed columns
 
 
@@ -60,10 +62,11 @@ def overdispersed_counts(cells: Cells) -> list[Finding]:
     return [
         Finding(
             "counts",
-            f"counts of {len(names)} of {len(mean)} columns ({listed(names)}) are overdispersed: their variance is "
-            f"about {factor:.2g} times that of {of} counts, and no other column shares it, so that factors "
+            f"counts of {len(names)} of {len(mean)} columns ({listed(names)}) are overdispersed: their "
+            f"variance is about {factor:.2g} times that of {of} counts, and no other column shares it, so that factors "
             "would be found in noise",
             'take likelihood="negative_binomial"',
+            severity="doubt",
             source="data",
             columns=tuple(names),
             size=factor,

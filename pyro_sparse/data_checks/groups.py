@@ -1,8 +1,8 @@
 """Groups of rows whose means differ: batches, sites, plates, days.
 
-Differences of means between groups correlate columns as a factor does, across all others. Three signs: rows near
-one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows
-fall into clusters.
+Differences of means between groups correlate columns as a factor does, across all others. Three signs: rows
+near one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows fall
+into clusters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_COMPONENTS = 10
 _MOST_PREFIXES = 20
 _MOST_CLUSTERED = 1000  # rows that clusters are looked for in
 _MOST_CLUSTERS = 5
-# Tuned on seeds from 1000 (60 tables with batches, 600 ordinary ones of curves and networks, 300 linear ones).
+# Tuned on seeds from 1000: 60 tables with batches, 600 ordinary ones, half of them with curves.
 # Curves of a factor make clusters, too, but of different shapes and in columns that are no normal ones.
 _LEAST_CLUSTER = 0.12  # of the rows
 _LEAST_GAIN = 6.0  # of the BIC over no clusters, in all, and
@@ -37,10 +37,14 @@ _LEAST_SURE = {2: 0.91, 3: 0.79, 4: 0.79, 5: 0.79}  # mean probability of a row'
 _LEAST_ALIKE = 0.02  # BIC a row by which clusters of one shape are better than such of several
 _MOST_KURTOSIS = 2.5  # mean over columns of n excess kurtosis^2 / 24, 1 of normal ones
 _MOST_DIMENSIONS = 6
-_CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = 0.3, 0.93, 12.0  # where columns are less normal, or are more
+_CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = (
+    0.3,
+    0.93,
+    12.0,
+)  # where columns are less normal, or are more
 _REMEDY = (
-    "if rows come in batches, take out each batch's means (X - X.groupby(batch).transform('mean')) before the "
-    "fit, or fit each by itself"
+    "if rows come in batches, take out each batch's means (X - X.groupby(batch).transform('mean')) before "
+    "the fit, or fit each by itself"
 )
 
 
@@ -96,6 +100,7 @@ def _by_order(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
         f"{where} are alike (correlation up to {r_best:.2f} of a principal component with itself), so "
         "rows are not independent: they come in batches or drift, and that makes factors of its own",
         f"{_REMEDY}; a time series is for LatentTransition",
+        severity="doubt",
         source="data",
         size=r_best,
     )
@@ -118,9 +123,10 @@ def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     shown = ", ".join(repr(str(name)) for name in names[:4]) + (", …" if len(names) > 4 else "")
     return Finding(
         "groups",
-        f"rows whose names begin alike ({shown}) have means of their own ({share:.0%} of a principal component), "
-        "and that makes factors of its own, as batches do",
+        f"rows whose names begin alike ({shown}) have means of their own ({share:.0%} of a principal "
+        "component), and that makes factors of its own, as batches do",
         _REMEDY,
+        severity="doubt",
         source="data",
         size=share,
     )
@@ -145,10 +151,11 @@ def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
         return None
     return Finding(
         "groups",
-        f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} better "
-        f"than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows make "
+        f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} "
+        f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows make "
         "factors of their own",
         _REMEDY,
+        severity="doubt",
         source="data",
         size=gain,
     )
@@ -168,13 +175,19 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
         return GaussianMixture(k, covariance_type=shape, n_init=2, random_state=0, reg_covar=1e-3).fit(y)
 
     none = fitted(1, "tied").bic(y)
-    found = [(mixture.bic(y), k, mixture) for k in range(2, _MOST_CLUSTERS + 1) if (mixture := fitted(k, "tied"))]
+    found = [
+        (mixture.bic(y), k, mixture) for k in range(2, _MOST_CLUSTERS + 1) if (mixture := fitted(k, "tied"))
+    ]
     bic, k, mixture = min(found, key=lambda one: one[0])
     gain, sure = none - bic, float(mixture.predict_proba(y).max(1).mean())
     is_clear = gain >= _CLEAR_GAIN_A_ROW * n and sure >= _CLEAR_SURE
     is_plain = kurtosis <= _MOST_KURTOSIS and d <= _MOST_DIMENSIONS and sure >= _LEAST_SURE[k]
     smallest = np.bincount(mixture.predict(y), minlength=k).min() / n
-    if gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n) or smallest < _LEAST_CLUSTER or not (is_clear or is_plain):
+    if (
+        gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n)
+        or smallest < _LEAST_CLUSTER
+        or not (is_clear or is_plain)
+    ):
         return 0, sure, gain
     other = min(fitted(shapes, "full").bic(y) for shapes in {2, 3, k})
     return (k if other - bic >= _LEAST_ALIKE * n else 0), sure, float(gain)

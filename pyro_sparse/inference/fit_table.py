@@ -20,6 +20,8 @@ from tqdm import tqdm
 
 from .._version import __version__
 from ..data import Table
+from ..data_checks import doubted_by_columns
+from ..findings import sentences
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
 from .by_rows import BRIEF, judge
@@ -46,7 +48,7 @@ from .restarts import (
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import cap_grid, no_start
-from .table_notes import of_copies, of_slips, of_units, of_weights
+from .table_notes import of_units, of_weights
 from .wide_start import start_of
 
 __all__ = ["TableJob", "fit_table"]
@@ -316,11 +318,15 @@ class TableJob:
             found.warnings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
         found.warnings.extend(f"{name}: {why}" for name, why in folded(found).items())
         found.warnings.extend(depth_of_factors(whole, self.train, best))
+        doubts = doubted_by_columns(
+            self.table.findings, found.effects[best], found.feature_names, found.factor_names
+        )
+        found.warnings.extend(sentences(doubts))
         return found
 
     def _warnings(self, model: Any, best: int, rows: np.ndarray, caps: np.ndarray) -> list[str]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
-        notes = of_slips(model.likelihood, self.table)
+        notes = sentences(self.table.findings)
         lost = ~np.isfinite(rows.mean(1))
         if lost.any():
             notes.append(
@@ -330,9 +336,7 @@ class TableJob:
         if lost[best]:
             return notes
         if getattr(model, "prior", None) is not None:
-            notes += of_weights(model, best, caps)
-            notes += of_units(model, self.table)
-            notes += of_copies(model, self.table)
+            notes += sentences([*of_weights(model, best, caps), *of_units(model, self.table)])
         if len(rows) == 1:
             notes.append("one restart only: nothing here says whether another start would agree")
         if self.train.total < 5 * model.n_features:
