@@ -1,8 +1,8 @@
 """faults_tables: tables that would mislead a fit, by kind and seed, and how many of them pass in silence.
 
-Each kind of table (copied columns, totals, repeated rows, batches, …) has a generator, whose seed also chooses
-the variant. A table is *told* if `ps.check_table` says one of the expected words, else *right* if the fit's
-edges above are all true, else *silent*. `clean` is the share of ordinary tables that are told anything.
+Each kind of table (copied columns, totals, repeated rows, batches, …) has a generator, whose seed also
+chooses the variant. A table is *told* if `ps.check_table` says one of the expected words, else *right* if
+the fit's edges above are all true, else *silent*. `clean` is the share of ordinary tables that are told anything.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def framed(x: np.ndarray) -> pd.DataFrame:
 def linear(
     rng: np.random.Generator, n: int | None = None, k: int | None = None
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """A linear table of simple structure: 250 to 500 rows, three or four items for each of two to four factors."""
+    """Simple structure: 250 to 500 rows, three or four items for each of two to four factors."""
     n = int(rng.integers(250, 501)) if n is None else n
     k = int(rng.integers(2, 5)) if k is None else k
     w = loadings(rng, k * int(rng.integers(3, 5)), k)
@@ -78,7 +78,7 @@ def linear(
 
 
 def clean_table(seed: int) -> tuple[pd.DataFrame, str]:
-    """An ordinary table and its likelihood: linear, curved, sparse, correlated factors, counts, yes or no, holes."""
+    """An ordinary table and its likelihood: linear, curved, sparse, counts, yes or no, with holes or none."""
     rng = np.random.default_rng([seed, 77])
     n = int(np.exp(rng.uniform(np.log(60), np.log(2000))))
     p = int(np.exp(rng.uniform(np.log(5), np.log(60))))
@@ -296,7 +296,7 @@ def mixed(seed: int) -> Case:
 
 
 def batches(seed: int) -> Case:
-    """Two to five batches whose means differ (sd .5 to 1.5): in turn, one after the other, or mixed, by name or not."""
+    """Two to five batches whose means differ (sd .5 to 1.5): in turn, one after the other, or mixed."""
     rng = np.random.default_rng([seed, 11])
     n, w = int(rng.integers(300, 600)), loadings(rng, 12, 2)
     x = factors(rng, n, 2) @ w.T + 0.7 * rng.normal(size=(n, 12))
@@ -337,9 +337,9 @@ def tails(seed: int) -> Case:
 
 
 KINDS: dict[str, Callable[[int], Case]] = {
-    "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares, "duplicates": duplicates,
-    "careless": careless, "cell": cell, "blocks": blocks, "likert": likert, "mixed": mixed, "batches": batches,
-    "overdispersed": overdispersed, "tails": tails,
+    "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
+    "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
+    "mixed": mixed, "batches": batches, "overdispersed": overdispersed, "tails": tails,
 }  # fmt: skip
 
 

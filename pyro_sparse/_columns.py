@@ -19,6 +19,7 @@ __all__ = [
     "check_columns",
     "check_magnitude",
     "check_number",
+    "check_extremes",
     "check_order",
     "check_rows",
     "check_scales",
@@ -381,6 +382,53 @@ def check_magnitude(names: list[str], x: np.ndarray, what: str = "X: column") ->
         raise ValueError(
             f"{what} {names[j]!r} holds numbers up to {largest[j]:.3g}, and what is not standardised may be "
             f"{_LARGEST:g} at most; give it in other units"
+        )
+
+
+_ONE_ROW = 0.99  # of the variance of most columns: correlations are then one, and no start is found
+_LARGEST_SD = 1e7  # of a column as it is: squares of its cells stay finite in single precision
+
+
+def check_extremes(x: np.ndarray, names: list[str], rows: list[str] | None, standardise: bool) -> None:
+    """Complain of a row that makes the variance of most columns, or of a column too large to leave as it is.
+
+    Parameters
+    ----------
+    x : ndarray (row, feature)
+        Measurements; NaN where missing.
+    names : list of str
+    rows : list of str or None
+    standardise : bool
+        Whether columns are z-scored.
+
+    Raises
+    ------
+    ValueError
+        Naming the row or the column.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        off = x - np.nanmedian(x, 0)
+        off /= np.maximum(np.nanmax(np.abs(off), 0), np.finfo(float).tiny)
+        squares = off**2
+        share = np.nanmax(squares, 0) / np.nansum(squares, 0)
+        sd = np.nanstd(x, 0)
+    made = share >= _ONE_ROW
+    at = np.where(np.isnan(squares), -1.0, squares).argmax(0)
+    if made.sum() >= max(2, 0.5 * len(names)):
+        row = np.bincount(at[made]).argmax()
+        count = int((made & (at == row)).sum())
+        if count >= max(2, 0.5 * len(names)):
+            j = int((made & (at == row)).argmax())
+            label = repr(rows[row]) if rows else str(row)
+            raise ValueError(
+                f"X: row {label} makes over {_ONE_ROW:.0%} of the variance of {count} of {len(names)} "
+                f"columns (column {names[j]!r} has {x[row, j]:g} there); correct it, or drop the row"
+            )
+    if not standardise and sd.max() > _LARGEST_SD:
+        j = int(sd.argmax())
+        raise ValueError(
+            f"X: column {names[j]!r} has a standard deviation of {sd[j]:.3g} and standardise=False, wanted "
+            f"at most {_LARGEST_SD:g}; standardise, or give it in other units"
         )
 
 

@@ -6,7 +6,7 @@ A `Table` knows its names, which cells are missing, and how it was standardised,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ._columns import check_order, row_names
+from .findings import Finding
 
 __all__ = ["MOST_JUDGED", "Batch", "Table", "given_exposure"]
 
@@ -88,6 +89,8 @@ class Table:
     feature_names, sample_names : list of str
     exposure_unit : float, optional
         The typical one of the caller's exposures; None where he gave none.
+    findings : tuple of Finding
+        What the checks before a fit noticed.
     """
 
     x: np.ndarray
@@ -101,6 +104,7 @@ class Table:
     feature_names: list[str]
     sample_names: list[str]
     exposure_unit: float | None = None
+    findings: tuple[Finding, ...] = field(default=(), repr=False, compare=False)
 
     def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
         """All rows as tensors; `inputs` is `x` itself where they hold the same numbers."""

@@ -18,6 +18,7 @@ from ._columns import (
     as_frame,
     as_numbers,
     check_columns,
+    check_extremes,
     check_magnitude,
     check_order,
     check_scales,
@@ -230,6 +231,8 @@ def as_table(
     observed = np.where(seen, x, np.nan)
     likelihood.check(observed, names)
     if like is None:
+        if likelihood.standardise:
+            check_extremes(observed, names, samples, standardise)
         likelihood.calibrate(torch.as_tensor(observed))
         likelihood.note_exposures(exposure is not None)
     size, unit = given_exposure(exposure, n_rows, samples, likelihood, like)

@@ -1,4 +1,4 @@
-"""What the checks of a table look at: its cells in the caller's units, or those of some rows of a large one."""
+"""What the checks of a table look at: its cells in the caller's units, of a large one those of some rows."""
 
 from __future__ import annotations
 
@@ -69,6 +69,17 @@ class Cells:
             exposure=None if self.exposure is None else self.exposure[kept],
         )
 
+    def hidden(self, where: NDArray[np.bool_]) -> Cells:
+        """These cells with some of them missing.
+
+        Parameters
+        ----------
+        where : ndarray of bool (row, feature)
+        """
+        if not where.any():
+            return self
+        return replace(self, values=np.where(where, np.nan, self.values))
+
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
         """Which cells are there."""
@@ -76,7 +87,7 @@ class Cells:
 
     @cached_property
     def columns(self) -> list[NDArray[np.float64]]:
-        """The seen cells of each column, rounded to a millionth of its largest: conversion leaves an error."""
+        """The seen cells of each column, rounded to a millionth of the typical one, for conversion errs."""
         return [_rounded(column[seen]) for column, seen in zip(self.values.T, self.seen.T, strict=True)]
 
     @cached_property
@@ -125,10 +136,12 @@ def cells_of(table: Table, likelihood: Any) -> Cells:
 
 
 def _rounded(column: NDArray[np.float64]) -> NDArray[np.float64]:
-    largest = np.abs(column).max(initial=0.0)
+    size = np.abs(column)
+    largest = size.max(initial=0.0)
     if largest == 0 or not np.isfinite(largest):
         return column
-    return np.round(column, int(np.clip(9 - np.ceil(np.log10(largest)), -300, 300)))
+    digits = min(6 - np.ceil(np.log10(np.median(size[size > 0]))), 14 - np.ceil(np.log10(largest)))
+    return np.round(column, int(np.clip(digits, -300, 300)))
 
 
 def correlation(z: NDArray[np.float64], seen: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -54,8 +54,8 @@ def check_table(
 
     Notes
     -----
-    Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat or are
-    on another scale; cells that make their column; codes, counts, levels and yes or no under the normal
+    Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat or
+    are on another scale; cells that make their column; codes, counts, levels and yes or no under the normal
     likelihood; heavy tails; columns never seen together; batches of rows; overdispersed counts.
 
     Examples
@@ -89,7 +89,9 @@ def _findings(cells: Cells) -> list[Finding]:
     far_rows, rows = outlying_rows(cells)
     repeats = repeated_rows(cells)
     kinds = several_kinds(cells)
-    others = cells.without(rows)  # rows on another scale would correlate all columns
+    rest = cells.without(rows)  # rows on another scale would correlate all columns, and so do such cells
+    far_cells, where = outlying_cells(rest)
+    others = rest.hidden(where)
     copies, copied = copied_columns(others)
     return [
         *mistakes,
@@ -100,7 +102,7 @@ def _findings(cells: Cells) -> list[Finding]:
         *separate_columns(cells),
         *repeats,
         *far_rows,
-        *outlying_cells(others),
+        *far_cells,
         *heavy_tails(others),
         *(row_groups(cells) if not repeats else []),
         *overdispersed_counts(cells),

@@ -62,10 +62,11 @@ def overdispersed_counts(cells: Cells) -> list[Finding]:
     return [
         Finding(
             "counts",
-            f"counts of {len(names)} of {len(mean)} columns ({listed(names)}) are overdispersed: their variance is "
-            f"about {factor:.2g} times that of {of} counts, and no other column shares it, so that factors "
+            f"counts of {len(names)} of {len(mean)} columns ({listed(names)}) are overdispersed: their "
+            f"variance is about {factor:.2g} times that of {of} counts, and no other column shares it, so that factors "
             "would be found in noise",
             'take likelihood="negative_binomial"',
+            severity="doubt",
             source="data",
             columns=tuple(names),
             size=factor,

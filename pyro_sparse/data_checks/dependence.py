@@ -49,14 +49,13 @@ def copied_columns(cells: Cells) -> tuple[list[Finding], list[int]]:
         return [], []
     r = correlation(cells.view, cells.seen)
     pairs = []
-    for j, k in zip(*np.triu_indices(n_features, 1), strict=True) if n_features < 60 else _strong(r):
-        if abs(r[j, k]) >= _LEAST_CORRELATION - 0.02:
-            both = cells.seen[:, j] & cells.seen[:, k]
-            if both.sum() < _LEAST_ROWS:
-                continue
-            close = float(np.corrcoef(cells.view[both][:, [j, k]].T)[0, 1])
-            if abs(close) >= _LEAST_CORRELATION and _are_copies(r, j, k, close, cells):
-                pairs.append((int(j), int(k), close))
+    for j, k in _strong(r):
+        both = cells.seen[:, j] & cells.seen[:, k]
+        if both.sum() < _LEAST_ROWS:
+            continue
+        close = float(np.corrcoef(cells.view[both][:, [j, k]].T)[0, 1])
+        if abs(close) >= _LEAST_CORRELATION and _are_copies(r, j, k, close, cells):
+            pairs.append((int(j), int(k), close))
     if not pairs:
         return [], []
     pairs.sort(key=lambda pair: -abs(pair[2]))
@@ -98,7 +97,7 @@ def _are_copies(r: NDArray[np.float64], j: int, k: int, close: float, cells: Cel
     rows = cells.seen[:, [j, k, *given]].all(1)
     if rows.sum() < _LEAST_ROWS:
         return False
-    block, _ = _gram(cells.view[np.ix_(rows, [j, k, *given])])
+    block, _ = _gram(cells.view[np.ix_(rows, np.array([j, k, *given]))])
     precision = np.linalg.pinv(block + 1e-6 * np.eye(len(block)))
     partial = abs(precision[0, 1]) / np.sqrt(abs(precision[0, 0] * precision[1, 1]))
     return bool(partial >= _LEAST_PARTIAL)
@@ -138,9 +137,10 @@ def _by_inverse(cells: Cells, active: list[int]) -> list[list[int]] | None:
     n_rows = int(rows.sum())
     if n_rows < len(active) + _SPARE_ROWS:
         return None
-    r, noise = _gram(cells.values[np.ix_(rows, active)])
+    r, noise = _gram(cells.values[np.ix_(rows, np.array(active))])
     spare = n_rows / (n_rows - len(active))
-    left, sets = list(range(len(active))), []
+    left = list(range(len(active)))
+    sets: list[list[int]] = []
     while len(left) > 2 and len(sets) < _MOST_SETS:
         inverse = np.linalg.inv(r[np.ix_(left, left)] + 1e-10 * np.eye(len(left)))
         residual = spare / np.maximum(np.diag(inverse), 1e-300)
@@ -228,7 +228,7 @@ def _pursuit(cells: Cells, r: NDArray[np.float64], j: int, others: list[int]) ->
         rows = cells.seen[:, [*members, j]].all(1)
         if rows.sum() < _LEAST_ROWS + len(members):
             return []
-        own, _ = _gram(cells.values[np.ix_(rows, [*members, j])])
+        own, _ = _gram(cells.values[np.ix_(rows, np.array([*members, j]))])
         if _residual(own, len(members), list(range(len(members)))) < _EXACT:
             kept = _pruned(own, len(members), list(range(len(members))))
             return [members[k] for k in kept]
@@ -238,7 +238,7 @@ def _pursuit(cells: Cells, r: NDArray[np.float64], j: int, others: list[int]) ->
 def _finding(cells: Cells, members: list[int], rank: int | None) -> Finding:
     names = [cells.features[j] for j in members]
     rows = cells.seen[:, members].all(1)
-    x = cells.values[np.ix_(rows, members)]
+    x = cells.values[np.ix_(rows, np.array(members))]
     total = x.sum(1)
     typical = abs(float(total.mean()))
     is_constant = bool(total.std() <= 0.02 * typical and total.std() <= 0.1 * np.sqrt(x.var(0).sum()))
@@ -254,9 +254,12 @@ def _finding(cells: Cells, members: list[int], rank: int | None) -> Finding:
             'with likelihood="multinomial"'
         )
     else:
-        seen = f"columns {listed(names)} are linearly dependent (a total, a difference): each follows from the others"
+        seen = (
+            f"columns {listed(names)} are linearly dependent (a total, a difference): each follows from the "
+            "others"
+        )
         remedy = f"drop one of them, such as {names[-1]!r}"
-    of = "" if rank is None else f", so that {_width(cells)} columns have rank {rank}"
+    of = "" if rank is None else f", so that {len(cells.features)} columns have rank {rank}"
     return Finding(
         "columns",
         f"{seen}{of}; what is made of others shares their noise, which is taken for a factor",
@@ -265,7 +268,3 @@ def _finding(cells: Cells, members: list[int], rank: int | None) -> Finding:
         columns=tuple(names),
         size=float(len(names)),
     )
-
-
-def _width(cells: Cells) -> int:
-    return len(cells.features)

@@ -1,8 +1,8 @@
 """Groups of rows whose means differ: batches, sites, plates, days.
 
-Differences of means between groups correlate columns as a factor does, across all others. Three signs: rows near
-one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows
-fall into clusters.
+Differences of means between groups correlate columns as a factor does, across all others. Three signs: rows
+near one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows fall
+into clusters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_COMPONENTS = 10
 _MOST_PREFIXES = 20
 _MOST_CLUSTERED = 1000  # rows that clusters are looked for in
 _MOST_CLUSTERS = 5
-# Tuned on seeds from 1000 (60 tables with batches, 600 ordinary ones of curves and networks, 300 linear ones).
+# Tuned on seeds from 1000: 60 tables with batches, 600 ordinary ones, half of them with curves.
 # Curves of a factor make clusters, too, but of different shapes and in columns that are no normal ones.
 _LEAST_CLUSTER = 0.12  # of the rows
 _LEAST_GAIN = 6.0  # of the BIC over no clusters, in all, and
@@ -43,8 +43,8 @@ _CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = (
     12.0,
 )  # where columns are less normal, or are more
 _REMEDY = (
-    "if rows come in batches, take out each batch's means (X - X.groupby(batch).transform('mean')) before the "
-    "fit, or fit each by itself"
+    "if rows come in batches, take out each batch's means (X - X.groupby(batch).transform('mean')) before "
+    "the fit, or fit each by itself"
 )
 
 
@@ -100,6 +100,7 @@ def _by_order(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
         f"{where} are alike (correlation up to {r_best:.2f} of a principal component with itself), so "
         "rows are not independent: they come in batches or drift, and that makes factors of its own",
         f"{_REMEDY}; a time series is for LatentTransition",
+        severity="doubt",
         source="data",
         size=r_best,
     )
@@ -122,9 +123,10 @@ def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     shown = ", ".join(repr(str(name)) for name in names[:4]) + (", …" if len(names) > 4 else "")
     return Finding(
         "groups",
-        f"rows whose names begin alike ({shown}) have means of their own ({share:.0%} of a principal component), "
-        "and that makes factors of its own, as batches do",
+        f"rows whose names begin alike ({shown}) have means of their own ({share:.0%} of a principal "
+        "component), and that makes factors of its own, as batches do",
         _REMEDY,
+        severity="doubt",
         source="data",
         size=share,
     )
@@ -149,10 +151,11 @@ def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
         return None
     return Finding(
         "groups",
-        f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} better "
-        f"than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows make "
+        f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} "
+        f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows make "
         "factors of their own",
         _REMEDY,
+        severity="doubt",
         source="data",
         size=gain,
     )

@@ -1,4 +1,4 @@
-"""What the columns hold, under a likelihood for measurements: codes, numbers of rows, counts, levels, yes or no."""
+"""What columns under a likelihood for measurements hold: codes, numbers of rows, counts, levels, yes or no."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def several_kinds(cells: Cells) -> list[Finding]:
     return [
         Finding(
             "kinds",
-            f"columns are of several kinds ({'; '.join(said)}{beside}): one normal likelihood serves them all, "
-            "predictions leave their range, and columns of a kind may make a factor of their own",
+            f"columns are of several kinds ({'; '.join(said)}{beside}): one normal likelihood serves them "
+            "all, predictions leave their range, and columns of a kind may make a factor of their own",
             "fit each kind with its likelihood, or take logarithms of counts and read yes or no as a score",
             source="data",
             columns=tuple(named),
@@ -92,12 +92,14 @@ def few_levels(cells: Cells) -> list[Finding]:
     if not scale or len(scale) < 0.5 * len(kinds):
         return []
     piled = []
+    signs: set[float] = set()
     for j in scale:
         column = cells.columns[j]
         ends = [float((column == end).mean()) for end in (column.min(), column.max())]
         skewness = float(((column - column.mean()) ** 3).mean() / column.std() ** 3)
         if cells.n_levels[j] <= 3 or max(ends) >= _PILED or abs(skewness) >= _SKEWED:
             piled.append((j, max(ends)))
+            signs.add(float(np.sign(skewness)) * (abs(skewness) >= _SKEWED))
     if len(piled) < max(2, 0.15 * len(scale)):
         return []
     names = [cells.features[j] for j, _ in piled]
@@ -105,11 +107,12 @@ def few_levels(cells: Cells) -> list[Finding]:
     return [
         Finding(
             "levels",
-            f"{naming(names, 'column')} {'have' if len(names) > 1 else 'has'} {_span(levels)} levels that pile "
-            f"up at an end (up to {max(share for _, share in piled):.0%} of the cells in one): they are "
+            f"{naming(names, 'column')} {'have' if len(names) > 1 else 'has'} {_span(levels)} levels that "
+            f"pile up at an end (up to {max(share for _, share in piled):.0%} of the cells in one): they are "
             "ordinal, and under the normal likelihood easy and hard ones make a factor each",
             'treat them as ordinal: cut each at a middle level for likelihood="bernoulli", and do not '
             "believe a factor that only parts high means from low ones",
+            severity="doubt" if {-1.0, 1.0} <= signs else "note",  # easy and hard ones together
             source="data",
             columns=tuple(names),
             size=max(share for _, share in piled),
@@ -135,6 +138,16 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
     if not cells.is_normal:
         return []
     columns, names = cells.columns, cells.features
+    blurred = [name for name, column in zip(names, columns, strict=True) if _is_blurred(column)]
+    if blurred:
+        return [
+            _note(
+                f"{naming(blurred, 'column')} {'are' if len(blurred) > 1 else 'is'} so far from 0 that few "
+                "digits are left for differences between rows",
+                "subtract a constant, or give it in other units",
+                blurred,
+            )
+        ]
     if cells.is_integer.all():
         if all(np.isin(column, (0, 1)).all() for column in columns):
             return [_note('every column is 0 or 1: likelihood="bernoulli" is made for that, "normal" is not')]
@@ -169,6 +182,11 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
             )
         )
     return findings
+
+
+def _is_blurred(column: NDArray[np.float64]) -> bool:
+    """Whether the spread of a column is within a million steps of its numbers' precision."""
+    return bool(column.std() < 1e6 * np.spacing(np.abs(column).max()))
 
 
 def _note(message: str, remedy: str = "", columns: list[str] | None = None) -> Finding:

@@ -45,8 +45,9 @@ def separate_columns(cells: Cells) -> list[Finding]:
     return [
         Finding(
             "missing",
-            f"groups of columns are never seen in the same row ({shown}{more}; {int(pairs.sum())} pairs of "
-            "columns): no cell says how these go together, and a factor that they share may come out as several",
+            f"groups of columns are never seen in the same row ({shown}{more}; {int(pairs.sum())} pairs "
+            "of columns): no cell says how these go together, and a factor that they share may come out as "
+            "several",
             "fit each group by itself, or add rows in which both are seen",
             source="data",
             columns=tuple(cells.features[j] for one in groups for j in one),

@@ -1,4 +1,4 @@
-"""Rows and cells that stand out: rows that are there twice, rows on another scale, a cell that makes its column.
+"""Rows and cells that stand out: rows there twice, rows on another scale, a cell that makes its column.
 
 A factor model is fitted to covariances, and these are made by whatever is largest: six of three hundred rows
 multiplied by ten bring more to them than all others.
@@ -101,10 +101,11 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     return [
         Finding(
             "rows",
-            f"{naming(names, 'row')} {'are' if len(far) > 1 else 'is'} about {times:.2g} times as far from the "
-            f"middle as other rows, in most columns at once ({len(far)} of {n_rows} rows), and correlations "
+            f"{naming(names, 'row')} {'are' if len(far) > 1 else 'is'} about {times:.2g} times as far from "
+            f"the middle as other rows, in most columns at once ({len(far)} of {n_rows} rows), and correlations "
             "are mostly theirs",
             "look whether they are in other units or were filled in carelessly; correct or drop them",
+            severity="doubt",
             source="data",
             size=times,
         )
@@ -117,7 +118,7 @@ def _beyond(n_rows: int) -> float:
 
 
 def _typical_part(cells: Cells) -> NDArray[np.float64]:
-    """Size of each row's whitened cells: their mean square root, squared, to which a few large ones add little."""
+    """Size of each row's whitened cells: their mean square root, squared, so that a few add little."""
     z = np.clip(cells.robust, -_MOST, _MOST)
     size = np.median(np.abs(z), 1)
     n_features = z.shape[1]
@@ -137,15 +138,21 @@ def _typical_part(cells: Cells) -> NDArray[np.float64]:
     return size
 
 
-def outlying_cells(cells: Cells) -> list[Finding]:
+def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
     """A few cells that stand far apart from all others of their column, and make its variance.
 
     Parameters
     ----------
     cells : Cells
+
+    Returns
+    -------
+    findings : list of Finding
+    where : ndarray of bool (row, feature)
     """
+    where = np.zeros(cells.values.shape, bool)
     if not cells.is_normal:
-        return []
+        return [], where
     found = []
     for j in np.flatnonzero(cells.n_levels > 0.3 * cells.seen.sum(0)):
         index = np.flatnonzero(cells.seen[:, j])
@@ -153,8 +160,9 @@ def outlying_cells(cells: Cells) -> list[Finding]:
         if k:
             order = np.argsort(-np.abs(cells.robust[index, j]))
             found.append((share, int(j), index[order[:k]]))
+            where[index[order[:k]], j] = True
     if not found:
-        return []
+        return [], where
     found.sort(key=lambda one: -one[0])
     share, j, at = found[0]
     values = ", ".join(f"{cells.values[i, j]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
@@ -174,7 +182,7 @@ def outlying_cells(cells: Cells) -> list[Finding]:
             columns=tuple(cells.features[i] for _, i, _ in found),
             size=share,
         )
-    ]
+    ], where
 
 
 def _apart(z: NDArray[np.float64]) -> tuple[int, float]:
@@ -188,5 +196,5 @@ def _apart(z: NDArray[np.float64]) -> tuple[int, float]:
     for k in range(max(1, int(_MOST_OUTLYING * n)), 0, -1):
         beyond = size[k] - size[min(k + window, n - 1)]
         if size[k - 1] - size[k] > _GAP * max(beyond, 0.5) and squares[k - 1] > _LEAST_SHARE:
-            return k, float(squares[k - 1])
+            return int(k), float(squares[k - 1])
     return 0, 0.0

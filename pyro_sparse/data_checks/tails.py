@@ -15,8 +15,8 @@ _LEAST_ROWS = 40
 _CLIPPED = 5.0  # robust standard deviations, for the regressions
 _TAIL = 0.025  # of the cells on either side
 _FAR = 4.0  # robust standard deviations: normal noise has 3 cells in 100,000 beyond, on a side
-# Tuned on seeds from 1000: of t noise with 2 to 4 degrees of freedom (60 tables) the least are 3.8 and 1.8 in a
-# thousand; of 900 ordinary tables 1 % of those made of curves, and none else, pass both.
+# Tuned on seeds from 1000: of t noise with 2 to 4 degrees of freedom (60 tables) the least are 3.8 and 1.8
+# in a thousand; of 900 ordinary tables 1 % of those made of curves, and none else, pass both.
 _LEAST_Z = 3.2
 _LEAST_BEYOND = 0.0015
 
@@ -50,8 +50,8 @@ def heavy_tails(cells: Cells) -> list[Finding]:
         Finding(
             "tails",
             f"noise has heavier tails than normal noise in {len(names)} of {len(cells.features)} columns"
-            f"{f' ({listed(names)})' if names else ''}: {1000 * share:.2g} in a thousand cells are beyond four "
-            "standard deviations on the thinner side, and these decide correlations, whatever the prior is",
+            f"{f' ({listed(names)})' if names else ''}: {1000 * share:.2g} in a thousand cells are beyond "
+            "four standard deviations on the thinner side, and these decide correlations, whatever the prior is",
             "give normal scores of ranks or clip the tails, and compare the two fits",
             source="data",
             columns=tuple(names),
@@ -92,7 +92,7 @@ def residuals(cells: Cells, columns: NDArray[np.int_]) -> list[NDArray[np.float6
 
 
 def _excess(residual: NDArray[np.float64]) -> tuple[float, float]:
-    """How much further out both tails are than those of a normal with the same quartile, in standard errors."""
+    """How much further out both tails are than a normal's of the same quartile, in standard errors."""
     n = len(residual)
     low, quarter, middle, three, high = np.quantile(residual, [_TAIL, 0.25, 0.5, 0.75, 1 - _TAIL])
     normal = 2.906  # 1.960 / 0.6745

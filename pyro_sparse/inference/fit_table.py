@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from .._version import __version__
 from ..data import Table
+from ..data_checks import doubted_by_columns
 from ..findings import Finding
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
@@ -49,7 +50,7 @@ from .restarts import (
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import cap_grid, no_start
-from .table_notes import of_copies, of_slips, of_units, of_weights
+from .table_notes import of_units, of_weights
 from .unexplained import unexplained_findings
 from .wide_start import start_of
 
@@ -326,11 +327,16 @@ class TableJob:
             found.findings.extend(unexplained_findings(found))
         found.findings.extend(folded(found))
         found.findings.extend(depth_of_factors(whole, self.train, best))
+        found.findings.extend(
+            doubted_by_columns(
+                self.table.findings, found.effects[best], found.feature_names, found.factor_names
+            )
+        )
         return found
 
     def _findings(self, model: Any, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
-        notes = of_slips(model.likelihood, self.table)
+        notes = list(self.table.findings)
         lost = ~np.isfinite(rows.mean(1))
         if lost.any():
             message = (
@@ -341,9 +347,7 @@ class TableJob:
         if lost[best]:
             return notes
         if getattr(model, "prior", None) is not None:
-            notes += of_weights(model, best)
-            notes += of_units(model, self.table)
-            notes += of_copies(model, self.table)
+            notes += [*of_weights(model, best), *of_units(model, self.table)]
         notes += only_restart(len(rows))
         if self.train.total < 5 * model.n_features:
             message = (

@@ -14,6 +14,7 @@ import pandas as pd
 
 from .._columns import as_frame
 from ..data import as_table
+from ..data_checks import check_read_table
 from ..findings import Finding
 from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
@@ -28,7 +29,6 @@ from .fit_table import TableJob, fit_table
 from .fit_tasks import TaskJob, fit_tasks
 from .fit_transition import TransitionJob, fit_transition
 from .schedule import Schedule
-from .table_notes import of_slips
 from .task_schedule import TaskSchedule
 from .transition_schedule import TransitionSchedule
 
@@ -112,9 +112,10 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
         exposure=given["exposure"],
         feature_names=given["feature_names"],
     )
-    for note in of_slips(model.likelihood, table):  # before the time it takes to fit it
-        warnings.warn(f"X: {note}", RuntimeWarning, stacklevel=4)
-    return table
+    findings = check_read_table(table, model.likelihood)
+    for finding in findings:  # before the time it takes to fit it
+        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=4)
+    return replace(table, findings=tuple(findings))
 
 
 def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:

@@ -9,8 +9,9 @@ from sklearn import datasets as known
 
 import pyro_sparse as ps
 from pyro_sparse.data import as_table
-from pyro_sparse.findings import sentences
-from pyro_sparse.inference.table_notes import of_slips
+from pyro_sparse.data_checks._cells import cells_of
+from pyro_sparse.data_checks.kinds import entry_mistakes
+from pyro_sparse.data_checks.rows import outlying_cells
 from pyro_sparse.models.likelihoods import Normal, get_likelihood
 
 N = 200
@@ -18,7 +19,8 @@ N = 200
 
 def notes(x, **options):
     likelihood = Normal()
-    return sentences(of_slips(likelihood, as_table(x, likelihood=likelihood, **options)))
+    cells = cells_of(as_table(x, likelihood=likelihood, **options), likelihood)
+    return [str(finding) for finding in entry_mistakes(cells)]
 
 
 def normal(seed=0, n=N):
@@ -42,8 +44,7 @@ def with_code(code, cells=8):
         (with_code(-999), "'b' is -999 in 8 cells, far from all others: if that stands for missing, X.repl"),
         (with_code(-99), "column 'b' is -99 in 8 cells"),
         (with_code(9999), "column 'b' is 9999 in 8 cells"),
-        (with_code(5e5, 1), "column 'b' has a cell of 500000, over 1000 standard deviations from all others"),
-        (with_code(-1e7, 1), "column 'b' has a cell of -1e+07"),
+        (normal() * 10 + 1e15, "columns 'a', 'b', 'c' and 'd' are so far from 0 that few digits are left"),
         (pd.DataFrame(np.random.default_rng(0).poisson(3, (N, 5))), "all cells are whole numbers from 0"),
         (pd.DataFrame(np.random.default_rng(0).negative_binomial(1, 0.05, (50, 5))), "all cells are whole"),
     ],
@@ -87,7 +88,22 @@ def test_simulated_tables_have_none():
 def test_other_likelihoods_say_themselves_what_they_want():
     counts = np.random.default_rng(0).poisson(3, (N, 5))
     likelihood = get_likelihood("poisson")
-    assert of_slips(likelihood, as_table(counts, likelihood=likelihood)) == []
+    assert entry_mistakes(cells_of(as_table(counts, likelihood=likelihood), likelihood)) == []
+
+
+@pytest.mark.parametrize("value", [5e5, -1e7])
+def test_a_cell_that_makes_its_column_is_named(value):
+    likelihood = Normal()
+    (found,), where = outlying_cells(
+        cells_of(as_table(with_code(value, 1), likelihood=likelihood), likelihood)
+    )
+    assert f"column 'b' has a cell far from all others ({value:.6g}; row '0')" in str(found)
+    assert found.columns == ("b",) and found.size > 0.99
+    assert np.argwhere(where).tolist() == [[0, 1]]
+
+
+def test_a_small_unit_makes_no_column_one_of_yes_and_no():
+    assert notes(normal() * 1e-12) == notes(normal() * 1e12) == []
 
 
 def test_fit_warns_before_it_begins_and_writes_it_down():
