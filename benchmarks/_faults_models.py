@@ -1,4 +1,4 @@
-"""faults_models: do models of a user's own get probabilities that are not theirs?
+"""Do models of a user's own get probabilities that are not theirs?
 
 Each kind is one way to change what a model says: in a subclass, a mixin, on the object, by a hook, in a
 prior, a likelihood, a transition or a regression. A tiny fit is made of it and its edge posterior is asked

@@ -1,4 +1,4 @@
-"""faults_sequences: sequences and tasks that mislead; each kind is silent, told or right, seed by seed.
+"""Sequences and tasks that mislead; each kind is silent, told or right, seed by seed.
 
 A helper of `faults`. "told" means that a finding of the right kind names the columns, frames or tasks;
 "right" that what is wrong elsewhere was put right. Most kinds are asked of the checks before a fit;

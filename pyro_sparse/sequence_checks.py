@@ -327,7 +327,7 @@ def _given_last(values: np.ndarray) -> np.ndarray:
 
 
 def _between(values: np.ndarray, clock: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Times with enough sequences, the means there, and their share of the variance: 0 if chance may be it."""
+    """Times with enough sequences, the means there, their share of the variance: 0 if chance may be it."""
     use = ~np.isnan(values) & (clock >= 0)
     codes, y = clock[use], values[use]
     counts = np.bincount(codes) if len(codes) else np.zeros(0, int)
@@ -384,8 +384,8 @@ def _moved_within(values: np.ndarray) -> list[_Moved]:
     found = []
     share = (level**2).mean((0, 1)) / variance
     common = np.abs(slope.mean(0)) / error
-    for j in np.flatnonzero((share >= 2 * _SHARE_MOVED) & (common >= _STANDARD_ERRORS)):
-        found.append(_Moved(int(j), "trend", float(share[j]), 0.0))
+    for moved in np.flatnonzero((share >= 2 * _SHARE_MOVED) & (common >= _STANDARD_ERRORS)):
+        found.append(_Moved(int(moved), "trend", float(share[moved]), 0.0))
     power = np.mean([_periodogram(one)[0] for one in rest], 0)
     periods = frames / np.arange(1, len(power) + 1)
     for j in range(values.shape[2]):

@@ -152,7 +152,8 @@ def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     return Finding(
         "groups",
         f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} "
-        f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows make "
+        f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows "
+        "make "
         "factors of their own",
         _REMEDY,
         severity="doubt",

@@ -102,7 +102,8 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
         Finding(
             "rows",
             f"{naming(names, 'row')} {'are' if len(far) > 1 else 'is'} about {times:.2g} times as far from "
-            f"the middle as other rows, in most columns at once ({len(far)} of {n_rows} rows), and correlations "
+            f"the middle as other rows, in most columns at once ({len(far)} of {n_rows} rows), and "
+            "correlations "
             "are mostly theirs",
             "look whether they are in other units or were filled in carelessly; correct or drop them",
             severity="doubt",
@@ -164,8 +165,8 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
     if not found:
         return [], where
     found.sort(key=lambda one: -one[0])
-    share, j, at = found[0]
-    values = ", ".join(f"{cells.values[i, j]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
+    share, worst, at = found[0]
+    values = ", ".join(f"{cells.values[i, worst]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
     more = (
         f" ({len(found)} such columns: {listed([cells.features[i] for _, i, _ in found])})"
         if len(found) > 1
@@ -175,7 +176,7 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
     return [
         Finding(
             "cells",
-            f"column {cells.features[j]!r} has {what} far from all others ({values}; "
+            f"column {cells.features[worst]!r} has {what} far from all others ({values}; "
             f"{naming([cells.rows[i] for i in at], 'row')}), {share:.0%} of the column's variance{more}",
             "correct the cell, set it to NaN, or take the column's logarithm if it is skewed",
             source="data",

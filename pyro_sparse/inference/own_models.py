@@ -167,7 +167,8 @@ def _try_transition(model: Any, data: Any) -> None:
     except Exception as error:
         raise ValueError(
             f"model: {type(model).__name__}.transition has no derivative by its inputs, which the search "
-            f"for axes needs: {type(error).__name__}: {error}; want a differentiable map of inputs (restart, row, "
+            f"for axes needs: {type(error).__name__}: {error}; want a differentiable map of inputs "
+            "(restart, row, "
             "input) to means (restart, row, latent), row by row"
         ) from error
 

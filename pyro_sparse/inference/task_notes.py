@@ -74,7 +74,7 @@ def latent_findings(
         nearest = others.max(0)
         lost = np.flatnonzero(~(nearest >= SAME_LATENTS))
         if len(lost):
-            which = tuple(names[k] for k in lost)
+            which = tuple(names[int(k)] for k in lost)
             figures = ", ".join(f"{nearest[k]:.2f}" for k in lost)
             found.append(
                 Finding(
@@ -90,7 +90,7 @@ def latent_findings(
     for number in np.unique(block):
         members = np.flatnonzero(block == number)
         if len(members) > 1:
-            which = tuple(names[k] for k in members)
+            which = tuple(names[int(k)] for k in members)
             found.append(
                 Finding(
                     "axes",

@@ -462,11 +462,13 @@ def restore(
         one.load_state_dict(state)
         models.append(one.eval())
     n = len(names)
+    units = ("centre", "scale", "target_centre", "target_scale")
+    measured: dict[str, Any] = {unit: arrays[f"tasks.{unit}"] for unit in units}
     tasks = Tasks(
         x=np.zeros((n, 0, *model.shape)),
         y=np.zeros((n, 0)),
         mask=None,
-        **{k: arrays[f"tasks.{k}"] for k in ("centre", "scale", "target_centre", "target_scale")},
+        **measured,
         task_names=names,
         feature_names=meta["feature_names"],
         lengths=np.zeros(n, dtype=int),

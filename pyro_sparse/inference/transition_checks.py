@@ -281,11 +281,11 @@ def restart_findings(
         found.append(
             Finding(
                 "restarts",
-                f"no other restart found {_and([names[k] for k in lost])}: the nearest recovers it to "
+                f"no other restart found {_and([names[int(k)] for k in lost])}: the nearest recovers it to "
                 f"R = {figures}",
                 "more restarts, or more sequences",
                 "doubt",
-                factors=tuple(names[k] for k in lost),
+                factors=tuple(names[int(k)] for k in lost),
                 size=float(nearest.min()),
             )
         )

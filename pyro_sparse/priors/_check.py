@@ -121,7 +121,8 @@ def _refuse_two_densities(prior: Prior, weights: Tensor) -> None:
         raise ValueError(
             f"prior: {name}.log_density(weights) is {float(own.flatten()[0]):.6g}, and the density of its "
             f"program, which draws from distribution(), is {float(said.flatten()[0]):.6g} at the same "
-            f"weights (the first is {at:g}): a fit would train by one and declare the other; write distribution() "
+            f"weights (the first is {at:g}): a fit would train by one and declare the "
+            "other; write distribution() "
             "alone, or both alike"
         )
 

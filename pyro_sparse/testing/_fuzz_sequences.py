@@ -218,8 +218,10 @@ def _long(draw: Callable[..., Any], split: list[np.ndarray], done: list[str]) ->
     owner = np.repeat(np.arange(len(split)), lengths)
     d = split[0].shape[1]
     features = [f"f{j}" for j in range(d)]
-    frame, beside, why, words = pd.DataFrame(np.concatenate(split), columns=features), {}, "", list(done)
-    read, groups = split, ["0"]
+    frame, why, words = pd.DataFrame(np.concatenate(split), columns=features), "", list(done)
+    beside: dict[str, Any] = {}
+    read = split
+    groups: list[str] | None = ["0"]
     kind = draw(st.sampled_from([*["whole numbers"] * 2, *_IDS, "none", "one missing"]))
     if kind == "none":
         read = [np.concatenate(split)]

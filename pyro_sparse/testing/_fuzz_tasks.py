@@ -107,13 +107,14 @@ _NO_TASKS: dict[str, tuple[str, Callable[..., dict[str, Any]]]] = {
 
 def _names(draw: Callable[..., Any], count: int) -> tuple[list[Any], str]:
     kind = draw(require_hypothesis().sampled_from(["whole numbers", "text", "floats", "unicode", "dates"]))
-    return {
+    makers: dict[str, list[Any]] = {
         "whole numbers": list(range(count)),
         "text": [f"site {t + 8}" for t in range(count)],  # 8, 9, 10: not in the order of text
         "floats": [t / 2 for t in range(count)],
         "unicode": [chr(0x4E00 + t) for t in range(count)],
         "dates": list(pd.date_range("2020", periods=count)),
-    }[kind], f"tasks called by {kind}"
+    }
+    return makers[kind], f"tasks called by {kind}"
 
 
 def _rows(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarray]) -> Any:

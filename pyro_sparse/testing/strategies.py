@@ -147,6 +147,7 @@ def _table(draw: Callable[..., Any], likelihood: str | None, max_rows: int, max_
     n = draw(st.integers(_FEWEST_ROWS, max_rows) if usual else st.sampled_from([0, 1, 2, _FEWEST_ROWS - 1]))
     d = draw(st.integers(2, max_features) if usual else st.sampled_from([0, 1]))
     cells, done = odd_cells(draw, values_for(kind, n, d, draw(st.integers(0, 2**16))))
+    read: Any
     if draw(st.booleans()):
         data, read, refuse, words = draw_frame(draw, cells)
         names: list[str] | None = [str(name) for name in data.columns]

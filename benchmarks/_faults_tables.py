@@ -1,4 +1,4 @@
-"""faults_tables: tables that would mislead a fit, by kind and seed, and how many of them pass in silence.
+"""Tables that would mislead a fit, by kind and seed, and how many of them pass in silence.
 
 Each kind of table (copied columns, totals, repeated rows, batches, …) has a generator, whose seed also
 chooses the variant. A table is *told* if `ps.check_table` says one of the expected words, else *right* if
