@@ -54,8 +54,8 @@ def doubted_by_columns(
             doubts.append(
                 Finding(
                     "columns",
-                    f"{factor_names[int(k)]} stands on {names}{more} ({share[k]:.0%} of its effects), which copy "
-                    "or follow from one another: it may be their common noise",
+                    f"{factor_names[int(k)]} stands on {names}{more} ({share[k]:.0%} of its effects), which "
+                    "copy or follow from one another: it may be their common noise",
                     "drop one of them and fit again",
                     severity="doubt",
                     factors=(factor_names[int(k)],),

@@ -1,8 +1,8 @@
 """Groups of rows whose means differ: batches, sites, plates, days.
 
 Differences of means between groups correlate columns as a factor does, across all others. Three signs: rows
-near one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows fall
-into clusters.
+near one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows
+fall into clusters.
 """
 
 from __future__ import annotations
