@@ -344,7 +344,8 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
     finally:
         _BUSY.release()
     if found is not None:
-        found.findings.extend(getattr(data, "findings", []))
+        of_data = getattr(data, "findings", ())
+        found.findings.extend(finding for finding in of_data if finding not in found.findings)
     if warns() and (how := cut_short(found)):
         warnings.warn(f"{how}; this is the fit so far", RuntimeWarning, stacklevel=3)
     return found
