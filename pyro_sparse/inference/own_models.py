@@ -166,9 +166,9 @@ def _try_transition(model: Any, data: Any) -> None:
             raise ValueError(f"its Jacobian has shape {tuple(found.shape)}, wanted {wanted}")
     except Exception as error:
         raise ValueError(
-            f"model: {type(model).__name__}.transition has no derivative by its inputs, which the search "
-            f"for axes needs: {type(error).__name__}: {error}; want a differentiable map of inputs (restart, row, "
-            "input) to means (restart, row, latent), row by row"
+            f"model: {type(model).__name__}.transition has no derivative by its inputs, which the search for "
+            f"axes needs: {type(error).__name__}: {error}; want a differentiable map, row by row, of inputs "
+            "(restart, row, input) to means (restart, row, latent)"
         ) from error
 
 
