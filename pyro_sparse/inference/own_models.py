@@ -27,6 +27,7 @@ from .transition_axes import transition_jacobian
 __all__ = ["refuse_broken_models"]
 
 _KEPT = ("n_samples", "missing", "feature_names")  # by `setup`, and asked for after the training
+_DECODERS = {"mlp": "MaskedDecoder", "linear": "LinearDecoder"}
 _FEW = 2  # rows, or sequences, of the trial
 
 
@@ -63,6 +64,8 @@ def refuse_broken_models(model: Any, data: Any, restarts: int) -> None:
     if family is None or family is MultiTaskRegression:
         return
     with undisturbed(0):
+        if family is SparseDecoder:
+            _refuse_decoder(_set_up(model, data, 1))
         if family is LatentTransition:
             _try_transition(_set_up(model, data, 1), data)
         least = 1 if family is LatentTransition else restarts  # restarts of sequences are trained one by one
@@ -139,6 +142,17 @@ def _refuse_unbatched(one: dict[str, Any], more: dict[str, Any] | None = None, *
             f"model: parameter {alone[0]!r} has shape {one[alone[0]]} whatever the number of restarts, so "
             f"that {restarts} restarts would end with one value; make the restart its leading dimension in "
             "setup or build (self.n_restarts), or fit with restarts=1"
+        )
+
+
+def _refuse_decoder(model: Any) -> None:
+    """Complain of a decoder that lacks what a fit asks of it between steps."""
+    wanted = ("intercept", "project", *(("start", "rescale") if model.decoder_kind == "mlp" else ()))
+    if missing := [name for name in wanted if not hasattr(model.decoder, name)]:
+        raise ValueError(
+            f"model: its decoder, a {type(model.decoder).__name__}, has no {missing[0]!r}; want a module with "
+            f"{', '.join(wanted)} and a forward(z, weights), as pyro_sparse.nets."
+            f"{_DECODERS[model.decoder_kind]} has"
         )
 
 

@@ -56,6 +56,12 @@ def of(kind, **attributes):
     return type(kind.__name__, (kind,), attributes)
 
 
+class Bare(SparseDecoder):
+    def build(self, feature_names):
+        super().build(feature_names)
+        self.decoder = torch.nn.Linear(2, 6)
+
+
 class NoSuper(SparseDecoder):
     def setup(self, n_restarts=1, n_samples=1000, missing=False, feature_names=None):
         self.n_restarts = n_restarts
@@ -96,6 +102,7 @@ class OldSetup(LatentTransition):
     ("model", "restarts", "error", "words"),
     [
         (of(Gain, batched=False)(6, 2), 2, ValueError, r"parameter 'gain' has shape \(1, 1, 1\) whatever"),
+        (Bare(6, 2), 1, ValueError, "^model: its decoder, a Linear, has no 'intercept'; want a module with"),
         (SparseDecoder(6, 2, prior=TwoDensities()), 1, ValueError, "^prior: TwoDensities.log_density"),
         (
             SparseDecoder(6, 2, prior=Point()),
