@@ -27,6 +27,7 @@ from .transition_axes import transition_jacobian
 __all__ = ["refuse_broken_models"]
 
 _KEPT = ("n_samples", "missing", "feature_names")  # by `setup`, and asked for after the training
+_DECODERS = {"mlp": "MaskedDecoder", "linear": "LinearDecoder"}
 _FEW = 2  # rows, or sequences, of the trial
 
 
@@ -63,6 +64,8 @@ def refuse_broken_models(model: Any, data: Any, restarts: int) -> None:
     if family is None or family is MultiTaskRegression:
         return
     with undisturbed(0):
+        if family is SparseDecoder:
+            _refuse_decoder(_set_up(model, data, 1))
         if family is LatentTransition:
             _try_transition(_set_up(model, data, 1), data)
         least = 1 if family is LatentTransition else restarts  # restarts of sequences are trained one by one
@@ -142,6 +145,17 @@ def _refuse_unbatched(one: dict[str, Any], more: dict[str, Any] | None = None, *
         )
 
 
+def _refuse_decoder(model: Any) -> None:
+    """Complain of a decoder that lacks what a fit asks of it between steps."""
+    wanted = ("intercept", "project", *(("start", "rescale") if model.decoder_kind == "mlp" else ()))
+    if missing := [name for name in wanted if not hasattr(model.decoder, name)]:
+        raise ValueError(
+            f"model: its decoder, a {type(model.decoder).__name__}, has no {missing[0]!r}; want a module with "
+            f"{', '.join(wanted)} and a forward(z, weights), as pyro_sparse.nets."
+            f"{_DECODERS[model.decoder_kind]} has"
+        )
+
+
 def _try_transition(model: Any, data: Any) -> None:
     """Both programs on a few sequences, and the Jacobian: all but the first are asked for late."""
     batch = data.batch("cpu", next(model.parameters()).dtype)
@@ -166,10 +180,9 @@ def _try_transition(model: Any, data: Any) -> None:
             raise ValueError(f"its Jacobian has shape {tuple(found.shape)}, wanted {wanted}")
     except Exception as error:
         raise ValueError(
-            f"model: {type(model).__name__}.transition has no derivative by its inputs, which the search "
-            f"for axes needs: {type(error).__name__}: {error}; want a differentiable map of inputs "
-            "(restart, row, "
-            "input) to means (restart, row, latent), row by row"
+            f"model: {type(model).__name__}.transition has no derivative by its inputs, which the search for "
+            f"axes needs: {type(error).__name__}: {error}; want a differentiable map, row by row, of inputs "
+            "(restart, row, input) to means (restart, row, latent)"
         ) from error
 
 

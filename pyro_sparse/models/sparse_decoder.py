@@ -272,7 +272,7 @@ class SparseDecoder(FactorModel):
         """
         least = CHUNKED_FROM if z.device.type == "cpu" else CHUNKED_THERE
         large = z[..., 0].numel() * self.n_features * self.hidden >= share * least
-        return self.chunked and self.decoder_kind == "mlp" and large
+        return self.chunked and type(self.decoder) is MaskedDecoder and large
 
     @torch.no_grad()
     def closed_form(self, n_rows: int) -> list[int]:
@@ -298,7 +298,7 @@ class SparseDecoder(FactorModel):
     def project(self) -> None:
         """Return to the constraints: held rows, allowed edges, first layer's norm, rows of W at most 1."""
         own, weights = self.decoder, self.weights
-        if COMPILED and self.decoder_kind == "mlp" and weights.device.type == "cpu":
+        if COMPILED and type(own) is MaskedDecoder and weights.device.type == "cpu":
             given = weights, self.held, self.held_weights, self.allowed, own.first, own.slope
             _project(*arrays(*given)[1:], own.column_norm)
             return

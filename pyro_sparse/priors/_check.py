@@ -118,12 +118,11 @@ def _refuse_two_densities(prior: Prior, weights: Tensor) -> None:
     said, own = trace.nodes[prior.site]["log_prob"], prior.log_density(weights)
     if own.shape != said.shape or not torch.allclose(own, said, rtol=1e-3, atol=1e-3):
         name, at = type(prior).__name__, float(weights.flatten()[0])
+        found, wanted = (float(values.flatten()[0]) for values in (own, said))
         raise ValueError(
-            f"prior: {name}.log_density(weights) is {float(own.flatten()[0]):.6g}, and the density of its "
-            f"program, which draws from distribution(), is {float(said.flatten()[0]):.6g} at the same "
-            f"weights (the first is {at:g}): a fit would train by one and declare the "
-            "other; write distribution() "
-            "alone, or both alike"
+            f"prior: {name}.log_density(weights) is {found:.6g}, and its program, which draws from "
+            f"distribution(), has log density {wanted:.6g} at the same weights (the first is {at:g}): a fit "
+            "would train by one and declare the other; write distribution() alone, or both alike"
         )
 
 

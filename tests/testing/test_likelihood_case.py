@@ -150,6 +150,36 @@ class SigmaForItsSquare(Normal):
         return {"sigma2": self._sd().squeeze(1)}
 
 
+class HalfOfTheRow(Multinomial):
+    """Tables are judged by one density, rows drawn from another."""
+
+    def log_prob(self, f, x, mask=None, exposure=None):
+        return 0.5 * super().log_prob(f, x, mask, exposure)
+
+
+class OtherRows(Bernoulli):
+    """The other way round."""
+
+    separable = False
+
+    def observation(self, f, mask=None, exposure=None):
+        return super().observation(f + 0.1, mask, exposure)
+
+    def log_prob(self, f, x, mask=None, exposure=None):
+        return super().log_prob(f - 0.1, x, mask, exposure) + 0.01
+
+
+class NoExposure(Bernoulli):
+    def mean(self, f):
+        return super().mean(f)
+
+
+class ValuesAsProperty(Normal):
+    @property
+    def values(self):
+        return {}
+
+
 @pytest.mark.parametrize(
     ("broken", "check"),
     [
@@ -178,6 +208,10 @@ class SigmaForItsSquare(Normal):
         (InfiniteAtZero, "test_filler"),
         (OutsideTheSupport, "test_filler"),
         (SigmaForItsSquare, "test_shapes_and_dtypes"),
+        (HalfOfTheRow, "test_log_prob_is_that_of_the_observation"),
+        (OtherRows, "test_log_prob_is_that_of_the_observation"),
+        (NoExposure, "test_signatures"),
+        (ValuesAsProperty, "test_signatures"),
     ],
 )
 def test_broken_likelihoods_fail(broken, check):

@@ -194,9 +194,72 @@ class NoChecks(priors.Laplace):
         self.n_features, self.n_factors, self.n_restarts = n_features, n_factors, n_restarts
 
 
+class OtherSum(priors.SpikeSlabLasso):
+    """Trains one density and declares another."""
+
+    def log_density(self, weights):
+        return 0.5 * super().log_density(weights)
+
+
+class OtherDensity(OtherSum):
+    """The other way round: a density that the sum of its parent does not know."""
+
+    def log_density(self, weights):
+        density = SpikeSlabLassoDensity(self.eta, self.lambda1, self.lambda0)
+        return torch.where(self.allowed, density.log_prob(weights), 0.0).sum((-2, -1))
+
+    def distribution(self):
+        return SpikeSlabLassoDensity(self.eta, 2 * self.lambda1, self.lambda0)
+
+
+class BentRates(priors.SpikeSlabLasso):
+    """Rates that are not what update() learns."""
+
+    @property
+    def inclusion(self):
+        return self.eta**2
+
+
+class FixedRates(priors.SpikeSlabLasso):
+    """Rates that do not follow the weights."""
+
+    def update(self, weights, prob=None):
+        self.eta.fill_(0.3)
+
+
+class PointSpike(priors.SpikeSlabPrior):
+    """All of the spike at zero."""
+
+    def components(self):
+        return dist.Laplace(0.0, 1.0), dist.Delta(torch.tensor(0.0))
+
+
+class SizesByPosition(priors.SpikeSlabLasso):
+    def setup(self, *sizes, allowed=None):
+        super().setup(*sizes, allowed=allowed)
+
+
+class NoProbabilities(priors.SpikeSlabLasso):
+    def update(self, weights):
+        super().update(weights)
+
+
+class RatesByMethod(priors.SpikeSlabLasso):
+    def inclusion(self):
+        return self.eta
+
+
 @pytest.mark.parametrize(
     "prior_class, check, message",
     [
+        (OtherSum, "program_scores_the_density", "not close"),
+        (OtherDensity, "program_scores_the_density", "not close"),
+        (BentRates, "update_climbs_to_the_maximum", "lowered|is higher at"),
+        (FixedRates, "update_climbs_to_the_maximum", "lowered|is higher at"),
+        (PointSpike, "components_are_densities", "the spike of components.. is a Delta with mass"),
+        (SizesByPosition, "signatures", "unexpected keyword argument 'n_features'"),
+        (NoProbabilities, "signatures", r"NoProbabilities.update\(weights\): too many positional"),
+        (RatesByMethod, "signatures", "RatesByMethod.inclusion: is a method, and the package reads it"),
         (DroppedNormalisers, "edge_odds_are_bayes", r"P\(edge"),
         (DroppedNormalisers, "update_climbs_to_the_maximum", "lowered|is higher at"),
         (ForgottenBeta, "update_climbs_to_the_maximum", "lowered|is higher at"),
@@ -255,3 +318,14 @@ def test_density_written_apart_from_the_prior():
 
     with pytest.raises(AssertionError):
         battery(Swapped).test_edge_odds_are_bayes()
+
+
+def test_rates_are_compared_with_eta_itself():
+    """By default the mixture is written down from eta, not from the prior's own `inclusion`."""
+
+    class Rates(PriorTestCase):
+        def make(self):
+            return BentRates()
+
+    with pytest.raises(AssertionError, match=r"P\(edge"):
+        Rates().test_edge_odds_are_bayes()
