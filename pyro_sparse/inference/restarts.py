@@ -24,6 +24,7 @@ __all__ = [
     "align_factors",
     "align_latents",
     "best_restart",
+    "bic",
     "bent_starts",
     "child_seeds",
     "chosen_restart",
@@ -210,8 +211,20 @@ def likeliest_restart(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> int:
     >>> likeliest_restart(np.array([[-3.0, -3.2], [-2.7, -3.0], [-2.69, -3.0]]), np.array([4, 6, 9]), 200)
     1
     """
+    return int(bic(rows, edges, n_rows).argmax())
+
+
+def bic(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> np.ndarray:
+    """Bayesian information criterion of each restart as `likeliest_restart` has it: the higher the better.
+
+    Parameters
+    ----------
+    rows : ndarray (restart, row)
+    edges : ndarray (restart,)
+    n_rows : int
+    """
     level = np.where(np.isfinite(rows).all(1), n_rows * rows.mean(1), -np.inf)
-    return int((level - 0.5 * edges * np.log(n_rows)).argmax())
+    return np.asarray(level - 0.5 * edges * np.log(n_rows))
 
 
 def chosen_restart(
