@@ -2,8 +2,8 @@
 
 Restarts begin at linear guesses. On tables of curves all of them can end in the same wrong axes (two
 correlated factors as their sum and difference) or without a factor that hardly shows in correlations, and no
-later step leaves that. `single_index.py` takes the factors of two of them, adds what the residuals ask for and
-finds the sparsest axes. If these are not the best restart's, a straight and a random-curve restart begin
+later step leaves that. `single_index.py` takes the factors of two of them, adds what the residuals ask for
+and finds the sparsest axes. If these are not the best restart's, a straight and a random-curve restart begin
 there. They count only if the better of the two beats the best restart; then they replace the worst ones.
 """
 

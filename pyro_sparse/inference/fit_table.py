@@ -24,6 +24,7 @@ from ..data import Table
 from ..findings import Finding
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
+from .axis_findings import axis_findings
 from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
 from .by_rows import BRIEF, judge
 from .dependency_run import DependencyRun
@@ -342,6 +343,7 @@ class TableJob:
         if self.dense:
             found.findings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
         found.findings.extend(restart_findings(found))
+        found.findings.extend(axis_findings(found))
         found.findings.extend(folded(found))
         found.findings.extend(depth_of_factors(whole, self.train, best))
         return found
