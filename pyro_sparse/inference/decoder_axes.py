@@ -23,7 +23,7 @@ from .._torch import undisturbed
 from ..data import Batch
 from .jacobian_axes import jacobian_axes
 
-__all__ = ["DecoderAxes", "decoder_axes", "decoder_jacobian", "strengths"]
+__all__ = ["DecoderAxes", "decoder_axes", "decoder_jacobian", "second_moments", "strengths"]
 
 MOST_ROWS = 2000
 _CELLS = 100_000  # whose derivatives are taken at once
@@ -68,7 +68,7 @@ def decoder_jacobian(model: Any, z: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _moments(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+def second_moments(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     """Covariance of the latents (restart, factor, factor); E[J_j' J_j] (restart, feature, factor, factor)."""
     location, _ = model.encode(batch)
     centred = (location - location.mean(1, keepdim=True)).double()
@@ -101,7 +101,7 @@ def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> lis
     list of DecoderAxes
     """
     answers = []
-    for cov, moment in zip(*_moments(model, batch), strict=True):
+    for cov, moment in zip(*second_moments(model, batch), strict=True):
         values, vectors = torch.linalg.eigh(cov)
         values = values.clamp_min(1e-8 * values[-1].clamp_min(1e-12))
         root = (vectors * values.sqrt()) @ vectors.mT
@@ -128,6 +128,6 @@ def strengths(model: Any, batch: Batch) -> Tensor:
     model : FactorModel
     batch : Batch
     """
-    cov, moment = _moments(model, batch)
+    cov, moment = second_moments(model, batch)
     squared = moment.diagonal(dim1=-2, dim2=-1) * cov.diagonal(dim1=-2, dim2=-1).unsqueeze(1)
     return (squared / squared.sum(-1, keepdim=True).clamp_min(1e-12)).sqrt()

@@ -11,19 +11,22 @@ import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
 
+from .._torch import undisturbed
 from .._version import __version__
 from ..data import Table
 from ..data_checks import doubted_by_columns
 from ..findings import Finding
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
+from .axis_findings import axis_findings
+from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
 from .by_rows import BRIEF, judge
 from .dependency_run import DependencyRun
 from .depth import depth_of_factors
@@ -36,6 +39,7 @@ from .parts import renumbered, split
 from .ranks import ALONE, Ranks
 from .restarts import (
     bent_starts,
+    bic,
     child_seeds,
     chosen_restart,
     found_factors,
@@ -43,6 +47,7 @@ from .restarts import (
     join,
     only_restart,
     pick,
+    put,
     restart_findings,
     told_edges,
     unconfirmed,
@@ -55,6 +60,8 @@ from .unexplained import unexplained_findings
 from .wide_start import start_of
 
 __all__ = ["TableJob", "fit_table"]
+
+AXIS_BENT = (False, True)  # how the restarts in sparser axes begin
 
 
 class TableJob:
@@ -187,17 +194,32 @@ class TableJob:
         part.to(device=self.device, dtype=self.dtype)
         # others than the own are set up for their random numbers only: any start does
         starts = [self._start_of(r if own is None or r in own else own.start) for r in group]
-        bent = self.bent[group.start : group.stop]
-        unit = torch.as_tensor(self.table.unit(part.likelihood), dtype=self.dtype, device=self.device)
-        _start(part, starts, bent, self.table, self.kept, unit)
+        unit = self._begin(part, starts, self.bent[group.start : group.stop])
         if own is not None and own != group:
             part = pick(part, [r - group.start for r in own]).train(part.training)
+        return self._run_of(part, unit, schedule or self.schedule, (own or group).start)
+
+    def _begin(self, part: Any, starts: list[Any], bent: np.ndarray) -> torch.Tensor:
+        """Write starts into a model's restarts; the features' units."""
+        unit = torch.as_tensor(self.table.unit(part.likelihood), dtype=self.dtype, device=self.device)
+        _start(part, starts, bent, self.table, self.kept, unit)
+        return unit
+
+    def _run_of(self, part: Any, unit: torch.Tensor, schedule: Any, first: int) -> Run:
         kind = DependencyRun if self.dense else SparseRun
-        first = (own or group).start
-        run = kind(part, self.train, self.heldout, schedule or self.schedule, first, self.dependency)
+        run = kind(part, self.train, self.heldout, schedule, first, self.dependency)
         run.ranks, run.rounded = self.ranks, self.rounded
         run.unit = unit.unsqueeze(-1)
         return run
+
+    def run_from(self, start: AxisStart) -> Run:
+        """A run of two restarts, a straight and a random-curve one, that begin at the same factors."""
+        part = copy.deepcopy(self.model)
+        torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
+        part.setup(len(AXIS_BENT), **self.setup)
+        part.to(device=self.device, dtype=self.dtype)
+        unit = self._begin(part, [start.start] * len(AXIS_BENT), np.array(AXIS_BENT))
+        return self._run_of(part, unit, self.schedule, 0)
 
     def _start_of(self, restart: int) -> Any:
         cap, bent = int(self.caps[restart]), bool(self.bent[restart])
@@ -287,11 +309,10 @@ class TableJob:
         whole.kl_weight = 1.0
         whole.eval()
         torch.manual_seed(self.seeds[0])
-        train_rows, held_rows = judge(whole, self.train, self.heldout, self.ranks, brief)
-        edges, active = _sizes(whole)
-        judged = train_rows if held_rows is None else held_rows
-        seen = train_rows if held_rows is None else np.concatenate([train_rows, held_rows], 1)
-        best = chosen_restart(judged, seen, active, edges, len(self.table.x))
+        trained = self._judged(whole, history, self.caps[numbers], self.bent[numbers], brief)
+        if not brief and not notes and self.ranks.size == 1 and self.dependency is None:
+            trained = self._in_sparser_axes(whole, trained)
+        train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in history)
         found = Fit.build(
@@ -309,21 +330,23 @@ class TableJob:
                 "prior": type(getattr(whole, "prior", None)).__name__,
                 "n_factors": whole.n_factors,
                 "restarts": n_restarts,
-                "caps": [int(self.caps[r]) for r in numbers],
-                "bent": [bool(self.bent[r]) for r in numbers],
+                "caps": trained.caps.tolist(),
+                "bent": trained.bent.tolist(),
+                **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
                 "device": self.device,
                 "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
                 **self.record,
             },
             findings=[
                 *(Finding("training", note) for note in notes),
-                *self._findings(whole, best, judged),
+                *self._findings(whole, best, trained.rows),
             ],
         )
         if self.dense:
             found.findings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
         found.findings.extend(restart_findings(found))
-        if getattr(whole, "prior", None) is not None and np.isfinite(judged[best]).all():
+        found.findings.extend(axis_findings(found))
+        if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
             found.findings.extend(unexplained_findings(found))
         found.findings.extend(folded(found))
         found.findings.extend(depth_of_factors(whole, self.train, best))
@@ -333,6 +356,45 @@ class TableJob:
             )
         )
         return found
+
+    def _judged(
+        self,
+        model: Any,
+        history: list[dict[str, Any]],
+        caps: np.ndarray,
+        bent: np.ndarray,
+        brief: bool = False,
+    ) -> _Trained:
+        """The restarts of a model, what they are worth, and which is best."""
+        train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
+        edges, active = _sizes(model)
+        trained = _Trained(train, heldout, edges, 0, history, caps, bent, [])
+        best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
+        return trained._replace(best=best)
+
+    def _in_sparser_axes(self, whole: Any, trained: _Trained) -> _Trained:
+        """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""
+        if not searches_axes(whole, self.table, self.schedule):
+            return trained
+        level = trained.level(len(self.table.x))
+        with undisturbed():
+            start = axis_start(whole, self.table, self.kept, level, trained.best)
+            if start is None:
+                return trained
+            run = self.run_from(start)
+            run.finish()
+            run.model.kl_weight = 1.0
+            torch.manual_seed(self.seeds[0])
+            caps = np.full(len(AXIS_BENT), start.n_factors)
+            new = self._judged(run.model.eval(), run.history, caps, np.array(AXIS_BENT))
+        more = int(new.edges[new.best] - trained.edges[trained.best])
+        if not is_better(new.all_rows[new.best], trained.all_rows[trained.best], more):
+            return trained
+        first = [new.best, *(r for r in range(len(AXIS_BENT)) if r != new.best)]
+        for place, r in zip(replaced_restarts(level, trained.best, len(first)), first, strict=False):
+            put(pick(run.model, [r]), whole, place)
+            trained = trained.with_restart(place, new, r)
+        return trained
 
     def _findings(self, model: Any, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
@@ -356,6 +418,54 @@ class TableJob:
             )
             notes.append(Finding("rows", message, source="data"))
         return notes
+
+
+class _Trained(NamedTuple):
+    """Trained restarts: ELBO of each row (restart, row), edges, the best one, history, how each began."""
+
+    train: np.ndarray
+    heldout: np.ndarray | None
+    edges: np.ndarray
+    best: int
+    history: list[dict[str, Any]]
+    caps: np.ndarray
+    bent: np.ndarray
+    from_axes: list[int]  # restarts that began in sparser axes
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that restarts are judged by."""
+        return self.train if self.heldout is None else self.heldout
+
+    @property
+    def all_rows(self) -> np.ndarray:
+        """Rows trained on, and held-out ones."""
+        return self.train if self.heldout is None else np.concatenate([self.train, self.heldout], 1)
+
+    def level(self, n_rows: int) -> np.ndarray:
+        """BIC of each restart, halved and negative."""
+        return bic(self.all_rows, self.edges, n_rows)
+
+    def with_restart(self, place: int, other: _Trained, restart: int) -> _Trained:
+        """A restart of another set in the place of one of these; the first to come is the best."""
+
+        def replaced(own: Any, new: Any) -> Any:
+            own = np.array(own)
+            own[place] = new[restart]
+            return own
+
+        history = [row for row in self.history if row["restart"] != place]
+        history += [{**row, "restart": place} for row in other.history if row["restart"] == restart]
+        return _Trained(
+            train=replaced(self.train, other.train),
+            heldout=None if other.heldout is None else replaced(self.heldout, other.heldout),
+            edges=replaced(self.edges, other.edges),
+            best=self.best if self.from_axes else place,
+            history=sorted(history, key=lambda row: row["step"]),
+            caps=replaced(self.caps, other.caps),
+            bent=replaced(self.bent, other.bent),
+            from_axes=[*self.from_axes, place],
+        )
 
 
 def fit_table(

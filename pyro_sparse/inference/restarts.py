@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from .._torch import undisturbed
+from .._torch import first_rows, undisturbed
 from ..findings import Finding
 from ..graphs.alignment import SAME_FACTOR, SAME_LATENTS, Alignment, align, orient
 from ..graphs.selection import kept_restarts
@@ -24,6 +24,7 @@ __all__ = [
     "align_factors",
     "align_latents",
     "best_restart",
+    "bic",
     "bent_starts",
     "child_seeds",
     "chosen_restart",
@@ -41,6 +42,7 @@ __all__ = [
     "put",
     "restart_findings",
     "rival_restarts",
+    "score_similarity",
     "told_edges",
     "told_of",
     "unconfirmed",
@@ -53,6 +55,7 @@ _OF_FACTORS = {
     _REPLACED: "a restart that explains the data as well has other factors in place of {}",
     _UNFOUND: "no other restart found {}",
 }
+_MOST_ROWS = 2000  # whose factors are compared between restarts
 _AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
 
 
@@ -221,8 +224,20 @@ def likeliest_restart(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> int:
     >>> likeliest_restart(np.array([[-3.0, -3.2], [-2.7, -3.0], [-2.69, -3.0]]), np.array([4, 6, 9]), 200)
     1
     """
+    return int(bic(rows, edges, n_rows).argmax())
+
+
+def bic(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> np.ndarray:
+    """Bayesian information criterion of each restart as `likeliest_restart` has it: the higher the better.
+
+    Parameters
+    ----------
+    rows : ndarray (restart, row)
+    edges : ndarray (restart,)
+    n_rows : int
+    """
     level = np.where(np.isfinite(rows).all(1), n_rows * rows.mean(1), -np.inf)
-    return int((level - 0.5 * edges * np.log(n_rows)).argmax())
+    return np.asarray(level - 0.5 * edges * np.log(n_rows))
 
 
 def chosen_restart(
@@ -470,6 +485,34 @@ def align_factors(model: Any, loadings: np.ndarray, effects: np.ndarray, best: i
         permutation[:, members] = members[found.permutation]
         sign[:, members], congruence[:, members] = found.sign, found.congruence
     return Alignment(permutation, sign, congruence)
+
+
+@torch.no_grad()
+def score_similarity(model: Any, batch: Any, present: np.ndarray, best: int) -> np.ndarray:
+    """Largest correlation of each of the best restart's factors with a used factor of every restart.
+
+    Where features are even in a factor the signs of their mean slopes are noise, and loadings of one and the
+    same factor do not agree between restarts; its scores do.
+
+    Parameters
+    ----------
+    model : FactorModel
+    batch : Batch
+        At most 2,000 of its rows are looked at.
+    present : ndarray of bool (restart, feature, factor)
+    best : int
+
+    Returns
+    -------
+    ndarray (restart, factor)
+        In the best restart's own order; 0 where a restart has no factor.
+    """
+    location, _ = model.encode(first_rows(batch, _MOST_ROWS))
+    z = location.cpu().double()
+    z = z - z.mean(1, keepdim=True)
+    z = z / z.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+    between = (z[best].mT @ z).abs().numpy()  # (restart, factor of the best, factor)
+    return np.asarray(np.where(present.any(1)[:, None], between, 0.0).max(2))
 
 
 def align_latents(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -43,6 +43,7 @@ from .restarts import (
     out_of_frame,
     pick,
     rival_restarts,
+    score_similarity,
     told_of,
 )
 from .weight_scores import weight_scores
@@ -75,7 +76,8 @@ class Fit(Answers):
     history : DataFrame
         step, restart, elbo, heldout_elbo, edges, stage.
     alignment : dict
-        "permutation" (restart, factor), "sign" (restart, factor), "congruence" (restart, factor).
+        "permutation" (restart, factor), "sign" (restart, factor), "congruence" (restart, factor): of loadings
+        with the best restart's, or, of a curved decoder where it is larger, the correlation of scores.
     factor_cov : ndarray (factor, factor)
         Correlation of the best restart's factors.
     noise_sd : ndarray (feature,) or None
@@ -152,6 +154,10 @@ class Fit(Answers):
         loadings = np.where(present, np.sign(slopes) * np.sqrt(effects), 0.0)
         score, eta = weight_scores(model)
         found = align_factors(model, loadings, effects[best], best)
+        if getattr(model, "decoder_kind", "") == "mlp" and not isinstance(table, LargeTable):
+            alike = score_similarity(model, train, present, best)[:, found.permutation[best]]
+            larger = np.where(alike > np.abs(found.congruence), alike, found.congruence)  # NaN stays
+            found = found._replace(congruence=larger)
         noise = model.likelihood.noise_sd()
         cov = model.factor_cov[best].detach().cpu().double().numpy()
         turn, sign = found.permutation[best], found.sign[best]

@@ -24,6 +24,7 @@ from pyro_sparse.inference.restarts import (
     level_of,
     likeliest_restart,
     out_of_frame,
+    score_similarity,
     unconfirmed,
 )
 from pyro_sparse.inference.start import cap_grid
@@ -219,3 +220,19 @@ def test_one_standard_error_of_the_paired_difference_is_what_cannot_be_told_apar
     for behind in (0.0, 0.5, 0.9, 1.1, 1.5, 1.9, 2.1):
         rows = np.stack([best, best + noise - behind * unit])
         assert best_restart(rows, np.array([2, 1]), np.array([5, 4])) == int(behind < 1), behind
+
+
+def test_scores_know_a_factor_by_any_sign_and_place():
+    """Restart 1 has the best restart's factors in another order, one of them reversed; restart 2 has their sum."""
+    z = torch.as_tensor(np.random.default_rng(0).normal(size=(200, 2)))
+    swapped = torch.stack([-z[:, 1], z[:, 0]], 1)
+    total = torch.stack([z.sum(1), torch.zeros(200)], 1)
+    model = SimpleNamespace(encode=lambda batch: (torch.stack([z, swapped, total]), None))
+    present = np.ones((3, 5, 2), dtype=bool)
+    present[2, :, 1] = False
+    batch = type(
+        "Rows", (), {"x": z, "rows": staticmethod(lambda rows: z[rows]), "__len__": lambda self: 200}
+    )()
+    alike = score_similarity(model, batch, present, 0)
+    expected = [abs(np.corrcoef(z[:, k], z.sum(1))[0, 1]) for k in range(2)]
+    np.testing.assert_allclose(alike, [[1, 1], [1, 1], expected], atol=1e-12)
