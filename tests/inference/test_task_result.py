@@ -16,6 +16,7 @@ from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import SpikeSlabLasso
 from pyro_sparse.tasks import as_tasks
 from tests._framed import Convertible
+from tests._tasks import quick_fit, tasks_on_latents
 
 T, N, G, K = 12, 25, 4, 2
 RNG = np.random.default_rng(0)
