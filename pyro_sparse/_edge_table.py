@@ -16,6 +16,7 @@ from .findings import Finding, findings_of, sentences, write_findings
 from .graphs.selection import bayesian_fdr, unresolved
 
 __all__ = [
+    "NO_RHAT",
     "SCORES",
     "about_edges",
     "as_sentence",
@@ -35,6 +36,10 @@ __all__ = [
 # Kinds of findings of a method that leave no room for the sentence that nothing is disputed.
 _SILENCING = {"chains", "sweeps"}
 _UNLIKELY = {"score": 0.1, "probability": 0.05}
+NO_RHAT = (
+    "not defined: chains are restarts, each with independent draws given its latents, and no Markov chains; "
+    "the `gap` of an edge compares restarts"
+)
 SCORES = "Scores, no probabilities: they rank the edges, are too sure of them, and leave all of them open."
 
 

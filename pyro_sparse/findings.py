@@ -209,5 +209,6 @@ def findings_of(fit: Any = None, idata: Any = None) -> list[Finding]:
         From its `edge_posterior`.
     """
     known = read_findings(str(idata.attrs.get("findings", "[]"))) if idata is not None else []
-    extra = [] if fit is None else [finding for finding in fit.findings if finding not in known]
+    written = {write_findings([finding]) for finding in known}  # a size of NaN equals no other
+    extra = [] if fit is None else [one for one in fit.findings if write_findings([one]) not in written]
     return [*extra, *known]

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from ._edge_table import attributes, finished, latents_said, selected_edges, with_doubts
+from ._edge_table import NO_RHAT, attributes, finished, latents_said, selected_edges, with_doubts
 from .findings import Finding, doubted_edges, findings_of
 from .graphs.selection import edge_verdicts, q_values, unresolved
 
@@ -103,7 +103,7 @@ def task_to_arviz(
     }
     coords = {"task": list(fit.task_names), "latent": fit.latent_names}
     conclusion = latents_said(fit, findings)
-    about = attributes(fit, method, is_score, note, attrs, findings, conclusion, kind="tasks")
+    about = attributes(fit, method, is_score, note, attrs, findings, conclusion, kind="tasks", rhat=NO_RHAT)
     return _arviz.from_dict(groups, coords, about)
 
 

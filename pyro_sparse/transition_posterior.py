@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from . import _arviz
-from ._edge_table import attributes, finished, latents_said, selected_edges, with_doubts
+from ._edge_table import NO_RHAT, attributes, finished, latents_said, selected_edges, with_doubts
 from .findings import Finding, doubted_edges, findings_of
 from .graphs.selection import edge_verdicts, q_values, unresolved
 
@@ -130,7 +130,9 @@ def transition_to_arviz(
         "lag": list(range(1, fit.model.lags + 1)),
     }
     conclusion = latents_said(fit, findings)
-    about = attributes(fit, method, is_score, note, attrs, findings, conclusion, kind="transition")
+    about = attributes(
+        fit, method, is_score, note, attrs, findings, conclusion, kind="transition", rhat=NO_RHAT
+    )
     return _arviz.from_dict(groups, coords, about)
 
 

@@ -10,6 +10,7 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse import _arviz
 from pyro_sparse.graphs import support_identifiability
+from pyro_sparse.inference.task_notes import latent_findings
 from tests._tasks import quick_fit, tasks_on_latents
 
 X, Y, Z, W = tasks_on_latents()
@@ -78,16 +79,18 @@ def test_latents_always_used_together_are_mixed():
     assert str(certificate).startswith("Caution:")
     table = both.summary()
     assert (table["verdict"] == "open").all() and (table["probability"] > 0.95).any()
-    assert "Edges of latent 1, latent 2 are open" in table.attrs["note"]
+    assert "latents 1, 2: the tasks do not tell them apart" in table.attrs["note"]
 
 
 def test_edges_of_a_latent_that_no_other_restart_found_are_open(fit, idata):
     assert not ps.summary(idata).groupby("latent")["verdict"].agg(lambda v: (v == "open").all()).any()
     doubted = copy.deepcopy(fit)
-    doubted.alignment["similarity"][1 - fit.best, 1] = 0.5
+    similarity = fit.alignment["similarity"].copy()
+    similarity[1 - fit.best, 1] = 0.5
+    doubted.findings += latent_findings(similarity, np.arange(3), fit.best, fit.latent_names)
     table = doubted.summary()
     assert (table["verdict"] == "open").groupby(table["latent"]).all().tolist() == [False, True, False]
-    assert "Edges of latent 2 are open" in table.attrs["note"]
+    assert "no other restart found latent 2" in table.attrs["note"]
 
 
 def test_a_certificate_from_the_posterior_alone(idata):

@@ -71,21 +71,28 @@ def _assumptions(fit: Any) -> pd.DataFrame:
                 rows[f"sufficient influence ({kind})"] = UNCHECKED
     elif fit is not None:
         from ..inference.transition_axes import believed, turned_jacobian
+        from ..inference.transition_checks import MIXED, axis_checks
 
         like, best = fit.model.axes, fit.best
         turn = fit.alignment["permutation"][best]
         d, lags = fit.model.n_latents, fit.model.lags
-        own = turned_jacobian(fit.model, fit.sequences.batch(like.device, like.dtype))[best][:, turn]
+        batch = fit.sequences.batch(like.device, like.dtype)
+        own = turned_jacobian(fit.model, batch)[best][:, turn]
         inputs = [turn + lag * d for lag in range(lags)] + [np.arange(lags * d, own.shape[2])]
         graphs = [] if fit.graph_time is None else list(fit.graph_time[best])
         graphs += [] if fit.graph_action is None else [fit.graph_action[best]]
-        own = believed(own, fit.agreement.get("beyond_linear", {best: np.nan})[best])
-        found = fitted_influence(own[:, :, np.concatenate(inputs)], np.concatenate(graphs, 1), d, lags)
+        beyond = fit.agreement.get("beyond_linear", {best: np.nan})[best]
+        own, graph = believed(own, beyond), np.concatenate(graphs, 1)
+        found = fitted_influence(own[:, :, np.concatenate(inputs)], graph, d, lags)
+        checks = axis_checks(fit.model, batch, best, turn, graph, beyond)
+        # a sufficient condition: with independent noise only rotations are left, which less rules out
+        enough = bool(lags) and checks.independent_noise and bool(checks.mixing.max() < MIXED)
         for kind, (influence, error) in found.items():
             rows[f"sufficient influence ({kind})"] = {
-                "holds": influence.holds,
+                "holds": True if influence.holds else None if enough else False,
                 "figure": f"rank {int(influence.rank.sum())} of {int(influence.dimension.sum())}, least "
-                f"direction {float(np.nanmin(influence.smallest)):.3g}, error of the Jacobian {error:.3g}",
+                f"direction {float(np.nanmin(influence.smallest)):.3g}, error of the Jacobian {error:.3g}"
+                + (f"; noise fixes the axes but for mixing of {checks.mixing.max():.2g}" if enough else ""),
             }
     for name, figure in _OPEN.items():
         rows[name] = {"holds": None, "figure": figure}
