@@ -1,8 +1,8 @@
 """Groups of rows whose means differ: batches, sites, plates, days.
 
 Differences of means between groups correlate columns as a factor does, across all others. Three signs: rows
-near one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows fall
-into clusters.
+near one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows
+fall into clusters.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     return Finding(
         "groups",
         f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} "
-        f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows make "
-        "factors of their own",
+        f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows "
+        "make factors of their own",
         _REMEDY,
         severity="doubt",
         source="data",

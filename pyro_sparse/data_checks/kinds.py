@@ -1,4 +1,4 @@
-"""What columns under a likelihood for measurements hold: codes, numbers of rows, counts, levels, yes or no."""
+"""What columns under a likelihood for measurements hold: codes, row numbers, counts, levels, yes or no."""
 
 from __future__ import annotations
 
