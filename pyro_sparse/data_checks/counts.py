@@ -63,8 +63,8 @@ def overdispersed_counts(cells: Cells) -> list[Finding]:
         Finding(
             "counts",
             f"counts of {len(names)} of {len(mean)} columns ({listed(names)}) are overdispersed: their "
-            f"variance is about {factor:.2g} times that of {of} counts, and no other column shares it, so that "
-            "factors would be found in noise",
+            f"variance is about {factor:.2g} times that of {of} counts, and no other column shares it, so "
+            "that factors would be found in noise",
             'take likelihood="negative_binomial"',
             severity="doubt",
             source="data",

@@ -202,10 +202,10 @@ def test_tables_read_by_rows_are_looked_at_by_some_rows():
 
 def test_checks_leave_random_numbers_and_the_table_alone():
     x = clean()
-    before, state = x.copy(), np.random.get_state()[1].copy()
+    before, state = x.copy(), np.random.get_state()[1].copy()  # noqa: NPY002
     ps.check_table(x)
     pd.testing.assert_frame_equal(x, before)
-    assert (np.random.get_state()[1] == state).all()
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
 
 
 def test_a_factor_of_copies_is_in_doubt_and_one_with_other_items_is_not():
