@@ -2,7 +2,8 @@
 
 Each kind of table (copied columns, totals, repeated rows, batches, …) has a generator, whose seed also
 chooses the variant. A table is *told* if `ps.check_table` says one of the expected words, else *right* if
-the fit's edges are all true, else *silent*. `clean` is the share of ordinary tables that are told anything.
+the fit's edges above are all true, else *silent*. `clean` is the share of ordinary tables that are told
+anything.
 """
 
 from __future__ import annotations

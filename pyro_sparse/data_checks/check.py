@@ -104,6 +104,6 @@ def _findings(cells: Cells) -> list[Finding]:
         *far_rows,
         *far_cells,
         *heavy_tails(others),
-        *(row_groups(cells) if not repeats else []),
+        *(row_groups(cells) if not (repeats or mistakes) else []),  # a column of row numbers is a trend
         *overdispersed_counts(cells),
     ]

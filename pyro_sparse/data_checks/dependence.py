@@ -53,7 +53,7 @@ def copied_columns(cells: Cells) -> tuple[list[Finding], list[int]]:
         both = cells.seen[:, j] & cells.seen[:, k]
         if both.sum() < _LEAST_ROWS:
             continue
-        close = float(np.asarray(np.corrcoef(cells.view[both][:, [j, k]].T))[0, 1])
+        close = float(_gram(cells.view[both][:, [j, k]])[0][0, 1])
         if abs(close) >= _LEAST_CORRELATION and _are_copies(r, j, k, close, cells):
             pairs.append((int(j), int(k), close))
     if not pairs:

@@ -38,17 +38,18 @@ def doubted_by_columns(
     effect = np.asarray(effects, dtype=float)
     total = effect.sum(0)
     at = {name: j for j, name in enumerate(feature_names)}
-    doubts, doubted = [], set()
+    doubts: list[Finding] = []
+    doubted: set[int] = set()
     for finding in findings:
         if finding.kind != "columns" or len(finding.columns) < 2:
             continue
         share = effect[[at[name] for name in finding.columns if name in at]].sum(0) / np.maximum(
             total, 1e-300
         )
-        for k in np.flatnonzero((share >= _MOSTLY) & (total > 0)):
+        for k in np.flatnonzero((share >= _MOSTLY) & (total > 0)).tolist():
             if k in doubted:
                 continue
-            doubted.add(int(k))
+            doubted.add(k)
             names = ", ".join(repr(name) for name in finding.columns[:4])
             more = f" and {len(finding.columns) - 4} more" if len(finding.columns) > 4 else ""
             doubts.append(

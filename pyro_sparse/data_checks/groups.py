@@ -7,14 +7,14 @@ fall into clusters.
 
 from __future__ import annotations
 
+import random
 import re
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 
 from ..findings import Finding
 from ._cells import MOST_COLUMNS, Cells
@@ -145,7 +145,7 @@ def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     n_signal = int((s**2 / len(z) > (1 + np.sqrt(z.shape[1] / len(z))) ** 2).sum())
     y = u[:, : min(max(n_signal, 2) + 1, 8)] * np.sqrt(len(z))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
         n_clusters, sure, gain = _clusters(y, kurtosis)
     if not n_clusters:
         return None
@@ -153,8 +153,7 @@ def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
         "groups",
         f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} "
         f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows "
-        "make "
-        "factors of their own",
+        "make factors of their own",
         _REMEDY,
         severity="doubt",
         source="data",
@@ -170,9 +169,14 @@ def _kurtosis(cells: Cells) -> float:
 
 def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, float]:
     """Number of clusters (0: none), mean probability of a row's cluster, gain of the BIC."""
+    state = random.getstate()  # importing scikit-learn's mixtures draws from it
+    from sklearn.mixture import GaussianMixture
+
+    random.setstate(state)
+
     n, d = y.shape
 
-    def fitted(k: int, shape: str) -> GaussianMixture:
+    def fitted(k: int, shape: str) -> Any:
         return GaussianMixture(k, covariance_type=shape, n_init=2, random_state=0, reg_covar=1e-3).fit(y)
 
     none = fitted(1, "tied").bic(y)

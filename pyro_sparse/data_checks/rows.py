@@ -92,8 +92,11 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     size = np.log(_typical_part(cells))
     middle, upper = np.quantile(size, [0.5, 0.9])
     limit = middle + max((upper - middle) / stats.norm.isf(0.1) * _beyond(n_rows), _LEAST_LOG)
-    far = np.flatnonzero((size > limit) & ((np.abs(cells.robust) > _FAR).sum(1) >= _WIDE * cells.seen.sum(1)))
-    if not len(far) or len(far) > 0.2 * n_rows:
+    is_far = size > limit
+    if not (is_far & ((np.abs(cells.robust) > _FAR).sum(1) >= _WIDE * cells.seen.sum(1))).any():
+        return [], nothing
+    far = np.flatnonzero(is_far)
+    if len(far) > 0.2 * n_rows:
         return [], nothing
     far = far[np.argsort(-size[far])]
     times = float(np.exp(np.median(size[far]) - middle))
@@ -103,8 +106,7 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
             "rows",
             f"{naming(names, 'row')} {'are' if len(far) > 1 else 'is'} about {times:.2g} times as far from "
             f"the middle as other rows, in most columns at once ({len(far)} of {n_rows} rows), and "
-            "correlations "
-            "are mostly theirs",
+            "correlations are mostly theirs",
             "look whether they are in other units or were filled in carelessly; correct or drop them",
             severity="doubt",
             source="data",
@@ -155,12 +157,12 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
     if not cells.is_normal:
         return [], where
     found = []
-    for j in np.flatnonzero(cells.n_levels > 0.3 * cells.seen.sum(0)):
+    for j in np.flatnonzero(cells.n_levels > 0.3 * cells.seen.sum(0)).tolist():
         index = np.flatnonzero(cells.seen[:, j])
         k, share = _apart(cells.robust[index, j])
         if k:
             order = np.argsort(-np.abs(cells.robust[index, j]))
-            found.append((share, int(j), index[order[:k]]))
+            found.append((share, j, index[order[:k]]))
             where[index[order[:k]], j] = True
     if not found:
         return [], where

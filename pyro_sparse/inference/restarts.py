@@ -512,7 +512,8 @@ def score_similarity(model: Any, batch: Any, present: np.ndarray, best: int) -> 
     z = z - z.mean(1, keepdim=True)
     z = z / z.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
     between = (z[best].mT @ z).abs().numpy()  # (restart, factor of the best, factor)
-    return np.asarray(np.where(present.any(1)[:, None], between, 0.0).max(2))
+    used = np.asarray(present.any(1), dtype=bool)
+    return np.asarray(np.where(used[:, None], between, 0.0).max(2))
 
 
 def align_latents(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
