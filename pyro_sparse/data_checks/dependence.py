@@ -19,6 +19,7 @@ __all__ = ["copied_columns", "dependent_columns"]
 # .98, but given a third their partial correlation is a half; that of a copy stays near 1.
 _LEAST_CORRELATION = 0.97
 _LEAST_PARTIAL = 0.75
+_CURVE, _BENT = 0.8, 0.05  # of a third column's variance, by a cubic of the pair, and beyond a line
 _SAME_TO_THE_EYE = 0.995  # three copies of one column: each pair's partial correlation given the third is low
 _MOST_SAME = 4
 _EXACT = 1e-6  # of a column's variance; the residual of an exact dependence is rounding only
@@ -54,7 +55,8 @@ def copied_columns(cells: Cells) -> tuple[list[Finding], list[int]]:
         if both.sum() < _LEAST_ROWS:
             continue
         close = float(_gram(cells.view[both][:, [j, k]])[0][0, 1])
-        if abs(close) >= _LEAST_CORRELATION and _are_copies(r, j, k, close, cells):
+        is_close = abs(close) >= _LEAST_CORRELATION
+        if is_close and _are_copies(r, j, k, close, cells) and not _bends_another(cells, j, k, close):
             pairs.append((int(j), int(k), close))
     if not pairs:
         return [], []
@@ -101,6 +103,22 @@ def _are_copies(r: NDArray[np.float64], j: int, k: int, close: float, cells: Cel
     precision = np.linalg.pinv(block + 1e-6 * np.eye(len(block)))
     partial = abs(precision[0, 1]) / np.sqrt(abs(precision[0, 0] * precision[1, 1]))
     return bool(partial >= _LEAST_PARTIAL)
+
+
+def _bends_another(cells: Cells, j: int, k: int, close: float) -> bool:
+    """Whether a third column is a curve of the pair with little noise: all three are items of one factor."""
+    pair = (cells.view[:, j] + np.sign(close) * cells.view[:, k]) / 2
+    both = cells.seen[:, j] & cells.seen[:, k]
+    for other in range(len(cells.features)):
+        rows = both & cells.seen[:, other]
+        if other in (j, k) or rows.sum() < _LEAST_ROWS:
+            continue
+        y = cells.view[rows, other]
+        left = [(y - np.polyval(np.polyfit(pair[rows], y, degree), pair[rows])).var() for degree in (1, 3)]
+        explained = 1 - np.array(left) / max(float(y.var()), 1e-300)
+        if explained[1] >= _CURVE and explained[1] - explained[0] >= _BENT:
+            return True
+    return False
 
 
 def dependent_columns(cells: Cells, copies: list[int]) -> list[Finding]:
