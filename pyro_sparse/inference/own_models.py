@@ -150,9 +150,8 @@ def _refuse_decoder(model: Any) -> None:
     wanted = ("intercept", "project", *(("start", "rescale") if model.decoder_kind == "mlp" else ()))
     if missing := [name for name in wanted if not hasattr(model.decoder, name)]:
         raise ValueError(
-            f"model: its decoder, a {type(model.decoder).__name__}, has no {missing[0]!r}; want a module "
-            "with "
-            f"{', '.join(wanted)} and a forward(z, weights), as pyro_sparse.nets."
+            f"model: its decoder, a {type(model.decoder).__name__}, has no {missing[0]!r}; want one with "
+            f"{', '.join(wanted)} and forward(z, weights), as pyro_sparse.nets."
             f"{_DECODERS[model.decoder_kind]} has"
         )
 

@@ -102,7 +102,7 @@ class OldSetup(LatentTransition):
     ("model", "restarts", "error", "words"),
     [
         (of(Gain, batched=False)(6, 2), 2, ValueError, r"parameter 'gain' has shape \(1, 1, 1\) whatever"),
-        (Bare(6, 2), 1, ValueError, "^model: its decoder, a Linear, has no 'intercept'; want a module with"),
+        (Bare(6, 2), 1, ValueError, "^model: its decoder, a Linear, has no 'intercept'; want one with"),
         (SparseDecoder(6, 2, prior=TwoDensities()), 1, ValueError, "^prior: TwoDensities.log_density"),
         (
             SparseDecoder(6, 2, prior=Point()),
