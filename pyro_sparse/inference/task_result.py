@@ -462,7 +462,7 @@ def restore(
         x=np.zeros((n, 0, *model.shape)),
         y=np.zeros((n, 0)),
         mask=None,
-        **{k: arrays[f"tasks.{k}"] for k in ("centre", "scale", "target_centre", "target_scale")},
+        **{k: arrays[f"tasks.{k}"] for k in ("centre", "scale", "target_centre", "target_scale")},  # type: ignore[arg-type]
         task_names=names,
         feature_names=meta["feature_names"],
         lengths=np.zeros(n, dtype=int),
