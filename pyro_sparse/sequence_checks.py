@@ -405,8 +405,8 @@ def _moved_within(values: np.ndarray) -> list[_Moved]:
     found = []
     share = (level**2).mean((0, 1)) / variance
     common = np.abs(slope.mean(0)) / error
-    for moved in np.flatnonzero((share >= 2 * _SHARE_MOVED) & (common >= _STANDARD_ERRORS)):
-        found.append(_Moved(int(moved), "trend", float(share[moved]), 0.0))
+    for j in np.flatnonzero((share >= 2 * _SHARE_MOVED) & (common >= _STANDARD_ERRORS)).tolist():
+        found.append(_Moved(j, "trend", float(share[j]), 0.0))
     power = np.mean([_periodogram(one)[0] for one in rest], 0)
     periods = frames / np.arange(1, len(power) + 1)
     for j in range(values.shape[2]):

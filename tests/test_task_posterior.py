@@ -88,7 +88,7 @@ def test_edges_of_a_latent_that_no_other_restart_found_are_open(fit, idata):
     similarity = fit.alignment["similarity"].copy()
     similarity[1 - fit.best, 1] = 0.5
     doubted.findings += latent_findings(similarity, np.arange(3), fit.best, fit.latent_names)
-    table = doubted.summary()
+    table = ps.summary(doubted.edge_posterior(num_draws=200))
     assert (table["verdict"] == "open").groupby(table["latent"]).all().tolist() == [False, True, False]
     assert "no other restart found latent 2" in table.attrs["note"]
 

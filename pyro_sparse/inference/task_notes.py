@@ -72,9 +72,9 @@ def latent_findings(
     others = np.delete(np.asarray(similarity, dtype=float), best, axis=0)
     if len(others):
         nearest = others.max(0)
-        lost = np.flatnonzero(~(nearest >= SAME_LATENTS))
-        if len(lost):
-            which = tuple(names[int(k)] for k in lost)
+        lost = np.flatnonzero(~(nearest >= SAME_LATENTS)).tolist()
+        if lost:
+            which = tuple(names[k] for k in lost)
             figures = ", ".join(f"{nearest[k]:.2f}" for k in lost)
             found.append(
                 Finding(
@@ -88,9 +88,9 @@ def latent_findings(
                 )
             )
     for number in np.unique(block):
-        members = np.flatnonzero(block == number)
+        members = np.flatnonzero(block == number).tolist()
         if len(members) > 1:
-            which = tuple(names[int(k)] for k in members)
+            which = tuple(names[k] for k in members)
             found.append(
                 Finding(
                     "axes",

@@ -275,8 +275,8 @@ def restart_findings(
     found = []
     recovered = np.array([_recovered(own, frames[r], allowed) for r in others])
     nearest = recovered.max(0)
-    lost = np.flatnonzero(nearest < SAME_LATENTS)
-    if len(lost):
+    lost = np.flatnonzero(nearest < SAME_LATENTS).tolist()
+    if lost:
         figures = ", ".join(f"{nearest[k]:.2f}" for k in lost)
         found.append(
             Finding(

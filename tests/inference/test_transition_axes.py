@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,14 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.inference.transition_axes import _seats, dense_moments, find_axes
+from pyro_sparse.inference.transition_axes import (
+    _clearer,
+    _moments,
+    _seats,
+    _time_axes,
+    dense_moments,
+    find_axes,
+)
 from pyro_sparse.inference.transition_run import TransitionRun
 from pyro_sparse.sequences import as_sequences
 from tests.inference._transitions import model_of
@@ -136,3 +144,27 @@ def test_latents_take_the_numbers_that_constraints_give_them(seed):
     assert suits(_seats(model, strength)) >= 0.9 * best
     free = ps.models.LatentTransition(6, 5, self_loops="required", hidden=4, units=4)
     assert _seats(free, strength).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_latents_that_drive_each_other_are_found_by_their_independent_noise(seed):
+    """Correlated latents behind a linear map: whitened by the past no rotation has the true axes."""
+    rng = np.random.default_rng(seed)
+    graph = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]])
+    jacobian = graph * np.cos(rng.normal(size=(300, 3, 3)))
+    spread = np.array([[1.0, 0.6, 0.4], [0.6, 1.0, 0.6], [0.4, 0.6, 1.0]])
+    mixing = np.linalg.qr(rng.normal(size=(3, 3)))[0] @ np.diag([1.0, 2.0, 0.5])
+    past = rng.multivariate_normal(np.zeros(3), spread, 2000) @ mixing.T
+    noise = 0.3 * mixing @ mixing.T
+    model = SimpleNamespace(n_latents=3, lags=1, n_actions=0)
+    dense = mixing @ jacobian @ np.linalg.inv(mixing)
+    options = {"n_starts": 16, "steps": 80}
+    found = [
+        _time_axes(model, _moments(model, dense, past, noise, white), 0, options)
+        for white in ("past", "noise")
+    ]
+    whole = np.abs(_clearer(found).turn @ mixing)
+    assert (np.sort(whole, 1)[:, :2] < 0.05 * whole.max(1, keepdims=True)).all()
+    assert _clearer(found).graph.sum() == 5
+    wrong = np.abs(found[0].turn @ mixing)
+    assert (np.sort(wrong, 1)[:, 1] > 0.2 * wrong.max(1)).any()
