@@ -210,7 +210,7 @@ def test_chains_are_compared_as_their_restarts_are():
 
 
 def test_scores_know_a_factor_by_any_sign_and_place():
-    """Restart 1 has the best restart's factors in another order, one of them reversed; restart 2 has their sum."""
+    """Restart 1 has the factors of the best one in another order, one reversed; restart 2 has their sum."""
     z = torch.as_tensor(np.random.default_rng(0).normal(size=(200, 2)))
     swapped = torch.stack([-z[:, 1], z[:, 0]], 1)
     total = torch.stack([z.sum(1), torch.zeros(200)], 1)
