@@ -97,7 +97,7 @@ def transition_answers():
             fit.elbo,
             fit.transform(),
             fit.forecast(2, num_draws=3).to_numpy(),
-            fit.edge_posterior(num_draws=5)["posterior"]["edge"].to_numpy(),
+            fit.edge_posterior(num_draws=5)["posterior"]["edge_time"].to_numpy(),
         ]
 
 

@@ -52,8 +52,12 @@ class _Counts(Likelihood):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("share", torch.zeros(0))  # each column's part of the training table's total
-        self.register_buffer("typical_total", torch.zeros(()))  # median row total there; 0 = not calibrated
+        self.register_buffer(
+            "share", torch.zeros(0, dtype=torch.float32)
+        )  # each column's part of the training table's total
+        self.register_buffer(
+            "typical_total", torch.zeros((), dtype=torch.float32)
+        )  # median row total there; 0 = not calibrated
         self.share: Tensor
         self.typical_total: Tensor
 
@@ -177,7 +181,7 @@ class Poisson(_Counts):
         if size_factors not in (True, False, "auto"):
             raise ValueError(f'size_factors: got {size_factors!r}, wanted True, False or "auto"')
         self.size_factors = size_factors if size_factors == "auto" else bool(size_factors)
-        self.register_buffer("depth", torch.tensor(NOT_ASKED))
+        self.register_buffer("depth", torch.tensor(NOT_ASKED, dtype=torch.float32))
         self.register_buffer("from_totals", torch.tensor(False))  # exposures of the training table
         self._known: dict[str, tuple[Tensor, int, float]] = {}  # buffer, its version, and its number
         self.depth: Tensor
