@@ -4,10 +4,10 @@ With h the dense latents, C a covariance and J the Jacobian of the mean, the sea
 :math:`C^{-1/2} J C^{1/2}` (past) and :math:`C^{-1/2} J_a` (actions), and answers with a rotation B. New
 latents are :math:`B\,C^{-1/2} h`, scaled to unit variance. C is that of the noise of the transition,
 which the model has independent between latents: a map that keeps it so is a rotation of latents whitened by
-it, up to scales (`graphs.identifiability.blocks`). Noise as small as the errors of a fit says nothing, so
-that the search is made again with the covariance of the past latents, which are independent where frames
-start from N(0, I), and the graph whose edges part more clearly from its zeros decides. Where only actions
-drive, C is that of the noise.
+it, up to scales (`graphs.identifiability.blocks`). Where every past frame is the first of its sequence, C is
+that of the past latents, which the model draws from N(0, I). Between the two, noise as small as the errors of
+a fit says nothing, so that the search is made with both, and past latents decide where their graph parts
+edges from zeros much more clearly. Where only actions drive, C is that of the noise.
 """
 
 from __future__ import annotations
@@ -364,9 +364,9 @@ def find_axes(
     bent = [np.nan] * model.n_restarts if heldout is None else beyond_linear(model, batch, heldout)
     for parts, beyond in zip(dense_steps(model, batch), bent, strict=True):
         if model.lags:
-            clear = _clearer(
-                [_time_axes(model, _moments(model, *parts, w), seed, options) for w in ("past", "noise")]
-            )
+            whitenings = _whitenings(batch.x.shape[1], model.lags)
+            moments = [_moments(model, *parts, white) for white in whitenings]
+            clear = _clearer([_time_axes(model, part, seed, options) for part in moments])
         else:
             clear = _action_axes(model, _moments(model, *parts, "past"), seed, options)
         turn, graph, gap, share = clear
@@ -420,6 +420,11 @@ def _unit_rows(turn: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return turn / np.sqrt(np.diag(turn @ covariance @ turn.T))[:, None]
 
 
+def _whitenings(n_frames: int, lags: int) -> list[Whitening]:
+    """Which covariances latents are whitened by: that of first frames is the identity by the model."""
+    return ["past"] if n_frames <= lags + 1 else ["past", "noise"]
+
+
 def _clearer(found: list[_Axes]) -> _Axes:
     """Axes of which the noise is independent, unless those of independent latents part edges more clearly.
 
@@ -427,6 +432,8 @@ def _clearer(found: list[_Axes]) -> _Axes:
     holds at a start from N(0, I) only, since latents that drive each other are correlated. But where noise is
     as small as the errors of the fit, its covariance is that of those errors.
     """
+    if len(found) == 1:
+        return found[0]
     past, noise = found
     return past if past.gap > noise.gap + _CLEARER else noise
 

@@ -16,6 +16,7 @@ from pyro_sparse.inference.transition_axes import (
     _moments,
     _seats,
     _time_axes,
+    _whitenings,
     dense_moments,
     find_axes,
 )
@@ -168,3 +169,9 @@ def test_latents_that_drive_each_other_are_found_by_their_independent_noise(seed
     assert _clearer(found).graph.sum() == 5
     wrong = np.abs(found[0].turn @ mixing)
     assert (np.sort(wrong, 1)[:, 1] > 0.2 * wrong.max(1)).any()
+
+
+def test_first_frames_are_whitened_by_themselves():
+    """Of two frames all past latents are draws from N(0, I); later ones are what drove them made of them."""
+    assert _whitenings(2, 1) == _whitenings(3, 2) == ["past"]
+    assert _whitenings(3, 1) == _whitenings(25, 2) == ["past", "noise"]
