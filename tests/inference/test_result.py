@@ -427,7 +427,10 @@ def test_exposures_are_asked_for_after_the_fit_and_their_unit_does_not_matter(tm
             one.edge_posterior("polish", **data, **short)["sample_stats"]["log_joint"].to_numpy()
             for one, data in ((loaded, {"X": x, "exposure": years}), (fits[0], {}))
         ]
-    np.testing.assert_allclose(joint[0], joint[1], rtol=1e-4)
+    np.testing.assert_array_equal(loaded.with_data(x, exposure=years).table.exposure, fits[0].table.exposure)
+    # Chains amplify rounding: up to 1.1e-4 on three seeds and two processor settings, and a proposal that only
+    # one of the two takes is worth a few nats of thousands. A wrong unit is worth thousands.
+    np.testing.assert_allclose(joint[0], joint[1], rtol=1e-2)
 
 
 def test_effects_hardly_depend_on_which_rows_are_paired():
