@@ -58,7 +58,7 @@ def test_separators_at_the_ends_of_rows_are_no_field(tmp_path):
 )
 @pytest.mark.parametrize("separator", [",", "\t"])
 def test_separators_at_the_ends_of_rows_shift_no_column_whatever_the_first_holds(tmp_path, ids, separator):
-    """pandas 3 gives evenly spaced row names a RangeIndex, which is also what a table without row names has."""
+    """pandas 3 gives evenly spaced row names a RangeIndex, as a table without row names has."""
     path = tmp_path / f"t{'.csv' if separator == ',' else '.tsv'}"
     rows = [f"{one},{2.5 * j},{j % 2}" for j, one in enumerate(ids)]
     path.write_text("\n".join(["id,a,b", *(f"{row}," for row in rows)]).replace(",", separator))
