@@ -6,7 +6,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: help demo test slow lint types docs notebooks bench wheel clean
+.PHONY: help demo test slow versions lint types docs notebooks bench wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ test: .venv/.stamp  ## the quick tests and the doctests
 
 slow: .venv/.stamp  ## the slow tests
 	$(BIN)/python -m pytest -q -n $(JOBS) -m slow --durations=10
+
+versions:  ## the quick tests on Python 3.11, 3.12 and 3.13, with the oldest and the newest libraries
+	.ci/versions
 
 lint: .venv/.stamp  ## ruff: lint and format
 	$(BIN)/ruff check .

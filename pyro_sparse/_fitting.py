@@ -208,8 +208,8 @@ def _check_files(out: Path) -> None:
         if path.is_dir() or path.exists() and not os.access(path, os.W_OK):
             reason = "a folder" if path.is_dir() else "write-protected"
             raise ValueError(
-                f"--out: {str(path)!r}, where a result is to be written, is {reason}; remove it or give "
-                "another folder"
+                f"--out: {str(path)!r}, where a result is to be written, is {reason}; "
+                "remove it or give another folder"
             )
     try:
         try_netcdf(out)
@@ -325,9 +325,9 @@ def finish(
     if not _absent_for_report():  # `folder` has said so if not
         files["report"] = out / "report.html"
         ps.report(result, files["report"], X=frame, fdr=fdr, idata=idata)
+    unwritten: str | None = None
     try:  # last: what it does costs neither table nor report
         files["idata"] = to_netcdf(idata, out / "idata.nc")
-        unwritten = None
     except (ImportError, OSError, ValueError, TypeError) as error:
         unwritten = f"idata.nc could not be written ({error}); all else was, and ps.load reads model.pt"
     kept, said = edges[edges["selected"]], verdict_of(idata)

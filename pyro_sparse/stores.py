@@ -409,8 +409,13 @@ def _store(data: Any) -> RowStore:
 
 def _of(layers: Any, name: str) -> Any:
     if name not in layers:
-        raise ValueError(f"layer: got {name!r}, the AnnData has {sorted(layers)}; give one of them")
+        raise ValueError(f"layer: got {name!r}, the AnnData has {_names(layers)}; give one of them")
     return layers[name]
+
+
+def _names(layers: Any) -> list[str]:
+    """Of an AnnData's layers; since anndata 0.13, X is one of them and called None."""
+    return sorted(name for name in layers if name is not None)
 
 
 def _opened(path: Path, layer: str | None) -> Any:
@@ -454,7 +459,7 @@ def _opened(path: Path, layer: str | None) -> Any:
     # anndata's own backed mode leaves X on disk only, and reads all layers, obs and obsm
     layers = found.get("layers", {})
     if layer is None and "X" not in found:
-        raise ValueError(f"source: {path.name!r} has no X; give layer=, of {sorted(layers)}")
+        raise ValueError(f"source: {path.name!r} has no X; give layer=, of {_names(layers)}")
     held = found["X"] if layer is None else _of(layers, layer)
     store = _store(held if hasattr(held, "dtype") else anndata.io.sparse_dataset(held))
     for axis, name in (("var", "feature_names"), ("obs", "sample_names")):

@@ -149,12 +149,12 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     _refuse_repeats(names, path)
     read = partial(pd.read_csv, path, sep=separator, skipinitialspace=True)
     frame = read(header=0, names=names)
-    # One column more than the header names, as text. (The python engine reads absent fields as None or NaN.)
+    # One column more than the header names, as text; the python engine reads an absent field as None or NaN.
     widened = partial(
         read, header=None, names=range(len(names) + 1), dtype=str, keep_default_na=False, engine="python"
     )
-    # The kind of index does not tell whether rows begin with a name: since pandas 3, evenly spaced numbers as
-    # names make a RangeIndex as well. The first row's fields are counted instead.
+    # The kind of index does not say whether rows begin with a name: since pandas 3, names that are evenly
+    # spaced numbers make a RangeIndex as well. The first row's fields are counted instead.
     if isinstance(frame.index, pd.RangeIndex) and not widened(nrows=2).iloc[1:, -1].notna().any():
         return frame
     # What rows have beyond the header pandas takes for row names, which R's write.table gives no name.

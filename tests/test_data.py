@@ -58,7 +58,7 @@ def test_what_pandas_takes_for_missing_is_missing_in_an_array_of_objects(nothing
             r"ordered categories \('lo', 'hi'\), wanted .*\.cat\.codes",
         ),
         (pd.Categorical([1, 2] * 10), r"categories \(1, 2\), wanted .*\.astype\(float\)"),
-        (pd.date_range("2020", periods=20), r"datetime64\[ns\], wanted numbers"),
+        (pd.date_range("2020", periods=20), r"datetime64\[[nu]s\], wanted numbers"),
         ([pd.Timestamp("2020").date()] * 20, "date values, wanted numbers"),
     ],
 )

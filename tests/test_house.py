@@ -10,10 +10,11 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 import unittest
 import zipfile
 from graphlib import CycleError, TopologicalSorter
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,35 @@ def test_version_is_the_installed_one():
     except PackageNotFoundError:
         pytest.skip("pyro_sparse is not installed: a checkout on the path has no metadata")
     assert pyro_sparse.__version__ == installed
+
+
+def required(*extras: str) -> set[str]:
+    """Names of the packages that an installation with these extras brings, as pyproject.toml states them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+    return {re.match(r"[\w-]+", line)[0].lower() for lines in lists for line in lines}
+
+
+def test_what_is_imported_is_required():
+    """A package that only comes along with another one goes when that one no longer needs it."""
+    makers_of = packages_distributions()
+    for path in sources():
+        front_end = path.name in {"cli.py", "_fitting.py", "_printing.py"}
+        stated = required("cli") if front_end else required()
+        for node in ast.parse(path.read_text()).body:  # not in functions, in `try` or for types only
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module]
+            for name in {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"pyro_sparse"}:
+                makers = {maker.lower() for maker in makers_of.get(name, [])}
+                assert makers & stated, (
+                    f"{path.relative_to(ROOT)} imports {name}, required is {sorted(stated)}"
+                )
+
+
+def test_an_arviz_object_can_be_written_with_what_is_required():
+    """ArviZ 1.x, of Python 3.12 and later, does not bring the libraries that its files need."""
+    assert {"h5netcdf", "h5py", "xarray"} <= required()
 
 
 def test_importing_leaves_the_global_state_alone():

@@ -146,7 +146,10 @@ def test_of_an_anndata_file_nothing_else_is_read(tmp_path, layer):
         )
         open_rows(tmp_path / "x.h5ad", layer=layer).rows(np.array([3]))
     own = "/X" if layer is None else "/layers/counts"
-    assert own in seen and seen <= {own, "/obs/_index", "/var/_index"}
+    arrays = {
+        name.removesuffix("/values").removesuffix("/mask") for name in seen
+    }  # of text that may be missing
+    assert own in arrays and arrays <= {own, "/obs/_index", "/var/_index"}
 
 
 def test_an_anndata_file_without_x(tmp_path):

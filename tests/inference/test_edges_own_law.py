@@ -187,7 +187,8 @@ def fitted(prior, decoder="linear", **rest):
     return ps.fit(model, x, steps=300, restarts=2, seed=0, progress=False)
 
 
-@pytest.mark.parametrize("decoder", ["linear", pytest.param("mlp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("decoder", ["linear", "mlp"])
 def test_a_disguised_law_has_the_edges_of_the_one_in_closed_form(decoder):
     how = {"sweeps": 900, "warm_up": 150} if decoder == "linear" else {"sweeps": 240, "warm_up": 60}
     plain = fitted(ps.priors.SpikeSlabLasso(lambda1=1.0, lambda0=20.0, b=2.0), decoder)

@@ -434,7 +434,10 @@ def test_exposures_are_asked_for_after_the_fit_and_their_unit_does_not_matter(tm
             one.edge_posterior("polish", **data, **short)["sample_stats"]["log_joint"].to_numpy()
             for one, data in ((loaded, {"X": x, "exposure": years}), (fits[0], {}))
         ]
-    np.testing.assert_allclose(joint[0], joint[1], rtol=1e-4)
+    np.testing.assert_array_equal(loaded.with_data(x, exposure=years).table.exposure, fits[0].table.exposure)
+    # Chains amplify rounding: up to 2.3e-3 on nine seeds and two processor settings, where only one of them
+    # took some proposal. A wrong unit is worth thousands of nats.
+    np.testing.assert_allclose(joint[0], joint[1], rtol=1e-2)
 
 
 def test_effects_hardly_depend_on_which_rows_are_paired():
