@@ -218,8 +218,8 @@ def _fit_curves(model: SingleIndex) -> Floats:
     np.put_along_axis(value, at, near * model.seen[..., None], -1)
     gram = value.swapaxes(1, 2) @ value + _SMOOTH * model.noise[:, None, None] * _PENALTY
     gram += 1e-3 * np.eye(_BASES)
-    right = value.swapaxes(1, 2) @ model.x[..., None]
-    model.coefficients = np.asarray(np.linalg.solve(gram, right)[..., 0], dtype=float)
+    solved = np.linalg.solve(gram, value.swapaxes(1, 2) @ model.x[..., None])
+    model.coefficients = np.asarray(solved[..., 0], dtype=np.float64)
     residual = model.x - (value @ model.coefficients[..., None])[..., 0]
     left: Floats = (residual**2 * model.seen).sum(1)
     free = np.maximum(model.seen.sum(1) - _CURVE_DF - model.n_factors, 1.0)
