@@ -205,7 +205,7 @@ def of_latents(fit: Any) -> dict[str, str]:
             "Another start may find other latents. Fit with several restarts before reading single edges."
         )
         return {"level": "unknown", "title": "One restart only", "advice": advice}
-    if fit.warnings:
+    if fit.findings:
         title = "Another restart found the same latents, and yet there are doubts"
         return {"level": "mixed", "title": title, "advice": "Read the warnings of the fit first."}
     advice = "What they share is a property of the data and the model, not of one lucky start."

@@ -7,7 +7,6 @@ noise; the last one has lost a factor and is far worse, and one edge is disputed
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pandas as pd
 import torch
 
 from pyro_sparse.findings import Finding, sentences
+from pyro_sparse.models import DependencyVAE
 
 
 @dataclass
@@ -155,5 +155,7 @@ def fit_with_strengths(**options: Any) -> FakeFit:
     """One whose edges are read off the strengths of slopes, as those of a `DependencyVAE` are."""
     fit = fake_fit(**options)
     noise = 0.005 * np.abs(np.random.default_rng(1).normal(size=fit.weights.shape))
-    fit.model = SimpleNamespace(strength=torch.as_tensor(np.clip(np.abs(fit.weights) + noise, 0, 1)))
+    fit.model = DependencyVAE(n_features=fit.weights.shape[1], n_factors=fit.weights.shape[2])
+    fit.model.setup(n_restarts=fit.n_restarts)
+    fit.model.strength = torch.as_tensor(np.clip(np.abs(fit.weights) + noise, 0, 1))
     return fit

@@ -99,7 +99,7 @@ _IF_THERE: Mapping[str, str] = {
     **dict.fromkeys(("strength_action", "graph_action", "relaxed_action"), "rka"),
 }
 _TYPES: Mapping[str, type] = {
-    "best": int, "dtype": str, "feature_names": list, "history": dict, "settings": dict, "warnings": list,
+    "best": int, "dtype": str, "feature_names": list, "history": dict, "settings": dict, "findings": str,
 }  # fmt: skip
 
 

@@ -140,13 +140,13 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     ValueError
         The model's regressions, or its prior, are not those of sparse linear rows.
     """
+    solve = _SOLVERS[method]
+    check_options(method, options, (options_of(solve) | {*RowPrior.__dataclass_fields__}) - {"prior"})
     if why := _lacks(fit, options):
         raise ValueError(
             f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
             'method="score"'
         )
-    solve = _SOLVERS[method]
-    check_options(method, options, (options_of(solve) | {*RowPrior.__dataclass_fields__}) - {"prior"})
     fields = {k: options.pop(k) for k in list(options) if k in RowPrior.__dataclass_fields__}
     if method == "enumerate":
         if "slab_scale" not in fields:

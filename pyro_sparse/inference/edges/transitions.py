@@ -94,12 +94,12 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
     ValueError
         The model's transition is not the one that the evidence has in mind.
     """
+    check_options("parents", options, options_of(parent_posterior))
     if why := lacks_for_parent_sets(fit.model):
         raise ValueError(
             f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
             'method="relaxed"'
         )
-    check_options("parents", options, options_of(parent_posterior))
     inputs, targets = steps_of(fit)
     options.setdefault("prior", fit.model.concentration)
     masks: dict[str, Any] = {
