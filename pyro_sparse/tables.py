@@ -50,6 +50,7 @@ _MENDS = {
     "cells": "leave such cells empty",
 }
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
+_LONGEST_FIELD = 2**31 - 1  # characters; the limit of the csv module, 131,072, is no error of the file
 _LEAST_GRID = 6  # names in order that are taken for wavelengths or the like, not for a row of numbers
 
 
@@ -149,10 +150,18 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
     _refuse_repeats(names, path)
     read = partial(pd.read_csv, path, sep=separator, skipinitialspace=True)
     frame = read(header=0, names=names)
-    # One column more than the header names, as text; the python engine reads an absent field as None or NaN.
-    widened = partial(
-        read, header=None, names=range(len(names) + 1), dtype=str, keep_default_na=False, engine="python"
-    )
+
+    def widened(**rows: int) -> pd.DataFrame:
+        """One column more than the header names, as text; the python engine reads absent fields as NaN."""
+        limit = csv.field_size_limit(_LONGEST_FIELD)  # of that engine only
+        try:
+            return read(
+                header=None, names=range(len(names) + 1), dtype=str, keep_default_na=False, engine="python",
+                **rows,
+            )  # fmt: skip
+        finally:
+            csv.field_size_limit(limit)
+
     # The kind of index does not say whether rows begin with a name: since pandas 3, names that are evenly
     # spaced numbers make a RangeIndex as well. The first row's fields are counted instead.
     if isinstance(frame.index, pd.RangeIndex) and not widened(nrows=2).iloc[1:, -1].notna().any():

@@ -454,7 +454,7 @@ def test_feature_names_are_text_whatever_they_are_given_as():
 
 def test_what_is_not_standardised_may_not_be_too_large_for_single_precision():
     cells = np.random.default_rng(1000).normal(size=(12, 2)) * [1, 1e20]
-    with pytest.raises(ValueError, match=r"X: column 'x2' holds numbers up to .*other units"):
+    with pytest.raises(ValueError, match=r"X: column 'x2' has a standard deviation of .*other units"):
         as_table(cells, likelihood=Normal(), standardise=False)
     assert as_table(cells, likelihood=Normal()).scale[1] > 1e19
 

@@ -36,6 +36,7 @@ def fitted(table):
     return SparseFactorModel(**(QUICK | {"steps": 400})).fit(table)
 
 
+@pytest.mark.filterwarnings("ignore:X. :RuntimeWarning")  # scikit-learn's tables are ordered blobs
 @parametrize_with_checks([SparseFactorModel(n_factors=1, restarts=1, steps=5, random_state=0)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

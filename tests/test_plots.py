@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -299,6 +300,8 @@ def test_tasks_by_latents(fit_of_tasks):
     wanted = weight / np.sqrt((weight**2).sum(axis=1)).to_numpy()[:, None]
     drawn = ax.collections[0].get_array().reshape(len(names), -1)
     np.testing.assert_allclose(drawn, wanted.loc[names], atol=1e-12)
+    assert not plots.plot_graph(idata, fdr=0.3).patches  # the tasks do not tell these latents apart
+    idata = replace(fit_of_tasks, findings=[]).edge_posterior("ep", num_draws=50)
     lines = [patch.get_linewidth() for patch in plots.plot_graph(idata, fdr=0.3).patches]
     assert len(lines) == bayesian_fdr(idata["edge_posterior"]["probability"].to_numpy(), 0.3).sum() > 0
 

@@ -161,10 +161,12 @@ def test_what_is_said_of_a_held_out_elbo_that_fell():
     assert fell(history([1.0, 5.0], [4.0], edges=[2.0, 4.0]), 0, 4.0, 10.0) == []
     assert fell(history([], edges=[2.0, -40.0]), 1, -40.0, 10.0) == []  # another restart's
     (went_back,) = fell(history([1.0, 122.0], [5.0, -1261.0], [120.0]), 0, 120.0, 20.0)
-    assert went_back.startswith("held-out ELBO fell from 122 at step 200 to -1261 at step 400: overfit, so")
-    assert "went back" in went_back
+    assert str(went_back).startswith(
+        "held-out ELBO fell from 122 at step 200 to -1261 at step 400: overfit, so"
+    )
+    assert "went back" in str(went_back)
     (stayed,) = fell(history([1.0, 122.0, 90.0]), 0, 110.0, 20.0)
-    assert "from 122 at step 200 to 90 at step 300: overfit; fewer steps" in stayed
+    assert "from 122 at step 200 to 90 at step 300: overfit; fewer steps" in str(stayed)
     drop, reported = fell(history([1.0, 122.0], edges=[90.0, 40.0]), 0, 40.0, 20.0)
-    assert "of the edges' networks fell from 90 at step 100 to 40 at step 200" in drop
-    assert reported.startswith("held-out ELBO, 40, is that of the edges' networks, and was 122 in the")
+    assert "of the edges' networks fell from 90 at step 100 to 40 at step 200" in str(drop)
+    assert str(reported).startswith("held-out ELBO, 40, is that of the edges' networks, and was 122 in the")

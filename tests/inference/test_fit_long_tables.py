@@ -40,8 +40,8 @@ def test_the_order_of_rows_does_not_change_the_fit(panel, fitted):
 
 def test_gaps_are_counted(panel, fitted):
     assert [note for note in fitted.warnings if "gaps" in note] == [
-        "30 of 210 steps are unlinked by gaps: more than the regular step (1 days 00:00:00) lies between "
-        "their frames; if none is missing there (weekends), give the frames' numbers as time"
+        "30 of 210 steps are unlinked by gaps, more than the regular step (1 days 00:00:00) lies between "
+        "their frames: if none is missing there (weekends), give the frames' numbers as time"
     ]
     numbered = panel.assign(day=panel["day"].rank(method="dense"))
     assert not any("gaps" in note for note in fit_of(numbered).warnings)

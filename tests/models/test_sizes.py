@@ -46,6 +46,7 @@ def test_the_number_of_features_is_taken_from_the_data(make, data, options, tmp_
         model.setup(1)
 
 
+@pytest.mark.filterwarnings("ignore:X. :RuntimeWarning")
 def test_too_few_features_are_a_complaint_of_the_fit():
     for model, data, name in (
         (SparseDecoder(n_factors=5), (X,), "n_factors: got 5 for n_features=5"),

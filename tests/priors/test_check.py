@@ -37,7 +37,7 @@ def fitted(prior, **options):
         (lambda: None, TypeError, r"returned None; want the Pyro distribution of one weight"),
         (lambda: torch.distributions.Laplace(0.0, 1.0), TypeError, "returned a torch Laplace; want the Pyro"),
         (stats.norm, TypeError, "returned a scipy rv_continuous_frozen; want the Pyro"),
-        (lambda: dist.Laplace(torch.zeros(3), 1.0), ValueError, r"has batch shape \(3,\) .*= \(2, 7, 2\)"),
+        (lambda: dist.Laplace(torch.zeros(3), 1.0), ValueError, r"has batch shape \(3,\) .*= \(1, 7, 2\)"),
         (lambda: dist.Normal(torch.zeros(4, 1, 1, 1), 1.0), ValueError, r"has batch shape \(4, 1, 1, 1\)"),
         (
             lambda: dist.Laplace(torch.zeros(2), 1.0).to_event(1),
@@ -54,7 +54,7 @@ def test_a_density_that_is_none(law, error, message):
 @pytest.mark.parametrize(
     ("odds", "error", "message"),
     [
-        (lambda w: w.sum(-1), ValueError, r"has shape \(2, 7\); want that of weights, .* = \(2, 7, 2\)"),
+        (lambda w: w.sum(-1), ValueError, r"has shape \(1, 7\); want that of weights, .* = \(1, 7, 2\)"),
         (lambda w: w * torch.nan, ValueError, "is NaN where a weight is 0; want the log odds"),
         (lambda w: (w - 0.5) / (w - 0.5), ValueError, "is NaN where a weight is 0.5"),
         (lambda w: w.detach().numpy(), TypeError, "returned a numpy ndarray; want a tensor"),
