@@ -18,6 +18,7 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse import cli
 from pyro_sparse._fitting import folder
+from pyro_sparse.findings import Finding
 from pyro_sparse.inference.loop import Run
 
 CURVED = ["--factors", "2", "--restarts", "2", "--steps", "40"]
@@ -385,7 +386,7 @@ def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
 
     def interrupted(*arguments, **options):
         fit = real(*arguments, **options)
-        fit.warnings.append("interrupted at step 3 of 40; this is the fit so far")
+        fit.findings.append(Finding("training", "interrupted at step 3 of 40; this is the fit so far"))
         return fit
 
     monkeypatch.setattr(ps, "fit", interrupted)
@@ -413,7 +414,7 @@ def test_a_second_interruption_gives_scores(run, table, tmp_path, monkeypatch):
 
     def interrupted(*arguments, **options):
         fit = real_fit(*arguments, **options)
-        fit.warnings.append("interrupted at step 3 of 40; this is the fit so far")
+        fit.findings.append(Finding("training", "interrupted at step 3 of 40; this is the fit so far"))
         return fit
 
     def chains(self, method="auto", **options):

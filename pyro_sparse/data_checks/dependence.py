@@ -114,11 +114,17 @@ def _bends_another(cells: Cells, j: int, k: int, close: float) -> bool:
         if other in (j, k) or rows.sum() < _LEAST_ROWS:
             continue
         y = cells.view[rows, other]
-        left = [(y - np.polyval(np.polyfit(pair[rows], y, degree), pair[rows])).var() for degree in (1, 3)]
+        left = [_left_by_curve(pair[rows], y, degree) for degree in (1, 3)]
         explained = 1 - np.array(left) / max(float(y.var()), 1e-300)
         if explained[1] >= _CURVE and explained[1] - explained[0] >= _BENT:
             return True
     return False
+
+
+def _left_by_curve(x: NDArray[np.float64], y: NDArray[np.float64], degree: int) -> float:
+    """Variance that a polynomial leaves; with few distinct values of x the shortest of all that fit alike."""
+    powers = np.vander((x - x.mean()) / max(float(x.std()), 1e-300), degree + 1)
+    return float((y - powers @ np.linalg.lstsq(powers, y, rcond=None)[0]).var())
 
 
 def dependent_columns(cells: Cells, copies: list[int]) -> list[Finding]:

@@ -146,7 +146,8 @@ def test_a_fit_says_that_it_went_back_and_reports_what_it_kept():
     path = fit.history.groupby("stage")["heldout_elbo"]
     assert path.last()[UNDONE] < path.last()["dense"] - 20
     assert fit.heldout_elbo[0] > path.last()["dense"] - 2
-    assert fit.warnings[0].startswith(f"held-out ELBO fell from {path.last()['dense']:.0f} at step ")
+    fell_from = f"held-out ELBO fell from {path.last()['dense']:.0f} at step "
+    assert any(note.startswith(fell_from) for note in fit.warnings)
 
 
 def history(dense, undone=(), edges=()):

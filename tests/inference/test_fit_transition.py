@@ -214,8 +214,9 @@ def test_a_long_table_with_gaps_and_a_categorical_action():
     fit = ps.fit(model_of(x, 2, n_actions=2), table, time="day", actions=["what"], restarts=1, **SMALL)
     assert fit.action_names == ["what=none", "what=up"]
     assert fit.transform().shape == (1, n - 2, 2)
-    assert "one restart only" in fit.warnings[-2]
-    assert fit.warnings[-1].startswith("1 of 297 steps are unlinked by gaps: more than the regular step (1) ")
+    assert any("one restart only" in note for note in fit.warnings)
+    gaps = "1 of 297 steps are unlinked by gaps, more than the regular step (1) "
+    assert any(note.startswith(gaps) for note in fit.warnings)
 
 
 @pytest.mark.parametrize(

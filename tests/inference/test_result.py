@@ -189,6 +189,7 @@ def test_transform_is_in_the_frame_of_the_weights(found):
         assert slope * found.weights[found.best][strong, k] > 0.5
 
 
+@pytest.mark.filterwarnings("ignore:X. rows near one another:RuntimeWarning")  # exposures that go up
 def test_the_rows_of_the_fit_are_the_default(found, tmp_path):
     x = table()
     for method in ("transform", "predict", "log_likelihood", "score"):

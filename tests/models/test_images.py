@@ -132,6 +132,7 @@ def test_other_likelihoods(likelihood):
     assert np.isfinite(fit.elbo).all()
 
 
+@pytest.mark.filterwarnings("ignore:X. column:RuntimeWarning")  # pixels side by side
 def test_missing_pixels():
     x = images()
     x[np.random.default_rng(0).random(x.shape) < 0.2] = np.nan
