@@ -109,13 +109,13 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
-    >>> X = load_iris(as_frame=True).data
+    >>> from pyro_sparse.datasets import sim1
+    >>> X = sim1(150, seed=0).x
     >>> model = SparseFactorModel(n_factors=2, restarts=2, steps=50, random_state=0)
     >>> model.fit_transform(X).shape
     (150, 2)
     >>> model.components_.shape
-    (2, 4)
+    (2, 7)
     """
 
     def __init__(

@@ -9,9 +9,9 @@ import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
-from benchmarks.faults_models import KINDS, run_kind
 
 import pyro_sparse as ps
+from benchmarks._faults_models import KINDS, run_kind
 from pyro_sparse.inference.edges._density_check import OtherProgram, check_program, program_differences
 from pyro_sparse.models import LatentTransition, SparseDecoder
 from pyro_sparse.models.likelihoods import Normal
