@@ -31,7 +31,7 @@ def fit_of(bend):
 
 
 def test_linear_dynamics_leave_the_axes_to_the_noise():
-    """Influences of a line span too little; that noise is independent fixes the axes all the same, or is said."""
+    """Influences of a line span too little; that noise is independent fixes the axes all the same."""
     fit = fit_of(bend=False)
     assert fit.agreement["beyond_linear"][0] < 2
     assert fit.agreement["influence"][0] < 0.5 and fit.unsure
