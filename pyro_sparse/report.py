@@ -24,6 +24,7 @@ from ._paths import file_to_write
 from ._quiet import ignored
 from ._torch import isolated
 from .certificates.facts import certificate_facts
+from .findings import findings_of
 from .graphs.alignment import SAME_FACTOR, agreement_matrix
 from .inference.restarts import compared_restarts
 from .latent_report import write_latents
@@ -173,7 +174,8 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
     near = left_open(table)
     kept, rivals = compared_restarts(fit)
     run = compared_runs(idata)
-    verdict = _verdict(fit, chosen, fdr, rivals | kept, run)
+    in_doubt = any(finding.is_doubt for finding in findings_of(fit, idata))
+    verdict = _verdict(fit, chosen, fdr, rivals | kept, run, in_doubt)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
     correlation = _correlation(np.asarray(fit.factor_cov))
     return {
@@ -329,7 +331,7 @@ def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
 
 
 def _verdict(
-    fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_], run: str
+    fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_], run: str, in_doubt: bool
 ) -> dict[str, Any]:
     """How far the restarts that can be compared agree, in one word and a few sentences."""
     best = int(fit.best)
@@ -356,6 +358,9 @@ def _verdict(
     elif n_alike + 1 >= max(2, n / 2) and unresolved <= 0.1:
         level, title = "good", "The restarts found the same graph"
         advice = "What they share is a property of the data and the model, not of one lucky start."
+        if in_doubt:
+            level, title = "mixed", f"{title}, and yet there are doubts"
+            advice = "Edges that a doubt touches are open, and not named here: read the warnings first."
     elif n_alike == 0 or unresolved > 0.3:
         level, title = "poor", "The restarts found different graphs"
         advice = (

@@ -106,6 +106,7 @@ def test_summary_certificate_report_and_pictures_read_one_list(tmp_path):
     assert "No other restart found factor 2: an anchor." in idata.attrs["verdict"]
     assert "No edge is disputed" not in idata.attrs["verdict"]
     page = ps.report(fit, tmp_path / "report.html", idata=idata).read_text()
+    assert "not of one lucky start" not in page
     assert page.count("o other restart found factor 2") == 1 and "Few rows." in page
     from pyro_sparse.plots._style import Edges
 
