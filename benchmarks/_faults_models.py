@@ -9,7 +9,6 @@ as it is, and the probabilities are there (or the program is the user's own, and
 
 from __future__ import annotations
 
-import argparse
 import types
 import warnings
 from collections import Counter
@@ -23,7 +22,6 @@ import pyro.distributions as dist
 import torch
 
 import pyro_sparse as ps
-from benchmarks._common import Row, report_seeds
 from pyro_sparse.models import (
     DependencyVAE,
     LatentTransition,
@@ -34,7 +32,6 @@ from pyro_sparse.models import (
 from pyro_sparse.nets import BatchLinear
 from pyro_sparse.priors import SpikeSlabLasso, SpikeSlabNormal, SpikeSlabPrior
 
-SEEDS, QUICK_SEEDS = 20, 1
 G, K, ROWS = 6, 2, 40
 CHAINS = {"sweeps": 14, "warm_up": 3, "num_draws": 5}
 _ADVICE = ("model", "prior", "likelihood", "method", "fit", "neither", "simulate")
@@ -788,35 +785,3 @@ def run_kind(kind: str, seeds: Iterable[int]) -> dict[str, int]:
     """
     found = Counter(KINDS[kind](seed) for seed in seeds)
     return {name: found[name] for name in ("silent", "told", "right")}
-
-
-# ---- the benchmark -----------------------------------------------------------------------------------------
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kind", action="append", choices=list(KINDS), help="only this one (repeatable)")
-    parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
-
-
-def tasks(options: argparse.Namespace) -> list[Row]:
-    return [
-        {"kind": kind, "seed": options.first_seed + seed}
-        for kind in options.kind or KINDS
-        for seed in report_seeds(options.seeds)
-    ]
-
-
-def run(kind: str, seed: int) -> Row:
-    return {"outcome": KINDS[kind](seed)}
-
-
-def collect(rows: list[Row], options: argparse.Namespace) -> Row:
-    kinds: dict[str, dict[str, int]] = {}
-    for row in rows:
-        kinds.setdefault(row["kind"], {"silent": 0, "told": 0, "right": 0})[row["outcome"]] += 1
-    return {"kinds": kinds, "silent": sum(counts["silent"] for counts in kinds.values())}
-
-
-def table_of(rows: list[Row]) -> list[Row]:
-    """One row per kind."""
-    return [{"kind": kind, **counts} for kind, counts in collect(rows, argparse.Namespace())["kinds"].items()]

@@ -1,4 +1,4 @@
-"""faults_off_model: false edges called present on tables of curves that no prior here describes.
+"""False edges called present on tables of curves that no prior here describes.
 
 Four factors of correlation .5 stand behind 30 features; each feature is one of seven curves (straight,
 saturating, even, exponential, a sine, a step) of a random mixture of one to three of them, plus noise. An

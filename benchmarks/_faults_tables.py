@@ -8,7 +8,6 @@ anything.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from scipy.optimize import linear_sum_assignment
 
 import pyro_sparse as ps
 
-SEEDS, QUICK_SEEDS = 20, 2
 CLEAN_PER_SEED = 10
 
 
@@ -410,26 +408,3 @@ def clean(n: int = 200, seed: int = 0) -> float:
         Of the first.
     """
     return float(np.mean([bool(ps.check_table(*clean_table(seed + i))) for i in range(n)]))
-
-
-# ---- the benchmark -----------------------------------------------------------------------------------------
-def tasks(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One for each kind and seed, and ordinary tables."""
-    return [{"kind": kind, "seed": seed} for seed in range(options.seeds) for kind in [*KINDS, "clean"]]
-
-
-def run(kind: str, seed: int) -> dict[str, Any]:
-    """One table, or ten ordinary ones."""
-    if kind == "clean":
-        return {"outcome": clean(CLEAN_PER_SEED, CLEAN_PER_SEED * seed)}
-    return {"outcome": run_case(kind, seed)}
-
-
-def collect(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
-    """Counts of each kind, and the share of ordinary tables that were told anything."""
-    kinds = {}
-    for kind in KINDS:
-        outcome = [row["outcome"] for row in rows if row["kind"] == kind]
-        kinds[kind] = {name: outcome.count(name) for name in ("silent", "told", "right")}
-    told = [row["outcome"] for row in rows if row["kind"] == "clean"]
-    return {"kinds": kinds, "clean_told": float(np.mean(told))}
