@@ -18,8 +18,6 @@ from scipy.optimize import linear_sum_assignment
 
 import pyro_sparse as ps
 
-CLEAN_PER_SEED = 10
-
 
 class Case(NamedTuple):
     """One table.
