@@ -70,6 +70,7 @@ def test_the_verdict_the_summary_and_the_certificate_say_so(x):
         ps.calibrate.experiment(OwnMeans(6, 2))
 
 
+@pytest.mark.filterwarnings("ignore:X. counts of:RuntimeWarning")  # of rounded exponentials
 @pytest.mark.parametrize(
     "model",
     [

@@ -124,7 +124,7 @@ def test_a_penalty_goes_beside_both():
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "normal"])
-@pytest.mark.filterwarnings("ignore:X. (every column is 0 or 1|column .x)")
+@pytest.mark.filterwarnings("ignore:X. ")
 def test_other_likelihoods(likelihood):
     x = (images() > 0.5 + 0.1 * np.random.default_rng(2).normal(size=(60, 256))).astype(float)
     x[:2] = [[0.0], [1.0]]
