@@ -39,7 +39,7 @@ def test_only_a_lopsided_factor_is_named_in_the_frame_of_the_fit():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:X. column:RuntimeWarning")  # two features of one latent, with little noise
+@pytest.mark.filterwarnings("ignore:X. column:RuntimeWarning")  # two features with little noise
 def test_a_fold_that_all_restarts_share_is_flagged():
     """Factor 2 has one feature of its own, which turns round, and a weak share in another."""
     data = dependency_data("random", 3, 9, 6000, seed=1031)
