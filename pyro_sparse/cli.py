@@ -193,7 +193,8 @@ def fit(
         restarts, steps, seed, device, depth, exposure,
     )  # fmt: skip
     frame = recipe.frame()
-    with folder(out, alone=restart_index is None and first_rank()):
+    # torchrun's processes share the folder, and their group is not there yet: only the first one locks it
+    with folder(out, alone=restart_index is None and os.environ.get("RANK", "0") == "0"):
         if restart_index is None:
             result, seconds = train(recipe, frame, threads, as_json, n_jobs)
             if first_rank():
