@@ -69,7 +69,7 @@ def run(part: str, area: str, kind: str, seed: int, n: int) -> Row:
     module = _area(area)
     works: dict[str, Callable[[], Row]] = {
         "kinds": lambda: module.run_kind(kind, [seed]),
-        "clean": lambda: {"told_share": module.clean(n, seed)},
+        "clean": lambda: {"share_with_findings": module.clean(n, seed)},
         "off_model": lambda: module.off_model([seed]),
         "bitflips": lambda: module.bitflips(n, seed),
         "fuzz": lambda: module.fuzz(n, seed),
@@ -85,7 +85,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
         for name in _COUNTS:
             counts[name] += row[name]
     clean = [row for row in rows if row["part"] == "clean"]
-    told = sum(row["told_share"] * row["n"] for row in clean)
+    told = sum(row["share_with_findings"] * row["n"] for row in clean)
     return {
         "kinds": kinds,
         "clean_told": told / max(sum(row["n"] for row in clean), 1),
