@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _arviz
+from ..findings import findings_of
 from ..graphs.alignment import SAME_FACTOR
 from ..graphs.selection import unresolved
 from ..inference.restarts import doubted_factors, rival_restarts
@@ -128,19 +129,17 @@ def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool |
 
 
 def _chains(idata: Any, used: NDArray[np.bool_], run: str) -> tuple[list[str], str, bool | None]:
-    """Congruence of each chain's mean loadings with those of all chains, and the gap between edges."""
+    """What the chains' findings say of each factor, and the gap between edges."""
     doubt = [""] * len(used)
     kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
     if len(kept) < 2:
         return doubt, f"there is one {run} only", None
-    weight = _arviz.get_group(idata, "posterior")["weight"].isel(chain=kept)
-    means = weight.mean("draw").transpose("chain", "feature", "factor").to_numpy()
-    together = means.mean(axis=0)
-    size = np.linalg.norm(means, axis=1) * np.linalg.norm(together, axis=0)
-    cosine = np.einsum("cjk,jk->ck", means, together) / np.where(size > 0, size, 1.0)
-    for k in np.flatnonzero(used):
-        if cosine[:, k].min() < SAME_FACTOR:
-            doubt[k] = f"the {run}s of the edge posterior do not agree on it"
+    names = [str(name) for name in _arviz.get_group(idata, "edge_posterior")["factor"].to_numpy()]
+    for finding in findings_of(idata=idata):
+        if finding.is_doubt and finding.source == "chains":
+            for k in np.flatnonzero(used):
+                if names[k] in finding.factors:
+                    doubt[k] = finding.message
     edges = _arviz.get_group(idata, "edge_posterior")
     gap = edges["gap"].transpose("feature", "factor").to_numpy()
     open_ = int(unresolved(gap).sum())

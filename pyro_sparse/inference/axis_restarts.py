@@ -2,9 +2,10 @@
 
 Restarts begin at linear guesses. On tables of curves all of them can end in the same wrong axes (two
 correlated factors as their sum and difference) or without a factor that hardly shows in correlations, and no
-later step leaves that. `single_index.py` takes the factors of two of them, adds what the residuals ask for
-and finds the sparsest axes. If these are not the best restart's, a straight and a random-curve restart begin
-there. They count only if the better of the two beats the best restart; then they replace the worst ones.
+later step leaves that. `single_index.search` climbs from the factors of two of them and from principal
+components, adds what the residuals ask for and finds the sparsest axes. If these are not the best restart's,
+a straight and a random-curve restart begin there. They count only if the better of the two beats the best
+restart; then they replace the worst ones.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from ..large_table import LargeTable
-from .single_index import SingleIndex, add_factors, single_index, sparse_axes
+from .single_index import SingleIndex, search, sparse_axes
 from .start import Start
 
 __all__ = ["AxisStart", "axis_start", "is_better", "replaced_restarts", "searches_axes"]
@@ -26,8 +27,8 @@ _LEAST_STEPS = 500  # of training: before, the factors of a restart are not yet 
 _LEAST_ROWS, _MOST_FEATURES, _MOST_CELLS = (
     100,
     500,
-    200_000,
-)  # the search takes about a second at 12,000 cells
+    50_000,
+)  # the search takes some ten seconds at 12,000 cells
 _LEAST_EDGES = 2  # of a factor that is continued
 _SAME_SCORES = 0.97  # correlation from which a factor of the best restart is that of the sparsest axes
 _RIDGE = 0.01  # of the linear map from cells to scores, in units of a cell's variance
@@ -98,13 +99,12 @@ def axis_start(
     with torch.no_grad():
         location, _ = model.encode(table.rows(rows).batch(like.device, like.dtype))
     scores = location.detach().cpu().double().numpy()
-    found: SingleIndex | None = None
-    reached = -np.inf
-    for r in _continued(used, level, best):
-        larger = add_factors(single_index(x, scores[r][:, used[r]], seen), model.n_factors)
-        if (criterion := larger.criterion) > reached:
-            found, reached = larger, criterion
-    if found is None or not np.isfinite(found.scores).all():
+    guesses = [scores[r][:, used[r]] for r in _continued(used, level, best)]
+    if not guesses:
+        return None
+    try:
+        found = search(x, guesses, model.n_factors, seen)
+    except np.linalg.LinAlgError:
         return None
     sparse, _ = sparse_axes(found)
     if not np.isfinite(sparse).all() or _same_factors(sparse, scores[best][:, used[best]]):

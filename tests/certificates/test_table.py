@@ -308,13 +308,13 @@ def test_a_factor_that_looks_folded_makes_a_doubt():
 
 def test_chains_that_turn_a_factor_into_another_make_a_doubt():
     draws, own = np.broadcast_to(ANCHORED, (3, 20, 5, 2)), {"edge_method": "polish"}
-    idata = table_idata(draws, **own)
-    weight = idata.posterior["weight"].to_numpy().copy()
-    weight[2, :, :, 1] = [[1, 1, 0, 0, 0]] * 20
-    idata.posterior["weight"][:] = weight
+    doubt = Finding(
+        "chains", "factor 2: the chains do not agree on it", "", "doubt", "chains", factors=("factor 2",)
+    )
+    idata = table_idata(draws, findings=write_findings([doubt]), **own)
     found = ps.identify(idata)
     assert found.table["verdict"].tolist() == ["identified", "unresolved"]
-    assert "chains of the edge posterior do not agree" in found.table["would_help"].iloc[1]
+    assert "the chains do not agree" in found.table["would_help"].iloc[1]
     assert found.assumptions.at["chains agree", "holds"] is False
     both = np.array([True, True])
     same = agreement_of(None, table_idata(draws, **own), both)

@@ -256,7 +256,8 @@ def test_chains_with_other_loadings_and_sizes_are_said():
     weight[1, :, 1:3, 1] = 0.7
     weight += 0.02 * rng.normal(size=weight.shape)
     names = ["factor 1", "factor 2"]
-    fit = SimpleNamespace(weights=weight[:, 0], feature_names=list("abcd"), factor_names=names)
+    linear, curved = (SimpleNamespace(decoder_kind=kind) for kind in ("linear", "mlp"))
+    fit = SimpleNamespace(weights=weight[:, 0], feature_names=list("abcd"), factor_names=names, model=linear)
     (lost,) = _polish_verdict._lost_in_chains(fit, weight)
     assert lost.is_doubt and lost.factors == ("factor 2",)
     probability = np.zeros((2, 4, 2))
@@ -266,6 +267,11 @@ def test_chains_with_other_loadings_and_sizes_are_said():
     assert uneven.factors == ("factor 1",) and not uneven.is_doubt and "2 weights" in str(uneven)
     weight[1, :, :2, 0] = weight[0, ::-1, :2, 0]
     assert _polish_verdict._uneven_weights(fit, chains, np.array([True, True])) == []
+    weight[1, :, 2:, 1] = weight[0, :, 2:, 1] * [-1, 1]  # of an even feature either sign is right
+    weight[1, :, 1, 1] = weight[0, :, 1, 1]
+    assert _polish_verdict._lost_in_chains(fit, weight)
+    fit.model = curved
+    assert _polish_verdict._lost_in_chains(fit, weight) == []
 
 
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):

@@ -9,6 +9,7 @@ from pyro_sparse.inference.single_index import (
     SingleIndex,
     _splines,
     add_factors,
+    search,
     single_index,
     sparse_axes,
 )
@@ -47,6 +48,19 @@ def test_splines_add_to_one_and_have_their_slopes():
     assert value.sum(-1) == pytest.approx(1)
     by_difference = np.take_along_axis((dense[2] - dense[0]) / 2e-5, at[0], -1)
     np.testing.assert_allclose(slope[0], by_difference, atol=1e-4)
+
+
+def test_the_search_leaves_a_guess_of_mixed_factors():
+    """From the guess alone five factors are found, in other axes than the true three."""
+    rng = np.random.default_rng(1003)
+    x, z, _ = table(1003)
+    mixed = z @ rng.normal(size=(3, 3)) ** 3 + z**2
+    seen = rng.random(x.shape) < 0.95
+    found = search(np.where(seen, x, 0.0), [mixed], 5, seen)
+    assert found.n_factors == 3
+    assert congruent(z, sparse_axes(found)[0]).min() > 0.93
+    with pytest.raises(np.linalg.LinAlgError):
+        search(np.where(x > 9, x, np.nan), [mixed], 5)
 
 
 @pytest.mark.parametrize("seed", [1000, 1001])

@@ -183,8 +183,13 @@ def _agreement(fit: Fit, found: Polished, kept: KeptChains, gap: Array, some_row
 
 
 def _lost_in_chains(fit: Fit, weight: Array) -> list[Finding]:
-    """Factors whose mean loadings, (chain, draw, feature, factor), are others in some chain than in all."""
+    """Factors whose mean loadings, (chain, draw, feature, factor), are others in some chain than in all.
+
+    Of a curved decoder sizes are compared: the weight of a feature that is even in a factor has either sign.
+    """
     means = weight.mean(1)
+    if fit.model.decoder_kind != "linear":
+        means = np.abs(means)
     together = means.mean(0)
     size = np.linalg.norm(means, axis=1) * np.linalg.norm(together, axis=0)
     cosine = np.einsum("cjk,jk->ck", means, together) / np.where(size > 0, size, 1.0)
