@@ -38,12 +38,15 @@ _LEAST_FRAMES = 6  # in a sequence, of which a start far from rest may take the 
 _LEAST_LONG = 60  # frames of a sequence that is looked at alone
 _MOST_LONG = 20
 _STANDARD_ERRORS = 6.0  # of a slope, with autocorrelated errors
+_SHARE_STEADY = 0.5  # of it, that the halves of sequences have; of jumps between two levels it is near 0
 _SHARE_LINE = 0.1  # of a column's variance in one period, and how far it stands above the periods around it
 _LINE = 30.0
 _AROUND = 20
 
 _GAIN = 0.04  # share of the error that one frame more removes: of clean tuning sets it was .02 at most
-_LEAST_GAIN = 0.02  # of the variance: approximation errors of near-deterministic dynamics lie below
+_LEAST_GAIN = (
+    0.01  # of the variance: of clean tuning sets it was below zero; levels that change inflate the variance
+)
 _LEAST_STEPS = 300
 _MOST_STEPS = 6000
 _WAVES = 300  # random features of the frames that the model reads
@@ -69,7 +72,8 @@ def sequence_findings(sequences: Sequences, model: Any) -> list[Finding]:
     counted = [name for finding in counters for name in finding.columns]
     rest = [j for j, name in enumerate(sequences.feature_names) if name not in counted]
     found = [*counters, *moving_means(sequences, rest)]
-    if not found and model.likelihood.standardise:  # moving means, and noise of counts, look like memory
+    # A season looks like memory, and so does the noise of counts; a trend does not, but memory like a trend.
+    if {finding.kind for finding in found} <= {"trend"} and model.likelihood.standardise:
         found += missing_lag(sequences, model.lags, model.n_latents, rest)
     return found
 
@@ -268,6 +272,22 @@ def _seen(sequences: Sequences) -> np.ndarray:
     return whole if sequences.present is None else whole & sequences.present[:, :, None]
 
 
+def _slope_of_halves(stack: np.ndarray) -> np.ndarray:
+    """Slope in the direction of the mean slope that half of the sequences' halves reach, (feature,).
+
+    Frames that jump once between two levels have a slope as a whole, and none before and after.
+    """
+    frames = stack.shape[1]
+    halves = np.concatenate([stack[:, : frames // 2], stack[:, frames - frames // 2 :]])
+    time = np.arange(frames // 2) * 2.0 / (frames - 1)
+    time = time - time.mean()
+    slopes = (halves * time[:, None]).sum(1) / (time**2).sum()
+    whole = np.linspace(-1.0, 1.0, frames)
+    direction = np.sign((stack * whole[:, None]).sum((0, 1)))
+    reached = slopes * direction
+    return np.asarray(np.median(reached, 0) if len(stack) > 2 else reached.min(0))
+
+
 def _without_actions(sequences: Sequences) -> np.ndarray:
     """Features, NaN where not seen, less what the actions of this frame and of the last one explain."""
     values = np.where(_seen(sequences), sequences.x, np.nan)
@@ -405,7 +425,8 @@ def _moved_within(values: np.ndarray) -> list[_Moved]:
     found = []
     share = (level**2).mean((0, 1)) / variance
     common = np.abs(slope.mean(0)) / error
-    for j in np.flatnonzero((share >= 2 * _SHARE_MOVED) & (common >= _STANDARD_ERRORS)).tolist():
+    steady = _slope_of_halves(stack) >= _SHARE_STEADY * np.abs(slope.mean(0))
+    for j in np.flatnonzero((share >= 2 * _SHARE_MOVED) & (common >= _STANDARD_ERRORS) & steady).tolist():
         found.append(_Moved(j, "trend", float(share[j]), 0.0))
     power = np.mean([_periodogram(one)[0] for one in rest], 0)
     periods = frames / np.arange(1, len(power) + 1)

@@ -95,3 +95,20 @@ def test_a_fit_says_so_before_and_keeps_it():
         fit = ps.fit(small, x, progress=False, **options)
     assert any("'x1'" in text for text in fit.warnings)
     assert any(finding.columns == ("x1",) and finding.source == "data" for finding in fit.findings)
+
+
+def test_levels_that_frames_jump_between_are_no_trend():
+    """Frames that jump have a slope as a whole, and none in most halves of sequences."""
+    step = np.zeros((4, 400))
+    step[0, 150:] = step[1, 250:] = step[2, 180:240] = 1.0  # not in all halves, nor in most
+    for changes, kinds in ((step, []), (np.tile(np.linspace(0, 1, 400), (4, 1)), ["trend"])):
+        x = frames(4, 400, seed=1)
+        x += 4 * x.std((0, 1)) * changes[:, :, None]
+        for n_sequences in (1, 4):
+            assert [finding.kind for finding in moving_means(as_sequences(x[:n_sequences]))] == kinds
+
+
+def test_a_trend_hides_no_lag():
+    x = frames(second=0.4)
+    x += 3 * x.std((0, 1)) * np.linspace(0, 1, 30)[:, None]
+    assert [finding.kind for finding in sequence_findings(as_sequences(x), model())] == ["trend", "lags"]

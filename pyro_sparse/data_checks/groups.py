@@ -36,7 +36,7 @@ _LEAST_GAIN_A_ROW = 0.025
 _LEAST_SURE = {2: 0.91, 3: 0.79, 4: 0.79, 5: 0.79}  # mean probability of a row's cluster
 _LEAST_ALIKE = 0.02  # BIC a row by which clusters of one shape are better than such of several
 _MOST_KURTOSIS = 2.5  # mean over columns of n excess kurtosis^2 / 24, 1 of normal ones
-_MOST_DIMENSIONS = 6
+_MOST_DIMENSIONS = 7
 _CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = (
     0.3,
     0.93,
@@ -146,8 +146,10 @@ def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     order = np.random.default_rng(0).permutation(len(cells.view))[:_MOST_CLUSTERED]
     z = np.where(cells.seen, np.apply_along_axis(_normal_scores, 0, cells.view), 0.0)[order]
     u, s, _ = np.linalg.svd(z - z.mean(0), full_matrices=False)
-    n_signal = int((s**2 / len(z) > (1 + np.sqrt(z.shape[1] / len(z))) ** 2).sum())
-    y = u[:, : min(max(n_signal, 2) + 1, 8)] * np.sqrt(len(z))
+    # Noise is less than a column's variance: its eigenvalues reach to the edge that the lowest quarter has.
+    eigenvalues = s**2 / len(z)
+    edge = np.quantile(eigenvalues, 0.25) * (1 + np.sqrt(z.shape[1] / len(z))) ** 2
+    y = u[:, : min(max(int((eigenvalues > edge).sum()), 2) + 1, 8)] * np.sqrt(len(z))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
         n_clusters, sure, gain = _clusters(y, kurtosis)
@@ -181,22 +183,22 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
     n, d = y.shape
 
     def fitted(k: int, shape: str) -> Any:
-        return GaussianMixture(k, covariance_type=shape, n_init=2, random_state=0, reg_covar=1e-3).fit(y)
+        return GaussianMixture(k, covariance_type=shape, n_init=5, random_state=0, reg_covar=1e-3).fit(y)
 
     none = fitted(1, "tied").bic(y)
     found = [
         (mixture.bic(y), k, mixture) for k in range(2, _MOST_CLUSTERS + 1) if (mixture := fitted(k, "tied"))
     ]
-    bic, k, mixture = min(found, key=lambda one: one[0])
+    large = [
+        one for one in found if np.bincount(one[2].predict(y), minlength=one[1]).min() >= _LEAST_CLUSTER * n
+    ]
+    if not large:
+        return 0, 0.0, 0.0
+    bic, k, mixture = min(large, key=lambda one: one[0])
     gain, sure = none - bic, float(mixture.predict_proba(y).max(1).mean())
     is_clear = gain >= _CLEAR_GAIN_A_ROW * n and sure >= _CLEAR_SURE
     is_plain = kurtosis <= _MOST_KURTOSIS and d <= _MOST_DIMENSIONS and sure >= _LEAST_SURE[k]
-    smallest = np.bincount(mixture.predict(y), minlength=k).min() / n
-    if (
-        gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n)
-        or smallest < _LEAST_CLUSTER
-        or not (is_clear or is_plain)
-    ):
+    if gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n) or not (is_clear or is_plain):
         return 0, sure, gain
     other = min(fitted(shapes, "full").bic(y) for shapes in {2, 3, k})
     return (k if other - bic >= _LEAST_ALIKE * n else 0), sure, float(gain)
