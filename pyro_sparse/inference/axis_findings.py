@@ -2,13 +2,15 @@ r"""Doubts about the axes of a curved decoder: sparser axes, factors within othe
 
 A factor of a masked decoder can stand for no true one although every chain has it and no zero of the graph is
 missing: the difference of two correlated factors, a factor's absolute value, a copy that takes a few features
-over. Three figures of the fit show them.
+over. Four figures of the fit show them.
 
 * **Sparser axes.** With :math:`J_j` the slopes of feature j, the leading eigenvector of
   :math:`C^{1/2} E[J_j^\top J_j] C^{1/2}` is its direction. A factor is in doubt if the axes in which
   directions have most zeros are others, and have clearly fewer sizeable directions.
 * **Within another.** All features of a factor but one depend on one other factor, too: sliding the factor
   along the other changes no edge but that one.
+* **Left behind.** A restart that began in the sparsest axes ended in others: its training prefers them to
+  what a search of its own prefers, and one of the two is wrong.
 * **A curve of another.** Scores that a curve of another factor's scores explains better than a line does:
   factors of a normal distribution depend on each other linearly.
 """
@@ -28,7 +30,7 @@ from .axes import n_sizeable, oblique
 from .decoder_axes import second_moments
 from .restarts import in_frame, pick
 
-__all__ = ["axis_findings", "curve_share", "nested_factors", "sparser_axes"]
+__all__ = ["axis_findings", "curve_share", "left_axes", "nested_factors", "sparser_axes"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -71,12 +73,9 @@ def axis_findings(fit: Any) -> list[Finding]:
     used = np.flatnonzero(edge.any(0))
     if len(used) < 2:
         return []
-    rows = table.rows(np.arange(len(table.x))[:_MOST_ROWS])
-    one, like = pick(model, [int(fit.best)]), model.factor_cov
-    batch = rows.batch(like.device, like.dtype)
-    with torch.no_grad():
-        location = one.encode(batch)[0][0].cpu().double().numpy()
-    scores = in_frame(fit, location)[:, used]
+    rows = np.arange(len(table.x))[:_MOST_ROWS]
+    one, batch = _best_and_batch(fit, rows)
+    scores = _scores(fit, one, batch)[:, used]
     moments = second_moments(one, batch)[1][0].cpu().numpy()
     order = np.asarray(fit.alignment["permutation"])[int(fit.best)][used]
     sign = np.asarray(fit.alignment["sign"])[int(fit.best)][used]
@@ -87,6 +86,48 @@ def axis_findings(fit: Any) -> list[Finding]:
         *_of_nested(edge[:, used], names),
         *_of_curves(scores, names),
     ]
+
+
+def left_axes(fit: Any, rows: NDArray[np.intp], began: Floats) -> list[Finding]:
+    """Doubts about factors of a best restart that began in the sparsest axes and is no longer there.
+
+    Parameters
+    ----------
+    fit : Fit
+        Its best restart is one of `settings["axis_restarts"]`, or nothing is said.
+    rows : ndarray of int
+        Of its table.
+    began : ndarray (row, factor)
+        Scores in which that restart began.
+    """
+    if int(fit.best) not in fit.settings.get("axis_restarts", []):
+        return []
+    used = np.flatnonzero((np.asarray(fit.weights[int(fit.best)]) != 0).any(0))
+    scores = _scores(fit, *_best_and_batch(fit, rows))[:, used]
+    between = np.abs(np.nan_to_num(np.corrcoef(began.T, scores.T)[: began.shape[1], began.shape[1] :]))
+    best = between.max(0)
+    left = tuple(fit.factor_names[k] for k in used[best < _SAME_AXIS])
+    if not left:
+        return []
+    message = (
+        f"{', '.join(left)}: training left the axes that a search for the sparsest ones found (correlation "
+        f"{best.min():.2f})"
+    )
+    remedy, size = "more restarts, or an anchor for each", float(best.min())
+    return [Finding("axes", message, remedy, "doubt", factors=left, size=size)]
+
+
+def _best_and_batch(fit: Any, rows: NDArray[np.intp]) -> tuple[Any, Any]:
+    """The best restart alone, and rows of the table as it reads them."""
+    like = fit.model.factor_cov
+    return pick(fit.model, [int(fit.best)]), fit.table.rows(rows).batch(like.device, like.dtype)
+
+
+def _scores(fit: Any, best: Any, batch: Any) -> Floats:
+    """Factors of rows, (row, factor), in the order and with the signs of the fit."""
+    with torch.no_grad():
+        location = best.encode(batch)[0][0].cpu().double().numpy()
+    return np.asarray(in_frame(fit, location))
 
 
 def _of_sparser_axes(scores: Floats, moments: Floats, names: list[str]) -> list[Finding]:

@@ -43,10 +43,16 @@ class AxisStart(NamedTuple):
     ----------
     start : Start
     n_factors : int
+    rows : ndarray of int
+        Of the table, that the search read.
+    scores : ndarray (row, factor)
+        Theirs, in the sparsest axes.
     """
 
     start: Start
     n_factors: int
+    rows: NDArray[np.intp]
+    scores: NDArray[np.float64]
 
 
 def searches_axes(model: Any, table: Any, schedule: Any) -> bool:
@@ -109,7 +115,7 @@ def axis_start(
     sparse, _ = sparse_axes(found)
     if not np.isfinite(sparse).all() or _same_factors(sparse, scores[best][:, used[best]]):
         return None
-    return AxisStart(_as_start(x, sparse, found), sparse.shape[1])
+    return AxisStart(_as_start(x, sparse, found), sparse.shape[1], rows, sparse)
 
 
 def _continued(used: NDArray[np.bool_], level: NDArray[np.float64], best: int) -> list[int]:

@@ -25,7 +25,7 @@ from ..data_checks import doubted_by_columns
 from ..findings import Finding
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
-from .axis_findings import axis_findings
+from .axis_findings import axis_findings, left_axes
 from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
 from .by_rows import BRIEF, judge
 from .dependency_run import DependencyRun
@@ -346,6 +346,8 @@ class TableJob:
             found.findings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
         found.findings.extend(restart_findings(found))
         found.findings.extend(axis_findings(found))
+        if trained.began is not None:
+            found.findings.extend(left_axes(found, trained.began.rows, trained.began.scores))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
             found.findings.extend(unexplained_findings(found))
         found.findings.extend(folded(found))
@@ -368,7 +370,7 @@ class TableJob:
         """The restarts of a model, what they are worth, and which is best."""
         train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(model)
-        trained = _Trained(train, heldout, edges, 0, history, caps, bent, [])
+        trained = _Trained(train, heldout, edges, 0, history, caps, bent, [], None)
         best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
         return trained._replace(best=best)
 
@@ -394,7 +396,7 @@ class TableJob:
         for place, r in zip(replaced_restarts(level, trained.best, len(first)), first, strict=False):
             put(pick(run.model, [r]), whole, place)
             trained = trained.with_restart(place, new, r)
-        return trained
+        return trained._replace(began=start)
 
     def _findings(self, model: Any, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
@@ -431,6 +433,7 @@ class _Trained(NamedTuple):
     caps: np.ndarray
     bent: np.ndarray
     from_axes: list[int]  # restarts that began in sparser axes
+    began: AxisStart | None  # where they began
 
     @property
     def rows(self) -> np.ndarray:
@@ -465,6 +468,7 @@ class _Trained(NamedTuple):
             caps=replaced(self.caps, other.caps),
             bent=replaced(self.bent, other.bent),
             from_axes=[*self.from_axes, place],
+            began=self.began,
         )
 
 

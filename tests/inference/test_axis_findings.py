@@ -6,10 +6,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+import pyro_sparse as ps
 from pyro_sparse.inference.axis_findings import (
     axis_findings,
     curve_share,
+    left_axes,
     nested_factors,
     sparser_axes,
 )
@@ -64,3 +67,22 @@ def test_curves_seldom_show_in_factors_of_normal_tables():
 def test_a_linear_decoder_has_no_such_doubts():
     fit = SimpleNamespace(model=SimpleNamespace(decoder_kind="linear"), table=None)
     assert axis_findings(fit) == []
+
+
+def test_factors_that_left_the_axes_they_began_in_are_named():
+    rng = np.random.default_rng(1000)
+    z = rng.normal(size=(150, 3))
+    x = np.tanh(z[:, np.arange(9) % 3]) + 0.2 * rng.normal(size=(150, 9))
+    fit = ps.fit(ps.models.SparseDecoder(n_factors=3), x, restarts=2, steps=60, seed=0, progress=False)
+    rows = np.arange(100)
+    with torch.no_grad():
+        ended = fit.model.encode(fit.table.rows(rows).batch("cpu", fit.model.factor_cov.dtype))[0]
+    ended = ended[fit.best].double().numpy()
+    assert left_axes(fit, rows, ended) == []  # it began as every restart does
+    fit.settings["axis_restarts"] = [fit.best]
+    assert left_axes(fit, rows, ended[:, ::-1] * [-1, 1, 2]) == []
+    mixed = ended / ended.std(0) @ [[1, 1, 0], [1, -1, 0], [0, 0, 1]]
+    (doubt,) = left_axes(fit, rows, mixed)
+    kept = fit.factor_names[list(fit.alignment["permutation"][fit.best]).index(2)]
+    assert doubt.is_doubt and set(doubt.factors) == set(fit.factor_names) - {kept}
+    assert doubt.size == pytest.approx(0.7, abs=0.15)
