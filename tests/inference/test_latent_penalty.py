@@ -21,6 +21,9 @@ from pyro_sparse.inference.sparse_run import SparseRun
 from pyro_sparse.models import DependencyVAE, SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC, HessianPenalty, LatentL1, OrthogonalJacobian
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 DATA = ps.datasets.sim1(n=120, seed=1).x
 R, N, G, K = 2, 40, 6, 2
 QUICK = {"restarts": 2, "steps": 20, "batch_size": 20, "evaluate_every": 5, "progress": False}

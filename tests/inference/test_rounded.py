@@ -16,9 +16,9 @@ from pyro_sparse.models import sparse_decoder
 from pyro_sparse.models.likelihoods import get_likelihood
 from tests._tasks import tasks_on_latents
 from tests.distributions.test_decoded_cells import B, G, H, R, gradients, net_of, problem
-from tests.inference._quick import DATA, quick, same, short_rotations, small
+from tests.inference._quick import DATA, in_a_hurry, quick, same, small
 
-__all__ = ["short_rotations"]  # a fixture for every test here
+__all__ = ["in_a_hurry"]  # a fixture for every test here
 
 PART = 0.03  # of its norm that a gradient may be off: eight bits are 0.004, and several roundings add up
 
