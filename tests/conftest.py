@@ -61,14 +61,18 @@ def short_unfolding(monkeypatch):
 
 
 @pytest.fixture
-def hurried(monkeypatch):
-    """Rough axes and rough posteriors of rows: good ones are what takes most of a tiny fit's time."""
-    _hurry(monkeypatch)
+def hurried(request, monkeypatch):
+    """Rough axes and rough posteriors of rows: good ones are what takes most of a tiny fit's time.
+
+    Not in slow tests.
+    """
+    if not request.node.get_closest_marker("slow"):
+        _hurry(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def hurried_module():
-    """The same where the tests of a module share fits. Slow tests take their time."""
+    """The same where the tests of a module share fits."""
     with pytest.MonkeyPatch.context() as patch:
         _hurry(patch)
         yield

@@ -20,10 +20,8 @@ QUICK = {"restarts": 3, "steps": 20, "batch_size": 20, "evaluate_every": 5, "pro
 
 
 @pytest.fixture(autouse=True)
-def in_a_hurry(request):
+def in_a_hurry(hurried):
     """Rough axes and rough posteriors will do here: good ones take most of a tiny fit's time."""
-    if not request.node.get_closest_marker("slow"):
-        request.getfixturevalue("hurried")
 
 
 def small(k=2, g=7, **options):

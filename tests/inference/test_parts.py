@@ -29,10 +29,7 @@ DENSE = {**TABLE, "restarts": 2, "batch_size": 40, "steps": 12}
 IMPATIENT = {"steps": 40, "axes_at": 0.3, "learning_rate": 0.4, "patience": 1}
 
 
-@pytest.fixture(autouse=True)
-def rough_axes(request):
-    if not request.node.get_closest_marker("slow"):
-        request.getfixturevalue("hurried")
+pytestmark = pytest.mark.usefixtures("hurried")
 
 
 def decoder(**options):

@@ -145,6 +145,7 @@ def test_factors_take_the_places_that_the_odds_give_them(tmp_path):
     torch.testing.assert_close(loaded.model.prior.inclusion, fit.model.prior.inclusion)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_probabilities_weigh_odds_as_bayes_says():
     x, truth = table()
     weak = truth & ~(np.arange(15) % 5 % 2 == 0)[:, None]
