@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 
 import pytest
@@ -25,6 +26,12 @@ from pyro_sparse.inference.jacobian_axes import jacobian_axes
 from pyro_sparse.inference.refine import refine
 
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish():
+    """What has been imported stays: it need not be looked through for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _few_steps(model, batch, steps=60, **options):
