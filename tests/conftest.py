@@ -61,13 +61,6 @@ def _hurry(monkeypatch):
 
 
 @pytest.fixture
-def short_unfolding(monkeypatch):
-    """Look for folded factors in a few steps: that is most of the time of a tiny `DependencyVAE` fit."""
-    for name in ("_STEPS", "_LESSONS"):
-        monkeypatch.setattr(unfold, name, 5)
-
-
-@pytest.fixture
 def hurried(request, monkeypatch):
     """Rough axes and rough posteriors of rows: good ones are what takes most of a tiny fit's time.
 
