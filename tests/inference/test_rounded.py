@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -129,7 +130,8 @@ def test_resumed_and_in_processes(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="checkpoint"):  # of another fit
         quick(**{**where, "dtype": "float32"})
     same(whole, quick(**where))
-    parts = quick(dtype="bfloat16", n_jobs=2)
+    with joblib.parallel_config("sequential"):
+        parts = quick(dtype="bfloat16", n_jobs=2)
     assert parts.settings["dtype"] == "bfloat16"
     np.testing.assert_allclose(parts.heldout_elbo, whole.heldout_elbo, atol=0.05)
 
