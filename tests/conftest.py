@@ -2,20 +2,88 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import importlib
 
 import pytest
 import torch
 
+from pyro_sparse.inference import (
+    axes,
+    axis_findings,
+    decoder_axes,
+    fit_tasks,
+    result,
+    task_axes,
+    transition_axes,
+    unfold,
+)
+from pyro_sparse.inference import refine as refinement
+from pyro_sparse.inference.axes import oblique
+from pyro_sparse.inference.edges import _polish_setup
+from pyro_sparse.inference.jacobian_axes import jacobian_axes
+from pyro_sparse.inference.refine import refine
+
 torch.set_num_threads(1)
 
 
+def pytest_collection_finish():
+    """What has been imported stays: it need not be looked through for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _few_steps(model, batch, steps=60, **options):
+    return refine(model, batch, steps=min(steps, 5), **options)
+
+
+_rough_oblique = functools.partial(oblique, steps=10, n_starts=2)
+_rough_axes = functools.partial(jacobian_axes, steps=10, n_starts=4)
+_HURRIED = {
+    (axes, "oblique"): _rough_oblique,
+    (axis_findings, "oblique"): _rough_oblique,
+    (decoder_axes, "jacobian_axes"): _rough_axes,
+    (transition_axes, "jacobian_axes"): _rough_axes,
+    (fit_tasks, "task_axes"): functools.partial(task_axes, steps=10, n_starts=4),
+    (unfold, "_STEPS"): 5,
+    (unfold, "_LESSONS"): 5,
+    (refinement, "refine"): _few_steps,
+    (result, "refine"): _few_steps,
+    (_polish_setup, "refine"): _few_steps,
+}
+_PATIENT = {place: getattr(*place) for place in _HURRIED}
+
+
+def _hurry(monkeypatch):
+    for (module, name), value in _HURRIED.items():
+        monkeypatch.setattr(module, name, value)
+
+
 @pytest.fixture
-def short_unfolding(monkeypatch):
-    """Look for folded factors in a few steps: that is most of the time of a tiny `DependencyVAE` fit."""
-    module = importlib.import_module("pyro_sparse.inference.unfold")
-    for name in ("_STEPS", "_LESSONS"):
-        monkeypatch.setattr(module, name, 5)
+def hurried(request, monkeypatch):
+    """Rough axes and rough posteriors of rows: good ones are what takes most of a tiny fit's time.
+
+    Not in slow tests.
+    """
+    if not request.node.get_closest_marker("slow"):
+        _hurry(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def hurried_module():
+    """The same where the tests of a module share fits."""
+    with pytest.MonkeyPatch.context() as patch:
+        _hurry(patch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def unhurried(request, monkeypatch):
+    """Slow tests are to see what a user sees, whatever the other tests of their module are content with."""
+    if request.node.get_closest_marker("slow") and "hurried_module" in request.fixturenames:
+        for (module, name), value in _PATIENT.items():
+            monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import pyro_sparse as ps
 from pyro_sparse import cli
 from pyro_sparse._fitting import folder
 from pyro_sparse.findings import Finding
+from pyro_sparse.inference.edges import polish
 from pyro_sparse.inference.loop import Run
 
 CURVED = ["--factors", "2", "--restarts", "2", "--steps", "40"]
@@ -119,6 +120,7 @@ def test_a_folder_in_the_place_of_a_result_is_noticed_before_the_training(
     assert done.code == 2 and f"{name}', where a result is to be written, is a folder" in done.err
 
 
+@pytest.mark.usefixtures("hurried")
 def test_tables_and_report_are_written_whatever_netcdf_does(run, table, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError("No space left on device")
@@ -156,6 +158,7 @@ def test_restarts_one_by_one_are_the_fit(run, fitted, table, tmp_path):
     assert merged.sample_names == whole.sample_names
 
 
+@pytest.mark.usefixtures("hurried")
 def test_merge_refuses(run, table, tmp_path):
     few = ["--restarts", 2, "--steps", 2, "--factors", 2, "--out"]
     run("fit", table, *few, tmp_path, "--restart-index", 0)
@@ -178,6 +181,7 @@ def test_merge_refuses(run, table, tmp_path):
     assert done.code == 2 and "put it together with pyro_sparse.merge" in done.err
 
 
+@pytest.mark.usefixtures("hurried")
 def test_no_edge_has_its_own_exit_code(run, fitted, table, tmp_path):
     _, said, code = fitted
     assert code == 0 and said["edges"] > 0
@@ -203,6 +207,7 @@ def test_summary_of_a_fit(run, fitted):
     assert "b2" in printed.out and "probability" in printed.out
 
 
+@pytest.mark.usefixtures("hurried")
 def test_what_the_chains_conclude_is_said(run, fitted, table, tmp_path):
     folder, said, _ = fitted
     verdict = ps._arviz.from_netcdf(folder / "idata.nc").attrs["verdict"].splitlines()
@@ -227,7 +232,9 @@ def test_report_of_a_fit(run, fitted, tmp_path):
     assert "<html" in (tmp_path / "again.html").read_text()
 
 
-def test_rate_of_the_fit_is_remembered(run, table, tmp_path):
+@pytest.mark.usefixtures("hurried")
+def test_rate_of_the_fit_is_remembered(run, table, tmp_path, monkeypatch):
+    monkeypatch.setitem(polish._SWEEPS, "small", (400, 60, 20))
     done = run("fit", table, *CURVED, "--edge-seconds", 1, "--fdr", 0.37, "--out", tmp_path)
     assert ps.load(tmp_path / "model.pt").model.decoder_kind == "mlp"
     assert "time ended the edges' chains after" in done.err
@@ -292,6 +299,7 @@ def test_names_with_commas_are_quoted():
     assert cli._split(None) is None
 
 
+@pytest.mark.usefixtures("hurried")
 def test_rows_of_counts_need_not_differ_in_depth(run, tmp_path):
     x = np.random.default_rng(0).poisson(3.0, size=(60, 4))
     pd.DataFrame(x, columns=list("abcd")).to_csv(tmp_path / "counts.csv", index=False)
@@ -303,6 +311,7 @@ def test_rows_of_counts_need_not_differ_in_depth(run, tmp_path):
         assert ps.load(out / "model.pt").model.likelihood.size_factors is depth
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_column_of_exposures(run, tmp_path):
     """It is no feature, reaches the fit and its parts, and has to be there."""
     rng = np.random.default_rng(0)
@@ -381,6 +390,7 @@ def test_every_help_has_an_example(run, command):
     assert f"pyro-sparse {command}" in done.out and "Example" in done.out
 
 
+@pytest.mark.usefixtures("hurried")
 def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
     real = ps.fit
 
@@ -396,6 +406,7 @@ def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
     assert (tmp_path / "model.pt").is_file()
 
 
+@pytest.mark.usefixtures("hurried")
 def test_an_interruption_is_said_once(run, table, tmp_path, monkeypatch):
     advance = Run.advance
 
@@ -409,6 +420,7 @@ def test_an_interruption_is_said_once(run, table, tmp_path, monkeypatch):
     assert done.code == 130 and done.err.count("interrupted at step 8") == 1
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_second_interruption_gives_scores(run, table, tmp_path, monkeypatch):
     real_fit, real_edges = ps.fit, ps.inference.Fit.edge_posterior
 
@@ -434,6 +446,7 @@ def test_a_second_interruption_gives_scores(run, table, tmp_path, monkeypatch):
     assert run("summary", tmp_path).code == 0
 
 
+@pytest.mark.usefixtures("hurried")
 def test_chains_that_are_stopped_early_count_as_interrupted(run, table, tmp_path, monkeypatch):
     real = ps.inference.Fit.edge_posterior
 
@@ -448,6 +461,7 @@ def test_chains_that_are_stopped_early_count_as_interrupted(run, table, tmp_path
     assert "come now" not in done.err
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("command", ["fit", "restart", "merge", "demo"])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_training(
     run, table, tmp_path, monkeypatch, command
@@ -474,6 +488,7 @@ def test_the_command_that_is_printed_for_the_parts_can_be_pasted(run, table, tmp
     assert shlex.split(command) == [f"{tmp_path}/my fit/restart-*.pt", "-o", f"{tmp_path}/my fit"]
 
 
+@pytest.mark.usefixtures("hurried")
 def test_demo_prints_a_table_and_writes_a_report(run, tmp_path):
     done = run("demo", "--restarts", 1, "--steps", 20, "--edges", "score", "--out", tmp_path)
     assert done.code in (0, cli.NOTHING_FOUND)
@@ -482,6 +497,7 @@ def test_demo_prints_a_table_and_writes_a_report(run, tmp_path):
     assert len(pd.read_csv(tmp_path / "edges.csv")) == 150
 
 
+@pytest.mark.usefixtures("hurried")
 def test_what_a_table_looks_like_is_said_once(run, table, tmp_path):
     frame = pd.read_csv(table, index_col=0)
     frame["b1"] = np.where(np.arange(len(frame)) % 9 == 0, -999.0, frame["b1"])
@@ -490,6 +506,7 @@ def test_what_a_table_looks_like_is_said_once(run, table, tmp_path):
     assert (done.out + done.err).count("is -999 in") == 1
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_full_disk_is_a_message(run, table, tmp_path, monkeypatch):
     """The model first: what is whole stays, and of what could not be written nothing is there."""
 
@@ -526,6 +543,7 @@ def test_two_fits_do_not_write_to_one_folder(run, table, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.usefixtures("hurried")
 def test_names_that_are_formulas_or_commands(run, tmp_path):
     rng = np.random.default_rng(0)
     x = np.repeat(rng.normal(size=(60, 1)), 4, axis=1) + 0.1 * rng.normal(size=(60, 4))

@@ -19,11 +19,11 @@ from pyro_sparse.inference.loop import Run
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.stores import open_rows
 from tests._tasks import quick_fit, tasks_on_latents
-from tests.inference._quick import DATA, quick, same, short_rotations, small
+from tests.inference._quick import DATA, in_a_hurry, quick, same, small
 from tests.inference._recorded import MODELS, run_of, trained
 from tests.inference._transitions import SMALL, model_of
 
-__all__ = ["short_rotations"]  # a fixture for every test here
+__all__ = ["in_a_hurry"]  # a fixture for every test here
 
 DEVICE = os.environ.get("PYRO_SPARSE_TEST_DEVICE", "cuda")
 pytestmark = pytest.mark.skipif(

@@ -19,6 +19,9 @@ from pyro_sparse.estimators import SparseFactorModel
 from pyro_sparse.inference.loop import Run
 
 QUICK = {"n_factors": 2, "restarts": 2, "steps": 20, "random_state": 0}
+HASTY = QUICK | {"steps": 5, "restarts": 1}
+
+pytestmark = pytest.mark.usefixtures("hurried_module")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def table():
 
 
 @pytest.fixture(scope="module")
-def fitted(table):
+def fitted(table, hurried_module):
     return SparseFactorModel(**(QUICK | {"steps": 400})).fit(table)
 
 
@@ -84,12 +87,13 @@ def test_attributes_are_those_of_the_fit(fitted, table):
     assert fitted.fit_.feature_names == list(table.columns)
 
 
-def test_same_as_the_plain_call(fitted, table):
+def test_same_as_the_plain_call(table):
+    found = SparseFactorModel(**QUICK).fit(table)
     model = ps.models.SparseDecoder(n_features=6, n_factors=2)
-    fit = ps.fit(model, table, restarts=2, steps=400, seed=0, dtype="float64", progress=False)
-    assert_array_equal(fit.weights[fit.best].T, fitted.components_)
-    assert_array_equal(fit.transform(table), fitted.transform(table))
-    assert fit.score(table) == fitted.score(table)
+    fit = ps.fit(model, table, restarts=2, steps=20, seed=0, dtype="float64", progress=False)
+    assert_array_equal(fit.weights[fit.best].T, found.components_)
+    assert_array_equal(fit.transform(table), found.transform(table))
+    assert fit.score(table) == found.score(table)
 
 
 def test_inverse_transform_returns_to_the_units_of_the_data(fitted, table):
@@ -122,16 +126,15 @@ def test_pipeline_with_missing_cells(table):
 
 
 def test_grid_search(table):
-    search = GridSearchCV(SparseFactorModel(**QUICK), {"n_factors": [1, 2]}, cv=2).fit(table)
+    search = GridSearchCV(SparseFactorModel(**HASTY), {"n_factors": [1, 2]}, cv=2).fit(table)
     assert search.best_params_["n_factors"] in (1, 2)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 def test_grid_search_over_arguments_of_the_prior(table):
     """It had no set_params, so that `prior__lambda1` was no parameter."""
-    quick = QUICK | {"steps": 5, "restarts": 1}
     prior = ps.priors.SpikeSlabLasso(lambda0=50.0)
-    model = SparseFactorModel(**quick, prior=prior)
+    model = SparseFactorModel(**HASTY, prior=prior)
     search = GridSearchCV(model, {"prior__lambda1": [0.5, 2.0]}, cv=2).fit(table)
     own = search.best_estimator_.prior
     assert float(own.lambda1) == search.best_params_["prior__lambda1"] and own.spike_rate == 50.0
@@ -141,19 +144,18 @@ def test_grid_search_over_arguments_of_the_prior(table):
 
 
 def test_what_is_known_of_edges_is_handed_through(table):
-    quick = QUICK | {"steps": 5, "restarts": 1}
     told = {
         "anchors": {"a1": 0},
         "required": [("a2", 0)],
         "forbidden": [(5, 0)],
         "edge_odds": {("b1", 1): 3.0},
     }
-    model = clone(SparseFactorModel(**quick, **told)).fit(table).fit_.model
+    model = clone(SparseFactorModel(**HASTY, **told)).fit(table).fit_.model
     permitted, must = model.permitted.numpy(), model.must.numpy()
     assert not permitted[0, 1] and must[0, 0] and must[1, 0] and not permitted[5, 0]
     assert model.prior.informed
     with pytest.raises(ValueError, match="anchors: no feature is called 'z'"):
-        SparseFactorModel(**quick, anchors={"z": 0}).fit(table)
+        SparseFactorModel(**HASTY, anchors={"z": 0}).fit(table)
 
 
 def test_parameters_are_neither_changed_nor_shared(table):
@@ -167,16 +169,15 @@ def test_parameters_are_neither_changed_nor_shared(table):
 
 
 def test_random_state_makes_the_seed(table):
-    quick = QUICK | {"steps": 5}
-    one = SparseFactorModel(**quick).fit(table).components_
-    assert_array_equal(one, SparseFactorModel(**quick).fit(table).components_)
-    state = SparseFactorModel(**(quick | {"random_state": np.random.RandomState(3)})).fit(table).fit_
-    again = SparseFactorModel(**(quick | {"random_state": np.random.RandomState(3)})).fit(table).fit_
+    one = SparseFactorModel(**HASTY).fit(table).components_
+    assert_array_equal(one, SparseFactorModel(**HASTY).fit(table).components_)
+    state = SparseFactorModel(**(HASTY | {"random_state": np.random.RandomState(3)})).fit(table).fit_
+    again = SparseFactorModel(**(HASTY | {"random_state": np.random.RandomState(3)})).fit(table).fit_
     assert_array_equal(state.weights, again.weights)
 
 
 def test_encoder_only(fitted, table):
-    plain = clone(fitted).set_params(refine=False).fit(table)
+    plain = clone(fitted).set_params(steps=5, refine=False).fit(table)
     assert_allclose(plain.transform(table), plain.fit_.transform(table, refine=False))
 
 

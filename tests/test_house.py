@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import subprocess
@@ -199,24 +200,51 @@ def test_an_arviz_object_can_be_written_with_what_is_required():
     assert {"h5netcdf", "h5py", "xarray"} <= required()
 
 
-def test_importing_leaves_the_global_state_alone():
+@pytest.fixture(scope="module")
+def first_import():
+    """What a process sees that imports the package, and nothing else; an import takes seconds."""
     code = """
-import random, sys
+import json, random, sys
 import numpy as np, pyro, torch
 
 python, torch_rng, numpy_rng = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].copy()
 threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-import pyro_sparse
+import pyro_sparse as ps
 
-assert random.getstate() == python
-assert (torch.get_rng_state() == torch_rng).all()
-assert (np.random.get_state()[1] == numpy_rng).all()
-assert (torch.get_num_threads(), torch.get_default_dtype()) == (threads, dtype)
-assert not pyro.get_param_store().keys()
-assert not {"typer", "anndata", "pooch"} & set(sys.modules), "extras were imported"
+seen = {
+    "python stream": random.getstate() == python,
+    "torch stream": bool((torch.get_rng_state() == torch_rng).all()),
+    "numpy stream": bool((np.random.get_state()[1] == numpy_rng).all()),
+    "torch settings": (torch.get_num_threads(), torch.get_default_dtype()) == (threads, dtype),
+    "no parameters": not pyro.get_param_store().keys(),
+    "extras": sorted({"typer", "anndata", "pooch"} & set(sys.modules)),
+    "baselines": "pyro_sparse.models.baselines" in sys.modules,
+}
+seen["baseline"] = [ps.models.baselines.ImageVAE.__name__, hasattr(ps.models, "baseline")]
+import pyro_sparse.plots, pyro_sparse.report
+
+seen["pyplot"] = "matplotlib.pyplot" in sys.modules
+print(json.dumps(seen))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_importing_leaves_the_global_state_alone(first_import):
+    kept = ("python stream", "torch stream", "numpy stream", "torch settings", "no parameters")
+    assert [name for name in kept if not first_import[name]] == []
+    assert first_import["extras"] == [], "extras were imported"
+
+
+def test_baselines_are_found_without_an_import_of_their_own(first_import):
+    assert not first_import["baselines"]
+    assert first_import["baseline"] == ["ImageVAE", False]
+
+
+def test_matplotlib_is_imported_late(first_import):
+    assert not first_import["pyplot"]
 
 
 @pytest.mark.slow

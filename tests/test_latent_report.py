@@ -17,6 +17,9 @@ from tests._tasks import quick_fit, tasks_on_latents
 from tests.inference._transitions import SMALL, model_of
 from tests.test_report import Page
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 pytest.importorskip("jinja2")
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

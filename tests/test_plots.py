@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -316,11 +315,6 @@ def test_a_posterior_has_no_history(idata):
         TypeError, match=f"fit: want what pyro_sparse.fit returned, got {type(idata).__name__}"
     ):
         plots.plot_elbo(idata)
-
-
-def test_matplotlib_is_imported_late():
-    code = "import sys, pyro_sparse.plots, pyro_sparse.report; sys.exit('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False).returncode == 0
 
 
 def test_without_matplotlib_the_extra_is_named(idata, monkeypatch):

@@ -16,6 +16,7 @@ import pyro_sparse as ps
 from pyro_sparse._arviz import get_group
 from pyro_sparse._page import percent
 from pyro_sparse.findings import Finding
+from pyro_sparse.inference.edges import polish
 from pyro_sparse.report import gather, report, shape_of
 from tests._fake_fit import fake_fit, fit_with_strengths
 
@@ -117,7 +118,8 @@ def test_the_table_is_the_fit(fit, written):
 
 
 @pytest.mark.parametrize("prior", ["spike_slab_lasso", "laplace"])
-def test_a_loaded_fit_asks_the_table_for_its_edges(prior, tmp_path, no_pictures):
+def test_a_loaded_fit_asks_the_table_for_its_edges(prior, tmp_path, no_pictures, monkeypatch):
+    monkeypatch.setitem(polish._SWEEPS, "exact", (60, 20, 10))
     x = fake_fit(n_features=6, n_factors=2, n_active=2).sample(60)
     model = ps.models.SparseDecoder(6, 2, decoder="linear", prior=prior)
     whole = ps.fit(model, x, restarts=1, steps=100, progress=False)

@@ -30,6 +30,7 @@ def tasks(seed):
     return quick_fit(X, Y, seed=seed), "score"
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("make", [table, sequences, tasks])
 def test_the_posterior_of_another_fit_is_refused(make, tmp_path):
     (fit, method), (other, _) = make(0), make(1)

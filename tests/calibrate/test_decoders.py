@@ -11,6 +11,9 @@ from pyro_sparse.inference import Fit
 from pyro_sparse.inference.edges.polish import DecoderPrior, draw_decoder
 from pyro_sparse.inference.loop import Run
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 SETTINGS = {"steps": 60, "sweeps": 60}
 
 

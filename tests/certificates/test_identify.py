@@ -126,11 +126,12 @@ def test_no_edge_is_called_present_where_the_fit_is_in_doubt():
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def fitted(hurried_module):
     data = transition_data("ActionTimeDiag", n=300, d_z=2, d_x=4, T=3, seed=1003)
     x, _, a = data.part("train")
     model = ps.models.LatentTransition(4, 2, n_actions=2, hidden=16, units=16, gated_units=4)
-    return ps.fit(model, x, actions=a, restarts=2, steps=200, edge_steps=20, batch_size=64, progress=False)
+    few = {"steps": 200, "polish_steps": 20, "edge_steps": 20, "batch_size": 64}
+    return ps.fit(model, x, actions=a, restarts=2, progress=False, **few)
 
 
 def test_a_fit_is_asked_for_its_assumptions(fitted):

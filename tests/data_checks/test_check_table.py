@@ -12,6 +12,9 @@ import pyro_sparse as ps
 from pyro_sparse.data_checks import doubted_by_columns
 from pyro_sparse.findings import Finding
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 N = 300
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 
 import numpy as np
@@ -11,8 +10,6 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference import axes as axes_module
-from pyro_sparse.inference.axes import oblique
 from pyro_sparse.models import SparseDecoder
 
 fit_module = importlib.import_module("pyro_sparse.inference.fit_table")
@@ -23,11 +20,8 @@ QUICK = {"restarts": 3, "steps": 20, "batch_size": 20, "evaluate_every": 5, "pro
 
 
 @pytest.fixture(autouse=True)
-def short_rotations(monkeypatch, request):
-    """A rough start will do here, and finding a good one is what takes most of a tiny fit's time."""
-    if request.node.get_closest_marker("slow"):
-        return
-    monkeypatch.setattr(axes_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
+def in_a_hurry(hurried):
+    """Rough axes and rough posteriors will do here: good ones take most of a tiny fit's time."""
 
 
 def small(k=2, g=7, **options):

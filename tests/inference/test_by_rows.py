@@ -21,6 +21,9 @@ from pyro_sparse.models import SparseDecoder, sparse_decoder
 from pyro_sparse.models.likelihoods import Poisson
 from pyro_sparse.stores import SparseRows, open_rows
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 RNG = np.random.default_rng(1000)
 LOADINGS = np.repeat(np.eye(2), 6, 0) * 0.8
 COUNTS = RNG.poisson(np.exp(0.3 + RNG.normal(size=(300, 2)) @ LOADINGS.T)).astype(np.float32)

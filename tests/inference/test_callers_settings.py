@@ -14,6 +14,8 @@ from pyro_sparse._torch import isolated, undisturbed
 from tests.inference.test_edges_dtypes import K, fitted, table
 from tests.inference.test_threads import edges
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 @contextlib.contextmanager
 def dtype(kind):
@@ -91,6 +93,8 @@ def transition_answers():
             x,
             restarts=1,
             steps=6,
+            polish_steps=5,
+            edge_steps=10,
             progress=False,
         )
         return [

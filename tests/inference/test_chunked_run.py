@@ -15,6 +15,9 @@ from pyro_sparse.inference.elbo import elbo_by_restart, rowwise_elbo
 from pyro_sparse.inference.sparse_run import SparseRun
 from pyro_sparse.models import SparseDecoder, sparse_decoder
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 R, N, G, K = 2, 40, 8, 3
 
 

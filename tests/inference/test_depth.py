@@ -37,6 +37,7 @@ def test_share_is_adjusted_r_squared():
     assert told_by_factors(np.ones(90), z) == 0 and told_by_factors(np.exp(log_size[:9]), z[:9]) == 0
 
 
+@pytest.mark.usefixtures("hurried")
 def test_totals_of_many_features_that_are_no_depth_are_told_of():
     x, told = counts(depth=0, features=310), ps.models.likelihoods.Poisson(size_factors=True)
     (said,) = fitted(x, told)
@@ -47,6 +48,7 @@ def test_totals_of_many_features_that_are_no_depth_are_told_of():
     assert not fitted(x[:, :30], told)  # shared out
 
 
+@pytest.mark.usefixtures("hurried")
 def test_totals_are_taken_where_rows_differ_in_depth_and_only_there():
     assert not fitted(counts(depth=0))
     assert settings(counts(depth=0)) is None and settings(counts(depth=0.8)) == "from totals"
@@ -56,6 +58,7 @@ def test_totals_are_taken_where_rows_differ_in_depth_and_only_there():
     assert "rows may differ in depth" in said and "likelihood=Poisson(size_factors=True)" in said
 
 
+@pytest.mark.usefixtures("hurried")
 def test_totals_that_are_depth_are_left_alone():
     assert not fitted(counts(depth=0.8, features=120))
     for likelihood in ("poisson", "negative_binomial", "multinomial"):

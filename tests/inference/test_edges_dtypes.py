@@ -17,6 +17,9 @@ from pyro_sparse.inference.edges._polish_setup import DecoderPrior, chains_of
 from pyro_sparse.inference.edges.polish import LEAST_KEPT
 from pyro_sparse.priors import SpikeSlabPrior
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 N, G, K = 24, 5, 2
 
 

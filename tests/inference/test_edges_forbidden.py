@@ -137,6 +137,7 @@ def test_curves_have_the_odds_of_the_integral_whatever_the_pieces(world, monkeyp
     np.testing.assert_allclose(chains.if_permitted(state)[0].numpy(), found, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("decoder", ["linear", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_a_wrong_anchor_is_named_and_right_ones_are_not(decoder):
     rng = np.random.default_rng(0)

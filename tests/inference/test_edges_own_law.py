@@ -205,8 +205,14 @@ def test_a_disguised_law_has_the_edges_of_the_one_in_closed_form(decoder):
     assert np.abs(p.to_numpy() - q.to_numpy()).max() < (0.06 if decoder == "linear" else 0.15)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
-    ("likelihood", "decoder"), [("normal", "linear"), ("normal", "mlp"), ("bernoulli", "linear")]
+    ("likelihood", "decoder"),
+    [
+        ("normal", "linear"),
+        pytest.param("normal", "mlp", marks=pytest.mark.slow),
+        ("bernoulli", "linear"),
+    ],
 )
 def test_probabilities_are_what_edge_posterior_gives(likelihood, decoder):
     rng = np.random.default_rng(3)
@@ -259,6 +265,7 @@ class OnlyPrior(ps.priors.Prior):
         return dist.StudentT(3.0, 0.0, 1.0)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("prior", "message"),
     [
@@ -292,6 +299,7 @@ def test_what_chains_cannot_take_is_said(prior, message):
         assert found.attrs["edge_method"] == "score" and re.search(message, found.attrs["chosen_because"])
 
 
+@pytest.mark.usefixtures("hurried")
 def test_learned_parameters_are_not_drawn():
     found = fitted(Learned(student(1.0), student(0.1))).edge_posterior()
     assert found.attrs["edge_method"] == "score" and found.attrs["is_score"] == 1

@@ -128,6 +128,7 @@ def test_a_quantity_of_two_parameters_is_no_prior_of_either():
     assert own.drawn == {} and own.held == ["log_sd", "more"]
 
 
+@pytest.mark.slow
 def test_edges_are_those_of_the_likelihood_they_stand_for():
     """Two rows of chains over the same program: normal noise by its own kernel, and as a user writes it."""
     data = ps.datasets.sim1(n=16, seed=3)

@@ -21,6 +21,9 @@ from pyro_sparse.inference.edges.polish import chain_plan, run_chains
 from pyro_sparse.models.baselines import VAE
 from pyro_sparse.stores import open_rows
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 EDGES = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool)
 FAST = {"sweeps": 120, "num_draws": 40}
 
@@ -236,6 +239,7 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
 @pytest.mark.parametrize("done", [10, 30])
 def test_few_sweeps_resolve_nothing(done):
     fit = SimpleNamespace(weights=np.ones((1, 3, 1)), feature_names=list("abc"), factor_names=["factor 1"])
+    fit.model = SimpleNamespace(decoder_kind="linear")
     edge = np.ones((2, 4, 3, 1), np.int8)
     chains = SimpleNamespace(edge=edge, weight=edge * 0.5, log_joint=np.zeros((2, done)))
     kept, gap = keep_chains(chains.log_joint), np.zeros((3, 1))

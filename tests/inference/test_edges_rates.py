@@ -20,14 +20,14 @@ def edges():
     return edge, free
 
 
-def drawn(known, shared, n):
-    """n draws one after the other, (draw, factor)."""
-    rng, (edge, free), now = np.random.default_rng(2), edges(), np.zeros((1, 1, 2))
-    found = []
-    for _ in range(n):
+def drawn(known, shared, n, chains=50, first=10):
+    """n draws of chains side by side, without the first of each, (draw, factor)."""
+    rng, (edge, free), now = np.random.default_rng(2), edges(), np.zeros((chains, 1, 2))
+    edge, found = np.repeat(edge, chains, 0), []
+    for _ in range(first + n // chains):
         now = drawn_log_odds(edge, free, (A, B), shared, known, now, rng)
-        found.append(now[0, 0])
-    return np.array(found)
+        found.append(now[:, 0])
+    return np.concatenate(found[first:])
 
 
 @pytest.mark.parametrize("shared", [False, True])

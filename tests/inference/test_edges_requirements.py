@@ -18,6 +18,9 @@ from pyro_sparse.models.likelihoods import Normal
 from pyro_sparse.priors import SpikeSlabLasso, SpikeSlabNormal
 from pyro_sparse.transition_nets import SineTransition
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 SLOW = ("transition", "chain", "tasks", "dense")
 
 

@@ -47,7 +47,8 @@ def test_enumeration_and_expectation_propagation_agree_under_one_prior(fit):
 def test_gibbs_agrees_with_expectation_propagation():
     x, y, *_ = tasks_on_latents(seed=3, t=6, noise=0.8)
     few = quick_fit(x, y, restarts=1)
-    np.testing.assert_allclose(probabilities(few, "gibbs"), probabilities(few, "ep"), atol=0.06)
+    many = {"chains": 20, "sweeps": 400, "burn_in": 100}  # side by side they cost little
+    np.testing.assert_allclose(probabilities(few, "gibbs", **many), probabilities(few, "ep"), atol=0.06)
 
 
 def test_the_bootstrap_has_the_program_s_own_spike(fit, order):
@@ -109,8 +110,14 @@ def test_the_beta_prior_is_the_program_s(settings, eta_prior, eta_over):
 
 def test_few_edges_are_found_where_few_are_expected():
     few, many = with_prior(a=1.0, b=200.0), with_prior(a=200.0, b=1.0)
-    for method in ("ep", "enumerate", "gibbs", "bootstrap"):
-        assert probabilities(few, method).mean() < 0.5 < 0.9 < probabilities(many, method).mean()
+    for method, options in {
+        "ep": {},
+        "enumerate": {},
+        "gibbs": {"sweeps": 200, "burn_in": 50},
+        "bootstrap": {"replicates": 8},
+    }.items():
+        low, high = (probabilities(fit, method, **options).mean() for fit in (few, many))
+        assert low < 0.5 < 0.9 < high
 
 
 def test_a_missing_target_is_no_sample(fit):

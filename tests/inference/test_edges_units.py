@@ -27,6 +27,7 @@ def fitted(x, decoder="linear", shared=False, **options):
     return ps.fit(model, x, restarts=1, seed=0, steps=300, progress=False, **options)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("decoder", "options"),
     [
@@ -46,6 +47,7 @@ def test_where_columns_lie_does_not_matter(decoder, options):
         assert p[EDGES].min() > 0.9 and p[~EDGES].max() < 0.2, f"offset {offset}: {p.round(2)}"
 
 
+@pytest.mark.usefixtures("hurried")
 def test_one_noise_for_all_features_is_one_in_chains_too():
     from pyro_sparse.inference.edges.polish import DecoderPrior, chains_of
 
@@ -55,6 +57,7 @@ def test_one_noise_for_all_features_is_one_in_chains_too():
     assert np.ptp(state.noise) == 0 and 0.3 < state.noise[0, 0] ** 0.5 < 0.5
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_column_that_the_rows_asked_about_never_have():
     x = table()
     new = table(seed=1)

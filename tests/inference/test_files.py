@@ -11,6 +11,9 @@ import pyro_sparse as ps
 from benchmarks import _faults_files as faults_files
 from pyro_sparse.inference import checkpoint as files
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 KINDS = ("fit", "transition fit", "multi-task fit")
 
 

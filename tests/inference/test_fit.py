@@ -15,9 +15,9 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC
-from tests.inference._quick import DATA, fit_module, quick, same, short_rotations, small
+from tests.inference._quick import DATA, fit_module, in_a_hurry, quick, same, small
 
-__all__ = ["short_rotations"]  # a fixture for every test here
+__all__ = ["in_a_hurry"]  # a fixture for every test here
 
 
 # ---- determinism

@@ -18,11 +18,12 @@ from pyro_sparse.inference import restarts as restarts_module
 from pyro_sparse.inference.fit_tasks import TaskJob
 from pyro_sparse.inference.fit_transition import TransitionJob
 from pyro_sparse.inference.task_result import MultiTaskFit
-from tests.inference._quick import fit_module, quick, short_rotations
+from tests.inference._quick import fit_module, in_a_hurry, quick
 from tests.inference._transitions import SMALL, model_of
 
-__all__ = ["short_rotations"]  # a fixture for every test here
+__all__ = ["in_a_hurry"]  # a fixture for every test here
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
 SAYS = functools.partial(pytest.warns, RuntimeWarning)
 
 

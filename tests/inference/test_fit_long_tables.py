@@ -8,6 +8,9 @@ import pytest
 
 import pyro_sparse as ps
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 DAYS = pd.bdate_range("2024-01-01", periods=8)  # a weekend after the fifth
 
 

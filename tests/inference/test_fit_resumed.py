@@ -13,9 +13,9 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.inference import by_rows
 from pyro_sparse.inference import restarts as restarts_module
-from tests.inference._quick import DATA, fit_module, quick, same, short_rotations, small
+from tests.inference._quick import DATA, fit_module, in_a_hurry, quick, same, small
 
-__all__ = ["short_rotations"]  # a fixture for every test here
+__all__ = ["in_a_hurry"]  # a fixture for every test here
 
 SAYS_SO = functools.partial(
     pytest.warns, RuntimeWarning, match="^interrupted at step .*; this is the fit so far$"

@@ -21,6 +21,8 @@ from pyro_sparse.models.likelihoods import NegativeBinomial
 from pyro_sparse.sequences import as_sequences
 from tests.inference._transitions import SMALL, model_of
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 @pytest.fixture(scope="module")
 def data():
@@ -28,7 +30,7 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def fitted(data):
+def fitted(data, hurried_module):
     x, _, a = data.part("train")
     return ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
 
@@ -171,7 +173,7 @@ def test_ctrl_c_in_the_search_for_axes_keeps_what_there_is(data, monkeypatch, ca
         calls.append(options)
         if len(calls) == call:
             raise KeyboardInterrupt
-        return jacobian_axes(*moments, **options)
+        return jacobian_axes(*moments, **{"steps": 10, "n_starts": 4, **options})
 
     monkeypatch.setattr("pyro_sparse.inference.transition_axes.jacobian_axes", pressed)
     with pytest.warns(RuntimeWarning, match="interrupted .*this is the fit so far"):

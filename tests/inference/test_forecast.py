@@ -92,6 +92,7 @@ def test_each_sequence_goes_on_from_its_own_end(sequences, fitted):
     np.testing.assert_array_less(abs(both[1, 0] - alone.mean("draw")[0, 0]), 5 * spread * (2 / 400) ** 0.5)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.filterwarnings("ignore:X. frame t-1 still predicts:RuntimeWarning")  # without lags
 @pytest.mark.parametrize("kind", [{"lags": 0}, {"lags": 2}, {"smoother": True}])
 def test_models_of_every_kind(sequences, kind):
@@ -141,6 +142,7 @@ def test_messages(sequences, fitted):
         fitted.forecast(2, future_actions=holed)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_actions_to_come_as_a_long_table(sequences):
     """Found by id and sorted by time, whatever the order of rows; text is a categorical action."""
     x, u = sequences

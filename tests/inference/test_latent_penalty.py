@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import FrozenInstanceError, dataclass
 
@@ -14,22 +13,17 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.data import Batch
 from pyro_sparse.inference import DependencyPenalty, DependencySchedule, LatentPenalty, mean_abs_jacobian
-from pyro_sparse.inference import axes as axes_module
-from pyro_sparse.inference.axes import oblique
 from pyro_sparse.inference.dependency_run import DependencyRun
 from pyro_sparse.inference.sparse_run import SparseRun
 from pyro_sparse.models import DependencyVAE, SparseDecoder
 from pyro_sparse.models.baselines import VAE, VSC, HessianPenalty, LatentL1, OrthogonalJacobian
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 DATA = ps.datasets.sim1(n=120, seed=1).x
 R, N, G, K = 2, 40, 6, 2
 QUICK = {"restarts": 2, "steps": 20, "batch_size": 20, "evaluate_every": 5, "progress": False}
-
-
-@pytest.fixture(autouse=True)
-def short_rotations(monkeypatch):
-    """A rough start will do here."""
-    monkeypatch.setattr(axes_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
 
 
 @dataclass(frozen=True)
@@ -215,7 +209,6 @@ def test_a_heavy_penalty_leaves_fewer_dependencies():
         lambda: DependencyVAE(G, K, hidden=4, encoder_hidden=4),
     ],
 )
-@pytest.mark.usefixtures("short_unfolding")
 def test_every_decoder_takes_every_penalty(make, penalty):
     run = run_of(penalty, make(), steps=10)
     run.finish()

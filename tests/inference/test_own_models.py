@@ -15,6 +15,9 @@ from pyro_sparse.models import LatentTransition, MultiTaskRegression, SparseDeco
 from pyro_sparse.nets import BatchLinear
 from pyro_sparse.priors import SpikeSlabLasso, SpikeSlabPrior
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 2)) @ RNG.standard_normal((2, 6)) + 0.5 * RNG.standard_normal((40, 6))
 SEQUENCES = np.cumsum(RNG.standard_normal((20, 8, 4)), 1) * 0.3

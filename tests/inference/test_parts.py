@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 
 import joblib
@@ -13,11 +12,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.inference import axes as axes_module
-from pyro_sparse.inference import decoder_axes, transition_axes
 from pyro_sparse.inference import restarts as restarts_module
-from pyro_sparse.inference.axes import oblique
-from pyro_sparse.inference.jacobian_axes import jacobian_axes
 from pyro_sparse.inference.loop import possible_stops, stopped_at
 from pyro_sparse.inference.own_draws import OwnDraws
 from pyro_sparse.inference.parts import split
@@ -34,15 +29,7 @@ DENSE = {**TABLE, "restarts": 2, "batch_size": 40, "steps": 12}
 IMPATIENT = {"steps": 40, "axes_at": 0.3, "learning_rate": 0.4, "patience": 1}
 
 
-@pytest.fixture(autouse=True)
-def short_searches(monkeypatch, request):
-    """A rough start will do here, and finding a good one is what takes most of a tiny fit's time."""
-    if not request.node.get_closest_marker("slow"):
-        request.getfixturevalue("short_unfolding")
-        monkeypatch.setattr(axes_module, "oblique", functools.partial(oblique, steps=10, n_starts=2))
-        for module in (decoder_axes, transition_axes):
-            rough = functools.partial(jacobian_axes, steps=10, n_starts=4)
-            monkeypatch.setattr(module, "jacobian_axes", rough)
+pytestmark = pytest.mark.usefixtures("hurried")
 
 
 def decoder(**options):

@@ -19,6 +19,8 @@ from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso
 from tests.inference._recorded import MODELS, run_of, trained
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 class Operations(TorchDispatchMode):
     """What torch is told: operations, shapes, and every number that is not in a tensor."""

@@ -77,6 +77,7 @@ def test_the_best_restart_leads_and_its_largest_factor_is_first(found):
     np.testing.assert_array_equal(found.weights[best] != 0, present)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("likelihood", ["normal", "poisson"])
 def test_a_loaded_fit_with_its_data_is_the_fit(likelihood, tmp_path):
     x, exposure = table(n=60), None
@@ -189,6 +190,7 @@ def test_transform_is_in_the_frame_of_the_weights(found):
         assert slope * found.weights[found.best][strong, k] > 0.5
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.filterwarnings("ignore:X. rows near one another:RuntimeWarning")  # exposures that go up
 def test_the_rows_of_the_fit_are_the_default(found, tmp_path):
     x = table()
@@ -256,6 +258,7 @@ def test_missing_cells_in_new_rows_of_a_fit_that_had_none(found):
     assert (found.log_likelihood(holes) > found.log_likelihood(np.where(np.isnan(holes), 30.0, holes))).all()
 
 
+@pytest.mark.usefixtures("hurried")
 def test_units_are_undone():
     """Scaling and shifting a column changes the answer by exactly that."""
     one, many = table(), table()
@@ -383,6 +386,7 @@ class Own(SpikeSlabLasso):
         super().__init__(lambda0=lambda0)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_prior_of_ones_own_needs_its_model_again(tmp_path):
     def make(**other):
         return SparseDecoder(6, 2, prior=Own(lambda0=30.0, **other), hidden=5, encoder_hidden=5)
@@ -397,12 +401,14 @@ def test_a_prior_of_ones_own_needs_its_model_again(tmp_path):
     np.testing.assert_array_equal(again.edge_score, fit.edge_score)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_one_frame_for_summary_and_edges(found):
     frame = found.summary(fdr=0.1)
     assert len(frame) <= 12
-    assert found.edge_posterior(num_draws=20) is not None
+    assert found.edge_posterior(num_draws=20, sweeps=20, chains=2) is not None
 
 
+@pytest.mark.usefixtures("hurried")
 def test_exposures_are_asked_for_after_the_fit_and_their_unit_does_not_matter(tmp_path):
     rng = np.random.default_rng(0)
     z, years = rng.normal(size=(200, 2)), rng.gamma(2, 500, size=200)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -16,9 +17,9 @@ from pyro_sparse.models import sparse_decoder
 from pyro_sparse.models.likelihoods import get_likelihood
 from tests._tasks import tasks_on_latents
 from tests.distributions.test_decoded_cells import B, G, H, R, gradients, net_of, problem
-from tests.inference._quick import DATA, quick, same, short_rotations, small
+from tests.inference._quick import DATA, in_a_hurry, quick, same, small
 
-__all__ = ["short_rotations"]  # a fixture for every test here
+__all__ = ["in_a_hurry"]  # a fixture for every test here
 
 PART = 0.03  # of its norm that a gradient may be off: eight bits are 0.004, and several roundings add up
 
@@ -129,7 +130,8 @@ def test_resumed_and_in_processes(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="checkpoint"):  # of another fit
         quick(**{**where, "dtype": "float32"})
     same(whole, quick(**where))
-    parts = quick(dtype="bfloat16", n_jobs=2)
+    with joblib.parallel_config("sequential"):
+        parts = quick(dtype="bfloat16", n_jobs=2)
     assert parts.settings["dtype"] == "bfloat16"
     np.testing.assert_allclose(parts.heldout_elbo, whole.heldout_elbo, atol=0.05)
 

@@ -18,6 +18,9 @@ from pyro_sparse.tasks import as_tasks
 from tests._framed import Convertible
 from tests._tasks import quick_fit, tasks_on_latents
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 T, N, G, K = 12, 25, 4, 2
 RNG = np.random.default_rng(0)
 Z = RNG.normal(size=(T, N, K))

@@ -14,6 +14,9 @@ from pyro_sparse._quiet import ignored
 from pyro_sparse._torch import isolated, others_may_run, undisturbed
 from tests.inference.test_edges_dtypes import fitted, table
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 CHAINS = {"method": "polish", "sweeps": 24, "warm_up": 4, "num_draws": 6, "chains": 2}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -16,8 +18,8 @@ from pyro_sparse.metrics import r_score
 from pyro_sparse.sequences import as_sequences
 
 
-@pytest.fixture
-def dense():
+@pytest.fixture(scope="module")
+def trained():
     data = transition_data("ActionDiag", n=2000, d_z=3, d_x=6, seed=1004)
     x, z, a = data.part("train")
     batch = as_sequences(x, actions=a, lag=0).batch()
@@ -27,6 +29,12 @@ def dense():
     schedule = ps.TransitionSchedule(steps=400, batch_size=256, polish_steps=300, evaluate_every=10_000)
     TransitionRun(model, batch, None, schedule).finish()
     return model, batch, schedule, z
+
+
+@pytest.fixture
+def dense(trained):
+    """A model of the test's own, trained once."""
+    return copy.deepcopy(trained[0]), *trained[1:]
 
 
 def frames(model, batch):
@@ -46,6 +54,7 @@ def test_latents_become_straighter(dense, monkeypatch):
     assert (frames(model, batch) @ answer.map.T).std(0) == pytest.approx(np.ones(3), rel=1e-2)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("place", "call"), [(PolishRun, "advance"), (RefitRun, "advance"), (module, "find_axes")]
 )
@@ -66,6 +75,7 @@ def test_ctrl_c_leaves_the_fit_as_it_was(dense, monkeypatch, place, call):
     np.testing.assert_array_equal(frames(model, batch), before)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_fit_may_be_polished_and_interrupted(monkeypatch):
     data = transition_data("ActionDiag", n=100, d_z=2, d_x=4, seed=1004)
     x, _, a = data.part("train")

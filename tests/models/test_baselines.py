@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -26,17 +23,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def test_baselines_are_found_without_an_import_of_their_own():
-    """In a process that has imported the package only, and nothing else of that name."""
-    code = (
-        "import sys, pyro_sparse as ps\n"
-        "assert 'pyro_sparse.models.baselines' not in sys.modules\n"
-        "print(ps.models.baselines.ImageVAE.__name__, hasattr(ps.models, 'baseline'))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["ImageVAE", "False"], done.stderr
 
 
 def two_blocks(n: int = 400, seed: int = 0, noise: float = 0.3) -> np.ndarray:

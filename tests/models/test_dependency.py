@@ -67,7 +67,7 @@ def test_files_and_resume_give_the_same_bits(tmp_path, data, fit):
     )
 
 
-@pytest.mark.usefixtures("short_unfolding")
+@pytest.mark.usefixtures("hurried")
 def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypatch):
     from pyro_sparse.inference.dependency_run import DependencyRun
 
@@ -92,6 +92,7 @@ def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypa
         np.testing.assert_array_equal(resumed.weights, whole.weights)
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("decoder", ["per_feature", "shared"])
 def test_the_axes_may_be_left_to_a_penalty(data, decoder):
     model = ps.models.DependencyVAE(9, 3, decoder=decoder)
@@ -148,12 +149,14 @@ def test_axes_found_last_leave_a_decoder_that_works():
     assert not (turned.model.strength == 1).all()
 
 
+@pytest.mark.usefixtures("hurried")
 def test_without_rows_aside_the_last_cut_is_judged_by_rows_learned_from(data):
     kw = {"restarts": 1, "steps": 40, "unfold_at": None, "holdout": 0, "progress": False}
     fit = ps.fit(ps.models.DependencyVAE(9, 3), data.x[:200], **kw)
     assert np.isfinite(fit.elbo).all() and np.isnan(fit.heldout_elbo).all()
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_fit_that_stops_early_is_brought_to_its_end(data, monkeypatch):
     from pyro_sparse.inference import dependency_run, loop
 
@@ -172,7 +175,7 @@ def test_a_fit_that_stops_early_is_brought_to_its_end(data, monkeypatch):
     assert fit.model.skewness[0].numpy()[order] * sign == pytest.approx(stats.skew(latents), abs=0.2)
 
 
-@pytest.mark.usefixtures("short_unfolding")
+@pytest.mark.usefixtures("hurried")
 def test_one_row_aside_is_no_judge_of_the_last_cut(data, monkeypatch):
     from pyro_sparse.inference import dependency_run
 
@@ -210,13 +213,14 @@ def test_what_is_refused(data):
         ps.DependencySchedule(steps=0)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_strengths_want_a_dependency_vae(data):
     other = ps.fit(ps.models.SparseDecoder(9, 3), data.x[:200], restarts=1, steps=5, progress=False)
     with pytest.raises(ValueError, match="has no strengths; wanted a fit of a DependencyVAE"):
         other.edge_posterior(method="strengths")
 
 
-@pytest.mark.usefixtures("short_unfolding")
+@pytest.mark.usefixtures("hurried")
 def test_missing_cells_and_counts(data):
     x = data.x[:400].copy()
     x[::7, 2] = np.nan

@@ -128,7 +128,7 @@ def fitted(odds, **options):
     x, _ = table()
     prior = ps.priors.SpikeSlabLasso(lambda0=30.0)
     model = ps.models.SparseDecoder(15, 3, prior=prior, decoder="linear", edge_odds=odds)
-    return ps.fit(model, x, restarts=2, seed=0, steps=300, progress=False, **options)
+    return ps.fit(model, x, **{"restarts": 2, "seed": 0, "steps": 300, "progress": False, **options})
 
 
 def test_factors_take_the_places_that_the_odds_give_them(tmp_path):
@@ -145,6 +145,7 @@ def test_factors_take_the_places_that_the_odds_give_them(tmp_path):
     torch.testing.assert_close(loaded.model.prior.inclusion, fit.model.prior.inclusion)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_probabilities_weigh_odds_as_bayes_says():
     x, truth = table()
     weak = truth & ~(np.arange(15) % 5 % 2 == 0)[:, None]
@@ -154,7 +155,7 @@ def test_probabilities_weigh_odds_as_bayes_says():
         ("right", np.where(truth, 8.0, 0.5)),
         ("wrong", np.where(weak.any(1, keepdims=True), 0.01, np.ones((15, 3)))),
     ):
-        idata = fitted(odds).edge_posterior("polish", sweeps=300, seed=1)
+        idata = fitted(odds, restarts=1, steps=150).edge_posterior("polish", sweeps=150, seed=1)
         found = idata["edge_posterior"]["probability"].to_numpy()
         order = np.abs(np.corrcoef(found.T, truth.T)[:3, 3:]).argmax(0)
         p[name] = found[:, order]

@@ -18,6 +18,9 @@ from pyro_sparse.inference.schedule import Schedule
 from pyro_sparse.inference.sparse_run import SparseRun
 from pyro_sparse.models.baselines import VAE, ImageVAE
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
 SHAPE = (1, 16, 16)
 QUICK = {
     "restarts": 2,
@@ -30,9 +33,9 @@ QUICK = {
 
 
 def images(n: int = 60, seed: int = 0) -> np.ndarray:
-    """A floor and a wall, each of some shade, (row, pixel)."""
+    """A floor and a wall, each of some shade, (row, pixel); no pixel nearly a copy of another."""
     rng = np.random.default_rng(seed)
-    x = 0.02 * rng.normal(size=(n, *SHAPE))
+    x = 0.1 * rng.normal(size=(n, *SHAPE))
     x[:, 0, :6] += rng.random((n, 1, 1))
     x[:, 0, 6:] += rng.random((n, 1, 1))
     return x.reshape(n, -1)
@@ -73,7 +76,7 @@ def test_parameters_have_a_leading_restart_and_one_can_be_picked(gamma):
 
 
 def test_a_fit_learns_images_and_is_the_same_again(tmp_path):
-    settings = {"steps": 200, "batch_size": 32, "learning_rate": 1e-2, "evaluate_every": 200}
+    settings = {"steps": 400, "batch_size": 32, "learning_rate": 1e-2, "evaluate_every": 400}
     model = ImageVAE(SHAPE, 2, width=8, hidden=16)
     fit = ps.fit(model, images(200), restarts=1, seed=1, progress=False, **settings)
     new = images(100, seed=1)
@@ -132,7 +135,6 @@ def test_other_likelihoods(likelihood):
     assert np.isfinite(fit.elbo).all()
 
 
-@pytest.mark.filterwarnings("ignore:X. column:RuntimeWarning")  # pixels side by side
 def test_missing_pixels():
     x = images()
     x[np.random.default_rng(0).random(x.shape) < 0.2] = np.nan

@@ -17,6 +17,8 @@ from pyro_sparse.sequences import as_sequences
 from pyro_sparse.stores import open_rows
 from pyro_sparse.testing import LikelihoodTestCase
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 def log_mean(f):
     return f.clamp(-30, 30)
