@@ -58,3 +58,26 @@ def test_a_factor_that_chains_leave_empty_takes_no_other_s_place():
     frame.fill(seen[:20].reshape(-1, 15, 3))
     for one in seen[20:]:
         np.testing.assert_array_equal(frame.turns(one)[0], [[0, 1, 2]] * 4)
+
+
+@pytest.mark.parametrize("n_even", [1, 4])
+def test_features_that_are_even_in_their_factors_leave_order_to_the_sizes(n_even):
+    """They have signs by chance; the others of a factor's five say that it is reflected."""
+    rng = np.random.default_rng(0)
+    pivot = TRUE * [1, 1, 0]
+    even = (np.arange(15) % 5 < n_even)[:, None]
+
+    def draws(n):
+        signs = np.where(even, rng.choice([-1, 1], (n, 2, 15, 3)), 1)
+        return -(pivot + 0.03 * rng.normal(size=(n, 2, 15, 3))) * signs
+
+    in_order = {}
+    for signed in (True, False):
+        frame = Frame(pivot, [np.arange(3)], 2, signed)
+        frame.fill(draws(20).reshape(-1, 15, 3))
+        turns, signs = zip(*map(frame.turns, draws(60)), strict=True)
+        in_order[signed] = (np.array(turns) == [0, 1, 2]).mean()
+    assert in_order[False] == 1
+    assert n_even == 1 or in_order[True] < 0.9
+    if n_even == 1:
+        assert (np.array(signs)[..., :2] == -1).all()

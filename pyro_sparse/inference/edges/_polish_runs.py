@@ -91,6 +91,8 @@ def curve_loadings(
 class LinearRun:
     """Chains of `LinearChains`."""
 
+    signed = True  # whether the signs of loadings say which factor is which
+
     def __init__(self, kernel: LinearChains, state: LinearState, dense: NDArray[np.bool_]):
         self.kernel, self.state, self.dense = kernel, state, dense
         self.prob = np.zeros(state.weight.shape)
@@ -152,6 +154,8 @@ class LinearRun:
 
 class CurvedRun:
     """Chains of `DecoderChains`."""
+
+    signed = False  # a feature that is even in a factor has a loading of either sign
 
     def __init__(self, kernel: DecoderChains, state: DecoderState, dense: NDArray[np.bool_]):
         self.kernel, self.state = kernel, state

@@ -189,11 +189,19 @@ def polish_edges(
             kernel = replace(kernel, eta_prior=(np.ones(fit.model.n_factors),) * 2)
         found = run_chains(
             kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held, warm // 2), dense=dense, seed=seed,
-            pivot=fit.weights[fit.best], groups=fit.model.alike_factors(), num_draws=num_draws,
+            pivot=_pivot(fit), groups=fit.model.alike_factors(), num_draws=num_draws,
             time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
         )  # fmt: skip
     reach = _reach(fit, exact, len(table.x))
     return _packed(fit, found, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach)
+
+
+def _pivot(fit: Fit) -> Array:
+    """What says which factor is which: weights of straight lines, sizes of curves with the weights' signs."""
+    weights: Array = fit.weights[fit.best]
+    if fit.model.decoder_kind == "linear":
+        return weights
+    return np.where(weights != 0, np.sign(weights) * np.sqrt(fit.effects[fit.best]), 0.0)
 
 
 def _is_exact(fit: Fit) -> bool:
@@ -297,7 +305,7 @@ def run_chains(
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     run = follow(kernel, state, dense)
-    frame = Frame(pivot, groups, len(state.weight))
+    frame = Frame(pivot, groups, len(state.weight), run.signed)
     pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
     tally = Tally(run, frame, num_draws, tolerance, pinned)
     kept_sweeps, stopped_by = sweeps - warm_up, ""
