@@ -87,6 +87,11 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
         check_dense(matrix.shape, name)
         data = matrix.toarray()
     if isinstance(data, Tensor):
+        if data.layout is not torch.strided:
+            raise TypeError(
+                f"{name}: got a tensor of layout {data.layout}, wanted a dense one; give {name}.to_dense(), "
+                "or the matrix as scipy.sparse"
+            )
         data = data.detach().cpu()
         data = (data if data.is_complex() else data.double()).numpy()  # NumPy has no bfloat16
     try:

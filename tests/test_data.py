@@ -167,6 +167,13 @@ def test_objects_that_are_numbers_are_read_as_such():
         read_array(frame.replace({"yes": {True: "yes"}}))
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+def test_sparse_tensors_are_refused_with_what_to_do(layout):
+    with pytest.raises(TypeError, match=rf"X: got a tensor of layout {layout}, .*X\.to_dense"):
+        table(torch.as_tensor(X).to_sparse(layout=layout))
+
+
 @pytest.mark.parametrize(
     "made",
     [

@@ -32,6 +32,7 @@ def failures(estimator):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:X. 1 task:RuntimeWarning")  # classes and counts as outcomes are said
 def test_check_estimator():
     assert failures(ps.SparseTaskSVM()) == {}
     assert failures(ps.MultiTaskSparseRegressor(n_latents=1, steps=5, restarts=1, random_state=0)) == {}

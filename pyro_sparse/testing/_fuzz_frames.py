@@ -11,8 +11,9 @@ import pandas as pd
 
 from ._cases import require_hypothesis
 
-__all__ = ["draw_frame"]
+__all__ = ["REPEATED_NAMES", "draw_frame"]
 
+REPEATED_NAMES = "names of columns are repeated"  # why a frame is refused, unless names are given beside it
 _USUAL = 7  # times as likely as each other kind: accepted input is to be tried, too
 _LARGEST_WHOLE = 2.0**53  # whole numbers beyond it are not exact in double precision
 
@@ -133,5 +134,5 @@ def draw_frame(
     if (index := _ROWS[rows](n)) is not None:
         frame.index = index
     if len({str(name) for name in frame.columns}) < d:
-        refuse = refuse or "names of columns are repeated"
+        refuse = refuse or REPEATED_NAMES
     return frame, read, refuse, [*words, f"columns called {kind}", f"rows called {rows}"]

@@ -30,6 +30,7 @@ A model of one's own, fuzzed with pytest:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ import pandas as pd
 from ._cases import Case, require_hypothesis
 from ._fuzz_cells import COUNTS, LIKELIHOODS, is_allowed, odd_cells, values_for
 from ._fuzz_containers import CONTAINERS
-from ._fuzz_frames import draw_frame
+from ._fuzz_frames import REPEATED_NAMES, draw_frame
 from ._fuzz_sequences import draw_sequences
 from ._fuzz_tasks import draw_tasks
 
@@ -235,6 +236,8 @@ def _feature_names(draw: Callable[..., Any], case: Case, cells: np.ndarray) -> C
         require_hypothesis().sampled_from(["good", "too few", "repeated", "numbers", "one text", "a number"])
     )
     good: Any = [f"name {j}" for j in range(d)]
+    if kind in ("good", "numbers") and case.refuse == REPEATED_NAMES:
+        case = replace(case, refuse="")  # the frame's own names are not asked for
     if kind == "good":
         return _with(case, "feature_names", features=good, feature_names=good)
     if kind == "numbers":
