@@ -20,6 +20,7 @@ _MOST_EXPECTED = 0.01  # repeats by chance, of those seen
 _TRIMMED = 0.15  # of the rows, left out of the covariance that all are judged by
 _MOST = 30.0  # robust standard deviations: further out a cell says no more
 _FAR, _WIDE = 2.2, 0.5  # half of a row's cells are so many robust sd from the median; one cell makes no row
+_MOSTLY = 0.5  # of the rows that are far out, so wide
 _LEAST_LOG = 0.8  # a row on another scale is more than twice as far out as the middle one
 _LEAST_SHARE = 0.3  # of a column's sum of squares, due to a cell that makes it
 _GAP = 7.5  # times the distance over which the next 5 % of cells spread: tails thin out, slips stand apart
@@ -93,7 +94,8 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     middle, upper = np.quantile(size, [0.5, 0.9])
     limit = middle + max((upper - middle) / stats.norm.isf(0.1) * _beyond(n_rows), _LEAST_LOG)
     is_far = size > limit
-    if not (is_far & ((np.abs(cells.robust) > _FAR).sum(1) >= _WIDE * cells.seen.sum(1))).any():
+    is_wide = (np.abs(cells.robust) > _FAR).sum(1) >= _WIDE * cells.seen.sum(1)
+    if not is_far.any() or is_wide[is_far].mean() < _MOSTLY:  # a column in another unit moves its rows, too
         return [], nothing
     far = np.flatnonzero(is_far)
     if len(far) > 0.2 * n_rows:
