@@ -86,7 +86,8 @@ def room_arrows(trees: dict[Path, ast.Module]) -> set[tuple[str, str]]:
     room_of = {name.removesuffix(".__init__"): room for name, room in room_of.items()}
     arrows = set()
     for path, tree in trees.items():
-        for name in imported(path, tree):
+        for module, member in imports_of(path, tree):
+            name = f"{module}.{member}" if member else module
             while name and name not in room_of:  # a name in a module, not a module
                 name = name.rpartition(".")[0]
             room = room_of.get(name, path.parent)
@@ -95,8 +96,8 @@ def room_arrows(trees: dict[Path, ast.Module]) -> set[tuple[str, str]]:
     return arrows
 
 
-def imported(path: Path, tree: ast.Module) -> Iterator[str]:
-    """Dotted names that a file imports from the package, but for types only."""
+def imports_of(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What a file imports of the package, but for types only: a module's dotted name, a name in it or ""."""
     package = path.relative_to(PACKAGE.parent).parent.parts
     for_types = {
         id(inner)
@@ -107,14 +108,14 @@ def imported(path: Path, tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if id(node) in for_types:
             continue
-        names: list[str] = []
+        pairs: list[tuple[str, str]] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            pairs = [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else ()
-            stem = ".".join([*base, *([node.module] if node.module else [])])
-            names = [f"{stem}.{alias.name}" for alias in node.names]
-        yield from (name for name in names if name.split(".")[0] == PACKAGE.name)
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            pairs = [(module, alias.name) for alias in node.names]
+        yield from (pair for pair in pairs if pair[0].split(".")[0] == PACKAGE.name)
 
 
 def upward(arrows: set[tuple[str, str]]) -> int:

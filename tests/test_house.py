@@ -22,6 +22,7 @@ import pytest
 from numpydoc.validate import validate
 
 import pyro_sparse
+from benchmarks.house import imports_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "pyro_sparse"
@@ -38,25 +39,7 @@ def sources():
 
 def imports(path: Path) -> set[tuple[str, str]]:
     """What a file of ours imports, at the top or in a function, as ("pyro_sparse.x", name in it or "")."""
-    package = ["pyro_sparse", *path.relative_to(PACKAGE).parent.parts]
-    found = set()
-    tree = ast.parse(path.read_text())
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
-        if isinstance(node, ast.Import):
-            found |= {(alias.name, "") for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) + 1 - node.level] if node.level else []
-            stem = ".".join([*base, *([node.module] if node.module else [])])
-            found |= {(stem, alias.name) for alias in node.names}
-    return {pair for pair in found if pair[0] == "pyro_sparse" or pair[0].startswith("pyro_sparse.")}
+    return set(imports_of(path, ast.parse(path.read_text())))
 
 
 def imported(path: Path) -> set[str]:

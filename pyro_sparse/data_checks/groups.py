@@ -186,19 +186,18 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
         return GaussianMixture(k, covariance_type=shape, n_init=5, random_state=0, reg_covar=1e-3).fit(y)
 
     none = fitted(1, "tied").bic(y)
-    found = [
-        (mixture.bic(y), k, mixture) for k in range(2, _MOST_CLUSTERS + 1) if (mixture := fitted(k, "tied"))
-    ]
-    large = [
-        one for one in found if np.bincount(one[2].predict(y), minlength=one[1]).min() >= _LEAST_CLUSTER * n
-    ]
-    if not large:
+    mixtures = {k: fitted(k, "tied") for k in range(2, _MOST_CLUSTERS + 1)}
+    smallest = {k: np.bincount(mixture.predict(y), minlength=k).min() / n for k, mixture in mixtures.items()}
+    # A mixture with a cluster of a few rows can have the best BIC of all, and hide two large ones.
+    bic = {k: mixture.bic(y) for k, mixture in mixtures.items() if smallest[k] >= _LEAST_CLUSTER}
+    if not bic:
         return 0, 0.0, 0.0
-    bic, k, mixture = min(large, key=lambda one: one[0])
-    gain, sure = none - bic, float(mixture.predict_proba(y).max(1).mean())
+    k = min(bic, key=lambda number: bic[number])
+    mixture = mixtures[k]
+    gain, sure = none - bic[k], float(mixture.predict_proba(y).max(1).mean())
     is_clear = gain >= _CLEAR_GAIN_A_ROW * n and sure >= _CLEAR_SURE
     is_plain = kurtosis <= _MOST_KURTOSIS and d <= _MOST_DIMENSIONS and sure >= _LEAST_SURE[k]
     if gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n) or not (is_clear or is_plain):
         return 0, sure, gain
     other = min(fitted(shapes, "full").bic(y) for shapes in {2, 3, k})
-    return (k if other - bic >= _LEAST_ALIKE * n else 0), sure, float(gain)
+    return (k if other - bic[k] >= _LEAST_ALIKE * n else 0), sure, float(gain)

@@ -74,9 +74,9 @@ def axis_findings(fit: Any) -> list[Finding]:
     if len(used) < 2:
         return []
     rows = np.arange(len(table.x))[:_MOST_ROWS]
-    one, batch = _best_and_batch(fit, rows)
-    scores = _scores(fit, one, batch)[:, used]
-    moments = second_moments(one, batch)[1][0].cpu().numpy()
+    restart, batch = _best_and_batch(fit, rows)
+    scores = _scores(fit, restart, batch)[:, used]
+    moments = second_moments(restart, batch)[1][0].cpu().numpy()
     order = np.asarray(fit.alignment["permutation"])[int(fit.best)][used]
     sign = np.asarray(fit.alignment["sign"])[int(fit.best)][used]
     moments = moments[:, order][:, :, order] * np.outer(sign, sign)
@@ -105,15 +105,15 @@ def left_axes(fit: Any, rows: NDArray[np.intp], began: Floats) -> list[Finding]:
     used = np.flatnonzero((np.asarray(fit.weights[int(fit.best)]) != 0).any(0))
     scores = _scores(fit, *_best_and_batch(fit, rows))[:, used]
     between = np.abs(np.nan_to_num(np.corrcoef(began.T, scores.T)[: began.shape[1], began.shape[1] :]))
-    best = between.max(0)
-    left = tuple(fit.factor_names[k] for k in used[best < _SAME_AXIS])
+    nearest = between.max(0)
+    left = tuple(fit.factor_names[k] for k in used[nearest < _SAME_AXIS])
     if not left:
         return []
     message = (
         f"{', '.join(left)}: training left the axes that a search for the sparsest ones found (correlation "
-        f"{best.min():.2f})"
+        f"{nearest.min():.2f})"
     )
-    remedy, size = "more restarts, or an anchor for each", float(best.min())
+    remedy, size = "more restarts, or an anchor for each", float(nearest.min())
     return [Finding("axes", message, remedy, "doubt", factors=left, size=size)]
 
 
@@ -123,10 +123,10 @@ def _best_and_batch(fit: Any, rows: NDArray[np.intp]) -> tuple[Any, Any]:
     return pick(fit.model, [int(fit.best)]), fit.table.rows(rows).batch(like.device, like.dtype)
 
 
-def _scores(fit: Any, best: Any, batch: Any) -> Floats:
+def _scores(fit: Any, restart: Any, batch: Any) -> Floats:
     """Factors of rows, (row, factor), in the order and with the signs of the fit."""
     with torch.no_grad():
-        location = best.encode(batch)[0][0].cpu().double().numpy()
+        location = restart.encode(batch)[0][0].cpu().double().numpy()
     return np.asarray(in_frame(fit, location))
 
 
