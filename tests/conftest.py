@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pyro_sparse.inference import (
+    alternative_axes,
     axes,
-    axis_findings,
     decoder_axes,
     fit_tasks,
     result,
@@ -20,7 +20,7 @@ from pyro_sparse.inference import (
     unfold,
 )
 from pyro_sparse.inference import refine as refinement
-from pyro_sparse.inference.axes import oblique
+from pyro_sparse.inference.axes import oblique, obliques
 from pyro_sparse.inference.edges import _polish_setup
 from pyro_sparse.inference.jacobian_axes import jacobian_axes
 from pyro_sparse.inference.refine import refine
@@ -42,7 +42,8 @@ _rough_oblique = functools.partial(oblique, steps=10, n_starts=2)
 _rough_axes = functools.partial(jacobian_axes, steps=10, n_starts=4)
 _HURRIED = {
     (axes, "oblique"): _rough_oblique,
-    (axis_findings, "oblique"): _rough_oblique,
+    (alternative_axes, "obliques"): functools.partial(obliques, steps=10),
+    (alternative_axes, "_STARTS"): 2,
     (decoder_axes, "jacobian_axes"): _rough_axes,
     (transition_axes, "jacobian_axes"): _rough_axes,
     (fit_tasks, "task_axes"): functools.partial(task_axes, steps=10, n_starts=4),

@@ -22,6 +22,9 @@ _MOST = 30.0  # robust standard deviations: further out a cell says no more
 _FAR, _WIDE = 2.2, 0.5  # half of a row's cells are so many robust sd from the median; one cell makes no row
 _MOSTLY = 0.5  # of the rows that are far out, so wide
 _LEAST_LOG = 0.8  # a row on another scale is more than twice as far out as the middle one
+_LEAST_OF_ALL = (
+    0.1  # of all squared distances from the middle: rows with less move a correlation by a tenth at most
+)
 _LEAST_SHARE = 0.3  # of a column's sum of squares, due to a cell that makes it
 _GAP = 7.5  # times the distance over which the next 5 % of cells spread: tails thin out, slips stand apart
 _MOST_OUTLYING = 0.06
@@ -98,7 +101,8 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     if not is_far.any() or is_wide[is_far].mean() < _MOSTLY:  # a column in another unit moves its rows, too
         return [], nothing
     far = np.flatnonzero(is_far)
-    if len(far) > 0.2 * n_rows:
+    squares = np.where(cells.seen, np.clip(cells.robust, -_MOST, _MOST), 0.0) ** 2
+    if len(far) > 0.2 * n_rows or squares[far].sum() < _LEAST_OF_ALL * squares.sum():
         return [], nothing
     far = far[np.argsort(-size[far])]
     times = float(np.exp(np.median(size[far]) - middle))

@@ -12,11 +12,13 @@ oblique map has :math:`K(K-1)/2` more free numbers, the correlations, and must s
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["n_sizeable", "oblique", "simple", "varimax"]
+__all__ = ["Axes", "n_sizeable", "oblique", "obliques", "simple", "varimax"]
 
 BARRIER = 0.1  # weight of what keeps two factors apart
 
@@ -43,6 +45,23 @@ def varimax(loadings: np.ndarray, max_iter: int = 500, tol: float = 1e-8) -> np.
             break
         previous = float(s.sum())
     return rotation
+
+
+class Axes(NamedTuple):
+    """Factors of one rotation.
+
+    Attributes
+    ----------
+    loadings : ndarray (feature, factor)
+    correlation : ndarray (factor, factor)
+        Of the rotated factors, unit diagonal.
+    cost : float
+        Smooth number of sizeable loadings.
+    """
+
+    loadings: np.ndarray
+    correlation: np.ndarray
+    cost: float
 
 
 def oblique(
@@ -72,31 +91,55 @@ def oblique(
     correlation : ndarray (factor, factor)
         Of the rotated factors, unit diagonal.
     """
+    solutions = obliques(loadings, n_starts, steps, epsilon, max_correlation, seed)
+    if not solutions:
+        return loadings @ varimax(loadings), np.eye(loadings.shape[1])
+    return solutions[0].loadings, solutions[0].correlation
+
+
+def obliques(
+    loadings: np.ndarray,
+    n_starts: int = 8,
+    steps: int = 300,
+    epsilon: tuple[float, float] = (0.3, 0.1),
+    max_correlation: float = 0.95,
+    seed: int = 0,
+) -> list[Axes]:
+    """Where the starts of `oblique` end, those with the fewest sizeable loadings first.
+
+    Parameters
+    ----------
+    loadings, n_starts, steps, epsilon, max_correlation, seed
+        As in `oblique`.
+
+    Returns
+    -------
+    list of Axes
+        One for each start that does not end in one factor twice.
+    """
     n_factors = loadings.shape[1]
-    start = varimax(loadings)
     if n_factors == 1:
-        return loadings.copy(), np.eye(1)
+        return [Axes(loadings.copy(), np.eye(1), float((loadings**2 / (loadings**2 + epsilon[1])).sum()))]
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(n_starts, n_factors, n_factors, generator=generator, dtype=torch.float64)
     spread = torch.linspace(0, 1.0, n_starts, dtype=torch.float64).reshape(-1, 1, 1)
-    turn = torch.as_tensor(start) + spread * noise
+    map_ = torch.as_tensor(varimax(loadings)) + spread * noise
     a = torch.as_tensor(loadings, dtype=torch.float64)
-    optimiser = torch.optim.Adam([turn], lr=0.05)
+    optimiser = torch.optim.Adam([map_], lr=0.05)
     for step in range(steps):
         small = epsilon[0] * (epsilon[1] / epsilon[0]) ** (step / (steps - 1))
         for group in optimiser.param_groups:
             group["lr"] = 0.05 * (1 - step / steps) + 1e-3
-        turn.grad = _slope(turn, a, small)
+        map_.grad = _slope(map_, a, small)
         optimiser.step()
-    found, unit = _rotated(turn, a)[:2]
-    cost = (found**2 / (found**2 + epsilon[1])).sum((1, 2))
+    rotated, unit = _rotated(map_, a)[:2]
+    cost = (rotated**2 / (rotated**2 + epsilon[1])).sum((1, 2))
     correlation = unit.mT @ unit
     worst = (correlation - torch.eye(n_factors, dtype=torch.float64)).abs().amax((1, 2))
-    cost = torch.where(worst < max_correlation, cost, torch.full_like(cost, torch.inf))
-    best = int(cost.argmin())
-    if not torch.isfinite(cost[best]):
-        return loadings @ start, np.eye(n_factors)
-    return found[best].numpy(), correlation[best].numpy()
+    order = [
+        int(r) for r in cost.argsort(stable=True) if worst[r] < max_correlation and torch.isfinite(cost[r])
+    ]
+    return [Axes(rotated[r].numpy(), correlation[r].numpy(), float(cost[r])) for r in order]
 
 
 def _rotated(turn: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:

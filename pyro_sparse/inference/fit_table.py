@@ -25,7 +25,7 @@ from ..data_checks import doubted_by_columns
 from ..findings import Finding
 from ..models.dependency import DependencyVAE
 from . import checkpoint as files
-from .axis_findings import axis_findings, left_axes
+from .axis_findings import axis_findings
 from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
 from .by_rows import BRIEF, judge
 from .dependency_run import DependencyRun
@@ -345,9 +345,7 @@ class TableJob:
         if self.dense:
             found.findings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
         found.findings.extend(restart_findings(found))
-        found.findings.extend(axis_findings(found))
-        if trained.began is not None:
-            found.findings.extend(left_axes(found, trained.began.rows, trained.began.scores))
+        found.findings.extend(axis_findings(found, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
             found.findings.extend(unexplained_findings(found))
         found.findings.extend(folded(found))
@@ -389,6 +387,7 @@ class TableJob:
             torch.manual_seed(self.seeds[0])
             caps = np.full(len(AXIS_BENT), start.n_factors)
             new = self._judged(run.model.eval(), run.history, caps, np.array(AXIS_BENT))
+        trained = trained._replace(search=start)
         more = int(new.edges[new.best] - trained.edges[trained.best])
         if not is_better(new.all_rows[new.best], trained.all_rows[trained.best], more):
             return trained
@@ -396,7 +395,7 @@ class TableJob:
         for place, r in zip(replaced_restarts(level, trained.best, len(first)), first, strict=False):
             put(pick(run.model, [r]), whole, place)
             trained = trained.with_restart(place, new, r)
-        return trained._replace(began=start)
+        return trained
 
     def _findings(self, model: Any, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
@@ -433,7 +432,7 @@ class _Trained(NamedTuple):
     caps: np.ndarray
     bent: np.ndarray
     from_axes: list[int]  # restarts that began in sparser axes
-    began: AxisStart | None  # where they began
+    search: AxisStart | None  # its axes, if not those of the restarts before it
 
     @property
     def rows(self) -> np.ndarray:
@@ -468,7 +467,7 @@ class _Trained(NamedTuple):
             caps=replaced(self.caps, other.caps),
             bent=replaced(self.bent, other.bent),
             from_axes=[*self.from_axes, place],
-            began=self.began,
+            search=self.search,
         )
 
 

@@ -6,40 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference.axis_findings import (
-    axis_findings,
-    curve_share,
-    left_axes,
-    nested_factors,
-    sparser_axes,
-)
-
-
-@pytest.fixture(scope="module")
-def right():
-    """Scores of three correlated factors and E[J'J] of features with one or two of them."""
-    rng = np.random.default_rng(1000)
-    z = rng.multivariate_normal(np.zeros(3), np.full((3, 3), 0.5) + 0.5 * np.eye(3), size=500)
-    c = np.concatenate([np.repeat(np.eye(3), 4, axis=0), [[1, 1, 0], [0, 1, -1], [1, 0, 1]]])
-    c = c + 0.02 * rng.normal(size=c.shape)
-    return z, c[:, :, None] * c[:, None, :]
-
-
-def test_right_axes_are_the_sparsest(right):
-    other, saved = sparser_axes(*right)
-    assert not other.any() and abs(saved) < 1
-
-
-def test_a_sum_and_a_difference_are_told_from_the_third_factor(right):
-    z, moments = right
-    map_ = np.array([[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [0.0, 0.0, 1.0]])
-    back = np.linalg.inv(map_)  # f(c'z) = f(c' map^-T (map' z))
-    other, saved = sparser_axes(z @ map_, back @ moments @ back.T)
-    assert other.tolist() == [True, True, False]
-    assert saved > 5
+import pyro_sparse.inference.axis_findings as axis_module
+from pyro_sparse.inference.axis_findings import axis_findings, curve_share, nested_factors
+from pyro_sparse.inference.axis_restarts import AxisStart
 
 
 def test_a_factor_with_one_feature_of_its_own_lies_within_another():
@@ -69,20 +40,43 @@ def test_a_linear_decoder_has_no_such_doubts():
     assert axis_findings(fit) == []
 
 
-def test_factors_that_left_the_axes_they_began_in_are_named():
+@pytest.fixture(scope="module")
+def straight():
+    """A fit of nine features of three factors, one each, and its factors of a hundred rows."""
     rng = np.random.default_rng(1000)
     z = rng.normal(size=(150, 3))
     x = np.tanh(z[:, np.arange(9) % 3]) + 0.2 * rng.normal(size=(150, 9))
     fit = ps.fit(ps.models.SparseDecoder(n_factors=3), x, restarts=2, steps=60, seed=0, progress=False)
-    rows = np.arange(100)
-    with torch.no_grad():
-        ended = fit.model.encode(fit.table.rows(rows).batch("cpu", fit.model.factor_cov.dtype))[0]
-    ended = ended[fit.best].double().numpy()
-    assert left_axes(fit, rows, ended) == []  # it began as every restart does
-    fit.settings["axis_restarts"] = [fit.best]
-    assert left_axes(fit, rows, ended[:, ::-1] * [-1, 1, 2]) == []
-    mixed = ended / ended.std(0) @ [[1, 1, 0], [1, -1, 0], [0, 0, 1]]
-    (doubt,) = left_axes(fit, rows, mixed)
-    kept = fit.factor_names[list(fit.alignment["permutation"][fit.best]).index(2)]
-    assert doubt.is_doubt and set(doubt.factors) == set(fit.factor_names) - {kept}
+    return fit, np.arange(100), fit.transform()[:100]
+
+
+def test_axes_of_a_search_that_are_those_of_the_fit_are_no_doubt(straight):
+    fit, rows, scores = straight
+    same = AxisStart(None, 3, rows, scores[:, ::-1] * [-1, 1, 2])
+    assert axis_findings(fit, same) == axis_findings(fit)
+
+
+def test_edges_that_a_search_sees_in_other_axes_are_in_doubt(straight):
+    """With z1 + z2 in the place of the first factor its features would depend on the second, too."""
+    fit, rows, scores = straight
+    other = AxisStart(None, 3, rows, scores / scores.std(0) @ [[1, 0, 0], [1, 1, 0], [0, 0, 1]])
+    (doubt,) = [finding for finding in axis_findings(fit, other) if "search" in finding.message]
+    of_first = {fit.feature_names[j] for j in np.flatnonzero(fit.weights[fit.best][:, 0])}
+    assert doubt.is_doubt and not doubt.factors and len(of_first) == 3
+    assert set(doubt.edges) == {(feature, fit.factor_names[1]) for feature in of_first}
     assert doubt.size == pytest.approx(0.7, abs=0.15)
+
+
+def test_rotated_factors_are_in_doubt_and_right_ones_are_not(straight, monkeypatch):
+    """The sum and the difference of two factors need six edges more than the two."""
+    fit, _, _ = straight
+    assert [f for f in axis_findings(fit) if "other axes" in f.message] == []
+    seen = axis_module.directions
+    rotation = np.array([[1, 1, 0], [1, -1, 0], [0, 0, 1.0]])
+    back = np.linalg.inv(rotation)  # f(c'z) = f(c' rotation^-T (rotation' z))
+    monkeypatch.setattr(
+        axis_module, "directions", lambda z, moments: seen(z @ rotation, back @ moments @ back.T)
+    )
+    (doubt,) = [finding for finding in axis_findings(fit) if "other axes" in finding.message]
+    assert doubt.factors == tuple(fit.factor_names[:2])
+    assert doubt.size == pytest.approx(6, abs=0.5)
