@@ -15,10 +15,10 @@ from ._polish_setup import (
     DecoderPrior,
     has_normal_noise,
     own_parameters,
-    rate_prior,
     refuse_other_programs,
     weight_law,
 )
+from ._rates import rate_prior
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from ..._torch import undisturbed
 from ...data import Batch
 from ...distributions import CorrelatedNormal
-from ._polish_setup import DecoderPrior, decoder_layers, has_normal_noise, rate_prior, weight_law
+from ._polish_setup import DecoderPrior, decoder_layers, has_normal_noise, weight_law
+from ._rates import rate_prior
 
 __all__ = ["OtherProgram", "check_program", "program_differences", "refuse_differences"]
 

@@ -20,7 +20,6 @@ from ..._declared import changes, keeps
 from ..._torch import undisturbed
 from ...models import likelihoods
 from ...priors import SpikeSlabLasso, SpikeSlabNormal
-from ...priors.spike_slab import SpikeSlabPrior
 from ..refine import refine
 from ..restarts import pick
 from ._cells import Cells
@@ -31,6 +30,7 @@ from ._linear_chains import LinearChains, LinearState
 from ._mixture_law import MixtureLaw, WeightLaw
 from ._own_law import law_of
 from ._own_parameters import OwnParameters
+from ._rates import rate_prior
 from ._requirements import lacks_of_decoder, lacks_of_likelihood, lacks_of_prior
 from ._turns import related_factors
 
@@ -47,7 +47,6 @@ __all__ = [
     "has_cells",
     "has_normal_noise",
     "own_parameters",
-    "rate_prior",
     "refuse_other_programs",
     "turned_round",
     "weight_law",
@@ -181,14 +180,6 @@ def check_scales_can_be_learned(prior: Any) -> None:
             "learn_scales: the scales that can be learned are those of Laplace and normal densities, and "
             f"{type(prior).__name__} has others; leave it out"
         )
-
-
-def rate_prior(prior: SpikeSlabPrior) -> tuple[np.ndarray, np.ndarray]:
-    """a and b of the Beta distribution of each factor's rate; of its finite form for the Indian buffet."""
-    k = prior.n_factors
-    if prior.column == "ibp":
-        return np.full(k, prior.alpha / k), np.ones(k)
-    return np.full(k, prior.a), prior.b.reshape(-1).cpu().double().numpy()
 
 
 def chains_of(

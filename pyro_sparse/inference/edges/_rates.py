@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ...priors import em
+from ...priors.spike_slab import SpikeSlabPrior
 
-__all__ = ["drawn_log_odds", "log_density", "solved_log_odds"]
+__all__ = ["drawn_log_odds", "log_density", "rate_prior", "solved_log_odds"]
 
 Array = NDArray[np.float64]
 _TRIES, _DEGREES = 3, 4.0
@@ -126,3 +127,11 @@ def _informed(
         yes = np.log(rng.random(mode.shape)) < there - level
         now, level = np.where(yes, tried, now), np.where(yes, there, level)
     return now
+
+
+def rate_prior(prior: SpikeSlabPrior) -> tuple[Array, Array]:
+    """a and b of the Beta distribution of each factor's rate; of its finite form for the Indian buffet."""
+    k = prior.n_factors
+    if prior.column == "ibp":
+        return np.full(k, prior.alpha / k), np.ones(k)
+    return np.full(k, prior.a), prior.b.reshape(-1).cpu().double().numpy()

@@ -18,7 +18,7 @@ from ...priors import SpikeSlabLasso
 from ...task_posterior import task_to_arviz
 from ..task_run import raw_latents
 from ._options import check_options, options_of
-from ._polish_setup import rate_prior
+from ._rates import rate_prior
 from ._requirements import lacks_for_regressions, lacks_of_prior
 from .bootstrap import bootstrap_edges
 from .enumerate import enumerate_edges
