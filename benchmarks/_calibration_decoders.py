@@ -80,7 +80,7 @@ class DecoderLaw:
 
         shape, scale = self.noise_prior
         normal = self.likelihood == "normal"
-        kind = ps.models.likelihoods
+        kind = ps.likelihoods
         counts = {
             "poisson": kind.Poisson(size_factors=self.depth > 0),
             "negative_binomial": kind.NegativeBinomial(size_factors=self.depth > 0),
@@ -118,8 +118,8 @@ def curved(law: DecoderLaw, n_sets: int, rng: np.random.Generator) -> Data:
     """Data sets of one law, without fits; `given` as in `linear_decoder`."""
     import torch
 
-    from pyro_sparse.inference.edges._curves import Trunk
-    from pyro_sparse.inference.edges.polish import DecoderPrior
+    from pyro_sparse.inference.edges.density.curves import Trunk
+    from pyro_sparse.inference.edges.mcmc.sampler import DecoderPrior
 
     def tensor(values: Array) -> torch.Tensor:
         return torch.as_tensor(values, dtype=torch.float32)
@@ -185,7 +185,7 @@ def score(data: Data, quick: bool, seed: int) -> Array:
 
 def long_chains(data: Data, quick: bool, seed: int) -> Array:
     """The same chains, many times as long, those of all data sets in step."""
-    from pyro_sparse.inference.edges.polish import run_chains
+    from pyro_sparse.inference.edges.mcmc.sampler import run_chains
 
     law, fits = data.given["law"], data.given["fits"]
     kernel, state = _together(fits, seed)
@@ -202,7 +202,7 @@ def _together(fits: list[Any], seed: int) -> tuple[Any, Any]:
     """One kernel for the chains of several fits of one shape."""
     import torch
 
-    from pyro_sparse.inference.edges.polish import DecoderPrior, chains_of
+    from pyro_sparse.inference.edges.mcmc.sampler import DecoderPrior, chains_of
 
     pairs = [
         chains_of(fit, fit.table, [fit.best] * 2, [False, True], DecoderPrior(), seed + i)

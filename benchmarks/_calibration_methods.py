@@ -23,7 +23,7 @@ FIT_SEQUENCES, FIT_STEPS, QUICK_FIT_STEPS = 10_000, 700, 80
 
 def row_prior(law: RowLaw) -> Any:
     """The law of the rows, as the package states it."""
-    from pyro_sparse.inference.edges.rows import RowPrior
+    from pyro_sparse.inference.edges.regression.rows import RowPrior
 
     return RowPrior(
         slab="laplace",
@@ -37,14 +37,14 @@ def row_prior(law: RowLaw) -> Any:
 
 
 def ep(data: Data, quick: bool, seed: int) -> Array:
-    from pyro_sparse.inference.edges.ep import ep_edges
+    from pyro_sparse.inference.edges.regression.ep import ep_edges
 
     given = data.given
     return ep_edges(given["features"], given["targets"], row_prior(given["law"])).edge_prob
 
 
 def gibbs(data: Data, quick: bool, seed: int, sweeps: int = SWEEPS) -> Array:
-    from pyro_sparse.inference.edges.gibbs import gibbs_edges
+    from pyro_sparse.inference.edges.regression.gibbs import gibbs_edges
 
     given = data.given
     sweeps, burn_in = (QUICK_SWEEPS, QUICK_BURN_IN) if quick else (sweeps, BURN_IN)
@@ -53,7 +53,7 @@ def gibbs(data: Data, quick: bool, seed: int, sweeps: int = SWEEPS) -> Array:
 
 
 def bootstrap(data: Data, quick: bool, seed: int) -> Array:
-    from pyro_sparse.inference.edges.bootstrap import bootstrap_edges
+    from pyro_sparse.inference.edges.regression.bootstrap import bootstrap_edges
 
     given, run = data.given, {"replicates": QUICK_REPLICATES} if quick else {}
     prior = row_prior(given["law"])
@@ -79,8 +79,8 @@ def ssl_fit(features: Array, targets: Array, slab_rate: float, spike_rate: float
     """Weights, inclusion rates and noise variances at a joint mode, the spike rate coming up a ladder."""
     import torch
 
-    from pyro_sparse.inference.edges._row_mode import Mode, row_mode
-    from pyro_sparse.inference.inner import moments
+    from pyro_sparse.inference.edges.regression.row_mode import Mode, row_mode
+    from pyro_sparse.inference.multitask.inner import moments
 
     data = moments(torch.as_tensor(features), torch.as_tensor(targets)[..., None], intercept=False)
     tasks, samples, m = features.shape
@@ -97,7 +97,7 @@ def ssl_fit(features: Array, targets: Array, slab_rate: float, spike_rate: float
 
 def gibbs_draws(data: Data, rng: np.random.Generator) -> dict[str, Array]:
     """Joint draws of edges and weights of one data set, some nineteen states apart."""
-    from pyro_sparse.inference.edges.gibbs import gibbs_edges
+    from pyro_sparse.inference.edges.regression.gibbs import gibbs_edges
 
     given = data.given
     seed = int(rng.integers(2**31))
@@ -108,8 +108,8 @@ def gibbs_draws(data: Data, rng: np.random.Generator) -> dict[str, Array]:
 
 def enumerate_draws(data: Data, rng: np.random.Generator, num_draws: int = RANKED_DRAWS) -> dict[str, Array]:
     """Exact joint draws of edges and weights of one data set of `normal_rows`."""
-    from pyro_sparse.inference.edges.enumerate import enumerate_edges
-    from pyro_sparse.inference.edges.rows import RowPrior
+    from pyro_sparse.inference.edges.regression.enumerate import enumerate_edges
+    from pyro_sparse.inference.edges.regression.rows import RowPrior
 
     prior = RowPrior(eta_prior=ETA_PRIOR, noise_prior=ROW_NOISE_PRIOR, slab_units="noise", intercept=False)
     return _joint(enumerate_edges(data.given["features"], data.given["targets"], prior), num_draws, rng)
@@ -145,7 +145,7 @@ def parents_unit(data: Data, quick: bool, seed: int) -> Array:
 
 
 def _parents(inputs: Array, targets: Array, seed: int) -> Array:
-    from pyro_sparse.inference.edges.parents import parent_posterior
+    from pyro_sparse.inference.edges.parents.parents import parent_posterior
 
     sets = zip(inputs, targets, strict=True)
     return np.stack([parent_posterior(x, y, num_draws=1, seed=seed).probability for x, y in sets])

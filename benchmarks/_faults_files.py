@@ -136,7 +136,7 @@ def _in_child(kind: str, folder: Path, kill_after: float | None = None) -> str:
 def _run_and_write(kind: str, folder: Path) -> str:
     """Read what a run before left, run to the end, write the result, and say what came out."""
     import pyro_sparse as ps
-    from pyro_sparse._arviz import from_netcdf, get_group, to_netcdf
+    from pyro_sparse.posterior.arviz import from_netcdf, get_group, to_netcdf
 
     saved = folder / ("edges.nc" if kind == "chains" else "fit.pt")
     try:
@@ -152,7 +152,7 @@ def _run_and_write(kind: str, folder: Path) -> str:
             return f"numbers {_digest({name: group[name].to_numpy() for name in group})}"
         fit = _fit(kind, folder / "run.pt")
         fit.save(saved)
-        from pyro_sparse.inference.checkpoint import read
+        from pyro_sparse.inference.training.checkpoint import read
 
         meta, tensors = read(saved, "fit", "transition fit", "multi-task fit")
         return f"numbers {_digest({**tensors, 'history': meta['history'], 'best': meta['best']})}"

@@ -126,10 +126,10 @@ def _write(file: Any, line: Row) -> None:
 
 
 def _read(kind: str, case: Any) -> Any:
-    from pyro_sparse.data import as_table
-    from pyro_sparse.models.likelihoods import get_likelihood
-    from pyro_sparse.sequences import as_sequences
-    from pyro_sparse.tasks import as_tasks
+    from pyro_sparse.data.read import as_table
+    from pyro_sparse.data.sequences import as_sequences
+    from pyro_sparse.data.tasks import as_tasks
+    from pyro_sparse.likelihoods import get_likelihood
 
     if kind == "tables":
         return as_table(case.arguments["X"], likelihood=get_likelihood(case.likelihood), **_beside(case))

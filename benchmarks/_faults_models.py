@@ -22,14 +22,9 @@ import pyro.distributions as dist
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.models import (
-    DependencyVAE,
-    LatentTransition,
-    MultiTaskRegression,
-    SparseDecoder,
-    likelihoods,
-)
-from pyro_sparse.nets import BatchLinear
+from pyro_sparse import likelihoods
+from pyro_sparse.models import DependencyVAE, LatentTransition, MultiTaskRegression, SparseDecoder
+from pyro_sparse.nets.layers import BatchLinear
 from pyro_sparse.priors import SpikeSlabLasso, SpikeSlabNormal, SpikeSlabPrior
 
 G, K, ROWS = 6, 2, 40

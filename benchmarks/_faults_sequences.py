@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 import pyro_sparse as ps
+from pyro_sparse.data.checks.sequences import sequence_findings
+from pyro_sparse.data.checks.tasks import task_findings
+from pyro_sparse.data.sequences import as_sequences
+from pyro_sparse.data.tasks import as_tasks
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.findings import Finding, doubted_edges
-from pyro_sparse.inference.transition_checks import AxisChecks, axis_findings, mixing_error
-from pyro_sparse.sequence_checks import sequence_findings
-from pyro_sparse.sequences import as_sequences
-from pyro_sparse.task_checks import task_findings
-from pyro_sparse.tasks import as_tasks
+from pyro_sparse.findings.finding import Finding, doubted_edges
+from pyro_sparse.inference.transition.transition_checks import AxisChecks, axis_findings, mixing_error
 
 __all__ = ["KINDS", "clean", "off_model", "run_kind"]
 

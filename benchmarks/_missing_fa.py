@@ -68,7 +68,7 @@ class MissingFactorAnalysis:
 
     def impute(self, x: np.ndarray) -> np.ndarray:
         """`predict` with the same help from residuals that `Fit.impute` gives: learned from x itself."""
-        from pyro_sparse.inference.impute import add_residuals, excess_covariance
+        from pyro_sparse.inference.table.impute import add_residuals, excess_covariance
 
         seen = ~np.isnan(x)
         filled = np.where(seen, x, 0.0)

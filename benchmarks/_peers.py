@@ -122,7 +122,7 @@ def standardised(weight: Array, factors: Array, sd: Array | float = 1.0) -> Arra
 def ours(table: Table, seed: int, quick: bool, depth: Any = "auto", **of_model: Any) -> Found:
     import pyro_sparse as ps
 
-    counts = ps.models.likelihoods.NegativeBinomial(size_factors=depth)
+    counts = ps.likelihoods.NegativeBinomial(size_factors=depth)
     likelihood = counts if table.counts else "normal"
     model = ps.models.SparseDecoder(
         n_features=table.x.shape[1], n_factors=table.n_factors, likelihood=likelihood, **of_model

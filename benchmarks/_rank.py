@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.data import as_table
-from pyro_sparse.inference.elbo import rowwise_elbo
-from pyro_sparse.inference.fit_table import TableJob
-from pyro_sparse.inference.loop import Run
-from pyro_sparse.inference.ranks import ranks_here
+from pyro_sparse.data.read import as_table
+from pyro_sparse.inference.table.fit_table import TableJob
+from pyro_sparse.inference.training.elbo import rowwise_elbo
+from pyro_sparse.inference.training.loop import Run
+from pyro_sparse.inference.training.ranks import ranks_here
 
 RANK = int(os.environ.get("RANK", "0"))
 LAUNCHER = os.getppid()  # torchrun, where it started this

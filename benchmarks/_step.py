@@ -39,8 +39,8 @@ def started(
     import torch
 
     from pyro_sparse import Schedule
-    from pyro_sparse.data import Batch
-    from pyro_sparse.inference.sparse_run import SparseRun
+    from pyro_sparse.data.read import Batch
+    from pyro_sparse.inference.table.sparse_run import SparseRun
     from pyro_sparse.models import SparseDecoder
 
     torch.manual_seed(seed)

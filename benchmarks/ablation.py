@@ -60,7 +60,7 @@ def run(cell: str, variant: str, seed: int) -> Row:
 
 def random_start(x: np.ndarray, mask: Any, n_factors: int, kind: str) -> Any:
     """Instead of a guess: random directions of the table, and nothing explained."""
-    from pyro_sparse.inference.start import Start
+    from pyro_sparse.inference.table.start import Start
 
     maps = np.random.default_rng(0).standard_normal((x.shape[1], n_factors))
     maps /= (x @ maps).std(0)
@@ -70,14 +70,14 @@ def random_start(x: np.ndarray, mask: Any, n_factors: int, kind: str) -> Any:
 
 def oblique_axes(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Instead of the simpler of two rotations."""
-    from pyro_sparse.inference.axes import oblique
+    from pyro_sparse.inference.rotation.axes import oblique
 
     return oblique(loadings)
 
 
 def no_directions(z: Any, x: Any, mask: Any = None) -> Any:
     """Instead of a search: nothing found, so a waiting feature is opened to every factor."""
-    from pyro_sparse.inference.directions import Directions
+    from pyro_sparse.inference.table.directions import Directions
 
     zero = x.new_zeros(x.shape[1])
     return Directions(x.new_zeros(x.shape[1], z.shape[1]), zero, zero.bool())

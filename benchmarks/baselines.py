@@ -42,7 +42,7 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 def fitted(method: str, x: np.ndarray, n_factors: int, seed: int, data: str) -> Any:
     """Fit one method by name."""
     import pyro_sparse as ps
-    from pyro_sparse.models import baselines
+    from pyro_sparse import rivals as baselines
 
     if method in CLASSICAL:
         rounds = {"max_fill": 3} if method == "LDA" else {}

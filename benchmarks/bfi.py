@@ -80,7 +80,7 @@ def decoder_fit(x: np.ndarray, seed: int, settings: Row | None = None):
 def vae_fit(x: np.ndarray, seed: int):
     """The unsparse VAE baseline, through the same front, with as many restarts."""
     import pyro_sparse as ps
-    from pyro_sparse.models.baselines import VAE
+    from pyro_sparse.rivals import VAE
 
     return ps.fit(
         VAE(n_features=x.shape[1], n_factors=N_FACTORS),

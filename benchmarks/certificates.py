@@ -122,7 +122,7 @@ def table_idata(draws: np.ndarray, decoder: str = "mlp", **attrs: Any) -> Any:
     """Draws (chain, draw, feature, factor) as what `fit.edge_posterior` returns, as far as it is read."""
     import json
 
-    from pyro_sparse import _arviz
+    from pyro_sparse.posterior import arviz as _arviz
 
     draws = np.asarray(draws, dtype=np.int8)
     edge, dims = ("feature", "factor"), ("chain", "draw", "feature", "factor")
@@ -142,7 +142,7 @@ def table_idata(draws: np.ndarray, decoder: str = "mlp", **attrs: Any) -> Any:
 
 def transition_idata(action: np.ndarray, time: np.ndarray) -> Any:
     """Two graphs known for sure as what `TransitionFit.edge_posterior` returns, as far as it is read."""
-    from pyro_sparse import _arviz
+    from pyro_sparse.posterior import arviz as _arviz
 
     graphs = {"edge_time": (("target", "source"), time), "edge_action": (("target", "action"), action)}
     posterior = {
@@ -163,7 +163,7 @@ def transition_idata(action: np.ndarray, time: np.ndarray) -> Any:
 
 def task_idata(supports: np.ndarray) -> Any:
     """Supports known for sure as what `MultiTaskFit.edge_posterior` returns, as far as it is read."""
-    from pyro_sparse import _arviz
+    from pyro_sparse.posterior import arviz as _arviz
 
     edge, n = ("task", "latent"), supports.shape[1]
     own = {"block": np.arange(n)[None], "similarity": np.ones((1, n))}

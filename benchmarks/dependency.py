@@ -138,7 +138,7 @@ def _fitted(x: np.ndarray, d: int, method: str, seed: int, quick: bool) -> tuple
 
 def _penalty(method: str) -> Any:
     from pyro_sparse.inference import DependencyPenalty
-    from pyro_sparse.models.baselines import HessianPenalty, OrthogonalJacobian
+    from pyro_sparse.rivals import HessianPenalty, OrthogonalJacobian
 
     kinds = {"paper": DependencyPenalty, "hessian": HessianPenalty, "orojar": OrthogonalJacobian}
     return kinds[method](weight=0.05) if method in kinds else None
@@ -148,7 +148,7 @@ def _varimax(x: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray, Row]:
     from sklearn.decomposition import PCA
 
     from pyro_sparse.inference import strength_mixture
-    from pyro_sparse.inference.axes import varimax
+    from pyro_sparse.inference.rotation.axes import varimax
 
     found = PCA(d, whiten=True).fit(x)
     loadings = found.components_.T * np.sqrt(found.explained_variance_)

@@ -53,10 +53,10 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 
 def run(model: str, given: str, cell: str, seed: int, quick: bool = False) -> Row:
-    from pyro_sparse.inference.edges.enumerate import enumerate_edges
-    from pyro_sparse.inference.edges.ep import ep_edges
-    from pyro_sparse.inference.edges.gibbs import gibbs_edges
-    from pyro_sparse.inference.edges.rows import RowPrior
+    from pyro_sparse.inference.edges.regression.enumerate import enumerate_edges
+    from pyro_sparse.inference.edges.regression.ep import ep_edges
+    from pyro_sparse.inference.edges.regression.gibbs import gibbs_edges
+    from pyro_sparse.inference.edges.regression.rows import RowPrior
 
     x, y, edge = data(model, given, cell, seed, QUICK_TASKS if quick else TASKS)
     law = {} if model == "normal" else {"slab": "laplace", "spike_scale": SPIKE}

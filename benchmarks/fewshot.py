@@ -36,7 +36,7 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 
 def run(data: str, seed: int, steps: int, n_test: int) -> Row:
-    from pyro_sparse.inference.inner import GroupSVMHead, PrototypeHead
+    from pyro_sparse.inference.multitask.inner import GroupSVMHead, PrototypeHead
 
     sparsity, ridge, dense_ridge = PENALTIES[data]
     train, test = episodes(data, seed)
@@ -91,7 +91,7 @@ def network(seed: int) -> Any:
 def trained(head: Any, train: Any, steps: int, seed: int) -> Any:
     import torch
 
-    from pyro_sparse.inference.fewshot import FewShot
+    from pyro_sparse.inference.multitask.fewshot import FewShot
 
     net = network(seed)
     with torch.no_grad():

@@ -44,7 +44,7 @@ def run(share: float, n: int, seed: int, repetitions: int) -> Row:
     import torch
 
     from pyro_sparse.datasets import fig1_data
-    from pyro_sparse.inference.inner import choose_penalty, moments, ridge_weights, sparse_weights
+    from pyro_sparse.inference.multitask.inner import choose_penalty, moments, ridge_weights, sparse_weights
 
     draws = [fig1_data(share, n, s) for s in report_seeds(repetitions)]
 

@@ -78,7 +78,7 @@ def run(what: str, n_tasks: int, d: int, seed: int, peer: str = "", peer_python:
 
 def solve(features: Any, targets: Any) -> tuple[Any, Any]:
     """Our weights, and the penalties they are of."""
-    from pyro_sparse.inference.inner import largest_penalty, moments, sparse_weights
+    from pyro_sparse.inference.multitask.inner import largest_penalty, moments, sparse_weights
 
     data = moments(features, targets)
     penalty = SHARE * largest_penalty(data)
@@ -125,7 +125,7 @@ def gradient_error(
     """
     import torch
 
-    from pyro_sparse.inference.inner import moments, sparse_weights
+    from pyro_sparse.inference.multitask.inner import moments, sparse_weights
 
     rng = np.random.default_rng([seed, 1])
     others, wanted = (torch.as_tensor(rng.normal(size=part.shape[1:])) for part in (features, targets))
@@ -265,7 +265,7 @@ def outer_loss(x: Any, y: Any, theta: Any) -> Any:
     """Half the mean squared error at the lasso weights of a linear encoder, standardised in each task."""
     import torch
 
-    from pyro_sparse.inference.inner import largest_penalty, moments, sparse_weights
+    from pyro_sparse.inference.multitask.inner import largest_penalty, moments, sparse_weights
 
     z = x @ theta
     z = z - z.mean(1, keepdim=True)

@@ -59,8 +59,8 @@ def penalties() -> dict[str, Any]:
     from torch.autograd import forward_ad
 
     from pyro_sparse.inference import DependencyPenalty, LatentPenalty
-    from pyro_sparse.inference.jacobian_penalty import deal
-    from pyro_sparse.models.baselines import HessianPenalty, LatentL1, OrthogonalJacobian
+    from pyro_sparse.inference.table.jacobian_penalty import deal
+    from pyro_sparse.rivals import HessianPenalty, LatentL1, OrthogonalJacobian
 
     class Forward(LatentPenalty):
         def __call__(self, fn: Any, z: Any, x_hat: Any = None) -> Any:
@@ -90,9 +90,9 @@ def started(x: np.ndarray, n_factors: int, width: int, n_rows: int, penalty: Any
     import torch
 
     from pyro_sparse import Schedule
-    from pyro_sparse.data import Batch
-    from pyro_sparse.inference.sparse_run import SparseRun
-    from pyro_sparse.models.baselines import VAE
+    from pyro_sparse.data.read import Batch
+    from pyro_sparse.inference.table.sparse_run import SparseRun
+    from pyro_sparse.rivals import VAE
 
     torch.manual_seed(1)
     rows = torch.as_tensor(x, dtype=torch.float32)
@@ -169,7 +169,7 @@ def errors(x: np.ndarray, n_factors: int, width: int, n_rows: int, draws: int) -
     import torch
 
     from pyro_sparse.inference import jacobian_l1
-    from pyro_sparse.inference.jacobian_penalty import difference, relative_step
+    from pyro_sparse.inference.table.jacobian_penalty import difference, relative_step
 
     trained = started(x, n_factors, width, n_rows, None)
     for _ in range(TRAINED):

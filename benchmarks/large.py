@@ -101,7 +101,7 @@ def measured(folder: str, task: Row) -> None:
     import scipy.sparse as sp
 
     import pyro_sparse as ps
-    from pyro_sparse.inference import sparse_run
+    from pyro_sparse.inference.table import sparse_run
 
     parts = [np.load(Path(folder) / f"{name}.npy") for name in ("data", "indices", "indptr")]
     x = sp.csr_matrix(tuple(parts), shape=(task["n_rows"], int(parts[1].max()) + 1))

@@ -49,7 +49,7 @@ def run(setting: str, seed: int, quick: bool, lasso: bool) -> Row:
     from sklearn.decomposition import FastICA
 
     import pyro_sparse as ps
-    from pyro_sparse.inference.task_axes import task_axes
+    from pyro_sparse.inference.multitask.task_axes import task_axes
     from pyro_sparse.metrics import mcc, r_score
 
     kind, rho, _ = SETTINGS[setting]

@@ -66,7 +66,7 @@ def measured(
 ) -> Row:
     """One fit and its figures; what is not given is as in the benchmark."""
     import pyro_sparse as ps
-    from pyro_sparse.models.baselines import ImageVAE
+    from pyro_sparse.rivals import ImageVAE
 
     _, x = drawn(n, size, [seed, 0])
     levels, others = drawn(n_test, size, [seed, 1])
@@ -105,7 +105,7 @@ def drawn(n: int, size: int, seed: list[int]) -> tuple[np.ndarray, np.ndarray]:
 
 def penalty(method: str, weight: float | None = None) -> Any:
     from pyro_sparse.inference import DependencyPenalty
-    from pyro_sparse.models.baselines import LatentL1
+    from pyro_sparse.rivals import LatentL1
 
     if method == "base":
         return None
@@ -115,8 +115,8 @@ def penalty(method: str, weight: float | None = None) -> Any:
 
 def on_axes(fit: Any, some: np.ndarray, others: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, float]:
     """Codes of `others` in the sparse axes of a fit; share of the search's starts that found them."""
-    from pyro_sparse.data import as_table
-    from pyro_sparse.inference.decoder_axes import decoder_axes, decoder_jacobian
+    from pyro_sparse.data.read import as_table
+    from pyro_sparse.inference.table.decoder_axes import decoder_axes, decoder_jacobian
 
     batch = as_table(some, likelihood=fit.model.likelihood, like=fit.table).batch()
     found = decoder_axes(fit.model, batch, n_starts=24)[0]

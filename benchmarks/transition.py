@@ -80,7 +80,7 @@ def run(
 ) -> Row:
     if method == "sparse":
         return score(*fitted(dataset, seed, quick, decoder_seed))
-    from pyro_sparse.models.baselines import SequenceBaseline
+    from pyro_sparse.rivals import SequenceBaseline
 
     data, _ = simulated(dataset, seed, quick, decoder_seed)
     x, z, actions = data.part("train")

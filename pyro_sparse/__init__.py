@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from . import calibrate, datasets, distributions, graphs, inference, metrics, models, nets, priors, testing
-from ._version import __version__
+from importlib import import_module
+from typing import Any
+
+from . import (
+    calibrate,
+    datasets,
+    distributions,
+    graphs,
+    inference,
+    likelihoods,
+    metrics,
+    models,
+    nets,
+    priors,
+    testing,
+)
+from ._utils.version import __version__
 from .certificates import Certificate, identify
-from .data_checks import check_table
-from .draws import graph_draws
-from .estimators import SparseFactorModel
+from .data.checks import check_table
+from .data.stores import open_rows
+from .estimators.factors import SparseFactorModel
+from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
 from .inference import (
     DependencySchedule,
     Fit,
@@ -33,11 +49,10 @@ from .plots import (
     plot_sets,
     plot_transition,
 )
-from .posterior import edge_prob, summary
-from .report import report
-from .salience import salient_edges
-from .stores import open_rows
-from .task_estimators import MultiTaskSparseRegressor, SparseTaskSVM
+from .posterior.draws import graph_draws
+from .posterior.salience import salient_edges
+from .posterior.tables import edge_prob, summary
+from .report.page_of_table import report
 
 __all__ = [
     "Certificate",
@@ -63,6 +78,7 @@ __all__ = [
     "graphs",
     "identify",
     "inference",
+    "likelihoods",
     "load",
     "merge",
     "metrics",
@@ -81,7 +97,14 @@ __all__ = [
     "plot_transition",
     "priors",
     "report",
+    "rivals",
     "salient_edges",
     "summary",
     "testing",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "rivals":  # what the models are compared with: few ask, and it takes a second
+        return import_module(".rivals", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

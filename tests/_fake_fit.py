@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pyro_sparse.findings import Finding, sentences
+from pyro_sparse.findings.finding import Finding, sentences
 from pyro_sparse.models import DependencyVAE
 
 

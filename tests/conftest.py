@@ -9,21 +9,16 @@ import importlib
 import pytest
 import torch
 
-from pyro_sparse.inference import (
-    alternative_axes,
-    axes,
-    decoder_axes,
-    fit_tasks,
-    result,
-    task_axes,
-    transition_axes,
-    unfold,
-)
-from pyro_sparse.inference import refine as refinement
-from pyro_sparse.inference.axes import oblique, obliques
-from pyro_sparse.inference.edges import _polish_setup
-from pyro_sparse.inference.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.refine import refine
+from pyro_sparse.inference.edges.mcmc import initialise
+from pyro_sparse.inference.multitask import fit_tasks
+from pyro_sparse.inference.multitask.task_axes import task_axes
+from pyro_sparse.inference.rotation import alternative_axes, axes
+from pyro_sparse.inference.rotation.axes import oblique, obliques
+from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
+from pyro_sparse.inference.table import decoder_axes, result, unfold
+from pyro_sparse.inference.table import refine as refinement
+from pyro_sparse.inference.table.refine import refine
+from pyro_sparse.inference.transition import transition_axes
 
 torch.set_num_threads(1)
 
@@ -51,7 +46,7 @@ _HURRIED = {
     (unfold, "_LESSONS"): 5,
     (refinement, "refine"): _few_steps,
     (result, "refine"): _few_steps,
-    (_polish_setup, "refine"): _few_steps,
+    (initialise, "refine"): _few_steps,
 }
 _PATIENT = {place: getattr(*place) for place in _HURRIED}
 
@@ -90,5 +85,5 @@ def unhurried(request, monkeypatch):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """For pages of which only the words matter: drawing is what takes time."""
-    module = importlib.import_module("pyro_sparse.report")  # ps.report is the function of that name
+    module = importlib.import_module("pyro_sparse.report.page_of_table")  # ps.report is a function
     monkeypatch.setattr(module, "_pictures", lambda *args: {})

@@ -13,11 +13,11 @@ import scipy.sparse as sp
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.data import Batch
+from pyro_sparse.data.read import Batch
+from pyro_sparse.data.stores import open_rows
 from pyro_sparse.datasets import dependency_data, transition_data
-from pyro_sparse.inference.loop import Run
+from pyro_sparse.inference.training.loop import Run
 from pyro_sparse.models import SparseDecoder
-from pyro_sparse.stores import open_rows
 from tests._tasks import quick_fit, tasks_on_latents
 from tests.inference._quick import DATA, in_a_hurry, quick, same, small
 from tests.inference._recorded import MODELS, run_of, trained
@@ -162,7 +162,7 @@ def test_chains_of_other_likelihoods(likelihood):
 
 def test_counts_with_missing_cells_and_depths():
     x = np.where(RNG.random(COUNTS.shape) < 0.1, np.nan, COUNTS)
-    for likelihood in (ps.models.likelihoods.Poisson, ps.models.likelihoods.NegativeBinomial):
+    for likelihood in (ps.likelihoods.Poisson, ps.likelihoods.NegativeBinomial):
         fit = quick(small(likelihood=likelihood(size_factors=True)), x, device=DEVICE)
         assert there(fit) and np.isfinite(fit.transform(x[:5])).all()
 
@@ -176,7 +176,7 @@ def test_rounded_steps(activation):
 
 
 def test_size_factors():
-    model = small(likelihood=ps.models.likelihoods.Poisson(size_factors=True))
+    model = small(likelihood=ps.likelihoods.Poisson(size_factors=True))
     fit = quick(model, COUNTS, device=DEVICE)
     assert there(fit)
     fit.transform(COUNTS[:5]), fit.edge_posterior("polish", num_draws=30)

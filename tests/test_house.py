@@ -63,26 +63,56 @@ def test_nothing_imports_through_the_links():
                 assert not {str(n).split(".")[0] for n in names} & {"models", "inference"}, path
 
 
-@pytest.mark.parametrize("bottom", ["distributions", "nets", "graphs", "metrics"])
-def test_the_bottom_row_imports_nothing_above_it(bottom):
-    own = f"pyro_sparse.{bottom}"
-    files = [p for p in sources() if p.relative_to(PACKAGE).with_suffix("").parts[0] == bottom]
-    assert files
-    allowed = {"pyro_sparse._whole"} | (
-        {"pyro_sparse.graphs"} if bottom == "metrics" else set()
-    )  # below; beside
-    for path in files:
-        strangers = {
-            name
-            for name in imported(path)
-            if not any(name == ok or name.startswith(f"{ok}.") for ok in {own, *allowed})
-            and name != "pyro_sparse"
-        }
-        assert not strangers, f"{path.relative_to(ROOT)} imports {sorted(strangers)}"
+# Each room may import those before it, and nothing after it.
+ROOMS = (
+    "_utils", "findings", "distributions", "graphs", "metrics", "likelihoods", "data", "data.checks",
+    "nets", "priors", "models", "inference.training", "posterior", "inference.rotation",
+    "inference.multitask.inner", "inference.table", "inference.transition", "inference.multitask",
+    "inference.edges.density", "inference.edges.moves", "inference.edges.regression",
+    "inference.edges.mcmc", "inference.edges.parents", "inference.edges", "inference", "certificates",
+    "calibrate", "plots", "report", "estimators", "datasets", "rivals", "testing", "cli", "",
+)  # fmt: skip
+FAMILIES = ("inference.table", "inference.transition", "inference.multitask")
 
 
-LATE = {  # imports in a method of a result, of what is made of results
-    ("pyro_sparse.inference._answers", "pyro_sparse.report"),
+def room_of(name: str) -> str:
+    """The room of a module, or of a name in it, by the folders that there are."""
+    parts = name.split(".")[1:]
+    while parts and not (PACKAGE.joinpath(*parts) / "__init__.py").is_file():
+        parts.pop()
+    return ".".join(parts)
+
+
+def test_rooms_import_only_those_before_them():
+    for path in sources():
+        own = ".".join(path.relative_to(PACKAGE).parent.parts)
+        module = ".".join(["pyro_sparse", *path.relative_to(PACKAGE).with_suffix("").parts])
+        for name in imported(path) - {"pyro_sparse"} - {late for late_in, late in LATE if late_in == module}:
+            room = room_of(name)
+            if any(name.startswith(late) for late_in, late in LATE if late_in == module) or room == "":
+                continue
+            assert ROOMS.index(room) <= ROOMS.index(own), f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_every_room_has_its_place_and_says_its_question():
+    rooms = {".".join(path.relative_to(PACKAGE).parent.parts) for path in sources()}
+    assert rooms == set(ROOMS)
+    for room in rooms:
+        assert ast.get_docstring(ast.parse((PACKAGE.joinpath(*room.split(".")) / "__init__.py").read_text()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_do_not_import_one_another(family):
+    others = tuple(f"pyro_sparse.{other}" for other in FAMILIES if other != family)
+    for path in sources():
+        if ".".join(path.relative_to(PACKAGE).parts).startswith(f"{family}."):
+            assert [name for name in imported(path) if name.startswith(others)] == [], path
+
+
+LATE = {  # imports in a method of the one base of results, of what is made of results
+    ("pyro_sparse.inference.training._answers", "pyro_sparse.report.page_of_table"),
+    ("pyro_sparse.inference.training._answers", "pyro_sparse.posterior.tables"),
+    ("pyro_sparse.inference.training._answers", "pyro_sparse.inference.edges.families"),
 }
 
 
@@ -101,15 +131,6 @@ def test_no_file_needs_itself():
         TopologicalSorter(needs).prepare()
     except CycleError as error:
         pytest.fail(" is needed by ".join(error.args[1]))
-
-
-@pytest.mark.parametrize("layer", ["priors", "models"])
-def test_programs_do_not_know_how_they_are_trained(layer):
-    above = ("inference", "posterior", "plots", "report", "estimators", "cli")
-    for path in sources():
-        if path.relative_to(PACKAGE).parts[0] == layer and "baselines" not in path.parts:
-            for name in imported(path):
-                assert not name.startswith(tuple(f"pyro_sparse.{up}" for up in above)), (path, name)
 
 
 @pytest.mark.parametrize("name", ["pyro_sparse", *MODULES])
@@ -165,7 +186,7 @@ def test_what_is_imported_is_required():
     """A package that only comes along with another one goes when that one no longer needs it."""
     makers_of = packages_distributions()
     for path in sources():
-        front_end = path.name in {"cli.py", "_fitting.py", "_printing.py"}
+        front_end = path.parent.name == "cli"
         stated = required("cli") if front_end else required()
         for node in ast.parse(path.read_text()).body:  # not in functions, in `try` or for types only
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -201,10 +222,10 @@ seen = {
     "torch settings": (torch.get_num_threads(), torch.get_default_dtype()) == (threads, dtype),
     "no parameters": not pyro.get_param_store().keys(),
     "extras": sorted({"typer", "anndata", "pooch"} & set(sys.modules)),
-    "baselines": "pyro_sparse.models.baselines" in sys.modules,
+    "rivals": "pyro_sparse.rivals" in sys.modules,
 }
-seen["baseline"] = [ps.models.baselines.ImageVAE.__name__, hasattr(ps.models, "baseline")]
-import pyro_sparse.plots, pyro_sparse.report
+seen["rival"] = [ps.rivals.ImageVAE.__name__, hasattr(ps, "rival")]
+import pyro_sparse.plots, pyro_sparse.report.page_of_table
 
 seen["pyplot"] = "matplotlib.pyplot" in sys.modules
 print(json.dumps(seen))
@@ -221,9 +242,9 @@ def test_importing_leaves_the_global_state_alone(first_import):
     assert first_import["extras"] == [], "extras were imported"
 
 
-def test_baselines_are_found_without_an_import_of_their_own(first_import):
-    assert not first_import["baselines"]
-    assert first_import["baseline"] == ["ImageVAE", False]
+def test_rivals_are_found_without_an_import_of_their_own(first_import):
+    assert not first_import["rivals"]
+    assert first_import["rival"] == ["ImageVAE", False]
 
 
 def test_matplotlib_is_imported_late(first_import):

@@ -26,11 +26,11 @@ import pandas as pd
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges.enumerate import enumerate_edges
-from pyro_sparse.inference.edges.ep import ep_edges
-from pyro_sparse.inference.edges.rows import RowPrior
-from pyro_sparse.inference.inner import moments
-from pyro_sparse.inference.inner.ssl import ssl_sweeps
+from pyro_sparse.inference.edges.regression.enumerate import enumerate_edges
+from pyro_sparse.inference.edges.regression.ep import ep_edges
+from pyro_sparse.inference.edges.regression.rows import RowPrior
+from pyro_sparse.inference.multitask.inner import moments
+from pyro_sparse.inference.multitask.inner.ssl import ssl_sweeps
 from pyro_sparse.priors.em import edge_probability
 
 # %% [markdown]
@@ -75,7 +75,7 @@ def fit_table(table, anchors, scales=(1, 50)):
         decoder="linear",
         factor_cov=False,
         prior=ps.priors.SpikeSlabLasso(*scales, 1, 2),
-        likelihood=ps.models.likelihoods.Normal(prior_shape=3, prior_scale=1),
+        likelihood=ps.likelihoods.Normal(prior_shape=3, prior_scale=1),
         anchors=anchors,
     )
     return ps.fit(model, table, restarts=2, steps=500, standardise=False, seed=0, progress=False)

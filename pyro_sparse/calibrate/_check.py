@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from .._whole import check_whole
+from .._utils.checks import check_whole
 from ..graphs._draws import numbers
 
 __all__ = ["Array", "bin_of", "groups", "pair"]

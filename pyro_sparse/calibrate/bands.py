@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, poisson
 
-from .._whole import check_whole
+from .._utils.checks import check_whole
 from ._check import Array
 
 __all__ = ["ecdf_band"]

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .._quiet import ignored
-from .._table import Batch
-from .._torch import undisturbed
-from ..inference.edges._density_check import refuse_differences
-from ..inference.edges.polish import DecoderPrior, draw_decoder
+from .._utils.quiet import ignored
+from .._utils.torch_state import undisturbed
+from ..data.table import Batch
+from ..inference.edges.mcmc.density_check import refuse_differences
+from ..inference.edges.mcmc.sampler import DecoderPrior, draw_decoder
 from ..models import SparseDecoder
 
 __all__ = ["Experiment", "experiment"]
@@ -112,7 +112,7 @@ def experiment(
 
     def infer(data: NDArray[np.float64], rng: np.random.Generator) -> Truth:
         from ..inference.fit import fit
-        from ..inference.interrupt import whole
+        from ..inference.training.interrupt import whole
 
         own = {"restarts": 1, "holdout": 0.0, "patience": None, "standardise": False, **settings}
         with ignored(category=RuntimeWarning):

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import binom, norm, t
 
-from .._whole import check_whole
+from .._utils.checks import check_whole
 from ._check import Array, bin_of, groups, pair
 from .discoveries import RealisedFDR, realised_fdr
 from .scores import (

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import kstest
 from tqdm import tqdm
 
-from .._whole import check_whole
+from .._utils.checks import check_whole
 from ..models import SparseDecoder
 from ._check import Array
 from .bands import ecdf_band

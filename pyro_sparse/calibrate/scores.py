@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlog1py, xlogy
 
-from .._whole import check_whole
+from .._utils.checks import check_whole
 from ._check import Array, bin_of, groups, pair
 
 __all__ = [

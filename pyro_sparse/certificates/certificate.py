@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from ..findings import Finding
+from ..findings.finding import Finding
 from ..graphs.identifiability import IdentifiabilityProbability
 
 __all__ = ["UNCHECKED", "Certificate", "doubted", "verdicts"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..findings import findings_of, sentences
+from ..findings.finding import findings_of, sentences
 from .certificate import Certificate
 from .identify import identify
 

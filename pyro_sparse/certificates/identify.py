@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from .. import _arviz
-from .._torch import isolated
-from ..posterior import check_labels
+from .._utils.torch_state import isolated
+from ..posterior import arviz as _arviz
+from ..posterior.tables import check_labels
 from .certificate import Certificate
 from .table import table_certificate
 from .tasks import task_certificate

@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .. import _arviz
-from ..draws import MOST_DRAWS, graph_draws, pooled
-from ..findings import findings_of, sentences
+from ..findings.finding import findings_of, sentences
 from ..graphs.decoder_slopes import SlopeDirections, slope_directions
 from ..graphs.dependence import may_depend
 from ..graphs.diversity import anchors, sufficient_diversity
 from ..graphs.identifiability import IdentifiabilityProbability
 from ..graphs.zeros import free_given_zeros
+from ..posterior import arviz as _arviz
+from ..posterior.draws import MOST_DRAWS, graph_draws, pooled
 from .certificate import Certificate, doubted, verdicts
 from .table_assumptions import OF_ANCHORS, assumptions
 from .table_checks import Agreement, Curves, agreement_of, curves_of

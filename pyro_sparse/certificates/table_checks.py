@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _arviz
-from ..findings import findings_of
+from ..findings.finding import findings_of
 from ..graphs.alignment import SAME_FACTOR
 from ..graphs.selection import unresolved
-from ..inference.restarts import doubted_factors, rival_restarts
-from ..posterior import compared_runs
+from ..inference.training.restarts import doubted_factors, rival_restarts
+from ..posterior import arviz as _arviz
+from ..posterior.tables import compared_runs
 
 __all__ = ["Agreement", "Curves", "agreement_of", "curves_of"]
 

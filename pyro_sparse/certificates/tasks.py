@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import _arviz
-from ..draws import graph_draws, pooled
-from ..findings import findings_of, sentences
+from ..findings.finding import findings_of, sentences
 from ..graphs.supports import support_failure, support_identifiability
 from ..graphs.task_variability import sufficient_representation, sufficient_tasks, sufficient_within_supports
+from ..posterior import arviz as _arviz
+from ..posterior.draws import graph_draws, pooled
 from .certificate import UNCHECKED, Certificate, doubted, verdicts
 
 __all__ = ["task_certificate"]

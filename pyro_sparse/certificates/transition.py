@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import _arviz
-from ..draws import graph_draws, pooled
-from ..findings import findings_of, sentences
+from ..findings.finding import findings_of, sentences
 from ..graphs.identifiability import identifiability_probability
-from ..inference.influence import fitted_influence
+from ..inference.transition.influence import fitted_influence
+from ..posterior import arviz as _arviz
+from ..posterior.draws import graph_draws, pooled
 from .certificate import UNCHECKED, Certificate, doubted, verdicts
 
 __all__ = ["transition_certificate"]
@@ -70,8 +70,8 @@ def _assumptions(fit: Any) -> pd.DataFrame:
             if graph is not None and graph[fit.best].any():
                 rows[f"sufficient influence ({kind})"] = UNCHECKED
     elif fit is not None:
-        from ..inference.transition_axes import believed, turned_jacobian
-        from ..inference.transition_checks import MIXED, axis_checks
+        from ..inference.transition.transition_axes import believed, turned_jacobian
+        from ..inference.transition.transition_checks import MIXED, axis_checks
 
         like, best = fit.model.axes, fit.best
         turn = fit.alignment["permutation"][best]

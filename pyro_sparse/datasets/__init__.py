@@ -25,21 +25,9 @@ from pyro_sparse.datasets.episodes import (
 )
 from pyro_sparse.datasets.factor_images import FactorImages, load_cars3d, load_mpi3d
 from pyro_sparse.datasets.handwriting import glyphs
-from pyro_sparse.datasets.multitask import (
-    TASK_WEIGHTS,
-    MultiTaskStream,
-    TaskBatch,
-    proxy_data,
-    task_weights,
-)
+from pyro_sparse.datasets.multitask import TASK_WEIGHTS, MultiTaskStream, TaskBatch, proxy_data, task_weights
 from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeisel, quantile_normalise
-from pyro_sparse.datasets.shapes import (
-    SHAPES_FACTORS,
-    Shapes3D,
-    load_3dshapes,
-    render_shapes,
-    shapes_data,
-)
+from pyro_sparse.datasets.shapes import SHAPES_FACTORS, Shapes3D, load_3dshapes, render_shapes, shapes_data
 from pyro_sparse.datasets.simulated import Simulated, anchored, anchored60, sim1
 from pyro_sparse.datasets.tables import Loaded, load_bfi, load_embedded
 from pyro_sparse.datasets.topics import CORRELATION, topic_counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 
 __all__ = ["stream"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.datasets._stream import stream
 from pyro_sparse.datasets.simulated import Simulated
 from pyro_sparse.graphs.diversity import sufficient_diversity

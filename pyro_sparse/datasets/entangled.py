@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import ortho_group
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.datasets._stream import stream
 
 __all__ = ["Fig1", "fig1_data"]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.datasets._fetch import locate
 
 __all__ = ["FactorImages", "load_cars3d", "load_mpi3d"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.datasets._stream import stream
 from pyro_sparse.datasets.episodes import LabelledImages
 

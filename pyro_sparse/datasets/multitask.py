@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import ortho_group
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.datasets._shapes_grid import COUNTS, Grid, grid
 from pyro_sparse.datasets._stream import stream
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.datasets._fetch import locate
 from pyro_sparse.datasets._shapes_grid import COUNTS, LEVELS, grid, levels_of
 from pyro_sparse.datasets._shapes_scene import weights_of_pixels

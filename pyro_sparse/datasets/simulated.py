@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 
 __all__ = ["Simulated", "anchored", "anchored60", "sim1"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.datasets.simulated import Simulated
 
 __all__ = ["CORRELATION", "topic_counts"]

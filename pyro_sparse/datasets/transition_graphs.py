@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 
 __all__ = ["TRANSITION_GRAPHS", "ActionTime", "transition_graph"]
 

@@ -5,15 +5,7 @@ Nothing here knows a model or a fit; every function takes arrays and returns arr
 
 from __future__ import annotations
 
-from .alignment import (
-    Alignment,
-    agreement_matrix,
-    align,
-    apply_alignment,
-    match_columns,
-    orient,
-    similarity,
-)
+from .alignment import Alignment, agreement_matrix, align, apply_alignment, match_columns, orient, similarity
 from .chain_verdict import contradictions, verdict
 from .chains import (
     CoMembershipRhat,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._whole import check_whole
+from .._utils.checks import check_whole
 from .identifiability import IdentifiabilityProbability, identifiability_probability
 
 __all__ = [

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from ._strength_mixture import StrengthMixture, strength_mixture
-from .constraint import BernoulliKL, Budget, Penalty, SparsityControl, get_control
-from .dependency_elbo import DependencySparsity
-from .dependency_schedule import DependencySchedule
-from .edge_path import decreasing_path
 from .fit import fit, fit_restart, merge
-from .jacobian_penalty import jacobian_l1, mean_abs_jacobian
-from .latent_penalty import DependencyPenalty, LatentPenalty
 from .load import load
-from .result import Fit
-from .schedule import Schedule
-from .task_axes import TaskAxes, task_axes
-from .task_result import MultiTaskFit
-from .task_schedule import TaskSchedule
-from .transition_result import TransitionFit
-from .transition_schedule import TransitionSchedule
+from .multitask.task_axes import TaskAxes, task_axes
+from .multitask.task_result import MultiTaskFit
+from .multitask.task_schedule import TaskSchedule
+from .rotation._strength_mixture import StrengthMixture, strength_mixture
+from .table.dependency_elbo import DependencySparsity
+from .table.dependency_schedule import DependencySchedule
+from .table.jacobian_penalty import jacobian_l1, mean_abs_jacobian
+from .table.latent_penalty import DependencyPenalty, LatentPenalty
+from .table.result import Fit
+from .table.schedule import Schedule
+from .transition.constraint import BernoulliKL, Budget, Penalty, SparsityControl, get_control
+from .transition.edge_path import decreasing_path
+from .transition.transition_result import TransitionFit
+from .transition.transition_schedule import TransitionSchedule
 
 __all__ = [
     "BernoulliKL",

@@ -1,8 +1,8 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
-Check the arguments, read the data, and go on with the order of events of the model's kind (`kinds.py`):
-`fit_table.py`, `fit_transition.py` or `fit_tasks.py`; in several processes, or one restart at a time, by
-`parts.py`. Ctrl-C at any time returns the fit so far, with a warning.
+Check the arguments, read the data, and go on with the order of events of the model's kind (`registry.py`):
+`table/fit_table.py`, `transition/fit_transition.py` or `multitask/fit_tasks.py`; in several processes, or
+one restart at a time, by `training/parts.py`. Ctrl-C at any time returns the fit so far, with a warning.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._torch import undisturbed
-from .._whole import check_whole
+from .._utils.checks import check_whole
+from .._utils.torch_state import undisturbed
 from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
-from .dependency_schedule import DependencySchedule
-from .interrupt import Stopped, cut_short, warns
-from .kinds import Kind, kind_of, n_features_of
-from .latent_penalty import LatentPenalty, check_penalty
-from .own_models import refuse_bound_functions, refuse_broken_models
-from .parts import read_parts, train_in_processes, write_part
-from .ranks import ranks_here, refuse_ranks
-from .schedule import Schedule
-from .task_schedule import TaskSchedule
-from .transition_schedule import TransitionSchedule
+from .multitask.task_schedule import TaskSchedule
+from .registry import Kind, kind_of, n_features_of
+from .table.dependency_schedule import DependencySchedule
+from .table.latent_penalty import LatentPenalty, check_penalty
+from .table.schedule import Schedule
+from .training.interrupt import Stopped, cut_short, warns
+from .training.parts import read_parts, train_in_processes, write_part
+from .training.ranks import ranks_here, refuse_ranks
+from .transition.transition_schedule import TransitionSchedule
+from .user_models import refuse_bound_functions, refuse_broken_models
 
 __all__ = ["fit", "fit_restart", "merge"]
 
@@ -90,7 +90,7 @@ def fit(
         For a `LatentTransition`: array (sequence, time, feature) or (time,
         feature), list of arrays (time, feature), or a DataFrame with one row per frame.
         Fewer than twenty long sequences are cut into pieces, and ELBOs are then per piece.
-        For a `MultiTaskRegression`: one row per sample with `task`, or see `pyro_sparse.tasks.as_tasks`.
+        For a `MultiTaskRegression`: one row per sample with `task`, or see `pyro_sparse.data.tasks.as_tasks`.
     y : array_like, list of arrays or str, optional
         For a `MultiTaskRegression`: targets, or the name of their column. NaN is a missing target.
     task : array_like or str, optional

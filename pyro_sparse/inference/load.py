@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._recorded import rebuild
-from .._torch import isolated, undisturbed
-from . import checkpoint as files
-from . import result, task_result, transition_result
+from .._utils.recorded import rebuild
+from .._utils.torch_state import isolated, undisturbed
+from .multitask import task_result
+from .table import result
+from .training import checkpoint as files
+from .transition import transition_result
 
 __all__ = ["load"]
 

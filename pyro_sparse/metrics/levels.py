@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.metrics._check import levels_and_codes
 
 __all__ = ["FactorVAEScore", "factor_vae_score", "mig", "modularity", "sap"]

@@ -1,9 +1,6 @@
-"""The Pyro programs: one family of models per file. `models.baselines` is imported when asked for."""
+"""How did the data come about? The Pyro programs, one family of models per file."""
 
 from __future__ import annotations
-
-from importlib import import_module
-from typing import Any
 
 from .base import EdgeSet, FactorModel
 from .dependency import DependencyVAE
@@ -19,9 +16,3 @@ __all__ = [
     "MultiTaskRegression",
     "SparseDecoder",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "baselines":  # it imports the training, which imports the models
-        return import_module(".baselines", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

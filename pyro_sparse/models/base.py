@@ -17,13 +17,13 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
-from .._recorded import Recorded
-from .._table import Batch
-from .._whole import check_whole
+from .._utils.checks import check_whole
+from .._utils.recorded import Recorded
+from ..data.table import Batch
 from ..distributions import CorrelatedNormal
-from ..nets import Encoder
+from ..likelihoods import Likelihood, get_likelihood
+from ..nets.layers import Encoder
 from ._sizes import check_sized, sizes_repr
-from .likelihoods import Likelihood, get_likelihood
 
 __all__ = ["EdgeSet", "FactorModel"]
 

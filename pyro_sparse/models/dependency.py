@@ -4,7 +4,8 @@ r"""Which feature depends on which factor, without a prior on weights: a dense d
 
 with S all ones at first. Diverse dictionary learning (Zheng et al. 2026) asks for the f whose Jacobian has
 the fewest nonzeros; a dense fit knows f up to a rotation of z, and the rotation with most zeros is found by a
-search (`inference/decoder_axes.py`). S is then the graph, and the fit goes on with the other inputs cut.
+search (`inference/table/decoder_axes.py`). S is then the graph, and the fit goes on with the other inputs
+cut.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._declared import Declared
-from .._table import Batch
-from .._whole import check_whole
-from ..dependency_nets import CorrelatedEncoder, FeatureDecoder, SharedDecoder
+from .._utils.checks import check_whole
+from .._utils.declared import Declared
+from ..data.table import Batch
 from ..distributions import FullNormal
+from ..likelihoods import Likelihood
+from ..nets.dependency import CorrelatedEncoder, FeatureDecoder, SharedDecoder
 from .base import EdgeSet, FactorModel
-from .likelihoods import Likelihood
 
 __all__ = ["DependencyVAE"]
 

@@ -6,7 +6,8 @@ r"""Mechanism sparsity (Lachapelle et al. 2024): which latent, and which action,
 
 The same program is fitted twice. `dense`: no edges, one network m for all latents; that finds the space of
 the latents, but not their axes. `fold` then turns the latents to the axes in which m is sparse
-(`inference/jacobian_axes.py`), and from there the edges are random and each latent has a network of its own.
+(`inference/rotation/jacobian_axes.py`), and from there the edges are random and each latent has a network of
+its own.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from .._declared import Declared
-from .._recorded import Recorded
-from .._whole import check_whole
+from .._utils.checks import check_whole
+from .._utils.declared import Declared
+from .._utils.recorded import Recorded
+from ..data.sequences import SequenceBatch
 from ..distributions import FullNormal, GaussMarkov, LatentChain, RelaxedEdges
-from ..sequences import SequenceBatch
-from ..smoother_nets import Smoother
-from ..transition_nets import FrameDecoder, FrameEncoder, GatedTransition, SineTransition
+from ..likelihoods import Likelihood, Normal, get_likelihood
+from ..nets.smoother import Smoother
+from ..nets.transition import FrameDecoder, FrameEncoder, GatedTransition, SineTransition
 from ._sizes import check_sized, sizes_repr
 from .base import EdgeSet
-from .likelihoods import Likelihood, Normal, get_likelihood
 
 __all__ = ["LatentTransition"]
 

@@ -22,13 +22,13 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from .._declared import Declared
-from .._recorded import Recorded
-from .._torch import undisturbed
+from .._utils.declared import Declared
+from .._utils.recorded import Recorded
+from .._utils.torch_state import undisturbed
+from ..data.tasks import TaskBatch
+from ..nets.tasks import task_encoder
 from ..priors import Prior, SpikeSlabLasso, get_prior
 from ..priors._check import check_prior
-from ..task_nets import task_encoder
-from ..tasks import TaskBatch
 from ._sizes import check_sized, sizes_repr
 from .base import EdgeSet
 

@@ -21,17 +21,17 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from .._arrays import COMPILED, arrays, compiled
-from .._declared import Declared
-from .._table import Batch
-from .._whole import check_whole
+from .._utils.arrays import COMPILED, arrays, compiled
+from .._utils.checks import check_whole
+from .._utils.declared import Declared
+from ..data.table import Batch
 from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
-from ..nets import LinearDecoder, MaskedDecoder
+from ..likelihoods import Likelihood
+from ..nets.layers import LinearDecoder, MaskedDecoder
 from ..priors import Prior, SpikeSlabLasso, SpikeSlabPrior, get_prior
 from ..priors._check import check_prior
 from ._edge_odds import EdgeOdds, odds_of_edges
 from .base import EdgeSet, FactorModel
-from .likelihoods import Likelihood
 
 __all__ = ["SparseDecoder"]
 
@@ -96,7 +96,7 @@ class SparseDecoder(FactorModel):
         Edges that may be there: the caller's constraints, and the support found so far during a fit.
     held : buffer (restart, feature) of bool
         Features whose row of W stays at `held_weights` for the time being: at zero while nothing explains
-        them, then along a direction found by a search (`inference/directions.py`).
+        them, then along a direction found by a search (`inference/table/directions.py`).
     chunked : bool
         Whether passes through many hidden units go a few features at a time (`DecodedCells`), which changes
         numbers by rounding only. True by default; set it to False for the plain pass at every size.

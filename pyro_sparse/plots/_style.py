@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arviz import get_group
-from .._edge_table import selected_edges
-from ..findings import doubted_edges, findings_of
+from ..findings.finding import doubted_edges, findings_of
 from ..graphs.selection import unresolved
-from ..posterior import given_edges
+from ..posterior.arviz import get_group
+from ..posterior.edge_table import selected_edges
+from ..posterior.tables import given_edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

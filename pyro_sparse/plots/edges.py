@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arviz import IntervalKind, get_group
-from ..posterior import compared_runs, summary, weights_vary
+from ..posterior.arviz import IntervalKind, get_group
+from ..posterior.tables import compared_runs, summary, weights_vary
 from ._style import Edges, colours, diverging, new_axes, shorten, styled, table_edges
 
 if TYPE_CHECKING:

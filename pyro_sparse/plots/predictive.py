@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..data import read_like
+from ..data.read import read_like
 from ._style import colours, new_figure, shorten, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..inference.result import Fit
+    from ..inference.table.result import Fit
 
 __all__ = ["plot_predictive"]
 

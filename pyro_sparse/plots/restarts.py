@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arviz import get_group
 from ..graphs.alignment import agreement_matrix
-from ..posterior import compared_runs
+from ..posterior.arviz import get_group
+from ..posterior.tables import compared_runs
 from ._style import colours, new_axes, styled, table_edges
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from ..inference.result import Fit
+    from ..inference.table.result import Fit
 
 __all__ = ["plot_agreement", "plot_elbo"]
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arviz import get_group
-from ..draws import MOST_DRAWS, graph_draws, pooled
 from ..graphs._draws import feature_graphs
 from ..graphs.index_sets import names_of
 from ..graphs.venn import AtomProbability, Groups, atom_probability
+from ..posterior.arviz import get_group
+from ..posterior.draws import MOST_DRAWS, graph_draws, pooled
 from ._style import colours, new_axes, shorten, styled
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arviz import get_group
-from ..posterior import summary
+from ..posterior.arviz import get_group
+from ..posterior.tables import summary
 from ._style import colours, new_axes, shorten, styled
 
 if TYPE_CHECKING:

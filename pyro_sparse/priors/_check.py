@@ -11,7 +11,7 @@ from pyro.distributions import Delta
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from .._torch import undisturbed
+from .._utils.torch_state import undisturbed
 from .base import Prior
 
 __all__ = ["check_prior", "point_mass"]

@@ -20,8 +20,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from pyro_sparse._recorded import Recorded
-from pyro_sparse._whole import check_whole
+from pyro_sparse._utils.checks import check_whole
+from pyro_sparse._utils.recorded import Recorded
 
 __all__ = ["Prior"]
 

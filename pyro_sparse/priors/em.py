@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._arrays import COMPILED, arrays, compiled, tensor
+from .._utils.arrays import COMPILED, arrays, compiled, tensor
 from ..distributions.spike_slab_lasso import SpikeSlabLasso
 
 __all__ = [

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Beta, Distribution
 
-from .._declared import Declared
-from .._torch import default_dtype
+from .._utils.declared import Declared
+from .._utils.torch_state import default_dtype
 from ..distributions import SpikeSlab, SpikeSlabMixture
 from . import em
 from .base import Prior

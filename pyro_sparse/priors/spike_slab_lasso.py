@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import Laplace
 
 from .. import distributions as dist
-from .._declared import Declared
+from .._utils.declared import Declared
 from . import em
 from .spike_slab import AROUND_DENSITY, SpikeSlabPrior, check_positive
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import distributions as dist
-from .._declared import Declared
+from .._utils.declared import Declared
 from .spike_slab import AROUND_DENSITY, SpikeSlabPrior, check_positive
 
 __all__ = ["SpikeSlabNormal"]

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.distributions import biject_to
 from torch.distributions.transforms import identity_transform
 
-from .._signatures import signature_misfits
-from ..models.likelihoods import Likelihood
+from .._utils.signatures import signature_misfits
+from ..likelihoods import Likelihood
 
 __all__ = ["LikelihoodTestCase"]
 

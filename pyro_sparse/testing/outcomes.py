@@ -17,10 +17,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from .._table import Table
+from ..data.sequences import Sequences
+from ..data.table import Table
+from ..data.tasks import Tasks
 from ..inference import Fit, MultiTaskFit, TransitionFit
-from ..sequences import Sequences
-from ..tasks import Tasks
 from ._cases import Case
 from ._fuzz_cells import COUNTS, is_allowed
 

@@ -18,8 +18,8 @@ from pyro import poutine
 from scipy import integrate, optimize, special, stats
 from torch import Tensor
 
-from .._signatures import signature_misfits
-from .._torch import default_dtype
+from .._utils.signatures import signature_misfits
+from .._utils.torch_state import default_dtype
 from ..priors import Prior, SpikeSlabPrior
 from ..priors._check import point_mass
 

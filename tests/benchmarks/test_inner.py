@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import inner
-from pyro_sparse.inference.inner import duality_gap, moments
+from pyro_sparse.inference.multitask.inner import duality_gap, moments
 
 
 def options(**given):

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from benchmarks import shapes_dependency
-from pyro_sparse.data import as_table
+from pyro_sparse.data.read import as_table
 from pyro_sparse.inference import DependencyPenalty
-from pyro_sparse.models.baselines import VAE, LatentL1
+from pyro_sparse.rivals import VAE, LatentL1
 
 
 def options(**values):

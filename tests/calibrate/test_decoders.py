@@ -8,8 +8,8 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse.calibrate import experiment, sbc
 from pyro_sparse.inference import Fit
-from pyro_sparse.inference.edges.polish import DecoderPrior, draw_decoder
-from pyro_sparse.inference.loop import Run
+from pyro_sparse.inference.edges.mcmc.sampler import DecoderPrior, draw_decoder
+from pyro_sparse.inference.training.loop import Run
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
@@ -43,7 +43,7 @@ def test_what_is_drawn_follows_the_prior():
 def test_true_weights_are_standardised_loadings(likelihood, noise):
     """Of a line their square is w^2 over the feature's variance, and the truth has the units of the draws."""
     if likelihood == "poisson":  # what is simulated: rows of one depth
-        likelihood = ps.models.likelihoods.Poisson(size_factors=False)
+        likelihood = ps.likelihoods.Poisson(size_factors=False)
     drawn = draw_decoder(model(likelihood=likelihood), 4000, np.random.default_rng(3))
     total = drawn.x.var(0) if noise is None else (drawn.weight**2).sum(1) + noise
     np.testing.assert_allclose(drawn.loading, drawn.weight / np.sqrt(total)[:, None], atol=0.05)
@@ -86,7 +86,7 @@ def test_tables_suit_their_likelihood(likelihood, decoder):
 def test_a_dispersion_is_drawn_from_its_prior():
     """Of rates that are all alike, the median extra coefficient of variation is that of the half normal."""
     rng, quiet = np.random.default_rng(2), DecoderPrior(intercept=1e-3, slope=1e-3, head=1e-3)
-    own = model(likelihood=ps.models.likelihoods.NegativeBinomial(False, prior_scale=2.0), decoder="mlp")
+    own = model(likelihood=ps.likelihoods.NegativeBinomial(False, prior_scale=2.0), decoder="mlp")
     drawn = [draw_decoder(own, 400, rng, quiet).x for _ in range(30)]
     extra = np.concatenate([(x.var(0) / x.mean(0) - 1) / x.mean(0) for x in drawn]).clip(0) ** 0.5
     assert np.median(extra) == pytest.approx(2.0 * 0.6745, rel=0.2)

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import kstest
 
 from pyro_sparse.calibrate import graph_statistics, sbc, value_statistics
-from pyro_sparse.inference.edges.enumerate import enumerate_edges
-from pyro_sparse.inference.edges.rows import RowPrior
+from pyro_sparse.inference.edges.regression.enumerate import enumerate_edges
+from pyro_sparse.inference.edges.regression.rows import RowPrior
 
 
 def quick(*args, **options):

@@ -13,10 +13,10 @@ import pyro_sparse as ps
 from pyro_sparse.certificates import identify
 from pyro_sparse.certificates.facts import _only_if
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.findings import Finding, sentences
-from pyro_sparse.inference.restarts import only_restart
-from pyro_sparse.inference.transition_checks import AxisChecks, graph_findings
-from pyro_sparse.transition_posterior import GraphDraws, transition_to_arviz
+from pyro_sparse.findings.finding import Finding, sentences
+from pyro_sparse.inference.training.restarts import only_restart
+from pyro_sparse.inference.transition.transition_checks import AxisChecks, graph_findings
+from pyro_sparse.posterior.transitions import GraphDraws, transition_to_arviz
 
 
 def fake_fit(restarts=2, d=3, lags=1, recovered=0.99, differing=0, gap=3.0, influence=1.0):

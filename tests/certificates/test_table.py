@@ -13,9 +13,9 @@ from benchmarks import certificates
 from benchmarks.certificates import compare, table_idata
 from pyro_sparse.certificates.table import criteria_of
 from pyro_sparse.certificates.table_checks import agreement_of, curves_of
-from pyro_sparse.draws import graph_draws, pooled
-from pyro_sparse.findings import Finding, write_findings
-from pyro_sparse.inference.folded import folded
+from pyro_sparse.findings.finding import Finding, write_findings
+from pyro_sparse.inference.table.folded import folded
+from pyro_sparse.posterior.draws import graph_draws, pooled
 from tests._fake_fit import fake_fit
 
 ANCHORED = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]])

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from pyro_sparse.distributions import DecodedCells, MaskedNet, _sweep, predictor, recomputed_predictor
-from pyro_sparse.models.likelihoods import Likelihood, get_likelihood
-from pyro_sparse.nets import MaskedDecoder
+from pyro_sparse.likelihoods import Likelihood, get_likelihood
+from pyro_sparse.nets.layers import MaskedDecoder
 
 R, B, G, K, H = 2, 17, 12, 4, 9
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse._arviz import arviz
 from pyro_sparse.graphs import (
     align_draws,
     apply_alignment,
@@ -15,6 +14,7 @@ from pyro_sparse.graphs import (
     keep_chains,
     unresolved,
 )
+from pyro_sparse.posterior.arviz import arviz
 
 
 @pytest.fixture

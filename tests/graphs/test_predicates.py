@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from pyro_sparse._arviz import arviz
 from pyro_sparse.graphs import probability_of
+from pyro_sparse.posterior.arviz import arviz
 
 
 def sticky_chains(rng, chains=4, draws=500, stay=0.8):

@@ -17,13 +17,13 @@ import torch
 import torch.distributed as dist
 
 import pyro_sparse as ps
-from pyro_sparse.data import Batch
-from pyro_sparse.inference import axes
-from pyro_sparse.inference.deletions import edge_gains
-from pyro_sparse.inference.elbo import rowwise_elbo
-from pyro_sparse.inference.loop import Run
-from pyro_sparse.inference.ranks import ALONE, ranks_here
-from pyro_sparse.inference.refine import refined_elbo
+from pyro_sparse.data.read import Batch
+from pyro_sparse.inference.rotation import axes
+from pyro_sparse.inference.table.deletions import edge_gains
+from pyro_sparse.inference.table.refine import refined_elbo
+from pyro_sparse.inference.training.elbo import rowwise_elbo
+from pyro_sparse.inference.training.loop import Run
+from pyro_sparse.inference.training.ranks import ALONE, ranks_here
 
 torch.set_num_threads(1)
 X = ps.datasets.sim1(n=120, seed=1).x

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.data import Batch
-from pyro_sparse.inference.schedule import Schedule
-from pyro_sparse.inference.sparse_run import SparseRun
+from pyro_sparse.data.read import Batch
+from pyro_sparse.inference.table.schedule import Schedule
+from pyro_sparse.inference.table.sparse_run import SparseRun
 from pyro_sparse.models import SparseDecoder
 
 STEPS = 60

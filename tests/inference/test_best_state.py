@@ -8,14 +8,14 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse._torch import undisturbed
-from pyro_sparse.inference import checkpoint as files
-from pyro_sparse.inference.elbo import rowwise_elbo
-from pyro_sparse.inference.transition_axes import find_axes
-from pyro_sparse.inference.transition_notes import fell
-from pyro_sparse.inference.transition_polish import polish
-from pyro_sparse.inference.transition_run import UNDONE, EdgeRun, TransitionRun
-from pyro_sparse.sequences import as_sequences
+from pyro_sparse._utils.torch_state import undisturbed
+from pyro_sparse.data.sequences import as_sequences
+from pyro_sparse.inference.training import checkpoint as files
+from pyro_sparse.inference.training.elbo import rowwise_elbo
+from pyro_sparse.inference.transition.transition_axes import find_axes
+from pyro_sparse.inference.transition.transition_notes import fell
+from pyro_sparse.inference.transition.transition_polish import polish
+from pyro_sparse.inference.transition.transition_run import UNDONE, EdgeRun, TransitionRun
 
 FEW = {"steps": 240, "batch_size": 512, "evaluate_every": 20, "warm_up": 20, "learning_rate": 0.03}
 

@@ -8,8 +8,8 @@ import torch
 from scipy.stats import ttest_1samp
 
 import pyro_sparse as ps
-from pyro_sparse.inference.transition_axes import believed, beyond_linear
-from pyro_sparse.sequences import as_sequences
+from pyro_sparse.data.sequences import as_sequences
+from pyro_sparse.inference.transition.transition_axes import believed, beyond_linear
 
 LINE = np.array([[0.8, 0, 0], [0.4, 0.7, 0], [0, 0.4, 0.6]])
 QUICK = {"restarts": 1, "seed": 1, "steps": 300, "polish_steps": 0, "edge_steps": 5, "progress": False}

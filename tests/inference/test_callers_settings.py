@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse._torch import isolated, undisturbed
-from tests.inference.test_edges_dtypes import K, fitted, table
+from pyro_sparse._utils.torch_state import isolated, undisturbed
+from tests.inference.edges.test_dtypes import K, fitted, table
 from tests.inference.test_threads import edges
 
 pytestmark = pytest.mark.usefixtures("hurried_module")

@@ -9,10 +9,10 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse import Schedule
-from pyro_sparse.data import Batch
+from pyro_sparse.data.read import Batch
 from pyro_sparse.inference import DependencyPenalty
-from pyro_sparse.inference.elbo import elbo_by_restart, rowwise_elbo
-from pyro_sparse.inference.sparse_run import SparseRun
+from pyro_sparse.inference.table.sparse_run import SparseRun
+from pyro_sparse.inference.training.elbo import elbo_by_restart, rowwise_elbo
 from pyro_sparse.models import SparseDecoder, sparse_decoder
 
 pytestmark = pytest.mark.usefixtures("hurried_module")

@@ -9,7 +9,7 @@ import torch
 
 import pyro_sparse as ps
 from benchmarks import _faults_files as faults_files
-from pyro_sparse.inference import checkpoint as files
+from pyro_sparse.inference.training import checkpoint as files
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 

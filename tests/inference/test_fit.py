@@ -14,7 +14,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.models import SparseDecoder
-from pyro_sparse.models.baselines import VAE, VSC
+from pyro_sparse.rivals import VAE, VSC
 from tests.inference._quick import DATA, fit_module, in_a_hurry, quick, same, small
 
 __all__ = ["in_a_hurry"]  # a fixture for every test here
@@ -59,7 +59,7 @@ def test_two_models_in_one_process_do_not_meet():
 
 
 def test_one_model_prior_and_likelihood_serve_several_fits():
-    shared = {"prior": ps.priors.SpikeSlabLasso(), "likelihood": ps.models.likelihoods.Normal()}
+    shared = {"prior": ps.priors.SpikeSlabLasso(), "likelihood": ps.likelihoods.Normal()}
     model = small(2, **shared)
     first = quick(model, steps=20)
     kept = first.log_likelihood(DATA)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference import by_rows
-from pyro_sparse.inference import restarts as restarts_module
+from pyro_sparse.inference.table import by_rows
+from pyro_sparse.inference.training import restarts as restarts_module
 from tests.inference._quick import DATA, fit_module, in_a_hurry, quick, same, small
 
 __all__ = ["in_a_hurry"]  # a fixture for every test here

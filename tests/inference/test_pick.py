@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.data import Batch
-from pyro_sparse.inference.refine import expected_cells
-from pyro_sparse.inference.restarts import pick, put
+from pyro_sparse.data.read import Batch
+from pyro_sparse.inference.table.refine import expected_cells
+from pyro_sparse.inference.training.restarts import pick, put
 
 
 def linear_model(n_restarts: int, n_features: int, n_factors: int):

@@ -12,9 +12,9 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.datasets import sim1
 from pyro_sparse.distributions import DecodedCells, PlainPass, _sweep, recomputed_predictor
-from pyro_sparse.inference.loop import Run
+from pyro_sparse.inference.training.loop import Run
+from pyro_sparse.likelihoods import get_likelihood
 from pyro_sparse.models import sparse_decoder
-from pyro_sparse.models.likelihoods import get_likelihood
 from tests._tasks import tasks_on_latents
 from tests.distributions.test_decoded_cells import B, G, H, R, gradients, net_of, problem
 from tests.inference._quick import DATA, in_a_hurry, quick, same, small

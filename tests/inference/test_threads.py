@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse._quiet import ignored
-from pyro_sparse._torch import isolated, others_may_run, undisturbed
-from tests.inference.test_edges_dtypes import fitted, table
+from pyro_sparse._utils.quiet import ignored
+from pyro_sparse._utils.torch_state import isolated, others_may_run, undisturbed
+from tests.inference.edges.test_dtypes import fitted, table
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 import pyro_sparse as ps
-from pyro_sparse._arviz import get_group
-from pyro_sparse.models.baselines import VAE
+from pyro_sparse.posterior.arviz import get_group
+from pyro_sparse.rivals import VAE
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_files_and_resume_give_the_same_bits(tmp_path, data, fit):
 
 @pytest.mark.usefixtures("hurried")
 def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypatch):
-    from pyro_sparse.inference.dependency_run import DependencyRun
+    from pyro_sparse.inference.table.dependency_run import DependencyRun
 
     settings = {"restarts": 1, "steps": 40, "axes_at": 0.5, "progress": False, "checkpoint_every": 5}
     x = data.x[:300]
@@ -110,7 +110,7 @@ def test_the_axes_may_be_left_to_a_penalty(data, decoder):
 
 
 def test_an_edge_that_is_needed_is_not_cut_when_nothing_can_take_its_place(data, monkeypatch):
-    from pyro_sparse.inference import dependency_run
+    from pyro_sparse.inference.table import dependency_run
 
     read = dependency_run.edge_probability
 
@@ -158,7 +158,8 @@ def test_without_rows_aside_the_last_cut_is_judged_by_rows_learned_from(data):
 
 @pytest.mark.usefixtures("hurried")
 def test_a_fit_that_stops_early_is_brought_to_its_end(data, monkeypatch):
-    from pyro_sparse.inference import dependency_run, loop
+    from pyro_sparse.inference.table import dependency_run
+    from pyro_sparse.inference.training import loop
 
     ends = []
     end = dependency_run.DependencyRun._finish
@@ -177,7 +178,7 @@ def test_a_fit_that_stops_early_is_brought_to_its_end(data, monkeypatch):
 
 @pytest.mark.usefixtures("hurried")
 def test_one_row_aside_is_no_judge_of_the_last_cut(data, monkeypatch):
-    from pyro_sparse.inference import dependency_run
+    from pyro_sparse.inference.table import dependency_run
 
     read = dependency_run.DependencyRun._by_row
     judges = []

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.data import as_table
+from pyro_sparse.data.read import as_table
 from pyro_sparse.inference import DependencyPenalty, jacobian_l1
-from pyro_sparse.inference.elbo import elbo_by_restart
-from pyro_sparse.inference.loop import Run
-from pyro_sparse.inference.restarts import pick
-from pyro_sparse.inference.schedule import Schedule
-from pyro_sparse.inference.sparse_run import SparseRun
-from pyro_sparse.models.baselines import VAE, ImageVAE
+from pyro_sparse.inference.table.schedule import Schedule
+from pyro_sparse.inference.table.sparse_run import SparseRun
+from pyro_sparse.inference.training.elbo import elbo_by_restart
+from pyro_sparse.inference.training.loop import Run
+from pyro_sparse.inference.training.restarts import pick
+from pyro_sparse.rivals import VAE, ImageVAE
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
@@ -111,7 +111,7 @@ def test_a_fit_resumes_to_the_bit_with_its_total_correlation(tmp_path, monkeypat
 
 
 def test_nothing_is_guessed_and_the_encoder_learns_at_once(monkeypatch):
-    module = importlib.import_module("pyro_sparse.inference.fit_table")
+    module = importlib.import_module("pyro_sparse.inference.table.fit_table")
     monkeypatch.setattr(module, "start_of", lambda *a: pytest.fail("a start was sought"))
     ps.fit(small(), images(), **QUICK)
     for model, held in ((small(), 0), (VAE(256, 3), 9), (VAE(256, 3, data_start=False), 0)):

@@ -8,10 +8,10 @@ import torch
 from pyro import poutine
 from torch.distributions import Bernoulli, Normal
 
-from pyro_sparse.inference.elbo import elbo_by_restart
+from pyro_sparse.data.sequences import as_sequences
+from pyro_sparse.inference.training.elbo import elbo_by_restart
+from pyro_sparse.likelihoods import Normal as NormalNoise
 from pyro_sparse.models import LatentTransition
-from pyro_sparse.models.likelihoods import Normal as NormalNoise
-from pyro_sparse.sequences import as_sequences
 
 R, S, T, G, D, A = 2, 12, 4, 6, 3, 2
 

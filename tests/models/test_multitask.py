@@ -10,10 +10,10 @@ from pyro import poutine
 from scipy import optimize, stats
 from torch import nn
 
-from pyro_sparse.inference.elbo import elbo_by_restart
+from pyro_sparse.data.tasks import as_tasks
+from pyro_sparse.inference.training.elbo import elbo_by_restart
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import RegularisedHorseshoe, SpikeSlabLasso
-from pyro_sparse.tasks import as_tasks
 
 T, N, G, K = 5, 7, 4, 3
 

@@ -10,7 +10,7 @@ import torch
 from pyro import poutine
 
 import pyro_sparse as ps
-from pyro_sparse.data import Batch
+from pyro_sparse.data.read import Batch
 from pyro_sparse.models import SparseDecoder
 
 R, N, G, K = 2, 15, 6, 3
@@ -157,7 +157,7 @@ def test_a_prior_by_name_by_instance_and_never_a_class():
     with pytest.raises(
         TypeError, match=r"likelihood is the class Normal; make an instance of it: Normal\(\)"
     ):
-        SparseDecoder(G, K, likelihood=ps.models.likelihoods.Normal)
+        SparseDecoder(G, K, likelihood=ps.likelihoods.Normal)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_sparse.models.likelihoods import Bernoulli, Likelihood, Multinomial, Normal, Poisson
-from pyro_sparse.models.likelihoods.base import observed
+from pyro_sparse.likelihoods import Bernoulli, Likelihood, Multinomial, Normal, Poisson
+from pyro_sparse.likelihoods.base import observed
 from pyro_sparse.testing import LikelihoodTestCase
 
 

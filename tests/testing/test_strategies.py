@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
-from pyro_sparse.data import as_table
-from pyro_sparse.models.likelihoods import get_likelihood
-from pyro_sparse.sequences import as_sequences
-from pyro_sparse.tasks import as_tasks
+from pyro_sparse.data.read import as_table
+from pyro_sparse.data.sequences import as_sequences
+from pyro_sparse.data.tasks import as_tasks
+from pyro_sparse.likelihoods import get_likelihood
 from pyro_sparse.testing import outcome, strategies
 from pyro_sparse.testing._cases import Case
 

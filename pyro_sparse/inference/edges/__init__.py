@@ -1,8 +1,9 @@
 """From a fit to edge probabilities: one method per file, one door.
 
-Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.to_arviz`. `polish` runs Markov
-chains from the fit: probabilities. `strengths` reads them off the slopes of a `DependencyVAE`. `score` is the
-spike-and-slab-lasso weight p* of the best restart: it ranks edges, is not calibrated, and says so.
+Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.tables.to_arviz`. `polish` runs
+Markov chains from the fit: probabilities. `strengths` reads them off the slopes of a `DependencyVAE`.
+`score` is the spike-and-slab-lasso weight p* of the best restart: it ranks edges, is not calibrated, and
+says so.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..._whole import check_whole
-from ...large_table import LargeTable
+from ..._utils.checks import check_whole
+from ..._utils.options import check_options, options_of
+from ...data.large_table import LargeTable
 from ...models.dependency import DependencyVAE
-from ._density_check import OtherProgram
-from ._options import check_options, options_of
-from ._polish_setup import weight_law
-from ._requirements import lacks_of_decoder, lacks_of_likelihood
-from .polish import MOST_GB, DecoderPrior, gigabytes, polish_edges
+from .density.requirements import lacks_of_decoder, lacks_of_likelihood
+from .jacobian import strength_edges
+from .mcmc.density_check import OtherProgram
+from .mcmc.initialise import weight_law
+from .mcmc.sampler import MOST_GB, DecoderPrior, gigabytes, polish_edges
 from .score import score_edges
-from .strengths import strength_edges
 
 if TYPE_CHECKING:
-    from ..result import Fit
+    from ..table.result import Fit
 
 __all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges", "strength_edges"]
 
@@ -62,7 +63,7 @@ def edge_posterior(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        See `pyro_sparse.posterior.to_arviz`.
+        See `pyro_sparse.posterior.tables.to_arviz`.
 
     Raises
     ------

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._whole import check_whole
-from ...posterior import to_arviz
+from ..._utils.checks import check_whole
+from ...posterior.tables import to_arviz
 
 if TYPE_CHECKING:
-    from ..result import Fit
+    from ..table.result import Fit
 
 __all__ = ["SCORE_NOTE", "score_edges"]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import ElasticNet, MultiTaskElasticNet
 
-from pyro_sparse.inference.inner._compiled import AVAILABLE
+from pyro_sparse.inference.multitask.inner._compiled import AVAILABLE
 
 needs_numba = pytest.mark.skipif(not AVAILABLE, reason="numba is not installed")
 KINDS = [False, pytest.param(True, marks=needs_numba)]

@@ -1,0 +1,486 @@
+"""The command line: a table in, a folder with the fit, its edges and a report out.
+
+Every command prints for people, or with `--json` one JSON object on standard output; all else goes to
+standard error. Exit codes: 0 done, 2 bad input (the message says how to mend it), 3 done but not one edge was
+kept, 130 interrupted (what there is has been saved).
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+try:
+    import typer
+
+    from .._utils.paths import file_to_write
+    from .printing import jsonable, print_doctor, print_edges, print_json, records, say
+    from .recipe import (
+        BAD_INPUT,
+        INTERRUPTED,
+        NOTHING_FOUND,
+        Recipe,
+        finish,
+        folder,
+        rate_of,
+        together,
+        train,
+        train_restart,
+    )
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise SystemExit(f"pyro-sparse needs {error.name}; mend: pip install 'pyro-sparse[cli]'") from None
+
+__all__ = ["BAD_INPUT", "INTERRUPTED", "NOTHING_FOUND", "app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Which feature depends on which latent factor, and how sure you may be.\n\n"
+    "Start with [bold]pyro-sparse demo[/bold], then [bold]pyro-sparse fit TABLE[/bold].",
+)
+
+
+class Generator(StrEnum):
+    """Simulated tables with a known graph."""
+
+    sim1 = "sim1"
+    anchored60 = "anchored60"
+    topics = "topics"
+
+
+class Decoder(StrEnum):
+    """How features depend on factors."""
+
+    mlp = "mlp"
+    linear = "linear"
+
+
+class EdgeMethod(StrEnum):
+    """What puts a number on each edge."""
+
+    auto = "auto"
+    polish = "polish"
+    score = "score"
+
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
+]
+Fdr = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Bayesian false-discovery rate at which edges are kept.")
+]
+OfFit = Annotated[
+    float | None,
+    typer.Option("--fdr", min=0.0, max=1.0, help="False-discovery rate; by default what the fit was given."),
+]
+Salient = Annotated[
+    float | None,
+    typer.Option(help="Only edges whose standardised loading is at least so large, such as 0.3."),
+]
+Edges = Annotated[
+    EdgeMethod,
+    typer.Option(help="Probabilities by Markov chains from the fit (polish), or its own scores (score)."),
+]
+EdgeSeconds = Annotated[
+    float, typer.Option(min=1.0, help="Seconds after which the chains stop, once they have warmed up.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; made where it is absent.")]
+Folder = Annotated[Path, typer.Argument(help="Folder that `pyro-sparse fit` wrote.", show_default=False)]
+Seed = Annotated[
+    int, typer.Option(min=0, help="Seed of every random choice; time limits aside, it decides the result.")
+]
+Restarts = Annotated[
+    int, typer.Option(min=1, help="Starts trained together; the best is kept, all are compared.")
+]
+Steps = Annotated[int | None, typer.Option(min=1, help="Gradient steps; by default the library's choice.")]
+Threads = Annotated[int, typer.Option(min=1, help="Processor threads; more make small models slower.")]
+Factors = Annotated[
+    int, typer.Option("--factors", "-k", help="Most factors there may be; surplus ones end empty.")
+]
+
+
+@app.command()
+def fit(
+    table: Annotated[
+        Path, typer.Argument(help=".csv, .tsv, .parquet, .h5ad or .npz; empty cells are missing.")
+    ],
+    factors: Factors = 5,
+    likelihood: Annotated[
+        str,
+        typer.Option(
+            "--likelihood",
+            "-l",
+            help="normal (measurements), bernoulli (0/1), poisson or negative_binomial (counts), multinomial "
+            "(counts that share a total), categorical (0/1, one column for each category: one-hot).",
+        ),
+    ] = "normal",
+    depth: Annotated[
+        bool | None,
+        typer.Option(
+            "--depth/--no-depth",
+            help="Whether rows' totals are their depth (poisson, negative_binomial), and no finding; by "
+            "default as the table tells.",
+        ),
+    ] = None,
+    exposure: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with each row's exposure (time, area, depth), to which its counts are in proportion."
+        ),
+    ] = None,
+    decoder: Annotated[
+        Decoder, typer.Option(help="Curved (mlp) or straight (linear) dependence.")
+    ] = Decoder.mlp,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(help='Columns to use: names or patterns, separated by commas ("quoted" as in CSV).'),
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out, as in --columns.")] = None,
+    index: Annotated[str | None, typer.Option(help="Column with row names.")] = None,
+    restarts: Restarts = 8,
+    steps: Steps = None,
+    seed: Seed = 0,
+    fdr: Fdr = 0.1,
+    edges: Edges = EdgeMethod.auto,
+    edge_seconds: EdgeSeconds = 120.0,
+    threads: Threads = 1,
+    device: Annotated[
+        str, typer.Option(help="Where to compute; `pyro-sparse doctor` lists what there is.")
+    ] = "cpu",
+    n_jobs: Annotated[
+        int, typer.Option(help="Processes that share the restarts; one is quicker for small tables.")
+    ] = 1,
+    restart_index: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Train this restart only, from 0, and write it to --out for `pyro-sparse merge`."
+        ),
+    ] = None,
+    out: Out = Path("fit"),
+    as_json: Json = False,
+) -> None:
+    """Fit a sparse factor model to a table.
+
+    Writes to --out: [bold]report.html[/bold] (open this), [bold]edges.csv[/bold] (one row per feature and
+    factor), [bold]factors.csv[/bold] (one row per sample), [bold]idata.nc[/bold] (for ArviZ) and
+    [bold]model.pt[/bold] (the checkpoint, for ps.load).
+
+    Examples:
+
+      pyro-sparse fit answers.csv --factors 5 --drop "gender,education,age" --index rownames
+
+      pyro-sparse fit cells.h5ad -k 20 -l negative_binomial --out cells
+
+      torchrun --nproc-per-node 2 -m pyro_sparse fit cells.h5ad -k 20 --out cells
+    """
+    from ..inference.training.ranks import first_rank
+
+    recipe = Recipe(
+        str(table), factors, likelihood, str(decoder), _split(columns), _split(drop), index,
+        restarts, steps, seed, device, depth, exposure,
+    )  # fmt: skip
+    frame = recipe.frame()
+    # torchrun's processes share the folder, and their group is not there yet: only the first one locks it
+    with folder(out, alone=restart_index is None and os.environ.get("RANK", "0") == "0"):
+        if restart_index is None:
+            result, seconds = train(recipe, frame, threads, as_json, n_jobs)
+            if first_rank():
+                finish(
+                    result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
+                    recipe.exposures(frame),
+                )  # fmt: skip
+            return
+        path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)
+    if as_json:
+        print_json({"restart": restart_index, "part": str(path), "seconds": round(seconds, 2)})
+    else:
+        to = shlex.quote(str(out))
+        say(f"wrote {path}; with those of all restarts: pyro-sparse merge {to}/restart-*.pt -o {to}")
+
+
+@app.command()
+def merge(
+    parts: Annotated[
+        list[Path], typer.Argument(help="Files that `fit --restart-index` wrote.", show_default=False)
+    ],
+    table: Annotated[
+        Path | None, typer.Option(help="The table, where it no longer lies where the restarts read it.")
+    ] = None,
+    fdr: Fdr = 0.1,
+    edges: Edges = EdgeMethod.auto,
+    edge_seconds: EdgeSeconds = 120.0,
+    threads: Threads = 1,
+    out: Out = Path("fit"),
+    as_json: Json = False,
+) -> None:
+    """Put restarts together that `fit --restart-index` trained one by one, as the jobs of a job array do.
+
+    Writes to --out what `fit` writes: the same numbers, up to rounding. Parts of different tables, models,
+    seeds or settings are refused, and so is a restart that is there twice; missing ones are warned of.
+
+    Example:
+
+      pyro-sparse merge fit/restart-*.pt --out fit
+    """
+    begun = time.perf_counter()
+    recipe = Recipe.of_parts(parts, table)
+    frame = recipe.frame()
+    with folder(out):
+        result = together(recipe, frame, parts, threads)
+        seconds = time.perf_counter() - begun
+        finish(
+            result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
+            recipe.exposures(frame),
+        )  # fmt: skip
+
+
+@app.command()
+def demo(
+    factors: Factors = 5,
+    restarts: Restarts = 8,
+    steps: Steps = None,
+    seed: Seed = 0,
+    threads: Threads = 1,
+    fdr: Fdr = 0.1,
+    edges: Edges = EdgeMethod.auto,
+    edge_seconds: EdgeSeconds = 120.0,
+    out: Out = Path("demo"),
+    as_json: Json = False,
+) -> None:
+    """Fit the breast-cancer measurements that come with scikit-learn; a few minutes, no data needed.
+
+    Thirty measurements of 569 biopsies: ten quantities of the cell nuclei, each as mean, standard error and
+    worst value. Which of them go together?
+
+    Example:
+
+      pyro-sparse demo --out demo
+    """
+    from ..datasets import load_embedded
+
+    frame = load_embedded("breast_cancer").x
+    recipe = Recipe("", factors, restarts=restarts, steps=steps, seed=seed)
+    with folder(out):
+        result, seconds = train(recipe, frame, threads, as_json)
+        finish(result, frame, out, fdr, seconds, as_json, str(edges), edge_seconds)
+
+
+@app.command()
+def summary(
+    folder: Folder,
+    fdr: OfFit = None,
+    salient: Salient = None,
+    every: Annotated[bool, typer.Option("--all", help="Also the edges that are not kept.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the edges of a fit at a false-discovery rate.
+
+    Example:
+
+      pyro-sparse summary fit --fdr 0.05 --salient 0.3
+    """
+    import pyro_sparse as ps
+
+    from ..posterior.arviz import from_netcdf
+    from ..posterior.edge_table import verdict_of
+
+    idata = from_netcdf(_inside(folder, "idata.nc"))
+    rate = rate_of(idata, fdr)
+    if salient is not None:
+        idata = ps.salient_edges(idata, salient)
+    edges, said = ps.summary(idata, fdr=rate, selected_only=not every), verdict_of(idata)
+    if as_json:
+        about = {"verdict": said, "unresolved": int(edges["unresolved"].sum())}
+        print_json({"fdr": rate, **jsonable(edges.attrs), **about, "edges": records(edges)})
+    else:
+        print_edges(edges, verdict=said)
+
+
+@app.command()
+def report(
+    folder: Folder,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; by default FOLDER/report.html.")
+    ] = None,
+    fdr: OfFit = None,
+    salient: Salient = None,
+    as_json: Json = False,
+) -> None:
+    """Write the HTML report of a fit again, for instance after an upgrade.
+
+    Example:
+
+      pyro-sparse report fit --out report.html
+    """
+    import pyro_sparse as ps
+
+    from ..posterior import arviz as _arviz
+
+    result, idata = ps.load(_inside(folder, "model.pt")), _arviz.from_netcdf(_inside(folder, "idata.nc"))
+    kept = "observed_data" in _arviz.group_names(idata)  # large tables are not
+    data = _arviz.get_group(idata, "observed_data")["x"].to_numpy() if kept else None
+    path = folder / "report.html" if out is None else out
+    ps.report(result, path, X=data, fdr=rate_of(idata, fdr), idata=idata, salient=salient)
+    if as_json:
+        print_json({"report": str(path)})
+    else:
+        say(f"wrote {path}")
+
+
+@app.command()
+def simulate(
+    generator: Annotated[Generator, typer.Option(help="What to simulate.")] = Generator.sim1,
+    rows: Annotated[int, typer.Option(min=2, help="Rows of the table.")] = 1000,
+    rho: Annotated[
+        float | None, typer.Option(help="Correlation of the factors (sim1, anchored60).  [default: 0]")
+    ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(help="Standard deviation of the noise (sim1, anchored60).  [default: 0.5]"),
+    ] = None,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")] = Path("simulated.csv"),
+    as_json: Json = False,
+) -> None:
+    """Write a simulated table, and beside it the true graph, to try the method on.
+
+    Example:
+
+      pyro-sparse simulate --generator sim1 --rows 1000 --out sim1.csv && pyro-sparse fit sim1.csv --factors 2
+    """
+    import pandas as pd
+
+    from .. import datasets
+    from .._utils.escaping import write_csv
+
+    out = file_to_write(out, "simulated.csv", "--out")
+    given = {name: value for name, value in {"rho": rho, "noise": noise}.items() if value is not None}
+    if generator is Generator.topics:
+        if given:
+            raise ValueError(f"--{next(iter(given))}: topics have no such setting; leave it out")
+        drawn = datasets.topic_counts(rows, seed=seed)
+    elif generator is Generator.anchored60:
+        drawn = datasets.anchored60(rows, n_test=0, seed=seed, **given)
+    else:
+        drawn = datasets.sim1(rows, seed=seed, **given)
+    truth = out.with_suffix(".truth.csv")
+    x = drawn.frame.iloc[drawn.splits["train"]] if generator is Generator.topics else drawn.frame
+    write_csv(x, out, index=False)
+    write_csv(pd.DataFrame(drawn.support, index=drawn.feature_names, columns=drawn.factor_names), truth)
+    if as_json:
+        size = {"rows": x.shape[0], "features": x.shape[1], "factors": len(drawn.factor_names)}
+        print_json({"table": str(out), "truth": str(truth), **size, "edges": int(drawn.support.sum())})
+    else:
+        say(f"wrote {out} ({x.shape[0]} rows, {x.shape[1]} features) and the true graph {truth}")
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what is installed: versions, threads, devices, extras. Paste this into a bug report.
+
+    Example:
+
+      pyro-sparse doctor --json
+    """
+    import torch
+
+    wanted = importlib.metadata.requires("pyro-sparse") if _version("pyro-sparse") else None
+    extras: dict[str, dict[str, str | None]] = {"": {}}
+    for line in wanted or []:
+        match = re.match(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?", line)
+        if match and match[1] != "pyro-sparse":
+            extras.setdefault(match[2] or "", {})[match[1]] = _version(match[1])
+    core = extras.pop("")
+    devices = [
+        "cpu",
+        *(f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())),
+    ]
+    if torch.backends.mps.is_available():
+        devices.append("mps")
+    absent = [
+        name for name, version in {"pyro-sparse": _version("pyro-sparse"), **core}.items() if version is None
+    ]
+    found = {
+        "pyro_sparse": _version("pyro-sparse"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": core,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "devices": devices,
+        "extras": {name: all(found.values()) for name, found in extras.items()},
+        "missing": {name: [m for m, v in found.items() if v is None] for name, found in extras.items()},
+        "ok": not absent,
+    }
+    if as_json:
+        print_json(found)
+    else:
+        print_doctor(found)
+    if absent:
+        raise typer.Exit(1)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit; a complaint about input becomes a message and exit code 2."""
+    try:
+        try:
+            app()
+        finally:
+            _flush()
+    except (ValueError, TypeError, OSError, ImportError, KeyError, MemoryError) as error:
+        if os.environ.get("PYRO_SPARSE_TRACEBACK"):
+            raise
+        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        if isinstance(error, MemoryError):
+            text = f"not enough memory ({text or 'no more is said'}); give fewer rows, columns or factors"
+        say(f"pyro-sparse: {text or type(error).__name__}")
+        say("(PYRO_SPARSE_TRACEBACK=1 shows where this was found; --help shows an example)")
+        sys.exit(BAD_INPUT)
+    sys.exit(0)
+
+
+def _flush() -> None:
+    """Bring standard output out now: at the exit of Python it is too late for a message."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
+        raise OSError(f"standard output: could not be written ({error.strerror}); make room") from error
+
+
+def _split(values: list[str] | None) -> list[str] | None:
+    """Options may be repeated, and each may hold several names separated by commas, as a line of CSV."""
+    names = [name.strip() for line in csv.reader(values or [], skipinitialspace=True) for name in line]
+    return [name for name in names if name] if values else None
+
+
+def _inside(folder: Path, name: str) -> Path:
+    if not (folder / name).is_file():
+        raise FileNotFoundError(
+            f"FOLDER: {str(folder)!r} has no {name}; give a folder that `pyro-sparse fit` wrote"
+        )
+    return folder / name
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What the command line prints: text for people, tables of edges, one JSON object for machines.
+
+Standard output carries the result; everything else goes to standard error. Names from a table are no markup
+and no commands to the terminal: control characters are written out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .._utils.escaping import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+__all__ = ["jsonable", "print_doctor", "print_edges", "print_json", "records", "say"]
+
+
+def say(text: str) -> None:
+    """A line on standard error."""
+    Console(stderr=True, soft_wrap=True).print(printable(text), markup=False, highlight=False)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One object on one line of standard output."""
+    print(json.dumps(jsonable(value), allow_nan=False))
+
+
+def jsonable(value: Any) -> Any:
+    """Plain Python, NaN and infinity as null."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as JSON objects."""
+    return jsonable(frame.to_dict(orient="records"))
+
+
+def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Sequence[str] = ()) -> None:
+    """Edges by factor, the strongest first, of each factor at most `per_factor`; below them the verdict.
+
+    Parameters
+    ----------
+    edges : DataFrame
+        From `pyro_sparse.summary`.
+    per_factor : int, optional
+    verdict : sequence of str
+        Sentences on all edges together.
+    """
+    number = "score" if edges.attrs["is_score"] else "probability"
+    ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
+    table = Table(
+        title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}",
+        caption="variance: share of the feature's variance due to the factor; gap: between runs"
+        + ("; ±: neither rises nor falls throughout" if any(map(_turns, edges.to_dict("records"))) else "")
+        + ("; ?: unresolved, the runs disagree by more than .25" if edges["unresolved"].any() else ""),
+        caption_justify="left",
+    )
+    table.add_column("factor", no_wrap=True)
+    table.add_column("feature", overflow="fold")
+    for name in (number, "weight", "variance", "gap"):
+        table.add_column(name, justify="right")
+    for factor, group in ordered.groupby("factor", sort=False):
+        shown = group.head(per_factor or len(group))
+        for first, row in zip([factor, *[""] * len(shown)], shown.to_dict("records"), strict=False):
+            own, effect, gap = (
+                "" if v != v else f"{v:.2f}" for v in (row[number], row["effect"], row["gap"])
+            )
+            mark = " ?" if row["unresolved"] else ""
+            factor_name, feature = (
+                Text(printable(str(name), one_line=True)) for name in (first, row["feature"])
+            )
+            table.add_row(factor_name, feature.append(mark), own, _signed(row), effect, gap)
+        if len(group) > len(shown):
+            table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
+        table.add_section()
+    console = Console()
+    console.print(table)
+    for sentence in verdict:
+        console.print(printable(sentence), markup=False, highlight=False)
+
+
+def _signed(row: Any) -> str:
+    """A weight, or its size behind ± where an edge that is there has no one direction."""
+    weight = float(row["weight"])
+    if _turns(row):
+        return f"± {float(row['effect']) ** 0.5:.2f}"
+    return "" if weight != weight else f"{weight:.2f}"
+
+
+def _turns(row: Any) -> bool:
+    """Whether draws of an edge that is there have weights of either sign: a curve that goes both ways."""
+    bounds = [float(value) for name, value in row.items() if str(name).startswith("hdi")]
+    return row.get("verdict") == "present" and len(bounds) == 2 and bounds[0] < 0 < bounds[1]
+
+
+def _natural(column: pd.Series) -> pd.Series:
+    """Sort key under which "factor 10" follows "factor 9"."""
+    if column.name != "factor":
+        return column
+    return column.map(lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(6), str(name)))
+
+
+def print_doctor(found: dict[str, Any]) -> None:
+    """What `pyro-sparse doctor` found, for people."""
+    table = Table(show_header=False, box=None)
+    table.add_row("pyro_sparse", found["pyro_sparse"] or "not installed")
+    table.add_row("python", f"{found['python']} on {found['platform']}")
+    for name, version in found["versions"].items():
+        table.add_row(name, version or "[red]absent[/red]")
+    table.add_row("threads", f"{found['threads']} of {found['cores']} cores (OMP_NUM_THREADS sets them)")
+    table.add_row("devices", ", ".join(found["devices"]))
+    for name, missing in found["missing"].items():
+        mend = f"absent: {', '.join(missing)}; pip install 'pyro-sparse\\[{name}]'"
+        table.add_row(f"extra {name}", mend if missing else "ready")
+    Console(soft_wrap=True).print(table)

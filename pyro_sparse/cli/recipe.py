@@ -1,0 +1,410 @@
+"""What the commands that fit share: the recipe of a fit, its training whole or in parts, what is written.
+
+A recipe is all that the command line said of table, model and settings. A part of a fit carries its recipe,
+so that `merge` needs the parts only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+import typer
+
+from .printing import jsonable, print_edges, print_json, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..inference import Fit
+
+__all__ = [
+    "BAD_INPUT",
+    "INTERRUPTED",
+    "NOTHING_FOUND",
+    "Recipe",
+    "finish",
+    "folder",
+    "rate_of",
+    "together",
+    "train",
+    "train_restart",
+]
+
+NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
+_FILES = ("model.pt", "edges.csv", "factors.csv", "report.html", "idata.nc")  # what `finish` writes
+_SHORT = "polish: time_budget="  # how a warning begins that it is too short
+_RATE = "fit_fdr"  # attribute that says at which rate edges of a fit are kept where none is asked for
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Table, model and settings as the command line has them."""
+
+    table: str
+    factors: int
+    likelihood: str = "normal"
+    decoder: str = "mlp"
+    columns: list[str] | None = None
+    drop: list[str] | None = None
+    index: str | None = None
+    restarts: int = 8
+    steps: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    depth: bool | None = None
+    exposure: str | None = None
+
+    @classmethod
+    def of_parts(cls, paths: list[Path], table: Path | None = None) -> Recipe:
+        """The recipe that all parts carry, of a table that may have moved."""
+        from ..inference.training.checkpoint import differences, read
+
+        recipes: list[dict[str, Any]] = []
+        for path in paths:
+            recipes.append(read(path, "part")[0]["recipe"])
+            if not recipes[-1]:
+                raise ValueError(
+                    f"PARTS: {str(path)!r} was written by the library and does not say of which table; "
+                    "put it together with pyro_sparse.merge"
+                )
+            # one fit may have been trained on machines that see the table under several paths
+            here, first = ({**recipe, "table": ""} for recipe in (recipes[-1], recipes[0]))
+            differs = differences(json.dumps(here), json.dumps(first))
+            if differs:
+                raise ValueError(
+                    f"PARTS: {str(path)!r} is of another fit than {str(paths[0])!r} ({differs}); "
+                    "give parts of one fit"
+                )
+        recipe = cls(**recipes[0])
+        return recipe if table is None else replace(recipe, table=str(table))
+
+    def frame(self) -> pd.DataFrame:
+        """The table, that of exposures among its columns."""
+        from ..data.files import read_table
+
+        own = [] if self.exposure is None else [self.exposure]
+        columns = None if self.columns is None else [*self.columns, *own]
+        frame = read_table(self.table, columns=columns, drop=self.drop, index=self.index)
+        if own and self.exposure not in frame.columns:
+            raise ValueError(
+                f"--exposure: the table has no column {self.exposure!r}; its columns: "
+                + ", ".join(map(str, frame.columns[:8]))
+                + (" …" if frame.shape[1] > 8 else "")
+            )
+        return frame
+
+    def features(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The table without its exposures."""
+        return frame if self.exposure is None else frame.drop(columns=self.exposure)
+
+    def exposures(self, frame: pd.DataFrame) -> pd.Series | None:
+        """Those of the rows."""
+        return None if self.exposure is None else frame[self.exposure]
+
+    def call(self, frame: pd.DataFrame) -> tuple[Any, dict[str, Any]]:
+        """The model, and what else `pyro_sparse.fit` is to be given beside `features`."""
+        import pyro_sparse as ps
+
+        n_features = self.features(frame).shape[1]
+        if n_features < 2:
+            raise ValueError(f"TABLE: has {n_features} column(s); want at least 2 that may share a factor")
+        model = ps.models.SparseDecoder(
+            n_features=n_features,
+            n_factors=self.factors,
+            likelihood=self.likelihood if self.depth is None else self._of_depth(self.depth),
+            decoder=self.decoder,
+        )
+        settings: dict[str, Any] = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
+        if self.steps is not None:
+            settings["steps"] = self.steps
+        if self.exposure is not None:
+            settings["exposure"] = self.exposures(frame)
+        return model, settings
+
+    def _of_depth(self, taken: bool) -> Any:
+        from ..likelihoods import NegativeBinomial, Poisson
+
+        kinds = {kind.name: kind for kind in (Poisson, NegativeBinomial)}
+        if self.likelihood not in kinds:
+            raise ValueError(
+                f"--{'' if taken else 'no-'}depth: goes with --likelihood {' or '.join(kinds)}, whose rows "
+                f"may differ in depth; got {self.likelihood}"
+            )
+        return kinds[self.likelihood](size_factors=taken)
+
+
+@contextmanager
+def folder(out: Path, alone: bool = True) -> Iterator[None]:
+    """Make the folder for what a fit gives and see that it can be written, before there is anything to lose.
+
+    If what is done in it fails, it is taken away again where it was made here and is empty.
+
+    Parameters
+    ----------
+    out : Path
+    alone : bool
+        Refuse a folder to which another process writes now; restarts of one fit share theirs.
+    """
+    made = [path for path in (out, *out.parents) if not path.exists()]
+    try:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=out):
+                pass
+        except OSError as error:
+            reason = "it is a file" if out.is_file() else error.strerror
+            raise ValueError(
+                f"--out: {str(out)!r} cannot be a folder for the results ({reason}); give another one"
+            ) from error
+        _check_files(out)
+        with _locked(out) if alone else nullcontext():
+            yield
+    except BaseException:
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Hold the folder's lock: two fits in one folder would leave the model of one with edges of the other."""
+    lock = filelock.FileLock(out / ".pyro-sparse.lock")
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout as error:
+        raise ValueError(
+            f"--out: another pyro-sparse writes to {str(out)!r} now; wait for it, or give another folder"
+        ) from error
+    except (NotImplementedError, OSError):  # a file system without locks
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # while it is held: who waits for it makes a new one
+            Path(lock.lock_file).unlink()
+        lock.release()
+
+
+def _check_files(out: Path) -> None:
+    """See that each result can be written, with the libraries that are installed; say which one cannot."""
+    from ..posterior.arviz import try_netcdf
+
+    for name in _FILES:
+        path = out / name
+        if path.is_dir() or path.exists() and not os.access(path, os.W_OK):
+            reason = "a folder" if path.is_dir() else "write-protected"
+            raise ValueError(
+                f"--out: {str(path)!r}, where a result is to be written, is {reason}; "
+                "remove it or give another folder"
+            )
+    try:
+        try_netcdf(out)
+    except (ImportError, OSError, ValueError) as error:
+        raise ValueError(
+            f"--out: NetCDF files such as idata.nc cannot be written to {str(out)!r} ({error}); "
+            "where the libraries are at fault, run: pip install --upgrade h5netcdf h5py"
+        ) from error
+    if absent := _absent_for_report():
+        say(f"there will be no report: it needs {' and '.join(absent)}; pip install 'pyro-sparse[plots,cli]'")
+
+
+def _absent_for_report() -> list[str]:
+    return [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
+
+
+def train(
+    recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool, n_jobs: int = 1
+) -> tuple[Fit, float]:
+    """The fit, and the seconds it took."""
+    import pyro_sparse as ps
+
+    model, settings = _begin(recipe, frame, threads, quiet)
+    begun = time.perf_counter()
+    bar = sys.stderr.isatty() and not quiet
+    with _told_by_finish():
+        result = ps.fit(model, recipe.features(frame), n_jobs=n_jobs, progress=bar, **settings)
+    return result, time.perf_counter() - begun
+
+
+def train_restart(
+    recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool, index: int, out: Path
+) -> tuple[Path, float]:
+    """Write one restart to `out`; the file, and the seconds it took."""
+    import pyro_sparse as ps
+
+    model, settings = _begin(recipe, frame, threads, quiet)
+    begun = time.perf_counter()
+    path = out / f"restart-{index}.pt"
+    kept = asdict(replace(recipe, table=str(Path(recipe.table).resolve())))
+    ps.fit_restart(index, path, model, recipe.features(frame), recipe=kept, **settings)
+    return path, time.perf_counter() - begun
+
+
+def together(recipe: Recipe, frame: pd.DataFrame, parts: list[Path], threads: int) -> Fit:
+    """The fit of restarts that `train_restart` wrote."""
+    import pyro_sparse as ps
+
+    model, settings = _begin(recipe, frame, threads, quiet=True)
+    with _told_by_finish():
+        result: Fit = ps.merge(parts, model, recipe.features(frame), **settings)
+    return result
+
+
+@contextmanager
+def _told_by_finish() -> Iterator[None]:
+    """Leave it to `finish` to say that a fit was interrupted, and what a table looks like."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "interrupted|X: ", RuntimeWarning)
+        yield
+
+
+def _begin(recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool) -> tuple[Any, dict[str, Any]]:
+    import torch
+
+    torch.set_num_threads(threads)
+    found = recipe.call(frame)
+    if not quiet:
+        features = recipe.features(frame)
+        missing = int(features.isna().sum().sum())
+        say(f"{features.shape[0]} rows, {features.shape[1]} features, {missing} missing cells")
+    return found
+
+
+def finish(
+    result: Fit,
+    frame: pd.DataFrame,
+    out: Path,
+    fdr: float,
+    seconds: float,
+    as_json: bool,
+    method: str,
+    edge_seconds: float,
+    exposure: pd.Series | None = None,
+) -> None:
+    """Write everything the fit gives into `out`, say so, and exit with what the fit deserves.
+
+    `frame` has the features only, `exposure` what goes with its rows.
+    """
+    import pandas as pd
+
+    import pyro_sparse as ps
+
+    from .._utils.escaping import write_csv
+    from ..inference.training.interrupt import cut_short
+    from ..posterior.arviz import to_netcdf
+    from ..posterior.edge_table import beside_verdict, verdict_of
+
+    files = {"model": out / "model.pt", "edges": out / "edges.csv"}
+    result.save(files["model"])  # first, so that nothing after it can lose the fit
+    training_cut = bool(cut_short(result))
+    if training_cut and method != "score":
+        say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
+    given = {} if exposure is None else {"exposure": exposure}
+    idata, chains_cut = _edges(result, {"X": frame, **given}, method, edge_seconds, as_json)
+    interrupted = training_cut or chains_cut
+    idata.attrs[_RATE] = fdr
+    edges = ps.summary(idata, fdr=fdr)
+    write_csv(edges, files["edges"])
+    files["factors"] = out / "factors.csv"
+    scores = pd.DataFrame(result.transform(frame, **given), frame.index, result.factor_names)
+    write_csv(scores, files["factors"])
+    if not _absent_for_report():  # `folder` has said so if not
+        files["report"] = out / "report.html"
+        ps.report(result, files["report"], X=frame, fdr=fdr, idata=idata)
+    unwritten: str | None = None
+    try:  # last: what it does costs neither table nor report
+        files["idata"] = to_netcdf(idata, out / "idata.nc")
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        unwritten = f"idata.nc could not be written ({error}); all else was, and ps.load reads model.pt"
+    kept, said = edges[edges["selected"]], verdict_of(idata)
+    if as_json:
+        print_json(
+            {
+                "rows": frame.shape[0],
+                "features": frame.shape[1],
+                "factors": result.weights.shape[2],
+                "active_factors": int(kept["factor"].nunique()),
+                "edges": len(kept),
+                "unresolved": int(kept["unresolved"].sum()),
+                "fdr": fdr,
+                "edge_method": edges.attrs["edge_method"],
+                "is_score": edges.attrs["is_score"],
+                "best_restart": int(result.best),
+                "elbo": jsonable(result.elbo),
+                "heldout_elbo": jsonable(result.heldout_elbo),
+                "seconds": round(seconds, 2),
+                "verdict": said,
+                "warnings": list(result.warnings),
+                "interrupted": interrupted,
+                "unwritten": unwritten,
+                "files": {name: str(path) for name, path in files.items()},
+            }
+        )
+    else:
+        print_edges(kept, per_factor=8, verdict=said)
+        if idata.attrs.get("stopped_by") == "time":
+            done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
+            say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")
+        say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
+    for warning in beside_verdict(result, idata):
+        say(f"warning: {warning}")
+    if unwritten:
+        say(f"pyro-sparse: {unwritten}")
+        raise typer.Exit(BAD_INPUT)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if kept.empty:
+        raise typer.Exit(NOTHING_FOUND)
+
+
+def rate_of(idata: Any, asked: float | None) -> float:
+    """The false-discovery rate that is asked for, or that of the fit whose edges these are."""
+    return float(idata.attrs.get(_RATE, 0.1)) if asked is None else asked
+
+
+def _shown(otherwise: Callable[..., None]) -> Callable[..., None]:
+    """How to show a warning: of the time that chains have in the words of the command line."""
+
+    def show(message: Warning | str, *about: Any) -> None:
+        text = str(message)
+        if text.startswith(_SHORT):
+            say(f"warning: --edge-seconds {text.removeprefix(_SHORT)}")
+        else:
+            otherwise(message, *about)
+
+    return show
+
+
+def _edges(
+    result: Fit, rows: dict[str, Any], method: str, edge_seconds: float, quiet: bool
+) -> tuple[Any, bool]:
+    """Edges as an ArviZ object, and whether Ctrl-C cut their chains short: then scores, or fewer sweeps."""
+    budget: dict[str, Any] = {}
+    if method == "score":
+        rows = {"X": rows["X"]}
+    else:
+        budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not quiet}
+    try:
+        with warnings.catch_warnings():  # the budget has a default, so that many did not ask for one
+            warnings.filterwarnings("ignore", ".*; of no use to .*: .*time_budget$", RuntimeWarning)
+            warnings.filterwarnings("always", _SHORT, RuntimeWarning)
+            warnings.showwarning = _shown(warnings.showwarning)
+            idata = result.edge_posterior(method, **rows, **budget)
+    except KeyboardInterrupt:
+        say("interrupted before there were edge probabilities; edges have the fit's scores instead")
+        return result.edge_posterior("score", X=rows["X"]), True
+    return idata, bool(idata.attrs.get("interrupted", 0))

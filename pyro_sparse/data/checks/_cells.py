@@ -1,0 +1,191 @@
+"""What the checks of a table look at: its cells in the caller's units, of a large one those of some rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..large_table import LargeTable
+from ..table import Table
+
+__all__ = ["MOST_COLUMNS", "Cells", "cells_of", "correlation", "listed", "naming"]
+
+MOST_ROWS = 2000  # of a table read by rows: its checks take no longer than those of a table in memory
+MOST_COLUMNS = 1000  # that are compared with one another: the square of it is in memory, the cube is computed
+_NORMAL_MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
+_SHOWN = 6  # names in a sentence
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells of a table as its caller gave them, and its names.
+
+    Parameters
+    ----------
+    values : ndarray (row, feature)
+        In the caller's units; NaN where missing.
+    view : ndarray (row, feature)
+        What an encoder reads: z-scored, counts as their logarithm; 0 where missing.
+    features, rows : list of str
+    likelihood : str
+    exposure : ndarray (row, 1) or None
+        Size factors of counts.
+    is_whole : bool
+        Whether these are all rows of the table, in its order.
+    """
+
+    values: NDArray[np.float64]
+    view: NDArray[np.float64]
+    features: list[str]
+    rows: list[str]
+    likelihood: str
+    exposure: NDArray[np.float64] | None
+    is_whole: bool
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether the likelihood is the normal one, for measurements on a continuous scale."""
+        return self.likelihood == "normal"
+
+    def without(self, rows: NDArray[np.int_]) -> Cells:
+        """These cells but for some rows.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+        """
+        if not len(rows):
+            return self
+        kept = np.delete(np.arange(len(self.values)), rows)
+        return replace(
+            self,
+            values=self.values[kept],
+            view=self.view[kept],
+            rows=[self.rows[i] for i in kept],
+            exposure=None if self.exposure is None else self.exposure[kept],
+        )
+
+    def hidden(self, where: NDArray[np.bool_]) -> Cells:
+        """These cells with some of them missing.
+
+        Parameters
+        ----------
+        where : ndarray of bool (row, feature)
+        """
+        if not where.any():
+            return self
+        return replace(self, values=np.where(where, np.nan, self.values))
+
+    @cached_property
+    def seen(self) -> NDArray[np.bool_]:
+        """Which cells are there."""
+        return ~np.isnan(self.values)
+
+    @cached_property
+    def columns(self) -> list[NDArray[np.float64]]:
+        """The seen cells of each column, rounded to a millionth of the typical one, for conversion errs."""
+        return [_rounded(column[seen]) for column, seen in zip(self.values.T, self.seen.T, strict=True)]
+
+    @cached_property
+    def is_integer(self) -> NDArray[np.bool_]:
+        """Whether all cells of a column are whole numbers."""
+        return np.array([bool((column == np.rint(column)).all()) for column in self.columns])
+
+    @cached_property
+    def n_levels(self) -> NDArray[np.int_]:
+        """Different values in each column."""
+        return np.array([len(np.unique(column)) for column in self.columns])
+
+    @cached_property
+    def robust(self) -> NDArray[np.float64]:
+        """Cells less their column's median, in robust standard deviations; 0 where missing."""
+        z = self.values - np.nanmedian(self.values, 0)
+        scale = _NORMAL_MAD * np.nanmedian(np.abs(z), 0)
+        scale = np.where(scale > 0, scale, np.nanstd(self.values, 0))
+        return np.where(self.seen, z / scale, 0.0)
+
+
+def cells_of(table: Table, likelihood: Any) -> Cells:
+    """Cells of a table, or of some thousand rows, evenly spread, of one that is read by rows.
+
+    Parameters
+    ----------
+    table : Table
+    likelihood : Likelihood
+    """
+    is_whole = not isinstance(table, LargeTable)
+    if isinstance(table, LargeTable):
+        n_rows = table.rows_together(100, MOST_ROWS)
+        table = table.rows(np.unique(np.linspace(0, len(table.x) - 1, n_rows).astype(int)))
+    values = table.x * table.scale + table.centre
+    if table.mask is not None:
+        values = np.where(table.mask, values, np.nan)
+    return Cells(
+        values,
+        table.inputs,
+        table.feature_names,
+        table.sample_names,
+        likelihood.name,
+        table.exposure,
+        is_whole,
+    )
+
+
+def _rounded(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    size = np.abs(column)
+    largest = size.max(initial=0.0)
+    if largest == 0 or not np.isfinite(largest):
+        return column
+    digits = min(6 - np.ceil(np.log10(np.median(size[size > 0]))), 14 - np.ceil(np.log10(largest)))
+    return np.round(column, int(np.clip(digits, -300, 300)))
+
+
+def correlation(z: NDArray[np.float64], seen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Correlations of columns by the rows in which both are seen.
+
+    Parameters
+    ----------
+    z : ndarray (row, feature)
+        Any units; where a cell is missing, anything finite.
+    seen : ndarray of bool (row, feature)
+    """
+    weights = seen.astype(float)
+    count = np.maximum(weights.sum(0), 1.0)
+    centred = (z - (z * weights).sum(0) / count) * weights
+    sd = np.sqrt((centred**2).sum(0) / count)
+    centred /= np.where(sd > 0, sd, 1.0)
+    if seen.all():
+        return centred.T @ centred / len(z)
+    squares = centred**2
+    left = squares.T @ weights
+    return centred.T @ centred / np.sqrt(np.maximum(left * left.T, 1e-300))
+
+
+def naming(names: list[str], what: str) -> str:
+    """Names in a sentence: "column 'a'", "columns 'a', 'b' and 3 more".
+
+    Parameters
+    ----------
+    names : list of str
+    what : str
+        One of them.
+    """
+    return f"{what}{'s' if len(names) > 1 else ''} {listed(names)}"
+
+
+def listed(names: list[str], most: int = _SHOWN) -> str:
+    """Names, the first of them if there are many.
+
+    Parameters
+    ----------
+    names : list of str
+    most : int
+    """
+    quoted = [repr(name) for name in names]
+    if len(quoted) > most:
+        return f"{', '.join(quoted[:most])} and {len(quoted) - most} more"
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else quoted[0]

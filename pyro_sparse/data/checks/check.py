@@ -1,0 +1,109 @@
+"""All checks of a table before a fit, in one list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...findings.finding import Finding
+from ...likelihoods import Likelihood, get_likelihood
+from ..read import as_table
+from ..table import Table
+from ._cells import Cells, cells_of
+from .counts import overdispersed_counts
+from .dependence import copied_columns, dependent_columns
+from .groups import row_groups
+from .kinds import entry_mistakes, few_levels, several_kinds
+from .missing import separate_columns
+from .rows import outlying_cells, outlying_rows, repeated_rows
+from .tails import heavy_tails
+
+__all__ = ["check_read_table", "check_table"]
+
+
+def check_table(
+    X: Any,
+    likelihood: str | Likelihood = "normal",
+    *,
+    mask: Any = None,
+    exposure: Any = None,
+    feature_names: Sequence[str] | None = None,
+) -> list[Finding]:
+    """What a table holds that would mislead a fit: ask before one; `fit` asks, too, and warns.
+
+    Parameters
+    ----------
+    X : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or RowStore
+        As for `pyro_sparse.fit`. Of a table that is read by rows some thousand are looked at.
+    likelihood : str or Likelihood
+        As for the model.
+    mask, exposure, feature_names : optional
+        As for `pyro_sparse.fit`.
+
+    Returns
+    -------
+    list of Finding
+        Empty where nothing was seen. Each names columns or rows and what to do.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `pyro_sparse.fit`, of data that it cannot use.
+
+    Notes
+    -----
+    Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat or
+    are on another scale; cells that make their column; codes, counts, levels and yes or no under the normal
+    likelihood; heavy tails; columns never seen together; batches of rows; overdispersed counts.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, pyro_sparse as ps
+    >>> x = np.random.default_rng(0).normal(size=(100, 3))
+    >>> table = pd.DataFrame(x, columns=list("abc")).assign(total=x[:, 0] + x[:, 1])
+    >>> [finding.columns for finding in ps.check_table(table)]
+    [('a', 'b', 'total')]
+    """
+    names = None if feature_names is None else [str(name) for name in feature_names]
+    density = get_likelihood(likelihood)
+    table = as_table(X, likelihood=density, mask=mask, exposure=exposure, feature_names=names)
+    return check_read_table(table, density)
+
+
+def check_read_table(table: Table, likelihood: Likelihood) -> list[Finding]:
+    """`check_table` of a table that was read.
+
+    Parameters
+    ----------
+    table : Table
+    likelihood : Likelihood
+    """
+    with np.errstate(all="ignore"):
+        return _findings(cells_of(table, likelihood))
+
+
+def _findings(cells: Cells) -> list[Finding]:
+    mistakes = entry_mistakes(cells)
+    far_rows, rows = outlying_rows(cells)
+    repeats = repeated_rows(cells)
+    kinds = several_kinds(cells)
+    rest = cells.without(rows)  # rows on another scale would correlate all columns, and so do such cells
+    far_cells, where = outlying_cells(rest)
+    others = rest.hidden(where)
+    copies, copied = copied_columns(others)
+    return [
+        *mistakes,
+        *kinds,
+        *(few_levels(cells) if not (mistakes or kinds) else []),
+        *copies,
+        *dependent_columns(others, copied),
+        *separate_columns(cells),
+        *repeats,
+        *far_rows,
+        *far_cells,
+        *heavy_tails(others),
+        *(row_groups(cells) if not (repeats or mistakes) else []),  # a column of row numbers is a trend
+        *overdispersed_counts(cells),
+    ]

@@ -1,0 +1,74 @@
+"""Counts that vary more than a Poisson or multinomial likelihood with factors can explain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...findings.finding import Finding
+from ._cells import MOST_COLUMNS, Cells, listed
+
+__all__ = ["overdispersed_counts"]
+
+_LEAST_Z = 4.0  # standard errors of a column's extra variance
+_LEAST_EXTRA = 0.05  # squared coefficient of variation beyond counting
+_SHARED = (
+    0.75  # correlation of log rates with some other column, below which the extra variance is a column's own
+)
+_SHARE = 0.5  # of the overdispersed columns
+
+
+def overdispersed_counts(cells: Cells) -> list[Finding]:
+    r"""Columns of counts whose extra variance no other column shares.
+
+    .. math:: v_j = \frac{\sum_i (x_{ij} - s_i \mu_j)^2 - s_i \mu_j}{\sum_i (s_i \mu_j)^2}, \qquad
+              c_{jk} = \frac{\sum_i (x_{ij} - s_i \mu_j)(x_{ik} - s_i \mu_k)}{\sum_i s_i^2 \mu_j \mu_k}
+
+    Of Poisson counts with log-normal rates log(1 + v) is a column's variance and log(1 + c) its covariance
+    with another (Aitchison and Ho 1989). Factors explain a column's variance only as far as other columns
+    share it: where the largest correlation is low, the variance is the column's own.
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    if cells.likelihood not in ("poisson", "multinomial") or not 3 <= len(cells.features) <= MOST_COLUMNS:
+        return []
+    x, seen = np.where(cells.seen, cells.values, 0.0), cells.seen.astype(float)
+    size = np.ones((len(x), 1)) if cells.exposure is None else cells.exposure
+    if cells.likelihood == "multinomial":
+        total = x.sum(1, keepdims=True)
+        size = total / max(float(np.median(total)), 1e-300)
+    mean = x.sum(0) / np.maximum((size * seen).sum(0), 1e-300)
+    expected = size * mean * seen
+    off = (x - expected) * seen
+    extra = (off**2 - expected).sum(0) / np.maximum((expected**2).sum(0), 1e-300)
+    error = np.sqrt((2 * expected**2 + expected).sum(0)) / np.maximum((expected**2).sum(0), 1e-300)
+    dispersed = np.flatnonzero((extra > _LEAST_Z * error) & (extra > _LEAST_EXTRA))
+    if len(dispersed) < max(2, 0.3 * len(mean)):
+        return []
+    squares = (size * seen).T @ (size * seen) * np.outer(mean, mean)
+    shared = off.T @ off / np.maximum(squares, 1e-300)
+    covariance = np.log1p(np.clip(shared, -0.95, None))
+    variance = np.log1p(np.maximum(extra, 1e-12))
+    r = covariance / np.sqrt(np.outer(variance, variance))
+    np.fill_diagonal(r, 0.0)
+    largest = np.abs(r[np.ix_(dispersed, dispersed)]).max(1)
+    alone = dispersed[largest < _SHARED]
+    if len(alone) < _SHARE * len(dispersed):
+        return []
+    names = [cells.features[j] for j in alone]
+    factor = float(np.median(1 + extra[alone] * mean[alone]))
+    of = "multinomial" if cells.likelihood == "multinomial" else "Poisson"
+    return [
+        Finding(
+            "counts",
+            f"counts of {len(names)} of {len(mean)} columns ({listed(names)}) are overdispersed: their "
+            f"variance is about {factor:.2g} times that of {of} counts, and no other column shares it, so "
+            "that factors would be found in noise",
+            'take likelihood="negative_binomial"',
+            severity="doubt",
+            source="data",
+            columns=tuple(names),
+            size=factor,
+        )
+    ]

@@ -1,0 +1,203 @@
+"""Groups of rows whose means differ: batches, sites, plates, days.
+
+Differences of means between groups correlate columns as a factor does, across all others. Three signs: rows
+near one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows
+fall into clusters.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ...findings.finding import Finding
+from ._cells import MOST_COLUMNS, Cells
+
+__all__ = ["row_groups"]
+
+_MOST_LAGS = 12
+_LEAST_Z = 5.0  # of the best lag and component of some hundred
+_LEAST_ROWS = 40
+_MOST_COMPONENTS = 10
+_MOST_PREFIXES = 20
+_MOST_CLUSTERED = 1000  # rows that clusters are looked for in
+_MOST_CLUSTERS = 5
+# Tuned on seeds from 1000: 60 tables with batches, 600 ordinary ones, half of them with curves.
+# Curves of a factor make clusters, too, but of different shapes and in columns that are no normal ones.
+_LEAST_CLUSTER = 0.12  # of the rows
+_LEAST_GAIN = 12.0  # of the BIC over no clusters, in all, and
+_LEAST_GAIN_A_ROW = 0.025
+_LEAST_SURE = {2: 0.91, 3: 0.79, 4: 0.79, 5: 0.79}  # mean probability of a row's cluster
+_LEAST_ALIKE = 0.02  # BIC a row by which clusters of one shape are better than such of several
+_MOST_KURTOSIS = 2.5  # mean over columns of n excess kurtosis^2 / 24, 1 of normal ones
+_MOST_DIMENSIONS = 7
+_CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = (
+    0.3,
+    0.93,
+    12.0,
+)  # where columns are less normal, or are more
+# Share of a principal component from which batches put edges in doubt: .49 to .77 in 22 tuning tables with
+# batches of half a standard deviation and more (seeds 1000 to 1029), .19 in scikit-learn's breast-cancer
+# measurements.
+_DOUBTED = 0.4
+_REMEDY = (
+    "if rows come in batches, take out each batch's means (X - X.groupby(batch).transform('mean')) before "
+    "the fit, or fit each by itself"
+)
+
+
+def row_groups(cells: Cells) -> list[Finding]:
+    """Groups of rows that differ in the means of their columns.
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    n_rows, n_features = cells.view.shape
+    if n_rows < _LEAST_ROWS or not 3 <= n_features <= MOST_COLUMNS:
+        return []
+    scores = _components(cells)
+    ranks = np.apply_along_axis(_normal_scores, 0, scores)
+    for find in (_by_name, _by_order, _by_cluster):
+        found = find(cells, ranks)
+        if found is not None:
+            return [found]
+    return []
+
+
+def _components(cells: Cells) -> NDArray[np.float64]:
+    """Scores of the leading principal components (row, component)."""
+    z = np.where(cells.seen, cells.view, 0.0)
+    z = np.clip(z, -5, 5)
+    z = z - z.mean(0)
+    u, s, _ = np.linalg.svd(z, full_matrices=False)
+    n_signal = int((s**2 / len(z) > (1 + np.sqrt(z.shape[1] / len(z))) ** 2).sum())
+    return u[:, : int(np.clip(n_signal + 1, 2, _MOST_COMPONENTS))] * np.sqrt(len(z))
+
+
+def _normal_scores(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return stats.norm.ppf(stats.rankdata(x) / (len(x) + 1))
+
+
+def _by_order(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
+    """Rows that are alike where they are near, or a fixed number apart."""
+    n = len(scores)
+    z = (scores - scores.mean(0)) / scores.std(0)
+    lags = np.arange(1, min(_MOST_LAGS, n // 4) + 1)
+    r = np.array([(z[lag:] * z[:-lag]).mean(0) * np.sqrt(n - lag) for lag in lags])
+    together = r.sum(1) / np.sqrt(r.shape[1])
+    best = max(float(together.max()), float(r.max()))
+    if best < _LEAST_Z:
+        return None
+    lag = int(lags[np.maximum(together, r.max(1)).argmax()])
+    r_best = float(r[lag - 1].max() / np.sqrt(n - lag))
+    is_near = r[0].max() > 0.5 * best
+    where = "rows near one another" if is_near else f"rows {lag} apart"
+    return Finding(
+        "groups",
+        f"{where} are alike (correlation up to {r_best:.2f} of a principal component with itself), so "
+        "rows are not independent: they come in batches or drift, and that makes factors of its own",
+        f"{_REMEDY}; a time series is for LatentTransition",
+        severity="doubt" if r_best >= _DOUBTED else "note",
+        source="data",
+        size=r_best,
+    )
+
+
+def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
+    """Rows that are alike where their names begin alike."""
+    prefixes = [re.split(r"[\s_\-:./|]|\d+$", str(name))[0] for name in cells.rows]
+    names, number, count = np.unique(prefixes, return_inverse=True, return_counts=True)
+    if not 2 <= len(names) <= _MOST_PREFIXES or count.min() < 5 or "" in names:
+        return None
+    z = (scores - scores.mean(0)) / scores.std(0)
+    between = np.zeros(z.shape[1])
+    for g, size in enumerate(count):
+        between += size * z[number == g].mean(0) ** 2
+    score = float(stats.norm.isf(np.clip(stats.chi2.sf(between, len(names) - 1).min(), 1e-300, 1.0)))
+    if score < _LEAST_Z:
+        return None
+    share = float(between.max() / len(z))
+    shown = ", ".join(repr(str(name)) for name in names[:4]) + (", …" if len(names) > 4 else "")
+    return Finding(
+        "groups",
+        f"rows whose names begin alike ({shown}) have means of their own ({share:.0%} of a principal "
+        "component), and that makes factors of its own, as batches do",
+        _REMEDY,
+        severity="doubt" if share >= _DOUBTED else "note",
+        source="data",
+        size=share,
+    )
+
+
+def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
+    """Rows that fall into clusters of one shape, in columns that are close to normal each."""
+    if not cells.is_normal or (cells.n_levels < 0.3 * cells.seen.sum(0)).any():
+        return None
+    kurtosis = _kurtosis(cells)
+    if kurtosis > _CLEAR_KURTOSIS:
+        return None
+    order = np.random.default_rng(0).permutation(len(cells.view))[:_MOST_CLUSTERED]
+    z = np.where(cells.seen, np.apply_along_axis(_normal_scores, 0, cells.view), 0.0)[order]
+    u, s, _ = np.linalg.svd(z - z.mean(0), full_matrices=False)
+    # Noise is less than a column's variance: its eigenvalues reach to the edge that the lowest quarter has.
+    eigenvalues = s**2 / len(z)
+    edge = np.quantile(eigenvalues, 0.25) * (1 + np.sqrt(z.shape[1] / len(z))) ** 2
+    y = u[:, : min(max(int((eigenvalues > edge).sum()), 2) + 1, 8)] * np.sqrt(len(z))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
+        n_clusters, sure, gain = _clusters(y, kurtosis)
+    if not n_clusters:
+        return None
+    return Finding(
+        "groups",
+        f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} "
+        f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows "
+        "make factors of their own",
+        _REMEDY,
+        severity="doubt",
+        source="data",
+        size=gain,
+    )
+
+
+def _kurtosis(cells: Cells) -> float:
+    """How far columns are from normal ones by their kurtosis, 1 where they are normal."""
+    each = [len(column) * stats.kurtosis(column) ** 2 / 24 for column in cells.columns]
+    return float(np.mean(each))
+
+
+def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, float]:
+    """Number of clusters (0: none), mean probability of a row's cluster, gain of the BIC."""
+    state = random.getstate()  # importing scikit-learn's mixtures draws from it
+    from sklearn.mixture import GaussianMixture
+
+    random.setstate(state)
+
+    n, d = y.shape
+
+    def fitted(k: int, shape: str) -> Any:
+        return GaussianMixture(k, covariance_type=shape, n_init=5, random_state=0, reg_covar=1e-3).fit(y)
+
+    none = fitted(1, "tied").bic(y)
+    mixtures = {k: fitted(k, "tied") for k in range(2, _MOST_CLUSTERS + 1)}
+    smallest = {k: np.bincount(mixture.predict(y), minlength=k).min() / n for k, mixture in mixtures.items()}
+    # A mixture with a cluster of a few rows can have the best BIC of all, and hide two large ones.
+    bic = {k: mixture.bic(y) for k, mixture in mixtures.items() if smallest[k] >= _LEAST_CLUSTER}
+    if not bic:
+        return 0, 0.0, 0.0
+    k = min(bic, key=lambda number: bic[number])
+    mixture = mixtures[k]
+    gain, sure = none - bic[k], float(mixture.predict_proba(y).max(1).mean())
+    is_clear = gain >= _CLEAR_GAIN_A_ROW * n and sure >= _CLEAR_SURE
+    is_plain = kurtosis <= _MOST_KURTOSIS and d <= _MOST_DIMENSIONS and sure >= _LEAST_SURE[k]
+    if gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n) or not (is_clear or is_plain):
+        return 0, sure, gain
+    other = min(fitted(shapes, "full").bic(y) for shapes in {2, 3, k})
+    return (k if other - bic[k] >= _LEAST_ALIKE * n else 0), sure, float(gain)

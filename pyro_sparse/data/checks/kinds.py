@@ -1,0 +1,239 @@
+"""What columns under a likelihood for measurements hold: codes, row numbers, counts, levels, yes or no."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...findings.finding import Finding
+from ._cells import Cells, listed, naming
+
+__all__ = ["column_kinds", "entry_mistakes", "few_levels", "several_kinds"]
+
+_SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
+_MOST_LEVELS = 11  # of an answer on a scale, 0 to 10
+_PILED = 0.35  # of the answers at one end; a symmetric scale of five levels has some 15 % there
+_SKEWED = 0.5  # skewness from which a scale's correlations depend on how easy its items are
+_NAMED_KINDS = {
+    "binary": "yes or no",
+    "levels": "a few levels",
+    "counts": "counts",
+    "numbers": "measurements",
+}
+
+
+def column_kinds(cells: Cells) -> list[str]:
+    """What each column looks like: "numbers", "binary" (0 or 1), "levels" or "counts".
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    kinds = []
+    for column, is_integer, n_levels in zip(cells.columns, cells.is_integer, cells.n_levels, strict=True):
+        least, most = column.min(), column.max()
+        if not is_integer:
+            kinds.append("numbers")
+        elif least >= 0 and most <= 1:
+            kinds.append("binary")
+        elif n_levels <= _MOST_LEVELS and most - least < _MOST_LEVELS:
+            kinds.append("levels")
+        elif least == 0 and (column == 0).mean() >= 0.01 and np.mean(column) > np.median(column):
+            kinds.append("counts")
+        else:
+            kinds.append("numbers")
+    return kinds
+
+
+def several_kinds(cells: Cells) -> list[Finding]:
+    """Columns of several kinds under the one normal likelihood.
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    if not cells.is_normal:
+        return []
+    kinds = np.array(column_kinds(cells))
+    present = [kind for kind in _NAMED_KINDS if (kinds == kind).any()]
+    if len(present) < 2 or not {"numbers", "binary"} & set(present):
+        return []
+    others = [kind for kind in present if kind != "numbers"]
+    said = []
+    for kind in others:
+        names = [cells.features[j] for j in np.flatnonzero(kinds == kind)]
+        said.append(f"{_NAMED_KINDS[kind]} in {listed(names, 4)}")
+    named = [cells.features[j] for j in np.flatnonzero(np.isin(kinds, others))]
+    beside = " beside measurements" if "numbers" in present else ""
+    return [
+        Finding(
+            "kinds",
+            f"columns are of several kinds ({'; '.join(said)}{beside}): one normal likelihood serves them "
+            "all, predictions leave their range, and columns of a kind may make a factor of their own",
+            "fit each kind with its likelihood, or take logarithms of counts and read yes or no as a score",
+            source="data",
+            columns=tuple(named),
+            size=float(len(present)),
+        )
+    ]
+
+
+def few_levels(cells: Cells) -> list[Finding]:
+    """Answers on a scale of few levels, which pile up at an end.
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    if not cells.is_normal:
+        return []
+    kinds = column_kinds(cells)
+    scale = [j for j, kind in enumerate(kinds) if kind == "levels"]
+    if not scale or len(scale) < 0.5 * len(kinds):
+        return []
+    piled = []
+    signs: set[float] = set()
+    for j in scale:
+        column = cells.columns[j]
+        ends = [float((column == end).mean()) for end in (column.min(), column.max())]
+        skewness = float(((column - column.mean()) ** 3).mean() / column.std() ** 3)
+        if cells.n_levels[j] <= 3 or max(ends) >= _PILED or abs(skewness) >= _SKEWED:
+            piled.append((j, max(ends)))
+            signs.add(float(np.sign(skewness)) * (abs(skewness) >= _SKEWED))
+    if len(piled) < max(2, 0.15 * len(scale)):
+        return []
+    names = [cells.features[j] for j, _ in piled]
+    levels = [int(cells.n_levels[j]) for j, _ in piled]
+    return [
+        Finding(
+            "levels",
+            f"{naming(names, 'column')} {'have' if len(names) > 1 else 'has'} {_span(levels)} levels that "
+            f"pile up at an end (up to {max(share for _, share in piled):.0%} of the cells in one): they are "
+            "ordinal, and under the normal likelihood easy and hard ones make a factor each",
+            'treat them as ordinal: cut each at a middle level for likelihood="bernoulli", and do not '
+            "believe a factor that only parts high means from low ones",
+            severity="doubt" if {-1.0, 1.0} <= signs else "note",  # easy and hard ones together
+            source="data",
+            columns=tuple(names),
+            size=max(share for _, share in piled),
+        )
+    ]
+
+
+def _span(values: list[int]) -> str:
+    return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def entry_mistakes(cells: Cells) -> list[Finding]:
+    """What a table under the normal likelihood looks like, and probably should not be.
+
+    Parameters
+    ----------
+    cells : Cells
+
+    Notes
+    -----
+    Columns that are all 0 or 1; counts; columns that number the rows; a code for missing cells, such as -999.
+    """
+    if not cells.is_normal:
+        return []
+    columns, names = cells.columns, cells.features
+    blurred = [name for name, column in zip(names, columns, strict=True) if _is_blurred(column)]
+    if blurred:
+        return [
+            _note(
+                f"{naming(blurred, 'column')} {'are' if len(blurred) > 1 else 'is'} so far from 0 that few "
+                "digits are left for differences between rows",
+                "subtract a constant, or give it in other units",
+                blurred,
+            )
+        ]
+    if cells.is_integer.all():
+        if all(np.isin(column, (0, 1)).all() for column in columns):
+            return [_note('every column is 0 or 1: likelihood="bernoulli" is made for that, "normal" is not')]
+        if _are_counts(columns):
+            return [
+                _note(
+                    "all cells are whole numbers from 0, as counts are: likelihood="
+                    '"poisson" or "negative_binomial" is made for that; for "normal" take their logarithm'
+                )
+            ]
+    looks = [("numbers the rows", [_numbers_rows(column) for column in columns], "drop it")]
+    shuffled = [bool(whole) and _is_shuffled(c) for whole, c in zip(cells.is_integer, columns, strict=True)]
+    if sum(shuffled) == 1:  # several are ranks
+        looks.append(
+            ("has each number once, as names of rows do", shuffled, "drop it if it is no measurement")
+        )
+    findings = []
+    for what, has_it, remedy in looks:
+        if any(has_it):
+            of = [names[j] for j in np.flatnonzero(has_it)]
+            findings.append(_note(f"column {of[0]!r} {what}{_more(has_it)}", remedy, of))
+    codes = [_code(column) for column in columns]
+    has_code = [code is not None for code in codes]
+    if any(has_code):
+        j = has_code.index(True)
+        count, code = int((columns[j] == codes[j]).sum()), codes[j]
+        findings.append(
+            _note(
+                f"column {names[j]!r} is {code:g} in {count} cells, far from all others{_more(has_code)}",
+                f"if that stands for missing, X.replace({code:g}, float('nan'))",
+                [names[j] for j in np.flatnonzero(has_code)],
+            )
+        )
+    return findings
+
+
+def _is_blurred(column: NDArray[np.float64]) -> bool:
+    """Whether the spread of a column is within a million steps of its numbers' precision."""
+    return bool(column.std() < 1e6 * np.spacing(np.abs(column).max()))
+
+
+def _note(message: str, remedy: str = "", columns: list[str] | None = None) -> Finding:
+    return Finding("kinds", message, remedy, source="data", columns=tuple(columns or ()))
+
+
+def _more(has_it: list[bool]) -> str:
+    return f" ({sum(has_it)} such columns)" if sum(has_it) > 1 else ""
+
+
+def _are_counts(columns: list[NDArray[np.float64]]) -> bool:
+    """Whether whole numbers begin at 0, have a tail, and no end that many reach (a scale or a pixel has)."""
+    at_end = [(column == column.max()).mean() for column in columns]
+    middle = [np.median(column) for column in columns]
+    tails = [column.max() - m - 1.4 * (m - column.min()) for column, m in zip(columns, middle, strict=True)]
+    return bool(
+        all(column.min() >= 0 for column in columns)
+        and np.mean([column.min() == 0 for column in columns]) >= 0.5
+        and max(column.max() for column in columns) >= 5
+        and np.median(at_end) <= max(0.02, 2 / len(columns[0]))
+        and np.median(tails) > 0  # those of ranks and of ages are alike
+    )
+
+
+def _numbers_rows(column: NDArray[np.float64]) -> bool:
+    """Whether whole numbers go up from row to row, or down."""
+    step = np.diff(column)
+    whole = len(column) >= 20 and (column == np.rint(column)).all()
+    return bool(whole and ((step > 0).all() or (step < 0).all()))
+
+
+def _is_shuffled(column: NDArray[np.float64]) -> bool:
+    """Whether a column of whole numbers is n numbers in a row, in another order than that."""
+    n = len(column)
+    if n < 20 or column.max() - column.min() != n - 1 or _numbers_rows(column):
+        return False
+    return len(np.unique(column)) == n
+
+
+def _code(column: NDArray[np.float64]) -> float | None:
+    """A row of nines that several cells have, beyond all others and far from them."""
+    for code in _SENTINELS:
+        at = column == code
+        rest = column[~at]
+        if at.sum() < 3 or len(rest) < 3:
+            continue
+        gap = rest.min() - code if code < 0 else code - rest.max()
+        if gap > 3 * rest.std() or (code < 0 <= rest.min()):
+            return code
+    return None

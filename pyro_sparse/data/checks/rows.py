@@ -1,0 +1,209 @@
+"""Rows and cells that stand out: rows there twice, rows on another scale, a cell that makes its column.
+
+A factor model is fitted to covariances, and these are made by whatever is largest: six of three hundred rows
+multiplied by ten bring more to them than all others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ...findings.finding import Finding
+from ._cells import Cells, listed, naming
+
+__all__ = ["outlying_cells", "outlying_rows", "repeated_rows"]
+
+_LEAST_REPEATS = 2  # a single repeat may be chance or a person asked twice
+_MOST_EXPECTED = 0.01  # repeats by chance, of those seen
+_TRIMMED = 0.15  # of the rows, left out of the covariance that all are judged by
+_MOST = 30.0  # robust standard deviations: further out a cell says no more
+_FAR, _WIDE = 2.2, 0.5  # half of a row's cells are so many robust sd from the median; one cell makes no row
+_MOSTLY = 0.5  # of the rows that are far out, so wide
+_LEAST_LOG = 0.8  # a row on another scale is more than twice as far out as the middle one
+_LEAST_OF_ALL = (
+    0.1  # of all squared distances from the middle: rows with less move a correlation by a tenth at most
+)
+_LEAST_SHARE = 0.3  # of a column's sum of squares, due to a cell that makes it
+_GAP = 7.5  # times the distance over which the next 5 % of cells spread: tails thin out, slips stand apart
+_MOST_OUTLYING = 0.06
+_LEAST_COLUMNS = 4
+
+
+def repeated_rows(cells: Cells) -> list[Finding]:
+    """Rows that are equal in every cell, more of them than chance makes in columns of so many values.
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    if not cells.is_whole:
+        return []
+    values = np.ascontiguousarray(np.where(cells.seen, cells.values, np.inf) + 0.0)
+    rows = values.view(np.dtype((np.void, values.dtype.itemsize * values.shape[1]))).ravel()
+    _, first, number, count = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
+    extra = len(rows) - len(count)
+    if extra < _LEAST_REPEATS:
+        return []
+    is_doubled = bool((count % 2 == 0).all())
+    if not is_doubled and _expected_repeats(cells) > _MOST_EXPECTED * extra:
+        return []
+    again = np.flatnonzero(first[number.ravel()] != np.arange(len(rows)))
+    pairs = [f"{cells.rows[i]!r} = {cells.rows[first[number.ravel()[i]]]!r}" for i in again[:3]]
+    return [
+        Finding(
+            "rows",
+            f"{extra} of {len(rows)} rows repeat another one in every cell (rows {', '.join(pairs)}"
+            f"{', …' if extra > 3 else ''}): they count twice, and edges look more certain than they are",
+            "drop them (X.drop_duplicates()) unless they are different samples",
+            source="data",
+            size=extra / len(rows),
+        )
+    ]
+
+
+def _expected_repeats(cells: Cells) -> float:
+    """Equal pairs of rows by chance; columns are taken for half as many, since they depend on one another."""
+    n_rows, log_chance = len(cells.values), 0.0
+    for j, column in enumerate(cells.columns):
+        share = np.unique(column, return_counts=True)[1] / n_rows
+        log_chance += float(np.log((share**2).sum() + (1 - cells.seen[:, j].mean()) ** 2))
+    return n_rows * (n_rows - 1) / 2 * float(np.exp(max(0.5 * log_chance, -700.0)))
+
+
+def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
+    """Rows on another scale than the rest, in most of their columns at once.
+
+    Parameters
+    ----------
+    cells : Cells
+
+    Returns
+    -------
+    findings : list of Finding
+    rows : ndarray of int
+
+    Notes
+    -----
+    Cells are whitened by a covariance of the middle 85 % of the rows. A row multiplied by ten is ten times as
+    far out in each of these parts; a skewed factor or heavy-tailed noise moves a few.
+    """
+    nothing = np.empty(0, int)
+    n_rows, n_features = cells.values.shape
+    if not cells.is_normal or n_features < _LEAST_COLUMNS or n_features > 1000:
+        return [], nothing
+    size = np.log(_typical_part(cells))
+    middle, upper = np.quantile(size, [0.5, 0.9])
+    limit = middle + max((upper - middle) / stats.norm.isf(0.1) * _beyond(n_rows), _LEAST_LOG)
+    is_far = size > limit
+    is_wide = (np.abs(cells.robust) > _FAR).sum(1) >= _WIDE * cells.seen.sum(1)
+    if not is_far.any() or is_wide[is_far].mean() < _MOSTLY:  # a column in another unit moves its rows, too
+        return [], nothing
+    far = np.flatnonzero(is_far)
+    squares = np.where(cells.seen, np.clip(cells.robust, -_MOST, _MOST), 0.0) ** 2
+    if len(far) > 0.2 * n_rows or squares[far].sum() < _LEAST_OF_ALL * squares.sum():
+        return [], nothing
+    far = far[np.argsort(-size[far])]
+    times = float(np.exp(np.median(size[far]) - middle))
+    names = [cells.rows[i] for i in np.sort(far)]
+    return [
+        Finding(
+            "rows",
+            f"{naming(names, 'row')} {'are' if len(far) > 1 else 'is'} about {times:.2g} times as far from "
+            f"the middle as other rows, in most columns at once ({len(far)} of {n_rows} rows), and "
+            "correlations are mostly theirs",
+            "look whether they are in other units or were filled in carelessly; correct or drop them",
+            severity="doubt",
+            source="data",
+            size=times,
+        )
+    ], far
+
+
+def _beyond(n_rows: int) -> float:
+    """Standard deviations of the log size of rows that one in a thousand normal samples has a row beyond."""
+    return 1.1 * float(stats.norm.isf(0.001 / n_rows))
+
+
+def _typical_part(cells: Cells) -> NDArray[np.float64]:
+    """Size of each row's whitened cells: their mean square root, squared, so that a few add little."""
+    z = np.clip(cells.robust, -_MOST, _MOST)
+    size = np.median(np.abs(z), 1)
+    n_features = z.shape[1]
+    for _ in range(3):
+        kept = z[size <= np.quantile(size, 1 - _TRIMMED)]
+        centre = kept.mean(0)
+        covariance = np.cov((kept - centre).T)
+        level = max(0.05, min(0.5, n_features / len(kept)))
+        covariance = (1 - level) * covariance + level * np.diag(np.diag(covariance) + 1e-12)
+        values, vectors = np.linalg.eigh(covariance)
+        white = (vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1]))) @ vectors.T
+        parts = np.where(cells.seen, (z - centre) * cells.seen @ white, np.nan)
+        with np.errstate(all="ignore"):
+            size = np.nanmean(np.sqrt(np.abs(parts)), 1) ** 2
+        few = cells.seen.sum(1) < _LEAST_COLUMNS
+        size = np.where(few | np.isnan(size), np.nanmedian(size), size)
+    return size
+
+
+def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
+    """A few cells that stand far apart from all others of their column, and make its variance.
+
+    Parameters
+    ----------
+    cells : Cells
+
+    Returns
+    -------
+    findings : list of Finding
+    where : ndarray of bool (row, feature)
+    """
+    where = np.zeros(cells.values.shape, bool)
+    if not cells.is_normal:
+        return [], where
+    found = []
+    for j in np.flatnonzero(cells.n_levels > 0.3 * cells.seen.sum(0)).tolist():
+        index = np.flatnonzero(cells.seen[:, j])
+        k, share = _apart(cells.robust[index, j])
+        if k:
+            order = np.argsort(-np.abs(cells.robust[index, j]))
+            found.append((share, j, index[order[:k]]))
+            where[index[order[:k]], j] = True
+    if not found:
+        return [], where
+    found.sort(key=lambda one: -one[0])
+    share, worst, at = found[0]
+    values = ", ".join(f"{cells.values[i, worst]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
+    more = (
+        f" ({len(found)} such columns: {listed([cells.features[i] for _, i, _ in found])})"
+        if len(found) > 1
+        else ""
+    )
+    what = "a cell" if len(at) == 1 else f"{len(at)} cells"
+    return [
+        Finding(
+            "cells",
+            f"column {cells.features[worst]!r} has {what} far from all others ({values}; "
+            f"{naming([cells.rows[i] for i in at], 'row')}), {share:.0%} of the column's variance{more}",
+            "correct the cell, set it to NaN, or take the column's logarithm if it is skewed",
+            source="data",
+            columns=tuple(cells.features[i] for _, i, _ in found),
+            size=share,
+        )
+    ], where
+
+
+def _apart(z: NDArray[np.float64]) -> tuple[int, float]:
+    """How many cells lie beyond a gap, and their share of the sum of squares; 0 if none makes the column."""
+    n = len(z)
+    if n < 20:
+        return 0, 0.0
+    size = np.sort(np.abs(z))[::-1]
+    squares = np.cumsum(size**2) / max((size**2).sum(), 1e-300)
+    window = max(int(0.05 * n), 3)
+    for k in range(max(1, int(_MOST_OUTLYING * n)), 0, -1):
+        beyond = size[k] - size[min(k + window, n - 1)]
+        if size[k - 1] - size[k] > _GAP * max(beyond, 0.5) and squares[k - 1] > _LEAST_SHARE:
+            return int(k), float(squares[k - 1])
+    return 0, 0.0

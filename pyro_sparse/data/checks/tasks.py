@@ -1,0 +1,127 @@
+"""What tasks show before any fit: too few rows for their weights, outcomes without normal noise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...findings.finding import Finding
+from ..tasks import Tasks
+
+__all__ = ["outcome_kinds", "row_counts", "task_findings"]
+
+_NAMED = 5  # tasks that a sentence lists before it counts the rest
+_TWO_VALUED = 8  # rows with two values only: of a number with noise that never happens, of four rows it may
+_COUNT_ROWS = 20
+_FEW_COUNTS = 10.0  # mean of a count from which normal noise is near enough
+_MEMBERS = 0.1  # share of the tasks from which a kind of outcome is more than a rounded column
+_SPARE_ROWS = 1  # rows that weights and an intercept leave for the noise
+
+
+def task_findings(tasks: Tasks, n_latents: int) -> list[Finding]:
+    """All that tasks show against a `MultiTaskRegression` of them.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    n_latents : int
+        Of the model.
+
+    Returns
+    -------
+    list of Finding
+        Of source "data".
+    """
+    return [*row_counts(tasks, n_latents), *outcome_kinds(tasks)]
+
+
+def row_counts(tasks: Tasks, n_latents: int) -> list[Finding]:
+    """Tasks with no more rows than weights, an intercept and the noise need.
+
+    Weights of such a task fit its rows exactly, whatever the latents are. Where half of the tasks are of that
+    kind the latents rest on nothing, and all edges are in doubt; a few among others only say little.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    n_latents : int
+    """
+    least = n_latents + 1 + _SPARE_ROWS
+    few = np.flatnonzero(tasks.sizes < least)
+    if not len(few):
+        return []
+    names = [tasks.task_names[t] for t in few]
+    half = 2 * len(few) >= len(tasks)
+    follows = "the latents rest on nothing" if half else "nothing but the prior says which latents they use"
+    return [
+        Finding(
+            "rows",
+            f"{len(few)} of {len(tasks)} tasks ({_listed(names)}) have fewer than {least} rows with a "
+            f"target: weights of {n_latents} latents and an intercept fit those exactly, so that {follows}",
+            f"give at least {least} rows a task, or lower n_latents",
+            "doubt" if half else "note",
+            "data",
+            columns=tuple(names),
+            size=len(few) / len(tasks),
+        )
+    ]
+
+
+def outcome_kinds(tasks: Tasks) -> list[Finding]:
+    """Tasks whose outcomes are yes/no answers or small counts, which are fitted as numbers with normal noise.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    """
+    y = tasks.y * tasks.target_scale[:, None] + tasks.target_centre[:, None]
+    seen = np.ones(y.shape, dtype=bool) if tasks.mask is None else tasks.mask
+    binary, counts = [], []
+    for name, values, there, scale in zip(tasks.task_names, y, seen, tasks.target_scale, strict=True):
+        own = values[there]
+        tolerance = 1e-6 * max(float(np.abs(own).max(initial=0.0)), float(scale))
+        n_values = 1 + int((np.diff(np.sort(own)) > tolerance).sum())
+        whole = bool((np.abs(own - np.round(own)) <= tolerance).all())
+        if n_values == 2 and len(own) >= _TWO_VALUED:
+            binary.append(name)
+        elif (
+            whole
+            and len(own) >= _COUNT_ROWS
+            and own.min() >= -tolerance
+            and n_values > 2
+            and own.mean() < _FEW_COUNTS
+        ):
+            counts.append(name)
+    found = []
+    if len(binary) >= _MEMBERS * len(tasks):
+        found.append(
+            Finding(
+                "outcomes",
+                f"{len(binary)} task(s) ({_listed(binary)}) have outcomes of two values, which are fitted as "
+                "numbers with normal noise: predictions leave the range of the answers",
+                "for classes see SparseTaskSVM; read predictions as scores",
+                "note",
+                "data",
+                columns=tuple(binary),
+                size=len(binary) / len(tasks),
+            )
+        )
+    if len(counts) >= _MEMBERS * len(tasks):
+        found.append(
+            Finding(
+                "outcomes",
+                f"{len(counts)} task(s) ({_listed(counts)}) have small counts as outcomes, which are fitted "
+                "as numbers with one noise for all: predictions may be negative, and large counts weigh too "
+                "much",
+                "give their square roots, or log(1 + count)",
+                "note",
+                "data",
+                columns=tuple(counts),
+                size=len(counts) / len(tasks),
+            )
+        )
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    first = ", ".join(names[:_NAMED])
+    return first if len(names) <= _NAMED else f"{first} and {len(names) - _NAMED} more"

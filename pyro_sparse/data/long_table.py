@@ -1,0 +1,326 @@
+"""A long table (one row per frame; columns for sequence, time, actions, features) as sorted, checked frames.
+
+Time stamps become whole multiples of one regular step. A longer step is a gap: the frame after it cannot be
+predicted from the frame before. A step that is not a multiple of the regular one is refused, not guessed at.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from pandas.api import types as kinds
+
+from .columns import as_numbers, in_order, text_columns
+from .read import read_array
+
+__all__ = ["Frames", "as_in_the_fit", "check_finite", "read_long", "roles_of"]
+
+_TOLERANCE = 1e-3  # of a step: time stamps that are floats do not add up exactly
+
+
+class Frames(NamedTuple):
+    """Frames of all sequences, one sequence after the other.
+
+    Parameters
+    ----------
+    x : ndarray of shape (frame, feature)
+        NaN where missing.
+    feature_names : list of str or None
+    actions : dict of str to Series, or None
+        A column per action, as the caller gave it.
+    sequence_names : list of str
+    lengths : ndarray of int of shape (sequence,)
+        Frames of each sequence.
+    broken : ndarray of bool of shape (frame,)
+        True where more than one step of time leads to the frame.
+    time : ndarray of shape (frame,) or None
+        The caller's time stamps.
+    step : number, Timedelta or None
+        The regular difference of time stamps; in months for stamps that are months apart.
+    index : MultiIndex or None
+        The caller's id of each frame, and its time, or its number where there is no time.
+    """
+
+    x: np.ndarray
+    feature_names: list[str] | None
+    actions: dict[str, Any] | None
+    sequence_names: list[str]
+    lengths: np.ndarray
+    broken: np.ndarray
+    time: np.ndarray | None = None
+    step: Any = None
+    index: Any = None
+
+
+def read_long(
+    table: Any, id: Any, time: Any, step: Any, actions: list[str] | None, features: list[str] | None
+) -> Frames:
+    """Sort the rows of a long table into sequences, and find the gaps.
+
+    Parameters
+    ----------
+    table : DataFrame
+    id, time : label or None
+        Columns or index levels; without `id` all rows are one sequence, without `time` they are in order.
+        Sequences are sorted by id (`in_order`), whatever the order of the rows.
+    step : number, time difference or None
+        The regular step; by default the most common difference.
+    actions : list of str or None
+    features : list of str or None
+        By default every other column.
+
+    Returns
+    -------
+    Frames
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a column is absent, repeated, or used twice; the index has several levels and none is the id; a
+        feature is not numeric; an id or a time stamp is missing; two rows have one time; or a difference of
+        times is not a multiple of the step.
+    """
+    if id is None and table.index.nlevels > 1:
+        levels = ", ".join(map(repr, table.index.names))
+        raise ValueError(
+            f"id: got none, and the index of X has levels {levels}; give id=, time= (names of levels or "
+            "columns), or reset_index() first if all rows are one sequence"
+        )
+    roles = {"id": [id], "time": [time], "actions": actions or [], "feature_names": features or []}
+    table = _with_index(table, [name for names in roles.values() for name in names if name is not None])
+    role_of: dict[str, str] = {}
+    for role, names in roles.items():
+        for name in (str(n) for n in names if n is not None):
+            if name not in table.columns:
+                what = f"; give one of {list(table.columns)[:8]}"
+                raise ValueError(f"{role}: X has no column {name!r}{what}")
+            if name in role_of:
+                raise ValueError(f"{role}: column {name!r} is already in {role_of[name]}; use it once")
+            role_of[name] = role
+    if features is None:
+        features = [name for name in table.columns if name not in role_of]
+    _check_features(table, features)
+    if len(table) == 0:
+        raise ValueError("X: has no rows; wanted one row per frame")
+
+    sequence, names = np.zeros(len(table), dtype=int), ["0"]
+    if id is not None:
+        sequence, found = in_order(table[str(id)])
+        names = [str(label) for label in found]
+        if (sequence < 0).any():
+            raise ValueError(
+                f"id: column {str(id)!r} is missing in row {int((sequence < 0).argmax())} "
+                f"({int((sequence < 0).sum())} such row(s)); say which sequence it belongs to, or drop it"
+            )
+    order, broken, stamps = np.argsort(sequence, kind="stable"), np.zeros(len(table), dtype=bool), None
+    if time is not None:
+        order, broken, stamps, step = _sort(table[str(time)], sequence, names, step)
+    elif step is not None:
+        raise ValueError(f"time_step={step!r}: there is no time column to measure; give time= as well")
+    table, index = table.iloc[order], None
+    if id is not None:
+        number = pd.Series(sequence[order]).groupby(sequence[order]).cumcount().rename("frame")
+        index = pd.MultiIndex.from_arrays([table[str(id)], number if time is None else table[str(time)]])
+    return Frames(
+        x=read_array(table[features])[0],
+        feature_names=features,
+        actions=None if actions is None else {str(a): table[str(a)].reset_index(drop=True) for a in actions},
+        sequence_names=names,
+        lengths=np.bincount(sequence),
+        broken=broken,
+        time=stamps,
+        step=step,
+        index=index,
+    )
+
+
+def _with_index(table: Any, wanted: list[Any]) -> Any:
+    """The table with its columns called by text, and the index levels that are asked for among them."""
+    levels = [n for n in table.index.names if n is not None and n in wanted and n not in table.columns]
+    return text_columns(table.reset_index(level=levels) if levels else table)
+
+
+def _check_features(table: Any, features: list[str]) -> None:
+    if not features:
+        raise ValueError("X: no column is left for features; leave some out of id, time and actions")
+    as_numbers(table[features], mend="name it in id=, time= or actions=, or drop it")
+
+
+def _sort(
+    stamps: Any, sequence: np.ndarray, names: list[str], step: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    """Order of the rows, where a gap leads to the frame, the stamps in that order, and the step."""
+    missing = stamps.isna().to_numpy()
+    if missing.any():
+        raise ValueError(
+            f"time: column {stamps.name!r} is missing in row {int(missing.argmax())} "
+            f"({int(missing.sum())} such row(s)); give every row its time, or drop it"
+        )
+    clock, step, unit = _clock(stamps.infer_objects(), step)
+    order = np.lexsort((clock, sequence))
+    clock, sequence, stamps = clock[order], sequence[order], stamps.iloc[order].to_numpy()
+    inner = np.flatnonzero(np.diff(sequence) == 0) + 1  # frames with a frame before them
+    steps = clock[inner] - clock[inner - 1]
+
+    def where(frame: int) -> str:
+        return f"sequence {names[sequence[frame]]!r}"
+
+    if (steps == 0).any():
+        first = int(inner[(steps == 0).argmax()])
+        raise ValueError(
+            f"time: {where(first)} has two rows at {stamps[first]} ({int((steps == 0).sum())} such pair(s)); "
+            "give one row per id and time"
+        )
+    broken = np.zeros(len(clock), dtype=bool)
+    if len(steps):
+        if step is None:
+            # floats that should be equal are not: compare to a thousandth of the smallest
+            _, kind, count = np.unique(
+                np.round(steps / steps.min(), 3), return_inverse=True, return_counts=True
+            )
+            step = steps[kind == count.argmax()][0]
+        ratio = steps / step
+        odd = (np.abs(ratio - np.rint(ratio)) > _TOLERANCE) | (np.rint(ratio) == 0)
+        if odd.any():
+            t = int(inner[odd.argmax()])
+            raise ValueError(
+                f"time: {where(t)} goes from {stamps[t - 1]} to {stamps[t]}, {ratio[odd.argmax()]:.4g} "
+                f"steps of {_in_words(step, unit)} ({int(odd.sum())} such pair(s)); wanted whole steps: "
+                "give time_step=, resample to a regular grid, or split the sequence there by id"
+            )
+        broken[inner] = np.rint(ratio) > 1
+    if step is not None:
+        step = (
+            pd.Timedelta(int(step), unit="ns")
+            if unit == "ns"
+            else step.item()
+            if hasattr(step, "item")
+            else step
+        )
+    return order, broken, stamps, step
+
+
+def _in_words(step: Any, unit: str) -> str:
+    return str(pd.Timedelta(int(step), unit="ns")) if unit == "ns" else f"{step:g}{unit and ' '}{unit}"
+
+
+def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
+    """Time stamps as numbers, a given step in the same unit, and what the unit is."""
+    kind = stamps.dtype
+    if isinstance(step, np.timedelta64) or not isinstance(step, numbers.Real | None):  # numpy's is a Real too
+        try:
+            step = pd.Timedelta(step)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"time_step={step!r}: {error}; wanted a number or a time difference") from error
+    if step is not None and not step > (0 if isinstance(step, numbers.Real) else pd.Timedelta(0)):
+        raise ValueError(f"time_step={step!r}: wanted more than 0")
+    is_date = kinds.is_datetime64_any_dtype(kind)
+    if is_date or kinds.is_timedelta64_dtype(kind):
+        months = _months(stamps) if is_date and not isinstance(step, pd.Timedelta) else None
+        if months is not None:
+            return months, step, "month(s)"
+        if isinstance(step, numbers.Real):
+            raise ValueError(
+                f"time_step={step!r}: a number counts months, and the time stamps do not lie whole months "
+                "apart; wanted a time difference such as '1D'"
+            )
+        since = pd.DatetimeIndex(_without_zone(stamps)) if is_date else pd.TimedeltaIndex(stamps)
+        return since.as_unit("ns").asi8, None if step is None else step.as_unit("ns").value, "ns"
+    if isinstance(step, pd.Timedelta):
+        raise ValueError(
+            f"time_step={str(step)!r}: time holds {kind}; wanted a number in the unit of that column "
+            "(for periods: how many)"
+        )
+    if isinstance(kind, pd.PeriodDtype):
+        return stamps.astype("int64").to_numpy(), step, kind.freq.name
+    if not kinds.is_numeric_dtype(kind) or kinds.is_bool_dtype(kind):
+        raise TypeError(
+            f"time: column {stamps.name!r} holds {kind}; wanted numbers, datetimes or periods "
+            "(pandas.to_datetime reads text)"
+        )
+    clock = stamps.to_numpy(dtype="int64" if kinds.is_integer_dtype(kind) else float)
+    if not np.isfinite(clock).all():
+        row = int((~np.isfinite(clock)).argmax())
+        raise ValueError(f"time: column {stamps.name!r} is {clock[row]} in row {row}; wanted finite numbers")
+    return clock, step, ""
+
+
+def _without_zone(stamps: Any) -> Any:
+    """Wall-clock time if every stamp has the same time of day (days across a clock change), else UTC."""
+    if stamps.dt.tz is None:
+        return stamps
+    wall = stamps.dt.tz_localize(None)
+    same = (wall - wall.dt.normalize()).nunique() == 1
+    return wall if same else stamps.dt.tz_convert("UTC").dt.tz_localize(None)
+
+
+def _months(stamps: Any) -> np.ndarray | None:
+    """Months since year 0 if all stamps share day of month and time of day, or are ends of months."""
+    wall = stamps.dt.tz_localize(None)
+    same_time = (wall - wall.dt.normalize()).nunique() == 1
+    if not same_time or not (wall.dt.day.nunique() == 1 or wall.dt.is_month_end.all()):
+        return None
+    return (wall.dt.year * 12 + wall.dt.month).to_numpy(dtype="int64")
+
+
+def check_finite(values: np.ndarray, names: list[str], frames: Frames, argument: str) -> None:
+    """Complain of the first infinite cell of values (frame, column), by its sequence and frame."""
+    infinite = np.isinf(values)
+    if infinite.any():
+        i, j = np.argwhere(infinite)[0]
+        ends = np.cumsum(frames.lengths)
+        s = int(np.searchsorted(ends, i, side="right"))
+        raise ValueError(
+            f"{argument}: column {names[j]!r} has {values[i, j]} in sequence {frames.sequence_names[s]!r}, "
+            f"frame {i - ends[s] + frames.lengths[s]}; wanted finite numbers (use NaN for what is missing)"
+        )
+
+
+def roles_of(id: Any, time: Any, actions: Any) -> dict[str, Any]:
+    """The columns of a table that are no features, by argument; labels as a file can hold them.
+
+    Parameters
+    ----------
+    id, time, actions
+        Of `as_sequences`.
+    """
+
+    def plain(label: Any) -> Any:
+        return label if isinstance(label, str | int) else str(label)
+
+    found = {name: plain(label) for name, label in (("id", id), ("time", time)) if label is not None}
+    if actions is not None:
+        found["actions"] = [plain(label) for label in ([actions] if isinstance(actions, str) else actions)]
+    return found
+
+
+def as_in_the_fit(X: pd.DataFrame, roles: dict[str, Any], given: dict[str, Any]) -> list[Any]:
+    """id, time and actions of a new table: as given, else the columns that the fit was given.
+
+    Parameters
+    ----------
+    X : DataFrame
+    roles : dict
+        From `roles_of`, of the fit.
+    given : dict
+        The three, None where left out.
+
+    Raises
+    ------
+    ValueError
+        The table lacks a column that the fit was given.
+    """
+    here = {str(name) for name in (*X.columns, *X.index.names)}
+    left_out = {name: of for name, of in roles.items() if given[name] is None}
+    for name, of in left_out.items():
+        absent = [label for label in (of if isinstance(of, list) else [of]) if str(label) not in here]
+        if absent:
+            had = ", ".join(f"{n}={v!r}" for n, v in left_out.items())
+            raise ValueError(
+                f"{name}: the fit was given {had}, and X has no column {absent[0]!r}; give them, or a list "
+                "of arrays (time, feature), one for each sequence, its frames in order"
+            )
+    return list((given | left_out).values())

@@ -1,0 +1,311 @@
+"""From a caller's data (array, DataFrame, scipy.sparse, AnnData) to what the loop reads: `Table`, `Batch`.
+
+Every complaint about input data that does not depend on the likelihood is made here, those about columns and
+their names in `data/columns.py`, those about exposures in `data/table.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from .._utils.sources import check_dense, check_sparse
+from .columns import (
+    as_frame,
+    as_numbers,
+    check_columns,
+    check_extremes,
+    check_magnitude,
+    check_order,
+    check_scales,
+    check_usable,
+    is_numbered,
+    match_features,
+    name_features,
+    read_names,
+    without_na,
+)
+from .large_table import as_large_table
+from .stores import store_of
+from .table import MOST_JUDGED, Batch, Table, given_exposure
+
+__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "give_back", "read_array", "read_like", "unmasked"]
+
+
+def unmasked(data: Any) -> Any:
+    """A masked array with NaN in place of what is masked; anything else as it is.
+
+    Parameters
+    ----------
+    data : any
+    """
+    return np.ma.filled(data.astype(float), np.nan) if isinstance(data, np.ma.MaskedArray) else data
+
+
+def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None, list[str] | None]:
+    """Any supported container as a float64 array, with its feature names and its row names.
+
+    Parameters
+    ----------
+    data : array_like (row, feature), DataFrame, Arrow or polars table, scipy.sparse matrix, AnnData or Tensor
+        NaN marks a missing cell, and so does the mask of a masked array.
+    name : str
+        What messages call it.
+
+    Returns
+    -------
+    array : ndarray (row, feature)
+    features, samples : list of str or None
+        None where the container has no names.
+
+    Raises
+    ------
+    TypeError
+        Text, dates, complex numbers or ragged rows.
+    ValueError
+        Not two-dimensional.
+    """
+    features: list[str] | None = None
+    samples: list[str] | None = None
+    data = as_frame(data)
+    if hasattr(data, "var_names") and hasattr(data, "obs_names") and hasattr(data, "X"):  # AnnData
+        features, samples, data = [str(v) for v in data.var_names], [str(v) for v in data.obs_names], data.X
+    elif isinstance(data, pd.DataFrame):
+        features, samples = [str(c) for c in data.columns], [str(i) for i in data.index]
+        data = as_numbers(data, name).to_numpy(dtype=float, na_value=np.nan)
+    data = unmasked(data)
+    if hasattr(data, "to_memory"):  # the sparse matrix of an AnnData on disk
+        data = data.to_memory()
+    if sp.issparse(data):
+        matrix: Any = data
+        check_sparse(matrix, name)
+        check_dense(matrix.shape, name)
+        data = matrix.toarray()
+    if isinstance(data, Tensor):
+        if data.layout is not torch.strided:
+            raise TypeError(
+                f"{name}: got a tensor of layout {data.layout}, wanted a dense one; give {name}.to_dense(), "
+                "or the matrix as scipy.sparse"
+            )
+        data = data.detach().cpu()
+        data = (data if data.is_complex() else data.double()).numpy()  # NumPy has no bfloat16
+    try:
+        array = without_na(np.asarray(data))
+        words = array.dtype.kind == "O" and any(isinstance(cell, str | bytes) for cell in array.flat)
+        if words or array.dtype.kind not in "biufO":
+            raise TypeError(f"it holds {'text' if words or array.dtype.kind in 'SU' else array.dtype}")
+        array = np.asarray(array, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name}: cannot be read as numbers ({error}); wanted a numeric table of rows and features"
+        ) from error
+    if array.ndim != 2:
+        raise ValueError(f"{name}: has {array.ndim} dimension(s), shape {array.shape}; wanted (row, feature)")
+    return array, features, samples
+
+
+def read_like(data: Any, names: list[str]) -> np.ndarray:
+    """Values of a table in memory, the columns in the order of a fit's features: (row, feature).
+
+    Parameters
+    ----------
+    data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or Tensor
+        As in `read_array`.
+    names : list of str
+        The fit's features.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `read_array`; other features than the fit's, or a table that is read by rows.
+    """
+    if store_of(data) is not None:
+        raise ValueError(
+            "X: is read by rows, and this wants a table in memory; give some rows of it, X[:1000], or none"
+        )
+    data = as_frame(data)
+    if isinstance(data, pd.DataFrame):  # a column that the fit does not know may hold anything
+        match_features(data.shape[1], [str(name) for name in data.columns], names)
+    x, own, _ = read_array(data)
+    return x[:, match_features(x.shape[1], own, names)]
+
+
+def give_back(values: np.ndarray, data: Any, names: list[str]) -> Any:
+    """Values of a fit's features as the caller has his table: his columns, and a DataFrame where he gave one.
+
+    Parameters
+    ----------
+    values : ndarray (row, feature)
+        In the order of `names`.
+    data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or Tensor
+        The caller's table, one that `as_table` has read for these features.
+    names : list of str
+        The fit's features.
+
+    Returns
+    -------
+    DataFrame or ndarray (row, feature)
+    """
+    data = as_frame(data)
+    framed = isinstance(data, pd.DataFrame)
+    own = data.columns if framed else getattr(data, "var_names", None)
+    order = match_features(len(names), None if own is None else [str(name) for name in own], names)
+    values = values[:, np.argsort(order)]
+    return pd.DataFrame(values, data.index, data.columns) if framed else values
+
+
+def as_table(
+    data: Any,
+    *,
+    likelihood: Any,
+    standardise: bool = True,
+    mask: Any = None,
+    exposure: Any = None,
+    feature_names: list[str] | None = None,
+    like: Table | None = None,
+) -> Table:
+    """Check a caller's data and bring it to model units; a `LargeTable` where it is read by rows.
+
+    Parameters
+    ----------
+    data : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or RowStore
+        NaN marks a missing cell. What `stores.store_of` would rather not have in memory is read by rows.
+    likelihood : Likelihood
+        Its `check` has the last word on values; its `standardise` says whether columns are z-scored.
+    standardise : bool
+        False leaves columns as they are, whatever the likelihood.
+    mask : array_like of bool (row, feature), optional
+        True where a cell was seen (in addition to NaN). Columns of a DataFrame are found by name.
+    exposure : array_like (row,), optional
+        Size factors of counts.
+    feature_names : list of str, optional
+        Names for an array without any.
+    like : Table, optional
+        Use this table's centre, scale and features (new rows for a fitted model).
+
+    Raises
+    ------
+    ValueError, TypeError
+        Names the argument, what was seen, what is wanted and the mend.
+    """
+    data, feature_names = unmasked(data), read_names(feature_names)
+    if exposure is not None and not likelihood.uses_exposure:
+        raise ValueError(
+            f"exposure: got some, and {type(likelihood).__name__} has no use for them; leave them out, or "
+            "take a likelihood of counts"
+        )
+    store = store_of(data)
+    if store is not None:
+        return as_large_table(
+            store, likelihood=likelihood, standardise=standardise, mask=mask, exposure=exposure,
+            feature_names=feature_names, like=like,
+        )  # fmt: skip
+    data = as_frame(data)
+    if isinstance(data, pd.DataFrame):
+        if like is None:
+            check_usable(data)
+        else:  # before the cells are read: a column that the fit does not know may hold anything
+            match_features(data.shape[1], [str(name) for name in data.columns], like.feature_names)
+    x, own, samples = read_array(data)
+    n_rows, n_features = x.shape
+    order = list(range(n_features))
+    if like is not None:
+        order = match_features(n_features, own, like.feature_names)
+        x, names = x[:, order], like.feature_names
+    else:
+        names = name_features(feature_names, own, n_features)
+    if n_rows == 0:
+        raise ValueError(f"X: has no rows, shape {x.shape}; wanted at least {1 if like is not None else 10}")
+    infinite = np.isinf(x)
+    if infinite.any():
+        i, j = np.argwhere(infinite)[0]
+        raise ValueError(
+            f"X: column {names[j]!r} has {x[i, j]} in row {i}; "
+            "wanted finite numbers (use NaN for a missing cell)"
+        )
+    seen = ~np.isnan(x)
+    if mask is not None:
+        seen &= _read_mask(mask, x.shape, feature_names if is_numbered(own) else own, samples)[:, order]
+    if like is None:
+        check_columns(x, seen, names, n_rows)
+    observed = np.where(seen, x, np.nan)
+    likelihood.check(observed, names)
+    if like is None:
+        if likelihood.standardise:
+            check_extremes(observed, names, samples, standardise)
+        likelihood.calibrate(torch.as_tensor(observed))
+        likelihood.note_exposures(exposure is not None)
+    size, unit = given_exposure(exposure, n_rows, samples, likelihood, like)
+    size = _own_exposure(observed, likelihood) if size is None else size
+    raw = likelihood.encoder_view(
+        torch.as_tensor(observed), None if size is None else torch.as_tensor(size)
+    ).numpy()
+    if like is None:
+        units = _units(observed, raw, standardise and likelihood.standardise, names)
+    else:
+        units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a masked cell, or complained of at once
+        values = np.where(seen, (x - units.centre) / units.scale, likelihood.filler)
+    check_magnitude(names, values)
+    return Table(
+        x=values,
+        inputs=np.where(seen, (raw - units.input_centre) / units.input_scale, 0.0),
+        mask=None if seen.all() else seen,
+        exposure=size,
+        **units._asdict(),
+        feature_names=names,
+        sample_names=samples or [str(i) for i in range(n_rows)],
+        exposure_unit=unit,
+    )
+
+
+class _Units(NamedTuple):
+    """Of a table, as in `Table`."""
+
+    centre: np.ndarray
+    scale: np.ndarray
+    input_centre: np.ndarray
+    input_scale: np.ndarray
+
+
+def _units(observed: np.ndarray, raw: np.ndarray, standardise: bool, names: list[str]) -> _Units:
+    """Of the cells (row, feature), and of what the encoder reads of them, both with NaN where missing."""
+    centre, scale = np.zeros(len(names)), np.ones(len(names))
+    with np.errstate(over="ignore"):
+        if standardise:
+            centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
+        input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
+    input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
+    check_scales(names, (centre, input_centre), (scale, input_scale))
+    return _Units(centre, scale, input_centre, input_scale)
+
+
+def _own_exposure(observed: np.ndarray, likelihood: Any) -> np.ndarray | None:
+    """What the rows say of their size, (row, 1), where the likelihood has a use for it."""
+    if not likelihood.uses_exposure:
+        return None
+    found = likelihood.default_exposure(torch.as_tensor(observed))
+    return None if found is None else found.numpy()
+
+
+def _read_mask(
+    mask: Any, shape: tuple[int, ...], names: list[str] | None, samples: list[str] | None
+) -> np.ndarray:
+    """Which cells a mask says were seen, in the order of X's columns."""
+    cells, columns, rows = read_array(mask, "mask")
+    if cells.shape != shape:
+        raise ValueError(
+            f"mask: has shape {cells.shape}, X has {shape}; give one entry per cell, True where seen"
+        )
+    strange = cells[~np.isin(cells, (0, 1))]
+    if len(strange):
+        raise ValueError(f"mask: holds {strange[0]:g}; wanted True where a cell was seen, and else False")
+    check_order("mask", rows, samples)
+    if names is None:
+        return cells > 0
+    return cells[:, match_features(shape[1], columns, names, "mask", "X")] > 0

@@ -1,0 +1,268 @@
+"""From a caller's tasks (arrays with task labels, lists, DataFrames) to what a multi-task model reads.
+
+A *task* is a regression of its own: some rows, each with inputs and one target. Tasks share inputs' meaning,
+not their rows; they may have different numbers of rows. `Tasks` pads them to one array and knows the names
+and the way back to the caller's units; `TaskBatch` is some of them as tensors.
+Every complaint about tasks that does not depend on the model is made here, or in `data/task_arrays.py`, which
+reads the forms that callers have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ..findings.finding import Finding
+from .columns import as_frame, check_magnitude
+from .task_arrays import check, check_finite, is_flat, numbers, separate, table_inputs
+
+__all__ = ["TaskBatch", "Tasks", "as_tasks"]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskBatch:
+    """Tasks on the device.
+
+    Attributes
+    ----------
+    x : Tensor (task, sample, ...)
+        Standardised inputs; images of whole numbers stay so until `inputs`.
+    y : Tensor (task, sample)
+        Targets in standard deviations of their task, 0 where missing.
+    mask : Tensor of bool (task, sample) or None
+        False at padding and where the target is missing; None when all were seen.
+    index : Tensor of int (task,)
+        Places of these tasks among all.
+    centre, scale : Tensor
+        What `inputs` still takes off `x` and divides by.
+    total : int
+        Tasks in the full data: the plate scales the minibatch by ``total / len(x)``.
+    """
+
+    x: Tensor
+    y: Tensor
+    mask: Tensor | None
+    index: Tensor
+    centre: Tensor
+    scale: Tensor
+    total: int
+
+    def __len__(self) -> int:
+        return self.y.shape[0]
+
+    @property
+    def inputs(self) -> Tensor:
+        """Standardised inputs (task, sample, ...) in the dtype of the targets."""
+        return (self.x.to(self.y.dtype) - self.centre) / self.scale
+
+    def rows(self, index: Tensor) -> TaskBatch:
+        """The minibatch with these tasks, still scaled to `total`."""
+        mask = None if self.mask is None else self.mask[index]
+        return replace(self, x=self.x[index], y=self.y[index], mask=mask, index=self.index[index])
+
+    def whole(self) -> TaskBatch:
+        """The same tasks seen as a data set of their own (no scaling up)."""
+        return replace(self, total=len(self), index=torch.arange(len(self), device=self.y.device))
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks:
+    """Tasks in model units, with the way back to the caller's.
+
+    Attributes
+    ----------
+    x : ndarray (task, sample, ...)
+        Inputs, in the caller's units; padded with the task's first row.
+    y : ndarray (task, sample)
+        Targets, centred and scaled in every task; 0 where missing.
+    mask : ndarray of bool (task, sample) or None
+    centre, scale : ndarray
+        Of the inputs: one number per feature, or one in all for images.
+    target_centre, target_scale : ndarray (task,)
+        ``y = (original - target_centre) / target_scale``.
+    task_names, feature_names : list of str
+        An image has no feature names.
+    lengths : ndarray of int (task,)
+        Rows of each task, with a target or without; what follows is padding.
+    checks : tuple of Finding
+        What was found against a model of these tasks before it was fitted.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    mask: np.ndarray | None
+    centre: np.ndarray
+    scale: np.ndarray
+    target_centre: np.ndarray
+    target_scale: np.ndarray
+    task_names: list[str]
+    feature_names: list[str]
+    lengths: np.ndarray
+    checks: tuple[Finding, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What a reader of a fit to these tasks should know of them."""
+        return list(self.checks)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample's inputs."""
+        return tuple(self.x.shape[2:])
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Targets seen in each task."""
+        return np.full(len(self), self.y.shape[1]) if self.mask is None else self.mask.sum(1)
+
+    def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> TaskBatch:
+        """All tasks as tensors."""
+        whole = self.x.dtype == np.uint8  # images: four bytes for one only where they are read
+        x = torch.as_tensor(self.x, device=device) if whole else self.standardised(self.x, device, dtype)
+        centre, scale = (self.centre, self.scale) if whole else (0.0, 1.0)
+        return TaskBatch(
+            x=x,
+            y=torch.as_tensor(self.y, dtype=dtype, device=device),
+            mask=None if self.mask is None else torch.as_tensor(self.mask, device=device),
+            index=torch.arange(len(self), device=device),
+            centre=torch.as_tensor(centre, dtype=dtype, device=device),
+            scale=torch.as_tensor(scale, dtype=dtype, device=device),
+            total=len(self),
+        )
+
+    def standardised(self, x: np.ndarray, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
+        """Inputs in the caller's units as standardised tensors."""
+        return torch.as_tensor((x - self.centre) / self.scale, dtype=dtype, device=device)
+
+    def inputs(self, X: Any) -> np.ndarray:
+        """A caller's rows as an array, one sample per row: a DataFrame's columns are found by their names.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Another shape than these tasks', a column that is not there or no number, NaN or infinity.
+        """
+        X = as_frame(X)
+        if isinstance(X, pd.DataFrame):
+            X, _ = table_inputs(X, self.feature_names)
+        x = numbers(X, "X")
+        if x.ndim != 1 + len(self.shape) or x.shape[1:] != self.shape:
+            raise ValueError(f"X: got {x.shape}, want one row per sample and inputs of shape {self.shape}")
+        check_finite(x, "X", self.feature_names)
+        return x
+
+    def rows(self, index: Any) -> Tasks:
+        """The tasks with these indices only."""
+        index = np.arange(len(self))[index]
+        return replace(
+            self,
+            x=self.x[index],
+            y=self.y[index],
+            mask=None if self.mask is None else self.mask[index],
+            target_centre=self.target_centre[index],
+            target_scale=self.target_scale[index],
+            task_names=[self.task_names[i] for i in index],
+            lengths=self.lengths[index],
+        )
+
+
+def as_tasks(
+    X: Any,
+    y: Any,
+    task: Any = None,
+    *,
+    standardise: bool = True,
+    like: Tasks | None = None,
+) -> Tasks:
+    """Check a caller's tasks and bring them to model units.
+
+    Parameters
+    ----------
+    X, y : of one of these forms
+        X (row, ...) and y (row,) with `task`; both a list of arrays, one for each task; X (task, sample, ...)
+        and y (task, sample); X (row, feature) and y (row, task), each of whose columns is a task; or X a
+        DataFrame and y an array or the name of its column. X holds numbers or images (channel, row, column),
+        and NaN in it is an error; NaN in y is a missing target, such rows of a (row, task) are left out.
+    task : array_like (row,) or name of a column of X, optional
+        Which task a row belongs to; tasks are sorted by it: categories in their own order, text by the
+        numbers in it ("site 2" before "site 10"). Without it see the other forms.
+    standardise : bool
+        z-score the inputs over all rows (images: one centre and scale in all). Targets always are, in
+        each task, so that no task outweighs the others.
+    like : Tasks, optional
+        Use these tasks' features, centre and scale (new tasks for a fitted model); one task is enough then.
+
+    Returns
+    -------
+    Tasks
+
+    Raises
+    ------
+    ValueError, TypeError
+        Names the argument, what was seen, what is wanted and the mend.
+
+    Examples
+    --------
+    >>> X = np.arange(12.0).reshape(6, 2)
+    >>> tasks = as_tasks(X, [1, 2, 3, 5, 8, 13], task=["a", "a", "b", "b", "b", "b"])
+    >>> tasks.task_names, tasks.sizes.tolist(), tasks.x.shape
+    (['a', 'b'], [2, 4], (2, 4, 2))
+    """
+    xs, ys, names, features = separate(X, y, task, None if like is None else like.feature_names)
+    check(xs, ys, names, features, None if like is None else like.shape)
+    width = max(len(one) for one in ys)
+    x = np.empty((len(xs), width, *xs[0].shape[1:]), dtype=np.result_type(*{one.dtype for one in xs}))
+    target, mask = np.zeros((len(xs), width)), np.zeros((len(xs), width), dtype=bool)
+    centres, scales = np.zeros(len(xs)), np.ones(len(xs))
+    for t, (rows, values) in enumerate(zip(xs, ys, strict=True)):
+        seen = ~np.isnan(values)
+        centres[t], scales[t] = values[seen].mean(), values[seen].std()
+        # padding with a row of the task: an encoder never meets inputs that do not occur
+        x[t, : len(rows)], x[t, len(rows) :] = rows, rows[0]
+        target[t, : len(rows)] = np.where(seen, (values - centres[t]) / scales[t], 0.0)
+        mask[t, : len(rows)] = seen
+    if like is not None:
+        centre, scale = like.centre, like.scale
+    else:
+        centre, scale = _units(xs, features, standardise)
+    if x.dtype.kind == "f":
+        axes = (0, 1) if features else None
+        ends = (np.stack([x.min(axes), x.max(axes)]) - centre) / scale
+        check_magnitude(features or ["pixel"], ends, "X: feature")
+    lengths = np.array([len(one) for one in ys])
+    full = None if mask.all() else mask
+    return Tasks(x, target, full, centre, scale, centres, scales, names, features, lengths)
+
+
+def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tuple[np.ndarray, np.ndarray]:
+    vectors = xs[0].ndim == 2
+    if not standardise:
+        width = xs[0].shape[1:] if vectors else ()
+        return np.zeros(width), np.ones(width)
+    axis = 0 if vectors else None
+    n = sum(len(x) for x in xs) if vectors else sum(x.size for x in xs)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre = sum(x.sum(axis, dtype=float) for x in xs) / n
+        square = sum(((x - centre) ** 2).sum(axis, dtype=float) for x in xs) / n
+    scale = np.sqrt(square)
+    varies = np.max([x.max(axis) for x in xs], 0) > np.min([x.min(axis) for x in xs], 0)
+    extreme = np.atleast_1d(~(np.isfinite(centre) & np.isfinite(scale)) | (varies & (scale == 0)))
+    if extreme.any():
+        what = f"feature {features[int(extreme.argmax())]!r}" if vectors else "an image"
+        raise ValueError(
+            f"X: {what} has inputs so large or so small that their standard deviation cannot be computed; "
+            "give them in other units"
+        )
+    flat = np.atleast_1d(is_flat(scale, centre))
+    if flat.any():
+        what = f"feature {features[int(flat.argmax())]!r} is" if vectors else "all inputs are"
+        raise ValueError(f"X: {what} constant; drop it, or ps.fit(..., standardise=False)")
+    return np.asarray(centre), np.asarray(scale)

@@ -1,0 +1,285 @@
+"""The scikit-learn front: `SparseFactorModel` is a `SparseDecoder` and its fit behind fit/transform/score.
+
+Only translation happens here: scikit-learn's validation, names and conventions in, `pyro_sparse.fit` in the
+middle, `(factor, feature)` arrays out. NaN is a missing cell and needs no imputer before it.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..data.columns import in_numbers, under_names
+from ..inference.fit import fit as fit_model
+from ..inference.training.interrupt import whole
+from ..likelihoods import Likelihood
+from ..models import SparseDecoder
+from ..priors import Prior, get_prior
+
+__all__ = ["SparseFactorModel"]
+
+
+def seed_of(random_state: Any) -> int:
+    """The `seed` of `pyro_sparse.fit` for scikit-learn's `random_state`: an int is the seed itself.
+
+    Parameters
+    ----------
+    random_state : int, RandomState instance or None
+
+    Raises
+    ------
+    ValueError
+        It is none of these.
+    """
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    r"""Sparse factor model: which feature depends on which latent factor.
+
+    .. math:: z_i \sim N(0, C), \qquad x_{ij} \sim \mathrm{likelihood}\big(f_\theta(w_j \odot z_i)_j\big),
+              \qquad w_{jk} \sim \mathrm{prior}
+
+    Parameters
+    ----------
+    n_factors : int
+        Upper bound K on the number of factors, fewer than features; surplus ones end without edges.
+    prior : str or Prior
+        Prior of the weights: a name that `pyro_sparse.priors.get_prior` knows, or an instance (which is
+        copied, never changed).
+    likelihood : str or Likelihood
+        "normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical", or an instance
+        (which is copied).
+    decoder : {"mlp", "linear"}
+        A neural network shared by all features, or sparse linear factor analysis.
+    anchors, required, forbidden, edge_odds : optional
+        What is known of single edges, as in `pyro_sparse.models.SparseDecoder`; features by name where X is a
+        DataFrame.
+    restarts : int
+        Starts trained in one pass; the best is kept, the others say how far the answer can be trusted.
+    steps : int, optional
+        Gradient steps; None leaves it to `pyro_sparse.fit`.
+    batch_size : int, optional
+        Rows in a minibatch; None leaves it to `pyro_sparse.fit`.
+    refine : bool
+        In `transform`, climb from the encoder's guess to the posterior mode of each row.
+    dtype : {"float64", "float32", "bfloat16"}
+        Precision of the computation, as in `pyro_sparse.fit`. That is "float32" there; in it the scores of a
+        row depend on the rows beside it by more than the 1e-7 that scikit-learn allows.
+    device : str
+        Where to compute: "cpu", "cuda", ...
+    random_state : int, RandomState instance or None
+        Seed of every random choice; an int is the `seed` of `pyro_sparse.fit`.
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    components_ : ndarray (factor, feature)
+        Signed loadings of the best restart; exact zeros where there is no edge.
+    edge_score_ : ndarray (factor, feature)
+        Score of each edge in [0, 1]. It is not a calibrated probability.
+    effects_ : ndarray (factor, feature)
+        Share of each feature's variance that is due to each factor, in [0, 1].
+    fit_ : Fit
+        The full result, with every restart: `fit_.summary()`, `fit_.edge_posterior()`, `fit_.report(path)`.
+    n_features_in_ : int
+        Number of features seen by `fit`.
+    feature_names_in_ : ndarray of str (feature,)
+        Their names, where `fit` was given a DataFrame with text for names.
+
+    Raises
+    ------
+    ValueError, TypeError
+        From `fit`, for data or settings that cannot be used; the message says how to mend it.
+    KeyboardInterrupt
+        From `fit`, if it was interrupted: a search over settings must not score what was cut short.
+
+    References
+    ----------
+    Moran, Sridhar, Wang, Blei (2022). Identifiable Deep Generative Models via Sparse Decoding. TMLR.
+
+    Examples
+    --------
+    >>> from pyro_sparse.datasets import sim1
+    >>> X = sim1(150, seed=0).x
+    >>> model = SparseFactorModel(n_factors=2, restarts=2, steps=50, random_state=0)
+    >>> model.fit_transform(X).shape
+    (150, 2)
+    >>> model.components_.shape
+    (2, 7)
+    """
+
+    def __init__(
+        self,
+        n_factors: int = 5,
+        *,
+        prior: str | Prior = "spike_slab_lasso",
+        likelihood: str | Likelihood = "normal",
+        decoder: str = "mlp",
+        anchors: Any = None,
+        required: Any = None,
+        forbidden: Any = None,
+        edge_odds: Any = None,
+        restarts: int = 8,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        refine: bool = True,
+        dtype: str = "float64",
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        self.n_factors = n_factors
+        self.prior = prior
+        self.likelihood = likelihood
+        self.decoder = decoder
+        self.anchors = anchors
+        self.required = required
+        self.forbidden = forbidden
+        self.edge_odds = edge_odds
+        self.restarts = restarts
+        self.steps = steps
+        self.batch_size = batch_size
+        self.refine = refine
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, *, exposure: Any = None) -> SparseFactorModel:
+        """Learn the factor graph.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            Measurements; NaN marks a missing cell.
+        y : None
+            Ignored.
+        exposure : array_like (row,), optional
+            Size factors of counts (time, area, depth). New rows then want theirs.
+
+        Returns
+        -------
+        SparseFactorModel
+            The estimator itself.
+        """
+        X = self._validated(X, reset=True)
+        model = SparseDecoder(
+            n_features=X.shape[1],
+            n_factors=self.n_factors,
+            prior=get_prior(self.prior),
+            likelihood=self.likelihood,
+            decoder=self.decoder,
+            anchors=self.anchors,
+            required=self.required,
+            forbidden=self.forbidden,
+            edge_odds=self.edge_odds,
+        )
+        optional: dict[str, Any] = {"steps": self.steps, "batch_size": self.batch_size}
+        self.fit_ = whole(
+            fit_model,
+            model,
+            X,
+            restarts=self.restarts,
+            seed=seed_of(self.random_state),
+            dtype=self.dtype,
+            device=self.device,
+            progress=self.verbose,
+            exposure=exposure,
+            **{name: value for name, value in optional.items() if value is not None},
+        )
+        best = self.fit_.best
+        self.components_ = np.asarray(self.fit_.weights[best].T, dtype=float)
+        self.edge_score_ = np.asarray(self.fit_.edge_score[best].T, dtype=float)
+        self.effects_ = np.asarray(self.fit_.effects[best].T, dtype=float)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, exposure: Any = None) -> np.ndarray:
+        """`fit`, and the factor scores of its rows; arguments as in `fit`."""
+        return self.fit(X, y, exposure=exposure).transform(X, exposure=exposure)
+
+    def transform(self, X: Any, *, exposure: Any = None) -> np.ndarray:
+        """Factor scores of new rows.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            NaN marks a missing cell.
+        exposure : array_like (row,), optional
+            Of these rows, if `fit` was given exposures.
+
+        Returns
+        -------
+        ndarray (row, factor)
+            Posterior mode of each row's factors (with `refine`), or the encoder's mean.
+        """
+        check_is_fitted(self)
+        found = self.fit_.transform(self._validated(X), refine=self.refine, exposure=exposure)
+        return np.asarray(found, dtype=float)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Expected measurements at given factor scores.
+
+        Parameters
+        ----------
+        X : array_like (row, factor)
+            Factor scores.
+
+        Returns
+        -------
+        ndarray (row, feature)
+            In the units of the data that `fit` was given.
+        """
+        check_is_fitted(self)
+        scores = check_array(X, dtype=float, input_name="X")
+        if scores.shape[1] != self._n_features_out:
+            raise ValueError(
+                f"X: has {scores.shape[1]} column(s), wanted one per factor ({self._n_features_out}); "
+                "give what transform returned"
+            )
+        return np.asarray(self.fit_.inverse_transform(scores), dtype=float)
+
+    def score(self, X: Any, y: Any = None, *, exposure: Any = None) -> float:
+        """Mean evidence lower bound (ELBO) of rows; higher is better, and held-out rows are the honest test.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            NaN marks a missing cell.
+        y : None
+            Ignored.
+        exposure : array_like (row,), optional
+            Of these rows, if `fit` was given exposures.
+
+        Returns
+        -------
+        float
+            ELBO in nats per row.
+        """
+        check_is_fitted(self)
+        return float(self.fit_.score(self._validated(X), exposure=exposure))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def _validated(self, X: Any, reset: bool = False) -> np.ndarray | pd.DataFrame:
+        fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
+        X = in_numbers(X)
+        cells = validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", **fewest)
+        return under_names(X, cells)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = self.random_state is None
+        return tags

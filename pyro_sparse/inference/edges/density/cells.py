@@ -1,0 +1,325 @@
+r"""The data, feature by feature: their log-likelihood with its derivatives, and a last layer summed out.
+
+With :math:`f_j = \beta_j^\top \phi + o`, :math:`\beta_j \sim N(0, \Lambda^{-1})` and
+:math:`M = \Lambda + \phi \phi^\top / \sigma^2`, :math:`v = \phi (x_j - o) / \sigma^2` under normal noise,
+
+.. math:: \log p(x_j \mid \phi, o) = \tfrac12 v^\top M^{-1} v - \tfrac12 \log |M|
+          - \tfrac1{2\sigma^2} |x_j - o|^2 + \text{const};
+
+under any other likelihood by Laplace's method: Newton steps from some f that is not unlikely, and
+the same at the mode. A feature has at most one parameter of its own, its "noise": the variance of
+normal cells, :math:`1 / \theta` of negative binomial ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyro
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid, softplus
+
+from ....likelihoods import Bernoulli, NegativeBinomial, Poisson
+
+__all__ = ["Cells", "Summed", "weighted"]
+
+_NEWTON = 3
+_TIGHT = 5e-3  # noise over variance below which single precision costs log evidence tenths and more
+_PLAIN = (-25.0, 8.0)  # log rates in which a Poisson's soft range bends nothing that matters
+
+
+def weighted(head: Tensor, phi: Tensor) -> Tensor:
+    """Sum of the basis (..., basis, row) by its coefficients (..., basis): (..., row)."""
+    return (head.to(phi).unsqueeze(-2) @ phi).squeeze(-2)
+
+
+class Summed(NamedTuple):
+    """A last layer summed out: log evidence up to what w does not move, mean, root of the precision."""
+
+    log_evidence: Tensor
+    mean: Tensor
+    root: Tensor
+
+    def draw(self, normal: Tensor) -> Tensor:
+        """Coefficients (chain, feature, basis) of their Gaussian, from standard normals of that shape."""
+        step = torch.linalg.solve_triangular(self.root.mT, normal.to(self.root).unsqueeze(-1), upper=True)
+        return self.mean + step.squeeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The data, feature by feature, and what a last layer makes of them.
+
+    Shapes of f are (..., feature, row), where leading dimensions end in the chain.
+
+    Parameters
+    ----------
+    x : Tensor (chain or 1, feature, row)
+        Missing cells hold a value that the likelihood allows.
+    seen : Tensor of the same shape, or None
+        1 where a cell was seen.
+    exposure : Tensor (chain or 1, 1, row) or None
+    likelihood : Likelihood or None
+        None: normal noise. Parameters of its own lead with the chain, but for a negative binomial's
+        dispersion, which is given as a variance is.
+    """
+
+    x: Tensor
+    seen: Tensor | None
+    exposure: Tensor | None
+    likelihood: Any
+
+    def features(self, part: slice | Tensor) -> Cells:
+        """The cells of some features."""
+        return Cells(
+            self.x[:, part], None if self.seen is None else self.seen[:, part], self.exposure, self.likelihood
+        )
+
+    def rows(self, part: Tensor) -> Cells:
+        """The cells of some rows."""
+        seen = None if self.seen is None else self.seen[..., part]
+        exposure = None if self.exposure is None else self.exposure[..., part]
+        return Cells(self.x[..., part], seen, exposure, self.likelihood)
+
+    @property
+    def overdispersed(self) -> bool:
+        """Whether the noise is 1 / theta of a negative binomial."""
+        return type(self.likelihood) is NegativeBinomial
+
+    @property
+    def separate(self) -> bool:
+        """Whether features can be looked at a few at a time: the likelihood holds no parameters for all."""
+        return self.likelihood is None or self.overdispersed or not list(self.likelihood.parameters())
+
+    def log_prob(self, f: Tensor, noise: Tensor) -> Tensor:
+        """log p(cell | f) of every cell, up to what f does not move; 0 where missing."""
+        return self._where_seen(self._derivatives(f, noise, 0))[0]
+
+    def slope(self, f: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        """log p of every cell, and its slope in f."""
+        return self._where_seen(self._derivatives(f, noise, 1))
+
+    def expanded(self, f: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+        """log p of every cell, its slope in f, and minus its second derivative (at least 0)."""
+        return self._where_seen(self._derivatives(f, noise, 2))
+
+    def log_base(self, noise: Tensor) -> Tensor:
+        """What `log_prob` leaves out and the noise moves: the sum over a feature's cells, (chain, feature).
+
+        0 but for a negative binomial, which has :math:`\\log \\Gamma(x + \\theta) - \\log \\Gamma(\\theta)`.
+        """
+        if not self.overdispersed:
+            return torch.zeros_like(noise, dtype=torch.float64)
+        theta = 1 / noise.double().unsqueeze(-1)
+        each = torch.lgamma(self.x.double() + theta) - torch.lgamma(theta)
+        return (each if self.seen is None else each * self.seen).sum(-1)
+
+    def _where_seen(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return parts if self.seen is None else tuple(part * self.seen for part in parts)
+
+    def _derivatives(self, f: Tensor, noise: Tensor, order: int) -> tuple[Tensor, ...]:
+        """log p and as many of its slope and its bend: by hand where they are short, else by autograd."""
+        if self.likelihood is None:
+            s = noise.unsqueeze(-1)
+            left = self.x - f
+            slope = left / s
+            each = -0.5 * (left * slope + s.log())
+            return (each, slope, (1 / s).expand_as(f))[: order + 1]
+        if type(self.likelihood) is Bernoulli:
+            sign = 2 * self.x - 1
+            each = logsigmoid(sign * f)
+            if order == 0:
+                return (each,)
+            p = torch.sigmoid(f)
+            return (each, self.x - p, p * (1 - p))[: order + 1]
+        if self.overdispersed:
+            theta = 1 / noise.unsqueeze(-1)
+            odds = self._log_rate(f) - theta.log()
+            each = -self.x * softplus(-odds) - theta * softplus(odds)  # no large numbers that cancel
+            if order == 0:
+                return (each,)
+            over, under = torch.sigmoid(odds), torch.sigmoid(-odds)
+            return (each, self.x * under - theta * over, (self.x + theta) * over * under)[: order + 1]
+        if type(self.likelihood) is Poisson:
+            log_rate = self._log_rate(f)
+            low, high = (end.item() for end in torch.aminmax(log_rate.detach()))
+            if _PLAIN[0] < low and high < _PLAIN[1]:
+                rate = log_rate.exp()
+                return (self.x * log_rate - rate, self.x - rate, rate)[: order + 1]
+        return self._by_autograd(f, order)
+
+    def _log_rate(self, f: Tensor) -> Tensor:
+        return f if self.exposure is None else f + self.exposure.to(f).log()
+
+    def _by_autograd(self, f: Tensor, order: int) -> tuple[Tensor, ...]:
+        """As above, of any likelihood.
+
+        Where its logarithm has no bend anywhere in a feature's row, as that of a Laplace distribution, the
+        squared slope stands for it: both have the information as their mean.
+        """
+        exposure = None if self.exposure is None else self.exposure.mT
+        at = f.detach().requires_grad_(order > 0)
+        # f may be anything where a trajectory diverges: what comes out is then no number, and refused.
+        with torch.set_grad_enabled(order > 0), pyro.validation_enabled(False):
+            if type(self.likelihood) is Poisson:  # as above, without the factorial
+                rate = self.likelihood.mean(at.mT, exposure).mT
+                each = self.x * rate.log() - rate
+            else:
+                each = self.likelihood(at.mT, exposure).log_prob(self.x.mT.expand_as(at.mT)).mT
+            found = [each.detach()]
+            for n in range(order):
+                (each,) = torch.autograd.grad(each.sum(), at, create_graph=n + 1 < order)
+                found.append(each.detach())
+        if self.seen is not None:  # what is missing may be infinite, and infinity times 0 is not 0
+            found = [torch.where(self.seen > 0, part, 0.0) for part in found]
+        if order == 2:
+            bend, square = (-found[2]).clamp(min=0), found[1].square()
+            found[2] = torch.where(bend.any(-1, keepdim=True), bend, square)
+        return tuple(found)
+
+    def evidence(self, design: Tensor, noise: Tensor, precision: Tensor) -> Tensor:
+        """Log evidence under normal noise of bases that have the cells as their last row.
+
+        One Cholesky factor holds all of it: with the last row of M's bordered matrix v and its corner c, the
+        last diagonal entry of the root is :math:`\\sqrt{c - v^\\top M^{-1} v}`.
+
+        Parameters
+        ----------
+        design : Tensor (..., chain, feature, basis + 1, row)
+        noise : Tensor (chain, feature)
+        precision : Tensor (basis,)
+
+        Returns
+        -------
+        Tensor (..., chain, feature), float64
+        """
+        last = len(precision)
+
+        def bordered(design: Tensor) -> Tensor:
+            found = self._gram(design) / noise.double()[..., None, None]
+            diagonal = found.diagonal(dim1=-2, dim2=-1)
+            diagonal[..., :last] += precision
+            diagonal[..., last] = 1.001 * diagonal[..., last] + 1.0  # above v'M^-1 v whatever the rounding
+            return found
+
+        whole, root, _ = _root(bordered, design.double() if self._tight(noise) else design)
+        corner, root = whole[..., last, last], root.diagonal(dim1=-2, dim2=-1)
+        return 0.5 * (corner - root[..., last] ** 2) - root[..., :last].log().sum(-1)
+
+    def _tight(self, noise: Tensor) -> bool:
+        """Whether some feature has so little normal noise that single precision is too coarse."""
+        return self.x.dtype != torch.float64 and bool((noise < _TIGHT * self.x.square().mean(-1)).any())
+
+    def _gram(self, phi: Tensor) -> Tensor:
+        """Products of bases over the cells that were seen, as exact as phi is, in float64."""
+        of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2).to(phi)
+        return (of_seen @ phi.mT).double()
+
+    def sum_out(
+        self,
+        phi: Tensor,
+        offset: Tensor | float,
+        noise: Tensor,
+        precision: Tensor,
+        near: Tensor,
+        newton: int = _NEWTON,
+    ) -> Summed:
+        """Integrate the last layer: exactly under normal noise, else by Laplace's method.
+
+        Parameters
+        ----------
+        phi : Tensor (..., feature, basis, row)
+        offset : Tensor (..., feature, row) or 0
+        noise : Tensor (chain, feature)
+        precision : Tensor (basis,)
+        near : Tensor (..., feature, row)
+            Some f that is not unlikely, where Newton's method begins: it need not be one of this basis, and
+            what comes out does not depend on it.
+        newton : int
+            Steps after the first, which finds the coefficients whose f is nearest. Unused under normal noise.
+        """
+        if self.likelihood is None:
+            left = self.x - offset if self.seen is None else (self.x - offset) * self.seen
+            s = noise.double().unsqueeze(-1)
+            phi = phi.double() if self._tight(noise) else phi
+            root, phi = _root(lambda phi: self._gram(phi) / s.unsqueeze(-1) + precision.diag(), phi)[1:]
+            pull = _rows_by(left, phi)
+            half = torch.linalg.solve_triangular(root, (pull / s).unsqueeze(-1), upper=False)
+            mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
+            log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            return Summed(
+                0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._own(offset, s), mean, root
+            )
+        return self._laplace(phi, offset, noise, precision, near, newton)
+
+    def _own(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
+        """What an offset alone does to the likelihood under normal noise."""
+        if not isinstance(offset, Tensor):
+            return 0.0
+        left = (self.x - offset) if self.seen is None else (self.x - offset) * self.seen
+        return -0.5 * left.double().square().sum(-1) / s.squeeze(-1)
+
+    def _laplace(
+        self,
+        phi: Tensor,
+        offset: Tensor | float,
+        noise: Tensor,
+        precision: Tensor,
+        near: Tensor,
+        newton: int,
+    ) -> Summed:
+        """Newton steps in the coefficients; the last of them is taken by the parabola that it goes by."""
+        constant = phi.shape[-2] == 1
+
+        def solved(bend: Tensor, pull: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """Root of the Hessian, and with it the step and half of it."""
+            if constant:
+                root = (bend.sum(-1).double() + precision).sqrt()[..., None, None]
+                half = pull / root.squeeze(-1)
+                return root, half / root.squeeze(-1), half
+
+            def hessian(phi: Tensor) -> Tensor:
+                return ((phi * bend.to(phi).unsqueeze(-2)) @ phi.mT).double() + precision.diag()
+
+            root = _root(hessian, phi)[1]
+            half = torch.linalg.solve_triangular(root, pull.unsqueeze(-1), upper=False)
+            step = torch.linalg.solve_triangular(root.mT, half, upper=True)
+            return root, step.squeeze(-1), half.squeeze(-1)
+
+        _, slope, bend = self.expanded(near, noise)
+        _, beta, _ = solved(bend, _rows_by(slope + bend * (near - offset), phi))
+        for left in range(newton, 0, -1):
+            each, slope, bend = self.expanded(weighted(beta, phi) + offset, noise)
+            root, step, half = solved(bend, _rows_by(slope, phi) - precision * beta)
+            part = 3.0 / weighted(step, phi).abs().amax(-1).double().clamp(min=3.0)  # so as not to overshoot
+            if left > 1:
+                beta = beta + part.unsqueeze(-1) * step
+        level = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1)
+        level += (part - 0.5 * part**2) * half.square().sum(-1)
+        log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return Summed(level - log_det, beta + part.unsqueeze(-1) * step, root)
+
+
+def _rows_by(of_rows: Tensor, phi: Tensor) -> Tensor:
+    """Sum over rows (..., row) times the basis, (..., basis), float64.
+
+    A row from the left: as a column from the right it may take ten times as long.
+    """
+    return (of_rows.to(phi).unsqueeze(-2) @ phi.mT).squeeze(-2).double()
+
+
+def _root(matrix: Callable[[Tensor], Tensor], phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """matrix(phi), its Cholesky factor and phi, which is float64 where rounding has cost the matrix its sign.
+
+    Large hidden units and little noise do that: the products' errors are then beyond the prior's precision.
+    """
+    found = matrix(phi)
+    root, failed = torch.linalg.cholesky_ex(found)
+    if not bool(failed.any()):
+        return found, root, phi
+    phi = phi.double()
+    found = matrix(phi)
+    return found, torch.linalg.cholesky(found), phi

@@ -1,0 +1,195 @@
+"""What a masked decoder's chains draw from: data, prior and density, and the state of every chain.
+
+The moves (`moves/mh_weights.py`, `moves/sir_weights.py`, `moves/layers.py`, `moves/rescaling.py`,
+`moves/shifts.py`) know this, and not the sweep of `mcmc/decoder.py`, which makes one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....likelihoods.counts import LOG_THETA_RANGE
+from .cells import Cells
+from .curves import Curve, Trunk
+from .likelihood_parameters import OwnParameters
+from .mixture import WeightLaw
+from .rates import log_density
+from .row_exposures import drawn_exposures
+
+__all__ = ["DecoderProgram", "DecoderState"]
+
+_FEW_STEPS = 2  # of Newton's, for a log evidence: off by hundredths at most; a head that is drawn has more
+_CACHE = 400_000  # numbers of a hidden layer worked on at a time: few enough to stay near the processor
+
+
+class DecoderState(NamedTuple):
+    """One state of every chain.
+
+    Attributes
+    ----------
+    z : Tensor (chain, row, factor)
+    weight : Tensor (chain, feature, factor)
+    edge : Tensor of bool (chain, feature, factor)
+    log_odds : Tensor (chain, 1, factor)
+    head : Tensor (chain, feature, basis), float64
+    noise : Tensor (chain, feature)
+        Variance of a normal likelihood, 1 / theta of a negative binomial one, else 1.
+    trunk : Trunk
+    exposure : Tensor (chain, 1, row) or None
+        Of counts; redrawn where only totals speak of them.
+    own : tuple of Tensor
+        Parameters of a likelihood that is none of the package's, as `OwnParameters` orders them.
+    """
+
+    z: Tensor
+    weight: Tensor
+    edge: Tensor
+    log_odds: Tensor
+    head: Tensor
+    noise: Tensor
+    trunk: Trunk
+    exposure: Tensor | None
+    own: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderProgram:
+    """The data and the prior, which stay, and the density of a state under them.
+
+    Parameters
+    ----------
+    cells : Cells
+    curve : Curve
+    law : WeightLaw
+    permitted, must : Tensor of bool (feature, factor)
+    precision : Tensor (chain or 1, factor, factor)
+        Inverse of the factors' covariance.
+    eta_prior : tuple of ndarray
+        a and b of the rates, each (factor,).
+    shared_eta : bool
+    noise_prior : tuple of float
+        Shape and scale of a variance. A dispersion has that of its likelihood.
+    shared_noise : bool
+        One variance for all features.
+    totals : Tensor (chain or 1, row) or None
+        Sums of rows of counts, where they are all that speaks of the exposures (`row_exposures.py`):
+        multinomial rows, whose features come apart so as Poisson counts, and depths taken from totals.
+    own : OwnParameters or None
+        Of the cells' likelihood, where the state holds values for its parameters.
+    known : Tensor (feature, factor) or None
+        Log odds of single edges beside those of their factor.
+    candidates : int
+        New values tried for each weight in a sweep.
+    row_steps, whole_steps : int
+        Leapfrog steps for the factors, and for layers with weights.
+    """
+
+    cells: Cells
+    curve: Curve
+    law: WeightLaw
+    permitted: Tensor
+    must: Tensor
+    precision: Tensor
+    eta_prior: tuple[np.ndarray, np.ndarray]
+    shared_eta: bool
+    noise_prior: tuple[float, float]
+    shared_noise: bool = False
+    totals: Tensor | None = None
+    own: OwnParameters | None = None
+    known: Tensor | None = None
+    candidates: int = 6
+    row_steps: int = 4
+    whole_steps: int = 6
+
+    def edge_log_odds(self, state: DecoderState) -> Tensor:
+        """Prior log odds of edges, (chain, feature or 1, factor)."""
+        return state.log_odds if self.known is None else state.log_odds + self.known
+
+    def cells_of(self, state: DecoderState) -> Cells:
+        """The data, with what the state says of their exposures and their likelihood."""
+        c = self.cells
+        if self.totals is not None:
+            return Cells(c.x, c.seen, state.exposure, c.likelihood)
+        return c if self.own is None else Cells(c.x, c.seen, c.exposure, self.own.at(state.own))
+
+    def value(self, state: DecoderState, z: Tensor | None = None) -> Tensor:
+        """f of a state, (chain, feature, row), or of other factors in their place."""
+        return self.curve.value(state.z if z is None else z, state.weight, state.trunk, state.head)
+
+    def log_joint(self, state: DecoderState, f: Tensor) -> Tensor:
+        """log p of data, factors, weights, rates, noise and layers of each chain, up to a constant."""
+        total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
+        total -= 0.5 * self._squares(state.z).double().sum(-1)
+        total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
+        own = self.law.log_prob(state.weight, self.edge_log_odds(state), self.must)
+        total += (own * self.permitted).double().sum((-1, -2))
+        rates = state.log_odds.double().cpu().numpy()
+        total += torch.as_tensor(log_density(rates, self.eta_prior, self.shared_eta)).to(total)
+        if self.cells.likelihood is None:
+            a, b = self.noise_prior
+            noise = state.noise[:, :1] if self.shared_noise else state.noise
+            total -= ((a + 1) * noise.log() + b / noise).double().sum(-1)
+        if self.cells.overdispersed:
+            total += (self.cells_of(state).log_base(state.noise) + self._log_extra(state.noise)).sum(-1)
+            if self.totals is not None:  # how much room a row's exposure has, which moves with the noise
+                bend = self.cells_of(state).expanded(f, state.noise)[2].double().sum(1)
+                total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
+        if self.own is not None:
+            total += sum(part.sum(-1) for part in self.own.log_prior(state.own))
+        if self.curve.activation is not None:
+            total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
+        return total
+
+    def evidence(
+        self, state: DecoderState, cells: Cells, tried: Tensor, part: Tensor, near: Tensor | None
+    ) -> Tensor:
+        """Log evidence (candidate, chain, some features), last layers summed out.
+
+        Parameters
+        ----------
+        state : DecoderState
+        cells : Cells
+        tried : Tensor (candidate, chain, some features, factor)
+        part : Tensor of int
+            The features.
+        near : Tensor (chain, feature, row), optional
+            f of a state near by, where layers are not summed out exactly (`Cells.sum_out`).
+        """
+        own, noise, precision = cells.features(part), state.noise[:, part], self.curve.head_precision(state.z)
+        if near is None:
+            return own.evidence(self.curve.design(state.z, tried, state.trunk, own.x), noise, precision)
+        phi, offset = self.curve.design(state.z, tried, state.trunk), self.curve.offset(state.z, tried)
+        return own.sum_out(phi, offset, noise, precision, near[:, part], _FEW_STEPS).log_evidence
+
+    def pieces(self, features: Tensor, n_tried: int, state: DecoderState) -> tuple[Tensor, ...]:
+        """Features a few at a time, so that their bases, each tried so often, stay near the processor.
+
+        All that there are, at once, where the likelihood holds parameters for all.
+        """
+        if not self.cells.separate:
+            return (torch.arange(self.cells.x.shape[1], device=features.device),)
+        if not len(features):
+            return ()
+        each = _CACHE // (n_tried * len(state.z) * self.curve.hidden * state.z.shape[1])
+        return features.split(max(1, each))
+
+    def with_exposures(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
+        """The state with exposures drawn given f, if totals are all that speaks of them."""
+        if self.totals is None:
+            return state
+        found = drawn_exposures(self.cells, f, state.noise, self.totals, state.exposure, rng)
+        return state._replace(exposure=found)
+
+    def _squares(self, z: Tensor) -> Tensor:
+        return ((z @ self.precision.to(z)) * z).sum(-1)
+
+    def _log_extra(self, noise: Tensor) -> Tensor:
+        """log prior density of a negative binomial's extra_cv, whose square the noise is."""
+        scale, (low, high) = self.cells.likelihood.prior_scale, LOG_THETA_RANGE
+        inside = (noise.log() >= -high) & (noise.log() <= -low)
+        return torch.where(inside, -0.5 * noise.double() / scale**2, -torch.inf)

@@ -1,0 +1,137 @@
+r"""Inclusion rates of chains, drawn given the edges; and what is known of single edges beside them.
+
+.. math:: \operatorname{logit} \eta_{jk} = l_k + o_{jk}, \qquad
+          p(l_k \mid \gamma) \propto \prod_j \frac{e^{\gamma_{jk} l_k}}{1 + e^{l_k + o_{jk}}} \;
+          \frac{e^{a l_k}}{(1 + e^{l_k})^{a + b}}
+
+With o = 0 that is a Beta distribution. Otherwise it is log-concave in :math:`l_k`: a few independent
+proposals from a Student distribution at its mode, each accepted or not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from ....priors import em
+from ....priors.spike_slab import SpikeSlabPrior
+
+__all__ = ["drawn_log_odds", "log_density", "rate_prior", "solved_log_odds"]
+
+Array = NDArray[np.float64]
+_TRIES, _DEGREES = 3, 4.0
+
+
+def drawn_log_odds(
+    edge: NDArray[np.bool_],
+    free: NDArray[np.bool_],
+    prior: tuple[Array, Array],
+    shared: bool,
+    known: Array | None,
+    now: Array,
+    rng: np.random.Generator,
+) -> Array:
+    """Log odds of the rates of each chain, (chain, 1, factor).
+
+    Parameters
+    ----------
+    edge : ndarray of bool (chain, feature, factor)
+    free : ndarray of bool (feature, factor)
+        Edges that may be there or not.
+    prior : tuple of ndarray
+        a and b, each broadcastable to (factor,).
+    shared : bool
+        One rate for all factors.
+    known : ndarray (feature, factor) or None
+        o.
+    now : ndarray (chain, 1, factor)
+        As they are, where there is something known.
+    rng : numpy.random.Generator
+    """
+    axes = (-2, -1) if shared else (-2,)
+    a, b = (np.broadcast_to(part, free.shape[-1:])[: 1 if shared else None] for part in prior)
+    found = (edge & free).sum(axes, keepdims=True)
+    size = np.broadcast_to(free.sum(axes, keepdims=True), found.shape)
+    if known is None:
+        # Two gammas rather than a beta: log odds stay finite however sure they are.
+        yes = np.maximum(rng.gamma(a + found), 1e-300)
+        no = np.maximum(rng.gamma(b + size - found), 1e-300)
+        odds = np.log(yes) - np.log(no)
+    else:
+        odds = _informed(found, free, a, b, known, axes, now[..., :1] if shared else now, rng)
+    return np.broadcast_to(odds, (len(edge), 1, edge.shape[-1])).copy()
+
+
+def log_density(log_odds: Array, prior: tuple[Array, Array], shared: bool) -> Array:
+    r"""Log density of the rates of each chain, (chain,), up to a constant: of eta, not of its log odds.
+
+    .. math:: \sum_k (a_k - 1) \log \eta_k + (b_k - 1) \log (1 - \eta_k)
+
+    Parameters
+    ----------
+    log_odds : ndarray (chain, 1, factor)
+    prior : tuple of ndarray
+        a and b, each broadcastable to (factor,).
+    shared : bool
+        One rate for all factors, which counts once.
+    """
+    a, b = (np.broadcast_to(part, log_odds.shape[-1:]) for part in prior)
+    each = -(a - 1) * np.logaddexp(0, -log_odds) - (b - 1) * np.logaddexp(0, log_odds)
+    return (each[..., :1] if shared else each).sum((-1, -2))
+
+
+def solved_log_odds(wanted: Array, known: Array, free: NDArray[np.bool_], beside: Array | float) -> Array:
+    """`priors.em.solved_log_odds` of arrays.
+
+    Parameters
+    ----------
+    wanted : ndarray (..., 1, factor or 1)
+    known : ndarray (feature, factor)
+    free : ndarray of bool (feature, factor)
+    beside : ndarray or float
+    """
+    given = (torch.as_tensor(np.asarray(part, dtype=float)) for part in (wanted, known, free, beside))
+    return em.solved_log_odds(*given).numpy()
+
+
+def _informed(
+    found: Array,
+    free: NDArray[np.bool_],
+    a: Array,
+    b: Array,
+    known: Array,
+    axes: tuple[int, ...],
+    now: Array,
+    rng: np.random.Generator,
+) -> Array:
+    """Independent proposals of log odds, each accepted or not."""
+
+    def log_target(odds: Array) -> Array:
+        none = (np.logaddexp(0, odds + known) * free).sum(axes, keepdims=True)
+        return (found + a) * odds - none - (a + b) * np.logaddexp(0, odds)
+
+    mode = solved_log_odds(found + a, known, free, a + b)
+    each, own = expit(mode + known), expit(mode)
+    bend = (each * (1 - each) * free).sum(axes, keepdims=True) + (a + b) * own * (1 - own)
+    scale = 1.2 / np.sqrt(bend)
+
+    def log_proposal(odds: Array) -> Array:
+        return -(_DEGREES + 1) / 2 * np.log1p(((odds - mode) / scale) ** 2 / _DEGREES)
+
+    level = log_target(now) - log_proposal(now)
+    for _ in range(_TRIES):
+        tried = mode + scale * rng.standard_t(_DEGREES, size=mode.shape)
+        there = log_target(tried) - log_proposal(tried)
+        yes = np.log(rng.random(mode.shape)) < there - level
+        now, level = np.where(yes, tried, now), np.where(yes, there, level)
+    return now
+
+
+def rate_prior(prior: SpikeSlabPrior) -> tuple[Array, Array]:
+    """a and b of the Beta distribution of each factor's rate; of its finite form for the Indian buffet."""
+    k = prior.n_factors
+    if prior.column == "ibp":
+        return np.full(k, prior.alpha / k), np.ones(k)
+    return np.full(k, prior.a), prior.b.reshape(-1).cpu().double().numpy()

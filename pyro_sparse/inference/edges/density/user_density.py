@@ -1,0 +1,252 @@
+r"""Spike and slab of a prior of one's own: any two densities around zero, known by their logarithms only.
+
+.. math:: w_{jk} \sim \eta_k\, p_1 + (1 - \eta_k)\, p_0
+
+Chains propose from a *stand-in*, two Laplace densities whose weights have the same median sizes, for which
+everything is in closed form (`weight.py`), and a Metropolis step puts right what the two differ in. Only
+what is asked seldom (the evidence of an anchor or of a forbidden edge) is integrated on a grid.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import integrate
+from scipy.special import expit, logsumexp
+from torch import Tensor
+from torch.distributions import Distribution, Laplace, Normal
+
+from ...._utils.torch_state import default_dtype
+from .mixture import MixtureLaw, WeightLaw
+from .weight import Part, SpikeSlab, Tilted, blended
+
+__all__ = ["OwnLaw", "OwnSlabs", "law_of"]
+
+Array = NDArray[np.float64]
+
+_LOG_SIZES = np.linspace(-69, 69, 16_001)  # of a weight, where its density is tabulated
+_SEEN = -600.0  # log densities below are zero
+_EVEN = 1e-4  # largest difference of log densities at w and -w
+_LOST = 1e-3  # mass that may be missing from the table
+_NODES = 300  # quantiles at which a density is integrated
+_AROUND = np.linspace(-8, 8, 81)  # and places around the likelihood's mode, in its standard deviations
+_BETWEEN = np.linspace(0, 1, 102)[1:-1]  # and on the way there from zero
+
+
+def law_of(prior: Any) -> MixtureLaw | OwnLaw:
+    """The law of a prior's weights at the end of its ladder, from its `components`.
+
+    Raises
+    ------
+    ValueError
+        A component has parameters that differ between weights, is not symmetric around zero, or does not
+        integrate to one.
+    """
+    final = copy.deepcopy(prior)
+    final.anneal(1.0)
+    with torch.no_grad(), default_dtype(torch.float64):
+        parts = final.components()
+        named = dict(zip(("slab", "spike"), parts, strict=True))
+        for name, part in named.items():
+            if part.batch_shape.numel() != 1:
+                raise ValueError(
+                    f"prior: the {name} of {type(prior).__name__}.components() has shape "
+                    f"{tuple(part.batch_shape)}; Markov chains want the same two densities for all weights"
+                )
+        for family in (Laplace, Normal):
+            if all(isinstance(part, family) and not part.mean.any() for part in parts):
+                return MixtureLaw(family is Laplace, *(part.scale.item() for part in parts))
+        tables = [_Table.of(part, f"{name} of {type(prior).__name__}") for name, part in named.items()]
+    return OwnLaw(*tables)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A density of a number, symmetric around zero, and the distribution of its size."""
+
+    part: Distribution
+    below: Array  # P(|w| < size), at the sizes of the table
+
+    @classmethod
+    def of(cls, part: Distribution, name: str) -> _Table:
+        size = np.exp(_LOG_SIZES)
+        right, left = (_log_prob(part, sign * torch.as_tensor(size)).numpy() for sign in (1, -1))
+        seen = np.maximum(right, left) > _SEEN
+        if not np.isfinite(right[seen]).all() or not (np.abs(right[seen] - left[seen]) < _EVEN).all():
+            raise ValueError(f"prior: the {name} is not symmetric around zero, which Markov chains count on")
+        mass = 2 * np.exp(right) * size
+        below = integrate.cumulative_simpson(mass, x=_LOG_SIZES, initial=0)
+        if abs(below[-1] - 1) > _LOST:
+            raise ValueError(
+                f"prior: the {name} has a total mass of {below[-1]:.4g}, wanted a density of mass 1 and no "
+                "point at zero"
+            )
+        return cls(part, np.clip(np.maximum.accumulate(below) / below[-1], 0, 1))
+
+    def log_prob(self, w: Tensor) -> Tensor:
+        return _log_prob(self.part, w)
+
+    def quantile(self, p: Array) -> Array:
+        """Of w, not of its size."""
+        upper = np.maximum(p, 1 - p)
+        first = np.concatenate([[True], np.diff(self.below) > 0])
+        log_size = np.interp(2 * upper - 1, self.below[first], _LOG_SIZES[first])
+        return np.sign(p - 0.5) * np.exp(log_size)
+
+
+def _log_prob(part: Distribution, w: Tensor) -> Tensor:
+    """NaN for weights that a step has sent away, of which a density would complain."""
+    here = torch.isfinite(w)
+    flat = torch.where(here, w, 0.0).reshape(-1, *[1] * len(part.batch_shape))
+    return torch.where(here, part.log_prob(flat).reshape(w.shape), torch.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnLaw(WeightLaw):
+    """Two tabulated densities.
+
+    Attributes
+    ----------
+    one, zero : _Table
+        Slab and spike.
+    """
+
+    one: _Table
+    zero: _Table
+
+    @cached_property
+    def stand_in(self) -> MixtureLaw:
+        slab, spike = (float(t.quantile(np.array(0.75))) / np.log(2) for t in (self.one, self.zero))
+        return MixtureLaw(True, slab, spike)
+
+    def log_slab(self, w: Tensor) -> Tensor:
+        return self.one.log_prob(w)
+
+    def log_spike(self, w: Tensor) -> Tensor:
+        return self.zero.log_prob(w)
+
+    def energy(self, w: Tensor, edge: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            at = w.detach().requires_grad_()
+            level = -torch.where(edge, self.log_slab(at), self.log_spike(at))
+            (slope,) = torch.autograd.grad(level.sum(), at)
+        return level.detach().to(w), slope
+
+    def in_slabs(self) -> OwnSlabs:
+        return OwnSlabs(self)
+
+    def slab_nodes(self, n: int) -> Array:
+        return self.one.quantile((np.arange(n) + 0.5) / n)
+
+    def spike_nodes(self, n: int) -> Array:
+        return self.zero.quantile((np.arange(n) + 0.5) / n)
+
+    def drawn(self, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+        p = rng.random(edge.shape)
+        return np.where(edge, self.one.quantile(p), self.zero.quantile(p))
+
+
+@dataclass(frozen=True, eq=False)
+class OwnSlabs:
+    """The same two, in units of the stand-in's slab, with the methods of `SpikeSlab`."""
+
+    law: OwnLaw
+
+    @cached_property
+    def stand_in(self) -> SpikeSlab:
+        return self.law.stand_in.in_slabs()
+
+    @property
+    def unit(self) -> float:
+        return self.law.stand_in.slab
+
+    @property
+    def laplace(self) -> bool:
+        return self.stand_in.laplace
+
+    @property
+    def ratio(self) -> Array:
+        return self.stand_in.ratio
+
+    def log_density(self, u: Array) -> Array:
+        """log density of the slab."""
+        return self._log(self.law.one, u)
+
+    def log_prob(self, u: Array, log_odds: Array) -> Array:
+        slab = self.log_density(u) - np.logaddexp(0, -log_odds)
+        return np.logaddexp(slab, self._log(self.law.zero, u) - np.logaddexp(0, log_odds))
+
+    def excess(self, u: Array, log_odds: Array) -> Array:
+        """log of the mixture, less that of the stand-in's."""
+        return self.log_prob(u, log_odds) - self.stand_in.log_prob(u, log_odds)
+
+    def stepped(
+        self, a: Array, b: Array, log_odds: Array, now: Array, rng: np.random.Generator
+    ) -> tuple[Array, NDArray[np.bool_], Array]:
+        """A proposal of the stand-in, taken or not."""
+        new, _, _ = self.stand_in.stepped(a, b, log_odds, now, rng)
+        gain = self.excess(new, log_odds) - self.excess(now, log_odds)
+        accept = np.exp(np.minimum(gain, 0))
+        u = np.where(rng.random(a.shape) < accept, new, now)
+        stay, go, p = (
+            expit(log_odds + self.log_density(w) - self._log(self.law.zero, w)) for w in (now, new, u)
+        )
+        return u, rng.random(a.shape) < p, (1 - accept) * stay + accept * go
+
+    def slab(self, a: Array, b: Array) -> Part:
+        return self._integrated(self.law.one, a, b)
+
+    def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
+        one, zero = (self._integrated(part, a, b) for part in (self.law.one, self.law.zero))
+        return blended(one, zero, log_odds)
+
+    def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+        """Weights given the edges, up to the grid's fineness."""
+        u = rng.random(edge.shape)
+        slab, spike = (self._inverse(part, a, b, u) for part in (self.law.one, self.law.zero))
+        return np.where(edge, slab, spike)
+
+    def _log(self, part: _Table, u: Array) -> Array:
+        with torch.no_grad():
+            found = part.log_prob(torch.as_tensor(u * self.unit)).numpy()
+        return found + np.log(self.unit)
+
+    def _grid(self, part: _Table, a: Array, b: Array) -> tuple[Array, Array]:
+        """Points (..., point) and the log of part and likelihood there."""
+        a, b = np.broadcast_arrays(np.maximum(a, 1e-9), b)
+        fixed = part.quantile((np.arange(_NODES) + 0.5) / _NODES) / self.unit
+        tail = part.quantile(np.array([1e-8, 1e-6, 1e-4, 1 - 1e-4, 1 - 1e-6, 1 - 1e-8])) / self.unit
+        mode = (b / a)[..., None]
+        near, between = mode + _AROUND / np.sqrt(a)[..., None], mode * _BETWEEN
+        far = np.broadcast_to(np.concatenate([fixed, tail]), (*a.shape, _NODES + len(tail)))
+        point = np.sort(np.concatenate([near, between, far], -1), -1)
+        return point, self._log(part, point) - 0.5 * a[..., None] * point**2 + b[..., None] * point
+
+    def _integrated(self, part: _Table, a: Array, b: Array) -> Part:
+        point, level = self._grid(part, a, b)
+        step = np.diff(point, axis=-1)
+        ends = np.concatenate([step[..., :1], step[..., 1:] + step[..., :-1], step[..., -1:]], -1)
+        with np.errstate(divide="ignore"):
+            weight = level + np.log(ends / 2)
+        log_norm = logsumexp(weight, axis=-1)
+        share = np.exp(weight - log_norm[..., None])
+        mean = (share * point).sum(-1)
+        return Part(log_norm, mean, (share * (point - mean[..., None]) ** 2).sum(-1))
+
+    def _inverse(self, part: _Table, a: Array, b: Array, u: Array) -> Array:
+        point, level = self._grid(part, a, b)
+        height = np.exp(level - level.max(-1, keepdims=True))
+        below = integrate.cumulative_trapezoid(height, point, axis=-1, initial=0)
+        wanted = u * below[..., -1]
+        after = np.clip((below < wanted[..., None]).sum(-1), 1, point.shape[-1] - 1)[..., None]
+        (x0, x1), (c0, c1) = (
+            (np.take_along_axis(v, after - 1, -1)[..., 0], np.take_along_axis(v, after, -1)[..., 0])
+            for v in (point, below)
+        )
+        return x0 + (x1 - x0) * (wanted - c0) / np.maximum(c1 - c0, 1e-300)

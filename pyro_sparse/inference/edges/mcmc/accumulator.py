@@ -1,0 +1,129 @@
+"""What is kept of the sweeps of `sampler.py`: sums, some draws and levels, all in the frame of the pivot."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .alignment import Frame
+from .kernels import CurvedRun, LinearRun
+from .stopping import Halves, Thinned
+
+__all__ = ["Polished", "Tally"]
+
+Array = NDArray[np.float64]
+
+_ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
+_LOOKS = 20  # of each chain, at weights that should look like draws from their prior
+
+
+class Polished(NamedTuple):
+    """What the chains saw, every sweep turned into the frame of the pivot.
+
+    Attributes
+    ----------
+    prob : ndarray (chain, feature, factor)
+        Rao-Blackwellised edge probabilities, averaged over the sweeps kept.
+    edge : ndarray of int8 (chain, draw, feature, factor)
+    weight : ndarray (chain, draw, feature, factor)
+        Signed standardised loadings: sign of the mean slope times the root of the share of the feature's
+        variance that goes with the factor.
+    eta : ndarray (chain, draw, factor)
+    log_joint : ndarray (chain, sweep)
+        Of the sweeps kept, in nats and up to a constant, with the factors summed out: exactly for a linear
+        decoder with normal noise, else by adding the log of the volume they move in.
+    if_permitted : ndarray (chain, feature, factor)
+        P(edge) of what is not permitted, if it alone were; 0 elsewhere.
+    weights : tuple of ndarray
+        Some sweeps' weights (chain, draw, feature, factor) and log odds of rates (chain, draw, 1, factor), in
+        the chains' own frames.
+    scales : ndarray (sweep, 2)
+        Of slab and spike, in the sweeps kept.
+    stopped_by : {"", "interrupt", "time"}
+        What cut them short.
+    """
+
+    prob: Array
+    edge: NDArray[np.int8]
+    weight: Array
+    eta: Array
+    log_joint: Array
+    if_permitted: Array
+    weights: tuple[Array, Array]
+    scales: Array
+    stopped_by: str
+
+
+class Tally:
+    """Counts of sweeps as they come.
+
+    Parameters
+    ----------
+    run : LinearRun or CurvedRun
+    frame : Frame
+    num_draws : int
+        Kept of each chain.
+    tolerance : float
+        Of `Halves`.
+    pinned : bool
+        Whether factors have one order, so that only draws that are kept ask for their loadings.
+    """
+
+    def __init__(
+        self, run: LinearRun | CurvedRun, frame: Frame, num_draws: int, tolerance: float, pinned: bool
+    ):
+        self.run, self.frame, self.pinned = run, frame, pinned
+        self.constrained = not bool(run.kernel.permitted.all())
+        self.draws, self.looks, self.halves = Thinned(num_draws), Thinned(_LOOKS), Halves(tolerance)
+        shape = run.state.weight.shape
+        self.total, self.done = np.zeros(shape), 0
+        self.forbidden, self.asked = np.zeros(shape), 0
+        self.joint: list[Array] = []
+        self.scales: list[tuple[float, float]] = []
+
+    def add(self, rng: np.random.Generator) -> None:
+        """The sweep that the run has just made."""
+        run, done = self.run, self.done
+        seen = run.seen(rng, loading=not self.pinned or self.draws.wants(done))
+        self.joint.append(seen.log_joint)
+        self.scales.append((run.law.slab, run.law.spike))
+        turn, sign = self.frame.turns(seen.loading)
+        self.total += np.take_along_axis(seen.prob, turn[:, None], -1)
+        if self.constrained and done % _ASKED_EVERY == 0:
+            self.forbidden += np.take_along_axis(run.if_permitted(), turn[:, None], -1)
+            self.asked += 1
+        if self.draws.wants(done) and seen.loading is not None:
+            weight = np.take_along_axis(seen.loading, turn[:, None], -1) * sign[:, None]
+            edge = np.take_along_axis(seen.edge, turn[:, None], -1)
+            eta = np.take_along_axis(seen.eta, turn, -1)
+            self.draws.add((edge, weight.astype(np.float32), eta))
+        if self.looks.wants(done):
+            self.looks.add(run.weights())
+        self.done += 1
+
+    def enough(self) -> bool:
+        """Whether more sweeps would hardly change the probabilities; to be asked after each."""
+        return self.halves.agree(self.total, self.done)
+
+    def result(self, stopped_by: str) -> Polished:
+        """All of it.
+
+        Parameters
+        ----------
+        stopped_by : {"", "interrupt", "time"}
+        """
+        edges, weights, etas = (np.stack(part, 1) for part in zip(*self.draws.chosen(), strict=True))
+        looked_at, odds = (np.stack(part, 1) for part in zip(*self.looks.chosen(), strict=True))
+        return Polished(
+            self.total / self.done,
+            edges.astype(np.int8),
+            weights.astype(float),
+            etas,
+            np.stack(self.joint, 1) + self.run.volume()[:, None],
+            self.forbidden / max(self.asked, 1),
+            (looked_at, odds),
+            np.array(self.scales),
+            stopped_by,
+        )

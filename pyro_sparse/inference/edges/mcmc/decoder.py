@@ -1,0 +1,318 @@
+r"""Markov chains over everything a masked decoder has: edges, weights, curves, factors, noise, rates.
+
+A sweep, for all chains, features and rows at once:
+
+1. weights, factor by factor: a few candidates for each :math:`w_{jk}`, weighed with the last layer summed out
+   (`density/curves.py`), one of them taken (iterated sampling importance resampling). The average over
+   candidates of :math:`P(\gamma_{jk} = 1 \mid w)` is the Rao-Blackwellised edge probability. A linear
+   decoder has no last layer to sum out and a better proposal (`moves/mh_weights.py`);
+2. last layers, noise, edges and rates from their conditionals;
+3. factors, row by row, by Hamiltonian Monte Carlo; all layers with the weights likewise (`moves/layers.py`);
+   scales that the likelihood does not tell apart (`moves/rescaling.py`).
+
+Slab and spike are Laplace or normal, or any two densities (`density/user_density.py`); f depends on w and z
+through their product only.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+from torch import Tensor
+
+from ..density.cells import Cells, weighted
+from ..density.decoder_program import DecoderProgram, DecoderState
+from ..density.rates import drawn_log_odds
+from ..moves.adaptation import OFTEN, Tuning
+from ..moves.hmc import adapted, hmc
+from ..moves.layers import climbed, moved
+from ..moves.metric import information
+from ..moves.mh_weights import line_weights
+from ..moves.permutation import Anchors, anchors_of, exchanged
+from ..moves.rescaling import stretched
+from ..moves.rotations import Turns, related_factors
+from ..moves.shifts import levelled, shifted
+from ..moves.sir_weights import curve_weights
+
+__all__ = ["DecoderChains"]
+
+_HEADS = 8
+_NODES = 16
+_STRIDES = (1.0, 0.3, 0.1, 0.03)
+_SELDOM, _TIRED = 1 / 30, 0.85  # exchanges of factors a sweep, at least; kept of that after one in vain
+
+
+class DecoderChains(DecoderProgram):
+    """The sweep: every move in turn, of all chains at once."""
+
+    @torch.no_grad()
+    def tuning(self, state: DecoderState) -> Tuning:
+        """Where the warm-up begins."""
+        return Tuning(
+            rows=torch.full(state.z.shape[:2], 0.15).to(state.z),
+            whole=torch.full(state.z.shape[:1], 0.1).to(state.z),
+            centre=state.weight.clone(),
+            width=torch.full_like(state.weight, 0.3),
+            metric=information(self, state, np.random.default_rng(0)),
+            damping=torch.ones(len(state.z), dtype=torch.float64, device=state.z.device),
+        )
+
+    @torch.no_grad()
+    def sweep(
+        self,
+        state: DecoderState,
+        tuning: Tuning,
+        rng: np.random.Generator,
+        held: Tensor,
+        warm: bool,
+        climb: bool = False,
+    ) -> tuple[DecoderState, Tensor]:
+        """The next state and the Rao-Blackwellised edge probabilities (chain, feature, factor).
+
+        Parameters
+        ----------
+        state : DecoderState
+        tuning : Tuning
+            Changed in place while `warm`.
+        rng : numpy.random.Generator
+        held : Tensor of bool (chain,)
+            Chains whose rates stay as they are (at "all edges", while a dense start is made).
+        warm : bool
+        climb : bool
+            Move layers and weights uphill and not at random: no draw of anything.
+        """
+        if self.totals is not None:
+            state = levelled(self, state, rng)
+        if self.curve.activation is None:
+            state = self._turned(state, rng)
+            state = state if self.totals is None else shifted(self, state, rng)
+        cells = self.cells_of(state)
+        if self.curve.activation is None:
+            weight, prob = line_weights(self, state, cells, rng)
+        else:
+            weight, prob = curve_weights(self, state, cells, tuning, rng)
+            if warm:
+                tuning.follow(weight, prob)
+        head, f = self._heads(state, weight, cells, rng)
+        noise = self._noise(f, state.noise, cells, rng)
+        p = self.law.edge(weight, self.edge_log_odds(state), self.must) * self.permitted
+        edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
+        log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
+        state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
+        state = self.with_exposures(self._with_own(state, f, rng), f, rng)
+        state = self._rows(state, tuning, rng, warm)
+        state = stretched(self, state, rng)
+        state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
+        tuning.sweeps += 1
+        return self._relabelled(state, tuning, rng, warm), prob
+
+    @torch.no_grad()
+    def if_permitted(self, state: DecoderState) -> Tensor:
+        """P(edge | all but last layers) of edges that are not permitted, if each alone were; 0 for others.
+
+        Spike and slab are summed over quantiles, `_NODES` of each.
+        """
+        found = torch.zeros_like(state.weight)
+        cells = self.cells_of(state)
+        near = None if cells.likelihood is None else self.value(state)
+        both = np.concatenate([self.law.slab_nodes(_NODES), self.law.spike_nodes(_NODES)])
+        nodes = torch.as_tensor(both).to(state.weight)
+        for k in range(state.weight.shape[-1]):
+            for part in self.pieces(torch.nonzero(~self.permitted[:, k])[:, 0], len(nodes), state):
+                tried = state.weight[:, part].expand(len(nodes), -1, -1, -1).clone()
+                tried[..., k] = nodes.view(-1, 1, 1)
+                slab, spike = self.evidence(state, cells, tried, part, near).split(_NODES)
+                prior = self.edge_log_odds(state).expand_as(state.weight)[:, part, k]
+                odds = prior + slab.logsumexp(0) - spike.logsumexp(0)
+                found[:, part, k] = torch.sigmoid(odds).to(found)
+        return found.masked_fill(self.permitted, 0.0)
+
+    @cached_property
+    def _turns(self) -> tuple[Turns, np.ndarray]:
+        """Moves of the axes, and the factors' covariance."""
+        permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
+        cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
+        return Turns(permitted, must, related_factors(cov), self.law.in_slabs(), self.law.stand_in.slab), cov
+
+    def _turned(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+        """A line's axes, weights and factors together; what it predicts stays."""
+        turns, cov = self._turns
+        if not turns.pairs.any():
+            return state
+        both = state.weight, self.edge_log_odds(state)
+        weight, log_odds = (part.double().cpu().numpy() for part in both)
+        weight, whole = turns.turned(weight, cov, log_odds, rng)
+        z = state.z @ torch.as_tensor(whole).to(state.z).mT
+        return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
+
+    @cached_property
+    def _anchors(self) -> Anchors:
+        permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
+        known = None if self.known is None else self.known.cpu().numpy()
+        return anchors_of(permitted, must, self.eta_prior, known)
+
+    def _relabelled(
+        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> DecoderState:
+        """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew.
+
+        The weight of an anchor is summed over `_NODES` quantiles of the slab. Every third time, on average,
+        for it is the dearest part for few features; where it is in vain, the warm-up makes it rare.
+        """
+        rows, factors, pairs = self._anchors
+        if not len(pairs) or not self.cells.separate:
+            return state
+        if rng.random() > tuning.exchanges:
+            return state
+        nodes = self.law.slab_nodes(_NODES)
+        each = self._anchor_evidence(state, rows, nodes)  # node, chain, anchor, factor
+        n, k = each.shape[1], state.weight.shape[-1]
+        evidence = np.zeros((n, k, k))
+        for column, own_factor in enumerate(factors):
+            evidence[:, own_factor] += logsumexp(each[:, :, column], axis=0)
+        moment = (state.z.mT @ state.z).double().cpu().numpy()
+        order = exchanged(evidence, moment, self.precision.double().cpu().numpy(), pairs, rng)
+        own = np.take_along_axis(each, order[:, factors][None, ..., None], -1)[..., 0]
+        pick = (own + rng.gumbel(size=own.shape)).argmax(0)
+        in_vain = bool((order == np.arange(k)).all())
+        if warm:
+            tuning.exchanges = max(_SELDOM, _TIRED * tuning.exchanges) if in_vain else OFTEN
+        if in_vain:
+            return state
+        turn = torch.as_tensor(order, device=state.z.device).unsqueeze(1)
+        weight, edge = (part.gather(-1, turn.expand_as(part)) for part in (state.weight, state.edge))
+        changed = torch.as_tensor(order[:, factors] != factors, device=weight.device)
+        drawn = torch.as_tensor(nodes[pick]).to(weight)
+        at = torch.as_tensor(rows, device=weight.device)
+        kept = state.weight[:, at, factors]
+        weight[:, at], edge[:, at] = 0.0, False
+        weight[:, at, factors] = torch.where(changed, drawn, kept)
+        edge[:, at, factors] = True
+        tuning.centre = tuning.centre.gather(-1, turn.expand_as(weight))
+        tuning.width = tuning.width.gather(-1, turn.expand_as(weight))
+        tuning.metric = tuning.metric.exchanged(turn)
+        first = state.trunk.first
+        if self.curve.activation is not None:
+            first = first.gather(1, turn.mT.expand_as(first))
+        state = state._replace(
+            z=state.z.gather(-1, turn.expand_as(state.z)),
+            weight=weight,
+            edge=edge,
+            log_odds=state.log_odds.gather(-1, turn),
+            trunk=state.trunk._replace(first=first),
+        )
+        return state._replace(head=self._heads(state, weight, self.cells_of(state), rng)[0])
+
+    def _anchor_evidence(self, state: DecoderState, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Log evidence (node, chain, anchor, factor) of anchors with each weight, if they saw each factor."""
+        part = torch.as_tensor(rows, device=state.z.device)
+        k = state.z.shape[-1]
+        each = torch.as_tensor(nodes).to(state.z)
+        tried = (each.view(-1, 1, 1) * torch.eye(k).to(each)).view(-1, 1, 1, k)
+        tried = tried.expand(-1, len(state.z), len(part), k)
+        cells = self.cells_of(state)
+        near = None if cells.likelihood is None else self.value(state)
+        found = self.evidence(state, cells, tried, part, near)
+        return found.unflatten(0, (len(nodes), k)).movedim(1, -1).cpu().numpy()
+
+    # ---- pieces --------------------------------------------------------------------------------------------
+    def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
+        return torch.as_tensor(rng.standard_normal(tuple(shape)), device=self.precision.device)
+
+    def _heads(
+        self, state: DecoderState, weight: Tensor, cells: Cells, rng: np.random.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Last layers given these weights and the rest of a state, and f.
+
+        Exact under normal noise, else one of a few draws of Laplace's normal, by weight.
+        """
+        phi = self.curve.design(state.z, weight, state.trunk)
+        offset = self.curve.offset(state.z, weight)
+        near = phi if cells.likelihood is None else self.value(state)
+        summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
+        n = 1 if cells.likelihood is None else _HEADS
+        normal = self._normal((n, *state.head.shape), rng)
+        heads = summed.draw(normal)
+        f = weighted(heads, phi) + offset
+        if n == 1:
+            return heads[0], f[0]
+        precision = self.curve.head_precision(phi)
+        weight = cells.log_prob(f, state.noise).double().sum(-1)
+        weight -= 0.5 * (precision * heads**2 - normal**2).sum(-1)
+        gumbel = torch.as_tensor(rng.gumbel(size=tuple(weight.shape))).to(weight)
+        best = (weight + gumbel).argmax(0)
+        pick = best.view(1, *best.shape, 1)
+        return (
+            heads.gather(0, pick.expand(1, *heads.shape[1:]))[0],
+            f.gather(0, pick.expand(1, *f.shape[1:]))[0],
+        )
+
+    def _noise(self, f: Tensor, noise: Tensor, cells: Cells, rng: np.random.Generator) -> Tensor:
+        if cells.overdispersed:
+            return self._dispersion(f, noise, cells, rng)
+        if cells.likelihood is not None:
+            return noise
+        a, b = self.noise_prior
+        left, seen = cells.x - f, cells.seen
+        count = float(f.shape[-1]) if seen is None else seen.sum(-1).expand_as(noise).cpu().numpy()
+        left = left if seen is None else left * seen
+        squares = left.double().square().sum(-1).cpu().numpy()
+        if self.shared_noise:
+            squares = squares.sum(-1, keepdims=True)
+            count = np.broadcast_to(count, noise.shape).sum(-1, keepdims=True)
+        drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
+        return torch.as_tensor(drawn).to(noise).expand_as(noise).clone()
+
+    def _dispersion(self, f: Tensor, noise: Tensor, cells: Cells, rng: np.random.Generator) -> Tensor:
+        """1 / theta by random walks of log extra_cv, with strides of several lengths: nothing to tune."""
+
+        def level(noise: Tensor) -> Tensor:
+            seen = cells.log_prob(f, noise).double().sum(-1) + cells.log_base(noise)
+            return seen + self._log_extra(noise) + 0.5 * noise.double().log()  # the last: of the logarithm
+
+        here = level(noise)
+        for stride in _STRIDES:
+            tried = noise * (2 * stride * self._normal(noise.shape, rng)).exp().to(noise)
+            there = level(tried)
+            u = torch.as_tensor(rng.random(tuple(noise.shape)), device=noise.device)
+            yes = u.log() < there - here
+            noise, here = torch.where(yes, tried, noise), torch.where(yes, there, here)
+        return noise
+
+    def _with_own(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
+        """The state with its likelihood's own parameters drawn given f."""
+        if self.own is None:
+            return state
+        c = self.cells
+
+        def log_cells(likelihood: Any) -> Tensor:
+            return Cells(c.x, c.seen, c.exposure, likelihood).log_prob(f, state.noise).double().sum(-1)
+
+        return state._replace(own=self.own.moved(state.own, log_cells, rng))
+
+    def _rates(self, edge: Tensor, state: DecoderState, rng: np.random.Generator) -> Tensor:
+        free = (self.permitted & ~self.must).cpu().numpy()
+        known = None if self.known is None else self.known.double().cpu().numpy()
+        now = state.log_odds.double().cpu().numpy()
+        found = drawn_log_odds(edge.cpu().numpy(), free, self.eta_prior, self.shared_eta, known, now, rng)
+        return torch.as_tensor(found).to(self.precision)
+
+    def _rows(
+        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> DecoderState:
+        cells, rest = self.cells_of(state), (state.weight, state.trunk, state.head.to(state.z))
+
+        def energy(z: Tensor) -> tuple[Tensor, Tensor]:
+            run = self.curve.forwards(z, *rest)
+            each, slope = cells.slope(run.f, state.noise)
+            pull = z @ self.precision.to(z)
+            return 0.5 * (pull * z).sum(-1) - each.sum(1), pull - self.curve.to_factors(run, slope, z, *rest)
+
+        moved = hmc(energy, state.z, tuning.rows, self.row_steps, rng)
+        if warm:
+            tuning.rows = adapted(tuning.rows, moved.accept)
+        return state._replace(z=moved.position)

@@ -1,0 +1,247 @@
+"""What the chains of a fit come to, in plain sentences: constraints, the prior, agreement, axes.
+
+In this order: edges that a constraint forbids and the data want; what the chains take as given; weights
+unlike their prior, or of one kind only; chains that disagree; factors of a straight decoder that chains see
+in other axes than the fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....findings.finding import Finding
+from ....graphs._mixing import split_rhat
+from ....graphs.alignment import SAME_FACTOR, similarity
+from ....graphs.chain_verdict import contradictions, disputed_columns, left_out, uneven
+from ....graphs.chains import KeptChains, co_membership_rhat
+from ....graphs.selection import unresolved
+from ..density.mixture import MixtureLaw
+from ..density.scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
+from .accumulator import Polished
+from .initialise import own_parameters, weight_law
+
+if TYPE_CHECKING:
+    from ...table.result import Fit
+
+__all__ = ["Spoken", "spoken"]
+
+Array = NDArray[np.float64]
+
+_LEAST_SWEEPS = 30  # after the warm-up, for chains that agree to mean something
+_MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
+_RHAT = (
+    1.05  # Vehtari et al. (2021) ask for 1.01 of one quantity; the largest of many pairs is higher by chance
+)
+_LEAST_LOADING = 0.1  # a factor with no larger mean loading is empty, and its direction is noise
+_APART = 1.5  # R-hat from which the chains' means of a weight lie further apart than its draws within a chain
+
+
+class Spoken(NamedTuple):
+    """What the chains file, those of them that are warnings, and what was found of the prior.
+
+    Attributes
+    ----------
+    findings, warned : list of Finding
+    scales : tuple of float
+        Of slab and spike, that suit the weights; learned, if they were; NaN for densities of one's own.
+    p_value : float
+        Of the prior's own scales; NaN where they were learned, or are none.
+    """
+
+    findings: list[Finding]
+    warned: list[Finding]
+    scales: tuple[float, float]
+    p_value: float
+
+
+def spoken(
+    fit: Fit,
+    found: Polished,
+    good: KeptChains,
+    keep: NDArray[np.bool_],
+    gap: Array,
+    if_permitted: Array,
+    learned: bool,
+    n_rows: int,
+) -> Spoken:
+    """All findings on some chains of a fit.
+
+    Parameters
+    ----------
+    fit : Fit
+    found : Polished
+    good : KeptChains
+        Those within reach of the best: the prior is judged by them.
+    keep : ndarray of bool (chain,)
+        Those that are averaged.
+    gap : ndarray (feature, factor)
+        Between these chains.
+    if_permitted : ndarray (feature, factor)
+        Probabilities of forbidden edges, NaN elsewhere.
+    learned : bool
+        Whether the chains drew the scales of spike and slab.
+    n_rows : int
+        Rows that the chains used.
+    """
+    rates = found.eta[keep].mean((0, 1))
+    against = contradictions(if_permitted, rates, fit.feature_names, fit.factor_names)
+    said = [Finding("constraints", sentence, source="chains") for sentence in against]
+    said += [Finding("parameters", sentence, source="chains") for sentence in _held(fit)]
+    warned = list(said)
+    check = None if learned else _scale_check(fit, found, good.keep)
+    if check is None:
+        told = learned or isinstance(weight_law(fit.model.prior), MixtureLaw)
+        slab, spike = np.median(found.scales, 0).tolist() if told else (np.nan, np.nan)
+        one_kind = of_one_kind(slab, spike) if learned else []
+        said += [Finding("scales", sentence, source="chains") for sentence in one_kind]
+    else:
+        slab, spike = check.slab, check.spike
+        unlike = unlike_prior(fit.model.prior, check)
+        about_prior = [
+            Finding("scales", sentence, source="chains", size=check.p_value) for sentence in unlike
+        ]
+        said += about_prior
+        warned += about_prior if check.too_many else []
+    unused = _unused_rows(fit, n_rows)
+    said += [*unused, *_agreement(fit, found, good._replace(keep=keep), gap, bool(unused))]
+    said += _uneven_weights(fit, found, keep)
+    said += _other_axes(fit, found.weight[keep].mean((0, 1)))
+    return Spoken(said, warned, (slab, spike), np.nan if check is None else check.p_value)
+
+
+def _held(fit: Fit) -> list[str]:
+    """Parameters of the likelihood that the chains do not draw."""
+    return [
+        f"The likelihood's {name} stays where the fit left it, since `priors` does not speak of it alone: "
+        "the edges do not know how uncertain it is, and may be too sure. Give `priors` and `values` a "
+        "quantity that depends on it only."
+        for name in own_parameters(fit.model.likelihood).held
+    ]
+
+
+def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleCheck | None:
+    """Whether the weights of these chains look like draws from the fit's prior."""
+    weight, log_odds = (part[keep].reshape(-1, *part.shape[2:]) for part in found.weights)
+    sound = np.isfinite(weight).all((-1, -2))
+    if not sound.any():
+        return None
+    weight, log_odds = weight[sound], log_odds[sound]
+    model = fit.model
+    law = weight_law(model.prior)
+    if not isinstance(law, MixtureLaw):  # it may have no scales
+        return None
+    permitted, must = (part.cpu().numpy() for part in (model.permitted, model.must))
+    known = model.prior.known.cpu().double().numpy() if model.prior.informed else None
+    return check_scales(weight, log_odds, law, permitted, must, model.prior.shared, known)
+
+
+def _unused_rows(fit: Fit, n_rows: int) -> list[Finding]:
+    """Whether the chains used all rows of the table."""
+    every = len(fit.sample_names) if len(fit.table.x) else n_rows
+    if n_rows >= every:
+        return []
+    message = f"The chains used {n_rows:,} of {every:,} rows: probabilities are those that so many rows give"
+    remedy = f"max_rows={every} uses all, and takes {every / n_rows:.0f} times as long"
+    return [Finding("rows", message, remedy, source="chains", size=n_rows / every)]
+
+
+def _agreement(fit: Fit, found: Polished, kept: KeptChains, gap: Array, some_rows: bool) -> list[Finding]:
+    """Whether the chains agree with one another."""
+    features, factors = fit.feature_names, fit.factor_names
+    findings = [Finding("chains", sentence, source="chains") for sentence in left_out(kept)]
+    n_chains = int(kept.keep.sum())
+    if n_chains == 1 or np.isnan(gap).all():
+        message = "There is only one chain to look at, and nothing says whether another would agree"
+        return [*findings, Finding("chains", message, "run more", "doubt", "chains")]
+    disputed = disputed_columns(
+        gap,
+        features,
+        [name.removeprefix("factor ") for name in factors],
+        n_chains,
+        more="all rows (max_rows)" if some_rows else "more rows",
+    )
+    flagged = unresolved(gap)
+    for k, (message, remedy) in disputed.items():
+        edges = tuple((features[j], factors[k]) for j in np.flatnonzero(flagged[:, k]))
+        findings.append(Finding("chains", message, remedy, "doubt", "chains", edges=edges))
+    findings += _lost_in_chains(fit, found.weight[kept.keep])
+    draws = found.edge[kept.keep]
+    if fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8:
+        rhat = co_membership_rhat(draws)
+        if rhat.largest > _RHAT:
+            message, remedy = uneven(rhat, features)
+            findings.append(Finding("chains", message, remedy, source="chains", size=rhat.largest))
+    done = found.log_joint.shape[1]
+    if done < _LEAST_SWEEPS:
+        message = f"Only {done} sweeps count, too few to say that no edge is disputed between the chains"
+        remedy = f"want {_LEAST_SWEEPS} at least, by more time or more sweeps"
+        findings.append(Finding("sweeps", message, remedy, source="chains", size=done))
+    return findings
+
+
+def _lost_in_chains(fit: Fit, weight: Array) -> list[Finding]:
+    """Factors whose mean loadings, (chain, draw, feature, factor), are others in some chain than in all.
+
+    Of a curved decoder sizes are compared: the weight of a feature that is even in a factor has either sign.
+    """
+    means = weight.mean(1)
+    if fit.model.decoder_kind != "linear":
+        means = np.abs(means)
+    together = means.mean(0)
+    size = np.linalg.norm(means, axis=1) * np.linalg.norm(together, axis=0)
+    cosine = np.einsum("cjk,jk->ck", means, together) / np.where(size > 0, size, 1.0)
+    used = (np.abs(together) >= _LEAST_LOADING).any(0)
+    lost = tuple(fit.factor_names[k] for k in np.flatnonzero(used & (cosine.min(0) < SAME_FACTOR)))
+    if not lost:
+        return []
+    message = f"{', '.join(lost)}: the chains of the edge posterior do not agree on it"
+    remedy = "an anchor for it, more rows, or more restarts"
+    return [Finding("chains", message, remedy, "doubt", "chains", factors=lost)]
+
+
+def _uneven_weights(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> list[Finding]:
+    """Weights of probable edges that differ between the chains, of which the interval is one over all."""
+    draws = found.weight[keep]
+    if len(draws) < 2 or draws.shape[1] < 8:
+        return []
+    probable = (found.prob[keep] > 0.5).all(0)
+    rhat = np.zeros(probable.shape)
+    if probable.any():
+        rhat[probable] = np.nan_to_num(split_rhat(draws[:, :, probable]))
+    factors = [name for name, column in zip(fit.factor_names, rhat.T, strict=True) if (column > _APART).any()]
+    if not factors:
+        return []
+    j, k = np.unravel_index(rhat.argmax(), rhat.shape)
+    message = (
+        f"Chains differ in the size of {int((rhat > _APART).sum())} weights, most of all of "
+        f"{fit.feature_names[j]} on {fit.factor_names[k]} (R-hat {rhat.max():.2f}): their intervals pool "
+        "chains that disagree"
+    )
+    return [
+        Finding(
+            "weights", message, "run them longer", source="chains", factors=tuple(factors), size=rhat.max()
+        )
+    ]
+
+
+def _other_axes(fit: Fit, loading: Array) -> list[Finding]:
+    """Which factors of a straight decoder are others in the chains, whose loadings are (feature, factor)."""
+    if fit.model.decoder_kind != "linear":
+        return []  # a curve has its axes, and its weights' signs are not those of its slopes
+    own = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
+    alike = np.abs(np.diagonal(similarity(own, loading)))
+    far = np.flatnonzero((alike < SAME_FACTOR) & own.any(0) & loading.any(0))
+    return [
+        Finding(
+            "axes",
+            f"The chains see {fit.factor_names[k]} in other axes than the fit (congruence {alike[k]:.2f})",
+            "go by their loadings, or pin it with an anchor",
+            source="chains",
+            factors=(fit.factor_names[k],),
+            size=float(alike[k]),
+        )
+        for k in far
+    ]

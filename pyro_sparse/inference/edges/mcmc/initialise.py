@@ -1,0 +1,412 @@
+r"""From a fit to chains: which program they sample, and where each of them begins.
+
+A fit holds point values of the decoder's layers, the noise and the rates. Chains want a prior for each, and
+this file says which (`DecoderPrior`), turns the fitted values into the units of that prior, and picks kernel
+and data: `LinearChains` for a linear decoder with normal noise, `DecoderChains` for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import ortho_group
+from torch import Tensor
+
+from .... import likelihoods
+from ...._utils.declared import changes, keeps
+from ...._utils.torch_state import undisturbed
+from ....priors import SpikeSlabLasso, SpikeSlabNormal
+from ...table.refine import refine
+from ...training.restarts import pick
+from ..density.cells import Cells
+from ..density.curves import Curve, Trunk
+from ..density.decoder_program import DecoderState
+from ..density.likelihood_parameters import OwnParameters
+from ..density.mixture import MixtureLaw, WeightLaw
+from ..density.rates import rate_prior
+from ..density.requirements import lacks_of_decoder, lacks_of_likelihood, lacks_of_prior
+from ..density.user_density import law_of
+from ..moves.rotations import related_factors
+from .decoder import DecoderChains
+from .linear import LinearChains, LinearState
+
+if TYPE_CHECKING:
+    from ....data.read import Table
+    from ...table.result import Fit
+
+__all__ = [
+    "ALL_EDGES",
+    "DecoderPrior",
+    "chains_of",
+    "check_scales_can_be_learned",
+    "decoder_layers",
+    "has_cells",
+    "has_normal_noise",
+    "own_parameters",
+    "refuse_other_programs",
+    "turned_round",
+    "weight_law",
+]
+
+ALL_EDGES = 60.0  # log odds at which every permitted edge is there, whatever its weight
+
+
+@dataclass(frozen=True)
+class DecoderPrior:
+    r"""Prior of what a fit takes as given: a decoder's layers, in units of the (standardised) features.
+
+    .. math:: c_j \sim N(0, s_c^2), \quad u_j \sim N(0, s_u^2), \quad v_{jh} \sim N(0, s_v^2 / H), \quad
+              A_{kh} \sim N(0, s_A^2), \quad B_{gh} \sim N(0, s_B^2 / H), \quad b_h \sim N(0, s_b^2)
+
+    for :math:`f_j(z) = c_j + u_j w_j^\top z + v_j^\top \phi(b + B \phi(A (w_j \odot z)))`. A linear decoder
+    has c only. Columns that keep their units (`Normal(shared=True)`, ``standardise=False``) are centred at
+    their means first, and where all features share one noise, :math:`s_c, s_u, s_v` are in units of their
+    common standard deviation. Under other likelihoods :math:`s_c` grows with the largest fitted intercept, so
+    that rare counts are no surprise.
+
+    Parameters
+    ----------
+    intercept, slope, head, first, second, bias : float
+        :math:`s_c, s_u, s_v, s_A, s_B, s_b`.
+
+    Raises
+    ------
+    ValueError
+        One of them is not a positive number.
+    """
+
+    intercept: float = 1.0
+    slope: float = 0.7
+    head: float = 1.0
+    first: float = 1.0
+    second: float = 1.4
+    bias: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name}: want a positive number, got {value!r}")
+
+    def curve(self, model: Any) -> Curve:
+        """The model's decoder under this prior."""
+        linear = model.decoder_kind == "linear"
+        return Curve(
+            activation=None if linear else model.activation,
+            hidden=1 if linear else model.hidden,
+            first_sd=self.first,
+            second_sd=self.second,
+            bias_sd=self.bias,
+            intercept_sd=self.intercept,
+            slope_sd=self.slope,
+            head_sd=self.head,
+        )
+
+
+def has_normal_noise(likelihood: Any) -> bool:
+    """Whether the noise is normal, its variance inverse gamma."""
+    return keeps(likelihood, "normal noise")
+
+
+def has_cells(likelihood: Any) -> bool:
+    """Whether the chains know what it says: `forward` of each cell, or rows that are Poisson given totals."""
+    return not lacks_of_likelihood(likelihood)
+
+
+def _of_totals(likelihood: Any) -> bool:
+    return keeps(likelihood, "row totals")
+
+
+def own_parameters(likelihood: Any) -> OwnParameters:
+    """Parameters that only the likelihood speaks of; the package's are drawn in ways of their own."""
+    known = has_normal_noise(likelihood) or type(likelihood) is likelihoods.NegativeBinomial
+    return OwnParameters(likelihoods.Likelihood() if known else likelihood)
+
+
+def weight_law(prior: Any) -> WeightLaw:
+    """Spike and slab of a prior's weights.
+
+    Raises
+    ------
+    ValueError
+        The prior is not a spike and slab, or its two densities are none that chains can take.
+    """
+    if why := lacks_of_prior(prior):
+        raise ValueError(
+            "prior: Markov chains (polish, calibrate.experiment) know the density of spike and slabs only, "
+            f"and {why}"
+        )
+    if isinstance(prior, SpikeSlabLasso):
+        return MixtureLaw(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
+    if isinstance(prior, SpikeSlabNormal):
+        return MixtureLaw(False, prior.slab_scale, prior.final_spike_scale)
+    return law_of(prior)
+
+
+def refuse_other_programs(model: Any) -> None:
+    """Complain of a model whose program is not the one that the chains sample, before they do.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Set up.
+
+    Raises
+    ------
+    ValueError
+        Naming what is not theirs.
+    """
+    if why := lacks_of_decoder(model):
+        own = [one for one in changes(model, "masked decoder") if one.name and not one.on_object]
+        name = type(model).__name__
+        same = (
+            f"; if the density is the same, let {name} say: declares = SparseDecoder.declares" if own else ""
+        )
+        raise ValueError(
+            f"model: {why[0]}, so that their numbers would be probabilities of another model; ask for "
+            f'method="score"{same}'
+        )
+    if why := lacks_of_likelihood(model.likelihood):
+        raise ValueError(f'likelihood: {why[0]}; write that density as `forward`, or ask for method="score"')
+
+
+def check_scales_can_be_learned(prior: Any) -> None:
+    """Complain of `learn_scales` with a prior whose densities may have no scales."""
+    if not isinstance(weight_law(prior), MixtureLaw):
+        raise ValueError(
+            "learn_scales: the scales that can be learned are those of Laplace and normal densities, and "
+            f"{type(prior).__name__} has others; leave it out"
+        )
+
+
+def chains_of(
+    fit: Fit,
+    table: Table,
+    restarts: list[int],
+    dense: list[bool],
+    prior: DecoderPrior,
+    seed: int,
+    **settings: Any,
+) -> tuple[LinearChains, LinearState] | tuple[DecoderChains, DecoderState]:
+    """The kernel and its first states.
+
+    Parameters
+    ----------
+    fit : Fit
+    table : Table
+        Rows to learn from, in model units.
+    restarts : list of int
+        The fit's restart each chain begins at.
+    dense : list of bool
+        Whether the chain begins with every permitted edge.
+    prior : DecoderPrior
+    seed : int
+    **settings
+        Of `DecoderChains`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `prior` is no `DecoderPrior`; the model's has no spike and slab; its likelihood says more of
+        rows than `forward` of their cells.
+    """
+    if not isinstance(prior, DecoderPrior):
+        raise TypeError(f"decoder_prior: want a DecoderPrior, got {prior!r}")
+    law = weight_law(getattr(fit.model, "prior", None))
+    refuse_other_programs(fit.model)
+    model = pick(fit.model, restarts)
+    like = model.factor_cov
+    batch = table.batch(like.device, like.dtype)
+    with undisturbed(seed), torch.no_grad():
+        with torch.enable_grad():
+            q = refine(model, batch)
+        z = q.mean + q.stddev * torch.randn_like(q.mean)
+    log_odds = torch.logit(model.prior.eta.clamp(0.02, 0.98)).expand(len(restarts), 1, model.n_factors)
+    full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
+    log_odds = torch.where(full, torch.full_like(log_odds, ALL_EDGES), log_odds)
+    rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
+    origin = _origin(table, model.likelihood)
+    if has_normal_noise(model.likelihood) and model.decoder_kind == "linear":
+        chains, state = _linear(model, batch, z, log_odds, law, prior, rates, origin)
+        later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
+        return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
+    from_totals = table.exposure_unit is None
+    return _curved(model, batch, z, log_odds, law, prior, rates, origin, from_totals, settings)
+
+
+def turned_round(
+    state: LinearState, chains: list[int], groups: list[np.ndarray], rng: np.random.Generator
+) -> LinearState:
+    """The same space in other axes, at random, for these chains: factors that nothing tells apart.
+
+    A chain that comes back says that the data know the axes; one that does not, and is no worse, that they
+    do not.
+
+    Parameters
+    ----------
+    state : LinearState
+    chains : list of int
+    groups : list of ndarray of int
+        Sets of factors with the same constraints.
+    rng : numpy.random.Generator
+    """
+    z, weight = state.z.copy(), state.weight.copy()
+    for c in chains:
+        for members in groups:
+            if len(members) > 1:
+                turn = ortho_group.rvs(len(members), random_state=rng)
+                z[c][:, members] = z[c][:, members] @ turn
+                weight[c][:, members] = weight[c][:, members] @ turn
+    return state._replace(z=z, weight=weight, edge=weight != 0)
+
+
+class _Origin(NamedTuple):
+    """Mean and standard deviation of each column in model units, (feature,): 0 and 1 of z-scored ones."""
+
+    centre: np.ndarray
+    spread: np.ndarray
+
+
+def _origin(table: Table, likelihood: Any) -> _Origin:
+    """Of the table that was fitted; 0 and 1 where the noise is not normal, so that columns have no units."""
+    if not has_normal_noise(likelihood):
+        return _Origin(np.zeros(len(table.scale)), np.ones(len(table.scale)))
+    return _Origin((table.input_centre - table.centre) / table.scale, table.input_scale / table.scale)
+
+
+def _linear(
+    model: Any,
+    batch: Any,
+    z: Tensor,
+    log_odds: Tensor,
+    law: WeightLaw,
+    prior: DecoderPrior,
+    rates: dict[str, Any],
+    origin: _Origin,
+) -> tuple[LinearChains, LinearState]:
+    def array(t: Tensor) -> np.ndarray:
+        return t.detach().cpu().double().numpy()
+
+    cov, x = array(model.factor_cov), array(batch.x) - origin.centre
+    chains = LinearChains(
+        x=(x if batch.mask is None else x * batch.mask.cpu().numpy())[None],
+        seen=None if batch.mask is None else batch.mask.cpu().numpy()[None],
+        permitted=model.permitted.cpu().numpy(),
+        must=model.must.cpu().numpy(),
+        related=related_factors(cov),
+        learn_cov=model.learn_factor_cov,
+        law=law.in_slabs(),
+        slab_scale=law.stand_in.slab,
+        noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
+        intercept_sd=prior.intercept * origin.spread,
+        shared_noise=model.likelihood.shared,
+        known=array(model.prior.known) if model.prior.informed else None,
+        **rates,
+    )
+    weight = array(model.weights)
+    state = LinearState(
+        z=array(z),
+        weight=weight,
+        edge=weight != 0,
+        log_odds=array(log_odds),
+        noise=array(model.likelihood.noise_sd()[:, 0] ** 2),
+        intercept=array(model.decoder.intercept[:, 0]) - origin.centre,
+        cov=cov,
+    )
+    return chains, state
+
+
+def _curved(
+    model: Any,
+    batch: Any,
+    z: Tensor,
+    log_odds: Tensor,
+    law: WeightLaw,
+    prior: DecoderPrior,
+    rates: dict[str, Any],
+    origin: _Origin,
+    from_totals: bool,
+    settings: dict[str, Any],
+) -> tuple[DecoderChains, DecoderState]:
+    curve, likelihood = prior.curve(model), model.likelihood
+    exposure = None if batch.exposure is None else batch.exposure.T[None].to(z)
+    counts = type(likelihood) in (likelihoods.Poisson, likelihoods.NegativeBinomial)
+    drawn = _of_totals(likelihood) or (counts and exposure is not None and from_totals)
+    if drawn and type(likelihood) is not likelihoods.NegativeBinomial:
+        likelihood = likelihoods.Poisson(size_factors=False)  # a multinomial row is one, given its exposure
+    exposure = None if drawn else exposure
+    seen = None if batch.mask is None else batch.mask.T[None].to(z)
+    normal = has_normal_noise(likelihood)
+    centre = torch.as_tensor(origin.centre).to(z)
+    unit = float(np.sqrt(np.mean(origin.spread**2))) if normal and likelihood.shared else 1.0
+    x = ((batch.x - centre) / unit).T[None].to(z)
+    x = x if seen is None or not normal else x * seen
+    if not normal:
+        far = float(model.decoder.intercept.detach().abs().max())
+        curve = replace(curve, intercept_sd=curve.intercept_sd * math.hypot(1.0, far))
+    own = own_parameters(likelihood)
+    chains = DecoderChains(
+        cells=Cells(x, seen, exposure, None if normal else likelihood),
+        curve=curve,
+        law=law,
+        permitted=model.permitted,
+        must=model.must,
+        precision=torch.linalg.inv(model.factor_cov.double()).to(z),
+        noise_prior=(likelihood.prior_shape, likelihood.prior_scale / unit**2) if normal else (1.0, 1.0),
+        shared_noise=normal and likelihood.shared,
+        totals=(x if seen is None else x * seen).sum(1) if drawn else None,
+        own=own if own.drawn else None,
+        known=model.prior.known if model.prior.informed else None,
+        **rates,
+        **settings,
+    )
+    trunk, head = decoder_layers(model, curve)
+    head[..., 0] -= centre.double()
+    head /= unit
+    noise = torch.ones_like(model.weights[..., 0])
+    if normal:
+        noise = (likelihood.noise_sd()[:, 0] / unit) ** 2
+    elif chains.cells.overdispersed:
+        noise = likelihood.values()["extra_cv"] ** 2
+    state = DecoderState(
+        z=z,
+        weight=model.weights.detach().clone(),
+        edge=model.weights.detach() != 0,
+        log_odds=log_odds,
+        head=head,
+        noise=noise.detach().clone(),
+        trunk=trunk,
+        exposure=exposure,
+        own=own.start(),
+    )
+    if drawn:
+        with torch.no_grad():
+            state = chains.with_exposures(state, chains.value(state), np.random.default_rng(0))
+    return chains, state
+
+
+@torch.no_grad()
+def decoder_layers(model: Any, curve: Curve) -> tuple[Trunk, Tensor]:
+    """The decoder's layers in units of their prior; none is a view of the model's.
+
+    Parameters
+    ----------
+    model : SparseDecoder
+    curve : Curve
+    """
+    decoder = model.decoder
+    intercept = decoder.intercept.mT.double().clone()
+    if curve.activation is None:
+        empty = model.weights.new_zeros(model.n_restarts, 1, 1)
+        return Trunk(empty, empty, empty), intercept
+    # With relu a first layer of larger entries and a second of smaller ones are the same curve.
+    grow = (
+        math.sqrt(model.hidden) * curve.first_sd / decoder.column_norm if curve.activation == "relu" else 1.0
+    )
+    a, b, c = curve.scales
+    trunk = Trunk(decoder.first * grow / a, decoder.trunk.weight / grow / b, decoder.trunk.bias / c)
+    head = torch.cat([intercept, decoder.slope.double(), decoder.head.double()], -1)
+    return Trunk(*(part.clone() for part in trunk)), head

@@ -1,0 +1,234 @@
+r"""One interface over linear and nonlinear chains: sweep, rescale, and what a sweep looks like from outside.
+
+Two runs, one for each kernel, hold the state and what the warm-up learned; what they show is numpy and in
+signed standardised loadings, :math:`\pm\sqrt{\mathrm{share}_{jk}}`: the share of a feature's variance that
+goes with a factor is the same thing for a line and for a curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...table.effects import evened
+from ..density.decoder_program import DecoderState
+from ..density.mixture import MixtureLaw
+from ..density.scales import drawn_law, likeliest_law
+from .decoder import DecoderChains
+from .linear import LinearChains, LinearState
+
+__all__ = ["CurvedRun", "LinearRun", "Seen", "curve_loadings", "follow"]
+
+Array = NDArray[np.float64]
+
+
+class Seen(NamedTuple):
+    """One sweep of every chain.
+
+    Attributes
+    ----------
+    prob : ndarray (chain, feature, factor)
+        P(edge | the rest).
+    edge : ndarray of bool (chain, feature, factor)
+    loading : ndarray (chain, feature, factor) or None
+        None where nobody asked for it.
+    eta : ndarray (chain, factor)
+    log_joint : ndarray (chain,)
+    """
+
+    prob: Array
+    edge: NDArray[np.bool_]
+    loading: Array | None
+    eta: Array
+    log_joint: Array
+
+
+def follow(kernel: Any, state: Any, dense: list[bool]) -> LinearRun | CurvedRun:
+    """The run of a kernel from a state; `dense` says which chains may be held at all edges."""
+    kind: Any = LinearRun if isinstance(kernel, LinearChains) else CurvedRun
+    return kind(kernel, state, np.array(dense))
+
+
+def curve_loadings(
+    value: Callable[[torch.Tensor], torch.Tensor],
+    z: torch.Tensor,
+    f: torch.Tensor,
+    noise: torch.Tensor | float,
+    rng: np.random.Generator,
+) -> torch.Tensor:
+    """Signed roots of the shares of variance, by exchanging one factor's values between rows at random.
+
+    Parameters
+    ----------
+    value : callable
+        Predictors (chain, feature, row) of factors.
+    z : Tensor (chain, row, factor)
+    f : Tensor (chain, feature, row)
+        ``value(z)``.
+    noise : Tensor (chain, feature) or float
+        Variance beside that of the predictors.
+    rng : numpy.random.Generator
+    """
+    variance = (f.var(-1) + noise).clamp(min=1e-12)
+    other = torch.as_tensor(rng.permutation(z.shape[1]), device=z.device)
+    found = []
+    for k in range(z.shape[-1]):
+        moved = z.clone()
+        moved[..., k] = moved[:, other, k]
+        change = f - value(moved)
+        slope = (change * (z - moved)[..., k].unsqueeze(1)).mean(-1)
+        even = evened(z[..., k], moved[..., k]).unsqueeze(-1)
+        effect = (0.5 * even * change.square().mean(-1) / variance).clamp(0, 1)
+        found.append(slope.sign() * effect.sqrt())
+    return torch.stack(found, -1)
+
+
+class LinearRun:
+    """Chains of `LinearChains`."""
+
+    signed = True  # whether the signs of loadings say which factor is which
+
+    def __init__(self, kernel: LinearChains, state: LinearState, dense: NDArray[np.bool_]):
+        self.kernel, self.state, self.dense = kernel, state, dense
+        self.prob = np.zeros(state.weight.shape)
+        self.law = self.told = MixtureLaw(
+            kernel.law.laplace, kernel.slab_scale, kernel.slab_scale * float(kernel.law.ratio)
+        )
+
+    def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
+        """Next state; `hold` keeps the rates of dense chains where they are."""
+        self.state, self.prob = self.kernel.sweep(self.state, rng, self.dense & hold)
+
+    def rescale(self, rng: np.random.Generator, leap: bool) -> None:
+        """Draw the scales of spike and slab given the edges; or leap to the likeliest, edges summed out."""
+        state, kernel = self.state, self.kernel
+        if leap:
+            permitted, must = kernel.permitted, kernel.must
+            self.law = likeliest_law(
+                *self.weights(), self.law, permitted, must, kernel.shared_eta, kernel.known
+            )
+        else:
+            self.law = drawn_law(self.law, self.told, state.weight, state.edge, kernel.permitted, rng)
+        self.kernel = replace(kernel, law=self.law.in_slabs(), slab_scale=self.law.slab)
+
+    def release(self) -> None:
+        """Let the dense chains go: an edge more or less is as likely."""
+        odds = np.where(self.dense[:, None, None], 0.0, self.state.log_odds)
+        self.state = self.state._replace(log_odds=odds)
+
+    def seen(self, rng: np.random.Generator, loading: bool = True) -> Seen:
+        """The last sweep; loadings cost next to nothing here."""
+        state = self.state
+        return Seen(
+            prob=self.prob,
+            edge=state.edge,
+            loading=self.loadings(rng),
+            eta=1 / (1 + np.exp(-state.log_odds[:, 0])),
+            log_joint=self.kernel.log_evidence(state),
+        )
+
+    def loadings(self, rng: np.random.Generator) -> Array:
+        """Of the state as it is."""
+        state, spread = self.state, self.state.cov
+        factor_sd = np.sqrt(np.diagonal(spread, axis1=-2, axis2=-1))[:, None]
+        total = ((state.weight @ spread) * state.weight).sum(-1) + state.noise
+        return state.weight * factor_sd / np.sqrt(total)[..., None]
+
+    def if_permitted(self) -> Array:
+        """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
+        return self.kernel.if_permitted(self.state)
+
+    def weights(self) -> tuple[Array, Array]:
+        """Weights (chain, feature, factor) as they are, and the rates' log odds (chain, 1, factor)."""
+        return self.state.weight, self.state.log_odds
+
+    def volume(self) -> Array:
+        """Nothing to add: the factors are summed out."""
+        return np.zeros(len(self.dense))
+
+
+class CurvedRun:
+    """Chains of `DecoderChains`."""
+
+    signed = False  # a feature that is even in a factor has a loading of either sign
+
+    def __init__(self, kernel: DecoderChains, state: DecoderState, dense: NDArray[np.bool_]):
+        self.kernel, self.state = kernel, state
+        self.dense = torch.as_tensor(dense, device=state.weight.device)
+        self.law = self.told = kernel.law.stand_in  # scales are learned of the built-in laws only
+        self.tuning = kernel.tuning(state)
+        self.prob = torch.zeros_like(state.weight)
+        self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
+
+    def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
+        """Next state; `hold`: dense chains keep their rates and layers climb; `warm` tunes the steps."""
+        held = self.dense & hold
+        self.state, self.prob = self.kernel.sweep(self.state, self.tuning, rng, held, warm, climb=hold)
+
+    def rescale(self, rng: np.random.Generator, leap: bool) -> None:
+        """Draw the scales of spike and slab given the edges; or leap to the likeliest, edges summed out."""
+        state, kernel = self.state, self.kernel
+        weight, log_odds = self.weights()
+        permitted, must = kernel.permitted.cpu().numpy(), kernel.must.cpu().numpy()
+        known = None if kernel.known is None else _array(kernel.known)
+        if leap:
+            self.law = likeliest_law(weight, log_odds, self.law, permitted, must, kernel.shared_eta, known)
+        else:
+            edge = state.edge.cpu().numpy() | must
+            self.law = drawn_law(self.law, self.told, weight, edge, permitted, rng)
+        self.kernel = replace(kernel, law=self.law)
+
+    def release(self) -> None:
+        """Let the dense chains go: an edge more or less is as likely."""
+        odds = self.state.log_odds
+        self.state = self.state._replace(
+            log_odds=torch.where(self.dense.view(-1, 1, 1), torch.zeros_like(odds), odds)
+        )
+
+    @torch.no_grad()
+    def seen(self, rng: np.random.Generator, loading: bool = True) -> Seen:
+        """The last sweep, with a curve's loadings if they are wanted: they cost as many passes as factors."""
+        kernel, state = self.kernel, self.state
+        self.count += 1
+        self.first, self.second = self.first + state.z, self.second + state.z**2
+        f = kernel.value(state)
+        return Seen(
+            prob=_array(self.prob),
+            edge=state.edge.cpu().numpy(),
+            loading=self._loading(f, rng) if loading else None,
+            eta=_array(torch.sigmoid(state.log_odds[:, 0])),
+            log_joint=_array(kernel.log_joint(state, f)),
+        )
+
+    @torch.no_grad()
+    def loadings(self, rng: np.random.Generator) -> Array:
+        """Of the state as it is."""
+        return self._loading(self.kernel.value(self.state), rng)
+
+    def _loading(self, f: torch.Tensor, rng: np.random.Generator) -> Array:
+        kernel, state = self.kernel, self.state
+        noise = state.noise if kernel.cells.likelihood is None else 1.0
+        return _array(curve_loadings(lambda z: kernel.value(state, z), state.z, f, noise, rng))
+
+    def if_permitted(self) -> Array:
+        """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
+        return _array(self.kernel.if_permitted(self.state))
+
+    def weights(self) -> tuple[Array, Array]:
+        """Weights (chain, feature, factor) as they are, and the rates' log odds (chain, 1, factor)."""
+        return _array(self.state.weight), _array(self.state.log_odds)
+
+    def volume(self) -> Array:
+        """Sum over rows and factors of the log standard deviation of z within each chain."""
+        mean = self.first / self.count
+        var = (self.second / self.count - mean**2).clamp(min=1e-8)
+        return _array(0.5 * var.log().double().sum((-1, -2)))
+
+
+def _array(t: torch.Tensor) -> Array:
+    return t.cpu().double().numpy()

@@ -1,0 +1,300 @@
+r"""Gibbs chains of sparse factor analysis: factors, loadings, edges, noise, each from its conditional.
+
+.. math:: x_{ij} = c_j + w_j^\top z_i + \varepsilon_{ij}, \quad z_i \sim N(0, C), \quad
+          w_{jk} \sim \eta_k\,\psi_1 + (1 - \eta_k)\,\psi_0, \quad \varepsilon_{ij} \sim N(0, \sigma_j^2)
+
+A sweep turns the axes (`moves/rotations.py`), draws every row of factors at once, then the loadings column
+by column with the edge summed out (`density/weight.py`: its probability is what is averaged, after Rao and
+Blackwell), then noise, rates, intercepts. Only the rows' second moments enter the loadings, so a sweep costs
+O(rows x features x factors).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..density.rates import drawn_log_odds, log_density
+from ..density.weight import Slabs
+from ..moves.permutation import Anchors, anchors_of, exchanged
+from ..moves.rotations import Turns
+from ..regression.row_checks import floor_precision
+
+__all__ = ["LinearChains", "LinearState"]
+
+Array = NDArray[np.float64]
+
+
+class LinearState(NamedTuple):
+    """One state of every chain.
+
+    Attributes
+    ----------
+    z : ndarray (chain, row, factor)
+    weight : ndarray (chain, feature, factor)
+    edge : ndarray of bool (chain, feature, factor)
+    log_odds : ndarray (chain, 1, factor)
+        Of the inclusion rates.
+    noise : ndarray (chain, feature)
+        Variance.
+    intercept : ndarray (chain, feature)
+    cov : ndarray (chain, factor, factor)
+        Of the factors.
+    """
+
+    z: Array
+    weight: Array
+    edge: NDArray[np.bool_]
+    log_odds: Array
+    noise: Array
+    intercept: Array
+    cov: Array
+
+
+@dataclass(frozen=True, eq=False)
+class LinearChains:
+    """The data and the prior, which stay, and the sweep.
+
+    Parameters
+    ----------
+    x : ndarray (chain or 1, row, feature)
+        Missing cells hold 0.
+    seen : ndarray of bool (chain or 1, row, feature), or None
+        None: every cell was seen.
+    permitted, must : ndarray of bool (feature, factor)
+        Edges that may, and that have to, be there.
+    law : Slabs
+        Slab and spike in units of the slab's scale.
+    slab_scale : float
+    eta_prior : tuple of ndarray
+        a and b of the rates' Beta distribution, each broadcastable to (factor,).
+    shared_eta : bool
+        One rate for the whole graph.
+    noise_prior : tuple of float
+        Shape and scale of the inverse gamma.
+    intercept_sd : float, or ndarray (feature,)
+    related : ndarray of bool (factor, factor)
+        Factors that are correlated.
+    learn_cov : bool
+        Whether C is learned, a correlation matrix with a flat prior, as far as factors have no constraints to
+        tell them apart; otherwise it stays where it is.
+    known : ndarray (feature, factor) or None
+        Log odds of single edges beside those of their factor.
+    shared_noise : bool
+        One variance for all features.
+    """
+
+    x: Array
+    seen: NDArray[np.bool_] | None
+    permitted: NDArray[np.bool_]
+    must: NDArray[np.bool_]
+    law: Slabs
+    slab_scale: float
+    eta_prior: tuple[Array, Array]
+    shared_eta: bool
+    noise_prior: tuple[float, float]
+    intercept_sd: float | Array
+    related: NDArray[np.bool_]
+    learn_cov: bool
+    known: Array | None = None
+    shared_noise: bool = False
+
+    def edge_log_odds(self, state: LinearState) -> Array:
+        """Prior log odds of edges, (chain, feature or 1, factor)."""
+        return state.log_odds if self.known is None else state.log_odds + self.known
+
+    def sweep(
+        self, state: LinearState, rng: np.random.Generator, held: NDArray[np.bool_] | None = None
+    ) -> tuple[LinearState, Array]:
+        """The next state, and P(edge | everything else) of each edge as it was drawn.
+
+        Parameters
+        ----------
+        state : LinearState
+        rng : numpy.random.Generator
+        held : ndarray of bool (chain,), optional
+            Chains whose rates stay as they are (at "all edges", while a dense start is made).
+        """
+        state = self._turned(state, rng)
+        z = self._factors(state, rng)
+        gram, cross = self._moments(z, state.intercept)
+        weight, edge, prob = self._loadings(state, gram, cross, rng)
+        residual = self._residual(z, weight, np.zeros_like(state.intercept))
+        count = self._count()
+        scale = 1 / (count / state.noise + 1 / self.intercept_sd**2)
+        pull = residual.sum(-2) / state.noise
+        intercept = scale * pull + np.sqrt(scale) * rng.standard_normal(scale.shape)
+        squares = (self._residual(z, weight, intercept) ** 2).sum(-2)
+        noise = self._noise(squares, count, rng)
+        log_odds = self._rates(edge, state, rng)
+        if held is not None:
+            log_odds = np.where(held[:, None, None], state.log_odds, log_odds)
+        state = LinearState(z, weight, edge, log_odds, noise, intercept, state.cov)
+        return self._relabelled(state, rng), prob
+
+    def if_permitted(self, state: LinearState) -> Array:
+        """P(edge | everything else) of edges that are not permitted, if each alone were; 0 for the others."""
+        gram, cross = self._moments(state.z, state.intercept)
+        columns = range(state.weight.shape[-1])
+        given = [(k, *self._column(k, state.weight, state, gram, cross)) for k in columns]
+        odds = np.broadcast_to(self.edge_log_odds(state), state.weight.shape)
+        chance = [self.law.tilted(a, b, odds[..., k]).prob for k, a, b in given]
+        return np.where(self.permitted, 0.0, np.stack(chance, -1))
+
+    def log_evidence(self, state: LinearState) -> Array:
+        """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""
+        x = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
+        pull = x @ (state.weight / state.noise[..., None])
+        inner = self._inner(state)
+        log_det, log_cov = np.linalg.slogdet(inner)[1], np.linalg.slogdet(state.cov)[1]
+        if self.seen is None:
+            explained = (pull * (pull @ np.linalg.inv(inner))).sum((-1, -2))
+            log_det = (log_det + log_cov) * x.shape[-2]
+        else:
+            explained = (pull * np.linalg.solve(inner, pull[..., None])[..., 0]).sum((-1, -2))
+            log_det = (log_det + log_cov[:, None]).sum(-1)
+        count = self._count()
+        rows = -0.5 * (
+            (count * np.log(state.noise)).sum(-1)
+            + (x**2 / state.noise[:, None]).sum((-1, -2))
+            - explained
+            + log_det
+        )
+        a, b = self.noise_prior
+        noise = state.noise[:, :1] if self.shared_noise else state.noise
+        rows -= ((a + 1) * np.log(noise) + b / noise).sum(-1)
+        u = np.abs(state.weight) / self.slab_scale
+        slab, log_odds = self.law.log_density(u), self.edge_log_odds(state)
+        if np.any(self.law.ratio):
+            each = self.law.log_prob(u, log_odds)
+        else:
+            each = np.where(state.edge, slab - np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds))
+        each = np.where(self.must, slab, np.where(self.permitted, each, 0.0))
+        return rows + each.sum((-1, -2)) + log_density(state.log_odds, self.eta_prior, self.shared_eta)
+
+    def _noise(self, squares: Array, count: Array, rng: np.random.Generator) -> Array:
+        """Variances given the sums of squared residuals, (chain, feature)."""
+        a, b = self.noise_prior
+        shape = squares.shape
+        if self.shared_noise:
+            squares = squares.sum(-1, keepdims=True)
+            count = np.broadcast_to(count, shape).sum(-1, keepdims=True)
+        drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
+        return np.broadcast_to(drawn, shape).copy()
+
+    def _count(self) -> Array:
+        """Seen cells of each feature, (chain or 1, feature)."""
+        if self.seen is None:
+            return np.full((1, self.x.shape[-1]), float(self.x.shape[-2]))
+        return self.seen.sum(-2).astype(float)
+
+    def _residual(self, z: Array, weight: Array, intercept: Array) -> Array:
+        left = self.x - z @ np.swapaxes(weight, -1, -2) - intercept[:, None]
+        return left if self.seen is None else left * self.seen
+
+    def _factors(self, state: LinearState, rng: np.random.Generator) -> Array:
+        pull = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
+        pull = pull @ (state.weight / state.noise[..., None])
+        lower = np.linalg.inv(np.linalg.cholesky(self._inner(state)))
+        root = np.swapaxes(lower, -1, -2)
+        spread = root @ lower
+        noise = rng.standard_normal(state.z.shape)
+        if self.seen is None:
+            return pull @ spread + noise @ lower
+        return (spread @ pull[..., None] + root @ noise[..., None])[..., 0]
+
+    def _inner(self, state: LinearState) -> Array:
+        """Precision of a row's factors given its cells: one for all rows, or one each where cells miss."""
+        scaled, precision = state.weight / state.noise[..., None], np.linalg.inv(state.cov)
+        if self.seen is None:
+            return precision + np.swapaxes(state.weight, -1, -2) @ scaled
+        each = (state.weight[..., :, None] * scaled[..., None, :]).reshape(*state.noise.shape, -1)
+        k = state.weight.shape[-1]
+        return precision[:, None] + (self.seen.astype(float) @ each).reshape(*state.z.shape[:-1], k, k)
+
+    def _moments(self, z: Array, intercept: Array) -> tuple[Array, Array]:
+        """Z'Z (chain, feature or 1, factor, factor) and Z'x (chain, feature, factor), seen cells only."""
+        centred = self.x - intercept[:, None]
+        if self.seen is None:
+            return (np.swapaxes(z, -1, -2) @ z)[:, None], np.swapaxes(centred, -1, -2) @ z
+        centred = centred * self.seen
+        k = z.shape[-1]
+        pairs = (z[..., :, None] * z[..., None, :]).reshape(*z.shape[:-1], k * k)
+        gram = (np.swapaxes(self.seen, -1, -2).astype(float) @ pairs).reshape(*z.shape[:-2], -1, k, k)
+        return gram, np.swapaxes(centred, -1, -2) @ z
+
+    def _loadings(
+        self, state: LinearState, gram: Array, cross: Array, rng: np.random.Generator
+    ) -> tuple[Array, NDArray[np.bool_], Array]:
+        weight, edge = state.weight.copy(), state.edge.copy()
+        prob, prior = np.zeros(weight.shape), self.edge_log_odds(state)
+        for k in range(weight.shape[-1]):
+            a, b = self._column(k, weight, state, gram, cross)
+            log_odds = np.where(self.must[:, k], np.inf, prior[..., k])
+            now, may = weight[..., k] / self.slab_scale, self.permitted[:, k]
+            new, there, p = self.law.stepped(a, b, log_odds, now, rng)
+            weight[..., k] = np.where(may, self.slab_scale * new, 0.0)
+            edge[..., k], prob[..., k] = there & may, p * may
+        return weight, edge, prob
+
+    def _column(
+        self, k: int, weight: Array, state: LinearState, gram: Array, cross: Array
+    ) -> tuple[Array, Array]:
+        """Likelihood of column k given the others, exp(-a w^2/2 + b w) in units of the slab."""
+        row, unit = gram[..., k, :], self.slab_scale
+        pull = cross[..., k] - (row * weight).sum(-1) + row[..., k] * weight[..., k]
+        return floor_precision(row[..., k] * unit**2 / state.noise), pull * unit / state.noise
+
+    @cached_property
+    def _turns(self) -> Turns:
+        related = self.related | self.learn_cov
+        return Turns(self.permitted, self.must, related, self.law, self.slab_scale)
+
+    def _turned(self, state: LinearState, rng: np.random.Generator) -> LinearState:
+        """Other axes; factors and edges are to be drawn anew."""
+        weight, cov, log_odds = state.weight, state.cov, self.edge_log_odds(state)
+        if self.learn_cov:
+            weight, cov = self._turns.swivelled(weight, cov, log_odds, rng)
+        weight, _ = self._turns.turned(weight, cov, log_odds, rng)
+        return state._replace(weight=weight, cov=cov)
+
+    @cached_property
+    def _anchors(self) -> Anchors:
+        return anchors_of(self.permitted, self.must, self.eta_prior, self.known)
+
+    def _relabelled(self, state: LinearState, rng: np.random.Generator) -> LinearState:
+        """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew."""
+        rows, factors, pairs = self._anchors
+        if not len(pairs):
+            return state
+        gram, cross = self._moments(state.z, state.intercept)
+        noise = state.noise[:, rows, None]
+        gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
+        a = floor_precision(np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise)
+        b = cross[:, rows] * self.slab_scale / noise
+        each = self.law.slab(a, b).log_norm  # chain, anchor, factor
+        k = state.weight.shape[-1]
+        evidence = np.zeros((len(each), k, k))
+        for column, k_own in enumerate(factors):
+            evidence[:, k_own] += each[:, column]
+        moment = np.swapaxes(state.z, -1, -2) @ state.z
+        precision = np.linalg.inv(state.cov).astype(float)
+        order = exchanged(evidence, moment, precision, pairs, rng)
+        wide = order[:, None]
+        weight = np.take_along_axis(state.weight, wide, -1)
+        edge = np.take_along_axis(state.edge, wide, -1)
+        own = order[:, factors][..., None]
+        a, b = (np.take_along_axis(part, own, -1)[..., 0] for part in (a, b))
+        drawn = self.law.draw(a, b, np.ones(a.shape, dtype=bool), rng)
+        weight[:, rows], edge[:, rows] = 0.0, False
+        weight[:, rows, factors], edge[:, rows, factors] = self.slab_scale * drawn, True
+        z, log_odds = (np.take_along_axis(part, wide, -1) for part in (state.z, state.log_odds))
+        return state._replace(z=z, weight=weight, edge=edge, log_odds=log_odds)
+
+    def _rates(self, edge: NDArray[np.bool_], state: LinearState, rng: np.random.Generator) -> Array:
+        free = self.permitted & ~self.must
+        return drawn_log_odds(edge, free, self.eta_prior, self.shared_eta, self.known, state.log_odds, rng)

@@ -1,0 +1,493 @@
+r"""Edges of a masked decoder by short Markov chains that begin at the fit and from both sides of it.
+
+.. math:: P(\gamma_{jk} = 1 \mid x) \approx \frac1{CS} \sum_{c, s}
+          P(\gamma_{jk} = 1 \mid \text{all else in sweep } s \text{ of chain } c)
+
+One chain begins at the sparse fit, one with every permitted edge there; what they do not agree on is reported
+as unresolved. Factors, weights, noise, the decoder's layers and a straight decoder's axes all move
+(`linear.py`, `decoder.py`, `moves/rotations.py`): an edge is unsure because everything is, which a
+fit's own score leaves out.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from ...._utils.checks import check_whole
+from ...._utils.torch_state import undisturbed
+from ....data.columns import check_number, check_rows
+from ....data.large_table import LargeTable
+from ....data.read import Table, as_table
+from ....findings.finding import Finding
+from ....graphs.chains import KeptChains, keep_chains
+from ....graphs.selection import edge_gap
+from ....posterior.tables import to_arviz
+from ...training.restarts import level_of
+from .accumulator import Polished, Tally
+from .alignment import Frame
+from .decoder import DecoderChains
+from .density_check import check_program
+from .diagnostics import spoken
+from .initialise import (
+    DecoderPrior,
+    chains_of,
+    check_scales_can_be_learned,
+    has_normal_noise,
+    refuse_other_programs,
+    weight_law,
+)
+from .kernels import follow
+from .linear import LinearChains
+from .simulate import draw_decoder
+from .stopping import spread
+
+if TYPE_CHECKING:
+    from ...table.result import Fit
+
+__all__ = ["DecoderPrior", "Polished", "chains_of", "draw_decoder", "polish_edges", "run_chains"]
+
+Array = NDArray[np.float64]
+
+LEAST_KEPT = 10
+_TIMED = 3  # sweeps after the first, by which the warm-up is judged
+MOST_GB = 4  # of chains over a table that is read by rows
+_WORK = 4e8  # chains x features x factors x hidden units squared x rows
+# In all, warm-up, of them with all edges held in.
+_SWEEPS = {"exact": (1500, 400, 50), "small": (400, 120, 40), "large": (200, 60, 25)}
+_LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
+_FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
+_REACH, _REACH_EACH = 15.0, 0.05  # nats below the best chain at which one is left out; of each factor value
+_ENOUGH = 0.003  # of the edges' own variance: what an end before the last sweep may add to it
+
+
+def polish_edges(
+    fit: Fit,
+    num_draws: int = 500,
+    seed: int = 0,
+    X: Any = None,
+    *,
+    exposure: Any = None,
+    chains: int | None = None,
+    sweeps: int | None = None,
+    warm_up: int | None = None,
+    max_rows: int | None = None,
+    time_budget: float | None = None,
+    tolerance: float | None = None,
+    decoder_prior: DecoderPrior | None = None,
+    learn_scales: bool = False,
+    candidates: int = 6,
+    progress: bool = False,
+) -> Any:
+    """Edge probabilities of a `SparseDecoder` fit, by Markov chains over all it holds.
+
+    Parameters
+    ----------
+    fit : Fit
+        With a spike-and-slab prior.
+    num_draws : int
+        Draws kept of each chain, at most as many as sweeps.
+    seed : int
+    X : array_like (row, feature), optional
+        The data; needed after `load`, otherwise the fit's own.
+    exposure : array_like (row,), optional
+        Of the rows of X, if the fit was given exposures.
+    chains : int, optional
+        Two begin at the best restart (sparse, and with all edges), two more at the next good one, or there
+        again if there is none. Default 4, or 2 where a sweep takes long. For a linear decoder with normal
+        noise the second dense chain begins in other axes, chosen at random, where nothing pins them.
+    sweeps, warm_up : int, optional
+        Per chain, at most; the first include the second. Default 1500 and 400 for a linear decoder with
+        normal noise; otherwise 400 and 120, or 200 and 60 where a sweep takes long.
+    max_rows : int, optional
+        Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
+        Default 100,000 for a linear decoder with normal noise; otherwise what keeps a sweep near a second,
+        500 to 2,000.
+    time_budget : float, optional
+        Seconds after which the chains stop, if they have `LEAST_KEPT` sweeps after the warm-up. What they
+        have seen by then depends on the machine. A `RuntimeWarning` after the first sweeps says how long the
+        warm-up takes if it takes longer.
+    tolerance : float, optional
+        The chains stop, too, once as many sweeps again would add less than this share of the edges' own
+        variance p (1 - p), on average (`_stream.Halves`). Default 0, never, for a linear decoder with normal
+        noise, whose sweeps cost little; otherwise .003.
+    decoder_prior : DecoderPrior, optional
+        Prior of the decoder's layers.
+    learn_scales : bool
+        Draw the scales of spike and slab as well, beginning at the prior's; all chains share them
+        (`_scales.drawn_law`), so how unsure the scales are is nearly left out, and chains that agree say
+        nothing of it. Rates are then uniform unless b, `expected_size` or `column` of the prior was chosen:
+        ``b="auto"`` expects few edges. By default an edge is what the prior says it is. Not with densities of
+        one's own (`SpikeSlabPrior.components`).
+    candidates : int
+        New values tried for each weight in a sweep (MLP decoders).
+    progress : bool
+        Show a bar.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        As `to_arviz`; chain = chain. `sample_stats` has `log_joint`, `restart` and `dense` of each. If the
+        model has anchors or forbids edges, `edge_posterior` has `if_permitted`: what the probability of such
+        an edge would be if it alone were permitted, all else as it is in the chains (NaN for other edges).
+        Attributes: `prior_scales`, slab and spike that suit the weights (learned, with `learn_scales`), and
+        `prior_p_value`, of the prior's own against them (`_scales.check_scales`; NaN with `learn_scales`, and
+        both NaN for densities of one's own).
+
+    Warns
+    -----
+    RuntimeWarning
+        The warm-up takes longer than `time_budget`; or the data want an edge that an anchor or another
+        constraint forbids (`graphs.chain_verdict.contradictions`); or the weights are unlike their prior, and
+        scales that suit them better have fewer edges (`_scales.check_scales`; where they have more, the
+        verdict says so); or a likelihood of one's own has a parameter that `Likelihood.priors` does not speak
+        of, which then stays where the fit left it (others are drawn).
+
+    Raises
+    ------
+    ValueError
+        The prior has no spike and slab, or with densities that are not symmetric around zero or not the same
+        for all weights; the likelihood says of rows something else than `forward` of cells; no data; a number
+        is out of range.
+    """
+    weight_law(getattr(fit.model, "prior", None))  # complains of models that chains do not know
+    refuse_other_programs(fit.model)
+    table = _table_of(fit, X, exposure)
+    exact = _is_exact(fit)
+    small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
+    chains = (4 if exact or small else 2) if chains is None else chains
+    all_sweeps, warm, held = _SWEEPS["exact" if exact else "small" if small else "large"]
+    all_sweeps = all_sweeps if sweeps is None else sweeps
+    warm = min(warm, all_sweeps // 3) if warm_up is None else warm_up
+    tolerance = (0.0 if exact else _ENOUGH) if tolerance is None else tolerance
+    _check(num_draws, all_sweeps, warm, max_rows, time_budget, tolerance, candidates)
+    restarts, dense = chain_plan(fit, chains)
+    limit = _row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
+    large = isinstance(table, LargeTable)
+    if large and (cost := gigabytes(fit, limit)) > MOST_GB:
+        raise ValueError(
+            f"X: chains over {limit} rows of {fit.model.n_features} features would take some {cost:.0f} GB, "
+            f"wanted at most {MOST_GB}; give a smaller max_rows, fit fewer features, or ask for "
+            'method="score"'
+        )
+    if large or len(table.x) > limit:
+        table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
+    check_program(fit, table)
+    options = {} if exact else {"candidates": candidates}
+    prior = DecoderPrior() if decoder_prior is None else decoder_prior
+    if learn_scales:
+        check_scales_can_be_learned(fit.model.prior)
+    with undisturbed(seed):
+        kernel, state = chains_of(fit, table, restarts, dense, prior, seed, **options)
+        if learn_scales and fit.model.prior.auto_b:
+            kernel = replace(kernel, eta_prior=(np.ones(fit.model.n_factors),) * 2)
+        found = run_chains(
+            kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held, warm // 2), dense=dense, seed=seed,
+            pivot=_pivot(fit), groups=fit.model.alike_factors(), num_draws=num_draws,
+            time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
+        )  # fmt: skip
+    reach = _reach(fit, exact, len(table.x))
+    return _packed(fit, found, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach)
+
+
+def _pivot(fit: Fit) -> Array:
+    """What says which factor is which: weights of straight lines, sizes of curves with the weights' signs."""
+    weights: Array = fit.weights[fit.best]
+    if fit.model.decoder_kind == "linear":
+        return weights
+    return np.where(weights != 0, np.sign(weights) * np.sqrt(fit.effects[fit.best]), 0.0)
+
+
+def _is_exact(fit: Fit) -> bool:
+    """Whether every conditional has a closed form."""
+    return fit.model.decoder_kind == "linear" and has_normal_noise(fit.model.likelihood)
+
+
+def _each(fit: Fit) -> int:
+    """Work of one row in one chain."""
+    return fit.model.n_features * fit.model.n_factors * _hidden(fit) ** 2
+
+
+def _hidden(fit: Fit) -> int:
+    """Hidden units of a curve; a line takes as much work as a curve with four."""
+    return fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
+
+
+def _reach(fit: Fit, exact: bool, n_rows: int) -> float:
+    """Nats below the best chain at which a chain is left out.
+
+    Where factors are not summed out, the volume they move in is known from few sweeps only, and to some per
+    cent of each standard deviation: chains that tell of the same graph were seen 200 nats apart at 6,000.
+    """
+    return _REACH if exact else max(_REACH, _REACH_EACH * n_rows * fit.model.n_factors)
+
+
+def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
+    """Rows that keep a sweep near a second."""
+    if exact:
+        return 100_000
+    return int(np.clip(_WORK / (n_chains * _each(fit)), 500, 2000))
+
+
+def gigabytes(fit: Fit, n_rows: int | None = None) -> float:
+    """About how much memory chains take over so many rows, by default as many as `polish_edges` would use."""
+    rows = n_rows or _row_limit(fit, _is_exact(fit), 2)
+    return 24e-9 * rows * fit.model.n_features * _hidden(fit)
+
+
+def chain_plan(fit: Fit, chains: int) -> tuple[list[int], list[bool]]:
+    """Restart of each chain, and whether it begins with all edges: pairs, the best restart's first.
+
+    Parameters
+    ----------
+    fit : Fit
+    chains : int
+
+    Raises
+    ------
+    ValueError
+        Fewer than two chains: one alone cannot say whether it found everything.
+    """
+    good = [
+        fit.best,
+        *(r for r in np.argsort(-level_of(fit), kind="stable") if r in fit.equally_good and r != fit.best),
+    ]
+    check_whole(2, chains=chains)  # one alone could not disagree
+    pairs = -(-chains // 2)
+    restarts = [int(good[p % len(good)]) for p in range(pairs) for _ in (0, 1)][:chains]
+    return restarts, [bool(c % 2) for c in range(chains)]
+
+
+def run_chains(
+    kernel: LinearChains | DecoderChains,
+    state: Any,
+    *,
+    sweeps: int,
+    warm_up: int,
+    held: int,
+    dense: list[bool],
+    seed: int,
+    pivot: Array,
+    groups: list[NDArray[np.intp]],
+    num_draws: int,
+    time_budget: float | None = None,
+    tolerance: float = 0.0,
+    progress: bool = False,
+    learn_scales: bool = False,
+) -> Polished:
+    """Sweep, turn every state into the pivot's frame, keep what is wanted.
+
+    Parameters
+    ----------
+    kernel, state
+        From `chains_of`.
+    sweeps, warm_up, held : int
+        Of the first `warm_up` of all `sweeps`, dense chains hold every edge in for the first `held`.
+    dense : list of bool
+    seed : int
+    pivot : ndarray (feature, factor) or (chain, feature, factor)
+        Loadings that set order and signs of the factors.
+    groups : list of ndarray of int
+        Sets of factors that can change places (`Frame`).
+    num_draws : int
+    time_budget : float, optional
+        Seconds.
+    tolerance : float
+        Of `_stream.Halves`.
+    progress : bool
+    learn_scales : bool
+    """
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+    run = follow(kernel, state, dense)
+    frame = Frame(pivot, groups, len(state.weight), run.signed)
+    pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
+    tally = Tally(run, frame, num_draws, tolerance, pinned)
+    kept_sweeps, stopped_by = sweeps - warm_up, ""
+    half = (held + warm_up) // 2
+    settled, before = {half + i for i in spread(warm_up - half, _FRAMED)}, []
+    clock = _Budget(time_budget, warm_up)
+
+    def step(sweep: int) -> None:
+        if sweep == held:
+            run.release()
+        run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
+        if learn_scales and sweep >= held:
+            run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
+        bar.update()
+
+    with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
+        for sweep in range(warm_up):
+            step(sweep)
+            clock.tick(sweep)
+            if frame.learns and sweep in settled:
+                before.append(run.loadings(rng))
+        if before:
+            frame.fill(np.concatenate(before))
+        try:
+            for sweep in range(warm_up, sweeps):
+                step(sweep)
+                tally.add(rng)
+                if tally.enough():
+                    break
+                if clock.is_over() and LEAST_KEPT <= tally.done < kept_sweeps:
+                    stopped_by = "time"
+                    break
+        except KeyboardInterrupt:
+            if tally.done < LEAST_KEPT:
+                raise
+            stopped_by = "interrupt"
+            warnings.warn(
+                f"polish: stopped after {tally.done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=6
+            )
+    return tally.result(stopped_by)
+
+
+class _Budget:
+    """Seconds that chains have, counted from now.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        Default: no end.
+    warm_up : int
+        Sweeps that do not count.
+    """
+
+    def __init__(self, seconds: float | None, warm_up: int):
+        self.seconds, self.warm_up, self.began = seconds, warm_up, time.monotonic()
+
+    def tick(self, sweep: int) -> None:
+        """Once the first sweeps are timed, warn if the warm-up alone takes longer."""
+        if sweep == 0:  # which compiles
+            self.first = time.monotonic()
+        if sweep != _TIMED or self.seconds is None:
+            return
+        each = (time.monotonic() - self.first) / _TIMED
+        needed = self.first - self.began + each * (self.warm_up - 1)
+        if needed > self.seconds:
+            warnings.warn(
+                f"polish: time_budget={self.seconds:g} is less than the warm-up takes, some {_told(needed)} "
+                f"s for {self.warm_up} sweeps of {each:.2g} s; the chains stop {LEAST_KEPT} sweeps after it. "
+                f"Give {_told(2 * needed)} s or more, or take fewer rows (max_rows) or chains",
+                RuntimeWarning,
+                stacklevel=7,
+            )
+
+    def is_over(self) -> bool:
+        """Whether there is no time left."""
+        return self.seconds is not None and time.monotonic() - self.began > self.seconds
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
+
+
+def _table_of(fit: Fit, X: Any, exposure: Any) -> Table:
+    if X is not None:
+        table = as_table(X, likelihood=fit.model.likelihood, exposure=exposure, like=fit.table)
+        check_number(len(table.x))
+        if table.mask is not None:
+            check_rows(table.mask)
+        return table
+    if not len(fit.table.x):
+        raise ValueError(
+            "X: a loaded fit holds no data, and polish needs them; pass X=, the table it was made of"
+        )
+    return fit.table
+
+
+def _check(
+    num_draws: int,
+    sweeps: int,
+    warm_up: int,
+    max_rows: int | None,
+    time_budget: float | None,
+    tolerance: float,
+    candidates: int,
+) -> None:
+    check_whole(1, num_draws=num_draws, candidates=candidates)
+    check_whole(LEAST_KEPT, sweeps=sweeps)
+    check_whole(0, warm_up=warm_up)
+    if max_rows is not None:
+        check_whole(10, max_rows=max_rows)
+    if sweeps - warm_up < LEAST_KEPT:
+        raise ValueError(
+            f"warm_up: leaves {sweeps - warm_up} of sweeps={sweeps}, want at least {LEAST_KEPT}; lower it"
+        )
+    if time_budget is not None and not time_budget > 0:
+        raise ValueError(f"time_budget: want a positive number of seconds, got {time_budget!r}")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance: want a share of a variance, 0 or more, got {tolerance!r}")
+
+
+def _with_second(good: KeptChains) -> NDArray[np.bool_]:
+    """Chains that are averaged: those within reach of the best, and always the two best."""
+    keep = good.keep.copy()
+    keep[np.argsort(np.nan_to_num(good.nats_below, nan=np.inf), kind="stable")[:2]] = True
+    return keep
+
+
+def _packed(
+    fit: Fit,
+    found: Polished,
+    restarts: list[int],
+    dense: list[bool],
+    table: Table,
+    X: Any,
+    learned: bool,
+    wanted: int,
+    reach: float,
+) -> Any:
+    good = keep_chains(found.log_joint, reach)
+    keep = _with_second(good)
+    permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
+    forbidden = np.where(permitted, np.nan, found.if_permitted[keep].mean(0))
+    gap = edge_gap(found.prob, keep)
+    weight = found.weight[keep].mean((0, 1))
+    said = spoken(fit, found, good, keep, gap, forbidden, learned, len(table.x))
+    done = found.log_joint.shape[1]
+    if found.stopped_by == "time":
+        message = f"The time budget ended the chains after {done} of {wanted} sweeps"
+        remedy = "give them more time, or a number of sweeps, for figures that do not depend on the machine"
+        said.findings.append(Finding("time", message, remedy, source="chains", size=done / wanted))
+    for finding in said.warned:
+        warnings.warn(f"polish: {finding}", RuntimeWarning, stacklevel=6)
+    note = (
+        f"Posterior probability of the slab from {len(keep)} Markov chains of {done} "
+        "sweeps, half of them begun with every edge there."
+    )
+    return to_arviz(
+        fit,
+        edge=found.edge,
+        weight=found.weight,
+        eta=found.eta,
+        probability=np.where(permitted, found.prob[keep].mean(0), 0.0).clip(0, 1),
+        restart_probability=found.prob.clip(0, 1),
+        chain_restart=np.array(restarts),
+        kept=keep,
+        chain_stats={"dense": np.array(dense), "log_joint": found.log_joint.mean(1)},
+        edge_weight=weight,
+        edge_effect=(found.weight[keep] ** 2).mean((0, 1)),  # a standardised loading is the root of the share
+        edge_stats={} if permitted.all() else {"if_permitted": forbidden},
+        method="polish",
+        is_score=False,
+        note=note,
+        X=X,
+        findings=said.findings,
+        attrs={
+            "rows_used": len(table.x),
+            "sweeps": done,
+            "sweeps_wanted": wanted,
+            "stopped_by": found.stopped_by,
+            "interrupted": int(found.stopped_by == "interrupt"),
+            "mean_gap": float(np.nanmean(gap)),
+            "prior_scales": list(said.scales),
+            "prior_p_value": said.p_value,
+        },
+    )

@@ -1,0 +1,111 @@
+"""A masked decoder and a table drawn from the program that the chains sample: what they should give back."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from ..density.curves import Trunk
+from ..density.rates import rate_prior
+from .initialise import DecoderPrior, has_normal_noise, own_parameters, refuse_other_programs, weight_law
+from .kernels import curve_loadings
+
+__all__ = ["DrawnDecoder", "draw_decoder"]
+
+
+class DrawnDecoder(NamedTuple):
+    """One draw.
+
+    Attributes
+    ----------
+    edge : ndarray of bool (feature, factor)
+    weight : ndarray (feature, factor)
+    loading : ndarray (feature, factor)
+        In the units of the chains' draws: the signed root of the share of the feature's variance.
+    z : ndarray (row, factor)
+    x : ndarray (row, feature)
+        In model units. A column of counts that came out constant has its first cell changed by one, since no
+        fit takes it.
+    """
+
+    edge: NDArray[np.bool_]
+    weight: NDArray[np.float64]
+    loading: NDArray[np.float64]
+    z: NDArray[np.float64]
+    x: NDArray[np.float64]
+
+
+@torch.no_grad()
+def draw_decoder(
+    model: Any, n_rows: int, rng: np.random.Generator, prior: DecoderPrior | None = None
+) -> DrawnDecoder:
+    """Rates, edges, weights, layers, noise, factors and cells, one after the other.
+
+    Parameters
+    ----------
+    model : SparseDecoder
+        It is set up anew. Its factors are drawn uncorrelated; parameters of its likelihood of which no prior
+        speaks stay where a fit starts.
+    n_rows : int
+    rng : numpy.random.Generator
+    prior : DecoderPrior, optional
+        Of the decoder's layers.
+
+    Raises
+    ------
+    ValueError
+        The model's prior has no spike and slab; its program is not the one that is drawn from; its likelihood
+        has a prior that no parameter can reach.
+    """
+    prior = DecoderPrior() if prior is None else prior
+    law = weight_law(model.prior)
+    model.setup(n_restarts=1, n_samples=n_rows)
+    refuse_other_programs(model)
+    permitted, must = model.permitted.numpy(), model.must.numpy()
+    a, b = rate_prior(model.prior)
+    eta = rng.beta(a[:1], b[:1]) if model.prior.shared else rng.beta(a, b)
+    rate = expit(logit(eta) + model.prior.known.numpy())
+    edge = ((rng.random(permitted.shape) < rate) | must) & permitted
+    weight = law.drawn(edge, rng) * permitted
+    z = rng.standard_normal((n_rows, model.n_factors))
+
+    def tensor(values: Any) -> torch.Tensor:
+        return torch.as_tensor(np.asarray(values), dtype=torch.float32).unsqueeze(0)
+
+    curve = prior.curve(model)
+    k, h = (model.n_factors, curve.hidden) if curve.activation else (1, 1)
+    trunk = Trunk(*(tensor(rng.standard_normal(size)) for size in ((k, h), (h, h), (1, h))))
+    sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
+    head = tensor(sd * rng.standard_normal((model.n_features, len(sd))))
+
+    def value(z: torch.Tensor) -> torch.Tensor:
+        return curve.value(z, tensor(weight), trunk, head)
+
+    predictor = value(tensor(z))
+    f = predictor.mT
+    spread: Any = 1.0
+    likelihood = model.likelihood
+    if has_normal_noise(likelihood):
+        shape = 1 if likelihood.shared else model.n_features
+        drawn = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=shape)
+        noise = np.broadcast_to(drawn, model.n_features).copy()
+        spread = tensor(noise)
+        x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
+    else:
+        if likelihood.name == "negative_binomial":
+            extra = np.abs(likelihood.prior_scale * rng.standard_normal(model.n_features))
+            likelihood.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
+        own = own_parameters(likelihood)
+        likelihood = own.at(own.from_prior()) if own.drawn else likelihood
+        x = likelihood.observation(f.clamp(max=12.0), None, None).sample()[0].double().numpy()
+        still = np.ptp(x, axis=0) == 0
+        x[0, still] += np.where(x[0, still] == 1, -1, 1)
+    if has_normal_noise(likelihood) and not curve.activation:
+        loading = weight / np.sqrt((weight**2).sum(1) + noise)[:, None]
+    else:
+        loading = curve_loadings(value, tensor(z), predictor, spread, rng)[0].double().numpy()
+    return DrawnDecoder(edge, weight, loading, z, x)

@@ -1,0 +1,35 @@
+"""What the warm-up of a decoder's chains learns, and later sweeps leave as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .metric import Metric
+
+__all__ = ["OFTEN", "Tuning"]
+
+OFTEN = 1 / 3  # exchanges of factors a sweep, at most
+
+
+@dataclass(eq=False)
+class Tuning:
+    """What the warm-up learns: step sizes, where each weight tends to be when it is not small, directions."""
+
+    rows: Tensor
+    whole: Tensor
+    centre: Tensor
+    width: Tensor
+    metric: Metric
+    damping: Tensor
+    exchanges: float = OFTEN
+    sweeps: int = 0
+
+    def follow(self, weight: Tensor, prob: Tensor) -> None:
+        """Centre and width of each weight's proposals: running moments of its values as an edge."""
+        rate = 0.1 * prob
+        move = weight - self.centre
+        self.centre += rate * move
+        self.width += rate * (1.5 * move.abs() - self.width)
+        self.width.clamp_(min=0.01)

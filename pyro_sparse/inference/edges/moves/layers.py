@@ -1,0 +1,141 @@
+r"""Weights, last layers and hidden layers of a decoder moved together, the factors staying where they are.
+
+Hamiltonian steps in the coordinates of `metric.py`, and, while a chain is on its way from the fit,
+Gauss-Newton steps up the same density: Levenberg's and Marquardt's, :math:`\theta \to \theta + (M + \lambda\,
+\mathrm{diag} M)^{-1} g`, kept where they are a gain. A fit's layers may be thousands of nats below those
+that chains see later, which random steps find in thousands of sweeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..density.curves import Trunk
+from ..density.decoder_program import DecoderProgram, DecoderState
+from .adaptation import Tuning
+from .hmc import adapted, hmc
+from .metric import information
+
+__all__ = ["climbed", "moved"]
+
+_LEAST, _MOST = 1e-4, 1e6  # of lambda
+_WANTED, _SPEED = 0.75, 0.1  # acceptance of Hamiltonian steps, and how fast their sizes follow
+_REFRESHED = 10  # sweeps of the warm-up between one look at the information and the next
+
+
+def moved(
+    program: DecoderProgram, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+) -> DecoderState:
+    """The state after one Hamiltonian trajectory; the warm-up tunes steps and metric.
+
+    Parameters
+    ----------
+    program : DecoderProgram
+    state : DecoderState
+    tuning : Tuning
+        Changed in place while `warm`.
+    rng : numpy.random.Generator
+    warm : bool
+    """
+    if warm and tuning.sweeps % _REFRESHED == 0:
+        tuning.metric = tuning.metric.blended(information(program, state, rng))
+    target = _Target(program, state)
+    at = tuning.metric.coordinates(target.scale, target.precision)
+
+    def energy(y: Tensor) -> tuple[Tensor, Tensor]:
+        level, *slopes = target.expanded(target.moved(at.step(y)))
+        return -level, -at.slope(*slopes)
+
+    start = state.z.new_zeros(len(state.z), at.size)
+    found = hmc(energy, start, tuning.whole, program.whole_steps, rng)
+    if warm:
+        tuning.whole = adapted(tuning.whole, found.accept, _WANTED, _SPEED)
+    return target.moved(at.step(found.position))
+
+
+def climbed(
+    program: DecoderProgram, state: DecoderState, tuning: Tuning, rng: np.random.Generator
+) -> DecoderState:
+    """The state after one Gauss-Newton step, where that is likelier; else as it was, and the next is shorter.
+
+    Parameters
+    ----------
+    program : DecoderProgram
+    state : DecoderState
+    tuning : Tuning
+        Its metric and damping are changed in place.
+    rng : numpy.random.Generator
+    """
+    tuning.metric = information(program, state, rng)
+    target = _Target(program, state)
+    at = tuning.metric.damped(tuning.damping).coordinates(target.scale, target.precision)
+    before, *slopes = target.expanded(state)
+    new = target.moved(at.step(at.slope(*slopes)))
+    yes = target.expanded(new)[0] > before
+    tuning.damping = torch.where(yes, tuning.damping / 4, tuning.damping * 3).clamp(_LEAST, _MOST)
+
+    def chosen(one: Tensor, other: Tensor) -> Tensor:
+        return torch.where(yes.view(-1, 1, 1), one, other)
+
+    trunk = Trunk(*(chosen(*pair) for pair in zip(new.trunk, state.trunk, strict=True)))
+    return state._replace(
+        weight=chosen(new.weight, state.weight), head=chosen(new.head, state.head), trunk=trunk
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Target:
+    """What is asked of weights and layers near a state: edges, noise and factors are its own."""
+
+    program: DecoderProgram
+    state: DecoderState
+
+    @cached_property
+    def edge(self) -> Tensor:
+        return self.state.edge | self.program.must
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Of the weights: slab or spike."""
+        law = self.program.law.stand_in
+        return torch.where(self.edge, law.slab, law.spike).to(self.state.weight)
+
+    @cached_property
+    def precision(self) -> Tensor:
+        return self.program.curve.head_precision(self.state.z)
+
+    def moved(self, step: tuple[Tensor, Tensor]) -> DecoderState:
+        """The state, a step away."""
+        state, (own, common) = self.state, step
+        k = state.weight.shape[-1]
+        trunk = state.trunk
+        if self.program.curve.activation is not None:
+            parts = common.split([part[0].numel() for part in trunk], 1)
+            trunk = Trunk(*(part + by.view(part.shape) for part, by in zip(trunk, parts, strict=True)))
+        weight = state.weight + own[..., :k] * self.program.permitted
+        return state._replace(weight=weight, head=state.head + own[..., k:], trunk=trunk)
+
+    def expanded(self, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
+        """Log density (chain), and its slopes: of features (chain, feature, own), of hidden layers."""
+        program, head, trunk = self.program, state.head.to(state.z), state.trunk
+        layers = (state.z, state.weight, trunk, head)
+        run = program.curve.forwards(*layers)
+        each, slope = program.cells_of(state).slope(run.f, state.noise)
+        of_weight, *of_trunk = program.curve.to_layers(run, slope, *layers)
+        own, pull = program.law.energy(state.weight, self.edge)
+        precision = self.precision.to(head)
+        double = torch.float64
+        level = each.sum((-1, -2), dtype=double) - (own * program.permitted).sum((-1, -2), dtype=double)
+        level -= 0.5 * (precision * head.square()).sum((-1, -2), dtype=double)
+        of_weight = (of_weight - pull) * program.permitted
+        of_head = program.curve.to_head(run, slope) - precision * head
+        common = head.new_zeros(len(head), 0)  # a line has no hidden layers
+        if of_trunk:
+            level -= 0.5 * sum(part.square().sum((-1, -2), dtype=double) for part in trunk)
+            common = torch.cat([(by - part).flatten(1) for part, by in zip(trunk, of_trunk, strict=True)], 1)
+        return level, torch.cat([of_weight, of_head], -1), common

@@ -1,0 +1,251 @@
+r"""In which directions a decoder's layers and weights may move far: their Fisher information.
+
+With :math:`\theta_j` the weights and the last layer of feature j, and :math:`\tau` the hidden layers, which
+all features share, derivatives of f_j give an arrow of blocks
+
+.. math:: A_j = \sum_i h_{ij} \frac{\partial f_{ij}}{\partial \theta_j}
+                \frac{\partial f_{ij}}{\partial \theta_j}^\top, \quad
+          B_j = \sum_i h_{ij} \frac{\partial f_{ij}}{\partial \theta_j}
+                \frac{\partial f_{ij}}{\partial \tau}^\top, \quad
+          C = \sum_{ij} h_{ij} \frac{\partial f_{ij}}{\partial \tau}
+                \frac{\partial f_{ij}}{\partial \tau}^\top,
+
+h being minus the second derivative of log p(x_ij | f_ij). With the prior's precisions on the diagonal it is
+the mass matrix of the Hamiltonian moves (Girolami and Calderhead 2011, JRSS B 73(2), with the matrix of the
+warm-up held fixed) and the Hessian of the Gauss-Newton steps of `layers.py`: :math:`M = L L^\top`, x = x_0 +
+:math:`L^{-\top} y`. Entry by entry hidden layers are stiff a thousandfold, and hardly move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..density.decoder_program import DecoderProgram, DecoderState
+
+__all__ = ["Coordinates", "Metric", "information"]
+
+_WIDEST = 1000  # entries of the hidden layers whose information is taken pair by pair, not each by itself
+_LARGEST = 10_000_000  # numbers of B: of larger tables features and hidden layers are taken apart
+_WORK = 1.5e10  # multiplications for all of it: beyond, some of the rows stand for all
+_AT_ONCE = 4_000_000  # derivatives of hidden layers
+_JITTER = 1e-5  # of a diagonal, which single precision has to resolve
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """The information of every chain, without the prior's.
+
+    Parameters
+    ----------
+    own : Tensor (chain, feature, own, own), float64
+        A: of a feature's weights, then its last layer.
+    across : Tensor (chain, feature, own, hidden layers) or None
+        B; None where hidden layers are taken entry by entry, or the table is large.
+    common : Tensor (chain, hidden layers, hidden layers) or (chain, hidden layers), float64
+        C, or its diagonal.
+    permitted : Tensor of bool (feature, factor)
+    """
+
+    own: Tensor
+    across: Tensor | None
+    common: Tensor
+    permitted: Tensor
+
+    def blended(self, other: Metric) -> Metric:
+        """The mean of two."""
+        across = None
+        if self.across is not None and other.across is not None:
+            across = 0.5 * (self.across + other.across)
+        own, common = 0.5 * (self.own + other.own), 0.5 * (self.common + other.common)
+        return Metric(own, across, common, self.permitted)
+
+    def damped(self, by: Tensor) -> Metric:
+        """The diagonal, and the ones of the prior with it, (1 + by) times as large; `by` is (chain,)."""
+        own, common = self.own.clone(), self.common.clone()
+        own.diagonal(dim1=-2, dim2=-1).mul_(1 + by.view(-1, 1, 1))
+        entries = common if common.ndim == 2 else common.diagonal(dim1=-2, dim2=-1)
+        entries.mul_(1 + by.view(-1, 1)).add_(by.view(-1, 1))
+        return Metric(own, self.across, common, self.permitted)
+
+    def exchanged(self, turn: Tensor) -> Metric:
+        """Factors in another order, (chain, 1, factor) as for `Tensor.gather`."""
+        own, across, common = self.own, self.across, self.common
+        k, own_size, width = turn.shape[-1], own.shape[-1], common.shape[-1]
+        order = torch.arange(own_size, device=own.device).repeat(len(own), 1)
+        order[:, :k] = turn[:, 0]
+        rows = order.view(len(own), 1, -1, 1)
+        own = own.gather(2, rows.expand_as(own))
+        own = own.gather(3, rows.mT.expand_as(own))
+        if across is not None:
+            across = across.gather(2, rows.expand_as(across))
+        if width:
+            each = torch.arange(width, device=own.device).repeat(len(own), 1)
+            first = each[0, : k * self._first_width].view(k, -1)
+            each[:, : first.numel()] = first[turn[:, 0]].flatten(1)
+            if across is not None:
+                across = across.gather(3, each.view(len(own), 1, 1, -1).expand_as(across))
+            if common.ndim == 2:
+                common = common.gather(1, each)
+            else:
+                common = common.gather(1, each.unsqueeze(-1).expand_as(common))
+                common = common.gather(2, each.unsqueeze(1).expand_as(common))
+        return Metric(own, across, common, self.permitted)
+
+    @property
+    def _first_width(self) -> int:
+        """Hidden units: a feature's own entries are weights, constant, slope and one for each."""
+        return self.own.shape[-1] - self.permitted.shape[1] - 2
+
+    @cached_property
+    def root(self) -> Tensor:
+        """Inverse root of what is left of C, with ones of the prior, when all features' own entries are free.
+
+        Their prior counts as nothing here, since it depends on the edges and this does not.
+        """
+        entries = self.common if self.common.ndim == 2 else self.common.diagonal(dim1=-2, dim2=-1)
+        entries = (1 + _JITTER) * entries + 1.0
+        if self.common.ndim == 2:
+            return entries.rsqrt()
+        left = self.common.clone()
+        left.diagonal(dim1=-2, dim2=-1).copy_(entries)
+        if self.across is not None:
+            own = self.own + torch.eye(self.own.shape[-1]).to(self.own)
+            part = _inverse_root(own) @ self.across
+            left = left - (part.mT @ part).sum(1)
+        return _inverse_root(left)
+
+    def coordinates(self, scale: Tensor, precision: Tensor) -> Coordinates:
+        """With the prior.
+
+        Parameters
+        ----------
+        scale : Tensor (chain, feature, factor)
+            Of each weight.
+        precision : Tensor (basis,)
+            Of the last layer.
+        """
+        k = scale.shape[-1]
+        prior = precision.new_ones(self.own.shape[:-1])
+        prior[..., :k] = torch.where(self.permitted, scale.double() ** -2, 1.0)
+        prior[..., k:] = precision
+        own = self.own.clone()
+        own.diagonal(dim1=-2, dim2=-1).mul_(1 + _JITTER).add_(prior)
+        inverse = _inverse_root(own)
+        across = None if self.across is None else (inverse @ self.across).to(scale).flatten(1, 2)
+        return Coordinates(inverse.to(scale), across, self.root.to(scale))
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """In which the posterior is nearly round: a step y in them, and a slope in what they stand for.
+
+    Parameters
+    ----------
+    own : Tensor (chain, feature, own, own)
+        Inverse root of each feature's block.
+    across : Tensor (chain, feature times own, hidden layers) or None
+        Inverse root times B.
+    common : Tensor (chain, hidden layers, hidden layers) or (chain, hidden layers)
+        Inverse root of what is left of C.
+    """
+
+    own: Tensor
+    across: Tensor | None
+    common: Tensor
+
+    @property
+    def size(self) -> int:
+        return self.own.shape[1] * self.own.shape[2] + self.common.shape[-1]
+
+    def step(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """L^-T y: of features (chain, feature, own), and of hidden layers (chain, hidden layers)."""
+        shape = self.own.shape[:-1]
+        features, common = y.split([shape[1] * shape[2], self.common.shape[-1]], 1)
+        common = common * self.common if self.common.ndim == 2 else _by(self.common.mT, common)
+        if self.across is not None:
+            features = features - _by(self.across, common)
+        return _by(self.own.mT, features.reshape(shape)), common
+
+    def slope(self, features: Tensor, common: Tensor) -> Tensor:
+        """L^-1 of a slope, (chain, size)."""
+        own = _by(self.own, features).flatten(1)
+        if self.across is not None:
+            common = common - _by(self.across.mT, own)
+        common = common * self.common if self.common.ndim == 2 else _by(self.common, common)
+        return torch.cat([own, common], 1)
+
+
+def information(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> Metric:
+    """The Fisher information where the chains are.
+
+    Of many rows, some at random stand for all. Estimates from few cells are drawn towards their diagonals.
+
+    Parameters
+    ----------
+    program : DecoderProgram
+    state : DecoderState
+    rng : numpy.random.Generator
+    """
+    n_chains, n_features, n_rows = *state.weight.shape[:2], state.z.shape[1]
+    own, across, common = _blank(program, state)
+    own_size, width = own.shape[-1], common.shape[-1]
+    work = n_chains * n_features * (own_size + (width if common.ndim == 3 else 0)) ** 2
+    n = int(np.clip(_WORK / work, min(n_rows, 10), n_rows))
+    rows = torch.as_tensor(rng.permutation(n_rows)[:n], device=state.z.device)
+    z, times = state.z[:, rows], n_rows / n
+    cells = program.cells_of(state).rows(rows)
+    most = max(own_size, width) if common.ndim == 3 else own_size
+    each = max(1, _AT_ONCE // (n_chains * n * most)) if cells.separate else n_features
+    for part in torch.arange(n_features, device=z.device).split(each):
+        layers = (state.weight[:, part], state.trunk, state.head[:, part])
+        run = program.curve.forwards(z, *layers)
+        bend = cells.features(part).expanded(run.f, state.noise[:, part])[2]
+        root = (times * bend.clamp(min=0)).sqrt().unsqueeze(2)
+        of_own, pairs = program.curve.derivatives(run, z, *layers)
+        of_own[:, :, : program.permitted.shape[1]] *= program.permitted[part].unsqueeze(-1)
+        of_own, pairs = of_own * root, [(into, out * root) for into, out in pairs]
+        own[:, part] = (of_own @ of_own.mT).double()
+        if common.ndim == 2:
+            squares = [(into.square() @ out.square().mT).sum(1).flatten(1) for into, out in pairs]
+            common += torch.cat(squares, 1).double()
+        elif width:
+            of_common = torch.cat([(i.unsqueeze(3) * o.unsqueeze(2)).flatten(2, 3) for i, o in pairs], 2)
+            common += (of_common @ of_common.mT).double().sum(1)
+            if across is not None:
+                across[:, part] = (of_own @ of_common.mT).double()
+    if common.ndim == 3 and width:
+        sure = n_features * n / (n_features * n + width)
+        across = None if across is None else across * sure
+        entries = common.diagonal(dim1=-2, dim2=-1).clone()
+        common *= sure
+        common.diagonal(dim1=-2, dim2=-1).copy_(entries)
+    return Metric(own, across, common, program.permitted)
+
+
+def _blank(program: DecoderProgram, state: DecoderState) -> tuple[Tensor, Tensor | None, Tensor]:
+    """A, B and C of nothing at all."""
+    n, g, k = state.weight.shape
+    own, zero = k + state.head.shape[-1], state.head.new_zeros
+    width = sum(part[0].numel() for part in state.trunk) if program.curve.activation is not None else 0
+    apart = width > _WIDEST or n * g * own * width > _LARGEST
+    common = zero(n, width) if width > _WIDEST else zero(n, width, width)
+    return zero(n, g, own, own), None if apart else zero(n, g, own, width), common
+
+
+def _by(matrix: Tensor, vector: Tensor) -> Tensor:
+    """Matrix times vector; as a row from the left, since as a column it may take ten times as long."""
+    return (vector.unsqueeze(-2) @ matrix.mT).squeeze(-2)
+
+
+def _inverse_root(matrix: Tensor) -> Tensor:
+    """L^-1; where rounding has cost a matrix its sign, that of its diagonal."""
+    root, failed = torch.linalg.cholesky_ex(matrix)
+    plain = torch.diag_embed(matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1.0).sqrt())
+    root = torch.where((failed == 0)[..., None, None], root, plain)
+    eye = torch.eye(root.shape[-1], dtype=root.dtype, device=root.device)
+    return torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)

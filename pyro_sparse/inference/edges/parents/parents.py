@@ -1,0 +1,464 @@
+r"""Parents of each latent in a transition: which inputs explain a target, and how surely.
+
+Every set S of candidate parents has an evidence, that of a Gaussian process on those inputs alone, and
+
+.. math:: p(S_1, \dots, S_d, \eta, h \mid y) \propto \mathrm{Beta}(\eta; a, b) \prod_i
+          p(y_i \mid S_i, h)^T\, \eta^{|S_i|} (1 - \eta)^{m_i - |S_i|}
+
+with h the hyperparameters the targets share. Given :math:`\eta` and h the targets are independent: where all
+sets can be listed, the sum over them and the integral over both are exact; elsewhere a Gibbs sampler flips
+and swaps single edges. T < 1 makes up for a kernel that is not quite right and latents known with error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logsumexp
+from threadpoolctl import threadpool_limits
+
+from ...._utils.checks import check_whole
+from .evidence import KERNELS, SetEvidence
+
+__all__ = ["ParentPosterior", "parent_posterior"]
+
+_ROWS = {"arcsine": 200, "linear": 10_000, "features": 10_000}
+_LEAST_ROWS = 20
+_MOST_ENUMERATED = 14  # features, of which all sets are looked at
+_RARE = 10  # rows with other than a column's most common value that are used, where there are so many
+_LOGIT = np.linspace(-14, 14, 561)  # of eta
+_BURN = 50
+
+
+@dataclass(frozen=True, eq=False)
+class ParentPosterior:
+    """What `parent_posterior` found.
+
+    Parameters
+    ----------
+    probability : ndarray of shape (target, candidate)
+        P(edge), averaged over chains. Exactly 1 where required, 0 where forbidden.
+    draws : ndarray of int8, shape (draw, target, candidate)
+        Graphs from the joint posterior, `num_draws` of each chain, one chain after the other.
+    eta : ndarray of shape (draw,)
+        Inclusion rate of the free edges that goes with each graph.
+    by_chain : ndarray of shape (chain, target, candidate)
+        P(edge) given each draw of the latents.
+    gap : ndarray of shape (target, candidate)
+        Largest minus smallest probability over draws of the latents and over the sampler's starts; NaN where
+        there is nothing to compare. Above 0.25 an edge is unresolved.
+    best : ndarray of int8, shape (target, candidate)
+        Most probable set of each target.
+    best_probability : ndarray of shape (target,)
+        Its probability; an edge may be sure although no set is.
+    log_bayes_factor : ndarray of shape (target,)
+        Log evidence of `best` minus that of the required edges alone, in nats, not tempered, hyperparameters
+        averaged over their grid.
+    method : {"enumerate", "mcmc"}
+    n_sets : int
+        Sets whose evidence was computed, over all chains.
+    diagnostics : mapping
+        Of the sampler: ``flip_rate`` and ``swap_rate``, the shares of proposals that changed the graph.
+    """
+
+    probability: NDArray[np.float64]
+    draws: NDArray[np.int8]
+    eta: NDArray[np.float64]
+    by_chain: NDArray[np.float64]
+    gap: NDArray[np.float64]
+    best: NDArray[np.int8]
+    best_probability: NDArray[np.float64]
+    log_bayes_factor: NDArray[np.float64]
+    method: Literal["enumerate", "mcmc"]
+    n_sets: int
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+
+
+class _Masks(NamedTuple):
+    required: NDArray[np.bool_]
+    free: NDArray[np.bool_]
+
+
+class _Settings(NamedTuple):
+    masks: _Masks
+    power: float
+    prior: tuple[float, float]
+    num_draws: int
+
+
+class _Sample(NamedTuple):
+    """Posterior given one draw of the latents."""
+
+    probability: NDArray[np.float64]  # start, target, candidate
+    draws: NDArray[np.bool_]
+    eta: NDArray[np.float64]
+    sets: list[dict[bytes, float]]  # probability of each set, one dict a target
+    diagnostics: dict[str, float]
+
+
+def parent_posterior(
+    inputs: ArrayLike,
+    targets: ArrayLike,
+    *,
+    required: ArrayLike | None = None,
+    forbidden: ArrayLike | None = None,
+    kernel: Literal["arcsine", "linear", "features"] = "arcsine",
+    power: float = 0.7,
+    prior: tuple[float, float] = (1.0, 1.0),
+    max_rows: int | None = None,
+    max_enumerate: int = 10,
+    num_draws: int = 500,
+    num_features: int = 128,
+    seed: int = 0,
+) -> ParentPosterior:
+    """Posterior probability of every candidate parent of every target.
+
+    Parameters
+    ----------
+    inputs : array_like of shape (row, candidate) or (chain, row, candidate)
+        Previous latents and, beside them, actions. One prior serves all columns: want comparable units and a
+        meaningful zero. They are used as given, up to one common factor; latents of a model with a N(0, I)
+        start are fit to use, and centring or standardising each of them loses information (see Notes).
+    targets : array_like of shape (row, target) or (chain, row, target)
+        What they lead to: means of the next latents. Chains are draws of the latents, whose posteriors
+        are averaged.
+    required, forbidden : array_like of bool, shape (target, candidate), optional
+        Edges known to be there, or not. They tell nothing about the inclusion rate.
+    kernel : {"arcsine", "linear", "features"}
+        "arcsine": smooth functions, n^3 in the rows. "features": the same through `num_features` random
+        units, linear in the rows. "linear": planes; blind to a curve without slope.
+    power : float
+        T in (0, 1]. 1 trusts the latents and the kernel.
+    prior : tuple of float
+        a and b of the inclusion rate's Beta distribution.
+    max_rows : int, optional
+        Rows used, drawn at random without replacement, but ten or more with other than a column's most common
+        value, where there are any: of an action that is seldom taken little is learned otherwise. They are
+        chosen by their inputs, which the evidence takes as given. Default 200 for "arcsine", 10,000 for the
+        others.
+    max_enumerate : int
+        Most free candidates of a target, 0 to 14, for which all sets are listed.
+    num_draws : int
+        Graphs drawn per chain.
+    num_features : int
+        Units of "features".
+    seed : int
+        Same seed, same result.
+
+    Returns
+    -------
+    ParentPosterior
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a value is not finite, a column is constant, there are fewer than 20 rows, an
+        edge is both required and forbidden, or an option is out of range.
+
+    Notes
+    -----
+    Measured on 80 random transitions (5 latents, 1 action, 200 steps; one-layer tanh networks, seed 1000;
+    2,400 edges, 36 % present, so that a constant guess has Brier score 0.23). ECE is less what a perfect
+    forecaster would show; FDR is the realised one where 10 % was asked for.
+
+    ======================================  =====  =====  =====  =====
+    latents                                 Brier  ECE    FDR    power
+    ======================================  =====  =====  =====  =====
+    exact                                   0.040  0.004  0.041  0.85
+    with 30 % noise                         0.055  0.003  0.052  0.82
+    exact, each centred and standardised    0.069  0.046  0.038  0.81
+    30 % noise, centred and standardised    0.083  0.048  0.053  0.77
+    ======================================  =====  =====  =====  =====
+
+    Standardised columns hide which latents hardly move, and too many edges are believed. Calibration averages
+    over transitions like these; very different ones may be worse off.
+
+    References
+    ----------
+    Friedman and Nachman (2000), Gaussian process networks, UAI, section 3; Scott and Berger (2010), Annals of
+    Statistics 38(5), section 3, for the inclusion rate.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(100, 3))
+    >>> y = np.tanh(2 * x[:, [1]]) + 0.3 * rng.normal(size=(100, 1))
+    >>> posterior = parent_posterior(x, y)
+    >>> posterior.best
+    array([[0, 1, 0]], dtype=int8)
+    """
+    x, y = _tables(inputs, targets)
+    masks = _masks(required, forbidden, (y.shape[-1], x.shape[-1]))
+    n_rows = _options(kernel, power, prior, max_rows, max_enumerate, num_draws, num_features)
+    streams = np.random.SeedSequence(seed).spawn(len(x) + 1)
+    _varies(x, "inputs")
+    _varies(y, "targets")
+    units: list[float | None] = [None] * len(x)
+    if n_rows < x.shape[1]:
+        drawn, rows = _rows(x, n_rows, np.random.default_rng(streams[-1]))
+        units = [float(np.sqrt((one**2).mean())) or None for one in x[:, drawn]]  # rare values would raise it
+        x, y = x[:, rows], y[:, rows]
+        for values, name in ((x, "inputs"), (y, "targets")):
+            _varies(values, name, f" in the {n_rows} rows used; raise max_rows, or drop it")
+    settings = _Settings(masks, float(power), prior, num_draws)
+    listed = int(masks.free.sum(1).max()) <= max_enumerate
+    samples, evidences = [], []
+    for x_chain, y_chain, unit, stream in zip(x, y, units, streams, strict=False):
+        evidence = SetEvidence(x_chain, y_chain, kernel, num_features, seed, unit)
+        sampler = _enumerate if listed else _gibbs
+        with threadpool_limits(1, user_api="blas"):  # matrices too small to share: threads would only wait
+            samples.append(sampler(evidence, settings, np.random.default_rng(stream)))
+        evidences.append(evidence)
+    return _summary(samples, evidences, masks, "enumerate" if listed else "mcmc")
+
+
+def _enumerate(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator) -> _Sample:
+    """Sum over all sets, integral over eta and the hyperparameters on a grid."""
+    (required, free), power, (a, b), num_draws = settings
+    log_in, log_out = -np.logaddexp(0, -_LOGIT), -np.logaddexp(0, _LOGIT)
+    sets, sizes, tempered, prior_of_size = [], [], [], []
+    joint = a * log_in + b * log_out  # density of logit eta; below of (hyperparameter, eta)
+    for i in range(len(free)):
+        m = int(free[i].sum())
+        chosen = np.arange(2**m)[:, None] >> np.arange(m) & 1 == 1
+        allowed = np.tile(required[i], (len(chosen), 1))
+        allowed[:, free[i]] = chosen
+        size = chosen.sum(1)
+        e = power * evidence(allowed)[..., i]
+        k = np.arange(m + 1)
+        by_size = np.stack([logsumexp(e[size == s], axis=0) for s in k])
+        rate = k[:, None] * log_in + (m - k)[:, None] * log_out
+        normaliser = logsumexp(by_size[..., None] + rate[:, None], axis=0)
+        joint = joint + normaliser
+        sets.append(allowed)
+        sizes.append(size)
+        tempered.append(e)
+        prior_of_size.append(rate[:, None] - normaliser)
+    joint = joint - logsumexp(joint)
+    picks = rng.choice(joint.size, num_draws, p=np.exp(joint).ravel() / np.exp(joint).sum())
+    h, g = np.unravel_index(picks, joint.shape)
+    draws = np.empty((num_draws, *free.shape), dtype=bool)
+    probability = np.empty(free.shape)
+    table = []
+    for i, (allowed, size, e) in enumerate(zip(sets, sizes, tempered, strict=True)):
+        weight = logsumexp(prior_of_size[i] + joint, axis=2)  # size, hyperparameter
+        p = np.exp(logsumexp(e + weight[size], axis=1))
+        p /= p.sum()
+        table.append({s.tobytes(): float(q) for s, q in zip(allowed, p, strict=True)})
+        # A parent in every set, or in none, is sure: no rounding.
+        probability[i] = np.where(free[i], np.minimum(p @ allowed, 1.0), required[i])
+        for d in range(num_draws):
+            log_p = e[:, h[d]] + prior_of_size[i][size, h[d], g[d]]
+            draws[d, i] = allowed[np.argmax(log_p + rng.gumbel(size=len(log_p)))]
+    included = (draws & free).sum((1, 2))
+    eta = rng.beta(a + included, b + free.sum() - included)
+    return _Sample(probability[None], draws, eta, table, {})
+
+
+def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator) -> _Sample:
+    """Two chains, from the smallest and from the largest sets, all targets in step.
+
+    A sweep flips every free edge once in random order (its conditional probability is averaged: Rao and
+    Blackwell), proposes one swap per target, and draws the hyperparameters and eta.
+    """
+    (required, free), power, (a, b), num_draws = settings
+    n_targets, kept = len(free), -(-num_draws // 2)
+    state = np.stack([required, required | free])
+    each = np.arange(2)[:, None], np.arange(n_targets)[None]
+    total = np.zeros(state.shape)
+    draws, etas, flips, swaps = [], [], [], []
+    hyper = np.zeros(2, dtype=int)
+    eta = np.full(2, a / (a + b))
+
+    def log_evidence(sets: NDArray[np.bool_]) -> NDArray[np.float64]:
+        rows = evidence.rows(sets.reshape(-1, sets.shape[-1])).reshape(sets.shape[:-1])
+        return power * evidence.table[rows, :, each[1]]  # start, target, hyperparameter
+
+    current = log_evidence(state)
+    for sweep in range(_BURN + kept):
+        hyper = np.argmax(current.sum(1) + rng.gumbel(size=(2, current.shape[-1])), axis=1)
+        included = (state & free).sum((1, 2))
+        eta = rng.beta(a + included, b + free.sum() - included).clip(1e-12, 1 - 1e-12)
+        log_odds = np.log(eta / (1 - eta))
+        take = (*each, hyper[:, None])
+        order = np.argsort(rng.random(state.shape) - 2 * free, axis=-1)  # free candidates first
+        for step in range(int(free.sum(1).max())):
+            j = order[..., step]
+            open_ = free[each[1], j]
+            other = state.copy()
+            other[(*each, j)] ^= open_
+            proposed = log_evidence(other)
+            was_in = state[(*each, j)]
+            gain = (proposed[take] - current[take]) * np.where(was_in, -1, 1) + log_odds[:, None]
+            p = expit(gain)
+            flip = ((rng.random(p.shape) < p) != was_in) & open_
+            if sweep >= _BURN:
+                total[(*each, j)] += np.where(open_, p, 0)
+                flips.append(flip[open_].mean())
+            state = np.where(flip[..., None], other, state)
+            current = np.where(flip[..., None], proposed, current)
+        state, current, accepted = _swap(state, current, take, free, log_evidence, rng)
+        if sweep >= _BURN:
+            draws.append(state)
+            etas.append(eta)
+            swaps.append(accepted)
+    probability = np.where(free, total / kept, required)
+    drawn = np.stack(draws)  # draw, start, target, candidate
+    table = []
+    for i in range(n_targets):
+        counts = Counter(s.tobytes() for s in drawn[:, :, i].reshape(-1, free.shape[1]))
+        table.append({key: n / counts.total() for key, n in counts.items()})
+    rates = {"flip_rate": float(np.mean(flips)), "swap_rate": float(np.mean(swaps))}
+    graphs = drawn.reshape(-1, *free.shape)[:num_draws]
+    return _Sample(probability, graphs, np.stack(etas).reshape(-1)[:num_draws], table, rates)
+
+
+def _swap(
+    state: NDArray[np.bool_],
+    current: NDArray[np.float64],
+    take: tuple[NDArray, ...],
+    free: NDArray[np.bool_],
+    log_evidence: Callable[[NDArray[np.bool_]], NDArray[np.float64]],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.bool_], NDArray[np.float64], float]:
+    """One parent of each target for another one, as often as the evidences say; share of targets moved."""
+    each = take[:2]
+    at_random = rng.random(state.shape)
+    out = np.argmax(np.where(state & free, at_random, -1.0), axis=-1)
+    into = np.argmax(np.where(~state & free, at_random, -1.0), axis=-1)
+    possible = (state & free).any(-1) & (~state & free).any(-1)
+    other = state.copy()
+    other[(*each, out)] ^= possible
+    other[(*each, into)] ^= possible
+    proposed = log_evidence(other)
+    accepted = possible & (np.log(rng.random(possible.shape)) < proposed[take] - current[take])
+    state = np.where(accepted[..., None], other, state)
+    return state, np.where(accepted[..., None], proposed, current), float(accepted.mean())
+
+
+def _summary(
+    samples: list[_Sample], evidences: list[SetEvidence], masks: _Masks, method: Literal["enumerate", "mcmc"]
+) -> ParentPosterior:
+    by_chain = np.stack([s.probability.mean(0) for s in samples])
+    compared = np.concatenate([s.probability for s in samples])
+    best, best_probability, gain = [], [], []
+    for i in range(len(masks.free)):
+        mixed: Counter[bytes] = Counter()
+        for s in samples:
+            mixed.update({key: p / len(samples) for key, p in s.sets[i].items()})
+        key, p = mixed.most_common(1)[0]
+        best.append(np.frombuffer(key, dtype=bool))
+        best_probability.append(p)
+        pair = np.stack([masks.required[i], best[-1]])
+        gain.append(np.mean([np.diff(logsumexp(e(pair)[..., i], axis=1)) for e in evidences]))
+    return ParentPosterior(
+        probability=by_chain.mean(0),
+        draws=np.concatenate([s.draws for s in samples]).astype(np.int8),
+        eta=np.concatenate([s.eta for s in samples]),
+        by_chain=by_chain,
+        gap=np.ptp(compared, axis=0) if len(compared) > 1 else np.full(by_chain.shape[1:], np.nan),
+        best=np.stack(best).astype(np.int8),
+        best_probability=np.array(best_probability),
+        log_bayes_factor=np.array(gain),
+        method=method,
+        n_sets=sum(map(len, evidences)),
+        diagnostics={
+            key: float(np.mean([s.diagnostics[key] for s in samples])) for key in samples[0].diagnostics
+        },
+    )
+
+
+def _tables(inputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both as (chain, row, column)."""
+    found = []
+    for name, values in (("inputs", inputs), ("targets", targets)):
+        v = np.asarray(values, dtype=float)
+        if v.ndim not in (2, 3) or v.size == 0:
+            raise ValueError(f"{name}: want shape (row, column) or (chain, row, column), got {v.shape}")
+        if not np.isfinite(v).all():
+            raise ValueError(
+                f"{name}: want finite numbers, got NaN or infinity; drop those rows of both tables"
+            )
+        found.append(v)
+    x, y = found
+    if x.ndim != y.ndim or x.shape[:-1] != y.shape[:-1]:
+        raise ValueError(f"targets: want the rows (and chains) of inputs, {x.shape[:-1]}, got {y.shape[:-1]}")
+    if x.shape[-2] < _LEAST_ROWS:
+        raise ValueError(f"inputs: want at least {_LEAST_ROWS} rows, got {x.shape[-2]}; use more steps")
+    return (x, y) if x.ndim == 3 else (x[None], y[None])
+
+
+def _rows(
+    x: NDArray[np.float64], n_rows: int, rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows drawn at random, and these with some exchanged for rows of rare values."""
+    drawn = np.sort(rng.choice(x.shape[1], n_rows, replace=False))
+    used = np.zeros(x.shape[1], dtype=bool)
+    used[drawn] = True
+    keep = np.zeros_like(used)
+    columns = np.concatenate(x, axis=1).T
+    least = min(_RARE, n_rows // (2 * len(columns)))
+    for column in columns:
+        _, kind, count = np.unique(column, return_inverse=True, return_counts=True)
+        rare = kind != count.argmax()
+        more = min(least - int((rare & used).sum()), int((rare & ~used).sum()))
+        if more > 0:
+            used[rng.choice(np.flatnonzero(rare & ~used), more, replace=False)] = True
+            keep |= rare & used
+    spare = np.flatnonzero(used & ~keep)
+    used[rng.choice(spare, int(used.sum()) - n_rows, replace=False)] = False
+    return drawn, np.flatnonzero(used)
+
+
+def _varies(values: NDArray[np.float64], name: str, mend: str = ", so it tells nothing; drop it") -> None:
+    still = np.argwhere(np.ptp(values, axis=1) == 0)
+    if len(still):
+        raise ValueError(f"{name}: column {still[0, 1]} is constant{mend}")
+
+
+def _masks(required: ArrayLike | None, forbidden: ArrayLike | None, shape: tuple[int, int]) -> _Masks:
+    masks = []
+    for name, mask in (("required", required), ("forbidden", forbidden)):
+        m = np.zeros(shape, dtype=bool) if mask is None else np.asarray(mask)
+        if m.shape != shape or not np.isin(m, (0, 1)).all():
+            raise ValueError(
+                f"{name}: want booleans of shape (target, candidate) {shape}, got shape {m.shape}"
+            )
+        masks.append(m.astype(bool))
+    both = np.argwhere(masks[0] & masks[1])
+    if len(both):
+        i, j = both[0]
+        raise ValueError(
+            f"forbidden: edge {j} -> {i} (target {i}) is required too; take it off one of the two"
+        )
+    return _Masks(masks[0], ~(masks[0] | masks[1]))
+
+
+def _options(
+    kernel: str,
+    power: float,
+    prior: tuple[float, float],
+    max_rows: int | None,
+    max_enumerate: int,
+    num_draws: int,
+    num_features: int,
+) -> int:
+    """Checks them; the largest number of rows."""
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel: want one of {list(KERNELS)}, got {kernel!r}")
+    if not 0 < power <= 1:
+        raise ValueError(f"power: want a number above 0 and at most 1, got {power!r}")
+    if len(prior) != 2 or not min(prior) > 0 or not np.isfinite(prior).all():
+        raise ValueError(f"prior: want two positive numbers, the a and b of a Beta, got {prior!r}")
+    rows = _ROWS[kernel] if max_rows is None else max_rows
+    check_whole(_LEAST_ROWS, max_rows=rows)
+    check_whole(0, max_enumerate=max_enumerate)
+    if max_enumerate > _MOST_ENUMERATED:
+        raise ValueError(f"max_enumerate: want at most {_MOST_ENUMERATED}, got {max_enumerate!r}")
+    check_whole(1, num_draws=num_draws, num_features=num_features)
+    return rows

@@ -1,0 +1,197 @@
+"""Edges of a transition: parent-set evidence over the learned latents, or the relaxed edges as a score.
+
+`parents_of_latents` asks, given each restart's latents, which past latents and actions explain each next one
+(`parents.py`). That the latents and their axes are themselves estimates is not in these probabilities, except
+through the differences between restarts: hence the gap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...._utils.options import check_options, options_of
+from ...._utils.torch_state import undisturbed
+from ....posterior.transitions import GraphDraws, transition_to_arviz
+from ...transition.transition_axes import latents, seen_steps
+from ..density.requirements import lacks_for_parent_sets
+from .parents import parent_posterior
+
+if TYPE_CHECKING:
+    from ...transition.transition_result import TransitionFit
+
+__all__ = ["TRANSITION_METHODS", "method_for", "parents_of_latents", "relaxed_scores", "steps_of"]
+
+RELAXED_NOTE = (
+    "These numbers are relaxed Bernoulli edges of one fit: scores that rank the edges, not probabilities."
+)
+PARENTS_NOTE = (
+    "Probabilities that an input helps to explain a latent, given each restart's latents and axes; where "
+    "restarts disagree (gap) they are of little worth."
+)
+
+
+def method_for(fit: TransitionFit) -> str:
+    """The method that "auto" takes: probabilities, unless the model's transition is another than theirs.
+
+    Parameters
+    ----------
+    fit : TransitionFit
+    """
+    return "relaxed" if lacks_for_parent_sets(fit.model) else "parents"
+
+
+def steps_of(fit: TransitionFit) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and outcomes of all steps between seen frames, in the frame of the best restart.
+
+    Parameters
+    ----------
+    fit : TransitionFit
+
+    Returns
+    -------
+    inputs : ndarray (restart, step, input)
+        Past latents (lag 1, 2, …) and then actions, in standard deviations.
+    targets : ndarray (restart, step, latent)
+        The latents they led to.
+    """
+    model, like = fit.model, fit.model.axes
+    with undisturbed(), torch.no_grad():
+        batch = fit.sequences.batch(like.device, like.dtype)
+        z = latents(model, batch)
+        turn = torch.as_tensor(fit.alignment["permutation"], device=z.device)
+        sign = torch.as_tensor(fit.alignment["sign"], device=z.device, dtype=z.dtype)
+        z = z.gather(-1, turn[:, None, None].expand_as(z)) * sign[:, None, None]
+        inputs, use = seen_steps(model, batch, z)
+        targets = z[:, :, model.lags :][:, use]
+    return inputs.double().cpu().numpy(), targets.double().cpu().numpy()
+
+
+def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: Any) -> Any:
+    """Posterior of the parents of every latent, each restart by itself.
+
+    Parameters
+    ----------
+    fit : TransitionFit
+    num_draws : int
+        Draws of the graph per restart, at least 1.
+    seed : int
+        Same seed, same draws.
+    **options
+        Passed to `parent_posterior`: `kernel`, `power`, `prior`, `max_rows`, …
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        See `transition_to_arviz`. The number to report is that of the best restart.
+
+    Raises
+    ------
+    TypeError
+        An option is not one of `parent_posterior`.
+    ValueError
+        The model's transition is not the one that the evidence has in mind.
+    """
+    check_options("parents", options, options_of(parent_posterior))
+    if why := lacks_for_parent_sets(fit.model):
+        raise ValueError(
+            f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
+            'method="relaxed"'
+        )
+    inputs, targets = steps_of(fit)
+    options.setdefault("prior", fit.model.concentration)
+    masks: dict[str, Any] = {
+        "required": fit.model.must.cpu().numpy() if bool(fit.model.must.any()) else None,
+        "forbidden": None if bool(fit.model.allowed.all()) else ~fit.model.allowed.cpu().numpy(),
+    }
+    found = [
+        parent_posterior(x, y, num_draws=num_draws, seed=seed + r, **masks, **options)
+        for r, (x, y) in enumerate(zip(inputs, targets, strict=True))
+    ]
+    by_chain = np.stack([f.probability for f in found])
+    draws = np.stack([f.draws for f in found])
+    return transition_to_arviz(
+        fit,
+        _graphs(fit, draws, by_chain),
+        method="parents",
+        is_score=False,
+        note=PARENTS_NOTE,
+        attrs={"seed": int(seed), "sets": found[fit.best].method},
+    )
+
+
+def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: Any) -> Any:
+    """Relaxed Bernoulli edges of the gated program, as scores, with Bernoulli draws from them.
+
+    Parameters
+    ----------
+    fit : TransitionFit
+    num_draws : int
+        Draws per restart, at least 1.
+    seed : int
+        Same seed, same draws.
+    **options
+        None.
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        See `transition_to_arviz`; `is_score` is 1.
+
+    Raises
+    ------
+    TypeError
+        There are options.
+    """
+    check_options("relaxed", options)
+    parts = []
+    if fit.relaxed_time is not None:
+        r, lags, d, _ = fit.relaxed_time.shape
+        parts.append(fit.relaxed_time.transpose(0, 2, 1, 3).reshape(r, d, lags * d))
+    if fit.relaxed_action is not None:
+        parts.append(fit.relaxed_action)
+    p = np.concatenate(parts, -1)
+    rng = np.random.default_rng(seed)
+    draws = (rng.random((len(p), num_draws, *p.shape[1:])) < p[:, None]).astype(np.int8)
+    found = transition_to_arviz(
+        fit,
+        _graphs(fit, draws, p),
+        method="relaxed",
+        is_score=True,
+        note=RELAXED_NOTE,
+        attrs={"seed": int(seed)},
+    )
+    if why := lacks_for_parent_sets(fit.model):
+        found.attrs["chosen_because"] = why[0]
+        found.attrs["verdict"] += f"\nWhy scores: {why[0]}."
+    return found
+
+
+def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict[str, GraphDraws]:
+    """(…, latent, input) taken apart into the time and the action graph."""
+    d, lags = fit.model.n_latents, fit.model.lags
+
+    def past(array: np.ndarray) -> np.ndarray:
+        own = np.moveaxis(array[..., : lags * d].reshape(*array.shape[:-1], lags, d), -2, -3)
+        return own[..., 0, :, :] if lags == 1 else own
+
+    must = fit.model.must.cpu().numpy()
+    graphs = {}
+    if fit.strength_time is not None:
+        strength = fit.strength_time[:, 0] if lags == 1 else fit.strength_time
+        graphs["time"] = GraphDraws(
+            past(draws), past(by_chain[fit.best]), past(by_chain), strength, past(must)
+        )
+    if fit.strength_action is not None:
+        graphs["action"] = GraphDraws(
+            draws[..., lags * d :],
+            by_chain[fit.best][:, lags * d :],
+            by_chain[..., lags * d :],
+            fit.strength_action,
+        )
+    return graphs
+
+
+TRANSITION_METHODS = {"parents": parents_of_latents, "relaxed": relaxed_scores}

@@ -1,0 +1,226 @@
+r"""Which task uses which latent: edge probabilities of a multi-task fit, given its learned latents.
+
+In fixed latents every task is a sparse linear row (`rows.py`), so that the posterior over its edges is a
+solved problem: expectation propagation, with enumeration and a long Gibbs run for those who want to check
+it, and the bootstrap of the program's own mode to compare. What the latents' own uncertainty adds is not in
+these numbers; the gap between restarts shows some of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...._utils.options import check_options, options_of
+from ....posterior.tasks import task_to_arviz
+from ....priors import SpikeSlabLasso
+from ...multitask.task_run import raw_latents
+from ..density.rates import rate_prior
+from ..density.requirements import lacks_for_regressions, lacks_of_prior
+from .bootstrap import bootstrap_edges
+from .enumerate import enumerate_edges
+from .ep import ep_edges
+from .gibbs import gibbs_edges
+from .rows import RowPrior
+
+if TYPE_CHECKING:
+    from ...multitask.task_result import MultiTaskFit
+
+__all__ = ["TASK_METHODS", "method_for", "row_prior", "row_task_edges", "score_task_edges", "task_rows"]
+
+_SOLVERS: dict[str, Callable[..., Any]] = {
+    "ep": ep_edges,
+    "enumerate": enumerate_edges,
+    "gibbs": gibbs_edges,
+    "bootstrap": bootstrap_edges,
+}
+_NOTES = {
+    "ep": "Posterior probability of the slab by expectation propagation, given the learned latents.",
+    "gibbs": "Posterior probability of the slab by Gibbs sampling, given the learned latents.",
+    "bootstrap": "Average of p* over modes of randomly weighted samples (Bayesian bootstrap), given the "
+    "learned latents and with the program's own narrow spike. An approximation, too sure where latents are "
+    "correlated or samples few.",
+    "enumerate": "Exact posterior over supports (normal slab, point mass), given the learned latents.",
+}
+
+
+def method_for(fit: MultiTaskFit, options: Iterable[str] = ()) -> str:
+    """The method that "auto" takes: probabilities, unless the model's regressions are others than theirs.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    options : iterable of str
+        What the caller says, of the rows' prior for instance.
+    """
+    return "score" if _lacks(fit, options) else "ep"
+
+
+def _lacks(fit: MultiTaskFit, options: Iterable[str] = ()) -> list[str]:
+    """Why sparse rows would be other regressions than the fit's."""
+    found, prior = lacks_for_regressions(fit.model), fit.model.prior
+    if isinstance(prior, SpikeSlabLasso) and not {"slab", "slab_scale"} <= {*options}:
+        found += [why] if (why := lacks_of_prior(prior)) else []
+    return found
+
+
+def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
+    """The prior of the fit's own program, as sparse linear rows know it, with a point mass for the spike.
+
+    The program's spike is narrow so that its mode has exact zeros; an edge is a weight that is not zero, and
+    a small weight is one, which a spike of some width would claim for itself. The Beta distribution of eta is
+    the program's, with the b that the fit used; of an Indian buffet it is the finite form.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    **changes
+        Fields of `RowPrior` to set otherwise; ``spike_scale=1 / lambda0`` is the program's own spike,
+        which the bootstrap takes.
+
+    Raises
+    ------
+    ValueError
+        The program's prior is not a spike-and-slab lasso: give slab and spike yourself.
+    """
+    prior = fit.model.prior
+    if isinstance(prior, SpikeSlabLasso):
+        own: dict[str, Any] = {"slab": "laplace", "slab_scale": 1 / prior.slab_rate, "spike_scale": 0.0}
+        a, b = rate_prior(prior)  # the same for every latent: no edge of a task is forbidden
+        own |= {"eta_prior": (float(a[0]), float(b[0])), "eta_over": "all" if prior.shared else "feature"}
+    elif {"slab", "slab_scale"} <= set(changes):
+        own = {}
+    else:
+        raise ValueError(
+            f"prior: a {type(prior).__name__} has no spike and slab; give slab= and slab_scale= (see "
+            "RowPrior)"
+        )
+    return RowPrior(**{"eta_over": "feature", "noise_prior": (1.0, 0.02), **own, **changes})
+
+
+def task_rows(fit: MultiTaskFit, restart: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Latents (task, sample, latent) in the best restart's frame, targets and mask, all in model units.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    restart : int
+    """
+    model, tasks = fit.models[restart], fit.tasks
+    data = tasks.batch(model.turn.device, model.turn.dtype)
+    with torch.no_grad():
+        z = (raw_latents(model, data) - model.centre) / model.spread
+    turn, sign = fit.alignment["permutation"][restart], fit.alignment["sign"][restart]
+    return z.double().cpu().numpy()[..., turn] * sign, tasks.y, tasks.mask
+
+
+def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **options: Any) -> Any:
+    """Edges by one of the methods for sparse linear rows.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    method : {"ep", "enumerate", "gibbs", "bootstrap"}
+        "enumerate" takes a normal slab of the same standard deviation, a point mass for a spike, and an eta
+        for each task (the Beta prior is the program's), where the others have one for each latent or for all;
+        "bootstrap" takes the program's own spike, since a mode wants one of some width.
+    num_draws : int
+        Draws per restart.
+    seed : int
+    **options
+        Fields of `RowPrior`, and options of the method.
+
+    Raises
+    ------
+    TypeError
+        An option is neither.
+    ValueError
+        The model's regressions, or its prior, are not those of sparse linear rows.
+    """
+    solve = _SOLVERS[method]
+    check_options(method, options, (options_of(solve) | {*RowPrior.__dataclass_fields__}) - {"prior"})
+    if why := _lacks(fit, options):
+        raise ValueError(
+            f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
+            'method="score"'
+        )
+    fields = {k: options.pop(k) for k in list(options) if k in RowPrior.__dataclass_fields__}
+    if method == "enumerate":
+        if "slab_scale" not in fields:
+            fields["slab_scale"] = np.sqrt(2) * np.asarray(row_prior(fit).slab_scale)
+        fields = {"slab": "normal", "eta_over": "row", **fields}
+    program = fit.model.prior
+    if method == "bootstrap" and isinstance(program, SpikeSlabLasso):
+        fields = {"spike_scale": 1 / program.spike_rate, **fields}
+    prior = row_prior(fit, **fields)
+    if method in ("gibbs", "bootstrap"):
+        options = {"seed": seed, **options}
+    found = []
+    for r in range(fit.n_restarts):
+        z, y, mask = task_rows(fit, r)
+        found.append(solve(z, y, prior, mask, **options))
+    draws = [one.draws(num_draws, seed=seed + r) for r, one in enumerate(found)]
+    return task_to_arviz(
+        fit,
+        edge=np.stack([d.edge for d in draws]),
+        weight=np.stack([d.weight for d in draws]),
+        probability=np.stack([one.edge_prob for one in found]),
+        eta=np.stack([one.eta.mean(0) for one in found]),
+        method=method,
+        is_score=False,
+        note=_NOTES[method],
+        attrs={"converged": int(all(bool(one.converged.all()) for one in found))},
+    )
+
+
+def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **options: Any) -> Any:
+    """The spike-and-slab lasso's p* of each weight: a score, not a probability.
+
+    Parameters
+    ----------
+    fit : MultiTaskFit
+    method : {"score"}
+    num_draws, seed : int
+        As in `edge_posterior`.
+    **options
+        None.
+
+    Raises
+    ------
+    ValueError
+        The prior has no such score.
+    TypeError
+        There are options.
+    """
+    check_options(method, options)
+    score = fit.edge_score
+    if score is None:
+        raise ValueError(f"method: the prior {type(fit.model.prior).__name__} gives edges no score")
+    rng = np.random.default_rng(seed)
+    edge = rng.random((len(score), num_draws, *score.shape[1:])) < score[:, None]
+    found = task_to_arviz(
+        fit,
+        edge=edge.astype(np.int8),
+        weight=np.broadcast_to(fit.model_weights[:, None], edge.shape),
+        probability=score,
+        eta=None,
+        method=method,
+        is_score=True,
+        note="p* of the spike-and-slab lasso at its mode: it ranks edges, it is not calibrated.",
+    )
+    if why := _lacks(fit):
+        found.attrs["chosen_because"] = why[0]
+        found.attrs["verdict"] += f"\nWhy scores: {why[0]}."
+    return found
+
+
+TASK_METHODS: dict[str, Callable[..., Any]] = {
+    "ep": row_task_edges,
+    "enumerate": row_task_edges,
+    "gibbs": row_task_edges,
+    "bootstrap": row_task_edges,
+    "score": score_task_edges,
+}

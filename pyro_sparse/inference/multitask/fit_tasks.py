@@ -1,0 +1,469 @@
+"""The order of events for tasks: a representation, its axes, sparse training, weights; a `MultiTaskFit`.
+
+`pyro_sparse.fit` comes here with a `MultiTaskRegression`. Every restart learns a representation of its own
+with ridge regressions inside, is turned to the axes in which the tasks' weights are sparsest, and is trained
+on with sparse regressions inside. That restarts end with the same latents is the evidence that neither is an
+accident.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from ..._utils.torch_state import first_rows
+from ..._utils.version import __version__
+from ...data.tasks import TaskBatch, Tasks
+from ...findings.finding import Finding
+from ...priors import SpikeSlabLasso
+from ..training import checkpoint as files
+from ..training.interrupt import Stopped, stopped_between_steps
+from ..training.parts import renumbered, split
+from ..training.restarts import child_seeds
+from .bilevel import INNER, samples
+from .inner import moments
+from .task_axes import TaskAxes, independent_blocks, task_axes
+from .task_result import MultiTaskFit
+from .task_run import TaskRun, raw_latents, ridge_rows, settle
+from .task_schedule import TaskSchedule
+
+__all__ = ["TaskJob", "fit_tasks"]
+
+_LEAST_STEPS = 50  # of a representation that is worth looking at
+_BRIEF = {"n_starts": 8, "steps": 50}  # a search that Ctrl-C cut short
+_BRIEF_TASKS = 50  # that tell restarts apart for somebody who waits no longer
+
+
+class TaskJob:
+    """The fit of tasks: what all its restarts share, what trains one, the `MultiTaskFit` of those trained.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+    tasks : Tasks
+    inner : {"lasso", "ridge", "outer", "ssl"}
+        What is inside the training that follows the axes, by default "ssl". "ridge" ends before the axes: its
+        latents are known up to a linear map only.
+    restarts, seed, schedule, holdout, device, dtype
+        As in `pyro_sparse.fit`.
+
+    Attributes
+    ----------
+    n_restarts : int
+    fingerprint : str
+        What must agree for a file with restarts to belong to this fit.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The tasks do not fit the model, or leave too little to learn from; the prior is not one that `inner`
+        knows.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tasks: Tasks,
+        *,
+        inner: str | None = None,
+        restarts: int = 2,
+        seed: int = 0,
+        schedule: TaskSchedule | None = None,
+        holdout: float = 0.1,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        self.inner = inner or "ssl"
+        self.schedule = (schedule or TaskSchedule()).for_encoder(model.kind)
+        _check(model, tasks, self.inner)
+        self.model, self.tasks, self.n_restarts = model, tasks, restarts
+        self.device, self.dtype = device, dtype
+        self.data = tasks.batch(device, dtype)
+        self.train, self.heldout = _split(self.data, holdout, seed)
+        if self.inner != "ridge" and self.schedule.axes and len(self.train) < model.n_latents:
+            raise ValueError(
+                f"n_latents: {len(self.train)} tasks to learn from cannot fix {model.n_latents} axes; want "
+                "at least as many tasks as latents"
+            )
+        self.seeds = child_seeds(seed, restarts)
+        self.plan = [(self.schedule, self.inner)]
+        if self.schedule.axes and self.inner != "ridge":
+            self.plan = [(self.schedule, "ridge"), (self.schedule.of_sparse(), self.inner)]
+        self.record = {
+            "seed": seed,
+            "holdout": holdout,
+            "inner": self.inner,
+            "dtype": str(dtype).removeprefix("torch."),
+            **self.schedule.as_dict(),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What must agree for a file to belong to this fit; images of all tasks take a while to read."""
+        return files.fingerprint(
+            self.model,
+            {
+                **self.record,
+                "restarts": self.n_restarts,
+                "data": files.digest(self.tasks.x, self.tasks.y, self.tasks.mask),
+                "made": files.made(self.model),
+                "version": __version__,
+            },
+        )
+
+    def pieces(self, n_jobs: int) -> list[range]:
+        """Restarts to train in each of so many processes."""
+        return split([range(self.n_restarts)], n_jobs)
+
+    def fresh(self, number: int) -> Any:
+        """A restart's model with its first parameters."""
+        part = copy.deepcopy(self.model)
+        torch.manual_seed(self.seeds[number])
+        part.setup(n_tasks=len(self.tasks))
+        return part.to(device=self.device, dtype=self.dtype)
+
+    def part(self, own: range) -> dict[str, Any]:
+        """Train restarts, one after the other; each has its own random numbers."""
+        found: dict[str, list[Any]] = {"states": [], "found": [], "blocks": [], "history": []}
+        for number in own:
+            one = _Restart(self.fresh(number), number, self.plan, self.train, self.heldout)
+            one.finish(self.data, lambda run: None)
+            settle(one.model, self.data, self.inner, self.schedule.ridge)
+            found["states"].append(one.model.state_dict())
+            found["found"].append(float(one.found))
+            found["blocks"].append([int(k) for k in one.block])
+            found["history"] += one.rows
+        return {"restarts": list(own), **found}
+
+    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> MultiTaskFit:
+        """The fit of restarts that were trained in parts, in the order of their numbers."""
+        numbers = [r for part in parts for r in part["restarts"]]
+        models = []
+        for number, state in zip(numbers, (s for part in parts for s in part["states"]), strict=True):
+            models.append(self.fresh(number).eval())
+            models[-1].load_state_dict(state)
+        found, blocks = ([one for part in parts for one in part[name]] for name in ("found", "blocks"))
+        history = renumbered([row for part in parts for row in part["history"]], numbers)
+        return self.result(models, found, blocks, history, notes)
+
+    def result(
+        self,
+        models: list[Any],
+        found: list[float],
+        blocks: list[list[int]],
+        history: list[dict[str, Any]],
+        notes: list[str],
+    ) -> MultiTaskFit:
+        """The `MultiTaskFit` of trained restarts; Ctrl-C lets few tasks judge them.
+
+        Parameters
+        ----------
+        models : list of MultiTaskRegression
+        found : list of float
+            Share of the search's starts that ended at the same axes.
+        blocks : list of list of int
+            Which latents the tasks tell apart.
+        history : list of dict
+        notes : list of str
+            Warnings so far.
+        """
+        names = {"elbo": "objective", "heldout_elbo": "heldout"}
+        table = pd.DataFrame(history, columns=["step", "restart", *names, "edges", "stage"])
+        settings = {
+            "model": type(self.model).__name__,
+            "n_latents": self.model.n_latents,
+            "restarts": len(models),
+            "heldout": self.heldout is not None,
+            "tasks": len(self.tasks),
+            "device": self.device,
+            **self.record,
+        }
+
+        def judged_by(judged: TaskBatch, notes: list[str]) -> MultiTaskFit:
+            return MultiTaskFit.build(
+                models,
+                self.tasks,
+                judged=judged,
+                found=np.array(found),
+                blocks=np.array(blocks),
+                inner=self.inner,
+                history=table.rename(columns=names),
+                settings=settings,
+                findings=[Finding("training", note) for note in notes],
+            )
+
+        judged = self.train if self.heldout is None else self.heldout
+        try:
+            return judged_by(judged, notes)
+        except KeyboardInterrupt:
+            pass
+        note = (
+            f"interrupted when the trained restarts were judged: {_BRIEF_TASKS} tasks at most told them apart"
+        )
+        return judged_by(first_rows(judged, _BRIEF_TASKS), [*notes, note])
+
+
+def fit_tasks(
+    model: Any,
+    tasks: Tasks,
+    *,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 250,
+    **settings: Any,
+) -> MultiTaskFit:
+    """Fit a `MultiTaskRegression` to checked tasks; `pyro_sparse.fit` describes the arguments.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+    tasks : Tasks
+    progress, checkpoint, checkpoint_every
+        As in `pyro_sparse.fit`.
+    **settings
+        Of the `TaskJob`.
+
+    Returns
+    -------
+    MultiTaskFit
+
+    Raises
+    ------
+    ValueError, TypeError
+        As the `TaskJob`.
+    """
+    job = TaskJob(model, tasks, **settings)
+    schedule, restarts = job.schedule, job.n_restarts
+    assert schedule.steps is not None
+    print_ = "" if checkpoint is None else job.fingerprint
+    finished, under_way = files.read_run(checkpoint, print_)
+    saved = [*finished, *([] if under_way is None else [under_way])]
+    parts: list[Any] = []
+    found: list[float] = []
+    blocks: list[list[int]] = []
+    history: list[dict[str, Any]] = []
+    notes: list[str] = []
+    bar = tqdm(total=restarts * sum(s.steps or 0 for s, _ in job.plan), disable=not progress, unit="step")
+    for number in range(restarts):
+        before = saved[number] if number < len(saved) else None
+        try:
+            part = job.fresh(number)
+            with nullcontext() if before is None else files.explained("checkpoint", checkpoint):
+                one = _Restart(part, number, job.plan, job.train, job.heldout, before)
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            notes.append(f"interrupted when restart {number} was set up")
+            break
+        bar.update(one.stage * schedule.steps)
+
+        def report(run: Any, one: _Restart = one) -> None:
+            _show(bar, run)
+            if checkpoint is not None and run.step % checkpoint_every == 0:
+                files.write_run(checkpoint, print_, finished, one.state)
+
+        try:
+            one.finish(job.data, report)
+        except KeyboardInterrupt as reason:
+            if checkpoint is not None and isinstance(reason, Stopped):
+                files.write_run(checkpoint, print_, finished, one.state)
+            if one.early and not parts:
+                raise
+            notes.append(one.interrupted)
+            if one.early:
+                break
+        else:
+            if checkpoint is not None and number >= len(finished):
+                finished.append(copy.deepcopy(one.state))
+                files.write_run(checkpoint, print_, finished, None)
+        if not _concluded(one, job, notes, alone=not parts):
+            break
+        parts.append(part)
+        found.append(one.found)
+        blocks.append(one.block)
+        history += one.rows
+        if notes:
+            break
+    bar.close()
+    return job.result(parts, found, blocks, history, notes)
+
+
+def _concluded(one: _Restart, job: TaskJob, notes: list[str], alone: bool) -> bool:
+    """Find a restart's axes, if it has none, and settle it; False if Ctrl-C ended that and there are others.
+
+    For a restart `alone` Ctrl-C makes the search a brief one; the next stops that, too.
+    """
+
+    def conclude(**search: int) -> None:
+        one.find_axes(**search)
+        settle(one.model, job.data, job.inner, job.schedule.ridge)
+
+    cut = bool(notes) and one.searching
+    if not cut:
+        try:
+            conclude()
+            return True
+        except KeyboardInterrupt:
+            notes.append(one.interrupted)
+    if alone:
+        conclude(**_BRIEF)
+    return alone
+
+
+class _Restart:
+    """One restart under way: the stage it is in, and what the stages before it left.
+
+    `find_axes` stands between the dense stage and the sparse one; a plan of one stage has none.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        number: int,
+        plan: list[tuple[TaskSchedule, str]],
+        train: TaskBatch,
+        heldout: TaskBatch | None,
+        saved: dict[str, Any] | None = None,
+    ):
+        self.model, self.number, self.plan, self.train, self.heldout = model, number, plan, train, heldout
+        start = saved or {"stage": 0, "found": np.nan, "block": list(range(model.n_latents)), "before": []}
+        self.stage, self.found, self.before = start["stage"], start["found"], start["before"]
+        self.block: list[int] = start["block"]
+        self.run = self._run()
+        if saved is not None:
+            self.run.load(saved["run"])
+
+    def _run(self) -> TaskRun:
+        schedule, inner = self.plan[self.stage]
+        return TaskRun(self.model, self.train, self.heldout, schedule, inner, self.number)
+
+    def finish(self, data: TaskBatch, report: Callable[[Any], None]) -> None:
+        """Go through the stages that are left."""
+        while True:
+            with stopped_between_steps(report) as between:
+                self.run.finish(between)
+            if self.stage + 1 == len(self.plan):
+                return
+            self.find_axes()
+            settle(self.model, data, self.plan[-1][1], self.run.schedule.ridge)
+            self.before, self.stage = self.rows, self.stage + 1
+            self.run = self._run()
+
+    def find_axes(self, **search: int) -> None:
+        """Turn the latents to the sparse axes, if the plan has them and they are not found yet."""
+        if len(self.plan) > 1 and np.isnan(self.found):
+            answer = fold(self.model, self.train, self.run.schedule.ridge, self.number, **search)
+            self.found, self.block = answer.agreement / answer.n_starts, answer.block.tolist()
+
+    @property
+    def early(self) -> bool:
+        """Whether there is no representation yet that is worth looking at."""
+        return self.stage == 0 and self.run.step < _LEAST_STEPS
+
+    @property
+    def searching(self) -> bool:
+        """Whether the dense stage has ended and the axes are not found yet."""
+        return len(self.plan) > 1 and self.run.done and bool(np.isnan(self.found))
+
+    @property
+    def interrupted(self) -> str:
+        """Where it is, for somebody who interrupted it."""
+        step = f"at step {self.run.step} of {self.run.schedule.steps}"
+        where = "in the search for the axes" if self.searching else step
+        return f"interrupted {where} of restart {self.number}"
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Its history."""
+        name = {"stage": "sparse"} if self.stage else {}
+        return [*self.before, *({**row, **name} for row in self.run.history)]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What a resumed restart needs."""
+        return {
+            "stage": self.stage,
+            "found": self.found,
+            "block": self.block,
+            "before": self.before,
+            "run": self.run.state(),
+        }
+
+
+@torch.no_grad()
+def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0, **search: Any) -> TaskAxes:
+    """Turn a model's latents to the sparse axes of its tasks' weights.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Trained with ridge regressions inside; its `turn` is changed.
+    data : TaskBatch
+    ridge : float
+    seed : int
+        Of the search.
+    **search
+        As for `task_axes`.
+
+    Returns
+    -------
+    TaskAxes
+    """
+    model.eval()
+    raw = raw_latents(model, data).double()
+    rows, white = ridge_rows(raw, data, ridge)
+    found = task_axes(rows.cpu().numpy(), seed=seed, **search)
+    turn = torch.as_tensor(found.map).to(white) @ white
+    centred = moments(raw @ turn.mT, data.y.unsqueeze(-1).double(), data.mask).features[samples(data)]
+    turn = torch.as_tensor(independent_blocks(centred.cpu().numpy(), found.block, seed)).to(turn) @ turn
+    # unit variance, so that a step of the optimiser means the same for every latent
+    turn = turn / (raw[samples(data)] @ turn.mT).std(0).unsqueeze(1)
+    model.turn.copy_((turn @ model.turn.double()).to(model.turn))
+    return found
+
+
+def _check(model: Any, tasks: Tasks, inner: str) -> None:
+    if inner not in INNER:
+        raise ValueError(f"inner: want one of {', '.join(INNER)}, got {inner!r}")
+    if inner != "ridge" and not isinstance(model.prior, SpikeSlabLasso):
+        raise TypeError(
+            f"prior: a {type(model.prior).__name__} has no exact mode here; want a SpikeSlabLasso, or "
+            "inner='ridge'"
+        )
+    if tasks.shape != model.shape:
+        raise ValueError(
+            f"X: one sample has shape {tasks.shape}, the model was made for n_features={model.n_features}; "
+            "make the model for these tasks"
+        )
+
+
+def _split(data: TaskBatch, holdout: float, seed: int) -> tuple[TaskBatch, TaskBatch | None]:
+    n = len(data)
+    aside = int(holdout * n + 1e-9)  # of nine tasks none is spared for a tenth
+    order = np.random.default_rng(seed).permutation(n)
+    if not aside:
+        return data, None
+    if n - aside < 2:
+        raise ValueError(f"holdout: {holdout!r} of {n} tasks leaves {n - aside} to learn from; lower it")
+
+    def part(index: np.ndarray) -> TaskBatch:
+        return replace(data.rows(torch.as_tensor(np.sort(index), device=data.y.device)), total=len(index))
+
+    return part(order[aside:]), part(order[:aside])
+
+
+def _show(bar: tqdm, run: Any) -> None:
+    bar.update(1)
+    if run.history and run.step % run.schedule.evaluate_every == 0:
+        heldout = run.history[-1]["heldout_elbo"]
+        bar.set_postfix_str("" if np.isnan(heldout) else f"left-out error {-heldout:.3f}", refresh=False)

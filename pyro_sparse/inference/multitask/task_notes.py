@@ -1,0 +1,126 @@
+"""What a fit of tasks says of itself: its error, restarts that disagree, latents mixed up or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...findings.finding import Finding
+from ...graphs.alignment import SAME_LATENTS
+
+__all__ = ["error_findings", "latent_findings", "linear_map_only", "unused"]
+
+_LEAST_ROWS = 4  # two to fit weights to, two to judge them by: `bilevel.left_out_error`
+_NOTHING = 1.0  # variances of the target: what the task's mean does
+
+
+def error_findings(error: float, sizes: np.ndarray) -> list[Finding]:
+    """What the left-out error says against a fit: nothing learned, or nothing to judge by.
+
+    Parameters
+    ----------
+    error : float
+        Of the best restart, in variances of the target.
+    sizes : ndarray of int (task,)
+        Rows with a target of the tasks that it is of.
+    """
+    if not np.isfinite(error):
+        if (np.asarray(sizes) < _LEAST_ROWS).all():
+            message = (
+                f"the left-out error cannot be computed: no task has the {_LEAST_ROWS} rows that it wants, "
+                "two to fit weights to and two to judge them by"
+            )
+            remedy = "give more rows a task"
+        else:
+            message, remedy = (
+                "the left-out error is no finite number: the training diverged",
+                "lower learning_rate",
+            )
+        return [Finding("error", message, remedy, "doubt")]
+    if error < _NOTHING:
+        return []
+    return [
+        Finding(
+            "error",
+            f"left-out samples are predicted with an error of {error:.2g} variances of the target, no better "
+            "than by each task's mean: nothing shows that the latents were learned",
+            "more rows a task, fewer latents, or more steps",
+            "doubt",
+            size=float(error),
+        )
+    ]
+
+
+def latent_findings(
+    similarity: np.ndarray, block: np.ndarray, best: int, names: Sequence[str]
+) -> list[Finding]:
+    """Doubts of latents that no other restart has, and of those that the tasks do not tell apart.
+
+    Parameters
+    ----------
+    similarity : ndarray (restart, latent)
+        Absolute correlation of each restart's latents with those of the best.
+    block : ndarray of int (latent,)
+        Of the best restart; latents of one number are not told apart by the tasks.
+    best : int
+    names : sequence of str
+        Of the latents.
+    """
+    found = []
+    others = np.delete(np.asarray(similarity, dtype=float), best, axis=0)
+    if len(others):
+        nearest = others.max(0)
+        lost = np.flatnonzero(~(nearest >= SAME_LATENTS)).tolist()
+        if lost:
+            which = tuple(names[k] for k in lost)
+            figures = ", ".join(f"{nearest[k]:.2f}" for k in lost)
+            found.append(
+                Finding(
+                    "restarts",
+                    f"no other restart found {', '.join(which)}: the nearest has a correlation of only "
+                    f"{figures}",
+                    "more restarts, or more tasks and rows",
+                    "doubt",
+                    factors=which,
+                    size=float(nearest.min()),
+                )
+            )
+    for number in np.unique(block):
+        members = np.flatnonzero(block == number).tolist()
+        if len(members) > 1:
+            which = tuple(names[k] for k in members)
+            found.append(
+                Finding(
+                    "axes",
+                    f"latents {', '.join(str(k + 1) for k in members)}: the tasks do not tell them apart; "
+                    "their axes rest on independence, or on nothing",
+                    f"tasks that use {which[0]} and not {' or '.join(which[1:4])}, and the reverse",
+                    "doubt",
+                    factors=which,
+                )
+            )
+    return found
+
+
+def linear_map_only() -> list[Finding]:
+    """What ridge regressions inside the training leave open."""
+    message = "inner='ridge' fixes the latents up to a linear map only: single latents mean nothing"
+    return [Finding("axes", message, "fit with inner='ssl'", severity="doubt")]
+
+
+def unused(model: Any) -> list[Finding]:
+    """What to say of latents without a task (the best restart's own frame is everyone's).
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Trained.
+    """
+    idle = (~(model.weights[0] != 0).any(0)).nonzero()[:, 0].tolist()
+    names = ", ".join(f"latent {k + 1}" for k in idle)
+    if not idle:
+        return []
+    remedy = "lower n_latents, or give more tasks and rows"
+    return [Finding("size", f"{names}: used by no task", remedy, factors=tuple(names.split(", ")))]

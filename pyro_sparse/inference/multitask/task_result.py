@@ -1,0 +1,485 @@
+"""`MultiTaskFit`: what a fit of tasks found; all restarts in the frame of the best one.
+
+Latents have unit variance over the training samples; their order and signs are those of the best restart.
+Weights say how much of a task's target one standard deviation of a latent is worth, in the caller's units.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..._utils.checks import check_whole
+from ..._utils.display import AgreementTable
+from ..._utils.torch_state import first_rows, isolated, undisturbed
+from ..._utils.version import __version__
+from ...data.columns import as_frame, check_order, row_names, text_columns
+from ...data.task_arrays import column, task_labels
+from ...data.tasks import TaskBatch, Tasks, as_tasks
+from ...findings.finding import Finding, read_findings, write_findings
+from ..training import checkpoint as files
+from ..training._answers import Answers
+from ..training._repr import in_short
+from ..training.restarts import align_latents, in_frame, only_restart
+from .bilevel import left_out_error, samples
+from .task_notes import error_findings, latent_findings, linear_map_only, unused
+from .task_run import in_chunks, raw_latents, solve_tasks
+
+__all__ = ["MultiTaskFit"]
+
+_ARRAYS = ("error", "found")
+_ROWS = 2000  # encoded at once
+
+
+@dataclass
+class MultiTaskFit(Answers):
+    """Result of `pyro_sparse.fit` on tasks.
+
+    Attributes
+    ----------
+    models : list of MultiTaskRegression
+        One per restart, trained.
+    tasks : Tasks
+        What it was fitted to.
+    best : int
+        Number of the chosen restart: the least left-out error.
+    error : ndarray (restart,)
+        Mean squared error of samples left out of each task, in variances of the target; of held-out tasks
+        where there are any.
+    found : ndarray (restart,)
+        Share of the search's random starts that ended at the same axes; NaN without a search.
+    agreement : DataFrame
+        One row per restart: `similarity` (mean absolute correlation of its latents with the best
+        restart's), `least` (the same of the worst latent), `error`, `found`.
+    history : DataFrame
+        step, restart, objective, heldout, edges, stage.
+    alignment : dict
+        "permutation", "sign", "similarity" and "block", each (restart, latent): absolute correlation with the
+        best restart's latent; and latents of one block are told apart by independence, or not at all
+        (`task_axes.py`).
+    settings : dict
+        JSON-able record of how the fit was made.
+    findings : list of Finding
+        What a reader should know before believing it; `warnings` has them as sentences.
+    """
+
+    models: list[Any]
+    tasks: Tasks
+    best: int
+    error: np.ndarray
+    found: np.ndarray
+    agreement: pd.DataFrame
+    history: pd.DataFrame
+    alignment: dict[str, np.ndarray]
+    settings: dict[str, Any]
+
+    def __repr__(self) -> str:
+        sizes = {"tasks": len(self.task_names), "latents": self.model.n_latents}
+        return in_short(self, sizes, {"left-out error": self.error}, "left-out error unknown")
+
+    @property
+    def model(self) -> Any:
+        """The chosen restart's model."""
+        return self.models[self.best]
+
+    @property
+    def n_restarts(self) -> int:
+        """Number of restarts."""
+        return len(self.models)
+
+    @property
+    def latent_names(self) -> list[str]:
+        """ "latent 1", "latent 2", …"""
+        return [f"latent {k + 1}" for k in range(self.model.n_latents)]
+
+    @property
+    def task_names(self) -> list[str]:
+        """Names of the tasks."""
+        return self.tasks.task_names
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights (restart, task, latent), in units of the target per standard deviation of the latent."""
+        return self.model_weights * self.tasks.target_scale[:, None]
+
+    @property
+    def model_weights(self) -> np.ndarray:
+        """Weights (restart, task, latent) in standard deviations of the task's target."""
+        own = np.stack([m.weights[0].double().cpu().numpy() for m in self.models])
+        return self._framed(own)
+
+    @property
+    def intercept(self) -> np.ndarray:
+        """Expected target where all latents are 0, (restart, task), in units of the target."""
+        own = np.stack([m.intercept.double().cpu().numpy() for m in self.models])
+        return self.tasks.target_centre + own * self.tasks.target_scale
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Standard deviation of each task's noise, (restart, task), in units of the target."""
+        variance = np.stack([m.variance.double().cpu().numpy() for m in self.models])
+        return np.sqrt(variance) * self.tasks.target_scale
+
+    @property
+    def edge_score(self) -> np.ndarray | None:
+        """Probability of each edge given its weight alone, (restart, task, latent): a score."""
+        odds = [m.prior.edge_log_odds(m.weights) for m in self.models]
+        if any(o is None for o in odds):
+            return None
+        return self._framed(
+            np.stack([torch.sigmoid(o)[0].double().cpu().numpy() for o in odds]), signed=False
+        )
+
+    def _framed(self, values: np.ndarray, signed: bool = True) -> np.ndarray:
+        """(restart, ..., latent) in each restart's own frame to that of the best."""
+        turn, sign = self.alignment["permutation"], self.alignment["sign"]
+        shape = (len(values), *[1] * (values.ndim - 2), values.shape[-1])
+        taken = np.take_along_axis(values, np.broadcast_to(turn.reshape(shape), values.shape), -1)
+        return taken * sign.reshape(shape) if signed else taken
+
+    @classmethod
+    def build(
+        cls,
+        models: list[Any],
+        tasks: Tasks,
+        *,
+        judged: TaskBatch,
+        found: np.ndarray,
+        inner: str,
+        history: pd.DataFrame,
+        settings: dict[str, Any],
+        findings: list[Finding],
+        blocks: np.ndarray | None = None,
+    ) -> MultiTaskFit:
+        """Choose a restart and bring the others into its frame."""
+        few = first_rows(judged, 200)
+        seen = samples(few)
+        frames, errors = [], []
+        for model in models:
+            f = (raw_latents(model, few) - model.centre) / model.spread
+            frames.append(f[seen].double().cpu().numpy())
+
+            def error_of(part: TaskBatch, model: Any = model) -> torch.Tensor:
+                return left_out_error(model, part, inner, settings["penalty"], settings["ridge"])
+
+            errors.append(float(in_chunks(error_of, judged).nanmean()))
+        error = np.array(errors)
+        best = int(np.where(np.isfinite(error), error, np.inf).argmin())
+        permutation, sign, similarity = align_latents(np.stack(frames), best)
+        if blocks is None:  # no search of axes
+            blocks = np.tile(np.arange(permutation.shape[1]), (len(models), 1))
+        agreement = AgreementTable(
+            {
+                "similarity": similarity.mean(1),
+                "least": similarity.min(1),
+                "error": error,
+                "found": found,
+            },
+            index=pd.RangeIndex(len(models), name="restart"),
+        )
+        names = [f"latent {k + 1}" for k in range(permutation.shape[1])]
+        doubts = error_findings(error[best], samples(judged).sum(1).cpu().numpy())
+        if inner == "ridge":
+            doubts += linear_map_only()
+        else:
+            doubts += latent_findings(similarity, blocks[best][permutation[best]], best, names)
+        return cls(
+            models=models,
+            tasks=tasks,
+            best=best,
+            error=error,
+            found=found,
+            agreement=agreement,
+            history=history,
+            alignment={
+                "permutation": permutation,
+                "sign": sign,
+                "similarity": similarity,
+                "block": np.take_along_axis(blocks, permutation, 1),
+            },
+            settings={**settings, "version": __version__},
+            findings=[*findings, *doubts, *only_restart(len(models)), *unused(models[best])],
+        )
+
+    @isolated()
+    @torch.no_grad()
+    def transform(self, X: Any = None) -> np.ndarray:
+        """Latents of inputs, best restart, in standard deviations over the training samples.
+
+        Parameters
+        ----------
+        X : array_like (row, ...) or DataFrame, optional
+            Inputs as in `fit`; a DataFrame may have other columns too. Default: those of the fit, (task,
+            sample, latent), NaN at padding.
+
+        Returns
+        -------
+        ndarray (row, latent) or (task, sample, latent)
+
+        Raises
+        ------
+        ValueError, TypeError
+            Another shape than the model's, a column that is not there, NaN or infinity.
+        """
+        if X is None:
+            self._has_rows()
+            like = self.model.turn
+            raw = raw_latents(self.model, self.tasks.batch(like.device, like.dtype))
+            z = self._framed_best((raw - self.model.centre) / self.model.spread)
+            z[np.arange(z.shape[1]) >= self.tasks.lengths[:, None]] = np.nan
+            return z
+        x = self.tasks.inputs(X)
+        like = self.model.turn
+        parts = [self.tasks.standardised(x[i : i + _ROWS], like.device, like.dtype)
+                 for i in range(0, len(x), _ROWS)]  # fmt: skip
+        return self._framed_best(torch.cat([self.model.standardised(part) for part in parts]))
+
+    def _has_rows(self) -> None:
+        if not self.tasks.x.shape[1]:
+            raise ValueError("X: a loaded fit has no rows of its own; give some")
+
+    def _framed_best(self, z: torch.Tensor) -> np.ndarray:
+        return in_frame(self, z.double().cpu().numpy())
+
+    @isolated()
+    def with_data(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
+        """The same fit with rows of its tasks to ask: a loaded one has none, and `edge_posterior` needs them.
+
+        Weights stay as they are; for tasks that the fit has not seen see `adapt`.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`; all tasks of the fit, in any order, and no others.
+
+        Returns
+        -------
+        MultiTaskFit
+            With the rows of the fit its `edge_posterior`, `predict`, … are those of the fit before it was
+            saved.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`; a task is missing or not of the fit.
+        """
+        own, new = self.tasks, as_tasks(X, y, task, like=self.tasks)
+        places = {name: t for t, name in enumerate(new.task_names)}
+        strange = [name for name in new.task_names if name not in set(own.task_names)]
+        missing = [name for name in own.task_names if name not in places]
+        if strange or missing:
+            what = f"{strange[0]!r} is none of the fit's" if strange else f"{missing[0]!r} is missing"
+            count = len(strange or missing)
+            raise ValueError(
+                f"task: {what} ({count} such task(s)); wanted the fit's {len(own.task_names)} tasks, such as "
+                f"{own.task_names[0]!r} (adapt() fits new ones)"
+            )
+        new = new.rows([places[name] for name in own.task_names])
+        ratio = (new.target_scale / own.target_scale)[:, None]  # weights are in the fit's units of targets
+        shift = ((new.target_centre - own.target_centre) / own.target_scale)[:, None]
+        y = new.y * ratio + shift if new.mask is None else np.where(new.mask, new.y * ratio + shift, 0.0)
+        new = replace(new, y=y, target_centre=own.target_centre, target_scale=own.target_scale)
+        return replace(self, tasks=new)
+
+    @isolated()
+    def adapt(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
+        """Weights of new tasks on the learned representation, which stays as it is.
+
+        Eta, the share of tasks that use each latent, also stays for the weights, which are a mode.
+        `edge_posterior` learns it anew, from the new tasks alone, under the Beta prior that the fit used.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`; one task is enough.
+
+        Returns
+        -------
+        MultiTaskFit
+            The same fit with these tasks in place of those it was trained on; what it says of restarts is
+            still about those.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
+        """
+        tasks = as_tasks(X, y, task, like=self.tasks)
+        models = []
+        with undisturbed():
+            for own in self.models:
+                new = own.for_tasks(len(tasks))
+                data = tasks.batch(own.turn.device, own.turn.dtype)
+                solve_tasks(new, data, self.settings["inner"], self.settings["ridge"], learn=False)
+                models.append(new)
+        settings = {**self.settings, "tasks": len(tasks), "adapted": True}
+        return replace(self, models=models, tasks=tasks, settings=settings)
+
+    @isolated()
+    def predict(self, X: Any = None, task: Any = None) -> np.ndarray:
+        """Expected targets, best restart, in the caller's units.
+
+        Parameters
+        ----------
+        X : array_like (row, ...) or DataFrame, optional
+            Inputs; default those of the fit.
+        task : array_like (row,) of task names, or name of a column of X
+            Which of the fit's tasks each row belongs to; wanted with `X`.
+
+        Returns
+        -------
+        ndarray (row,) or (task, sample)
+            NaN at padding.
+
+        Raises
+        ------
+        ValueError
+            A task the fit does not know: `adapt` fits new ones.
+        """
+        weights, intercept = self.weights[self.best], self.intercept[self.best]
+        if X is None:
+            return intercept[:, None] + (self.transform() * weights[:, None]).sum(-1)
+        if task is None:
+            raise ValueError("task: got none; want the name of a task for every row of X")
+        X = as_frame(X)
+        if isinstance(X, pd.DataFrame):
+            check_order("task", row_names(task), row_names(X))
+            task, X = column(text_columns(X), task, "task")
+        z, labels = self.transform(X), task_labels(task)
+        names = {name: t for t, name in enumerate(self.task_names)}
+        if len(labels) != len(z):
+            raise ValueError(f"task: got {len(labels)} names for {len(z)} rows; want one per row")
+        unknown = next((v for v in labels if v not in names), None)
+        if unknown is not None:
+            raise ValueError(
+                f"task: the fit does not know {unknown!r}; want one of {self.task_names[:8]} (adapt() fits "
+                "new ones)"
+            )
+        t = np.array([names[v] for v in labels])
+        return intercept[t] + (z * weights[t]).sum(-1)
+
+    def edge_posterior(
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
+    ) -> Any:
+        """Which task uses which latent, as an ArviZ object with dims (task, latent).
+
+        Without options the answer is kept, so that asking again costs nothing.
+
+        Parameters
+        ----------
+        method : {"auto", "ep", "enumerate", "gibbs", "bootstrap", "score"}
+            "ep", which "auto" takes: expectation propagation, given the learned latents. "enumerate": every
+            support, for few latents, with a normal slab and an eta for each task. "gibbs": a long run, to
+            check the others.
+            "bootstrap": modes of randomly weighted samples, for comparison. "score": p* of each
+            weight, no probability.
+        num_draws : int
+            Draws per restart.
+        seed : int
+            Same seed, same draws.
+        **options
+            Passed to the method, or to the prior of the rows (`inference/edges/regression/rows.py`).
+
+        Raises
+        ------
+        ValueError
+            Unknown method, `num_draws` below 1, or a fit whose latents are known up to a linear map only.
+        TypeError
+            An option that the method does not have.
+        """
+        methods = self._edge_methods("multitask")
+        name = methods.automatic(self, options) if method == "auto" else method
+        if name not in methods.by_name:
+            raise ValueError(f"method: want one of {['auto', *methods.by_name]}, got {method!r}")
+        if self.settings["inner"] == "ridge":
+            raise ValueError(
+                "edge_posterior: inner='ridge' has no axes for edges to hold on to; fit with 'ssl'"
+            )
+        if not self.tasks.y.shape[1]:
+            raise ValueError("the fit was loaded without its tasks: use fit.with_data(X, y, task) first")
+        check_whole(1, num_draws=num_draws)
+        check_whole(0, seed=seed)
+
+        def compute(method: str, **given: Any) -> Any:
+            return methods.by_name[method](self, method=method, **given)
+
+        return self._kept(compute, name, num_draws, seed, options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the data to one file that loads with ``weights_only=True``."""
+        made = files.made(self.model)
+        own = self.tasks
+        meta = {
+            "version": __version__,
+            "made": made if isinstance(made, dict) else None,
+            "fingerprint": files.fingerprint(self.model, {}),
+            "best": self.best,
+            "dtype": str(self.model.turn.dtype).removeprefix("torch."),
+            "task_names": own.task_names,
+            "feature_names": own.feature_names,
+            "agreement": self.agreement.to_dict("list"),
+            "history": self.history.to_dict("list"),
+            "settings": self.settings,
+            "findings": write_findings(self.findings),
+        }
+        arrays = {n: torch.as_tensor(getattr(self, n)) for n in _ARRAYS}
+        arrays |= {f"alignment.{n}": torch.as_tensor(v) for n, v in self.alignment.items()}
+        arrays |= {
+            f"tasks.{n}": torch.as_tensor(getattr(own, n))
+            for n in ("centre", "scale", "target_centre", "target_scale")
+        }
+        states = {f"restart {r}": model.state_dict() for r, model in enumerate(self.models)}
+        files.write(path, "multi-task fit", meta, {"models": states, "arrays": arrays})
+
+
+def restore(
+    model: Any, meta: dict[str, Any], states: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> MultiTaskFit:
+    """A fit from what `MultiTaskFit.save` wrote; its tasks have names and units, but no rows.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Made the same way.
+    meta : dict
+    states : dict
+        One state of a model for each restart.
+    arrays : dict of str to ndarray
+    """
+    names, models = meta["task_names"], []
+    for state in states.values():
+        one = copy.deepcopy(model)
+        with undisturbed():
+            one.setup(n_tasks=len(names))
+        one.to(getattr(torch, meta["dtype"]))
+        one.load_state_dict(state)
+        models.append(one.eval())
+    n = len(names)
+    units = ("centre", "scale", "target_centre", "target_scale")
+    measured: dict[str, Any] = {unit: arrays[f"tasks.{unit}"] for unit in units}
+    tasks = Tasks(
+        x=np.zeros((n, 0, *model.shape)),
+        y=np.zeros((n, 0)),
+        mask=None,
+        **measured,
+        task_names=names,
+        feature_names=meta["feature_names"],
+        lengths=np.zeros(n, dtype=int),
+    )
+    return MultiTaskFit(
+        models=models,
+        tasks=tasks,
+        best=meta["best"],
+        **{k: arrays[k] for k in _ARRAYS},
+        agreement=AgreementTable(meta["agreement"]).rename_axis("restart"),
+        history=pd.DataFrame(meta["history"]),
+        alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "similarity", "block")},
+        settings=meta["settings"],
+        findings=read_findings(meta["findings"]),
+    )

@@ -1,0 +1,156 @@
+"""The kinds of model that `fit` knows, one row each: its schedule, what it reads, and what trains it.
+
+A new kind of model is a row of `KINDS` and a file `fit_….py` with its order of events.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ..data.checks import check_read_table
+from ..data.checks.sequences import sequence_findings
+from ..data.checks.tasks import task_findings
+from ..data.columns import as_frame
+from ..data.read import as_table
+from ..data.sequences import as_sequences
+from ..data.tasks import Tasks, as_tasks
+from ..findings.finding import Finding
+from ..models._positions import check_positions
+from ..models.dependency import DependencyVAE
+from ..models.latent_transition import LatentTransition
+from ..models.multitask import MultiTaskRegression
+from .multitask.fit_tasks import TaskJob, fit_tasks
+from .multitask.task_schedule import TaskSchedule
+from .table.dependency_schedule import DependencySchedule
+from .table.fit_table import TableJob, fit_table
+from .table.schedule import Schedule
+from .transition.fit_transition import TransitionJob, fit_transition
+from .transition.transition_schedule import TransitionSchedule
+
+__all__ = ["KINDS", "Kind", "kind_of", "n_features_of"]
+
+
+class Kind(NamedTuple):
+    """One kind of model.
+
+    Parameters
+    ----------
+    models : type
+        Its class.
+    schedule : type
+        Of its settings.
+    restarts : int
+        How many there are unless the caller says otherwise.
+    read : callable
+        (model, X, arguments) to checked data; `standardise` is among the arguments.
+    reads : tuple of str
+        Arguments of `fit` for `read` that not every kind has.
+    train : callable
+        (model, data, arguments by name) to the fit.
+    job : type
+        The same in parts: of the model, data and arguments of the training.
+    trains : tuple of str
+        Arguments of `fit` for `train` and `job` that not every kind has.
+    """
+
+    models: type
+    schedule: Any
+    restarts: int
+    read: Callable[[Any, Any, Mapping[str, Any]], Any]
+    reads: tuple[str, ...]
+    train: Callable[..., Any]
+    job: Callable[..., Any]
+    trains: tuple[str, ...]
+
+
+def kind_of(model: Any) -> Kind:
+    """The row of a model; whatever is no other kind reads tables.
+
+    Parameters
+    ----------
+    model : Module
+
+    Raises
+    ------
+    TypeError
+        The model is a class.
+    """
+    if isinstance(model, type):
+        raise TypeError(
+            f"model: got the class {model.__name__}, wanted a model; make an instance, such as "
+            "SparseDecoder(n_factors=5)"
+        )
+    return next(kind for kind in KINDS if isinstance(model, kind.models))
+
+
+def n_features_of(data: Any) -> int | tuple[int, ...]:
+    """Features of a table or of sequences, shape of a sample's inputs of tasks (a number for vectors).
+
+    Parameters
+    ----------
+    data : Table, Sequences or Tasks
+        Checked.
+    """
+    shape = data.shape if isinstance(data, Tasks) else data.x.shape[-1:]
+    return tuple(shape) if len(shape) > 1 else int(shape[0])
+
+
+def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
+    X = as_frame(X)
+    if isinstance(X, pd.DataFrame):
+        check_positions(model, X.columns)
+    table = as_table(
+        X,
+        likelihood=model.likelihood,
+        standardise=given["standardise"],
+        mask=given["mask"],
+        exposure=given["exposure"],
+        feature_names=given["feature_names"],
+    )
+    findings = check_read_table(table, model.likelihood)
+    for finding in findings:  # before the time it takes to fit it
+        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=4)
+    return replace(table, findings=tuple(findings))
+
+
+def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
+    own = {name: given[name] for name in ("standardise", *_OF_SEQUENCES)}
+    data = as_sequences(
+        X, lag=model.lags, likelihood=model.likelihood, feature_names=given["feature_names"], **own
+    )
+    return _warned(data, sequence_findings(data, model))
+
+
+def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
+    if given["y"] is None:
+        raise TypeError("y: a MultiTaskRegression wants targets, or the name of their column; got none")
+    data = as_tasks(X, given["y"], given["task"], standardise=given["standardise"])
+    return _warned(data, task_findings(data, model.n_latents))
+
+
+def _warned(data: Any, findings: list[Finding]) -> Any:
+    """The data with what was found against them, which is said before the time it takes to fit."""
+    for finding in findings:
+        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)
+    return replace(data, checks=tuple(findings))
+
+
+_OF_SEQUENCES = ("actions", "id", "time", "time_step")
+_OF_TABLES = ("mask", "exposure", "feature_names")
+KINDS = (
+    Kind(
+        LatentTransition, TransitionSchedule, 2, _sequences, (*_OF_SEQUENCES, "feature_names"),
+        fit_transition, TransitionJob, ("sparsity",),
+    ),
+    Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), fit_tasks, TaskJob, ("inner",)),
+    Kind(
+        DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES,
+        fit_table, TableJob, ("dependency",),
+    ),
+    Kind(object, Schedule, 8, _table, _OF_TABLES, fit_table, TableJob, ("caps", "dependency")),
+)  # fmt: skip

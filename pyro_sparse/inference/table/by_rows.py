@@ -1,0 +1,112 @@
+"""What a fit asks of its model at the end, for tables too large to be asked at once.
+
+Restarts one at a time, rows a few at a time, samples of rows where a sample will do, and a decoder whose
+hidden units are computed again for the gradient instead of kept. For a table in memory, the usual functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..._utils.torch_state import first_rows
+from ...data.large_table import JUDGED_CELLS, LargeBatch, LargeTable
+from ...data.read import Batch, Table
+from ...distributions import recomputed_predictor
+from ..training.elbo import rowwise_elbo
+from ..training.interrupt import BRIEF
+from ..training.ranks import ALONE, Ranks
+from ..training.restarts import pick
+from .refine import refined_elbo
+
+CLIMB = 20  # steps of a row's own guide; each costs as much as four of training on that row
+
+__all__ = ["frugal", "judge", "pieces"]
+
+
+def judge(
+    model: Any, train: Batch, heldout: Batch | None, ranks: Ranks = ALONE, brief: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """ELBO of each row under every restart, (restart, row): rows trained on, and held-out rows (refined).
+
+    Of a table read by rows: a sample of those trained on.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Of all restarts.
+    train : Batch
+    heldout : Batch, optional
+    ranks : Ranks
+        Who shares the rows; every rank gets the same answer.
+    brief : bool
+        A few rows only, and none refined.
+    """
+    if brief and heldout is not None:
+        heldout = first_rows(heldout, BRIEF)
+    if not isinstance(train, LargeBatch):
+        train = first_rows(train, BRIEF) if brief else train
+        rows = rowwise_elbo(model, train, num_draws=4, ranks=ranks).cpu().numpy()
+        if heldout is None:
+            return rows, None
+        held = (rowwise_elbo if brief else refined_elbo)(model, heldout, num_draws=16, ranks=ranks)
+        return rows, held.cpu().numpy()
+    most = train.table.most_judged
+    few = first_rows(train, min(most, BRIEF) if brief else most)
+    found, aside = [], []
+    for r in range(model.n_restarts):
+        with frugal(pick(model, [r])) as one:
+            found.append(rowwise_elbo(one, few, num_draws=4, ranks=ranks))
+            if heldout is None:
+                continue
+            climbed = None if brief else refined_elbo(one, heldout, steps=CLIMB, ranks=ranks)
+            plain = rowwise_elbo(one, heldout, num_draws=16, ranks=ranks)
+            # a climb too short to be sure of: each row keeps the better bound
+            aside.append(plain if climbed is None else torch.maximum(climbed, plain))
+    return torch.cat(found).cpu().numpy(), torch.cat(aside).cpu().numpy() if aside else None
+
+
+@contextmanager
+def frugal(model: Any) -> Iterator[Any]:
+    """The model, meanwhile without keeping hidden units of a masked decoder for gradients by the factors.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Its parameters get no gradient meanwhile, if there are many hidden units.
+    """
+    usual = model.decode
+
+    def decode(z: Tensor, weights: Tensor | None) -> Tensor:
+        if weights is None or not getattr(model, "in_chunks", lambda z: False)(z):
+            return usual(z, weights)
+        return recomputed_predictor(model.net(weights), z, None, model.activation)
+
+    model.decode = decode
+    try:
+        yield model
+    finally:
+        del model.decode
+
+
+def pieces(table: Table, device: Any, dtype: torch.dtype, cells: int = JUDGED_CELLS) -> Iterator[Batch]:
+    """All rows of a table in order: at once, or a few at a time where it is read by rows.
+
+    Parameters
+    ----------
+    table : Table
+    device, dtype
+        As in `Table.batch`.
+    cells : int
+        In a piece.
+    """
+    if not isinstance(table, LargeTable):
+        yield table.batch(device, dtype)
+        return
+    for part in table.split(table.rows_together(1, 20_000, cells)):
+        yield part.batch(device, dtype)

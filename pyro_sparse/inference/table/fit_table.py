@@ -1,0 +1,611 @@
+"""The order of events for a table: starts from the data, groups of restarts, a choice; a `Fit`.
+
+`pyro_sparse.fit` comes here with a `FactorModel`. Some rows are kept aside, every restart is set up from its
+own seed and a data-driven start, groups of restarts are trained in one pass (`training/loop.py`), one is
+chosen (`training/restarts.py`), and `result.py` says what was found.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from ..._utils.torch_state import undisturbed
+from ..._utils.version import __version__
+from ...data.checks import doubted_by_columns
+from ...data.read import Table
+from ...findings.finding import Finding
+from ...models.dependency import DependencyVAE
+from ..training import checkpoint as files
+from ..training.interrupt import BRIEF, Stopped, stopped_between_steps
+from ..training.loop import Run, possible_stops, stopped_at
+from ..training.own_draws import OwnDraws
+from ..training.parts import renumbered, split
+from ..training.ranks import ALONE, Ranks
+from ..training.restarts import (
+    bent_starts,
+    bic,
+    child_seeds,
+    chosen_restart,
+    found_factors,
+    group_sizes,
+    join,
+    only_restart,
+    pick,
+    put,
+    restart_findings,
+    told_edges,
+    unconfirmed,
+)
+from .axis_findings import axis_findings
+from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
+from .by_rows import judge
+from .dependency_run import DependencyRun
+from .depth import depth_of_factors
+from .folded import folded
+from .latent_penalty import LatentPenalty
+from .result import Fit
+from .sparse_run import SparseRun
+from .start import cap_grid, no_start
+from .table_notes import of_units, of_weights
+from .unexplained import unexplained_findings
+from .wide_start import start_of
+
+__all__ = ["TableJob", "fit_table"]
+
+AXIS_BENT = (False, True)  # how the restarts in sparser axes begin
+
+
+class TableJob:
+    """The fit of a table: what all its restarts share, what trains some of them, the `Fit` of those trained.
+
+    Parameters
+    ----------
+    model : FactorModel
+    table : Table
+    restarts, seed, schedule, holdout, caps, dependency, device, dtype
+        As in `pyro_sparse.fit`.
+    ranks : Ranks
+        Processes that share the rows of each minibatch.
+
+    Attributes
+    ----------
+    n_restarts : int
+    sizes : list of int
+        How many restarts share each pass.
+    fingerprint : str
+        What must agree for a file with restarts to belong to this fit.
+
+    Raises
+    ------
+    ValueError
+        The table does not fit the model, or leaves too little to learn from.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        table: Table,
+        *,
+        restarts: int,
+        seed: int,
+        schedule: Any,
+        holdout: float = 0.1,
+        caps: Sequence[int] | None = None,
+        dependency: LatentPenalty | None = None,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        ranks: Ranks = ALONE,
+    ):
+        if table.x.shape[1] != model.n_features:
+            raise ValueError(
+                f"X: has {table.x.shape[1]} column(s), the model was made for "
+                f"n_features={model.n_features}; make the model for this table"
+            )
+        self.model, self.table, self.n_restarts, self.schedule = model, table, restarts, schedule
+        self.rounded = dtype == torch.bfloat16  # the steps; all else is in single precision
+        dtype = torch.float32 if self.rounded else dtype
+        self.dependency, self.device, self.dtype, self.ranks = dependency, device, dtype, ranks
+        n_rows = len(table.x)
+        n_aside = min(int(round(holdout * n_rows)), table.most_judged)
+        aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[:n_aside])
+        if table.mask is not None:  # a column whose every cell lies in the rows aside could not be learned
+            lost = ~np.delete(table.mask, aside, 0).any(0)
+            aside = aside[~table.mask[aside][:, lost].any(1)]
+        self.kept = np.setdiff1d(np.arange(n_rows), aside)
+        if len(self.kept) < 5:
+            raise ValueError(
+                f"holdout: {holdout!r} of {n_rows} rows leaves {len(self.kept)} to learn from, wanted at "
+                "least 5; lower it"
+            )
+        self.train = table.part(self.kept, device, dtype)
+        self.heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
+        self.dense = isinstance(model, DependencyVAE)
+        usual = np.full(restarts, model.n_factors) if self.dense else cap_grid(model.n_factors, restarts)
+        self.caps = usual if caps is None else np.asarray(caps)
+        self.bent = bent_starts(self.caps)
+        self.seeds = child_seeds(seed, restarts)
+        copies = 1 if dependency is None else dependency.copies(model.n_factors)
+        self.sizes = group_sizes(model, restarts, schedule.batch_size * copies)
+        self.setup = {
+            "n_samples": self.train.total,
+            "missing": table.missing,
+            "feature_names": table.feature_names,
+        }
+        self._starts: dict[tuple[int, str], Any] = {}
+        said = None if dependency is None else dependency.as_dict()
+        made = None if table.exposure is None else "from totals"
+        exposed = made if table.exposure_unit is None else "given"
+        self.record = {
+            "seed": seed,
+            "holdout": holdout,
+            "rows": n_rows,
+            "dependency": said,
+            "exposure": exposed,
+            "ranks": ranks.size,
+            **schedule.as_dict(),
+        }
+        self.fingerprint = files.fingerprint(
+            model,
+            {
+                "seed": seed,
+                "restarts": restarts,
+                "caps": self.caps.tolist(),
+                "groups": self.sizes,
+                "holdout": holdout,
+                "dtype": "bfloat16" if self.rounded else str(dtype),
+                "rows": n_rows,
+                "data": files.digest(*table.content()),
+                "made": files.made(model),
+                "version": __version__,
+                **({} if said is None else {"dependency": said}),
+                **schedule.as_dict(),
+            },
+        )
+
+    # ---- training ------------------------------------------------------------------------------------------
+    def groups(self) -> list[range]:
+        """The restarts that share each pass."""
+        ends = np.cumsum(self.sizes).tolist()
+        return [range(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+
+    def pieces(self, n_jobs: int) -> list[range]:
+        """Restarts to train in each of so many processes.
+
+        A penalty's draws are told apart for one restart alone. And SOAP turns rounding into differences that
+        show: of single restarts the parts agree to the bit, however many processes there are.
+        """
+        alone = self.dense or self.dependency is not None or self.model.total_correlation
+        return split(self.groups(), self.n_restarts if alone else n_jobs)
+
+    def run(self, group: range, own: range | None = None, schedule: Any = None) -> Run:
+        """A run at its start, of a group or of those of its restarts that are in `own`."""
+        part = copy.deepcopy(self.model)
+        torch.manual_seed(self.seeds[group.start])
+        part.setup(n_restarts=len(group), **self.setup)
+        part.to(device=self.device, dtype=self.dtype)
+        # others than the own are set up for their random numbers only: any start does
+        starts = [self._start_of(r if own is None or r in own else own.start) for r in group]
+        unit = self._begin(part, starts, self.bent[group.start : group.stop])
+        if own is not None and own != group:
+            part = pick(part, [r - group.start for r in own]).train(part.training)
+        return self._run_of(part, unit, schedule or self.schedule, (own or group).start)
+
+    def _begin(self, part: Any, starts: list[Any], bent: np.ndarray) -> torch.Tensor:
+        """Write starts into a model's restarts; the features' units."""
+        unit = torch.as_tensor(self.table.unit(part.likelihood), dtype=self.dtype, device=self.device)
+        _start(part, starts, bent, self.table, self.kept, unit)
+        return unit
+
+    def _run_of(self, part: Any, unit: torch.Tensor, schedule: Any, first: int) -> Run:
+        kind = DependencyRun if self.dense else SparseRun
+        run = kind(part, self.train, self.heldout, schedule, first, self.dependency)
+        run.ranks, run.rounded = self.ranks, self.rounded
+        run.unit = unit.unsqueeze(-1)
+        return run
+
+    def run_from(self, start: AxisStart) -> Run:
+        """A run of two restarts, a straight and a random-curve one, that begin at the same factors."""
+        part = copy.deepcopy(self.model)
+        torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
+        part.setup(len(AXIS_BENT), **self.setup)
+        part.to(device=self.device, dtype=self.dtype)
+        unit = self._begin(part, [start.start] * len(AXIS_BENT), np.array(AXIS_BENT))
+        return self._run_of(part, unit, self.schedule, 0)
+
+    def _start_of(self, restart: int) -> Any:
+        cap, bent = int(self.caps[restart]), bool(self.bent[restart])
+        which = (cap, "principal" if bent else "oblique")
+        if which not in self._starts:
+            self._starts[which] = (
+                start_of(self.table, self.kept, *which)
+                if self.model.data_start
+                else no_start(*self.train.x.shape)
+            )
+        return self._starts[which]
+
+    def part(self, own: range) -> dict[str, Any]:
+        """Train restarts of one group by themselves, as they are trained in its pass: up to rounding.
+
+        The group stops when its best restart has stopped improving. A part does not know the others, so it
+        goes to the end and keeps the states at all steps where that may have been.
+        """
+        group = next(group for group in self.groups() if own.start in group)
+        states: dict[int, Any] = {}
+
+        def keep(run: Run) -> None:
+            if run.step in stops:
+                states[run.step] = run.ended()
+
+        stops = [] if self.heldout is None else possible_stops(self.schedule)
+        run = self.run(group, own, replace(self.schedule, patience=None))
+        with OwnDraws([r - group.start for r in own], len(group)):
+            run.finish(keep)
+        states[run.step] = run.model.state_dict()
+        return {"restarts": list(own), "states": states, "history": run.history}
+
+    # ---- what was found ------------------------------------------------------------------------------------
+    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> Fit:
+        """The fit of restarts that were trained in parts, in the order of their numbers."""
+        states: list[Any] = []
+        history: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        for group in self.groups():
+            mine = [part for part in parts if part["restarts"][0] in group]
+            rows = [row for part in mine for row in part["history"]]
+            last = stopped_at(rows, self.schedule) if self.heldout is not None else self.schedule.steps
+            states += [part["states"][last] for part in mine]
+            numbers += [r for part in mine for r in part["restarts"]]
+            history += sorted((row for row in rows if row["step"] <= last), key=lambda row: row["step"])
+        return self.result(states, renumbered(history, numbers), numbers, notes)
+
+    def result(
+        self, states: list[Any], history: list[dict[str, Any]], numbers: list[int], notes: list[str]
+    ) -> Fit:
+        """The `Fit` of trained restarts.
+
+        Parameters
+        ----------
+        states : list of dict of str to Tensor
+            Of the groups, or parts of groups, in order.
+        history : list of dict
+        numbers : list of int
+            Which restarts they hold.
+        notes : list of str
+            Warnings so far.
+        """
+        try:
+            return self._result(states, history, numbers, notes)
+        except KeyboardInterrupt:
+            if self.ranks.size > 1:  # the others go on
+                raise
+        note = (
+            "interrupted when the trained restarts were judged: their ELBOs are of "
+            f"{BRIEF} rows at most, not refined"
+        )
+        return self._result(states, history, numbers, [*notes, note], brief=True)
+
+    def _result(
+        self,
+        states: list[Any],
+        history: list[dict[str, Any]],
+        numbers: list[int],
+        notes: list[str],
+        brief: bool = False,
+    ) -> Fit:
+        whole, n_restarts = copy.deepcopy(self.model), len(numbers)
+        torch.manual_seed(self.seeds[0])
+        whole.setup(n_restarts=n_restarts, **self.setup)
+        whole.to(device=self.device, dtype=self.dtype)
+        join(states, whole)
+        whole.kl_weight = 1.0
+        whole.eval()
+        torch.manual_seed(self.seeds[0])
+        trained = self._judged(whole, history, self.caps[numbers], self.bent[numbers], brief)
+        if not brief and not notes and self.ranks.size == 1 and self.dependency is None:
+            trained = self._in_sparser_axes(whole, trained)
+        train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
+        columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
+        columns += ["closed_form"] * any("closed_form" in row for row in history)
+        found = Fit.build(
+            whole,
+            self.table,
+            train=self.train,
+            best=best,
+            elbo=train_rows.mean(1),
+            heldout_elbo=np.full(n_restarts, np.nan) if held_rows is None else held_rows.mean(1),
+            history=pd.DataFrame(history, columns=columns),
+            settings={
+                "model": type(whole).__name__,
+                "decoder": getattr(whole, "decoder_kind", ""),
+                "likelihood": whole.likelihood.name,
+                "prior": type(getattr(whole, "prior", None)).__name__,
+                "n_factors": whole.n_factors,
+                "restarts": n_restarts,
+                "caps": trained.caps.tolist(),
+                "bent": trained.bent.tolist(),
+                **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
+                "device": self.device,
+                "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
+                **self.record,
+            },
+            findings=[
+                *(Finding("training", note) for note in notes),
+                *self._findings(whole, best, trained.rows),
+            ],
+        )
+        if self.dense:
+            found.findings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
+        found.findings.extend(restart_findings(found))
+        found.findings.extend(axis_findings(found, trained.search))
+        if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
+            found.findings.extend(unexplained_findings(found))
+        found.findings.extend(folded(found))
+        found.findings.extend(depth_of_factors(whole, self.train, best))
+        found.findings.extend(
+            doubted_by_columns(
+                self.table.findings, found.effects[best], found.feature_names, found.factor_names
+            )
+        )
+        return found
+
+    def _judged(
+        self,
+        model: Any,
+        history: list[dict[str, Any]],
+        caps: np.ndarray,
+        bent: np.ndarray,
+        brief: bool = False,
+    ) -> _Trained:
+        """The restarts of a model, what they are worth, and which is best."""
+        train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
+        edges, active = _sizes(model)
+        trained = _Trained(train, heldout, edges, 0, history, caps, bent, [], None)
+        best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
+        return trained._replace(best=best)
+
+    def _in_sparser_axes(self, whole: Any, trained: _Trained) -> _Trained:
+        """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""
+        if not searches_axes(whole, self.table, self.schedule):
+            return trained
+        level = trained.level(len(self.table.x))
+        with undisturbed():
+            start = axis_start(whole, self.table, self.kept, level, trained.best)
+            if start is None:
+                return trained
+            run = self.run_from(start)
+            run.finish()
+            run.model.kl_weight = 1.0
+            torch.manual_seed(self.seeds[0])
+            caps = np.full(len(AXIS_BENT), start.n_factors)
+            new = self._judged(run.model.eval(), run.history, caps, np.array(AXIS_BENT))
+        trained = trained._replace(search=start)
+        more = int(new.edges[new.best] - trained.edges[trained.best])
+        if not is_better(new.all_rows[new.best], trained.all_rows[trained.best], more):
+            return trained
+        first = [new.best, *(r for r in range(len(AXIS_BENT)) if r != new.best)]
+        for place, r in zip(replaced_restarts(level, trained.best, len(first)), first, strict=False):
+            put(pick(run.model, [r]), whole, place)
+            trained = trained.with_restart(place, new, r)
+        return trained
+
+    def _findings(self, model: Any, best: int, rows: np.ndarray) -> list[Finding]:
+        """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
+        notes = list(self.table.findings)
+        lost = ~np.isfinite(rows.mean(1))
+        if lost.any():
+            message = (
+                f"the ELBO of {int(lost.sum())} of {len(rows)} restart(s) is not finite: they diverged, and "
+                "say nothing of the data"
+            )
+            notes.append(Finding("training", message, "lower learning_rate"))
+        if lost[best]:
+            return notes
+        if getattr(model, "prior", None) is not None:
+            notes += [*of_weights(model, best), *of_units(model, self.table)]
+        notes += only_restart(len(rows))
+        if self.train.total < 5 * model.n_features:
+            message = (
+                f"{self.train.total} rows for {model.n_features} features: few rows for so many features, "
+                "expect missed edges"
+            )
+            notes.append(Finding("rows", message, source="data"))
+        return notes
+
+
+class _Trained(NamedTuple):
+    """Trained restarts: ELBO of each row (restart, row), edges, the best one, history, how each began."""
+
+    train: np.ndarray
+    heldout: np.ndarray | None
+    edges: np.ndarray
+    best: int
+    history: list[dict[str, Any]]
+    caps: np.ndarray
+    bent: np.ndarray
+    from_axes: list[int]  # restarts that began in sparser axes
+    search: AxisStart | None  # its axes, if not those of the restarts before it
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that restarts are judged by."""
+        return self.train if self.heldout is None else self.heldout
+
+    @property
+    def all_rows(self) -> np.ndarray:
+        """Rows trained on, and held-out ones."""
+        return self.train if self.heldout is None else np.concatenate([self.train, self.heldout], 1)
+
+    def level(self, n_rows: int) -> np.ndarray:
+        """BIC of each restart, halved and negative."""
+        return bic(self.all_rows, self.edges, n_rows)
+
+    def with_restart(self, place: int, other: _Trained, restart: int) -> _Trained:
+        """A restart of another set in the place of one of these; the first to come is the best."""
+
+        def replaced(own: Any, new: Any) -> Any:
+            own = np.array(own)
+            own[place] = new[restart]
+            return own
+
+        history = [row for row in self.history if row["restart"] != place]
+        history += [{**row, "restart": place} for row in other.history if row["restart"] == restart]
+        return _Trained(
+            train=replaced(self.train, other.train),
+            heldout=None if other.heldout is None else replaced(self.heldout, other.heldout),
+            edges=replaced(self.edges, other.edges),
+            best=self.best if self.from_axes else place,
+            history=sorted(history, key=lambda row: row["step"]),
+            caps=replaced(self.caps, other.caps),
+            bent=replaced(self.bent, other.bent),
+            from_axes=[*self.from_axes, place],
+            search=self.search,
+        )
+
+
+def fit_table(
+    model: Any,
+    table: Table,
+    *,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 250,
+    **settings: Any,
+) -> Fit:
+    """Fit a `FactorModel` to a checked table; `pyro_sparse.fit` describes the arguments.
+
+    Parameters
+    ----------
+    model : FactorModel
+    table : Table
+    progress, checkpoint, checkpoint_every
+        As in `pyro_sparse.fit`.
+    **settings
+        Of the `TableJob`.
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    ValueError
+        The table does not fit the model, or leaves too little to learn from.
+    """
+    job = TableJob(model, table, **settings)
+    steps = job.schedule.steps
+    ranks = job.ranks
+    ranks.check(job.fingerprint)
+    finished, resumed = ranks.first(lambda: files.read_run(checkpoint, job.fingerprint))
+    checkpoint = checkpoint if ranks.rank == 0 else None  # the others' next step waits for its being written
+    n_resumed = len(finished)
+    notes: list[str] = []
+    states: list[Any] = []
+    history: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    whole_step = False
+    shown = progress and ranks.rank == 0
+    bar = tqdm(total=steps * len(job.sizes), disable=not shown, unit="step", mininterval=0.5)
+    for number, group in enumerate(job.groups()):
+        try:
+            run = job.run(group)
+        except KeyboardInterrupt:
+            if not states or ranks.size > 1:
+                raise
+            notes.append(
+                f"interrupted when restarts {group.start} to {group.stop - 1} were set up; "
+                "this is the fit so far"
+            )
+            break
+        with files.explained("checkpoint", checkpoint):
+            if number < n_resumed:
+                run.load(finished[number])
+            elif resumed is not None and number == n_resumed:
+                run.load(resumed)
+        ranks.level(run.model)
+        bar.update(run.step)
+        if number >= n_resumed:
+            report = _reporter(bar, checkpoint, checkpoint_every, job.fingerprint, finished)
+            try:
+                with stopped_between_steps(report) as between:
+                    run.finish(between)
+            except KeyboardInterrupt as reason:
+                whole_step = isinstance(reason, Stopped)
+                notes.append(
+                    f"interrupted at step {run.step} of {steps} (restarts {group.start} to "
+                    f"{group.stop - 1}); this is the fit so far"
+                )
+        states.append(run.model.state_dict())
+        history.extend(run.history)
+        numbers += group
+        if notes:
+            if checkpoint is not None and whole_step:  # else the last one written still resumes
+                files.write_run(checkpoint, job.fingerprint, finished, run.state())
+            if ranks.size > 1:  # the others may be a step before or behind
+                raise KeyboardInterrupt(notes[-1])
+            break
+        if checkpoint is not None and number >= n_resumed:
+            finished.append(copy.deepcopy(run.state()))
+            files.write_run(checkpoint, job.fingerprint, finished, None)
+    bar.close()
+    return job.result(states, history, numbers, notes)
+
+
+def _start(
+    part: Any,
+    starts: list[Any],
+    bent: np.ndarray,
+    table: Table,
+    kept: np.ndarray,
+    unit: torch.Tensor,
+) -> None:
+    """Write the guesses, widened to K factors, into a group of restarts."""
+
+    def stack(name: str) -> torch.Tensor:
+        arrays = [getattr(s, name) for s in starts]
+        wide = [a if a.ndim == 1 else np.pad(a, ((0, 0), (0, part.n_factors - a.shape[1]))) for a in arrays]
+        return torch.as_tensor(np.stack(wide)).to(unit)
+
+    intercept = torch.as_tensor(table.intercept(part.likelihood, kept)).to(unit)
+    part.start(
+        scores=stack("scores"),
+        maps=stack("maps"),
+        loadings=stack("loadings"),
+        intercept=intercept,
+        residual_sd=stack("residual_sd").unsqueeze(1),
+        bent=torch.as_tensor(bent, device=unit.device),
+        unit=unit,
+    )
+
+
+def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Edges and active factors of each restart."""
+    weights = getattr(model, "weights", None)
+    if weights is None:
+        full = np.full(model.n_restarts, model.n_factors)
+        return full * model.n_features, full
+    present = (weights != 0).cpu().numpy()
+    return present.sum((1, 2)), found_factors(present, told_edges(model))
+
+
+def _reporter(
+    bar: tqdm, checkpoint: Any, every: int, print_: str, finished: list[dict[str, Any]]
+) -> Callable[[Run], None]:
+    def report(run: Run) -> None:
+        bar.update(1)
+        if run.step % run.schedule.evaluate_every == 0 and run.history:
+            rows = run.history[-run.model.n_restarts :]
+            top = max(rows, key=lambda row: row["elbo"])
+            bar.set_postfix_str(f"ELBO {top['elbo']:.3f} nats/row, {top['edges']} edges", refresh=False)
+        if checkpoint is not None and run.step % every == 0 and not run.done:
+            files.write_run(checkpoint, print_, finished, run.state())
+
+    return report

@@ -1,0 +1,510 @@
+"""`Fit`: what a fit found, in the caller's units and names, with all restarts in one frame.
+
+Arrays are numpy, aligned to the best restart: factors in its order (largest first, unused last; factors that
+constraints tell apart keep their numbers), signs turned so that they agree. `weights` are standardised
+loadings, signed, exactly zero where there is no edge; `effects` say how much of a feature's variance goes
+when a factor is shuffled, which is the better answer to "how strong" when the decoder bends.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..._utils.checks import check_whole
+from ..._utils.display import AgreementTable
+from ..._utils.torch_state import isolated, undisturbed
+from ..._utils.version import __version__
+from ...data.columns import check_number, check_rows
+from ...data.large_table import JUDGED_CELLS, LargeTable
+from ...data.read import Batch, Table, as_table, give_back, read_like
+from ...findings.finding import Finding, read_findings, write_findings
+from ...graphs.alignment import apply_alignment
+from ..training import checkpoint as files
+from ..training._answers import Answers
+from ..training._repr import in_short
+from ..training.elbo import rowwise_elbo
+from ..training.restarts import (
+    align_factors,
+    found_factors,
+    in_frame,
+    level_of,
+    out_of_frame,
+    pick,
+    rival_restarts,
+    score_similarity,
+    told_of,
+)
+from .by_rows import frugal, pieces
+from .effects import total_effects
+from .impute import add_residuals, excess_covariance, implied_moments
+from .refine import expected_cells, refine
+from .weight_scores import weight_scores
+
+__all__ = ["Fit", "restore"]
+
+
+@dataclass
+class Fit(Answers):
+    """Result of `pyro_sparse.fit`.
+
+    Attributes
+    ----------
+    model : FactorModel
+        Trained, with all restarts along its parameters' leading dimension (in the order they were trained).
+    best : int
+        Number of the chosen restart.
+    feature_names, factor_names, sample_names : list of str
+    weights : ndarray (restart, feature, factor)
+        Signed standardised loadings: sign of the mean slope times the square root of `effects`.
+    effects : ndarray (restart, feature, factor)
+        Share of the feature's variance lost when the factor is shuffled (total effect), in [0, 1].
+    edge_score : ndarray (restart, feature, factor)
+        Spike-and-slab posterior odds at the fitted weight as a number in [0, 1] (p*): a score, not a
+        probability. NaN where the prior has no such odds.
+    eta : ndarray (restart, factor)
+        Inclusion probability of each factor.
+    elbo, heldout_elbo : ndarray (restart,)
+        Nats per row, on the rows trained on and on held-out ones.
+    history : DataFrame
+        step, restart, elbo, heldout_elbo, edges, stage.
+    alignment : dict
+        "permutation" (restart, factor), "sign" (restart, factor), "congruence" (restart, factor): of loadings
+        with the best restart's, or, of a curved decoder where it is larger, the correlation of scores.
+    factor_cov : ndarray (factor, factor)
+        Correlation of the best restart's factors.
+    noise_sd : ndarray (feature,) or None
+        In the caller's units.
+    settings : dict
+        JSON-able record of how the fit was made.
+    findings : list of Finding
+        What a reader should know before believing it; `warnings` has them as sentences.
+    """
+
+    model: Any
+    table: Table
+    best: int
+    weights: np.ndarray
+    effects: np.ndarray
+    edge_score: np.ndarray
+    eta: np.ndarray
+    elbo: np.ndarray
+    heldout_elbo: np.ndarray
+    history: pd.DataFrame
+    alignment: dict[str, np.ndarray]
+    factor_cov: np.ndarray
+    noise_sd: np.ndarray | None
+    settings: dict[str, Any]
+    _excess: np.ndarray | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        sizes = {"rows": len(self.sample_names), "features": len(self.feature_names)}
+        figures = {"held-out ELBO": self.heldout_elbo, "ELBO": self.elbo}
+        return in_short(self, {**sizes, "factors": self.weights.shape[-1]}, figures)
+
+    # ---- names ---------------------------------------------------------------------------------------------
+    @property
+    def n_restarts(self) -> int:
+        """Number of restarts."""
+        return len(self.weights)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns."""
+        return self.table.feature_names
+
+    @property
+    def sample_names(self) -> list[str]:
+        """Names of the rows."""
+        return self.table.sample_names
+
+    @property
+    def factor_names(self) -> list[str]:
+        """ "factor 1", "factor 2", … with the active factors of the best restart first."""
+        return [f"factor {k + 1}" for k in range(self.weights.shape[-1])]
+
+    # ---- making one ----------------------------------------------------------------------------------------
+    @classmethod
+    def build(
+        cls,
+        model: Any,
+        table: Table,
+        *,
+        train: Batch,
+        best: int,
+        elbo: np.ndarray,
+        heldout_elbo: np.ndarray,
+        history: pd.DataFrame,
+        settings: dict[str, Any],
+        findings: list[Finding],
+    ) -> Fit:
+        """Summarise a trained model: effects, signs, order, alignment."""
+        effects, slopes = total_effects(model, train)
+        present = np.ones_like(effects, dtype=bool)
+        if getattr(model, "weights", None) is not None:
+            present = (model.weights.detach() != 0).cpu().numpy()
+        effects = np.where(present, effects, 0.0)
+        loadings = np.where(present, np.sign(slopes) * np.sqrt(effects), 0.0)
+        score, eta = weight_scores(model)
+        found = align_factors(model, loadings, effects[best], best)
+        if getattr(model, "decoder_kind", "") == "mlp" and not isinstance(table, LargeTable):
+            alike = score_similarity(model, train, present, best)[:, found.permutation[best]]
+            larger = np.where(alike > np.abs(found.congruence), alike, found.congruence)  # NaN stays
+            found = found._replace(congruence=larger)
+        noise = model.likelihood.noise_sd()
+        cov = model.factor_cov[best].detach().cpu().double().numpy()
+        turn, sign = found.permutation[best], found.sign[best]
+        return cls(
+            model=model,
+            table=table,
+            best=best,
+            weights=apply_alignment(loadings, found) + 0.0,
+            effects=apply_alignment(effects, found, signed=False),
+            edge_score=apply_alignment(score, found, signed=False),
+            eta=apply_alignment(eta, found, signed=False),
+            elbo=elbo,
+            heldout_elbo=heldout_elbo,
+            history=history,
+            alignment={"permutation": found.permutation, "sign": found.sign, "congruence": found.congruence},
+            factor_cov=cov[np.ix_(turn, turn)] * np.outer(sign, sign),
+            noise_sd=None if noise is None else noise[best, 0].detach().cpu().double().numpy() * table.scale,
+            settings={**settings, "version": __version__},
+            findings=findings,
+        )
+
+    # ---- using it ------------------------------------------------------------------------------------------
+    @isolated()
+    def transform(self, X: Any = None, refine: bool | None = None, exposure: Any = None) -> np.ndarray:
+        """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
+
+        Parameters
+        ----------
+        X : array_like (row, feature), DataFrame, or a table read by rows, optional
+            NaN marks a missing cell; columns of a DataFrame are found by name. Default, here and in
+            `predict`, `log_likelihood` and `score`: the rows of the fit, which a loaded one has not.
+        refine : bool, optional
+            Climb each row's ELBO from the encoder's guess. Default: not if X is so large that it is read by
+            rows, for a climb costs a row as much as some 200 steps of training.
+        exposure : array_like (row,), optional
+            Of these rows, if the fit was given exposures; so in all methods that take rows.
+        """
+        table = self._table(X, exposure)
+        large = isinstance(table, LargeTable)
+        climb = not large if refine is None else refine
+        like = self.model.factor_cov
+        parts = pieces(table, like.device, like.dtype, cells=JUDGED_CELLS * (1 if climb else 10))
+        return np.concatenate([self._to_frame(self._posterior(part, climb, large)[0]) for part in parts])
+
+    @isolated()
+    def predict(
+        self, X: Any = None, num_draws: int = 32, average: bool = True, exposure: Any = None
+    ) -> np.ndarray:
+        """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
+
+        Columns are those of `feature_names`, in that order, also where X has them in another one.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame, optional
+            As in `transform`.
+        num_draws : int
+            Draws of each row's refined guide.
+        average : bool
+            Average over the restarts in `equally_good`; False uses the best one only.
+        exposure : array_like (row,), optional
+            As in `transform`.
+        """
+        check_whole(1, num_draws=num_draws)
+        with undisturbed(seed=0):
+            few = pick(self.model, self.equally_good if average else [self.best])
+            like = self.model.factor_cov
+            batch = self._whole(X, "predict", exposure).batch(like.device, like.dtype)
+            mean = expected_cells(few, batch, num_draws=num_draws).mean(0)
+        return self._given_back(mean)
+
+    @isolated()
+    def impute(self, X: Any, num_draws: int = 32, exposure: Any = None) -> Any:
+        r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
+
+        A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
+        other residuals add through `excess_cov`: a sparse graph leaves correlations that are no factor and
+        predict nevertheless.
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame
+            NaN marks a missing cell; columns of a DataFrame are found by name.
+        num_draws : int
+            As in `predict`.
+        exposure : array_like (row,), optional
+            As in `transform`.
+
+        Returns
+        -------
+        DataFrame or ndarray (row, feature)
+            A DataFrame with X's index and columns where X is one.
+        """
+        check_whole(1, num_draws=num_draws)
+        own = self._whole(X, "impute", exposure)
+        filled = read_like(X, self.feature_names)  # what was seen stays as it is
+        if own.mask is not None:
+            mean = self.predict(X, num_draws=num_draws, exposure=exposure)
+            predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
+            if excess is not None:
+                predicted = add_residuals(predicted, own.x, own.mask, *self._implied(), excess)
+            filled = np.where(own.mask, filled, predicted * self.table.scale + self.table.centre)
+        return give_back(filled, X, self.feature_names)
+
+    @property
+    @isolated()
+    def excess_cov(self) -> np.ndarray | None:
+        """Covariance (feature, feature) of the table beyond the model's, features in standard deviations.
+
+        Shrunk to zero as far as the rows cannot tell it from noise (`inference/table/impute.py`). None where
+        the likelihood is not normal, or the table has more than 2,000 features or is read by rows.
+        """
+        if self.model.likelihood.noise_sd() is None or self.model.n_features > 2000:
+            return None
+        if isinstance(self.table, LargeTable):
+            return None
+        if self._excess is None and len(self.table.x):
+            self._excess = excess_covariance(self.table.x, self.table.mask, *self._implied())
+        return self._excess
+
+    def _implied(self) -> tuple[np.ndarray, np.ndarray]:
+        with undisturbed(seed=0):
+            return implied_moments(pick(self.model, [self.best]))
+
+    @property
+    def equally_good(self) -> list[int]:
+        """The best restart and all whose held-out (or training) ELBO is within 0.05 nats per row of its."""
+        _, as_good = rival_restarts(self)
+        return [r for r in range(self.n_restarts) if r == self.best or as_good[r]]
+
+    @property
+    def agreement(self) -> pd.DataFrame:
+        """How far other restarts ended where the best one did, and how well each explains the data.
+
+        Returns
+        -------
+        DataFrame
+            One row per restart: `similarity` (mean absolute congruence of its factors' loadings with those of
+            the best restart, over the factors that either uses), `least` (the same of the factor least
+            alike), `edges_differing` from the best restart's graph, `factors` (in use, beyond those the model
+            was told) and `elbo` (nats per row, of held-out rows where there are any). Restarts begin with
+            different numbers of factors, and one with fewer could not have found them all: `unsure` reckons
+            with that.
+        """
+        edges, alike = self.weights != 0, pd.DataFrame(np.abs(self.alignment["congruence"]))
+        return AgreementTable(
+            {
+                "similarity": alike.mean(axis=1).to_numpy(),
+                "least": alike.min(axis=1).to_numpy(),
+                "edges_differing": (edges != edges[self.best]).sum((1, 2)),
+                "factors": found_factors(edges, told_of(self)),
+                "elbo": level_of(self),
+            },
+            index=pd.RangeIndex(self.n_restarts, name="restart"),
+        )
+
+    @isolated()
+    def inverse_transform(self, Z: Any) -> np.ndarray:
+        """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""
+        z = np.asarray(Z, dtype=float)
+        k = self.weights.shape[-1]
+        if z.ndim != 2 or z.shape[1] != k:
+            raise ValueError(f"Z: has shape {z.shape}, wanted (row, {k}), one column per factor")
+        own = out_of_frame(self, z)
+        like = self.model.factor_cov
+        full = torch.as_tensor(own, dtype=like.dtype, device=like.device).expand(self.n_restarts, *own.shape)
+        with torch.no_grad():
+            mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
+        return self._given_back(mean[self.best])
+
+    @isolated()
+    def log_likelihood(self, X: Any = None, num_draws: int = 16, exposure: Any = None) -> np.ndarray:
+        """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
+
+        Parameters
+        ----------
+        X : array_like (row, feature), DataFrame, or a table read by rows, optional
+            As in `transform`.
+        num_draws : int
+            Draws of each row's guide.
+        exposure : array_like (row,), optional
+            As in `transform`.
+        """
+        check_whole(1, num_draws=num_draws)
+        one, like = pick(self.model, [self.best]), self.model.factor_cov
+        found = []
+        for batch in pieces(self._table(X, exposure), like.device, like.dtype):
+            with undisturbed(seed=0):
+                rows = rowwise_elbo(one, batch, num_draws=num_draws)[0].cpu().double().numpy()
+            seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
+            found.append(rows - (seen * np.log(self.table.scale)).sum(1))
+        return np.concatenate(found)
+
+    def score(self, X: Any = None, exposure: Any = None) -> float:
+        """Mean of `log_likelihood`."""
+        return float(self.log_likelihood(X, exposure=exposure).mean())
+
+    @isolated()
+    def sample(self, n: int, seed: int = 0) -> np.ndarray:
+        """Simulated rows (n, feature) of the best restart, in the caller's units."""
+        check_whole(1, n=n)
+        check_whole(0, seed=seed)
+        with undisturbed(seed), torch.no_grad():
+            prior = self.model.factor_prior()
+            z = prior.expand((*prior.batch_shape[:-1], n)).sample()
+            exposure = None
+            if self.table.exposure is not None:
+                pick = np.random.default_rng(seed).integers(len(self.table.exposure), size=n)
+                exposure = torch.as_tensor(self.table.exposure[pick], dtype=z.dtype, device=z.device)
+            f = self.model.decode(z, getattr(self.model, "weights", None))
+            x = self.model.likelihood.observation(f, None, exposure).sample()[self.best]
+        return self._given_back(x)
+
+    def edge_posterior(
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
+    ) -> Any:
+        """Edges as an ArviZ object; see `pyro_sparse.inference.edges.edge_posterior`.
+
+        Without options the answer is kept, so that asking again costs nothing.
+        """
+        compute = partial(self._edge_methods("table").compute, self)
+        return self._kept(compute, method, num_draws, seed, options)
+
+    # ---- files ---------------------------------------------------------------------------------------------
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the data to one file that loads with ``weights_only=True``."""
+        arrays = {
+            name: torch.as_tensor(getattr(self, name))
+            for name in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov")
+        }
+        arrays |= {f"alignment.{name}": torch.as_tensor(value) for name, value in self.alignment.items()}
+        arrays |= {f"table.{name}": torch.as_tensor(value) for name, value in self.table.units().items()}
+        if self.excess_cov is not None:
+            arrays["excess_cov"] = torch.as_tensor(self.excess_cov)
+        if self.noise_sd is not None:
+            arrays["noise_sd"] = torch.as_tensor(self.noise_sd)
+        made = files.made(self.model)
+        meta = {
+            "version": __version__,
+            "made": made if isinstance(made, dict) else None,
+            "fingerprint": files.fingerprint(self.model, {}),
+            "best": self.best,
+            "n_restarts": self.model.n_restarts,
+            "n_samples": self.model.n_samples,
+            "missing": self.model.missing,
+            "dtype": str(self.model.factor_cov.dtype).removeprefix("torch."),
+            "feature_names": self.feature_names,
+            "sample_names": self.sample_names,
+            "exposure_unit": self.table.exposure_unit,
+            "settings": self.settings,
+            "findings": write_findings(self.findings),
+            "history": self.history.to_dict("list"),
+        }
+        files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
+
+    @isolated()
+    def with_data(self, X: Any, *, mask: Any = None, exposure: Any = None) -> Fit:
+        """The same fit with rows to ask: a loaded one has none, and edge probabilities need them.
+
+        Parameters
+        ----------
+        X : array_like (row, feature), DataFrame, or a table read by rows
+            The table of the fit, or another one with its columns; NaN marks a missing cell.
+        mask : array_like of bool (row, feature), optional
+            True where a cell was seen, beside NaN.
+        exposure : array_like (row,), optional
+            Of these rows, if the fit was given exposures.
+
+        Returns
+        -------
+        Fit
+            With the table of the fit its `edge_posterior`, `transform`, … are those of the fit before it was
+            saved.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`: other columns, bad cells, a row without any, fewer than ten rows.
+        """
+        table = as_table(X, likelihood=self.model.likelihood, mask=mask, exposure=exposure, like=self.table)
+        check_number(len(table.x))
+        if table.mask is not None:
+            check_rows(table.mask)
+        return replace(self, table=table)
+
+    # ---- inside --------------------------------------------------------------------------------------------
+    def _table(self, X: Any, exposure: Any = None) -> Table:
+        """The fit's rows, or new ones."""
+        if X is not None:
+            return as_table(X, likelihood=self.model.likelihood, exposure=exposure, like=self.table)
+        if exposure is not None:
+            raise ValueError("exposure: is of the rows of X, and X was left out; give both or neither")
+        if not len(self.table.x):
+            raise ValueError("X: a loaded fit has no rows of its own; give some")
+        return self.table
+
+    def _whole(self, X: Any, method: str, exposure: Any = None) -> Table:
+        """The table, refused if it is read by rows: the answer would be dense."""
+        table = self._table(X, exposure)
+        if isinstance(table, LargeTable):
+            n, g = table.x.shape
+            raise ValueError(
+                f"X: the answer would be a dense table of {n} x {g} cells, {8e-9 * n * g:.1f} GB; give some "
+                f"rows at a time: fit.{method}(X[:1000])"
+            )
+        return table
+
+    def _posterior(self, batch: Batch, climb: bool, large: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        one = pick(self.model, [self.best])
+        with undisturbed(seed=0), frugal(one) if large else nullcontext():
+            q = refine(one, batch, steps=60 if climb else 0)
+        return q.mean[0], q.stddev[0]
+
+    def _given_back(self, x: torch.Tensor) -> np.ndarray:
+        """Cells in the caller's units."""
+        return x.cpu().double().numpy() * self.table.scale + self.table.centre
+
+    def _to_frame(self, z: torch.Tensor) -> np.ndarray:
+        return in_frame(self, z.cpu().double().numpy())
+
+
+def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:
+    """The fit that `Fit.save` wrote, around its model.
+
+    Parameters
+    ----------
+    model : FactorModel
+        With its parameters.
+    meta : dict
+        Plain JSON of the file.
+    arrays : dict of ndarray
+        By name: weights, effects and edge_score (restart, feature, factor), elbo (restart,) …
+    """
+    units = {n.removeprefix("table."): v for n, v in arrays.items() if n.startswith("table.")}
+    names = {n: meta[n] for n in ("feature_names", "sample_names", "exposure_unit")}
+    return Fit(
+        model=model,
+        table=Table.without_rows(**units, **names),
+        best=meta["best"],
+        **{
+            n: arrays[n]
+            for n in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov")
+        },
+        history=pd.DataFrame(meta["history"]),
+        alignment={n: arrays[f"alignment.{n}"] for n in ("permutation", "sign", "congruence")},
+        noise_sd=arrays.get("noise_sd"),
+        _excess=arrays.get("excess_cov"),
+        settings=meta["settings"],
+        findings=read_findings(meta["findings"]),
+    )

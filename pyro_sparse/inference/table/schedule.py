@@ -1,0 +1,158 @@
+"""When each part of the objective acts: one frozen record of every number that steers a fit.
+
+Times are fractions of `steps`. The defaults were chosen on tuning seeds; ``python -m benchmarks ablation``
+takes them away one at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..training._settings import NOT_NEGATIVE, POSITIVE, SHARE, Limits, Settings
+
+__all__ = ["Schedule"]
+
+_MEMORY = Limits("two numbers from 0 to below 1", 0, 1, without_high=True)
+
+
+@dataclass(frozen=True)
+class Schedule(Settings):
+    """Settings of the training loop.
+
+    Attributes
+    ----------
+    steps, batch_size : int
+        Number of minibatch steps, rows in each.
+    learning_rate : float
+        Adam's step size: reached after `warm_up` steps, constant until `decay_from`, then falling linearly
+        to the share `decay_to` of it.
+    betas : (float, float)
+        Adam's memory of the mean gradient and of its square. The usual second one, .999, remembers a thousand
+        steps: most of a fit, in which the objective changes several times.
+    kl_start, kl_until : float
+        Weight of the divergence at the start, and when it reaches 1.
+    hold_encoder : float
+        Until then the encoder stays at the data-driven start, while the decoder learns what that start means.
+    admit_at : float
+        When features that nothing explained at the start are let in, by `directions.admit`.
+    screen, screen_from, screen_until : float
+        A plain lasso at the share `screen` of the prior's screening rate; it turns the axes to sparse ones.
+        None: half of it, and a quarter for a linear decoder, whose loadings it shrinks. The latter is of
+        standardised columns: it is weaker, the less a cell tells (yes or no, few counts) or the larger its
+        unit, and up to twice as strong where cells tell much (high counts).
+    relax_from : float
+        From then on the lasso of a linear decoder holds the edges near zero only, as the relaxed lasso does:
+        loadings that it has shrunk would not pass the prior's threshold, and their factors would be lost.
+    prune_at : tuple of float
+        When `support.prune` deletes edges and factors that cost more than they explain.
+    em_every : int
+        Steps between closed-form updates of the prior.
+    weight_decay : float
+        Decoupled decay of the decoder's trunk and heads: the Gaussian prior of theta.
+    evaluate_every : int
+        Steps between entries of the history.
+    patience : int or None
+        Stop when no restart's held-out ELBO has improved for so many entries, after the last deletion.
+
+    Raises
+    ------
+    ValueError
+        A setting is out of its range; the message names it, what is wanted and what was given.
+    """
+
+    steps: int = 1250
+    batch_size: int = 100
+    learning_rate: float = 1e-2
+    betas: tuple[float, float] = (0.9, 0.99)
+    warm_up: int = 50
+    decay_from: float = 0.6
+    decay_to: float = 0.02
+    kl_start: float = 0.1
+    kl_until: float = 0.3
+    hold_encoder: float = 0.1
+    admit_at: float = 0.25
+    screen: float | None = None
+    screen_from: float = 0.3
+    screen_until: float = 0.75
+    relax_from: float = 0.5
+    prune_at: tuple[float, ...] = (0.6, 0.75, 0.85)
+    em_every: int = 10
+    weight_decay: float = 0.2
+    evaluate_every: int = 50
+    patience: int | None = 6
+
+    WHOLE: ClassVar[dict[str, int]] = {
+        **dict.fromkeys(("steps", "batch_size", "em_every", "evaluate_every", "patience"), 1),
+        "warm_up": 0,
+    }
+    NUMBERS: ClassVar[dict[str, Limits]] = {
+        "learning_rate": POSITIVE,
+        **dict.fromkeys(("kl_start", "screen", "weight_decay"), NOT_NEGATIVE),
+        **dict.fromkeys(
+            ("decay_from", "decay_to", "kl_until", "hold_encoder", "admit_at", "screen_from", "screen_until"),
+            SHARE,
+        ),
+        "relax_from": SHARE,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.prune_at, tuple) or not all(at in SHARE for at in self.prune_at):
+            raise ValueError(
+                f"prune_at: want shares of the steps, such as (0.6, 0.75), got {self.prune_at!r}"
+            )
+        two = isinstance(self.betas, tuple) and len(self.betas) == 2
+        if not two or not all(beta in _MEMORY for beta in self.betas):
+            raise ValueError(f"betas: want {_MEMORY.wanted}, got {self.betas!r}")
+
+    def rate(self, step: int) -> float:
+        """Adam's step size at `step`."""
+        rise = min(1.0, (step + 1) / self.warm_up) if self.warm_up else 1.0
+        done = step / self.steps
+        fall = 1.0 if done <= self.decay_from else max(self.decay_to, (1 - done) / (1 - self.decay_from))
+        return self.learning_rate * rise * fall
+
+    def kl_weight(self, step: int) -> float:
+        """Weight of the divergence at `step`."""
+        if self.kl_until <= 0:
+            return 1.0
+        return self.kl_start + (1 - self.kl_start) * min(1.0, step / self.steps / self.kl_until)
+
+    def screening(self, linear: bool) -> float:
+        """Share of the prior's screening rate, for a linear decoder or another."""
+        if self.screen is not None:
+            return self.screen
+        return 0.25 if linear else 0.5  # no layer behind linear weights makes up for what is shrunk
+
+    def stage(self, step: int) -> str:
+        """ "start", "dense", "screen" or "sparse"."""
+        done = step / self.steps
+        if done < self.hold_encoder:
+            return "start"
+        if done < self.screen_from:
+            return "dense"
+        return "screen" if done < self.screen_until else "sparse"
+
+    def ladder(self, step: int) -> float:
+        """Progress on the prior's ladder at `step`: climbed while the lasso screens, then it stays at 1."""
+        done = step / self.steps
+        return min(1.0, max(0.0, (done - self.screen_from) / max(self.screen_until - self.screen_from, 1e-9)))
+
+    def admits(self, step: int) -> bool:
+        """Whether waiting features are let in after `step`."""
+        return step == int(self.admit_at * self.steps)
+
+    def releases(self, step: int) -> bool:
+        """Whether rows held along a direction are let go after `step`: when the screen ends."""
+        return step == int(self.screen_until * self.steps)
+
+    def prunes(self, step: int) -> bool:
+        """Whether deletions are made after `step`."""
+        return step in {int(at * self.steps) for at in self.prune_at}
+
+    @property
+    def settled(self) -> int:
+        """First step after which nothing but the learning rate changes."""
+        last = max((self.screen_until, self.kl_until, *self.prune_at))
+        return int(last * self.steps) + 1

@@ -1,0 +1,213 @@
+"""A fit in parts: restarts trained in processes, on a cluster or by a job array, put together again.
+
+A job (`TableJob`, `TransitionJob`, `TaskJob`) knows from the seed, the data and the settings alone what
+restart i is, so any process can train it. `train_in_processes` sends ranges of restarts to joblib, whose
+backend may be loky's processes, dask or ray; `write_part` and `read_parts` are for jobs that share a folder.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import joblib
+import numpy as np
+from tqdm import tqdm
+
+from ..._utils.torch_state import others_may_run, undisturbed
+from . import checkpoint as files
+
+__all__ = ["read_parts", "renumbered", "split", "train_in_processes", "write_part"]
+
+
+def split(groups: list[range], n_jobs: int) -> list[range]:
+    """Ranges of restarts for so many processes, as even as can be; none reaches over two groups.
+
+    Parameters
+    ----------
+    groups : list of range
+        Restarts that share a pass.
+    n_jobs : int
+
+    Examples
+    --------
+    >>> split([range(0, 6), range(6, 8)], 3)
+    [range(0, 3), range(3, 6), range(6, 8)]
+    """
+    n = groups[-1].stop
+    size = math.ceil(n / min(n_jobs, n))
+    found = []
+    for group in groups:
+        pieces = np.array_split(np.array(group), math.ceil(len(group) / size))
+        found += [range(int(piece[0]), int(piece[-1]) + 1) for piece in pieces]
+    return found
+
+
+def train_in_processes(
+    make: Callable[..., Any],
+    model: Any,
+    data: Any,
+    settings: dict[str, Any],
+    *,
+    n_jobs: int,
+    threads: int | None,
+    progress: bool,
+) -> Any:
+    """Train all restarts in processes and put them together.
+
+    Parameters
+    ----------
+    make : callable
+        The job, of `model`, `data` and `settings`.
+    model : Module
+    data : Table, Sequences or Tasks
+    settings : dict
+    n_jobs : int
+        As joblib has it; -1 is as many as there are.
+    threads : int or None
+        torch threads of each process.
+    progress : bool
+        Show a bar that counts restarts.
+
+    Returns
+    -------
+    Fit, TransitionFit or MultiTaskFit
+        After Ctrl-C, of the restarts that had ended.
+    """
+    job = make(model, data, **settings)
+    pieces = job.pieces(n_jobs if n_jobs > 0 else joblib.effective_n_jobs(n_jobs))
+    calls = [joblib.delayed(_train)(make, model, data, settings, own, threads) for own in pieces]
+    parts: list[dict[str, Any]] = []
+    notes: list[str] = []
+    with tqdm(total=job.n_restarts, disable=not progress, unit="restart") as bar:
+        try:
+            with others_may_run():  # joblib may be told to use threads
+                for part in _pool(n_jobs)(calls):
+                    parts.append(part)
+                    bar.update(len(part["restarts"]))
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            ended = sum(len(part["restarts"]) for part in parts)
+            notes.append(
+                f"interrupted when {ended} of {job.n_restarts} restarts had ended; these are in the fit"
+            )
+    return job.merge(sorted(parts, key=lambda part: part["restarts"]), notes)
+
+
+def _pool(n_jobs: int) -> Any:
+    """joblib's pool, which gives parts as they end where its backend can (ray's gives all at the end)."""
+    options = {"n_jobs": n_jobs, "max_nbytes": None}  # torch warns of memory maps: they are read-only
+    try:
+        return joblib.Parallel(return_as="generator_unordered", **options)
+    except ValueError:
+        return joblib.Parallel(**options)
+
+
+def _train(
+    make: Callable[..., Any],
+    model: Any,
+    data: Any,
+    settings: dict[str, Any],
+    own: range,
+    threads: int | None,
+) -> dict[str, Any]:
+    """One part, in a process of its own; threads of one process take turns."""
+    with undisturbed(threads=threads), _said_of(own):
+        part: dict[str, Any] = make(model, data, **settings).part(own)
+        return part
+
+
+@contextmanager
+def _said_of(own: range) -> Any:
+    """Let errors say which restarts they are of."""
+    try:
+        yield
+    except Exception as error:
+        which = f"restart {own.start}" if len(own) == 1 else f"restarts {own.start} to {own.stop - 1}"
+        error.add_note(f"in the part of the fit that trains {which}")
+        raise
+
+
+def write_part(
+    path: str | os.PathLike[str], fingerprint: str, part: dict[str, Any], recipe: dict[str, Any]
+) -> None:
+    """Write trained restarts to a file that loads with ``weights_only=True``.
+
+    Parameters
+    ----------
+    path : path
+    fingerprint : str
+        Of the job.
+    part : dict
+    recipe : dict
+        JSON-able; whatever the caller needs to make the job again.
+    """
+    meta = {"fingerprint": fingerprint, "restarts": part["restarts"], "recipe": recipe}
+    files.write(path, "part", meta, part)
+
+
+def read_parts(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], fingerprint: str, n_restarts: int
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Parts in the order of their restarts, and what to say of those that are missing.
+
+    Parameters
+    ----------
+    paths : path or iterable of path
+    fingerprint : str
+        Of the job they must belong to.
+    n_restarts : int
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        No file, not a part, a part of another fit, or a restart that is in two parts.
+    """
+    names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    if not names:
+        raise ValueError("parts: got none; give the files that the restarts were written to")
+    parts: list[dict[str, Any]] = []
+    seen: dict[int, str] = {}
+    for path in names:
+        meta, part = files.read(path, "part")
+        differs = files.differences(meta["fingerprint"], fingerprint)
+        if differs:
+            raise ValueError(
+                f"parts: {path!r} is of another fit ({differs}); "
+                "give parts of one model, one table, one seed and the same settings"
+            )
+        for restart in part["restarts"]:
+            if restart in seen:
+                raise ValueError(
+                    f"parts: restart {restart} is in {seen[restart]!r} and in {path!r}; give each once"
+                )
+            seen[restart] = path
+        parts.append(part)
+    missing = [str(r) for r in range(n_restarts) if r not in seen]
+    notes = [
+        f"{len(missing)} of {n_restarts} restarts are missing, number {', '.join(missing)} counted from 0: "
+        "their parts were not given"
+    ]
+    return sorted(parts, key=lambda part: part["restarts"]), notes if missing else []
+
+
+def renumbered(history: list[dict[str, Any]], numbers: list[int]) -> list[dict[str, Any]]:
+    """A history whose restarts are counted among those that are there.
+
+    Parameters
+    ----------
+    history : list of dict
+    numbers : list of int
+        The restarts that are there.
+
+    Examples
+    --------
+    >>> renumbered([{"step": 5, "restart": 7}], [2, 7])
+    [{'step': 5, 'restart': 1}]
+    """
+    place = {number: i for i, number in enumerate(numbers)}
+    return [{**row, "restart": place[row["restart"]]} for row in history]

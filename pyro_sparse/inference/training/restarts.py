@@ -1,0 +1,546 @@
+"""Restarts: their seeds, how many share a pass, how their parameters are joined, and which one is best.
+
+Seeds are children of one seed, keyed by the restart's number. Small models train all restarts in one pass (a
+leading dimension of every parameter); large ones in groups that fit in memory. All rows together say how
+many factors there are, by BIC; of the restarts with so many the held-out ELBO chooses, and within its error
+simplicity: the one with the fewest edges.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+
+from ..._utils.torch_state import first_rows, undisturbed
+from ...findings.finding import Finding
+from ...graphs.alignment import SAME_FACTOR, SAME_LATENTS, Alignment, align, orient
+from ...graphs.selection import kept_restarts
+
+__all__ = [
+    "align_factors",
+    "align_latents",
+    "best_restart",
+    "bic",
+    "bent_starts",
+    "child_seeds",
+    "chosen_restart",
+    "compared_restarts",
+    "doubted_factors",
+    "found_factors",
+    "group_sizes",
+    "in_frame",
+    "join",
+    "level_of",
+    "likeliest_restart",
+    "only_restart",
+    "out_of_frame",
+    "pick",
+    "put",
+    "restart_findings",
+    "rival_restarts",
+    "score_similarity",
+    "told_edges",
+    "told_of",
+    "unconfirmed",
+]
+
+GROUP_BYTES = 400e6
+_REPLACED = "a restart that explains the data as well has another factor in its place"
+_UNFOUND = "no other restart found it"
+_OF_FACTORS = {
+    _REPLACED: "a restart that explains the data as well has other factors in place of {}",
+    _UNFOUND: "no other restart found {}",
+}
+_MOST_ROWS = 2000  # whose factors are compared between restarts
+_AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
+
+
+def child_seeds(seed: int, n_restarts: int) -> list[int]:
+    """One seed per restart, keyed by its number: restart 3 has the same seed however many there are.
+
+    >>> child_seeds(0, 2) == child_seeds(0, 5)[:2]
+    True
+    """
+    children = np.random.SeedSequence(seed).spawn(n_restarts)
+    return [int(child.generate_state(1, np.uint64)[0] >> 1) for child in children]
+
+
+def bent_starts(caps: np.ndarray) -> np.ndarray:
+    """Which restarts begin as random curves: every second one.
+
+    They alternate among restarts with the same number of factors, and along the grid of numbers too, so that
+    one pass over it has both kinds.
+
+    Parameters
+    ----------
+    caps : ndarray of int (restart,)
+        Number of factors each restart begins with.
+
+    Returns
+    -------
+    ndarray of bool (restart,)
+
+    Examples
+    --------
+    >>> bent_starts(np.array([3, 2, 1, 3, 2, 1])).tolist()
+    [False, True, False, True, False, True]
+    """
+    caps = np.asarray(caps)
+    turn = [int((caps[:r] == c).sum()) for r, c in enumerate(caps)]
+    place = {c: i for i, c in enumerate(dict.fromkeys(caps.tolist()))}
+    return np.array([(place[c] + t) % 2 == 1 for c, t in zip(caps.tolist(), turn, strict=True)])
+
+
+def group_sizes(model: Any, n_restarts: int, batch_size: int) -> list[int]:
+    """How many restarts share each pass: all, unless the activations of a step would exceed 400 MB."""
+    hidden = max(getattr(model, "hidden", 1), model.n_factors)
+    each = 4.0 * 4 * batch_size * model.n_features * hidden
+    together = int(max(1, min(n_restarts, GROUP_BYTES // each)))
+    return [min(together, n_restarts - at) for at in range(0, n_restarts, together)]
+
+
+def join(states: list[dict[str, torch.Tensor]], whole: Any) -> Any:
+    """Write the parameters of several groups into one model set up for all restarts.
+
+    Parameters
+    ----------
+    states : list of dict of str to Tensor
+        What the groups' ``state_dict`` say, in order of their restarts.
+    whole : FactorModel
+        Set up with as many restarts as all parts have together; returned.
+    """
+    batched = _batched(whole)
+    joined = {
+        name: torch.cat([s[name] for s in states], 0) if name in batched else states[0][name]
+        for name in states[0]
+    }
+    whole.load_state_dict(joined)
+    return whole
+
+
+def pick(model: Any, restarts: list[int]) -> Any:
+    """A copy of the model with these restarts only: what is asked of one need not be computed for all.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Trained.
+    restarts : list of int
+        Which of its restarts, in the order wanted.
+    """
+    batched = _batched(model)
+    few = _resized(model, len(restarts))
+    states = model.state_dict().items()
+    few.load_state_dict({name: value[restarts] if name in batched else value for name, value in states})
+    return few.eval()
+
+
+def put(one: Any, model: Any, restart: int) -> None:
+    """Write a model of a single restart over one restart of another, in place.
+
+    Parameters
+    ----------
+    one : FactorModel
+        As from `pick`.
+    model : FactorModel
+    restart : int
+    """
+    own, batched = one.state_dict(), _batched(model)
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            if name in batched:
+                value[restart].copy_(own[name][0])
+
+
+def _batched(model: Any) -> set[str]:
+    """Names of the tensors with a restart dimension: those that change shape with the number of restarts."""
+    larger = _resized(model, model.n_restarts + 1).state_dict()
+    return {name for name, value in model.state_dict().items() if value.shape != larger[name].shape}
+
+
+def _resized(model: Any, n_restarts: int) -> Any:
+    other = copy.deepcopy(model).cpu()  # where `setup` makes new tensors, beside buffers that it keeps
+    with undisturbed():
+        other.setup(
+            n_restarts=n_restarts,
+            n_samples=model.n_samples,
+            missing=model.missing,
+            feature_names=model.feature_names,
+        )
+    return other.to(next(model.parameters()))
+
+
+def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int:
+    """The simplest restart that the rows cannot tell from the best one.
+
+    Parameters
+    ----------
+    rows : ndarray (restart, row)
+        ELBO of each row, held out if there are such rows.
+    active, edges : ndarray (restart,)
+        Factors and edges in use.
+
+    Returns
+    -------
+    int
+        Among restarts whose paired difference to the best is within one standard error, the one with the
+        fewest factors, then edges, then the highest ELBO.
+    """
+    mean = np.where(np.isfinite(rows).all(1), rows.mean(1), -np.inf)
+    top = int(mean.argmax())
+    with np.errstate(invalid="ignore"):
+        behind = rows[top] - rows
+        error = behind.std(1, ddof=1) / np.sqrt(rows.shape[1]) if rows.shape[1] > 1 else np.zeros(len(rows))
+    alike = [
+        r for r in range(len(rows)) if r == top or (np.isfinite(mean[r]) and mean[top] - mean[r] <= error[r])
+    ]
+    return min(alike, key=lambda r: (active[r], edges[r], -mean[r]))
+
+
+def likeliest_restart(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> int:
+    r"""The restart with the best Bayesian information criterion.
+
+    .. math:: N \overline{\mathrm{ELBO}}_r - \tfrac12 e_r \log N
+
+    Parameters
+    ----------
+    rows : ndarray (restart, row)
+        ELBO of rows trained on, and of held-out ones; of a large table a sample.
+    edges : ndarray (restart,)
+        :math:`e_r`, edges in use.
+    n_rows : int
+        N, rows of the table.
+
+    References
+    ----------
+    Schwarz (1978), Estimating the dimension of a model, Annals of Statistics 6(2)
+
+    Examples
+    --------
+    >>> likeliest_restart(np.array([[-3.0, -3.2], [-2.7, -3.0], [-2.69, -3.0]]), np.array([4, 6, 9]), 200)
+    1
+    """
+    return int(bic(rows, edges, n_rows).argmax())
+
+
+def bic(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> np.ndarray:
+    """Bayesian information criterion of each restart as `likeliest_restart` has it: the higher the better.
+
+    Parameters
+    ----------
+    rows : ndarray (restart, row)
+    edges : ndarray (restart,)
+    n_rows : int
+    """
+    level = np.where(np.isfinite(rows).all(1), n_rows * rows.mean(1), -np.inf)
+    return np.asarray(level - 0.5 * edges * np.log(n_rows))
+
+
+def chosen_restart(
+    judged: np.ndarray, seen: np.ndarray, active: np.ndarray, edges: np.ndarray, n_rows: int
+) -> int:
+    """The restart that a fit goes by: as many factors as all rows pay for, then `best_restart`.
+
+    Of a small table the tenth kept aside says little: restarts that it calls alike can be a factor apart, and
+    fifty nats over all rows. Restarts with as many factors differ by less than what rows trained on flatter.
+
+    Parameters
+    ----------
+    judged : ndarray (restart, row)
+        ELBO of each row, held out if there are such rows.
+    seen : ndarray (restart, row)
+        Of rows trained on, and held out: see `likeliest_restart`.
+    active, edges : ndarray (restart,)
+        Factors and edges in use.
+    n_rows : int
+    """
+    alike = np.flatnonzero(active == active[likeliest_restart(seen, edges, n_rows)])
+    return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
+
+
+def told_edges(model: Any) -> np.ndarray:
+    """Edges that anchors or the user's list require, of bool (feature, factor), or a single False."""
+    must = getattr(model, "must", None)
+    return np.array(False) if must is None else must.cpu().numpy()
+
+
+def found_factors(edge: np.ndarray, told: np.ndarray) -> np.ndarray:
+    """How many factors each restart found: those with an edge beyond the ones it was told.
+
+    Parameters
+    ----------
+    edge : ndarray of bool (restart, feature, factor)
+    told : ndarray of bool
+        As `told_edges`, or for each restart in its own order of factors.
+    """
+    return (edge & ~told).any(1).sum(1)
+
+
+def told_of(fit: Any) -> np.ndarray:
+    """`told_edges` of a fit's model, of bool (restart, feature, factor), in the fit's order of factors.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    told = told_edges(fit.model)
+    if not told.any():
+        return np.zeros(np.shape(fit.weights), dtype=bool)
+    return np.moveaxis(told[:, np.asarray(fit.alignment["permutation"])], 0, 1)
+
+
+def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
+    """Restarts whose disagreement with the best one says something: with room for it, or as good.
+
+    Restarts begin with different numbers of factors, and one with fewer could not have found them all.
+
+    Parameters
+    ----------
+    fit : Fit
+    n_factors : int, optional
+        That a restart needs in use. Default: as many as the best one has.
+
+    Returns
+    -------
+    ndarray of bool, shape (2, restart)
+        Whether it has as many factors, and whether it explains the data as well; False for the best one.
+    """
+    best = int(fit.best)
+    used, level = found_factors(np.asarray(fit.weights) != 0, told_of(fit)), level_of(fit)
+    wanted = used[best] if n_factors is None else n_factors
+    found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
+    found[:, best] = False
+    return found
+
+
+def in_frame(fit: Any, values: np.ndarray) -> np.ndarray:
+    """Values of the best restart's own factors in the order and with the signs in which the fit shows them.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    values : ndarray (..., factor)
+    """
+    return values[..., fit.alignment["permutation"][fit.best]] * fit.alignment["sign"][fit.best]
+
+
+def out_of_frame(fit: Any, values: np.ndarray) -> np.ndarray:
+    """Values of factors as the fit shows them in the best restart's own order and signs.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    values : ndarray (..., factor)
+    """
+    own = np.zeros_like(values)
+    own[..., fit.alignment["permutation"][fit.best]] = values * fit.alignment["sign"][fit.best]
+    return own
+
+
+def level_of(fit: Any) -> np.ndarray:
+    """How well each restart explains the data, (restart,): the ELBO of held-out rows, or of all.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    return np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
+
+
+def compared_restarts(fit: Any, chain_restart: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Which restarts are good enough for their disagreement to mean something, and which could have agreed.
+
+    Parameters
+    ----------
+    fit : Fit
+    chain_restart : ndarray of int (chain,), optional
+        For chains that began at these restarts, among them the best. Default: one a restart, in order.
+
+    Returns
+    -------
+    kept, rivals : ndarray of bool (chain,)
+        As `graphs.kept_restarts` and either row of `rival_restarts` say.
+    """
+    origin = np.arange(len(fit.weights)) if chain_restart is None else chain_restart
+    rivals = np.logical_or(*rival_restarts(fit))[origin]
+    best = list(origin).index(int(fit.best))
+    elbo, n_rows = np.asarray(fit.elbo)[origin], len(fit.sample_names)
+    return kept_restarts(elbo, n_rows, best=best, rivals=rivals), rivals
+
+
+def doubted_factors(fit: Any, used: np.ndarray | None = None) -> list[str]:
+    """Of each factor of the best restart why other restarts make it doubtful, or an empty text.
+
+    A factor is doubtful if a restart that explains the data as well lacks it, or if no restart with room for
+    it has it.
+
+    Parameters
+    ----------
+    fit : Fit
+    used : ndarray of bool (factor,), optional
+        Factors to ask about. Default: those with an edge in the best restart.
+    """
+    n_factors = None if used is None else int(used.sum())
+    if used is None:
+        used = (np.asarray(fit.weights)[int(fit.best)] != 0).any(0)
+    found = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
+    room, equal = rival_restarts(fit, n_factors)
+    rivals, doubt = room | equal, [""] * len(used)
+    for k in np.flatnonzero(used):
+        if (equal & room & ~found[:, k]).any():
+            doubt[k] = _REPLACED
+        elif rivals.any() and not found[rivals, k].any():
+            doubt[k] = _UNFOUND
+    return doubt
+
+
+def restart_findings(fit: Any) -> list[Finding]:
+    """Doubts about factors of the best restart that others lack, one for each reason.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in zip(fit.factor_names, doubted_factors(fit), strict=True):
+        if reason:
+            by_reason.setdefault(reason, []).append(name)
+    remedy = "more restarts, or an anchor for it, would settle it"
+    return [
+        Finding(
+            "restarts", _OF_FACTORS[reason].format(", ".join(names)), remedy, "doubt", factors=tuple(names)
+        )
+        for reason, names in by_reason.items()
+    ]
+
+
+def only_restart(n_restarts: int) -> list[Finding]:
+    """What to say of a fit with a single restart: nothing speaks against it, and nothing for it.
+
+    Parameters
+    ----------
+    n_restarts : int
+    """
+    message = "one restart only: nothing here says whether another start would agree"
+    return [Finding("restarts", message)] if n_restarts == 1 else []
+
+
+def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[Finding]:
+    """What to say of factors of the best restart that no other restart found.
+
+    Parameters
+    ----------
+    congruence : ndarray (restart, factor)
+        Of each restart's loadings with the best one's.
+    best : int
+    names : list of str
+        Of the factors.
+
+    Returns
+    -------
+    list of Finding
+        One doubt, or none. Of a single restart nothing is said here.
+
+    Examples
+    --------
+    >>> print(*unconfirmed(np.array([[1.0, 1.0], [0.99, 0.6], [0.7, 0.9]]), 0, ["a", "b"]))
+    no other restart found b: its axis is a guess
+    """
+    others = np.delete(np.asarray(congruence, dtype=float), best, axis=0)
+    if not len(others):
+        return []
+    lost = [name for name, top in zip(names, np.nan_to_num(others).max(0), strict=True) if top < SAME_LATENTS]
+    if not lost:
+        return []
+    which = "its axis is" if len(lost) == 1 else "their axes are"
+    message = f"no other restart found {', '.join(lost)}: {which} a guess"
+    return [Finding("restarts", message, severity="doubt", factors=tuple(lost))]
+
+
+def align_factors(model: Any, loadings: np.ndarray, effects: np.ndarray, best: int) -> Alignment:
+    """All restarts in the best one's frame, largest factor first.
+
+    A factor that constraints tell from the others keeps its number.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Says which factors can change places: all, if it has no weights.
+    loadings : ndarray (restart, feature, factor)
+    effects : ndarray (feature, factor)
+        Of the best restart.
+    best : int
+    """
+    r, _, k = loadings.shape
+    weights = getattr(model, "weights", None)
+    permutation, sign, congruence = np.zeros((r, k), dtype=np.intp), np.ones((r, k)), np.zeros((r, k))
+    for members in [np.arange(k)] if weights is None else model.alike_factors():
+        order = members[np.argsort(-effects[:, members].sum(0), kind="stable")]
+        pivot = loadings[best][:, order] * orient(loadings[best][:, order])
+        found = align(loadings[:, :, members], pivot=pivot)
+        permutation[:, members] = members[found.permutation]
+        sign[:, members], congruence[:, members] = found.sign, found.congruence
+    return Alignment(permutation, sign, congruence)
+
+
+@torch.no_grad()
+def score_similarity(model: Any, batch: Any, present: np.ndarray, best: int) -> np.ndarray:
+    """Largest correlation of each of the best restart's factors with a used factor of every restart.
+
+    Where features are even in a factor the signs of their mean slopes are noise, and loadings of one and the
+    same factor do not agree between restarts; its scores do.
+
+    Parameters
+    ----------
+    model : FactorModel
+    batch : Batch
+        At most 2,000 of its rows are looked at.
+    present : ndarray of bool (restart, feature, factor)
+    best : int
+
+    Returns
+    -------
+    ndarray (restart, factor)
+        In the best restart's own order; 0 where a restart has no factor.
+    """
+    location, _ = model.encode(first_rows(batch, _MOST_ROWS))
+    z = location.cpu().double()
+    z = z - z.mean(1, keepdim=True)
+    z = z / z.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+    between = (z[best].mT @ z).abs().numpy()  # (restart, factor of the best, factor)
+    used = np.asarray(present.any(1), dtype=bool)
+    return np.asarray(np.where(used[:, None], between, 0.0).max(2))
+
+
+def align_latents(frames: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order and sign of each restart's latents that suit the best one's, and how similar they are.
+
+    Parameters
+    ----------
+    frames : ndarray (restart, row, latent)
+        Latents of the same rows.
+    best : int
+        The restart whose order and signs the others take.
+
+    Returns
+    -------
+    permutation : ndarray of int (restart, latent)
+    sign : ndarray (restart, latent)
+    similarity : ndarray (restart, latent)
+        Absolute correlation with the best restart's latent; 0 where one of them is constant.
+    """
+    r, _, d = frames.shape
+    permutation, sign, similarity = np.zeros((r, d), int), np.ones((r, d)), np.zeros((r, d))
+    for i in range(r):
+        with np.errstate(invalid="ignore", divide="ignore"):  # a latent may be constant
+            between = np.corrcoef(frames[best], frames[i], rowvar=False)[:d, d:].reshape(d, d)
+        between = np.nan_to_num(between)
+        permutation[i] = linear_sum_assignment(-np.abs(between))[1]
+        taken = between[np.arange(d), permutation[i]]
+        sign[i] = np.where(taken < 0, -1.0, 1.0)
+        similarity[i] = np.abs(taken)
+    return permutation, sign, similarity

@@ -1,0 +1,442 @@
+"""The order of events for sequences: dense fits, their axes, their edges, a `TransitionFit`.
+
+`pyro_sparse.fit` comes here with a model that reads sequences. Every restart is a dense fit of its own,
+turned to its own axes; then each gets its edges. That restarts end with the same latents and the same graph
+is the evidence that neither is an accident of the optimisation.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from ..._utils.torch_state import first_rows, undisturbed
+from ..._utils.version import __version__
+from ...data.sequences import SequenceBatch, Sequences
+from ...findings.finding import Finding
+from ..training import checkpoint as files
+from ..training.elbo import rowwise_elbo
+from ..training.interrupt import BRIEF, Stopped, stopped_between_steps
+from ..training.parts import renumbered, split
+from ..training.restarts import child_seeds, join
+from .auto_edges import choose_edges
+from .constraint import get_control
+from .transition_axes import FoundAxes, find_axes, fold
+from .transition_polish import polish
+from .transition_result import TransitionFit
+from .transition_run import EdgeRun, TransitionRun
+from .transition_schedule import TransitionSchedule
+
+__all__ = ["TransitionJob", "fit_transition"]
+
+_LEAST_PIECES = 20
+_LEAST_STEPS = 100  # of a dense fit that is worth looking at
+_BRIEF = {"n_starts": 8, "steps": 50, "max_hops": 1}  # a search that Ctrl-C cut short
+_LEAST_ROWS = 20  # steps of the sequences: edge probabilities want as many
+
+
+class TransitionJob:
+    """The fit of sequences: what all restarts share, what trains one, the `TransitionFit` of those trained.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    sequences : Sequences
+    restarts, seed, schedule, holdout, device, dtype
+        As in `pyro_sparse.fit`.
+    sparsity : None, "auto", int, float or SparsityControl
+        "auto" chooses by held-out sequences (`auto_edges.py`); else see `constraint.get_control`.
+
+    Attributes
+    ----------
+    n_restarts : int
+    fingerprint : str
+        What must agree for a file with restarts to belong to this fit.
+
+    Raises
+    ------
+    ValueError
+        The sequences do not fit the model, or leave too little to learn from.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        sequences: Sequences,
+        *,
+        restarts: int = 2,
+        seed: int = 0,
+        schedule: TransitionSchedule | None = None,
+        holdout: float = 0.1,
+        sparsity: Any = None,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
+        _check(model, sequences)
+        self.model, self.sequences, self.n_restarts, self.sparsity = model, sequences, restarts, sparsity
+        self.device, self.dtype = device, dtype
+        self.data = sequences.batch(device, dtype)
+        _check_steps(self.data, model.lags)
+        self.train, self.heldout = _split(_pieces(self.data, model.lags), holdout, seed)
+        self.schedule = (schedule or TransitionSchedule()).decided(model.lags, self.train.total)
+        _check_sparsity(sparsity, model)  # a complaint should not wait for a dense fit
+        if sparsity == "auto" and self.heldout is None:
+            raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
+        self.setup = {
+            "n_samples": self.train.total,
+            "missing": sequences.missing,
+            "feature_names": None,  # no constraint names a feature
+        }
+        self.seeds = child_seeds(seed, restarts)
+        self.record = {"seed": seed, "holdout": holdout, **self.schedule.as_dict()}
+        self.fingerprint = files.fingerprint(
+            model,
+            {
+                **self.record,
+                "restarts": restarts,
+                "sparsity": str(sparsity),
+                "dtype": str(dtype),
+                "data": files.digest(*sequences.content()),
+                "made": files.made(model),
+                "version": __version__,
+            },
+        )
+
+    def pieces(self, n_jobs: int) -> list[range]:
+        """Restarts to train in each of so many processes."""
+        return split([range(self.n_restarts)], n_jobs)
+
+    def run(self, number: int) -> TransitionRun:
+        """The dense run of a restart, at its start."""
+        part = copy.deepcopy(self.model)
+        torch.manual_seed(self.seeds[number])
+        part.setup(n_restarts=1, **self.setup)
+        part.to(device=self.device, dtype=self.dtype)
+        return TransitionRun(part, self.train, self.heldout, self.schedule, first_restart=number)
+
+    def edges(self, part: Any, number: int, bar: tqdm) -> list[dict[str, Any]]:
+        """Fit the edges of a folded restart; the history of that."""
+        return _fit_edges(part, self.train, self.heldout, self.schedule, self.sparsity, number, bar)
+
+    def part(self, own: range) -> dict[str, Any]:
+        """Train restarts, one after the other; each has its own random numbers."""
+        states, answers, history = [], [], []
+        for number in own:
+            run = self.run(number)
+            run.finish()
+            found = find_axes(run.model, self.train, number, self.heldout)
+            if self.schedule.polish_steps:
+                found = polish(run.model, found, self.train, self.schedule, number, self.heldout)
+            fold(run.model, found)
+            rows = self.edges(run.model, number, tqdm(disable=True))
+            states.append(run.model.state_dict())
+            answers += [
+                [*(torch.as_tensor(a) for a in answer[:3]), *(float(v) for v in answer[3:])]
+                for answer in found
+            ]
+            history += [*run.history, *rows]
+        return {"restarts": list(own), "states": states, "answers": answers, "history": history}
+
+    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> TransitionFit:
+        """The fit of restarts that were trained in parts, in the order of their numbers."""
+        numbers = [r for part in parts for r in part["restarts"]]
+        answers = [
+            FoundAxes(*(t.numpy() for t in answer[:3]), *answer[3:])
+            for part in parts
+            for answer in part["answers"]
+        ]
+        states = [state for part in parts for state in part["states"]]
+        history = renumbered([row for part in parts for row in part["history"]], numbers)
+        return self.result(states, answers, history, notes)
+
+    def result(
+        self,
+        states: list[Any],
+        answers: list[FoundAxes],
+        history: list[dict[str, Any]],
+        notes: list[str],
+        dense: bool = False,
+    ) -> TransitionFit:
+        """The `TransitionFit` of trained restarts; Ctrl-C lets few sequences judge them.
+
+        Parameters
+        ----------
+        states : list of dict of str to Tensor
+        answers : list of FoundAxes
+        history : list of dict
+        notes : list of str
+            Warnings so far.
+        dense : bool
+            Judge by the dense program: edges that were not fitted, or not to the end, have no ELBO worth
+            comparing.
+        """
+        try:
+            return self._result(states, answers, history, notes, dense, most=len(self.data) + len(self.train))
+        except KeyboardInterrupt:
+            pass
+        note = f"interrupted when the trained restarts were judged: {BRIEF} sequences at most told them apart"
+        return self._result(states, answers, history, [*notes, note], dense, most=BRIEF)
+
+    def _result(
+        self,
+        states: list[Any],
+        answers: list[FoundAxes],
+        history: list[dict[str, Any]],
+        notes: list[str],
+        dense: bool,
+        most: int,
+    ) -> TransitionFit:
+        model = self.model
+        torch.manual_seed(self.seeds[0])
+        model.setup(n_restarts=len(states), **self.setup)
+        model.to(device=self.device, dtype=self.dtype)
+        model.dense = False
+        join(states, model)
+        model.eval()
+        with undisturbed(seed=0, threads=None):
+            judged = first_rows(self.train if self.heldout is None else self.heldout, most)
+            model.dense = dense or not self.schedule.edge_steps
+            rows = rowwise_elbo(model, judged, num_draws=4).double().cpu().numpy()
+        model.dense = False
+        columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
+        return TransitionFit.build(
+            model,
+            self.sequences,
+            data=first_rows(self.data, most),
+            answers=answers,
+            rows=rows,
+            heldout=self.heldout is not None,
+            least=model.n_latents * float(judged.seen.sum()) / len(judged),  # a nat each
+            history=pd.DataFrame(history, columns=columns),
+            settings={
+                "model": type(model).__name__,
+                "likelihood": model.likelihood.name,
+                "n_latents": model.n_latents,
+                "restarts": len(states),
+                "sequences": len(self.sequences),
+                "device": self.device,
+                "dtype": str(self.dtype).removeprefix("torch."),
+                **self.record,
+            },
+            findings=[Finding("training", note) for note in notes],
+        )
+
+
+def fit_transition(
+    model: Any,
+    sequences: Sequences,
+    *,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 250,
+    **settings: Any,
+) -> TransitionFit:
+    """Fit a `LatentTransition` to checked sequences; `pyro_sparse.fit` describes the arguments.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    sequences : Sequences
+    progress, checkpoint, checkpoint_every
+        As in `pyro_sparse.fit`.
+    **settings
+        Of the `TransitionJob`.
+
+    Returns
+    -------
+    TransitionFit
+
+    Raises
+    ------
+    ValueError
+        The sequences do not fit the model, or leave too little to learn from.
+    """
+    job = TransitionJob(model, sequences, **settings)
+    schedule = job.schedule
+    assert schedule.steps is not None
+    finished, under_way = files.read_run(checkpoint, job.fingerprint)
+    n_resumed = len(finished)
+    states: list[Any] = []
+    answers: list[FoundAxes] = []
+    history: list[dict[str, Any]] = []
+    notes: list[str] = []
+    incomplete = False  # whether a restart in the fit has no edges
+    steps = schedule.steps + schedule.edge_steps
+    bar = tqdm(total=job.n_restarts * steps, disable=not progress, unit="step")
+    for number in range(job.n_restarts):
+        try:
+            run = job.run(number)
+        except KeyboardInterrupt:
+            if not states:
+                raise
+            notes.append(f"interrupted when restart {number} was set up")
+            break
+        part = run.model
+        resumed = finished[number] if number < n_resumed else under_way if number == n_resumed else None
+        if resumed is not None:
+            with files.explained("checkpoint", checkpoint):
+                run.load(resumed)
+        bar.update(run.step)
+
+        def report(run: Any) -> None:
+            _show(bar, run)
+            if checkpoint is not None and run.step % checkpoint_every == 0 and not run.done:
+                files.write_run(checkpoint, job.fingerprint, finished, run.state())
+
+        try:
+            with stopped_between_steps(report) as between:
+                run.finish(between)
+        except KeyboardInterrupt as reason:
+            if checkpoint is not None and isinstance(reason, Stopped):
+                files.write_run(checkpoint, job.fingerprint, finished, run.state())
+            if run.step < _LEAST_STEPS and not states:
+                raise
+            notes.append(f"interrupted at step {run.step} of {schedule.steps} of restart {number}")
+            if run.step < _LEAST_STEPS:
+                break
+            run.settle()
+        else:
+            if checkpoint is not None and number >= n_resumed:
+                finished.append(copy.deepcopy(run.state()))
+                files.write_run(checkpoint, job.fingerprint, finished, None)
+        try:
+            answer = find_axes(part, job.train, number, job.heldout)
+        except KeyboardInterrupt:
+            notes.append(f"interrupted in the search for the axes of restart {number}")
+            if states:
+                break
+            answer = find_axes(part, job.train, number, job.heldout, **_BRIEF)
+        history += run.history
+        try:
+            if schedule.polish_steps and not notes:
+                answer = polish(part, answer, job.train, schedule, number, job.heldout)
+            fold(part, answer)
+            if not notes:
+                history += job.edges(part, number, bar)
+        except KeyboardInterrupt:
+            notes.append(f"interrupted after the dense fit of restart {number}")
+            fold(part, answer)
+        states.append(part.state_dict())
+        answers += answer
+        incomplete = bool(notes)
+        if incomplete:
+            break
+    bar.close()
+    return job.result(states, answers, history, notes, dense=incomplete)
+
+
+def _fit_edges(
+    part: Any,
+    train: SequenceBatch,
+    heldout: SequenceBatch | None,
+    schedule: TransitionSchedule,
+    sparsity: Any,
+    number: int,
+    bar: tqdm,
+) -> list[dict[str, Any]]:
+    """Fit the edges of one folded restart; the history of that."""
+    if not schedule.edge_steps:
+        return []
+    if sparsity == "auto":
+        assert heldout is not None
+        choose_edges(part, train, heldout, schedule)
+        sparsity = None
+    run = EdgeRun(part, train, heldout, schedule.of_edges(), get_control(sparsity), first_restart=number)
+    run.finish(lambda run: _show(bar, run))
+    return [{**row, "stage": "edges"} for row in run.history]
+
+
+def _show(bar: tqdm, run: Any) -> None:
+    bar.update(1)
+    if run.history and run.step % run.schedule.evaluate_every == 0:
+        bar.set_postfix_str(f"ELBO {run.history[-1]['elbo']:.3f} nats/sequence", refresh=False)
+
+
+def _check(model: Any, sequences: Sequences) -> None:
+    n_actions = 0 if sequences.actions is None else sequences.actions.shape[-1]
+    for name, wanted, seen in (
+        ("n_features", model.n_features, sequences.x.shape[-1]),
+        ("n_actions", model.n_actions, n_actions),
+    ):
+        if wanted != seen:
+            raise ValueError(
+                f"X: the sequences have {name[2:]}: {seen}, the model was made for {name}={wanted}; "
+                "make the model for these sequences (a categorical action counts once per level)"
+            )
+
+
+def _check_sparsity(sparsity: Any, model: Any) -> None:
+    control = copy.deepcopy(get_control(sparsity))
+    if sparsity is not None:
+        try:
+            control.setup(int(model.allowed.sum()), int(model.must.sum()))
+        except ValueError as reason:
+            raise ValueError(f"sparsity: {str(reason).removeprefix('edges: ')}") from None
+
+
+def _check_steps(data: SequenceBatch, lags: int) -> None:
+    steps = int(data.steps(lags).sum())
+    if steps < _LEAST_ROWS:
+        raise ValueError(
+            f"X: has {steps} step(s) from {lags} frame(s) that were seen to one that was, wanted at least "
+            f"{_LEAST_ROWS} to learn from; give longer or more sequences, with fewer gaps or missing frames"
+        )
+
+
+def _pieces(data: SequenceBatch, lags: int) -> SequenceBatch:
+    """Long sequences in pieces, where there are few: minibatches and held-out rows need something to draw
+    from. A piece forgets what came before it."""
+    n, t = data.x.shape[:2]
+    length = max(5 * (lags + 1), -(-n * t // _LEAST_PIECES))
+    if n >= _LEAST_PIECES or t <= length:
+        return data
+    count = -(-t // length)
+
+    def cut(tensor: torch.Tensor | None, fill: bool = False) -> torch.Tensor | None:
+        if tensor is None:
+            return None
+        padded = tensor.new_full((n, count * length, *tensor.shape[2:]), fill)
+        padded[:, :t] = tensor
+        return padded.reshape(n * count, length, *tensor.shape[2:])
+
+    everywhere = torch.ones((n, t), dtype=torch.bool, device=data.x.device)
+    present = cut(everywhere if data.present is None else data.present)
+    assert present is not None
+    x = cut(data.x)
+    assert x is not None
+    mask = cut(data.mask)
+    if data.mask is None and not present.all():
+        mask = present.unsqueeze(-1).expand_as(x)
+    used = present.any(1)
+    whole = replace(
+        data,
+        x=x,
+        mask=mask,
+        present=present,
+        linked=cut(data.linked),
+        actions=cut(data.actions),
+        total=len(present),
+    )
+    return whole.rows(used.nonzero()[:, 0]).whole()
+
+
+def _split(data: SequenceBatch, holdout: float, seed: int) -> tuple[SequenceBatch, SequenceBatch | None]:
+    n = len(data)
+    aside = min(int(round(holdout * n)), 5000)
+    order = np.random.default_rng(seed).permutation(n)
+    if aside < 2:
+        return data.whole(), None
+    if n - aside < 2:
+        raise ValueError(f"holdout: {holdout!r} of {n} sequences leaves {n - aside} to learn from; lower it")
+
+    def part(index: np.ndarray) -> SequenceBatch:
+        return data.rows(torch.as_tensor(np.sort(index), device=data.x.device)).whole()
+
+    return part(order[aside:]), part(order[:aside])

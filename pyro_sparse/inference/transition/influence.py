@@ -1,0 +1,76 @@
+"""How much of what its graph needs the Jacobian of a fitted transition spans.
+
+The theory behind sparse axes wants the derivatives along the edges to vary in as many ways as there are edges
+(`graphs.identifiability.sufficient_influence`). Of a fitted transition that is asked up to the error of its
+Jacobian, which shows in the entries that should be zero. Linear dynamics span next to nothing, and then many
+axes are as sparse as the true ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ...graphs.identifiability import SufficientInfluence, sufficient_influence
+
+__all__ = ["FittedInfluence", "fitted_influence", "share_spanned"]
+
+
+class FittedInfluence(NamedTuple):
+    """Sufficient influence of the past latents or of the actions.
+
+    Parameters
+    ----------
+    influence : SufficientInfluence
+        With the Jacobian's relative error as its tolerance.
+    error : float
+        Root mean square of the entries off the graph.
+    """
+
+    influence: SufficientInfluence
+    error: float
+
+
+def fitted_influence(
+    jacobian: np.ndarray, graph: np.ndarray, n_latents: int, lags: int
+) -> dict[Literal["time", "actions"], FittedInfluence]:
+    """Sufficient influence by kind of input: "time" (of one lag) and "actions".
+
+    Parameters
+    ----------
+    jacobian : ndarray (step, latent, input)
+        Along the fitted axes; inputs are each lag's latents, then actions.
+    graph : ndarray of int (latent, input)
+    n_latents, lags : int
+
+    Returns
+    -------
+    dict
+        Without a kind that has no input, fewer steps than edges, or more than one lag.
+    """
+    past = lags * n_latents
+    found: dict[Literal["time", "actions"], FittedInfluence] = {}
+    parts: dict[Literal["time", "actions"], slice] = {"time": slice(0, past), "actions": slice(past, None)}
+    for kind, part in parts.items():
+        values, edges = jacobian[:, :, part], graph[:, part] == 1
+        if not edges.any() or len(values) < edges.sum() or (kind == "time" and lags > 1):
+            continue
+        error = float(np.sqrt((values[:, ~edges] ** 2).mean())) if (~edges).any() else 0.0
+        scale = float(np.sqrt((values[:, edges] ** 2).mean()))
+        tolerance = float(np.clip(error / max(scale, 1e-12), 1e-6, 0.5))
+        found[kind] = FittedInfluence(sufficient_influence(values, edges, kind, tolerance), error)
+    return found
+
+
+def share_spanned(found: Mapping[Any, FittedInfluence]) -> float:
+    """Smallest share, over the kinds, of the directions asked for that are there; 1 where none is asked.
+
+    Parameters
+    ----------
+    found : dict
+        From `fitted_influence`.
+    """
+    shares = [f.influence.rank.sum() / f.influence.dimension.sum() for f in found.values()]
+    return float(min(shares, default=1.0))

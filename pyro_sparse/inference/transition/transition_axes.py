@@ -1,0 +1,504 @@
+r"""From a dense fit of a latent transition to its axes: moments of the Jacobian, the search, the fold.
+
+With h the dense latents, C a covariance and J the Jacobian of the mean, the search
+(`rotation/jacobian_axes.py`) sees :math:`C^{-1/2} J C^{1/2}` (past) and :math:`C^{-1/2} J_a` (actions), and
+answers with a rotation B. New latents are :math:`B\,C^{-1/2} h`, scaled to unit variance. C is that of the
+noise of the transition, which the model has independent between latents: a map that keeps it so is a
+rotation of latents whitened by it, up to scales (`graphs.identifiability.blocks`). Where every past frame is
+the first of its sequence, C is that of the past latents, which the model draws from N(0, I). Between the
+two, noise as small as the errors of a fit says nothing, so that the search is made with both, and past
+latents decide where their graph parts edges from zeros much more clearly. Where only actions drive, C is
+that of the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import quadratic_assignment
+
+from ..._utils.declared import hooks
+from ..._utils.torch_state import undisturbed
+from ...data.sequences import SequenceBatch
+from ..rotation.jacobian_axes import JacobianAxes, jacobian_axes
+from ..rotation.strength_gap import strength_gap
+from .influence import fitted_influence, share_spanned
+
+Whitening = Literal["past", "noise"]
+
+__all__ = [
+    "FoundAxes",
+    "believed",
+    "beyond_linear",
+    "dense_moments",
+    "dense_steps",
+    "find_axes",
+    "fold",
+    "latents",
+    "rotated",
+    "seen_steps",
+    "transition_jacobian",
+    "turned_jacobian",
+]
+
+MOST_STEPS = 20_000
+_DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
+_EDGE_LOGIT = 3.0
+BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
+# Of a gap: on four tuning sets with correlated latents the axes of independent noise were right with gaps
+# from .4 wider to .3 narrower than the others'.
+_CLEARER = 0.5
+_SEATINGS = 50  # random starts of the search for an order
+
+
+class FoundAxes(NamedTuple):
+    """Axes of one restart and the strengths of all edges along them.
+
+    Parameters
+    ----------
+    map : ndarray (latent, latent)
+        ``latent_new = map @ latent_old``, new latents of unit variance.
+    strength : ndarray (latent, input)
+        Root mean square Jacobian of the new latents' means by the inputs (each lag's latents, then actions in
+        standard deviations).
+    graph : ndarray of int (latent, input)
+        1 above the gap.
+    gap : float
+        Log ratio of the weakest edge to the strongest zero, the smaller one of two graphs; 0 where there is
+        hardly an edge.
+    found : float
+        Share of the search's starts that ended at its optimum.
+    influence : float
+        Share of the directions that sufficient influence asks for which the Jacobian spans.
+    beyond_linear : float
+        From :func:`beyond_linear`; NaN where no sequences were kept aside.
+    """
+
+    map: np.ndarray
+    strength: np.ndarray
+    graph: np.ndarray
+    gap: float
+    found: float
+    influence: float
+    beyond_linear: float = np.nan
+
+
+@torch.no_grad()
+def latents(model: Any, batch: SequenceBatch, chunk: int = 5000) -> torch.Tensor:
+    """Posterior means (restart, sequence, time, latent) of the program at hand.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    batch : SequenceBatch
+    chunk : int
+        Sequences at a time.
+    """
+    parts = torch.arange(len(batch), device=batch.x.device).split(chunk)
+    return torch.cat([model.posterior(batch.rows(index)).loc for index in parts], 1)
+
+
+def seen_steps(model: Any, batch: SequenceBatch, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs of the steps to learn from.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    batch : SequenceBatch
+    z : Tensor (restart, sequence, time, latent)
+        Its latents.
+
+    Returns
+    -------
+    inputs : Tensor (restart, step, input)
+        Past latents (lag 1, 2, …) and then actions.
+    use : Tensor of bool (sequence, time - lags)
+        Which of all steps these are: `SequenceBatch.steps`.
+
+    Raises
+    ------
+    ValueError
+        Hardly a step is left.
+    """
+    use = batch.steps(model.lags)
+    if use.sum() < 2:
+        raise ValueError(
+            f"X: has {int(use.sum())} step(s) from frames that were seen to one that was, wanted at least 2; "
+            "give longer sequences with fewer missing frames, or lower lags"
+        )
+    return model.chain(batch, None)._inputs(z, model.lags, z.shape[2])[:, use], use
+
+
+class _Moments(NamedTuple):
+    time: np.ndarray | None
+    actions: np.ndarray | None
+    jacobian: np.ndarray  # (step, latent, input) in dense latents
+    root: np.ndarray  # square root of the covariance that is whitened
+    noise: np.ndarray  # covariance of the latents given what drives them
+    past: np.ndarray  # covariance of the past latents, or of all where no past counts
+
+
+@torch.no_grad()
+def dense_moments(model: Any, batch: SequenceBatch, white: Whitening = "past") -> list[_Moments]:
+    """Second moments of the dense transition's Jacobian, one for each restart.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit.
+    batch : SequenceBatch
+        Up to 20,000 steps of it are used.
+    white : {"past", "noise"}
+        Covariance that becomes the identity: of the past latents, or of the noise of the transition.
+    """
+    return [_moments(model, *parts, white) for parts in dense_steps(model, batch)]
+
+
+def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
+    """Jacobians of the dense transition along the model's axes, (step, latent, input), one for each restart.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        Folded.
+    batch : SequenceBatch
+        Up to 20,000 steps of it are used.
+    """
+    axes = model.axes.double().cpu().numpy()
+    found = dense_steps(model, batch)
+    return [rotated(model, jacobian, turn) for (jacobian, *_), turn in zip(found, axes, strict=True)]
+
+
+@torch.no_grad()
+def beyond_linear(model: Any, train: SequenceBatch, heldout: SequenceBatch) -> list[float]:
+    """By how many standard errors the transition predicts held-out sequences better than a linear one does.
+
+    A network that overfitted noise has derivatives that vary, whatever the dynamics; here that does not
+    count. Squared errors are in units of the linear regression's, summed over each sequence.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit.
+    train, heldout : SequenceBatch
+        Up to 20,000 steps of each are used.
+
+    Returns
+    -------
+    list of float
+        One for each restart; NaN where fewer than two sequences tell.
+    """
+    parts = []
+    for batch in (train, heldout):
+        few = _few(model, batch)
+        z = latents(model, few)
+        inputs, use = seen_steps(model, few, z)
+        parts.append((inputs, z[:, :, model.lags :][:, use], use.nonzero()[:, 0].cpu().numpy()))
+    (learned, targets, _), (inputs, wanted, sequence) = parts
+    found = []
+    for r, predicted in enumerate(model.transition(inputs)):
+        x, y, own, out, bent = (
+            t.double().cpu().numpy() for t in (learned[r], targets[r], inputs[r], wanted[r], predicted)
+        )
+        x, own = (np.insert(u, 0, 1.0, axis=1) for u in (x, own))
+        line = np.linalg.lstsq(x, y, rcond=None)[0]
+        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(y - x @ line, rowvar=False)))
+        white = vectors / np.sqrt(np.maximum(values, 1e-8 * values[-1] + 1e-30))
+        errors = [(((out - mean) @ white) ** 2).sum(1) for mean in (own @ line, bent)]
+        gain = np.bincount(sequence, errors[0] - errors[1])[np.unique(sequence)]
+        error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
+        found.append(float(gain.mean() / error) if error > 0 else np.nan)
+    return found
+
+
+def believed(jacobian: np.ndarray, beyond: float) -> np.ndarray:
+    """The Jacobian where held-out sequences show that it varies, and its mean at every step where not.
+
+    Parameters
+    ----------
+    jacobian : ndarray (step, latent, input)
+    beyond : float
+        From :func:`beyond_linear`; of NaN nothing is known, and the Jacobian is believed.
+    """
+    return np.broadcast_to(jacobian.mean(0), jacobian.shape) if beyond < BENT else jacobian
+
+
+def transition_jacobian(model: Any, inputs: torch.Tensor) -> torch.Tensor:
+    """Derivative of the dense transition's means by its inputs, (restart, row, latent, input).
+
+    In closed form where the class that wrote `forward` wrote that too, else by autograd.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    inputs : Tensor (restart, row, input)
+        The means of a row depend on its own inputs.
+    """
+    network = model.transition
+    first = next(own for own in type(network).__mro__ if {"forward", "jacobian"} & vars(own).keys())
+    if "jacobian" in vars(first) and not hooks(network):
+        return network.jacobian(inputs)
+    with torch.enable_grad():
+        leaf = inputs.detach().requires_grad_()
+        means = network(leaf)
+        rows = [
+            torch.autograd.grad(means[..., k].sum(), leaf, retain_graph=True, materialize_grads=True)[0]
+            for k in range(means.shape[-1])
+        ]
+    return torch.stack(rows, -2).detach()
+
+
+def _few(model: Any, batch: SequenceBatch) -> SequenceBatch:
+    """Its first sequences, of about as many steps as are looked at."""
+    per = max(1, batch.x.shape[1] - model.lags)
+    return batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
+
+
+@torch.no_grad()
+def dense_steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Of each restart: Jacobians (step, latent, input) of the dense transition, past latents, and noise.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit, or folded: the latents are those of the dense fit in either case.
+    batch : SequenceBatch
+        Up to 20,000 steps of it are used.
+
+    Returns
+    -------
+    list of (ndarray, ndarray, ndarray)
+        The second is (frame, latent); the third the covariance of the latents given what drives them, the
+        posterior's included.
+    """
+    dense, model.dense = model.dense, True
+    try:
+        return _steps(model, _few(model, batch))
+    finally:
+        model.dense = dense
+
+
+def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    posterior = model.posterior(batch)
+    z = posterior.loc
+    inputs, use = seen_steps(model, batch, z)
+    found = []
+    for r, rows in enumerate(inputs):
+        one = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
+        jacobian = transition_jacobian(model, one)[r].double().cpu().numpy()
+        past = rows[:, : model.n_latents] if model.lags else z[r][batch.seen]
+        away = z[r, :, model.lags :][use] - model.transition(one)[r]
+        factor = posterior.factor[r, :, model.lags :][use]
+        noise = away.mT @ away / len(away) + (factor @ factor.mT).mean(0)
+        found.append((jacobian, past.double().cpu().numpy(), noise.double().cpu().numpy()))
+    return found
+
+
+def rotated(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """The Jacobian of ``turn @ latent`` by those past latents and the actions.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    jacobian : ndarray (step, latent, input)
+    turn : ndarray (latent, latent)
+    """
+    d, back = model.n_latents, np.linalg.inv(turn)
+    blocks = [turn @ jacobian[:, :, i * d : (i + 1) * d] @ back for i in range(model.lags)]
+    if model.n_actions:
+        blocks.append(turn @ jacobian[:, :, model.lags * d :])
+    return np.concatenate(blocks, -1)
+
+
+def _moments(
+    model: Any, jacobian: np.ndarray, past: np.ndarray, noise: np.ndarray, white: Whitening
+) -> _Moments:
+    d, lags, n = model.n_latents, model.lags, len(jacobian)
+    spread = np.atleast_2d(np.cov(past, rowvar=False))
+    root = _root(spread if white == "past" else noise)
+    inverse = np.linalg.inv(root)
+    time = actions = None
+    if lags:
+        time = np.zeros((d * d, d * d))
+        for lag in range(lags):
+            vec = (inverse @ jacobian[:, :, lag * d : (lag + 1) * d] @ root).reshape(n, -1)
+            time += vec.T @ vec / n
+    if model.n_actions:
+        own = jacobian[:, :, lags * d :]
+        own = inverse @ own if lags else own
+        actions = np.einsum("nij,nkj->jik", own, own) / n
+    return _Moments(time, actions, jacobian, root, noise, spread)
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    """Its symmetric square root, directions without variance given next to none."""
+    values, vectors = np.linalg.eigh(covariance)
+    return (vectors * np.sqrt(np.maximum(values, 1e-8 * values[-1]))) @ vectors.T
+
+
+def find_axes(
+    model: Any, batch: SequenceBatch, seed: int = 0, heldout: SequenceBatch | None = None, **options: Any
+) -> list[FoundAxes]:
+    """Sparse axes of each restart of a dense fit.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        After the dense fit.
+    batch : SequenceBatch
+        The sequences it was fitted to.
+    seed : int
+        Of the search.
+    heldout : SequenceBatch, optional
+        Held-out sequences, which say whether the dynamics bend.
+    **options
+        Passed to `jacobian_axes`.
+
+    Returns
+    -------
+    list of FoundAxes
+    """
+    answers = []
+    bent = [np.nan] * model.n_restarts if heldout is None else beyond_linear(model, batch, heldout)
+    for parts, beyond in zip(dense_steps(model, batch), bent, strict=True):
+        if model.lags:
+            whitenings = _whitenings(batch.x.shape[1], model.lags)
+            moments = [_moments(model, *parts, white) for white in whitenings]
+            clear = _clearer([_time_axes(model, part, seed, options) for part in moments])
+        else:
+            clear = _action_axes(model, _moments(model, *parts, "past"), seed, options)
+        turn, graph, gap, share = clear
+        jacobian = rotated(model, parts[0], turn)
+        strength = np.sqrt((jacobian**2).mean(0))
+        varying = believed(jacobian, beyond)
+        spanned = share_spanned(fitted_influence(varying, graph, model.n_latents, model.lags))
+        seat = _seats(model, strength)
+        inputs = np.arange(strength.shape[1])
+        for lag in range(model.lags):
+            inputs[lag * len(seat) : (lag + 1) * len(seat)] = lag * len(seat) + seat
+        strength, graph = strength[np.ix_(seat, inputs)], graph[np.ix_(seat, inputs)]
+        must, allowed = model.must.cpu().numpy(), model.allowed.cpu().numpy()
+        graph = np.where(must, 1, np.where(allowed, graph, 0))
+        answers.append(FoundAxes(turn[seat], strength, graph, gap, share, spanned, beyond))
+    return answers
+
+
+class _Axes(NamedTuple):
+    turn: np.ndarray  # new latents of unit variance
+    graph: np.ndarray
+    gap: float
+    share: float  # of the search's starts that ended there
+
+
+def _time_axes(model: Any, part: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
+    """Axes where the past acts: rotations of the latents whitened as `part` says."""
+    found = _search(part.time, part.actions, seed, options)
+    turn = _unit_rows(found.map @ np.linalg.inv(part.root), part.past)
+    strength = np.sqrt((rotated(model, part.jacobian, turn) ** 2).mean(0))
+    graph, gap = _graph(model, found, strength)
+    return _Axes(turn, graph, gap, found.agreement / found.n_starts)
+
+
+def _action_axes(model: Any, part: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
+    """Axes of what the actions move; the rest, independent of that by its noise, stays as it is."""
+    assert part.actions is not None
+    white = np.linalg.inv(np.linalg.cholesky(part.noise))
+    values, vectors = np.linalg.eigh(white @ part.actions.sum(0) @ white.T)
+    moved = values > _DRIVEN * values[-1]
+    driven, rest = vectors[:, moved].T @ white, vectors[:, ~moved].T @ white
+    found = _search(None, driven @ part.actions @ driven.T, seed, options)
+    graph = np.zeros((model.n_latents, model.n_inputs), int)
+    graph[: len(driven)] = found.graph_a
+    turn = _unit_rows(np.concatenate([found.map @ driven, rest]), part.past)
+    return _Axes(turn, graph, found.gap, found.agreement / found.n_starts)
+
+
+def _unit_rows(turn: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """The map with rows scaled to latents of unit variance."""
+    return turn / np.sqrt(np.diag(turn @ covariance @ turn.T))[:, None]
+
+
+def _whitenings(n_frames: int, lags: int) -> list[Whitening]:
+    """Which covariances latents are whitened by: that of first frames is the identity by the model."""
+    return ["past"] if n_frames <= lags + 1 else ["past", "noise"]
+
+
+def _clearer(found: list[_Axes]) -> _Axes:
+    """Axes of which the noise is independent, unless those of independent latents part edges more clearly.
+
+    The noise of the transition is independent between latents by the model; that the latents themselves are
+    holds at a start from N(0, I) only, since latents that drive each other are correlated. But where noise is
+    as small as the errors of the fit, its covariance is that of those errors.
+    """
+    if len(found) == 1:
+        return found[0]
+    past, noise = found
+    return past if past.gap > noise.gap + _CLEARER else noise
+
+
+def _seats(model: Any, strength: np.ndarray) -> np.ndarray:
+    """The order of the latents that suits required and forbidden edges best: these name latents by number."""
+    d = model.n_latents
+    wish = (
+        (model.must.float() - (~model.allowed).float()).cpu().numpy()[:, :d]
+        if model.lags
+        else np.zeros((d, d))
+    )
+    if not (wish - np.diag(np.diag(wish))).any():
+        return np.arange(d)
+    share = strength[:, :d] ** 2 / (strength[:, :d] ** 2).max()
+    rng = np.random.default_rng(0)
+    tries = [
+        quadratic_assignment(wish, share, method="2opt", options={"maximize": True, "rng": rng})
+        for _ in range(_SEATINGS)
+    ]
+    return max(tries, key=lambda found: found.fun).col_ind
+
+
+def _search(
+    time: np.ndarray | None, actions: np.ndarray | None, seed: int, options: dict[str, Any]
+) -> JacobianAxes:
+    """The search, with no floor under the strengths where hardly any is an edge: that graph is a guess."""
+    with undisturbed(threads=1):
+        try:
+            return jacobian_axes(time, actions, seed=seed, **options)
+        except ValueError as reason:
+            if "no edge" not in str(reason):
+                raise
+            guess = jacobian_axes(time, actions, seed=seed, **{**options, "floor": 1e-9})
+            return replace(guess, gap=0.0, gap_a=0.0)
+
+
+def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> tuple[np.ndarray, float]:
+    """Time and action graphs side by side and their gap; the time graph by the strengths of latents of unit
+    variance at each lag, where the search saw all lags as one and the latents in units of their noise."""
+    past = strength[:, : model.lags * model.n_latents]
+    try:
+        cut = strength_gap(past, model.n_latents)
+    except ValueError:  # hardly an edge: a guess, as in the search
+        cut = strength_gap(past, model.n_latents, floor=1e-9)._replace(gap=0.0)
+    graph = (past > cut.threshold).astype(int)
+    parts = [g for g in (graph, found.graph_a) if g is not None]
+    return np.concatenate(parts, -1), min(cut.gap, found.gap_a)
+
+
+@torch.no_grad()
+def fold(model: Any, answers: list[FoundAxes]) -> None:
+    """Turn a dense fit to its axes, edges beginning at the graph found.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    answers : list of FoundAxes
+        One for each restart.
+    """
+    like = model.axes
+
+    def tensor(arrays: list[np.ndarray]) -> torch.Tensor:
+        return torch.as_tensor(np.stack(arrays), dtype=like.dtype, device=like.device)
+
+    graph = tensor([a.graph for a in answers])
+    model.fold(tensor([a.map for a in answers]), (2 * graph - 1) * _EDGE_LOGIT)

@@ -1,0 +1,510 @@
+"""Counts: Poisson and negative binomial (log link, size factors), multinomial rows (softmax over features).
+
+Sequencing depth, document length, number of ratings: each row carries an exposure, by default from its total
+where rows differ in depth, so that factors speak of composition.  The training table decides that, and sets
+the yardstick for the totals of later tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistribution
+from torch import Tensor, nn
+from torch.distributions import AbsTransform, constraints
+from torch.nn import functional as F
+
+from .._utils.declared import Declared
+from ._shared_totals import along, log_sum, log_sum_if, of_shares
+from .base import AROUND_CELLS, CELLS, Likelihood, column_mean, in_kind, observed, refuse_where
+from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
+
+__all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
+
+FEW_FEATURES = 300  # up to which totals are shared out
+DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better guess of depth than none
+NOT_ASKED = -1.0
+LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
+_MOST_COUNTED = math.floor(math.exp(LOG_RATE_RANGE[1]))  # no rate is larger
+LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses its digits in float32
+
+
+def _soft_range(x: Tensor, low: float, high: float) -> Tensor:
+    """The identity inside ``(low, high)``, bent smoothly towards the ends, with a gradient everywhere."""
+    return x + F.softplus(low - x) - F.softplus(x - high)
+
+
+def _soft_range_slope(x: Tensor, low: float, high: float) -> Tensor:
+    """Derivative of `_soft_range`."""
+    return 1 - torch.sigmoid(low - x) - torch.sigmoid(x - high)
+
+
+class _Counts(Likelihood):
+    """What the count likelihoods share: the data check, row totals, a log link."""
+
+    uses_exposure = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer(
+            "share", torch.zeros(0, dtype=torch.float32)
+        )  # each column's part of the training table's total
+        self.register_buffer(
+            "typical_total", torch.zeros((), dtype=torch.float32)
+        )  # median row total there; 0 = not calibrated
+        self.share: Tensor
+        self.typical_total: Tensor
+
+    def setup(self, n_features: int, n_restarts: int = 1) -> None:
+        if len(self.share) != n_features:
+            self.share, self.typical_total = self.share.new_zeros(n_features), self.share.new_zeros(())
+
+    def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
+        with np.errstate(invalid="ignore"):
+            bad = (x < 0) | (x != np.round(x))
+        refuse_where(
+            bad & ~np.isnan(x),
+            x,
+            feature_names,
+            f'likelihood="{self.name}" wants whole numbers >= 0 (counts) or NaN',
+            "Give the raw counts, before any normalising or logarithm (of an AnnData they may be a layer: "
+            'adata.to_df("counts")), or use likelihood="normal".',
+        )
+        with np.errstate(invalid="ignore"):
+            refuse_where(
+                x > _MOST_COUNTED,
+                x,
+                feature_names,
+                f'likelihood="{self.name}" knows counts up to {_MOST_COUNTED:.1e}',
+                "Count in larger units (thousands, say), or write NaN where it is no count.",
+            )
+
+    def calibrate(self, x: Any, mask: Any = None) -> None:
+        """Remember the training table's column shares and median row total, the yardstick of `totals`."""
+        cells, seen = observed(x, mask)
+        few = slice(None, None, -(-len(cells) // MOST_ROWS) or 1)
+        holes = torch.where(seen[few], cells[few], torch.nan)
+        self.calibrate_by(
+            column_mean(cells, seen), lambda: self._totals(cells, seen), lambda columns: holes[:, columns]
+        )
+
+    def calibrate_by(
+        self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
+    ) -> None:
+        share = mean + 1e-6 * mean.mean() + torch.finfo(mean.dtype).tiny
+        self.share = (share / share.sum()).to(self.share)
+        self.typical_total = torch.ones_like(self.typical_total)  # known enough for `totals`
+        found = totals()
+        counted = found[found > 0]
+        self.typical_total = (counted.median() if len(counted) else torch.ones(())).to(self.typical_total)
+
+    def totals(self, x: Any, mask: Any = None) -> Any:
+        r"""Total count (N, 1) of each row; with missing cells, scaled up by the share of the columns seen.
+
+        :math:`n_i = \sum_j m_{ij} x_{ij} / \sum_j m_{ij} s_j`, s the columns' shares in the training table
+        (`calibrate`; the first table asked about, if that was never called).
+        """
+        if not self.typical_total > 0:
+            self.calibrate(x, mask)
+        return in_kind(self._totals(*observed(x, mask)), x)
+
+    def _totals(self, x: Tensor, seen: Tensor) -> Tensor:
+        if seen.all():
+            return x.sum(-1, keepdim=True)
+        covered = (seen * self.share.to(x)).sum(-1, keepdim=True)
+        whole = torch.where(seen.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
+        return x.sum(-1, keepdim=True) / whole
+
+    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+        """Size factors (N, 1): row totals over their median in the training table; see `totals`.
+
+        An empty row counts as half a count, so that the log rate stays finite.
+        """
+        return self.totals(x, mask).clip(min=0.5) / float(self.typical_total)
+
+    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
+        return torch.log((total + 0.5) / (exposed + 1.0))
+
+    def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
+        """``log1p`` of the counts, divided by the row's exposure if there is one."""
+        return torch.log1p(x if exposure is None else x / exposure)
+
+    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+        return self._log_rate(f, exposure).exp()
+
+    @staticmethod
+    def _log_rate(f: Tensor, exposure: Tensor | None) -> Tensor:
+        return _soft_range(f if exposure is None else f + exposure.to(f).log(), *LOG_RATE_RANGE)
+
+
+class Poisson(_Counts):
+    r"""Counts with variance equal to their mean: :math:`x_{ij} \sim \mathrm{Poisson}(s_i e^{f_{ij}})`.
+
+    Parameters
+    ----------
+    size_factors : bool or "auto"
+        Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that
+        factors speak of composition, not of depth; False sets ``s_i = 1``. "auto": if the training table says
+        that at least half of what moves the totals is depth (`row_depth`).
+
+    Attributes
+    ----------
+    depth : Tensor ()
+        Share of the variance of the training table's log totals that is depth; -1 if that was not asked.
+    takes_totals : bool
+        Whether totals are taken for depth.
+    shares : bool
+        Whether totals that are taken for depth are shared out between the features of a row.
+
+    Notes
+    -----
+    Factors move totals too: with :math:`s_i` proportional to the total :math:`n_i`, all features are divided
+    by what factors do to some. So the rates of a row of at most 300 features are
+    :math:`n_i\, \mathrm{softmax}(f_i)_j` over the cells that were seen: :math:`s_i` is where the likelihood
+    of Poisson counts is largest, and the row is multinomial. Beyond, and of subclasses, cells are
+    `separable`, which is faster.
+
+    The log rate is bent smoothly into (−30, 25): no overflow, no zero rate, no dead gradient.
+    """
+
+    declares = (CELLS,)  # where totals are shared out, the rows are Poisson cells given their exposures
+    name = "poisson"
+
+    def __init__(self, size_factors: bool | Literal["auto"] = "auto") -> None:
+        super().__init__()
+        if size_factors not in (True, False, "auto"):
+            raise ValueError(f'size_factors: got {size_factors!r}, wanted True, False or "auto"')
+        self.size_factors = size_factors if size_factors == "auto" else bool(size_factors)
+        self.register_buffer("depth", torch.tensor(NOT_ASKED, dtype=torch.float32))
+        self.register_buffer("from_totals", torch.tensor(False))  # exposures of the training table
+        self._known: dict[str, tuple[Tensor, int, float]] = {}  # buffer, its version, and its number
+        self.depth: Tensor
+        self.from_totals: Tensor
+
+    def setup(self, n_features: int, n_restarts: int = 1) -> None:
+        if len(self.share) != n_features:
+            self.depth = torch.full_like(self.depth, NOT_ASKED)
+            self.from_totals = torch.zeros_like(self.from_totals)
+        super().setup(n_features, n_restarts)
+
+    @property
+    def takes_totals(self) -> bool:
+        return self.size_factors is True or self._said("depth") >= DEPTH_FROM
+
+    @property
+    def shares(self) -> bool:
+        own = type(self) in (Poisson, NegativeBinomial)  # a subclass may say something else of cells
+        return own and bool(self._said("from_totals")) and len(self.share) <= FEW_FEATURES
+
+    def _said(self, name: str) -> float:
+        """The number in a buffer: it is asked for in every step, and an accelerator makes wait for it."""
+        buffer = getattr(self, name)
+        if buffer.device.type == "cpu":
+            return float(buffer)
+        known = self._known.get(name)
+        if known is None or known[0] is not buffer or known[1] != buffer._version:
+            self._known[name] = known = buffer, buffer._version, float(buffer)
+        return known[2]
+
+    @property
+    def separable(self) -> bool:  # type: ignore[override]
+        return not self.shares
+
+    def calibrate_by(
+        self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
+    ) -> None:
+        once = cache(totals)  # a pass over the table
+        super().calibrate_by(mean, once, some)
+        if self.size_factors == "auto":
+            columns = mean.argsort(descending=True)[:MOST_COLUMNS]
+            self.depth = torch.full_like(self.depth, depth_share(some(columns), once()))
+
+    def note_exposures(self, given: bool) -> None:
+        self.from_totals = torch.full_like(self.from_totals, self.takes_totals and not given)
+
+    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+        if self.size_factors == "auto" and self.depth == NOT_ASKED:
+            self.calibrate(x, mask)
+        return super().default_exposure(x, mask) if self.takes_totals else None
+
+    def typical_exposure(self, exposure: np.ndarray) -> float:
+        return float(np.median(exposure))
+
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+        return dist.Poisson(self._log_rate(f, exposure).exp())
+
+    def observation(
+        self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
+    ) -> dist.Distribution:
+        if self.shares:
+            f = f - log_sum(f, mask) + self._log_total(mask)
+        return super().observation(f, mask, exposure)
+
+    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+        if self.shares:
+            f = f - log_sum(f, None) + self._log_total(None)
+        return super().mean(f, exposure)
+
+    def feature_statistic(
+        self,
+        f: Tensor,
+        reference: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+    ) -> Tensor:
+        if not self.shares:
+            return super().feature_statistic(f, reference, x, mask, exposure)
+        return of_shares(f, reference, *observed(x, mask))
+
+    def _log_total(self, mask: Tensor | None) -> Tensor:
+        """log of what rows of exposure 1 count in the cells that were seen."""
+        typical = self.typical_total.log()
+        if mask is None:
+            return typical
+        return typical + (mask * self.share).sum(-1, keepdim=True).clamp(min=1e-30).log()
+
+    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+        shift = 0.0 if exposure is None else exposure.log().mT
+
+        def score(f: Tensor, x: Tensor, r: int, own: Tensor) -> Tensor:
+            log_rate = f + shift
+            excess = x - _soft_range(log_rate, *LOG_RATE_RANGE).exp()
+            return excess * _soft_range_slope(log_rate, *LOG_RATE_RANGE)
+
+        return score
+
+
+class _HalfNormal(dist.HalfNormal):
+    """Torch's, with its location made where the scale lies: a plain 0 is sent to an accelerator each time."""
+
+    def __init__(self, scale: Tensor, validate_args: bool | None = None):
+        base = torch.distributions.Normal(torch.zeros_like(scale), scale, validate_args=False)
+        torch.distributions.TransformedDistribution.__init__(self, base, AbsTransform(), validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> dist.Distribution:
+        return super().expand(batch_shape, self._get_checked_instance(_HalfNormal, _instance))
+
+
+class NegativeBinomial(Poisson):
+    r"""Counts with more variance than Poisson, one dispersion per feature.
+
+    .. math:: x_{ij} \sim \mathrm{NB}(\mu_{ij} = s_i e^{f_{ij}}, \theta_j), \quad
+              \operatorname{var} x = \mu + \mu^2/\theta, \quad \theta_j^{-1/2} \sim \mathrm{HalfNormal}(\tau).
+
+    Equivalently Poisson with a gamma-distributed rate of coefficient of variation ``extra_cv`` = θ^(−1/2):
+    0 is Poisson, and the prior's mode.
+
+    Parameters
+    ----------
+    size_factors : bool or "auto"
+        As in `Poisson`.
+    prior_scale : float
+        τ, the prior scale of ``extra_cv``.
+    init : float
+        Starting value of ``extra_cv``.
+    """
+
+    name = "negative_binomial"
+
+    def __init__(
+        self,
+        size_factors: bool | Literal["auto"] = "auto",
+        prior_scale: float = 1.0,
+        init: float = 0.5,
+    ) -> None:
+        super().__init__(size_factors)
+        if not (prior_scale > 0 and init > 0):
+            raise ValueError(
+                f"NegativeBinomial: prior_scale and init must be positive, got {prior_scale} and {init}."
+            )
+        self.prior_scale, self.init = float(prior_scale), float(init)
+
+    def setup(self, n_features: int, n_restarts: int = 1) -> None:
+        super().setup(n_features, n_restarts)
+        self.log_theta = nn.Parameter(torch.full((n_restarts, 1, n_features), -2.0 * math.log(self.init)))
+
+    def _theta(self) -> Tensor:
+        return _soft_range(self.log_theta, *LOG_THETA_RANGE).exp()
+
+    def priors(self) -> dict[str, dist.Distribution]:
+        return {
+            "extra_cv": _HalfNormal(torch.full_like(self.log_theta.squeeze(1), self.prior_scale)).to_event(1)
+        }
+
+    def values(self) -> dict[str, Tensor]:
+        return {"extra_cv": self._theta().squeeze(1) ** -0.5}
+
+    def feature_statistic(
+        self,
+        f: Tensor,
+        reference: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+    ) -> Tensor:
+        if not self.shares:
+            return super().feature_statistic(f, reference, x, mask, exposure)
+        # A feature that counts less leaves more of the row's total to the others.
+        x, seen = observed(x, mask)
+        base = reference - log_sum(reference, seen) + self._log_total(seen)
+        shift = torch.where(seen, log_sum(reference, seen) - log_sum_if(f, reference, seen), 0.0)
+
+        def level(at: Tensor) -> Tensor:
+            each = self.forward(torch.where(seen, at, 0.0), exposure).log_prob(x)
+            return torch.where(seen, each, 0.0)
+
+        before = level(base)
+        others = along(lambda by: (level(base + by) - before).sum(-1, keepdim=True), shift)
+        return (level(base + f - reference + shift) + others - (level(base + shift) - before)).sum(-2)
+
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+        theta = self._theta()
+        return dist.NegativeBinomial(theta, logits=self._log_rate(f, exposure) - theta.log())
+
+    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+        shift, theta = 0.0 if exposure is None else exposure.log().mT, self._theta().mT
+
+        def score(f: Tensor, x: Tensor, r: int, own: Tensor) -> Tensor:
+            log_rate, size = f + shift, theta[r, own]
+            over = torch.sigmoid(_soft_range(log_rate, *LOG_RATE_RANGE) - size.log())
+            return (x - (x + size) * over) * _soft_range_slope(log_rate, *LOG_RATE_RANGE)
+
+        return score
+
+
+class Multinomial(_Counts):
+    r"""A row is n drawn items, :math:`x_i \sim \mathrm{Multinomial}(n_i, \mathrm{softmax} f_i)`.
+
+    The total n of a row is given (its own sum); missing features are dropped from the softmax.  ``exposure``
+    is the total that `mean` and sampling use (default 1: `mean` gives probabilities); `log_prob` needs none.
+
+    Notes
+    -----
+    `log_prob` includes the coefficient :math:`n!/\prod x_j!`; published MovieLens "log losses" leave it out.
+    """
+
+    declares = (Declared("row totals", free=AROUND_CELLS),)
+    name = "multinomial"
+
+    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+        """Total count (N, 1) of each row over all features; see `totals` for missing cells."""
+        return self.totals(x, mask)
+
+    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
+        start = super().intercept(total, seen, exposed)
+        return start - start.mean()  # softmax does not see a common shift
+
+    def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
+        return super().encoder_view(x, _Counts.default_exposure(self, x))
+
+    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+        """Distribution of whole rows: batch (R, B), event (G,)."""
+        return MultinomialCounts(f, None if exposure is None else exposure.squeeze(-1))
+
+    def observation(
+        self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
+    ) -> dist.Distribution:
+        return self(f if mask is None else f.masked_fill(~mask.bool(), -1e30), exposure)
+
+    def feature_statistic(
+        self,
+        f: Tensor,
+        reference: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        exposure: Tensor | None = None,
+    ) -> Tensor:
+        """`_shared_totals.of_shares`: what each feature's share of the totals is worth."""
+        return of_shares(f, reference, *observed(x, mask))
+
+    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+        share = torch.softmax(f, -1)
+        return share if exposure is None else share * exposure.to(f)
+
+
+class Categorical(Multinomial):
+    """One-hot or implicit-feedback rows (watched or not): `Multinomial` on a table of 0, 1 and NaN.
+
+    Each column is a category, and all columns of a row share one softmax: levels (1, 2, 3 or text) of one
+    variable become a column each, as `pandas.get_dummies` makes them. Several such variables side by side
+    compete in it; columns that are yes/no each for itself want `Bernoulli`.
+    """
+
+    name = "categorical"
+
+    def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
+        refuse_where(
+            ~np.isin(x, (0.0, 1.0)) & ~np.isnan(x),
+            x,
+            feature_names,
+            'likelihood="categorical" wants 0, 1 or NaN, one column for each category (one-hot), and all '
+            "columns of a row share one softmax",
+            "Make columns of the levels with pandas.get_dummies(dtype=float), or use another likelihood "
+            'where columns are variables of their own ("bernoulli" for yes/no, "normal" for ratings).',
+        )
+
+
+class MultinomialCounts(TorchDistribution):
+    r"""Multinomial whose total may differ from row to row.
+
+    .. math:: \log p(x) = \log n! + \sum_j (x_j \log \mathrm{softmax}(f)_j - \log x_j!), \quad n = \sum_j x_j
+
+    torch's own refuses to sample unequal totals.  As there, `log_prob` takes the total from its argument.
+
+    Parameters
+    ----------
+    logits : Tensor of shape (..., G)
+    total_count : Tensor broadcastable to (...), optional
+        Totals for `sample` and `mean`, rounded to whole numbers; default 1.
+    validate_args : bool, optional
+        As in `torch.distributions.Distribution`.
+    """
+
+    arg_constraints = {"logits": constraints.real_vector}
+    support = constraints.independent(constraints.nonnegative, 1)
+
+    def __init__(
+        self, logits: Tensor, total_count: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        batch = logits.shape[:-1]
+        self.logits = logits.log_softmax(-1)
+        total = logits.new_ones(()) if total_count is None else total_count.to(logits).round()
+        self.total_count = total.expand(batch)
+        super().__init__(batch, logits.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> MultinomialCounts:
+        batch = torch.Size(batch_shape)
+        return MultinomialCounts(
+            self.logits.expand(batch + self.event_shape), self.total_count.expand(batch), validate_args=False
+        )
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count.unsqueeze(-1) * self.logits.exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        coefficient = torch.lgamma(value.sum(-1) + 1) - torch.lgamma(value + 1).sum(-1)
+        return coefficient + (value * self.logits).sum(-1)
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Whole-number draws: feature by feature, a binomial share of what the earlier ones left."""
+        shape = self._extended_shape(sample_shape)
+        p = self.logits.exp().expand(shape)
+        odds = p / p.flip(-1).cumsum(-1).flip(-1).clamp(min=torch.finfo(p.dtype).tiny)
+        left = self.total_count.expand(shape[:-1]).clone()
+        draw = torch.empty(shape, dtype=p.dtype, device=p.device)
+        for j in range(shape[-1] - 1):
+            draw[..., j] = torch.binomial(left, odds[..., j].clamp(max=1.0).contiguous())
+            left = left - draw[..., j]
+        draw[..., -1] = left
+        return draw

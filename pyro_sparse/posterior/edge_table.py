@@ -1,0 +1,300 @@
+"""What edge posteriors of all three kinds, and the tables of them, say in the same words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .._utils.display import EdgeTable
+from ..findings.finding import Finding, findings_of, sentences, write_findings
+from ..graphs.selection import bayesian_fdr, unresolved
+from .same_fit import fit_mark
+
+__all__ = [
+    "NO_RHAT",
+    "SCORES",
+    "about_edges",
+    "as_sentence",
+    "attributes",
+    "beside_verdict",
+    "concluded",
+    "finished",
+    "latents_said",
+    "left_open",
+    "of_latents",
+    "selected_edges",
+    "verdict_of",
+    "with_doubts",
+]
+
+
+# Kinds of findings of a method that leave no room for the sentence that nothing is disputed.
+_SILENCING = {"chains", "sweeps"}
+_UNLIKELY = {"score": 0.1, "probability": 0.05}
+NO_RHAT = (
+    "not defined: chains are restarts, each with independent draws given its latents, and no Markov chains; "
+    "the `gap` of an edge compares restarts"
+)
+SCORES = "Scores, no probabilities: they rank the edges, are too sure of them, and leave all of them open."
+
+
+def about_edges(idata: Any) -> dict[str, Any]:
+    """What `DataFrame.attrs` say of the numbers of an edge posterior."""
+    return {
+        "edge_method": str(idata.attrs.get("edge_method", "")),
+        "is_score": bool(int(idata.attrs.get("is_score", 0))),
+        "note": str(idata.attrs.get("note", "")),
+    }
+
+
+def attributes(
+    fit: Any,
+    method: str,
+    is_score: bool,
+    note: str,
+    attrs: Mapping[str, Any] | None,
+    findings: Sequence[Finding],
+    conclusion: list[str],
+    **more: Any,
+) -> dict[str, Any]:
+    """Attributes of an edge posterior: how it was made, of which fit, and what its numbers mean.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    method : str
+    is_score : bool
+    note : str
+    attrs : mapping, optional
+        The method's own, among them a verdict if it has one.
+    findings : sequence of Finding
+        What the method files against its numbers; those of the fit are added.
+    conclusion : list of str
+        Sentences on what follows.
+    **more
+        Those of the kind of fit.
+    """
+    return {
+        "edge_method": method,
+        "is_score": int(is_score),
+        "note": note,
+        "findings": write_findings([*fit.findings, *findings]),
+        "verdict": "\n".join([*([SCORES] if is_score else []), *conclusion]),
+        "best_restart": int(fit.best),
+        "fit_mark": fit_mark(fit),
+        "settings": json.dumps(dict(fit.settings), default=str),
+        "inference_library": "pyro_sparse",
+        **more,
+        **dict(attrs or {}),
+    }
+
+
+def verdict_of(idata: Any) -> list[str]:
+    """What an edge posterior concludes, a sentence each; of files that do not say, what the numbers mean.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+    """
+    said = str(idata.attrs.get("verdict", "")).splitlines()
+    note = str(idata.attrs.get("note", ""))
+    return said or ([note] if note else [])
+
+
+def concluded(fit: Any, findings: Sequence[Finding], gap: Any, run: str) -> list[str]:
+    """What the edges of a table come to: findings of the method, doubts of the fit, or that none is disputed.
+
+    Parameters
+    ----------
+    fit : Fit
+    findings : sequence of Finding
+        Of the method.
+    gap : ndarray (feature, factor)
+        NaN where nothing could be compared.
+    run : str
+        What is compared, such as "restart".
+    """
+    doubts = [finding for finding in fit.findings if finding.is_doubt]
+    said = [as_sentence(finding) for finding in [*findings, *doubts]]
+    if doubts or any(finding.is_doubt or finding.kind in _SILENCING for finding in findings):
+        return said
+    return [*said, *_agreed(gap, run)]
+
+
+def beside_verdict(fit: Any, idata: Any) -> list[str]:
+    """Findings that the verdict of an edge posterior does not say already.
+
+    Parameters
+    ----------
+    fit : Fit
+    idata : InferenceData or DataTree
+        Its edge posterior.
+    """
+    said = set(verdict_of(idata))
+    return [
+        text
+        for finding, text in ((f, str(f)) for f in findings_of(fit, idata))
+        if text not in said and as_sentence(finding) not in said
+    ]
+
+
+def as_sentence(finding: Finding) -> str:
+    """A finding with a capital letter and a full stop.
+
+    Parameters
+    ----------
+    finding : Finding
+    """
+    text = str(finding)
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _agreed(gap: Any, run: str) -> list[str]:
+    """Whether the runs of a table's fit agree on its edges."""
+    if np.isnan(gap).all():
+        return [f"There is only one {run} to look at: whether another finds other edges, nothing says."]
+    n = int(unresolved(gap).sum())
+    if not n:
+        return [f"No edge is disputed between the {run}s."]
+    those = "1 edge is" if n == 1 else f"{n} edges are"
+    return [
+        f"{those} disputed between the {run}s (gap above .25): read the column `unresolved` of the summary."
+    ]
+
+
+def latents_said(fit: Any, findings: Sequence[Finding] = ()) -> list[str]:
+    """`of_latents` as sentences, with the reasons.
+
+    Parameters
+    ----------
+    fit : TransitionFit or MultiTaskFit
+    findings : sequence of Finding
+        Of the method.
+    """
+    about = of_latents(fit)
+    return [f"{about['title']}. {about['advice']}", *sentences([*fit.findings, *findings])]
+
+
+def of_latents(fit: Any) -> dict[str, str]:
+    """How far the latents of sequences or tasks may be believed: a level, a title and what to do.
+
+    Parameters
+    ----------
+    fit : TransitionFit or MultiTaskFit
+    """
+    doubts = [finding for finding in fit.findings if finding.is_doubt]
+    if any(finding.touches_all for finding in doubts):
+        advice = (
+            "The probabilities take the latents as given, and the fit itself doubts that these are the ones: "
+            "its warnings say why. Do not rely on single edges."
+        )
+        return {"level": "poor", "title": "The latents are in doubt", "advice": advice}
+    if doubts:
+        doubted = {name for finding in doubts for name in finding.factors}
+        names = [name for name in fit.latent_names if name in doubted]
+        advice = "Its warnings say why; edges of other latents stand." if names else "Its warnings say why."
+        title = f"In doubt: {', '.join(names)}" if names else "Some edges are in doubt"
+        return {"level": "mixed", "title": title, "advice": advice}
+    if fit.n_restarts == 1:
+        advice = (
+            "Another start may find other latents. Fit with several restarts before reading single edges."
+        )
+        return {"level": "unknown", "title": "One restart only", "advice": advice}
+    if fit.findings:
+        title = "Another restart found the same latents, and yet there are doubts"
+        return {"level": "mixed", "title": title, "advice": "Read the warnings of the fit first."}
+    advice = "What they share is a property of the data and the model, not of one lucky start."
+    return {"level": "good", "title": "Another restart found the same latents", "advice": advice}
+
+
+def with_doubts(note: str, idata: Any) -> str:
+    """A note on numbers, with the doubts that leave verdicts open.
+
+    Parameters
+    ----------
+    note : str
+    idata : InferenceData or DataTree
+    """
+    doubts = [str(finding) for finding in findings_of(idata=idata) if finding.is_doubt]
+    if not doubts:
+        return note
+    which = "All verdicts are open" if _touches_all(idata) else "Some verdicts are open"
+    return f"{note} {which}, for the fit warns: {'; '.join(doubts)}."
+
+
+def _touches_all(idata: Any) -> bool:
+    return any(finding.is_doubt and finding.touches_all for finding in findings_of(idata=idata))
+
+
+def left_open(table: pd.DataFrame) -> pd.DataFrame:
+    """Edges that are neither selected nor ruled out.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `pyro_sparse.summary`. Where its verdicts are open for another reason than the edge's own number,
+        as those of scores are, edges of a low number that nobody disputes are left out.
+    """
+    number = table["score" if "score" in table else "probability"]
+    least = _UNLIKELY["score" if "score" in table else "probability"]
+    alive = (number > least) | table["unresolved"]
+    return table[~table["selected"] & (table["verdict"] == "open") & alive]
+
+
+def selected_edges(
+    probability: Any, fdr: float, doubted: Any, given: Any = None, include_doubted: bool = False
+) -> NDArray[np.bool_]:
+    """Edges that are named at a false-discovery rate: of those in doubt none, unless they are asked for.
+
+    Parameters
+    ----------
+    probability : array_like
+    fdr : float
+    doubted : ndarray of bool, the same shape
+    given : array_like of bool, the same shape, optional
+        Edges that the model was told to have.
+    include_doubted : bool
+        Whether edges in doubt may be named by their probability.
+    """
+    p = np.asarray(probability, dtype=float)
+    told = np.zeros(p.shape, dtype=bool) if given is None else np.asarray(given, dtype=bool)
+    if include_doubted:
+        return bayesian_fdr(p, fdr, given=told)
+    selected = np.zeros(p.shape, dtype=bool)
+    open_to = ~np.asarray(doubted, dtype=bool) | told
+    if open_to.any():
+        selected[open_to] = bayesian_fdr(p[open_to], fdr, given=told[open_to])
+    else:
+        bayesian_fdr(p, fdr)  # complains of a rate out of range
+    return selected
+
+
+def finished(
+    table: pd.DataFrame, size: str, idata: Any, fdr: float, selected_only: bool, **attrs: Any
+) -> pd.DataFrame:
+    """The table with the most probable edge first, of those as probable that of the largest `size`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        With a column `probability` or `score`, and `selected`.
+    size : str
+        Column whose absolute value decides among edges as probable.
+    idata : InferenceData or DataTree
+        The edge posterior.
+    fdr : float
+    selected_only : bool
+    **attrs
+        More for `DataFrame.attrs`, or in place of what `about_edges` says.
+    """
+    number = table["score" if "score" in table else "probability"]
+    table = EdgeTable(table.iloc[np.lexsort((-table[size].abs(), -number))])
+    if selected_only:
+        table = table[table["selected"]]
+    table.attrs = {"fdr": float(fdr), **about_edges(idata), **attrs}
+    return table

@@ -1,0 +1,437 @@
+"""To ArviZ, and from ArviZ to tables.
+
+Every edge method ends in `to_arviz`: 0/1 draws of each edge with dims (chain = aligned restart, draw,
+feature, factor), and beside them, in the group `edge_posterior`, one number per edge: its probability,
+q-value, weight, effect, and the gap between restarts. `summary` and `edge_prob` read that object. A method
+that gives only a score says so in the attrs and its column is called `score`: a probability is a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from .._utils.torch_state import isolated
+from ..data.read import read_like
+from ..data.stores import store_of
+from ..findings.finding import Finding, doubted_edges, findings_of
+from ..graphs.selection import edge_gap, edge_verdicts, q_values, unresolved
+from ..inference.training.restarts import compared_restarts, told_of
+from . import arviz as _arviz
+from .draws import graph_numbers
+from .edge_table import about_edges, attributes, concluded, finished, selected_edges
+from .same_fit import check_same_fit
+from .tasks import task_summary
+from .transitions import transition_summary
+
+if TYPE_CHECKING:
+    from ..inference.table.result import Fit
+
+__all__ = ["check_labels", "compared_runs", "edge_prob", "given_edges", "summary", "to_arviz", "weights_vary"]
+
+_EDGE = ("feature", "factor")
+_DRAWS = ("chain", "draw", *_EDGE)
+# By kind of edge posterior: its dimensions, and where a fit has their labels.
+_LABELS = {
+    "table": {"feature": "feature_names", "factor": "factor_names"},
+    "tasks": {"task": "task_names", "latent": "latent_names"},
+    "transition": {"target": "latent_names", "action": "action_names"},
+}
+# Larger tables are left out of the ArviZ object: it would no longer be a small file.
+_MAX_OBSERVED_CELLS = 1_000_000
+
+
+def to_arviz(
+    fit: Fit,
+    *,
+    edge: ArrayLike,
+    weight: ArrayLike,
+    probability: ArrayLike,
+    method: str,
+    is_score: bool,
+    note: str,
+    eta: ArrayLike | None = None,
+    restart_probability: ArrayLike | None = None,
+    chain_restart: ArrayLike | None = None,
+    kept: ArrayLike | None = None,
+    chain_stats: Mapping[str, ArrayLike] | None = None,
+    edge_weight: ArrayLike | None = None,
+    edge_effect: ArrayLike | None = None,
+    edge_stats: Mapping[str, ArrayLike] | None = None,
+    X: Any = None,
+    findings: Sequence[Finding] = (),
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Pack the edge draws of a fit into what the installed ArviZ consumes natively.
+
+    Parameters
+    ----------
+    fit : Fit
+        Supplies names, weights, effects, ELBOs and the alignment.
+    edge : array_like of 0/1, shape (chain, draw, feature, factor)
+        A chain is a restart, unless `chain_restart` says otherwise.
+    weight : array_like, shape (chain, draw, feature, factor)
+        Signed loadings; a broadcast view is kept as it is, without a copy.
+    probability : array_like, shape (feature, factor)
+        The number to report for each edge, in [0, 1].
+    method : str
+        Name of the edge method, stored as `edge_method`.
+    is_score : bool
+        True where `probability` is only a score.
+    note : str
+        One sentence on what the number means.
+    eta : array_like, shape (chain, draw, factor), optional
+        Inclusion rate of each factor.
+    restart_probability : array_like, shape (chain, feature, factor), optional
+        The same number from each chain alone, for the gap between them. Default: `fit.edge_score`.
+    chain_restart : array_like of int, shape (chain,), optional
+        The restart each chain began at. Default: one chain a restart, in order.
+    kept : array_like of bool, shape (chain,), optional
+        Chains good enough to be compared. Default: by the restarts' ELBOs (`kept_restarts`).
+    chain_stats : dict of arrays of shape (chain,), optional
+        More for `sample_stats`.
+    edge_weight : array_like, shape (feature, factor), optional
+        The weight to report. Default: that of the best restart.
+    edge_effect : array_like, shape (feature, factor), optional
+        The share of each feature's variance due to each factor, of the same source as `edge_weight`. Default:
+        `fit.effects` of the best restart.
+    edge_stats : dict of arrays of shape (feature, factor), optional
+        More for `edge_posterior`.
+    X : array_like of shape (sample, feature), optional
+        Stored as `observed_data` when it has at most a million cells.
+    findings : sequence of Finding
+        What the method files against its numbers; those of the fit are added. The attribute `verdict` says
+        them in words, or that nothing is disputed.
+    attrs : dict, optional
+        More attributes (text and numbers).
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        Groups `posterior` (edge, weight, eta), `edge_posterior` (probability, given, q_value, gap, weight,
+        effect and restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept,
+        restart), `alignment` (permutation, sign, congruence) and, if small, `observed_data`.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit the chains, features and factors, or a draw of an edge is not 0 or 1.
+    """
+    draws, weights = np.asarray(edge), np.asarray(weight)
+    p = np.asarray(probability, dtype=float)
+    per_restart = np.asarray(
+        fit.edge_score if restart_probability is None else restart_probability, dtype=float
+    )
+    origin = np.arange(len(fit.weights)) if chain_restart is None else np.asarray(chain_restart)
+    best = int(fit.best)
+    loading = np.asarray(np.asarray(fit.weights)[best] if edge_weight is None else edge_weight)
+    effect = np.asarray(np.asarray(fit.effects)[best] if edge_effect is None else edge_effect)
+    shape = (len(origin), *np.shape(fit.weights)[1:])
+    _check_draws(draws, shape, best)
+    _check_shapes(
+        weight=(weights, draws.shape),
+        probability=(p, shape[1:]),
+        restart_probability=(per_restart, shape),
+        edge_weight=(loading, shape[1:]),
+        edge_effect=(effect, shape[1:]),
+    )
+    good = compared_restarts(fit, origin)[0] if kept is None else np.asarray(kept, dtype=bool)
+    given = told_of(fit)[best]
+    posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
+    if eta is not None:
+        posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
+    gap = edge_gap(per_restart, good)
+    groups: dict[str, Any] = {
+        "posterior": posterior,
+        "edge_posterior": {
+            "probability": (_EDGE, p),
+            "given": (_EDGE, given.astype(np.int8)),
+            "q_value": (_EDGE, q_values(p, given)),
+            "gap": (_EDGE, gap),
+            "weight": (_EDGE, loading),
+            "effect": (_EDGE, effect),
+            "restart_probability": (("chain", *_EDGE), per_restart),
+            **{name: (_EDGE, np.asarray(v)) for name, v in dict(edge_stats or {}).items()},
+        },
+        "sample_stats": {
+            "elbo": (("chain",), np.asarray(fit.elbo, dtype=float)[origin]),
+            "heldout_elbo": (("chain",), np.asarray(fit.heldout_elbo, dtype=float)[origin]),
+            "best": (("chain",), origin == best),
+            "kept": (("chain",), good),
+            "restart": (("chain",), origin),
+            **{name: (("chain",), np.asarray(v)) for name, v in dict(chain_stats or {}).items()},
+        },
+        "alignment": {
+            name: (("chain", "factor"), np.asarray(fit.alignment[name])[origin])
+            for name in ("permutation", "sign", "congruence")
+        },
+    }
+    coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
+    observed = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
+    if observed is not None and observed.size <= _MAX_OBSERVED_CELLS:
+        groups["observed_data"] = {"x": (("sample", "feature"), observed)}
+    if observed is not None and observed.shape[0] == len(fit.sample_names):
+        coords["sample"] = list(fit.sample_names)
+    conclusion = concluded(fit, findings, gap, "restart" if chain_restart is None else "chain")
+    about = attributes(fit, method, is_score, note, attrs, findings, conclusion)
+    return _arviz.from_dict(groups, coords, about)
+
+
+def _check_draws(draws: NDArray[Any], shape: tuple[int, ...], best: int) -> None:
+    """Raise unless they are 0 or 1, (chain, draw, feature, factor) with `shape` but for the draw."""
+    if draws.ndim != 4 or (draws.shape[0], *draws.shape[2:]) != shape:
+        hint = ""
+        if draws.ndim == 4 and draws.shape[2:] == shape[1:]:
+            hint = (
+                "; chains that are not one for each restart, in order, want chain_restart=, the restart each "
+                f"began at (of draws pooled in one chain the best, [{best}])"
+            )
+        raise ValueError(
+            f"edge: want shape (chain, draw, feature, factor) with chain, feature, factor = {shape}, "
+            f"got {draws.shape}{hint}"
+        )
+    if not ((draws == 0) | (draws == 1)).all():
+        strange = draws[(draws != 0) & (draws != 1)]
+        raise ValueError(
+            f"edge: want draws of 0 or 1, got {strange[0]} and {strange.size - 1} more such; draw each edge, "
+            "or compare weights with 0"
+        )
+
+
+def _check_shapes(**wanted: tuple[NDArray[Any], tuple[int, ...]]) -> None:
+    for name, (values, shape) in wanted.items():
+        if values.shape != shape:
+            raise ValueError(f"{name}: want shape {shape}, got {values.shape}")
+
+
+def compared_runs(idata: Any) -> str:
+    """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    str
+        "chain" or "restart".
+    """
+    return "chain" if idata.attrs.get("edge_method") == "polish" else "restart"
+
+
+def weights_vary(idata: Any) -> bool:
+    """Whether draws of a run say how large a weight may be: not where each restart has one weight of an edge.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    bool
+        False of scores and of the strengths of a `DependencyVAE`.
+    """
+    return not _is_score(idata) and idata.attrs.get("edge_method") != "strengths"
+
+
+def check_labels(fit: Any, idata: Any) -> None:
+    """Raise unless an edge posterior can be of this fit: the same names in the same order.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    idata : InferenceData or DataTree
+        An edge posterior, of whatever fit.
+
+    Raises
+    ------
+    TypeError
+        It is of another kind of fit.
+    ValueError
+        Its features and factors (latents, tasks, actions) have other names than the fit's, or another order.
+    """
+    edges, kind = _arviz.get_group(idata, "edge_posterior"), str(idata.attrs.get("kind", "table"))
+    mend = "give what edge_posterior() of this fit returned"
+    if not all(hasattr(fit, names) for names in _LABELS[kind].values()):
+        what = {"table": "a table", "transition": "a latent transition"}.get(kind, kind)
+        raise TypeError(f"idata: holds the edges of {what}, and the fit is a {type(fit).__name__}; {mend}")
+    for dim, names in _LABELS[kind].items():
+        own = [str(name) for name in getattr(fit, names)]
+        got = [str(name) for name in edges[dim].to_numpy()] if dim in edges.dims else []
+        if got == own:
+            continue
+        strange, missing = ([n for n in a if n not in set(b)] for a, b in ((got, own), (own, got)))
+        if strange or missing:
+            parts = ("in idata only: ", strange), ("in the fit only: ", missing)
+            how = "; ".join(what + _some(names) for what, names in parts if names)
+        else:
+            first = next(i for i, (a, b) in enumerate(zip(got, own, strict=False)) if a != b)
+            how = f"in another order, number {first + 1} is {got[first]!r} and in the fit {own[first]!r}"
+        word = "latent" if dim == "target" else dim
+        raise ValueError(f"idata: it is of another fit, its {word}s are not this one's ({how}); {mend}")
+    check_same_fit(fit, idata)
+
+
+def _some(names: list[str]) -> str:
+    """The first three of some names."""
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _is_score(idata: Any) -> bool:
+    return bool(idata.attrs.get("is_score", 0))
+
+
+@isolated()
+def summary(
+    idata: Any,
+    fdr: float = 0.1,
+    *,
+    prob: float = 0.9,
+    kind: _arviz.IntervalKind = "hdi",
+    selected_only: bool = False,
+    sure: float = 0.95,
+    include_doubted: bool = False,
+) -> pd.DataFrame:
+    """One row per edge, the most probable first.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()`.
+    fdr : float
+        Bayesian false-discovery rate at which `selected` is decided, in [0, 1]. Edges that the model was
+        told to have, anchors, are selected and do not count.
+    prob : float
+        Probability inside the interval of the weight; edges of a latent transition have none.
+    kind : {"hdi", "eti"}
+        Shortest interval, or equal tails.
+    selected_only : bool
+        Leave out the edges that are not selected.
+    sure : float
+        Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
+    include_doubted : bool
+        Select edges that a doubt touches, too, by their probability alone. Their verdict stays open.
+
+    Returns
+    -------
+    DataFrame
+        For a latent transition see `transition_posterior.transition_summary`, for tasks
+        `task_posterior.task_summary`; for a table:
+        Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
+        the method gives only a score), `weight` (signed; of the best restart, or
+        the mean over the Markov chains kept), `hdi90_lb` and `hdi90_ub`
+        (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]; like
+        the weight of the best restart, or the mean over the kept chains' draws), `q_value`, `gap` (largest
+        difference of the probability between restarts or chains; NaN for one), `unresolved` (gap > .25),
+        `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a score, and where a doubt of
+        `findings.findings_of` touches the edge, it is open) and `selected` (of edges in doubt none, unless
+        `include_doubted`). For a score the interval is the spread of the weight *between the
+        kept restarts*: there is no other, and it says nothing about sampling error. It is NaN for edges of a
+        `DependencyVAE` by strengths, whose restarts have one weight of each edge. `DataFrame.attrs` holds
+        `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
+
+    Raises
+    ------
+    ValueError
+        `fdr`, `prob`, `kind` or `sure` is out of range.
+    TypeError
+        `prob` or `kind` is given for a latent transition, or `idata` is no edge posterior.
+    """
+    edges = _arviz.get_group(idata, "edge_posterior")
+    if idata.attrs.get("kind") == "transition":
+        for name, value, default in (("prob", prob, 0.9), ("kind", kind, "hdi")):
+            if value != default:
+                raise TypeError(
+                    f"{name}: got {value!r}, and edges of a latent transition have a strength without an "
+                    "interval; leave it out"
+                )
+        return transition_summary(
+            idata, fdr, selected_only=selected_only, sure=sure, include_doubted=include_doubted
+        )
+    if idata.attrs.get("kind") == "tasks":
+        return task_summary(
+            idata, fdr, prob=prob, kind=kind, selected_only=selected_only, sure=sure,
+            include_doubted=include_doubted,
+        )  # fmt: skip
+    stats = _arviz.get_group(idata, "sample_stats")
+    is_score = _is_score(idata)
+    p = edges["probability"].to_numpy()
+    draws = _arviz.get_group(idata, "posterior")["weight"].isel(
+        chain=np.flatnonzero(stats["kept"].to_numpy())
+    )
+    if is_score:  # every draw of a restart carries the same weight
+        draws = draws.isel(draw=slice(0, 1))
+    if (is_score or weights_vary(idata)) and draws.sizes["chain"] * draws.sizes["draw"] > 1:
+        lower, upper = (end.transpose(*_EDGE).to_numpy() for end in _arviz.interval(draws, prob, kind))
+    else:
+        lower = upper = np.full(p.shape, np.nan)
+    features, factors = edges["feature"].to_numpy(), edges["factor"].to_numpy()
+    g, k = np.indices(p.shape).reshape(2, -1)
+    gap = edges["gap"].to_numpy()
+    name = "score" if is_score else "probability"
+    doubted = doubted_edges(findings_of(idata=idata), features, factors)
+    selected = selected_edges(p, fdr, doubted, given_edges(edges), include_doubted)
+    table = pd.DataFrame(
+        {
+            "feature": features[g],
+            "factor": factors[k],
+            name: p.ravel(),
+            "weight": edges["weight"].to_numpy().ravel(),
+            f"{kind}{100 * prob:g}_lb": lower.ravel(),
+            f"{kind}{100 * prob:g}_ub": upper.ravel(),
+            "effect": edges["effect"].to_numpy().ravel(),
+            "q_value": edges["q_value"].to_numpy().ravel(),
+            "gap": gap.ravel(),
+            "unresolved": unresolved(gap).ravel(),
+            "verdict": np.where(doubted | is_score, "open", edge_verdicts(p, gap, sure)).ravel(),
+            "selected": selected.ravel(),
+        },
+        index=pd.Index([f"{features[i]} -> {factors[j]}" for i, j in zip(g, k, strict=True)], name="edge"),
+    )
+    about = {"interval_kind": kind, "interval_prob": float(prob)}
+    return finished(table, "effect", idata, fdr, selected_only, **about)
+
+
+def given_edges(edges: Any) -> NDArray[np.bool_]:
+    """Which edges of a table's `edge_posterior` group the model was told to have, (feature, factor).
+
+    Parameters
+    ----------
+    edges : Dataset
+    """
+    none = edges["probability"] < 0  # of files that do not say
+    return edges.get("given", none).transpose(*_EDGE).to_numpy() == 1
+
+
+def edge_prob(idata: Any, graph: str | None = None) -> pd.DataFrame:
+    """Edge probabilities as a table of features by factors, tasks by latents, or targets by sources.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()`.
+    graph : {"time", "action"}, optional
+        Which graph of a latent transition; needed where it has both.
+
+    Returns
+    -------
+    DataFrame of shape (feature, factor), (task, latent), (target, source) or (target, action)
+        Values in [0, 1]; with several lags that the source is there at any of them, as its draws say.
+        `DataFrame.attrs["is_score"]` is True where they are only scores.
+
+    Raises
+    ------
+    ValueError
+        There is no such graph, or it is not said which one.
+    TypeError
+        The object is no edge posterior.
+    """
+    table = graph_numbers(idata, graph).to_pandas()
+    table.attrs = about_edges(idata)
+    return table

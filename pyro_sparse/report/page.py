@@ -1,0 +1,131 @@
+"""What every page is made of: a template filled with facts, and pictures for light and for dark screens.
+
+A page is one file that needs nothing else. Names from the user's table are escaped by the template, and the
+control characters in them written out.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import platform
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .._utils.atomic import write_atomically
+from .._utils.escaping import printable
+from .._utils.quiet import ignored
+
+__all__ = ["Drawing", "how_made", "inlined", "need_libraries", "percent", "write_page"]
+
+Drawing = Callable[[], Any]  # gives axes or a figure
+
+_LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-learn", "arviz", "matplotlib")
+_THEMES: Mapping[str, Mapping[str, str]] = {
+    "light": {"text": "#1f2328", "background": "#ffffff"},
+    "dark": {"text": "#e6e8eb", "background": "#1b1f26"},
+}
+
+
+def need_libraries() -> None:
+    """Complain where matplotlib or jinja2 is missing."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f'the report needs {error.name}, not installed here; run: pip install "pyro-sparse[plots,cli]"'
+        ) from error
+
+
+def write_page(path: Path, template: str, facts: Mapping[str, Any]) -> Path:
+    """Fill a template of the package and write it.
+
+    Parameters
+    ----------
+    path : Path
+    template : str
+        Its name.
+    facts : mapping
+        All that it names.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pyro_sparse"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,  # Markup is ours
+    )
+    environment.filters["percent"] = percent
+    page = environment.get_template(template).render(**facts)
+    return write_atomically(path, page.encode("utf-8", "backslashreplace"))
+
+
+def percent(share: float) -> str:
+    """A share as whole per cent; small ones keep a digit, so that little is not nothing."""
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
+
+
+def how_made(fit: Any) -> dict[str, Any]:
+    """Settings of a fit, versions of what made it, and when the page was made."""
+    return {
+        "settings": [
+            (key, value if isinstance(value, str) else json.dumps(value, default=str))
+            for key, value in dict(fit.settings).items()
+        ],
+        "versions": [("Python", platform.python_version()), *_versions()],
+        "created": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+    }
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for library in _LIBRARIES:
+        try:
+            found.append((library, metadata.version(library)))
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def inlined(drawings: Mapping[str, Drawing]) -> dict[str, dict[str, str]]:
+    """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
+    return {
+        name: {theme: _svg(draw, **colour) for theme, colour in _THEMES.items()}
+        for name, draw in drawings.items()
+    }
+
+
+def _svg(draw: Drawing, text: str, background: str) -> str:
+    import matplotlib
+
+    from ..plots._style import offscreen
+
+    settings = {
+        **{
+            key: text
+            for key in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+        },
+        "axes.titlecolor": text,
+        "figure.facecolor": background,
+        "axes.facecolor": background,
+        "savefig.transparent": True,
+        "svg.hashsalt": "pyro_sparse",
+    }
+    buffer = io.BytesIO()
+    # A name in a script that the font lacks shows boxes; that is no reason to fail.
+    with ignored("Glyph .* missing from"), matplotlib.rc_context(), offscreen():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(settings)
+        drawn = draw()
+        figure = drawn if hasattr(drawn, "savefig") else drawn.figure
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

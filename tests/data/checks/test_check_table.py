@@ -1,0 +1,243 @@
+"""Each kind of table that misleads is told with the names of its columns or rows; its clean twin is not."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pyro_sparse as ps
+from pyro_sparse.data.checks import doubted_by_columns
+from pyro_sparse.findings.finding import Finding
+
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+
+N = 300
+
+
+def clean(seed=1000, n=N, noise=0.7):
+    """Nine items of three factors."""
+    rng = np.random.default_rng(seed)
+    w = np.zeros((9, 3))
+    w[np.arange(9), np.arange(9) % 3] = rng.uniform(0.7, 1.2, 9) * rng.choice([-1, 1], 9)
+    x = rng.normal(size=(n, 3)) @ w.T + noise * rng.normal(size=(n, 9))
+    return pd.DataFrame(x, columns=[f"x{j}" for j in range(9)])
+
+
+def only(x, likelihood="normal", **options):
+    (finding,) = ps.check_table(x, likelihood, **options)
+    assert finding.source == "data"
+    return finding
+
+
+@pytest.mark.parametrize("seed", range(1000, 1004))
+def test_ordinary_tables_are_told_nothing(seed):
+    x = clean(seed)
+    assert ps.check_table(x * 1e-12) == ps.check_table(1e6 * x + 1e7) == []
+    holes = x.mask(np.random.default_rng(seed).random(x.shape) < 0.1)
+    assert ps.check_table(holes) == []
+    assert ps.check_table((x > 0).astype(float), "bernoulli") == []
+    assert (
+        ps.check_table(clean(seed, noise=0.15)) == []
+    )  # items of one factor correlate by .98 and are no copies
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("r", [0.985, 0.999])
+def test_nearly_equal_columns_are_named(r, sign):
+    x = clean()
+    noise = x.x0.std() * np.sqrt(1 / r**2 - 1) * np.random.default_rng(0).normal(size=N)
+    found = only(x.assign(again=sign * (x.x0 + noise)))
+    assert found.columns == ("x0", "again") and "'again' is nearly a copy of 'x0'" in found.message
+    assert found.size == pytest.approx(r, abs=0.005)
+
+
+def test_a_copy_in_other_units_repeats():
+    x = clean()
+    assert "'again' repeats 'x0' but for units" in only(x.assign(again=32 - 1.8 * x.x0)).message
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.05])
+@pytest.mark.parametrize("members", [("x0", "x1"), ("x0", "x4", "x5"), ("x1", "x2", "x3", "x7")])
+def test_a_total_and_its_items_are_named_with_the_rank(members, holes):
+    x = clean()
+    x["total"] = x[list(members)].sum(axis=1)
+    x = x.mask(np.random.default_rng(0).random(x.shape) < holes)
+    found = only(x)
+    assert found.columns == (*members, "total") and "10 columns have rank 9" in found.message
+    complete = x.dropna()
+    assert np.linalg.matrix_rank(complete - complete.mean()) == 9
+
+
+def test_two_sets_are_told_apart():
+    x = clean()
+    x = x.assign(d=x.x0 - x.x1, total=x.x2 + x.x3 + x.x4)
+    findings = ps.check_table(x)
+    assert {found.columns for found in findings} == {("x0", "x1", "d"), ("x2", "x3", "x4", "total")}
+    assert any("11 columns have rank 9" in found.message for found in findings)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "bernoulli"])
+def test_a_one_hot_set_is_named(likelihood):
+    x = clean()
+    x = x if likelihood == "normal" else (x > 0).astype(float)
+    dummies = pd.get_dummies(pd.Series(np.random.default_rng(0).choice(list("abcd"), N))).astype(float)
+    findings = [found for found in ps.check_table(x.join(dummies), likelihood) if found.kind == "columns"]
+    assert len(findings) == 1 and findings[0].columns == tuple("abcd")
+    assert "exactly one of columns 'a', 'b', 'c' and 'd' is 1 in every row" in findings[0].message
+    left = [found for found in ps.check_table(x.join(dummies.drop(columns="a")), likelihood)]
+    assert not [found for found in left if found.kind == "columns"]
+
+
+@pytest.mark.parametrize("digits", [1, 6])
+def test_shares_are_named(digits):
+    x = np.exp(0.5 * clean().to_numpy())
+    shares = pd.DataFrame(100 * x / x.sum(1, keepdims=True)).add_prefix("p").round(digits)
+    found = [one for one in ps.check_table(shares) if one.kind == "columns"]
+    assert len(found) == 1 and "add to 100 in every row" in found[0].message
+    assert found[0].columns == tuple(shares.columns)
+
+
+def test_counts_of_one_total_are_no_fault_under_a_multinomial():
+    rng = np.random.default_rng(0)
+    shares = np.exp(0.5 * clean())
+    x = np.stack([rng.multinomial(200, row / row.sum()) for row in shares.to_numpy()])
+    assert ps.check_table(x, "multinomial") == []
+
+
+def test_rows_that_repeat_are_counted():
+    x = clean()
+    found = only(pd.concat([x, x.iloc[[3, 5, 8]]], ignore_index=True))
+    assert found.message.startswith("3 of 303 rows repeat another one") and "'300' = '3'" in found.message
+    assert "300 of 600 rows" in only(pd.concat([x, x], ignore_index=True)).message
+    yes = (clean(n=500).iloc[:, :3] > 0).astype(float)  # eight patterns repeat by necessity
+    assert ps.check_table(yes, "bernoulli") == []
+
+
+@pytest.mark.parametrize("times", [6, 12])
+def test_rows_on_another_scale_are_named(times):
+    x = clean()
+    x.iloc[[10, 20, 30, 40]] *= times
+    found = only(x)
+    assert found.is_doubt and set(re.findall(r"'(\d+)'", found.message)) <= {"10", "20", "30", "40"}
+    assert times == 6 or "4 of 300 rows" in found.message  # a small row times six is like others
+
+
+def test_a_cell_that_makes_its_column_is_named():
+    x = clean()
+    x.loc[7, "x3"] = 90.0
+    found = only(x)
+    assert found.columns == ("x3",) and "row '7'" in found.message and "(90;" in found.message
+    assert found.size == pytest.approx(90**2 / ((x.x3 - x.x3.median()) ** 2).sum(), rel=0.05)
+
+
+@pytest.mark.parametrize("n_groups", [2, 4])
+def test_groups_of_columns_never_seen_together_are_named(n_groups):
+    x = clean()
+    block = np.arange(N) % n_groups
+    x = x.mask(block[:, None] != np.arange(9) % n_groups)
+    found = only(x)
+    assert found.kind == "missing" and "never seen in the same row" in found.message
+    together = x.notna().astype(int)
+    assert found.size == (np.triu(together.T @ together == 0, 1)).sum()
+
+
+def test_skewed_levels_are_ordinal():
+    rng = np.random.default_rng(0)
+    y = 0.75 * rng.normal(size=(N, 1)) + 0.66 * rng.normal(size=(N, 8))
+    cuts = np.linspace(-1.2, 1.2, 4)
+    skewed = np.stack([np.digitize(y[:, j], cuts + (1.4 if j % 2 else -1.4)) for j in range(8)], 1)
+    found = only(skewed)
+    assert found.is_doubt and "ordinal" in found.message and "5 levels" in found.message
+    assert not ps.check_table(np.digitize(y, cuts))
+
+
+def test_columns_of_several_kinds_are_named():
+    rng = np.random.default_rng(0)
+    x = clean()
+    x = x.assign(yes=(x.x0 > 0).astype(float), count=rng.poisson(np.exp(1 + 0.4 * x.x1)).astype(float))
+    (found,) = [one for one in ps.check_table(x) if one.kind == "kinds"]
+    assert found.columns == ("yes", "count") and "yes or no in 'yes'; counts in 'count'" in found.message
+
+
+@pytest.mark.parametrize("order", ["in turn", "one after the other", "by name", "mixed"])
+def test_batches_are_seen(order):
+    x, batch = clean(n=450), np.arange(450) % 3
+    if order == "one after the other":
+        batch = np.sort(batch)
+    elif order != "in turn":
+        batch = np.random.default_rng(3).permutation(batch)
+    if order == "by name":
+        x.index = pd.Index([f"{'abc'[b]}_{i}" for i, b in enumerate(batch)])
+    assert ps.check_table(x) == []
+    shifted = x + np.random.default_rng(4).normal(size=(3, 9))[batch]
+    found = only(shifted)
+    assert found.is_doubt and found.kind == "groups" and "X.groupby(batch)" in found.remedy
+    assert ps.check_table(shifted - shifted.groupby(batch).transform("mean")) == []
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "multinomial"])
+def test_overdispersed_counts_are_told_of_the_negative_binomial(likelihood):
+    rng = np.random.default_rng(0)
+    mean = rng.gamma(0.7, 8 / 0.7, size=(N, 9)) * rng.lognormal(0, 0.4, size=(N, 1))
+    found = only(rng.poisson(mean).astype(float), likelihood)
+    assert found.is_doubt and 'likelihood="negative_binomial"' in found.remedy
+    assert found.size == pytest.approx(1 + 8 / 0.7, rel=0.4)  # variance over mean of the gamma-Poisson
+    rate = np.exp(1.5 + 0.5 * clean(noise=0.0).to_numpy())  # as much variance, and shared
+    assert ps.check_table(rng.poisson(rate).astype(float), likelihood) == []
+    assert ps.check_table(rng.poisson(mean).astype(float), "negative_binomial") == []
+
+
+def test_heavy_tails_are_said():
+    x, rng = clean(noise=0.0), np.random.default_rng(0)
+    findings = ps.check_table(x + 0.7 * rng.standard_t(2.5, size=x.shape))
+    assert "heavier tails than normal noise" in str([one for one in findings if one.kind == "tails"][0])
+
+
+def test_tables_read_by_rows_are_looked_at_by_some_rows():
+    x = clean()
+    x["total"] = x.x0 + x.x1
+    assert only(ps.open_rows(x.to_numpy())).columns == ("x1", "x2", "x10")
+
+
+def test_checks_leave_random_numbers_and_the_table_alone():
+    x = clean()
+    before, state = x.copy(), np.random.get_state()[1].copy()  # noqa: NPY002
+    ps.check_table(x)
+    pd.testing.assert_frame_equal(x, before)
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+
+
+def test_a_factor_of_copies_is_in_doubt_and_one_with_other_items_is_not():
+    note = Finding("columns", "copies", source="data", columns=("a", "b"))
+    effects = np.array([[0.9, 0.5], [0.9, 0.0], [0.0, 0.4], [0.1, 0.4]])
+    (doubt,) = doubted_by_columns([note], effects, list("abcd"), ["factor 1", "factor 2"])
+    assert doubt.is_doubt and doubt.factors == ("factor 1",) and doubt.size == pytest.approx(1.8 / 1.9)
+    assert doubted_by_columns([], effects, list("abcd"), ["factor 1", "factor 2"]) == []
+
+
+def test_a_row_that_makes_all_columns_is_refused_by_name():
+    x = clean()
+    x.index = pd.Index([f"r{i}" for i in range(N)])
+    x.iloc[5] = 1e6
+    with pytest.raises(ValueError, match="X: row 'r5' makes over 99% of the variance of 9 of 9 columns"):
+        ps.check_table(x)
+
+
+def test_a_column_too_large_to_leave_as_it_is_is_refused_by_name():
+    x = clean()
+    x["x4"] *= 1e18
+    model = ps.models.SparseDecoder(9, 2, decoder="linear")
+    with pytest.raises(ValueError, match="X: column 'x4' has a standard deviation of .*e[+]18"):
+        ps.fit(model, x, standardise=False, restarts=1, steps=5, progress=False)
+
+
+def test_fit_warns_before_it_begins_and_writes_it_down():
+    x = clean()
+    model = ps.models.SparseDecoder(10, 2, decoder="linear")
+    with pytest.warns(RuntimeWarning, match="X: columns 'x0', 'x1' and 'd' are linearly dependent"):
+        fit = ps.fit(model, x.assign(d=x.x0 - x.x1), restarts=1, steps=5, progress=False)
+    assert any("'x0', 'x1' and 'd' are linearly dependent" in text for text in fit.warnings)

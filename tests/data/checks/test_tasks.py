@@ -1,0 +1,54 @@
+"""What tasks show before a fit: rows too few, outcomes that are no numbers with normal noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyro_sparse.data.checks.tasks import outcome_kinds, row_counts, task_findings
+from pyro_sparse.data.tasks import as_tasks
+from tests._tasks import tasks_on_latents
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_said_of_clean_tasks(seed):
+    x, y, *_ = tasks_on_latents(seed)
+    assert task_findings(as_tasks(x, y), 3) == []
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_rows_that_weights_fit_exactly_leave_all_in_doubt(rows):
+    x, y, *_ = tasks_on_latents(n=rows)
+    (found,) = row_counts(as_tasks(x, y), 3)
+    assert found.is_doubt
+    assert found.touches_all
+    assert "at least 5 rows" in found.remedy
+    assert row_counts(as_tasks(x, y), rows - 2) == []
+
+
+def test_a_few_tasks_with_few_rows_are_a_note_that_names_them():
+    x, y, *_ = tasks_on_latents(n=20, t=10)
+    xs, ys = list(x), list(y)
+    xs[4], ys[4] = xs[4][:3], ys[4][:3]
+    (found,) = row_counts(as_tasks(xs, ys), 3)
+    assert not found.is_doubt
+    assert found.columns == ("task 5",)
+
+
+@pytest.mark.parametrize("codes", [(0, 1), (1, 2), (-1, 1)])
+def test_yes_and_no_are_named_with_an_estimator_that_suits(codes):
+    x, y, *_ = tasks_on_latents(t=10)
+    coded = np.where(y > 10, codes[1], codes[0]).astype(float)
+    (found,) = outcome_kinds(as_tasks(x, coded))
+    assert len(found.columns) == 10
+    assert "SparseTaskSVM" in found.remedy
+
+
+def test_small_counts_are_named_and_large_or_rounded_numbers_are_not():
+    x, y, *_ = tasks_on_latents(t=10)
+    rng = np.random.default_rng(0)
+    few = rng.poisson(2.0, y.shape).astype(float)
+    (found,) = outcome_kinds(as_tasks(x, few))
+    assert "counts" in found.message
+    assert outcome_kinds(as_tasks(x, rng.poisson(400.0, y.shape).astype(float))) == []
+    assert outcome_kinds(as_tasks(x, np.round(10 * y) - 200)) == []

@@ -1,0 +1,83 @@
+"""Draws of several chains in one frame: the fit's factors by their loadings, empty ones by what chains do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyro_sparse.inference.edges.mcmc.alignment import Frame
+
+TRUE = np.kron(np.eye(3), np.ones((5, 1)))
+
+
+def shuffled(rng, loading=TRUE):
+    """The same loadings, their factors in any order and with any signs, and noise."""
+    order, sign = rng.permutation(3), rng.choice([-1, 1], 3)
+    return (loading + 0.3 * rng.normal(size=loading.shape))[:, order] * sign
+
+
+@pytest.mark.parametrize("filled", [0, 1, 2, 3])
+def test_factors_that_the_fit_left_empty_come_into_one_frame(filled):
+    rng = np.random.default_rng(filled)
+    pivot = TRUE * (np.arange(3) < filled)
+    frame = Frame(pivot, [np.arange(3)], 4)
+    assert frame.learns == (filled < 3)
+    seen = np.stack([[shuffled(rng) for _ in range(4)] for _ in range(60)])
+    if frame.learns:
+        frame.fill(seen[:20].reshape(-1, 15, 3))
+    framed = []
+    for loading in seen[20:]:
+        turn, sign = frame.turns(loading)
+        framed.append(np.take_along_axis(loading, turn[:, None], -1) * sign[:, None])
+    mean = np.mean(framed, (0, 1))
+    size = np.abs(mean)
+    np.testing.assert_allclose(np.sort(size, 1)[:, -1], 1, atol=0.15)  # one factor each, none averaged away
+    assert np.sort(size, 1)[:, :-1].max() < 0.15
+    np.testing.assert_allclose(mean[:, :filled], TRUE[:, :filled], atol=0.15)
+
+
+def test_groups_and_a_pivot_for_each_chain():
+    frame = Frame(0 * TRUE, [np.array([0]), np.array([1, 2])], 2)
+    frame.fill(np.stack([TRUE, TRUE[:, [0, 2, 1]]] * 3))
+    turn, _ = frame.turns(np.stack([TRUE, TRUE[:, [0, 2, 1]]]))
+    np.testing.assert_array_equal(turn, [[0, 1, 2], [0, 2, 1]])
+    assert not Frame(np.zeros((2, 15, 3)), [np.arange(3)], 2).learns
+    turn, sign = frame.turns(None)
+    np.testing.assert_array_equal(turn, [[0, 1, 2]] * 2)
+    np.testing.assert_array_equal(sign, 1)
+
+
+def test_a_factor_that_chains_leave_empty_takes_no_other_s_place():
+    """Its loadings point anywhere, also along a factor whose own have other signs than the fit's."""
+    rng = np.random.default_rng(0)
+    loading = TRUE * [1, 1, 0]
+    pivot = loading.copy()
+    pivot[5:7, 1] *= -1  # as of features that neither rise nor fall
+    seen = loading + 0.01 * rng.normal(size=(80, 4, 15, 3))
+    frame = Frame(pivot, [np.arange(3)], 4)
+    frame.fill(seen[:20].reshape(-1, 15, 3))
+    for one in seen[20:]:
+        np.testing.assert_array_equal(frame.turns(one)[0], [[0, 1, 2]] * 4)
+
+
+@pytest.mark.parametrize("n_even", [1, 4])
+def test_features_that_are_even_in_their_factors_leave_order_to_the_sizes(n_even):
+    """They have signs by chance; the others of a factor's five say that it is reflected."""
+    rng = np.random.default_rng(0)
+    pivot = TRUE * [1, 1, 0]
+    even = (np.arange(15) % 5 < n_even)[:, None]
+
+    def draws(n):
+        signs = np.where(even, rng.choice([-1, 1], (n, 2, 15, 3)), 1)
+        return -(pivot + 0.03 * rng.normal(size=(n, 2, 15, 3))) * signs
+
+    in_order = {}
+    for signed in (True, False):
+        frame = Frame(pivot, [np.arange(3)], 2, signed)
+        frame.fill(draws(20).reshape(-1, 15, 3))
+        turns, signs = zip(*map(frame.turns, draws(60)), strict=True)
+        in_order[signed] = (np.array(turns) == [0, 1, 2]).mean()
+    assert in_order[False] == 1
+    assert n_even == 1 or in_order[True] < 0.9
+    if n_even == 1:
+        assert (np.array(signs)[..., :2] == -1).all()

@@ -1,0 +1,124 @@
+"""Salient edges: counted by hand from draws, taken by every table, refused where they mean nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import pyro_sparse as ps
+from pyro_sparse.graphs import q_values
+from pyro_sparse.posterior import arviz as _arviz
+from pyro_sparse.posterior.tables import to_arviz
+from tests._fake_fit import fake_fit, fit_with_strengths
+
+SD = 0.05
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Normal draws around the fit's weights, so that the probability is known; the last chain is left out."""
+    fit = fake_fit(n_restarts=3)
+    rng = np.random.default_rng(0)
+    shape = (3, 500, *fit.weights.shape[1:])
+    weight = fit.weights[:1, None] + SD * rng.normal(size=shape)
+    weight[2] = 0.9  # says that everything is large, and is not kept
+    idata = to_arviz(
+        fit, edge=np.ones(shape, dtype=np.int8), weight=weight, probability=np.ones(shape[2:]),
+        method="polish", is_score=False, note="", kept=[True, True, False],
+        edge_stats={"if_permitted": np.full(shape[2:], np.nan)},
+    )  # fmt: skip
+    return idata, fit.weights[0]
+
+
+def test_probability_is_that_of_the_normal_law(drawn):
+    idata, centre = drawn
+    found = ps.edge_prob(ps.salient_edges(idata, 0.3)).to_numpy()
+    wanted = norm.sf(0.3, centre, SD) + norm.cdf(-0.3, centre, SD)
+    assert np.abs(found - wanted).max() < 5 * np.sqrt(0.25 / 1000)
+    assert ((wanted > 0.05) & (wanted < 0.95)).any()
+
+
+def test_group_says_the_same_in_every_variable(drawn):
+    idata, _ = drawn
+    salient = ps.salient_edges(idata, 0.3)
+    edges = _arviz.get_group(salient, "edge_posterior")
+    weight = _arviz.get_group(idata, "posterior")["weight"].to_numpy()
+    by_chain = (np.abs(weight) >= 0.3).mean(1)
+    assert (_arviz.get_group(salient, "posterior")["edge"].to_numpy() == (np.abs(weight) >= 0.3)).all()
+    assert edges["restart_probability"].to_numpy() == pytest.approx(by_chain)
+    assert edges["probability"].to_numpy() == pytest.approx(by_chain[:2].mean(0))
+    assert edges["gap"].to_numpy() == pytest.approx(np.abs(by_chain[0] - by_chain[1]))
+    assert edges["q_value"].to_numpy() == pytest.approx(q_values(by_chain[:2].mean(0)))
+    assert salient.attrs["salient_loading"] == 0.3
+    assert "if_permitted" not in edges  # it is of edges, however small
+    assert "0.3" in ps.summary(salient).attrs["note"]
+
+
+def test_the_object_it_was_made_of_stays(drawn):
+    idata, _ = drawn
+    before = ps.edge_prob(idata).to_numpy().copy()
+    ps.salient_edges(idata, 0.5)
+    assert (ps.edge_prob(idata).to_numpy() == before).all()
+    assert "salient_loading" not in idata.attrs
+
+
+def test_the_larger_the_loading_the_fewer_edges(drawn):
+    idata, _ = drawn
+    kept = [int(ps.summary(ps.salient_edges(idata, t))["selected"].sum()) for t in (0.1, 0.6, 0.8, 0.99)]
+    assert kept[0] > kept[1] > kept[2] > kept[3] == 0
+
+
+def test_it_goes_to_a_file_and_back(drawn, tmp_path):
+    salient = ps.salient_edges(drawn[0], 0.3)
+    again = _arviz.from_netcdf(_arviz.to_netcdf(salient, tmp_path / "salient.nc"))
+    assert (ps.edge_prob(again).to_numpy() == ps.edge_prob(salient).to_numpy()).all()
+
+
+def test_no_certificate_is_issued_for_it(drawn):
+    salient = ps.salient_edges(drawn[0], 0.3)
+    words = (
+        r"got salient edges, loadings of at least 0.3, .* pass the object of fit.edge_posterior\(\) itself"
+    )
+    with pytest.raises(ValueError, match="result: " + words):
+        ps.identify(salient)
+    with pytest.raises(ValueError, match="idata: " + words):
+        ps.identify(fake_fit(n_restarts=3), idata=salient)
+
+
+def test_a_fit_is_no_posterior():
+    with pytest.raises(
+        TypeError, match=r"idata: want an ArviZ object .* got FakeFit; fit.edge_posterior\(\)"
+    ):
+        ps.salient_edges(fake_fit())
+
+
+def test_strengths_are_refused_as_scores_are():
+    fit = fit_with_strengths()
+    why = "every draw of a restart has the same weights; wanted draws of weights"
+    with pytest.raises(ValueError, match=f"idata: it holds edges by the strengths of slopes, and {why}"):
+        ps.salient_edges(fit.edge_posterior("strengths", num_draws=5))
+    with pytest.raises(ValueError, match=f"idata: it holds scores, and {why}"):
+        ps.salient_edges(fit.edge_posterior("score", num_draws=5))
+
+
+@pytest.mark.parametrize("loading", [0, 1, -0.3, float("nan")])
+def test_loading_outside_its_range(drawn, loading):
+    with pytest.raises(ValueError, match="loading: got .* strictly between 0 and 1"):
+        ps.salient_edges(drawn[0], loading)
+
+
+def test_scores_have_no_draws_of_weights():
+    with pytest.raises(ValueError, match="holds scores"):
+        ps.salient_edges(fake_fit().edge_posterior(num_draws=2))
+
+
+def test_only_tables_have_a_common_scale():
+    fit = fake_fit()
+    none = np.zeros((6, 2, *fit.weights.shape[1:]))
+    idata = to_arviz(
+        fit, edge=none, weight=none, probability=none[0, 0], method="x", is_score=False, note="",
+        attrs={"kind": "tasks"},
+    )  # fmt: skip
+    with pytest.raises(TypeError, match="posterior of tasks, wanted that of a table"):
+        ps.salient_edges(idata)

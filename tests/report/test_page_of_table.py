@@ -1,0 +1,441 @@
+"""The page: it says what the fit says, needs nothing from outside, and takes no orders from feature names."""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pyro_sparse as ps
+from pyro_sparse.findings.finding import Finding
+from pyro_sparse.inference.edges.mcmc import sampler as polish
+from pyro_sparse.posterior.arviz import get_group
+from pyro_sparse.report.page import percent
+from pyro_sparse.report.page_of_table import gather, report, shape_of
+from tests._fake_fit import fake_fit, fit_with_strengths
+
+pytest.importorskip("jinja2")
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+VOID = {"meta", "link", "br", "img", "source", "hr", "input", "polyline"}
+
+
+class Page(HTMLParser):
+    """Tags, their attributes, and the text; complains about tags closed out of order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], ""
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.text += data
+
+
+def write(fit, tmp_path, **options):
+    path = report(fit, tmp_path / "report.html", **options)
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    page.text = re.sub(r"\s+", " ", page.text)
+    return text, page
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return fake_fit(findings=[Finding("training", "one restart <failed>")])
+
+
+@pytest.fixture(scope="module")
+def written(fit, tmp_path_factory):
+    return write(fit, tmp_path_factory.mktemp("report"), X=fit.sample(100))
+
+
+def test_the_page_is_complete_in_itself(written):
+    text, page = written
+    assert "://" not in re.sub(r"data:[^\"]*", "", text)
+    addresses = [a[key] for _, a in page.tags for key in ("src", "srcset", "href") if key in a]
+    assert all(address.startswith(("data:", "#")) for address in addresses)
+    assert not [tag for tag, _ in page.tags if tag in ("script", "link", "iframe")]
+    anchors = {address[1:] for address in addresses if address.startswith("#")}
+    assert anchors <= {a["id"] for _, a in page.tags if "id" in a}
+
+
+def test_pictures_are_inlined_for_light_and_dark_and_have_words(written):
+    _, page = written
+    pictures = [a for tag, a in page.tags if tag == "img"]
+    assert len(pictures) == 7
+    assert all(a["alt"] for a in pictures)
+    sources = [a for tag, a in page.tags if tag == "source"]
+    assert {a["media"] for a in sources} == {"(prefers-color-scheme: dark)"}
+    for light, dark in zip(pictures, sources, strict=True):
+        svgs = [base64.b64decode(a.split(",")[1]).decode() for a in (light["src"], dark["srcset"])]
+        assert all("<svg" in svg for svg in svgs)
+        assert svgs[0] != svgs[1]
+
+
+def test_it_says_what_the_fit_says(written):
+    _, page = written
+    assert "14 edges between 12 features and 3 factors" in page.text
+    assert "12 of 12 features depend on at least one of 3 factors" in page.text
+    assert "5 of 5 restarts with as many factors, or as good, the best one included" in page.text
+    assert "1 of the 14 named edges is unresolved" in page.text
+    assert "Factors left unused: factor 4" in page.text
+    assert "one restart <failed>" in page.text  # escaped, hence back as text
+    assert "scores, not calibrated probabilities" in page.text
+    assert "SpikeSlabLasso" in page.text
+    assert f"numpy{np.__version__}" in page.text.replace(" ", "")
+
+
+def test_the_table_is_the_fit(fit, written):
+    _, page = written
+    (link,) = [a["href"] for tag, a in page.tags if tag == "a" and a.get("download")]
+    table = pd.read_csv(pd.io.common.BytesIO(base64.b64decode(link.split(",")[1])))
+    assert len(table) == 14
+    for _, row in table.iterrows():
+        j, k = fit.feature_names.index(row["feature"]), fit.factor_names.index(row["factor"])
+        assert row["score"] == pytest.approx(fit.edge_score[0, j, k])
+        assert row["weight"] == pytest.approx(fit.weights[0, j, k])
+
+
+@pytest.mark.parametrize("prior", ["spike_slab_lasso", "laplace"])
+def test_a_loaded_fit_asks_the_table_for_its_edges(prior, tmp_path, no_pictures, monkeypatch):
+    monkeypatch.setitem(polish._SWEEPS, "exact", (60, 20, 10))
+    x = fake_fit(n_features=6, n_factors=2, n_active=2).sample(60)
+    model = ps.models.SparseDecoder(6, 2, decoder="linear", prior=prior)
+    whole = ps.fit(model, x, restarts=1, steps=100, progress=False)
+    whole.save(tmp_path / "fit.pt")
+    _, page = write(ps.load(tmp_path / "fit.pt"), tmp_path, X=x)
+    assert ("scores, not calibrated probabilities" in page.text) == (prior == "laplace")
+
+
+def test_names_are_escaped(tmp_path):
+    fit = fake_fit()
+    bad = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "$\\x{$", "</title>"]
+    fit.feature_names[:5] = bad
+    fit.factor_names[0] = "<b>factor</b>"
+    fit.settings["note"] = "</style><script>"
+    text, page = write(fit, tmp_path, X=fit.sample(50))
+    assert not [tag for tag, _ in page.tags if tag == "script"]
+    assert not [a for _, a in page.tags if "onerror" in a]
+    assert "49" not in re.findall(r"<th scope=\"row\">(.*?)</th>", text)
+    for name in [*bad, "<b>factor</b>"]:
+        assert name in page.text
+
+
+def test_names_in_a_script_the_font_lacks(tmp_path):
+    fit = fake_fit(n_restarts=2)
+    fit.feature_names[0] = "測定 \U0001f9ec"
+    _, page = write(fit, tmp_path)
+    assert "測定 \U0001f9ec" in page.text
+
+
+def test_verdicts(tmp_path, no_pictures):
+    def verdict(fit):
+        return gather(fit, fit.edge_posterior(num_draws=2), 0.1)["verdict"]
+
+    assert verdict(fake_fit())["level"] == "good"
+    assert verdict(fake_fit(n_restarts=1))["level"] == "unknown"
+    none = fake_fit()
+    none.edge_score = np.full_like(none.edge_score, 0.2)
+    assert (verdict(none)["level"], verdict(none)["title"]) == ("poor", "No edge stands out")
+    differ = fake_fit()
+    rng = np.random.default_rng(0)
+    differ.weights = np.where(
+        np.arange(6)[:, None, None] == 0, differ.weights, rng.normal(size=differ.weights.shape)
+    )
+    assert verdict(differ)["level"] == "poor"
+    some = fake_fit()
+    some.edge_score[2, :3] = 0.0  # three edges disputed by a good restart
+    assert verdict(some)["level"] == "mixed"
+    _, page = write(none, tmp_path)
+    assert "0 edges between 12 features and 0 factors" in page.text
+    assert "No factor has an edge at this rate" in page.text
+
+
+def test_restarts_with_fewer_factors_are_no_disagreement(tmp_path, no_pictures):
+    alone = fake_fit(n_restarts=3)
+    for r in (1, 2):  # far worse, for want of a factor
+        alone.weights[r, :, 2] = alone.edge_score[r, :, 2] = 0.0
+    alone.elbo[1:] = alone.heldout_elbo[1:] = -3.0
+    facts = gather(alone, alone.edge_posterior(num_draws=2), 0.1)
+    assert (facts["verdict"]["level"], facts["n_unresolved"]) == ("unknown", 0)
+    assert [row["kept"] for row in facts["restarts"]] == [True, False, False]
+    _, page = write(alone, tmp_path)
+    assert "No other restart had as many factors" in page.text and "offered, 3 restarts." in page.text
+    alone.heldout_elbo[1] = alone.heldout_elbo[0]  # as good without it
+    assert gather(alone, alone.edge_posterior(num_draws=2), 0.1)["verdict"]["level"] == "poor"
+
+
+def test_words_follow_the_shape_of_the_answer(fit):
+    facts = gather(fit, fit.edge_posterior(num_draws=2), 0.1)
+    (first,) = [factor for factor in facts["factors"] if factor["name"] == "factor 1"]
+    for edge in first["edges"]:
+        j = fit.feature_names.index(edge["feature"])
+        assert edge["shape"] == ("rises" if fit.weights[0, j, 0] > 0 else "falls")
+    x = np.linspace(-2, 2, 17)
+    shapes = {
+        "rises": x**3,
+        "falls": -np.tanh(x),
+        "dips": x**2,
+        "peaks": 1 - x**2 + 0.3 * x,
+        "waves": np.sin(2 * x),
+        "flat": 0 * x + 3,
+    }
+    assert {name: shape_of(curve) for name, curve in shapes.items()} == {name: name for name in shapes}
+    assert shape_of(x + 0.1 * x**2) == "rises"  # a little bent is not turned
+    assert shape_of(x + 0.3 * np.sin(4 * x)) == "rises"  # nor are ripples
+    assert shape_of(np.cos(3 * x)) == "waves"
+    assert shape_of(x**2 + 0.2 * np.sin(8 * x)) == "dips"
+
+
+def test_a_wave_is_told(tmp_path, no_pictures, monkeypatch):
+    fit = fake_fit(n_features=4, n_factors=1, n_active=1)
+    monkeypatch.setattr(fit, "inverse_transform", lambda z: np.sin(2 * z) * np.arange(1.0, 5), raising=False)
+    _, page = write(fit, tmp_path)
+    assert re.search(r"Where factor 1 is high, .* go up and down along the factor", page.text)
+    assert "waves" in page.text and "middle" not in page.text
+
+
+def test_a_bent_answer_is_told(tmp_path, no_pictures):
+    fit = fake_fit(n_features=10, n_factors=2, n_active=2)
+    fit.edge_score[:, -1, 0] = 0.99
+    fit.weights[:, -1, 0] = 0.01
+    _, page = write(fit, tmp_path)
+    assert "item 10 is high at both ends of the factor, low in the middle" in page.text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0 %"),
+        (0.0004, "<0.1 %"),
+        (0.0312, "3.1 %"),
+        (0.099, "9.9 %"),
+        (0.1, "10 %"),
+        (0.996, "100 %"),
+        (1, "100 %"),
+    ],
+)
+def test_percent(share, text):
+    assert percent(share) == text
+
+
+def test_without_data_the_check_is_left_out_and_said(fit, tmp_path, no_pictures):
+    _, page = write(fit, tmp_path)
+    assert "the data was not passed to the report" in page.text
+
+
+def test_one_restart_and_long_lists(tmp_path, no_pictures):
+    _, page = write(fake_fit(n_restarts=1, n_features=70, n_factors=2, n_active=2), tmp_path)
+    assert "One restart only" in page.text
+    assert "weaker edges" in page.text
+
+
+def test_it_leaves_no_figure_behind(fit, tmp_path):
+    import matplotlib.pyplot as plt
+
+    before, settings = plt.get_fignums(), dict(matplotlib.rcParams)
+    _, page = write(fit, tmp_path)
+    assert len([tag for tag, _ in page.tags if tag == "img"]) == 6
+    assert plt.get_fignums() == before
+    assert dict(matplotlib.rcParams) == settings
+
+
+def test_messages(fit, tmp_path, monkeypatch):
+    with pytest.raises(
+        ValueError, match=r"path: got .*r.pdf', and the report is a page of HTML; .*r.html'.*PDF"
+    ):
+        report(fit, tmp_path / "r.pdf")
+    with pytest.raises(TypeError, match=r"fit: got the path 'r.html'; the fit comes first: report\(fit, 'r"):
+        report("r.html", fit)
+    with pytest.raises(TypeError, match=r"path: want a file to write, .* got a FakeFit"):
+        report(fit, fit)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(IsADirectoryError, match=r"path: .* is a folder; give .*report.html"):
+        report(fit, tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r'the report needs jinja2.*pip install "pyro-sparse\[plots,cli\]"'):
+        report(fit, tmp_path / "report.html")
+
+
+def probable(fit):
+    """The fit's scores taken for probabilities: an edge posterior that has a certificate."""
+    from pyro_sparse.posterior.tables import to_arviz
+
+    p = np.where(fit.edge_score > 0.5, fit.edge_score, 0.001)
+    p[:, :, 3:] = 0.0
+    edge = (np.random.default_rng(0).random((len(p), 40, *p.shape[1:])) < p[:, None]).astype(np.int8)
+    return to_arviz(
+        fit,
+        edge=edge,
+        weight=np.broadcast_to(fit.weights[:, None], edge.shape),
+        probability=p[0],
+        restart_probability=p,
+        method="polish",
+        is_score=False,
+        note="",
+    )
+
+
+def test_the_certificate_is_on_the_page(fit, tmp_path):
+    import pyro_sparse as ps
+
+    idata = probable(fit)
+    certificate = ps.identify(fit, idata=idata)
+    _, page = write(fit, tmp_path, idata=idata, groups={"first <half>": fit.feature_names[:6]})
+    text = page.text.replace(" ", "")
+    for name, row in certificate.table.iterrows():
+        line = f"{name}{row['verdict']}{row['probability']:.2f}{row['by'] or '–'}"
+        assert line.replace(" ", "") in text
+    for name, row in certificate.assumptions.iterrows():
+        assert name in page.text and row["figure"] in page.text
+    assert "every rotation fits the rows as well" in page.text
+    assert page.text.count("one restart <failed>") == 1  # told once
+    assert "exactly these groups depend on" in page.text
+
+
+def test_edges_of_another_fit_are_refused(fit, tmp_path):
+    import pyro_sparse as ps
+
+    other = probable(fake_fit(feature_names=fit.feature_names[::-1]))
+    with pytest.raises(ValueError, match="idata: it is of another fit, its features are not this one's"):
+        ps.report(fit, tmp_path / "report.html", idata=other)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_sure_edges_and_sure_absences_are_counted(fit, tmp_path, no_pictures):
+    import pyro_sparse as ps
+
+    idata = probable(fit)
+    _, page = write(fit, tmp_path, idata=idata)
+    said = ps.summary(idata)["verdict"].value_counts()
+    assert f"Of the 48 possible edges {said['present']} are present and {said['absent']} absent" in page.text
+    assert said["open"] == 1 and "1 is open although it is named." in page.text
+
+
+def test_all_that_is_open_is_listed_or_counted(fit, tmp_path, no_pictures):
+    idata = probable(fit)
+    p = get_group(idata, "edge_posterior")["probability"]
+    get_group(idata, "edge_posterior")["gap"].values[:] = 0.0
+    p.values[:, 3] = 0.07  # between what counts as absent and one tenth
+    _, page = write(fit, tmp_path, idata=idata)
+    n = int((p.values[:, 3] > 0).sum())
+    assert n == 12 and f"{n} are open." in page.text and "more." not in page.text.split("ruled out:")[1][:400]
+    p.values[:, 2] = np.where(p.values[:, 2] < 0.5, 0.06, p.values[:, 2])
+    facts = gather(fit, idata, 0.1)
+    listed = len(facts["near"]) + facts["n_near_more"]
+    assert listed + facts["n_open_named"] == facts["decided"]["open"] and facts["n_near_more"] > 0
+    _, page = write(fit, tmp_path, idata=idata)
+    assert f"and {facts['n_near_more']} more." in page.text
+
+
+def test_edges_that_were_told_are_said_to_be(fit, tmp_path, no_pictures):
+    import pyro_sparse as ps
+
+    idata = probable(fit)
+    group = ps._arviz.get_group(idata, "edge_posterior")
+    assert not group["given"].any()
+    group["given"].values[:2, 0] = 1
+    _, page = write(fit, tmp_path, idata=idata)
+    assert "(2 of those present were told to the model)." in page.text
+    assert "Edges that were told to the model are named and do not count." in page.text
+
+
+def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):
+    _, page = write(fit, tmp_path, idata=probable(fit))
+    for said in (
+        "question mark means that the chains disagree",
+        "1 of the 14 named edges is unresolved: the chains disagree about it",
+        "Filled dots: the mean over the chains. Small upright marks: each chain alone. Hollow",
+        "between the chains. Above .25",
+        "or the chains disagree about it",
+    ):
+        assert said in page.text
+    assert "good restarts" not in page.text and "Used for the gap" not in page.text
+    _, page = written
+    for said in (
+        "question mark means that good restarts disagree",
+        "Filled dots: the best restart. Small upright marks: the other good restarts. Hollow",
+        "between good restarts. Above .25",
+        "Used for the gap",
+    ):
+        assert said in page.text
+    assert "chains disagree" not in page.text
+
+
+def test_a_page_of_strengths_counts_no_salient_edges(tmp_path, no_pictures):
+    fit = fit_with_strengths()
+    _, page = write(fit, tmp_path, idata=fit.edge_posterior("strengths", num_draws=5))
+    assert "salient at the same rate" not in page.text and "restarts agree on edges" in page.text
+
+
+def test_an_edge_posterior_of_restarts_says_what_it_comes_to(tmp_path, no_pictures):
+    fit = fit_with_strengths()
+    idata = fit.edge_posterior("strengths", num_draws=5)
+    assert int((get_group(idata, "edge_posterior")["gap"] > 0.25).sum()) == 1
+    assert idata.attrs["verdict"].startswith("1 edge is disputed between the restarts")
+    _, page = write(fit, tmp_path, idata=idata)
+    assert "Restarts. 1 edge is disputed between the restarts" in page.text
+    alone = fit_with_strengths(n_restarts=1).edge_posterior("strengths", num_draws=5)
+    assert alone.attrs["verdict"].startswith("There is only one restart to look at")
+    score = fake_fit().edge_posterior("score", num_draws=5).attrs["verdict"].splitlines()
+    assert score[0].startswith("Scores, no probabilities") and score[1].startswith("1 edge is disputed")
+
+
+def test_chains_stand_for_other_restarts_that_are_missing(tmp_path, no_pictures):
+    alone = fake_fit(n_restarts=1)
+    _, page = write(alone, tmp_path, idata=probable(alone))
+    assert "One restart only, so the chains alone say how sure it is" in page.text
+    assert "None of the named edges is disputed among the chains" in page.text
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_an_edge_that_only_the_chains_have_is_no_flat_one(tmp_path, no_pictures, kind):
+    fit = fake_fit()
+    idata = probable(fake_fit())  # of a fit of its own, whose arrays it shares
+    edges = idata["edge_posterior"]
+    j, k = 1, 2
+    assert fit.weights[0, j, k] == 0
+    edges["weight"][j, k], edges["effect"][j, k], edges["probability"][j, k] = -0.3, 0.09, 1.0
+    fit.model = SimpleNamespace(decoder_kind=kind)
+    facts = gather(fit, idata, 0.1)
+    own = next(f for f in facts["factors"] if f["name"] == "factor 3")
+    (row,) = [row for row in own["edges"] if row["feature"] == "item 2"]
+    assert row["effect"] == 0.09
+    assert own["share"] == pytest.approx(edges["effect"].to_numpy()[:, k].mean())
+    _, page = write(fit, tmp_path, idata=idata)
+    if kind == "linear":
+        heights = [float(point.split(",")[1]) for point in row["points"].split()]
+        other = abs(fit.weights[0, j, 1])  # the feature's own edge, which spans the box's 14 points
+        assert row["shape"] == "falls"
+        assert heights[-1] - heights[0] == pytest.approx(14 * 0.3 / other, abs=0.1)
+        assert "Not in the fit" not in page.text
+    else:
+        assert (row["shape"], row["points"]) == ("not in the fit", "")
+        assert "item 2 is different, in a way of which the fit has no curve" in page.text
+        assert "Not in the fit" in page.text
+
+
+def test_scores_have_no_certificate(written):
+    _, page = written
+    assert "No certificate: the numbers of the edges are scores" in page.text
