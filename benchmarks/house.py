@@ -31,6 +31,15 @@ VAGUE = {
     "also", "both", "each", "every", "found", "given", "held", "known", "one", "other", "own", "part",
     "parts", "rest", "said", "seen", "spoken", "those", "told", "what", "which",
 }  # fmt: skip
+# Each room may import those before it and nothing after it (tests/test_house.py); "" is the package itself.
+ROOMS = (
+    "_utils", "findings", "distributions", "graphs", "metrics", "likelihoods", "data", "data.checks",
+    "nets", "priors", "models", "inference.training", "posterior", "inference.rotation",
+    "inference.multitask.inner", "inference.table", "inference.transition", "inference.multitask",
+    "inference.edges.density", "inference.edges.moves", "inference.edges.regression",
+    "inference.edges.mcmc", "inference.edges.parents", "inference.edges", "inference", "certificates",
+    "calibrate", "plots", "report", "estimators", "datasets", "rivals", "testing", "cli", "",
+)  # fmt: skip
 PER_ROW_INPUT = "exposure"  # the one per-row input of today; files that name it are counted
 _IMPORT = """
 import resource, pyro_sparse
@@ -96,6 +105,36 @@ def room_arrows(trees: dict[Path, ast.Module]) -> set[tuple[str, str]]:
     return arrows
 
 
+def draw_rooms(file: Path) -> None:
+    """Which room imports which, as a square whose rows and columns are `ROOMS`.
+
+    Parameters
+    ----------
+    file : Path
+        Of a picture, by its ending.
+    """
+    from matplotlib.figure import Figure
+
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    name = {str(PACKAGE / room.replace(".", "/")): room for room in ROOMS if room}
+    arrows = {(name[a], name[b]) for a, b in room_arrows(trees) if a in name and b in name}
+    order = list(name.values())
+    place = {room: i for i, room in enumerate(order)}
+    figure = Figure(figsize=(9, 9), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot([-0.5, len(order) - 0.5], [-0.5, len(order) - 0.5], color="0.8", linewidth=1)
+    axes.scatter(
+        [place[b] for _, b in arrows], [place[a] for a, _ in arrows], marker="s", s=32, color="#2a6f97"
+    )
+    axes.set(xlim=(-0.5, len(order) - 0.5), ylim=(len(order) - 0.5, -0.5), aspect="equal")
+    axes.set_xticks(range(len(order)), order, rotation=90)
+    axes.set_yticks(range(len(order)), order)
+    axes.xaxis.tick_top()
+    axes.grid(color="0.93")
+    axes.set_axisbelow(True)
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+
+
 def imports_of(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
     """What a file imports of the package, but for types only: a module's dotted name, a name in it or ""."""
     package = path.relative_to(PACKAGE.parent).parent.parts
@@ -119,11 +158,17 @@ def imports_of(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def upward(arrows: set[tuple[str, str]]) -> int:
-    """Arrows against an order of rooms that has few of them (Eades, Lin and Smyth 1993).
+    """Arrows against an order of rooms that has few of them.
 
     >>> upward({("report", "models"), ("models", "priors")}), upward({("a", "b"), ("b", "a"), ("b", "c")})
     (0, 1)
     """
+    floor = {room: i for i, room in enumerate(ordered(arrows))}
+    return sum(floor[a] > floor[b] for a, b in arrows)
+
+
+def ordered(arrows: set[tuple[str, str]]) -> list[str]:
+    """Rooms in an order that few arrows are against, importers first (Eades, Lin and Smyth 1993)."""
     left = set(arrows)
     rooms = {room for arrow in arrows for room in arrow}
     top: list[str] = []
@@ -145,8 +190,7 @@ def upward(arrows: set[tuple[str, str]]) -> int:
             top.append(room)
         rooms.discard(room)
         left = {arrow for arrow in left if room not in arrow}
-    floor = {room: i for i, room in enumerate([*top, *bottom])}
-    return sum(floor[a] > floor[b] for a, b in arrows)
+    return [*top, *bottom]
 
 
 # ---- names, types, comments --------------------------------------------------------------------------------

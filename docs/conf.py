@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version as installed
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # benchmarks are not installed
+
+from benchmarks.house import draw_rooms  # noqa: E402
+
+draw_rooms(HERE / "pictures" / "rooms.svg")
 
 project = "pyro_sparse"
 author = "The pyro_sparse developers"

@@ -433,7 +433,7 @@ def check_extremes(x: np.ndarray, names: list[str], rows: list[str] | None, stan
 
 
 def check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int) -> None:
-    """Complain of columns that hold no numbers, by name and with a way to make numbers of them."""
+    """Complain of too few columns or rows, and of columns that say nothing of any factor."""
     if x.shape[1] < 2:
         raise ValueError(
             f"X: has {x.shape[1]} column(s); wanted at least 2 features to find a factor they share"
