@@ -172,7 +172,7 @@ def polish(data: Data, quick: bool, seed: int, **options: Any) -> Array:
     law = data.given["law"]
     short = {"sweeps": QUICK_SWEEPS[_kind(law)]} if quick else {}
     found = [
-        fit.edge_posterior("polish", seed=seed + i, num_draws=10, **short, **options)
+        fit.edge_posterior("mcmc", seed=seed + i, num_draws=10, **short, **options)
         for i, fit in enumerate(data.given["fits"])
     ]
     return np.stack([one["edge_posterior"]["probability"].to_numpy() for one in found])
@@ -307,7 +307,7 @@ def salient_polish(data: Data, quick: bool, seed: int) -> Array:
 
     short = {"sweeps": QUICK_SWEEPS["linear"]} if quick else {}
     found = [
-        ps.salient_edges(fit.edge_posterior("polish", seed=seed + i, **short), LOADING)
+        ps.salient_edges(fit.edge_posterior("mcmc", seed=seed + i, **short), LOADING)
         for i, fit in enumerate(data.given["fits"])
     ]
     return np.stack([one["edge_posterior"]["probability"].to_numpy() for one in found])
@@ -326,7 +326,7 @@ def _like(truth: Array, loading: Array) -> Array:
 def _turned(data: Data, quick: bool, seed: int, name: str) -> Array:
     short, found = {"sweeps": QUICK_SWEEPS["linear"]} if quick else {}, []
     for i, (fit, truth) in enumerate(zip(data.given["fits"], data.given["loading"], strict=True)):
-        idata = fit.edge_posterior("polish", seed=seed + i, num_draws=50, **short)
+        idata = fit.edge_posterior("mcmc", seed=seed + i, num_draws=50, **short)
         order = _like(truth, idata["posterior"]["weight"].to_numpy().mean((0, 1)))
         found.append(idata["edge_posterior"][name].to_numpy()[:, order])
     return np.stack(found)

@@ -70,7 +70,7 @@ def asked(fit, **options) -> str:
     return "silent"
 
 
-PROBABLE = {"Fit": "polish", "TransitionFit": "parents", "MultiTaskFit": "ep"}
+PROBABLE = {"Fit": "mcmc", "TransitionFit": "parent_sets", "MultiTaskFit": "ep"}
 
 
 def outcome(case: Callable[[], str]) -> str:
@@ -626,7 +626,7 @@ def learned_scales(seed: int) -> str:
     """Scales of a prior's own densities cannot be learned, nor those of another model."""
     kind = (OwnMeans, TiedFactors, WideCells)[seed % 3]
     fit = fitted(kind(G, K, decoder="linear"), seed)
-    return refused(lambda: fit.edge_posterior("polish", learn_scales=True))
+    return refused(lambda: fit.edge_posterior("mcmc", learn_scales=True))
 
 
 # ---- what leaves the density as it is ----------------------------------------------------------------------
@@ -688,7 +688,7 @@ class NamedNormal(likelihoods.Normal):
 def plain_probability(seed: int) -> np.ndarray:
     """Of the package's model, linear."""
     fit = fitted(SparseDecoder(G, K, decoder="linear"), seed)
-    return fit.edge_posterior("polish", seed=seed, **CHAINS)["edge_posterior"]["probability"].to_numpy()
+    return fit.edge_posterior("mcmc", seed=seed, **CHAINS)["edge_posterior"]["probability"].to_numpy()
 
 
 def kept(make: Callable[[], SparseDecoder], same: bool = True) -> Callable[[int], str]:

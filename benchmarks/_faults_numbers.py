@@ -27,7 +27,7 @@ Outcome = Literal["silent", "told", "right"]
 Answer = dict[str, np.ndarray]
 
 _LIKELIHOODS = ("normal", "bernoulli", "poisson", "negative_binomial", "multinomial")
-_CHAINS: dict[str, Any] = {"method": "polish", "sweeps": 24, "warm_up": 4, "num_draws": 6, "chains": 2}
+_CHAINS: dict[str, Any] = {"method": "mcmc", "sweeps": 24, "warm_up": 4, "num_draws": 6, "chains": 2}
 _OURS = (ValueError, TypeError, RuntimeError)
 
 

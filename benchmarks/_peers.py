@@ -131,7 +131,7 @@ def ours(table: Table, seed: int, quick: bool, depth: Any = "auto", **of_model: 
     fit = ps.fit(model, table.x, seed=seed, progress=False, **(QUICK_FIT if quick else {}))
     fitted = cpu()
     if quick:
-        idata = fit.edge_posterior("polish", sweeps=QUICK_SWEEPS, num_draws=10)
+        idata = fit.edge_posterior("mcmc", sweeps=QUICK_SWEEPS, num_draws=10)
     else:
         idata = fit.edge_posterior()
     end = cpu()

@@ -225,7 +225,7 @@ def _anchored(seed: int, quick: bool) -> tuple[Any, ...]:
     short: Row = {"steps": 400} if quick else {}
     fit = sparse_fit(data.part("train")[0], n_factors, seed, restarts=2, **short)
     x, z = data.part("test")
-    idata = fit.edge_posterior("polish", sweeps=40) if quick else fit.edge_posterior()
+    idata = fit.edge_posterior("mcmc", sweeps=40) if quick else fit.edge_posterior()
     return fit, z, fit.transform(x), idata
 
 

@@ -144,7 +144,7 @@ def test_the_same_graph_as_on_the_processor():
     np.testing.assert_allclose(found[1].heldout_elbo.max(), found[0].heldout_elbo.max(), atol=0.5)
 
 
-@pytest.mark.parametrize("method", ["polish", "score", "auto"])
+@pytest.mark.parametrize("method", ["mcmc", "score", "auto"])
 @pytest.mark.parametrize("decoder", ["mlp", "linear"])
 def test_probabilities_of_edges(method, decoder):
     fit = quick(small(decoder=decoder), device=DEVICE)
@@ -156,7 +156,7 @@ def test_probabilities_of_edges(method, decoder):
 @pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "bernoulli", "multinomial"])
 def test_chains_of_other_likelihoods(likelihood):
     fit = quick(small(decoder="linear", likelihood=likelihood), CELLS[likelihood], device=DEVICE)
-    p = ps.edge_prob(fit.edge_posterior("polish", num_draws=50))
+    p = ps.edge_prob(fit.edge_posterior("mcmc", num_draws=50))
     assert ((p >= 0) & (p <= 1)).all(axis=None)
 
 
@@ -179,7 +179,7 @@ def test_size_factors():
     model = small(likelihood=ps.likelihoods.Poisson(size_factors=True))
     fit = quick(model, COUNTS, device=DEVICE)
     assert there(fit)
-    fit.transform(COUNTS[:5]), fit.edge_posterior("polish", num_draws=30)
+    fit.transform(COUNTS[:5]), fit.edge_posterior("mcmc", num_draws=30)
 
 
 def test_a_fit_cut_off_goes_on_bit_for_bit(tmp_path, monkeypatch):
@@ -225,7 +225,7 @@ def test_transitions(tmp_path):
     fit = ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, device=DEVICE, **SMALL)
     assert there(fit)
     z = fit.transform(x, actions=a)
-    fit.edge_posterior("parents"), fit.edge_posterior("relaxed"), ps.identify(fit)
+    fit.edge_posterior("parent_sets"), fit.edge_posterior("gate_probability"), ps.identify(fit)
     fit.save(tmp_path / "fit.pt")
     loaded = ps.load(tmp_path / "fit.pt").with_data(x, actions=a)
     np.testing.assert_allclose(loaded.transform(x, actions=a), z, rtol=1e-3, atol=1e-3)

@@ -62,7 +62,7 @@ model = ps.models.SparseDecoder(
     table.x.shape[1], 5, decoder="linear", prior=ps.priors.SpikeSlabLasso(lambda0=10.0)
 )
 fit = ps.fit(model, table.x, restarts=5, caps=[5] * 5, steps=600, screen=5.0, seed=0, progress=False)
-idata = fit.edge_posterior("polish", sweeps=500, warm_up=150, num_draws=250)
+idata = fit.edge_posterior("mcmc", sweeps=500, warm_up=150, num_draws=250)
 certificate = ps.identify(fit, idata=idata)
 print(certificate)
 

@@ -84,7 +84,7 @@ def fit_table(table, anchors, scales=(1, 50)):
 anchors = {f"x{k}": k for k in range(n_factors)}
 fit = fit_table(table, anchors)
 score = fit.edge_posterior("score")
-polished = fit.edge_posterior("polish", sweeps=800)
+polished = fit.edge_posterior("mcmc", sweeps=800)
 
 # %% [markdown]
 # The score treats the fitted loading as if it were known exactly, and asks which of the two scales it came
@@ -353,7 +353,7 @@ print(misled)
 small = fit_table(table, anchors, scales=(4, 200))
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    told_wrong = small.edge_posterior("polish", sweeps=800)
+    told_wrong = small.edge_posterior("mcmc", sweeps=800)
 print(told_wrong.attrs["verdict"])
 assert any("unlike their prior" in str(w.message) for w in said)
 
@@ -361,7 +361,7 @@ assert any("unlike their prior" in str(w.message) for w in said)
 # The verdict says so, and what to do: let the chains learn the two scales as well.
 
 # %%
-learned = small.edge_posterior("polish", sweeps=800, learn_scales=True)
+learned = small.edge_posterior("mcmc", sweeps=800, learn_scales=True)
 found = {
     name: ps.edge_prob(idata).iloc[n_factors:].to_numpy()
     for name, idata in {"told right": polished, "told wrong": told_wrong, "learned": learned}.items()
@@ -379,7 +379,7 @@ pd.DataFrame({"named": {name: int((q > 0.5).sum()) for name, q in found.items()}
 
 # %%
 dense, _ = make_table(seed=0, dense=True)
-loose = fit_table(dense, anchors=None).edge_posterior("polish", sweeps=400, chains=4)
+loose = fit_table(dense, anchors=None).edge_posterior("mcmc", sweeps=400, chains=4)
 gap = loose["edge_posterior"]["gap"].to_numpy()
 assert ps.graphs.unresolved(gap).any()
 print(*ps.graphs.verdict(gap, **names), sep="\n")

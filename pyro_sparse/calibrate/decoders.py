@@ -56,7 +56,7 @@ def experiment(
     num_draws: int = 64,
     **settings: Any,
 ) -> Experiment:
-    """A model's own prior as a simulator, and its fit with `polish` as the inference.
+    """A model's own prior as a simulator, and its fit with Markov chains as the inference.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def experiment(
     decoder_prior : DecoderPrior, optional
         Of the decoder's layers, in simulation and inference.
     sweeps, num_draws : int
-        Of `polish`, per chain.
+        Of each chain.
     **settings
         Of `pyro_sparse.fit`: ``restarts`` (default 1), ``steps`` …
 
@@ -118,7 +118,7 @@ def experiment(
         with ignored(category=RuntimeWarning):
             result = whole(fit, model, data, seed=int(rng.integers(2**31)), progress=False, **own)
             found = result.edge_posterior(
-                "polish",
+                "mcmc",
                 seed=int(rng.integers(2**31)),
                 sweeps=sweeps,
                 num_draws=num_draws,

@@ -162,7 +162,7 @@ def sbc(
     simulate : callable
         ``simulate(rng) -> (truth, data)``: a truth from the prior and a data set made with it. The truth is
         an array of 0/1 edges, or a mapping with "edge" and whatever else is to be ranked ("weight" …), real
-        numbers. Or a `SparseDecoder`, to be simulated from its prior, fitted and polished (`experiment`).
+        numbers. Or a `SparseDecoder`, to be simulated from its prior and fitted (`experiment`).
     infer : callable
         ``infer(data, rng) -> draws``: the same keys and shapes with one leading axis of at least `num_draws`
         joint draws; keys that the truth lacks are not looked at. Of more, `num_draws` evenly spaced ones are

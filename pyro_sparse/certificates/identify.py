@@ -25,7 +25,7 @@ _KINDS: dict[str, Callable[..., Certificate]] = {
     "tasks": task_certificate,
     "transition": transition_certificate,
 }
-_BETTER = {"table": "polish", "transition": "parents"}
+_BETTER = {"table": "mcmc", "transition": "parent_sets"}
 
 
 @isolated()

@@ -28,6 +28,7 @@ from ..graphs.identifiability import IdentifiabilityProbability
 from ..graphs.zeros import free_given_zeros
 from ..posterior import arviz as _arviz
 from ..posterior.draws import MOST_DRAWS, graph_draws, pooled
+from ..posterior.method_names import current_name
 from .certificate import Certificate, doubted, verdicts
 from .table_assumptions import OF_ANCHORS, assumptions
 from .table_checks import Agreement, Curves, agreement_of, curves_of
@@ -101,7 +102,7 @@ def table_certificate(
     straight = _is_straight(curves, named, idata)
     found = criteria_of(draws, 1.0 if straight else _directions(slopes, named), mode)
     agreement = agreement_of(fit, idata, (draws.any(axis=1)).mean(axis=0) > 0.5)
-    method = str(idata.attrs.get("edge_method", ""))
+    method = current_name(str(idata.attrs.get("edge_method", "")))
     assumed = assumptions(fit, named, names, curves, slopes, agreement, method, straight)
     advice = _advice(names, named, found)
     table = _verdicts(names, features, draws, found, sure, advice)

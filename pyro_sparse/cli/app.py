@@ -72,8 +72,9 @@ class EdgeMethod(StrEnum):
     """What puts a number on each edge."""
 
     auto = "auto"
-    polish = "polish"
+    mcmc = "mcmc"
     score = "score"
+    polish = "polish"  # the former name of mcmc
 
 
 Json = Annotated[
@@ -92,7 +93,7 @@ Salient = Annotated[
 ]
 Edges = Annotated[
     EdgeMethod,
-    typer.Option(help="Probabilities by Markov chains from the fit (polish), or its own scores (score)."),
+    typer.Option(help="Probabilities by Markov chains from the fit (mcmc), or its own scores (score)."),
 ]
 EdgeSeconds = Annotated[
     float, typer.Option(min=1.0, help="Seconds after which the chains stop, once they have warmed up.")

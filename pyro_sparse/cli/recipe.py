@@ -44,7 +44,7 @@ __all__ = [
 
 NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
 _FILES = ("model.pt", "edges.csv", "factors.csv", "report.html", "idata.nc")  # what `finish` writes
-_SHORT = "polish: time_budget="  # how a warning begins that it is too short
+_SHORT = "edge_posterior: time_budget="  # how a warning begins that it is too short
 _RATE = "fit_fdr"  # attribute that says at which rate edges of a fit are kept where none is asked for
 
 

@@ -24,6 +24,7 @@ from ..inference.training.restarts import compared_restarts, told_of
 from . import arviz as _arviz
 from .draws import graph_numbers
 from .edge_table import about_edges, attributes, concluded, finished, selected_edges
+from .method_names import current_name
 from .same_fit import check_same_fit
 from .tasks import task_summary
 from .transitions import transition_summary
@@ -221,7 +222,7 @@ def compared_runs(idata: Any) -> str:
     str
         "chain" or "restart".
     """
-    return "chain" if idata.attrs.get("edge_method") == "polish" else "restart"
+    return "chain" if current_name(idata.attrs.get("edge_method", "")) == "mcmc" else "restart"
 
 
 def weights_vary(idata: Any) -> bool:
@@ -237,7 +238,7 @@ def weights_vary(idata: Any) -> bool:
     bool
         False of scores and of the strengths of a `DependencyVAE`.
     """
-    return not _is_score(idata) and idata.attrs.get("edge_method") != "strengths"
+    return not _is_score(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
 
 
 def check_labels(fit: Any, idata: Any) -> None:

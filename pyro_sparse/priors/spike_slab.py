@@ -43,7 +43,7 @@ class SpikeSlabPrior(Prior):
     """Base of the spike-and-slab priors; it owns eta. A subclass says in :meth:`components` what the two are.
 
     That is all: E-step, M-step and edge probabilities follow. Markov chains
-    (``fit.edge_posterior(method="polish")``) take any two densities that are symmetric around zero and the
+    (``fit.edge_posterior(method="mcmc")``) take any two densities that are symmetric around zero and the
     same for all weights.
 
     Parameters

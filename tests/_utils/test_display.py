@@ -20,7 +20,7 @@ def narrow(monkeypatch):
 
 @pytest.fixture(scope="module")
 def table():
-    return ps.summary(fit_with_strengths().edge_posterior("strengths", num_draws=5))
+    return ps.summary(fit_with_strengths().edge_posterior("jacobian", num_draws=5))
 
 
 def columns_of(printed):

@@ -39,7 +39,9 @@ def test_of_tasks(method, some):
             TASK_METHODS[method](None, method=method, num_draws=3, seed=0, **{other: 3})
 
 
-@pytest.mark.parametrize(("method", "some"), [("parents", "kernel, max_enumerate, "), ("relaxed", "none$")])
+@pytest.mark.parametrize(
+    ("method", "some"), [("parent_sets", "kernel, max_enumerate, "), ("gate_probability", "none$")]
+)
 def test_of_a_transition(method, some):
     for other in ("burn", "required"):
         with pytest.raises(TypeError, match=rf"method='{method}'\): no option '{other}'; it takes {some}"):

@@ -47,7 +47,7 @@ def idata_of(draws, is_score=False, fit=None, name="action"):
     fit = fit or fake_fit(len(draws), draws.shape[2])
     p = draws.mean(1)
     graphs = {name: GraphDraws(draws, p[0], p, p)}
-    return transition_to_arviz(fit, graphs, method="parents", is_score=is_score, note="made up")
+    return transition_to_arviz(fit, graphs, method="parent_sets", is_score=is_score, note="made up")
 
 
 def draws_of(probability, n=400, chains=2):
@@ -164,23 +164,23 @@ def test_edges_of_another_transition_are_refused(fitted):
         identify(fitted, idata=idata_of(draws_of(np.ones((3, 2))), fit=fake_fit(2, 3)))
 
 
-@pytest.mark.parametrize("method", ["parents", "relaxed"])
+@pytest.mark.parametrize("method", ["parent_sets", "gate_probability"])
 def test_edges_of_a_fit(fitted, method):
-    options = {"max_rows": 100} if method == "parents" else {}
+    options = {"max_rows": 100} if method == "parent_sets" else {}
     idata = fitted.edge_posterior(method, num_draws=50, seed=3, **options)
     again = fitted.edge_posterior(method, num_draws=50, seed=3, **options)
     assert dict(idata.posterior["edge_time"].sizes) == {"chain": 2, "draw": 50, "target": 2, "source": 2}
     assert dict(idata.posterior["edge_action"].sizes) == {"chain": 2, "draw": 50, "target": 2, "action": 2}
     np.testing.assert_array_equal(idata.posterior["edge_time"], again.posterior["edge_time"])
     table = ps.summary(idata, fdr=0.2)
-    name = "score" if method == "relaxed" else "probability"
+    name = "score" if method == "gate_probability" else "probability"
     assert len(table) == 8
     assert (table[name].diff().dropna() <= 1e-12).all()
     row = table[(table["graph"] == "action") & (table["source"] == "a1") & (table["target"] == "latent 2")]
     value = float(idata.edge_posterior["probability_action"].sel(target="latent 2", action="a1"))
     assert row[name].iloc[0] == value
     assert len(ps.summary(idata, fdr=0.2, selected_only=True)) == table["selected"].sum()
-    assert table.attrs["is_score"] is (method == "relaxed")
+    assert table.attrs["is_score"] is (method == "gate_probability")
 
 
 def test_lags_have_their_own_dimension_and_a_union():
@@ -220,7 +220,7 @@ def test_edge_probabilities_of_a_graph(fitted):
         assert (table.index.name, table.columns.name) == ("target", columns)
         wanted = numbers[f"probability_{graph}"].sel(target="latent 2").isel({columns: 0})
         assert table.iloc[1, 0] == float(wanted)
-        assert table.attrs["edge_method"] == "parents" and not table.attrs["is_score"]
+        assert table.attrs["edge_method"] == "parent_sets" and not table.attrs["is_score"]
     alone = ps.edge_prob(idata_of(draws_of([[1, 0], [1, 1]])))  # it has one graph
     assert alone.loc["latent 1"].tolist() == [1, 0] and alone.columns.tolist() == ["push", "pull"]
     with pytest.raises(ValueError, match=r"graph: got 'time', want one of \['action'\]"):
@@ -247,4 +247,4 @@ def test_refusals(fitted):
     with pytest.raises(ValueError, match="method: want one of"):
         fitted.edge_posterior("bootstrap")
     with pytest.raises(ValueError, match="num_draws"):
-        fitted.edge_posterior("relaxed", num_draws=0)
+        fitted.edge_posterior("gate_probability", num_draws=0)

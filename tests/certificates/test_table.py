@@ -307,7 +307,7 @@ def test_a_factor_that_looks_folded_makes_a_doubt():
 
 
 def test_chains_that_turn_a_factor_into_another_make_a_doubt():
-    draws, own = np.broadcast_to(ANCHORED, (3, 20, 5, 2)), {"edge_method": "polish"}
+    draws, own = np.broadcast_to(ANCHORED, (3, 20, 5, 2)), {"edge_method": "mcmc"}
     doubt = Finding(
         "chains", "factor 2: the chains do not agree on it", "", "doubt", "chains", factors=("factor 2",)
     )
@@ -324,10 +324,10 @@ def test_chains_that_turn_a_factor_into_another_make_a_doubt():
 
 def test_where_chains_are_restarts_it_says_so():
     draws = np.broadcast_to(ANCHORED, (2, 20, 5, 2))
-    found = ps.identify(table_idata(draws, edge_method="strengths")).assumptions
+    found = ps.identify(table_idata(draws, edge_method="jacobian")).assumptions
     assert found.at["restarts agree on edges", "figure"].startswith("2 restarts, largest gap")
     assert not found["figure"].str.contains("chain").any() and "chains agree" not in found.index
-    alone = agreement_of(None, table_idata(draws[:1], edge_method="strengths"), np.array([True, True]))
+    alone = agreement_of(None, table_idata(draws[:1], edge_method="jacobian"), np.array([True, True]))
     assert alone.chains == "there is one restart only"
 
 
@@ -348,7 +348,7 @@ def test_a_real_fit_end_to_end():
     x = rng.normal(size=(300, 2)) @ graph.T + 0.3 * rng.normal(size=(300, 8))
     model = ps.models.SparseDecoder(8, 2, decoder="linear")
     fit = ps.fit(model, x, restarts=2, steps=200, progress=False, seed=1000)
-    idata = fit.edge_posterior("polish", num_draws=40, sweeps=80, warm_up=30)
+    idata = fit.edge_posterior("mcmc", num_draws=40, sweeps=80, warm_up=30)
     found = ps.identify(fit, idata=idata)
     assert found.table["verdict"].tolist() == ["identified"] * 2
     assert found.assumptions.at["two anchors for every factor", "holds"] is True

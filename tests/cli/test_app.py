@@ -75,7 +75,7 @@ def test_fit_writes_what_it_says(fitted):
     assert len(edges) == 12
     assert said["edges"] == edges["selected"].sum()
     assert said["is_score"] is False and "probability" in edges.columns
-    assert said["edge_method"] == "polish"
+    assert said["edge_method"] == "mcmc"
     factors = pd.read_csv(folder / "factors.csv", index_col=0)
     assert factors.shape == (120, 2) and factors.index[3] == "row 3"
     assert "<html" in (folder / "report.html").read_text()
@@ -320,7 +320,7 @@ def test_a_column_of_exposures(run, tmp_path):
     frame = pd.DataFrame(x, columns=list("abcdef"))
     frame.assign(hours=hours).to_csv(tmp_path / "counts.csv", index=False)
     options = [tmp_path / "counts.csv", *SHORT, "-l", "poisson", "--exposure", "hours"]
-    for edges in ("score", "polish"):
+    for edges in ("score", "mcmc"):
         out = tmp_path / edges
         done = run("fit", *options, "--edges", edges, "--edge-seconds", 1, "--out", out, "--json")
         assert done.code in (0, cli.NOTHING_FOUND), done.err

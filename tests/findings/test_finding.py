@@ -90,7 +90,7 @@ def test_summary_certificate_report_and_pictures_read_one_list(tmp_path):
     draws = np.broadcast_to(fit.weights[:, None] != 0, (1, 8, *fit.weights.shape[1:]))
     draws = np.concatenate([draws, draws])
     idata = ps.posterior.to_arviz(
-        fit, edge=draws.astype(np.int8), weight=draws * 0.5, probability=draws[0].mean(0), method="polish",
+        fit, edge=draws.astype(np.int8), weight=draws * 0.5, probability=draws[0].mean(0), method="mcmc",
         is_score=False, note="made up", restart_probability=draws.mean(1), chain_restart=[0, 0],
         kept=[True, True], findings=[NOTE],
     )  # fmt: skip

@@ -17,7 +17,7 @@ from tests.inference.edges.test_dtypes import fitted, table
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
 
-CHAINS = {"method": "polish", "sweeps": 24, "warm_up": 4, "num_draws": 6, "chains": 2}
+CHAINS = {"method": "mcmc", "sweeps": 24, "warm_up": 4, "num_draws": 6, "chains": 2}
 
 
 @pytest.fixture(scope="module", params=["bernoulli", pytest.param("normal", marks=pytest.mark.slow)])

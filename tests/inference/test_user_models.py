@@ -177,10 +177,10 @@ def test_what_is_sound_is_trained():
 def test_a_mechanism_of_ones_own_ends_with_scores():
     fit = ps.fit(OwnTransition(**SMALL), SEQUENCES, **SHORT)
     idata = fit.edge_posterior()
-    assert idata.attrs["edge_method"] == "relaxed" and idata.attrs["is_score"] == 1
+    assert idata.attrs["edge_method"] == "gate_probability" and idata.attrs["is_score"] == 1
     assert "Why scores: its transition is a Mechanism, not a SineTransition." in idata.attrs["verdict"]
     with pytest.raises(ValueError, match="^model: its transition is a Mechanism, not a SineTransition"):
-        fit.edge_posterior("parents")
+        fit.edge_posterior("parent_sets")
 
 
 # ------------------------------------------------------------------------------------------- Pyro's own tools

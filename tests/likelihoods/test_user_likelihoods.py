@@ -225,6 +225,6 @@ def test_chains_leave_missing_cells_out():
     x = table(Beta(), 100)
     model = ps.models.SparseDecoder(8, 2, likelihood=Beta(), decoder="linear")
     fit = ps.fit(model, x, restarts=1, steps=300, seed=0, progress=False)
-    p = ps.edge_prob(fit.edge_posterior("polish", sweeps=60, warm_up=20, num_draws=20)).to_numpy()
+    p = ps.edge_prob(fit.edge_posterior("mcmc", sweeps=60, warm_up=20, num_draws=20)).to_numpy()
     truth = SUPPORT if p[:4, 0].sum() > p[:4, 1].sum() else SUPPORT[:, ::-1]
     assert p[truth].mean() > p[~truth].mean() + 0.5

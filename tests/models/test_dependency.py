@@ -28,7 +28,7 @@ def test_latents_and_graph_of_a_small_table_are_found(data, fit):
     assert found.value > 0.97
     assert (fit.weights[fit.best] != 0).sum() == fit.model.decoder.mask[fit.best].sum()
     idata = fit.edge_posterior(num_draws=50)
-    assert idata.attrs["edge_method"] == "strengths" and not idata.attrs["is_score"]
+    assert idata.attrs["edge_method"] == "jacobian" and not idata.attrs["is_score"]
     p = get_group(idata, "edge_posterior")["probability"].to_numpy()[:, found.permutation]
     assert ps.metrics.support_scores(data.support, p > 0.5, [0, 1, 2]).f1 > 0.95
     draws = get_group(idata, "posterior")["edge"].to_numpy()
@@ -218,7 +218,7 @@ def test_what_is_refused(data):
 def test_strengths_want_a_dependency_vae(data):
     other = ps.fit(ps.models.SparseDecoder(9, 3), data.x[:200], restarts=1, steps=5, progress=False)
     with pytest.raises(ValueError, match="has no strengths; wanted a fit of a DependencyVAE"):
-        other.edge_posterior(method="strengths")
+        other.edge_posterior(method="jacobian")
 
 
 @pytest.mark.usefixtures("hurried")

@@ -155,7 +155,7 @@ def test_probabilities_weigh_odds_as_bayes_says():
         ("right", np.where(truth, 8.0, 0.5)),
         ("wrong", np.where(weak.any(1, keepdims=True), 0.01, np.ones((15, 3)))),
     ):
-        idata = fitted(odds, restarts=1, steps=150).edge_posterior("polish", sweeps=150, seed=1)
+        idata = fitted(odds, restarts=1, steps=150).edge_posterior("mcmc", sweeps=150, seed=1)
         found = idata["edge_posterior"]["probability"].to_numpy()
         order = np.abs(np.corrcoef(found.T, truth.T)[:3, 3:]).argmax(0)
         p[name] = found[:, order]

@@ -157,7 +157,7 @@ def test_forest_points_are_the_weights(fit, idata):
 
 
 def test_forest_of_strengths_has_no_bars():
-    ax = plots.plot_forest(fit_with_strengths().edge_posterior("strengths", num_draws=5))
+    ax = plots.plot_forest(fit_with_strengths().edge_posterior("jacobian", num_draws=5))
     assert ax.get_xlabel() == "weight  (marks: other restarts)"
 
 
@@ -170,7 +170,7 @@ def test_forest_marks_each_chain(fit, idata):
         return {len(line.get_xdata()) for line in ax.lines if line.get_marker() == "|"}
 
     assert marks(plots.plot_forest(idata)) == {0}
-    idata.attrs["edge_method"] = "polish"
+    idata.attrs["edge_method"] = "mcmc"
     ax = plots.plot_forest(idata)
     assert kept > 1 and marks(ax) == {kept}
     assert "marks: each chain" in ax.get_xlabel()

@@ -55,7 +55,7 @@ def transition(d=3, lags=1, actions=("push", "pull"), time=None, action=None, is
             draws = (rng.random((2, 5, *p.shape[1:])) < p[:, None]).astype(np.int8)
             strength = p[0] * rng.uniform(0.1, 1, p.shape[1:])
             graphs[name] = GraphDraws(draws, p[0], p, np.stack([strength, strength]))
-    return transition_to_arviz(fit, graphs, method="parents", is_score=is_score, note="made up")
+    return transition_to_arviz(fit, graphs, method="parent_sets", is_score=is_score, note="made up")
 
 
 def render(ax):

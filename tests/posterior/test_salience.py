@@ -25,7 +25,7 @@ def drawn():
     weight[2] = 0.9  # says that everything is large, and is not kept
     idata = to_arviz(
         fit, edge=np.ones(shape, dtype=np.int8), weight=weight, probability=np.ones(shape[2:]),
-        method="polish", is_score=False, note="", kept=[True, True, False],
+        method="mcmc", is_score=False, note="", kept=[True, True, False],
         edge_stats={"if_permitted": np.full(shape[2:], np.nan)},
     )  # fmt: skip
     return idata, fit.weights[0]
@@ -97,7 +97,7 @@ def test_strengths_are_refused_as_scores_are():
     fit = fit_with_strengths()
     why = "every draw of a restart has the same weights; wanted draws of weights"
     with pytest.raises(ValueError, match=f"idata: it holds edges by the strengths of slopes, and {why}"):
-        ps.salient_edges(fit.edge_posterior("strengths", num_draws=5))
+        ps.salient_edges(fit.edge_posterior("jacobian", num_draws=5))
     with pytest.raises(ValueError, match=f"idata: it holds scores, and {why}"):
         ps.salient_edges(fit.edge_posterior("score", num_draws=5))
 

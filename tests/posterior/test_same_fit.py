@@ -22,7 +22,7 @@ def sequences(seed):
     x = np.random.default_rng(0).normal(size=(20, 6, 4))
     model = ps.models.LatentTransition(4, 2, hidden=4, units=4, gated_units=4)
     settings = {"steps": 5, "edge_steps": 2, "polish_steps": 2, "restarts": 1, "progress": False}
-    return ps.fit(model, x, seed=seed, **settings), "relaxed"
+    return ps.fit(model, x, seed=seed, **settings), "gate_probability"
 
 
 def tasks(seed):

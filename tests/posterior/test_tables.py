@@ -94,7 +94,7 @@ def test_interval_of_a_score_spans_the_kept_restarts(fit, idata):
 @pytest.mark.parametrize("restarts", [1, 4])
 def test_strengths_have_no_interval(restarts):
     """Each restart has one weight of an edge: its draws are that or 0, which is no interval of the weight."""
-    idata = fit_with_strengths(n_restarts=restarts).edge_posterior("strengths", num_draws=20)
+    idata = fit_with_strengths(n_restarts=restarts).edge_posterior("jacobian", num_draws=20)
     table = summary(idata)
     assert table[["hdi90_lb", "hdi90_ub"]].isna().all(axis=None)
     assert "probability" in table and set(table["verdict"]) >= {"present", "absent"}

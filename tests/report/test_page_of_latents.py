@@ -90,7 +90,7 @@ def test_what_it_says_of_trust(sequences):
     assert gather(doubted, edges, 0.2)["n_edges"] == 0
     alone = replace(fit, agreement=sure.iloc[:1], gap=fit.gap[:1], best=0)
     assert gather(alone, idata, 0.2)["verdict"]["level"] == "unknown"
-    score = gather(fit, fit.edge_posterior("relaxed", num_draws=5), 0.0)
+    score = gather(fit, fit.edge_posterior("gate_probability", num_draws=5), 0.0)
     assert score["word"] == "score" and score["certificate"] is None and score["decided"] is None
     assert score["n_edges"] == 0 and score["verdict"]["title"] == "No edge stands out"
 
@@ -101,7 +101,7 @@ def test_an_edge_posterior_says_what_it_comes_to(sequences, tasks):
         said = idata.attrs["verdict"]
         assert said.startswith(gather(fit, idata, 1.0)["verdict"]["title"])
         assert said.splitlines()[1:] == fit.warnings
-    score = sequences[0].edge_posterior("relaxed", num_draws=5)
+    score = sequences[0].edge_posterior("gate_probability", num_draws=5)
     assert score.attrs["verdict"].startswith("Scores, no probabilities")
 
 
@@ -125,7 +125,7 @@ def test_a_fit_writes_its_page_and_computes_its_edges_once(
         "sequences": (
             "pyro_sparse.inference.edges.parents.transitions",
             "TRANSITION_METHODS",
-            "parents",
+            "parent_sets",
         ),
         "tasks": ("pyro_sparse.inference.edges.regression.tasks", "TASK_METHODS", "ep"),
     }

@@ -14,7 +14,7 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import Finding
-from pyro_sparse.inference.edges.mcmc import sampler as polish
+from pyro_sparse.inference.edges.mcmc import sampler
 from pyro_sparse.posterior.arviz import get_group
 from pyro_sparse.report.page import percent
 from pyro_sparse.report.page_of_table import gather, report, shape_of
@@ -119,7 +119,7 @@ def test_the_table_is_the_fit(fit, written):
 
 @pytest.mark.parametrize("prior", ["spike_slab_lasso", "laplace"])
 def test_a_loaded_fit_asks_the_table_for_its_edges(prior, tmp_path, no_pictures, monkeypatch):
-    monkeypatch.setitem(polish._SWEEPS, "exact", (60, 20, 10))
+    monkeypatch.setitem(sampler._SWEEPS, "exact", (60, 20, 10))
     x = fake_fit(n_features=6, n_factors=2, n_active=2).sample(60)
     model = ps.models.SparseDecoder(6, 2, decoder="linear", prior=prior)
     whole = ps.fit(model, x, restarts=1, steps=100, progress=False)
@@ -291,7 +291,7 @@ def probable(fit):
         weight=np.broadcast_to(fit.weights[:, None], edge.shape),
         probability=p[0],
         restart_probability=p,
-        method="polish",
+        method="mcmc",
         is_score=False,
         note="",
     )
@@ -385,18 +385,18 @@ def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):
 
 def test_a_page_of_strengths_counts_no_salient_edges(tmp_path, no_pictures):
     fit = fit_with_strengths()
-    _, page = write(fit, tmp_path, idata=fit.edge_posterior("strengths", num_draws=5))
+    _, page = write(fit, tmp_path, idata=fit.edge_posterior("jacobian", num_draws=5))
     assert "salient at the same rate" not in page.text and "restarts agree on edges" in page.text
 
 
 def test_an_edge_posterior_of_restarts_says_what_it_comes_to(tmp_path, no_pictures):
     fit = fit_with_strengths()
-    idata = fit.edge_posterior("strengths", num_draws=5)
+    idata = fit.edge_posterior("jacobian", num_draws=5)
     assert int((get_group(idata, "edge_posterior")["gap"] > 0.25).sum()) == 1
     assert idata.attrs["verdict"].startswith("1 edge is disputed between the restarts")
     _, page = write(fit, tmp_path, idata=idata)
     assert "Restarts. 1 edge is disputed between the restarts" in page.text
-    alone = fit_with_strengths(n_restarts=1).edge_posterior("strengths", num_draws=5)
+    alone = fit_with_strengths(n_restarts=1).edge_posterior("jacobian", num_draws=5)
     assert alone.attrs["verdict"].startswith("There is only one restart to look at")
     score = fake_fit().edge_posterior("score", num_draws=5).attrs["verdict"].splitlines()
     assert score[0].startswith("Scores, no probabilities") and score[1].startswith("1 edge is disputed")

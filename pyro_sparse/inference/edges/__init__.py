@@ -1,7 +1,7 @@
 """From a fit to edge probabilities: one method per file, one door.
 
-Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.tables.to_arviz`. `polish` runs
-Markov chains from the fit: probabilities. `strengths` reads them off the slopes of a `DependencyVAE`.
+Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.tables.to_arviz`. `mcmc` runs
+Markov chains from the fit: probabilities. `jacobian` reads them off the slopes of a `DependencyVAE`.
 `score` is the spike-and-slab-lasso weight p* of the best restart: it ranks edges, is not calibrated, and
 says so.
 """
@@ -16,17 +16,18 @@ from ..._utils.checks import check_whole
 from ..._utils.options import check_options, options_of
 from ...data.large_table import LargeTable
 from ...models.dependency import DependencyVAE
+from ...posterior.method_names import warned_name
 from .density.requirements import lacks_of_decoder, lacks_of_likelihood
-from .jacobian import strength_edges
+from .jacobian import jacobian_edges
 from .mcmc.density_check import OtherProgram
 from .mcmc.initialise import weight_law
-from .mcmc.sampler import MOST_GB, DecoderPrior, gigabytes, polish_edges
+from .mcmc.sampler import MOST_GB, DecoderPrior, gigabytes, mcmc_edges
 from .score import score_edges
 
 if TYPE_CHECKING:
     from ..table.result import Fit
 
-__all__ = ["METHODS", "DecoderPrior", "edge_posterior", "polish_edges", "score_edges", "strength_edges"]
+__all__ = ["METHODS", "DecoderPrior", "edge_posterior", "mcmc_edges", "score_edges", "jacobian_edges"]
 
 _NO_DATA = (
     "a loaded fit holds no data; fit.edge_posterior(X=X), X being its table, gives probabilities, which "
@@ -34,9 +35,9 @@ _NO_DATA = (
 )
 DRAWN = 20_000_000  # edges drawn for each restart of a large fit, when nobody says how many
 METHODS: dict[str, Callable[..., Any]] = {
-    "polish": polish_edges,
+    "mcmc": mcmc_edges,
     "score": score_edges,
-    "strengths": strength_edges,
+    "jacobian": jacobian_edges,
 }
 
 
@@ -48,9 +49,9 @@ def edge_posterior(
     Parameters
     ----------
     fit : Fit
-    method : {"auto", "polish", "strengths", "score"}
-        "auto" takes "polish" where it can: a spike-and-slab prior, a likelihood whose rows are no more than
-        their cells, and data to go by; "strengths" for a `DependencyVAE`; else "score". The object says
+    method : {"auto", "mcmc", "jacobian", "score"}
+        "auto" takes "mcmc" where it can: a spike-and-slab prior, a likelihood whose rows are no more than
+        their cells, and data to go by; "jacobian" for a `DependencyVAE`; else "score". The object says
         which, and why; a `RuntimeWarning` too if it is "score" for want of data only.
     num_draws : int
         Draws per restart, or per chain.
@@ -74,6 +75,7 @@ def edge_posterior(
     """
     check_whole(1, num_draws=num_draws)
     check_whole(0, seed=seed)
+    method = warned_name(method)
     if method == "auto":
         known = sorted(set().union(*(options_of(METHODS[one]) for one in METHODS)))
         if unknown := sorted(set(options) - set(known)):
@@ -111,7 +113,7 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
     """The method for a fit, and the reason."""
     if isinstance(fit.model, DependencyVAE):
         return (
-            "strengths",
+            "jacobian",
             "a DependencyVAE has no prior on weights; its slopes say what depends on what",
         )
     if why := lacks_of_decoder(fit.model):
@@ -125,8 +127,8 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
     if isinstance(fit.table, LargeTable) and (cost := gigabytes(fit)) > MOST_GB:
         return "score", (
             f"Markov chains over {fit.model.n_features} features would take some {cost:.0f} GB; for "
-            'probabilities ask for method="polish" with a small max_rows, or fit fewer features'
+            'probabilities ask for method="mcmc" with a small max_rows, or fit fewer features'
         )
     if X is None and not len(fit.table.x):
         return "score", _NO_DATA
-    return "polish", "Markov chains from the fit give probabilities"
+    return "mcmc", "Markov chains from the fit give probabilities"

@@ -20,7 +20,7 @@ from .density.requirements import lacks_for_strengths
 if TYPE_CHECKING:
     from ..table.result import Fit
 
-__all__ = ["strength_edges"]
+__all__ = ["jacobian_edges"]
 
 _NOTE = (
     "Probabilities given the axes each restart found, from the sizes of the decoder's slopes; that another "
@@ -32,7 +32,7 @@ _SCORES = (
 )
 
 
-def strength_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) -> Any:
+def jacobian_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) -> Any:
     """Edge probabilities of a `DependencyVAE` from the strengths of its slopes.
 
     Parameters
@@ -77,7 +77,7 @@ def strength_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None)
         eta=np.broadcast_to(rate[..., None], (*rate.shape, strength.shape[-1])),
         probability=found[int(fit.best)].probability,
         restart_probability=np.stack([f.probability for f in found]),
-        method="strengths",
+        method="jacobian",
         is_score=bool(why),
         note=_SCORES if why else _NOTE,
         X=X,

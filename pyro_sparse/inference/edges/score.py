@@ -65,7 +65,7 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
         if prior is None and getattr(fit.model, "strength", None) is not None:
             raise ValueError(
                 f"fit: a {type(fit.model).__name__} has no prior on weights, so there are no scores; "
-                'method="strengths", the default, gives probabilities'
+                'method="jacobian", the default, gives probabilities'
             )
         own = f"a {type(fit.model).__name__}" if prior is None else type(prior).__name__
         if prior is not None and prior.edge_log_odds(fit.model.weights) is not None:

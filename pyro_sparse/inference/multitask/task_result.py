@@ -23,6 +23,7 @@ from ...data.columns import as_frame, check_order, row_names, text_columns
 from ...data.task_arrays import column, task_labels
 from ...data.tasks import TaskBatch, Tasks, as_tasks
 from ...findings.finding import Finding, read_findings, write_findings
+from ...posterior.method_names import warned_name
 from ..training import checkpoint as files
 from ..training._answers import Answers
 from ..training._repr import in_short
@@ -394,7 +395,7 @@ class MultiTaskFit(Answers):
             An option that the method does not have.
         """
         methods = self._edge_methods("multitask")
-        name = methods.automatic(self, options) if method == "auto" else method
+        name = methods.automatic(self, options) if method == "auto" else warned_name(method)
         if name not in methods.by_name:
             raise ValueError(f"method: want one of {['auto', *methods.by_name]}, got {method!r}")
         if self.settings["inner"] == "ridge":

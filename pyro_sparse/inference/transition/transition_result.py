@@ -25,6 +25,7 @@ from ...data.sequences import SequenceBatch, Sequences, as_sequences
 from ...findings.finding import Finding, read_findings, write_findings
 from ...graphs.identifiability import consistency
 from ...metrics.consistency import r_con
+from ...posterior.method_names import warned_name
 from ..training import checkpoint as files
 from ..training._answers import Answers
 from ..training._repr import in_short
@@ -314,9 +315,10 @@ class TransitionFit(Answers):
 
         Parameters
         ----------
-        method : {"auto", "parents", "relaxed"}
-            "parents", which "auto" takes: evidence of parent sets over the learned latents. "relaxed": the
-            gated program's relaxed edges, a score, which "auto" takes of a model with another transition.
+        method : {"auto", "parent_sets", "gate_probability"}
+            "parent_sets", which "auto" takes: evidence of parent sets over the learned latents.
+            "gate_probability": the gated program's relaxed edges, a score, which "auto" takes of a model with
+            another transition.
         num_draws : int
             Draws per restart.
         seed : int
@@ -332,7 +334,7 @@ class TransitionFit(Answers):
             An option that the method does not have.
         """
         methods = self._edge_methods("transition")
-        name = methods.automatic(self, options) if method == "auto" else method
+        name = methods.automatic(self, options) if method == "auto" else warned_name(method)
         if name not in methods.by_name:
             raise ValueError(f"method: want one of {['auto', *methods.by_name]}, got {method!r}")
         if not len(self.sequences):

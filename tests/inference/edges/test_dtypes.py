@@ -72,7 +72,7 @@ def test_chains_run_and_leave_the_model_as_it_was(likelihood, decoder, dtype, pr
     fit = fitted(likelihood, decoder, dtype, prior)
     before = copy.deepcopy(fit.model.state_dict())
     with ignored():
-        idata = fit.edge_posterior("polish", sweeps=LEAST_KEPT + 2, warm_up=2, num_draws=4, chains=2)
+        idata = fit.edge_posterior("mcmc", sweeps=LEAST_KEPT + 2, warm_up=2, num_draws=4, chains=2)
     p = ps.edge_prob(idata).to_numpy()
     assert ((p >= 0) & (p <= 1)).all() and 0 < p.mean() < 1
     assert np.isfinite(idata["posterior"]["weight"].to_numpy()).all()

@@ -150,8 +150,8 @@ def test_a_wrong_anchor_is_named_and_right_ones_are_not(decoder):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             fit = ps.fit(model, x, restarts=1, steps=150, seed=0, progress=False)
-            idata = fit.edge_posterior("polish", sweeps=sweeps, num_draws=20)
-        against = [w for w in said if str(w.message).startswith("polish: Anchors")]
+            idata = fit.edge_posterior("mcmc", sweeps=sweeps, num_draws=20)
+        against = [w for w in said if str(w.message).startswith("edge_posterior: Anchors")]
         assert all(w.filename == __file__ for w in against)  # where the caller stands
         return idata, [str(w.message) for w in against]
 
@@ -162,6 +162,6 @@ def test_a_wrong_anchor_is_named_and_right_ones_are_not(decoder):
     assert p[0, 1] < 0.5 and p[1, 0] < 0.5
     idata, against = asked({0: 0, 1: 1, 3: 0})
     assert len(against) == 1 and "factor 2 would have edges to x1 (p" in against[0]  # or from x4
-    assert against[0].removeprefix("polish: ") in idata.attrs["verdict"]
+    assert against[0].removeprefix("edge_posterior: ") in idata.attrs["verdict"]
     free = asked(None, sweeps=20)[0]["edge_posterior"]
     assert "if_permitted" not in free

@@ -116,7 +116,7 @@ def test_num_draws_must_be_a_positive_whole_number(draws):
 
 
 def test_unknown_method():
-    known = r"\['auto', 'polish', 'score', 'strengths'\]"
+    known = r"\['auto', 'mcmc', 'score', 'jacobian'\]"
     with pytest.raises(ValueError, match=rf"method: want one of {known}, got 'magic'"):
         edge_posterior(fake_fit(), "magic")
 
@@ -134,7 +134,7 @@ def test_a_prior_without_edge_odds_is_refused():
 def test_a_model_without_a_prior_is_told_of_its_probabilities():
     fit = fit_with_strengths()
     fit.edge_score = np.full_like(fit.edge_score, np.nan)
-    with pytest.raises(ValueError, match=r'has no prior on weights.*method="strengths", the default, gives'):
+    with pytest.raises(ValueError, match=r'has no prior on weights.*method="jacobian", the default, gives'):
         fit.edge_posterior("score")
 
 

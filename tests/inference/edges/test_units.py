@@ -42,7 +42,7 @@ def test_where_columns_lie_does_not_matter(decoder, options):
     x = table()
     for offset in (0.0, 128.0):
         fit = fitted(x + offset, decoder, **options)
-        p = fit.edge_posterior("polish", sweeps=150, seed=0)["edge_posterior"]["probability"].to_numpy()
+        p = fit.edge_posterior("mcmc", sweeps=150, seed=0)["edge_posterior"]["probability"].to_numpy()
         p = p if p[EDGES].mean() > 0.5 else p[:, ::-1]
         assert p[EDGES].min() > 0.9 and p[~EDGES].max() < 0.2, f"offset {offset}: {p.round(2)}"
 
@@ -62,6 +62,6 @@ def test_a_column_that_the_rows_asked_about_never_have():
     x = table()
     new = table(seed=1)
     new[:, 5] = np.nan
-    idata = fitted(x).edge_posterior("polish", X=new, sweeps=120, seed=0)
+    idata = fitted(x).edge_posterior("mcmc", X=new, sweeps=120, seed=0)
     p = idata["edge_posterior"]["probability"].to_numpy()
     assert np.isfinite(p).all() and 0 < p[5].min() and p[5].max() < 0.9  # the prior has the say

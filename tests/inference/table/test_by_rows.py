@@ -11,7 +11,7 @@ import pyro_sparse as ps
 from pyro_sparse.data import stores
 from pyro_sparse.data.read import as_table
 from pyro_sparse.data.stores import SparseRows, open_rows
-from pyro_sparse.inference.edges.mcmc import sampler as polish
+from pyro_sparse.inference.edges.mcmc import sampler
 from pyro_sparse.inference.table import by_rows, effects
 from pyro_sparse.inference.table.by_rows import frugal, judge
 from pyro_sparse.inference.table.effects import total_effects
@@ -175,12 +175,12 @@ def test_saved_and_loaded(found, tmp_path):
 
 def test_edges_by_chains_on_a_sample_or_a_score_that_says_why(found, monkeypatch):
     options = {"num_draws": 5, "sweeps": 13, "warm_up": 3}
-    sampled = found.edge_posterior("polish", max_rows=60, **options)
+    sampled = found.edge_posterior("mcmc", max_rows=60, **options)
     assert sampled.attrs["rows_used"] == 60 and not sampled.attrs["is_score"]
-    monkeypatch.setattr(polish, "MOST_GB", 0)
+    monkeypatch.setattr(sampler, "MOST_GB", 0)
     monkeypatch.setattr("pyro_sparse.inference.edges.MOST_GB", 0)
     with pytest.raises(ValueError, match='chains over 60 rows of 12 features.*smaller max_rows.*"score"'):
-        found.edge_posterior("polish", max_rows=60)
+        found.edge_posterior("mcmc", max_rows=60)
     scored = found.edge_posterior("auto", num_draws=11)
     assert scored.attrs["is_score"] and "small max_rows" in scored.attrs["chosen_because"]
 

@@ -92,7 +92,7 @@ def test_a_loaded_fit_with_its_data_is_the_fit(likelihood, tmp_path):
     loaded = ps.load(tmp_path / "fit.pt")
     again = loaded.with_data(x[NAMES[::-1]], **given)
     short = {"sweeps": 30, "warm_up": 10, "num_draws": 10, "chains": 2}
-    one, two = (f.edge_posterior("polish", **short) for f in (fit, again))
+    one, two = (f.edge_posterior("mcmc", **short) for f in (fit, again))
     for group in ("posterior", "edge_posterior", "sample_stats", "alignment"):
         assert len(one[group]), group
         for name, values in one[group].items():  # up to rounding: a loaded tensor lies differently in memory
@@ -434,11 +434,11 @@ def test_exposures_are_asked_for_after_the_fit_and_their_unit_does_not_matter(tm
             getattr(fits[0], ask)(x)
     short = {"sweeps": 30, "warm_up": 10, "num_draws": 10, "chains": 2}
     with pytest.raises(ValueError, match="exposure: got none"):
-        loaded.edge_posterior("polish", X=x, **short)
+        loaded.edge_posterior("mcmc", X=x, **short)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         joint = [
-            one.edge_posterior("polish", **data, **short)["sample_stats"]["log_joint"].to_numpy()
+            one.edge_posterior("mcmc", **data, **short)["sample_stats"]["log_joint"].to_numpy()
             for one, data in ((loaded, {"X": x, "exposure": years}), (fits[0], {}))
         ]
     np.testing.assert_array_equal(loaded.with_data(x, exposure=years).table.exposure, fits[0].table.exposure)

@@ -305,12 +305,12 @@ def test_a_saved_fit_is_the_same_fit(fitted, data, tmp_path):
     x, _, a = data.part("train")
     options = {"num_draws": 20, "seed": 1}
     np.testing.assert_array_equal(
-        again.with_data(x, actions=a).edge_posterior("relaxed", **options).posterior["edge_time"],
-        fitted.edge_posterior("relaxed", **options).posterior["edge_time"],
+        again.with_data(x, actions=a).edge_posterior("gate_probability", **options).posterior["edge_time"],
+        fitted.edge_posterior("gate_probability", **options).posterior["edge_time"],
     )
     np.testing.assert_array_equal(again.with_data(x, actions=a).transform(), fitted.transform())
     both = again.with_data(x, actions=a), fitted
-    one, two = (fit.edge_posterior("parents", max_rows=100, **options) for fit in both)
+    one, two = (fit.edge_posterior("parent_sets", max_rows=100, **options) for fit in both)
     for group in ("posterior", "edge_posterior", "sample_stats", "alignment"):
         assert one[group].equals(two[group]) and len(one[group]), group
 

@@ -136,8 +136,8 @@ def weight_law(prior: Any) -> WeightLaw:
     """
     if why := lacks_of_prior(prior):
         raise ValueError(
-            "prior: Markov chains (polish, calibrate.experiment) know the density of spike and slabs only, "
-            f"and {why}"
+            "prior: Markov chains (edge_posterior, calibrate.experiment) know the density of spike and slabs "
+            f"only, and {why}"
         )
     if isinstance(prior, SpikeSlabLasso):
         return MixtureLaw(True, 1 / prior.slab_rate, 1 / prior.spike_rate)

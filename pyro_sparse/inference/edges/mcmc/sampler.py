@@ -51,7 +51,7 @@ from .stopping import spread
 if TYPE_CHECKING:
     from ...table.result import Fit
 
-__all__ = ["DecoderPrior", "Polished", "chains_of", "draw_decoder", "polish_edges", "run_chains"]
+__all__ = ["DecoderPrior", "Polished", "chains_of", "draw_decoder", "mcmc_edges", "run_chains"]
 
 Array = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ _REACH, _REACH_EACH = 15.0, 0.05  # nats below the best chain at which one is le
 _ENOUGH = 0.003  # of the edges' own variance: what an end before the last sweep may add to it
 
 
-def polish_edges(
+def mcmc_edges(
     fit: Fit,
     num_draws: int = 500,
     seed: int = 0,
@@ -236,7 +236,7 @@ def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
 
 
 def gigabytes(fit: Fit, n_rows: int | None = None) -> float:
-    """About how much memory chains take over so many rows, by default as many as `polish_edges` would use."""
+    """About how much memory chains take over so many rows, by default as many as `mcmc_edges` would use."""
     rows = n_rows or _row_limit(fit, _is_exact(fit), 2)
     return 24e-9 * rows * fit.model.n_features * _hidden(fit)
 
@@ -343,7 +343,9 @@ def run_chains(
                 raise
             stopped_by = "interrupt"
             warnings.warn(
-                f"polish: stopped after {tally.done} of {kept_sweeps} sweeps", RuntimeWarning, stacklevel=6
+                f"edge_posterior: stopped after {tally.done} of {kept_sweeps} sweeps",
+                RuntimeWarning,
+                stacklevel=6,
             )
     return tally.result(stopped_by)
 
@@ -372,8 +374,8 @@ class _Budget:
         needed = self.first - self.began + each * (self.warm_up - 1)
         if needed > self.seconds:
             warnings.warn(
-                f"polish: time_budget={self.seconds:g} is less than the warm-up takes, some {_told(needed)} "
-                f"s for {self.warm_up} sweeps of {each:.2g} s; the chains stop {LEAST_KEPT} sweeps after it. "
+                f"edge_posterior: time_budget={self.seconds:g} is less than the warm-up takes, some "
+                f"{_told(needed)} s for {self.warm_up} sweeps of {each:.2g} s; the chains stop {LEAST_KEPT} sweeps after it. "
                 f"Give {_told(2 * needed)} s or more, or take fewer rows (max_rows) or chains",
                 RuntimeWarning,
                 stacklevel=7,
@@ -397,7 +399,7 @@ def _table_of(fit: Fit, X: Any, exposure: Any) -> Table:
         return table
     if not len(fit.table.x):
         raise ValueError(
-            "X: a loaded fit holds no data, and polish needs them; pass X=, the table it was made of"
+            "X: a loaded fit holds no data, and chains need them; pass X=, the table it was made of"
         )
     return fit.table
 
@@ -457,7 +459,7 @@ def _packed(
         remedy = "give them more time, or a number of sweeps, for figures that do not depend on the machine"
         said.findings.append(Finding("time", message, remedy, source="chains", size=done / wanted))
     for finding in said.warned:
-        warnings.warn(f"polish: {finding}", RuntimeWarning, stacklevel=6)
+        warnings.warn(f"edge_posterior: {finding}", RuntimeWarning, stacklevel=6)
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {done} "
         "sweeps, half of them begun with every edge there."
@@ -475,7 +477,7 @@ def _packed(
         edge_weight=weight,
         edge_effect=(found.weight[keep] ** 2).mean((0, 1)),  # a standardised loading is the root of the share
         edge_stats={} if permitted.all() else {"if_permitted": forbidden},
-        method="polish",
+        method="mcmc",
         is_score=False,
         note=note,
         X=X,

@@ -40,7 +40,7 @@ def method_for(fit: TransitionFit) -> str:
     ----------
     fit : TransitionFit
     """
-    return "relaxed" if lacks_for_parent_sets(fit.model) else "parents"
+    return "gate_probability" if lacks_for_parent_sets(fit.model) else "parent_sets"
 
 
 def steps_of(fit: TransitionFit) -> tuple[np.ndarray, np.ndarray]:
@@ -94,11 +94,11 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
     ValueError
         The model's transition is not the one that the evidence has in mind.
     """
-    check_options("parents", options, options_of(parent_posterior))
+    check_options("parent_sets", options, options_of(parent_posterior))
     if why := lacks_for_parent_sets(fit.model):
         raise ValueError(
             f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
-            'method="relaxed"'
+            'method="gate_probability"'
         )
     inputs, targets = steps_of(fit)
     options.setdefault("prior", fit.model.concentration)
@@ -115,7 +115,7 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
     return transition_to_arviz(
         fit,
         _graphs(fit, draws, by_chain),
-        method="parents",
+        method="parent_sets",
         is_score=False,
         note=PARENTS_NOTE,
         attrs={"seed": int(seed), "sets": found[fit.best].method},
@@ -145,7 +145,7 @@ def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **op
     TypeError
         There are options.
     """
-    check_options("relaxed", options)
+    check_options("gate_probability", options)
     parts = []
     if fit.relaxed_time is not None:
         r, lags, d, _ = fit.relaxed_time.shape
@@ -158,7 +158,7 @@ def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **op
     found = transition_to_arviz(
         fit,
         _graphs(fit, draws, p),
-        method="relaxed",
+        method="gate_probability",
         is_score=True,
         note=RELAXED_NOTE,
         attrs={"seed": int(seed)},
@@ -194,4 +194,4 @@ def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict
     return graphs
 
 
-TRANSITION_METHODS = {"parents": parents_of_latents, "relaxed": relaxed_scores}
+TRANSITION_METHODS = {"parent_sets": parents_of_latents, "gate_probability": relaxed_scores}

@@ -68,7 +68,7 @@ def test_the_verdict_the_summary_and_the_certificate_say_so(x):
     with pytest.raises(ValueError, match="these edges are scores, not probabilities; OwnMeans.decode"):
         ps.identify(fit, idata=idata)
     with pytest.raises(ValueError, match="^model: OwnMeans.decode is not the decode .* declares = Sparse"):
-        fit.edge_posterior("polish")
+        fit.edge_posterior("mcmc")
     with pytest.raises(ValueError, match="^model: OwnMeans.decode"):
         ps.calibrate.experiment(OwnMeans(6, 2))
 
@@ -97,9 +97,9 @@ def test_the_packages_own_programs_do_not_differ(x, model):
 
 def test_no_look_changes_the_answer(fit, monkeypatch):
     asked = {"seed": 3, "sweeps": 14, "warm_up": 3, "num_draws": 5}
-    with_check = fit.edge_posterior("polish", **asked)["edge_posterior"]["probability"].to_numpy()
+    with_check = fit.edge_posterior("mcmc", **asked)["edge_posterior"]["probability"].to_numpy()
     monkeypatch.setattr("pyro_sparse.inference.edges.mcmc.sampler.check_program", lambda fit, table: None)
-    without = fit.edge_posterior("polish", **asked)["edge_posterior"]["probability"].to_numpy()
+    without = fit.edge_posterior("mcmc", **asked)["edge_posterior"]["probability"].to_numpy()
     assert np.array_equal(with_check, without)
 
 

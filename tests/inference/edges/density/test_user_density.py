@@ -200,7 +200,7 @@ def test_a_disguised_law_has_the_edges_of_the_one_in_closed_form(decoder):
     disguise.model.prior = own
     assert isinstance(law_of(own), OwnLaw)
     p, q = (
-        f.edge_posterior("polish", seed=1, **how)["edge_posterior"]["probability"] for f in (plain, disguise)
+        f.edge_posterior("mcmc", seed=1, **how)["edge_posterior"]["probability"] for f in (plain, disguise)
     )
     assert np.abs(p.to_numpy() - q.to_numpy()).max() < (0.06 if decoder == "linear" else 0.15)
 
@@ -228,12 +228,12 @@ def test_probabilities_are_what_edge_posterior_gives(likelihood, decoder):
     )
     fit = ps.fit(model, x, steps=300, restarts=2, progress=False)
     idata = fit.edge_posterior(sweeps=100, warm_up=40)
-    assert idata.attrs["edge_method"] == "polish" and idata.attrs["is_score"] == 0
+    assert idata.attrs["edge_method"] == "mcmc" and idata.attrs["is_score"] == 0
     assert np.isnan(idata.attrs["prior_p_value"]) and np.isnan(idata.attrs["prior_scales"]).all()
     p = idata["edge_posterior"]["probability"].to_numpy()
     assert p[EDGES].mean() > p[~EDGES].mean() + 0.5
     with pytest.raises(ValueError, match="learn_scales: the scales that can be learned are those of Laplace"):
-        fit.edge_posterior("polish", learn_scales=True)
+        fit.edge_posterior("mcmc", learn_scales=True)
 
 
 def test_simulated_tables_come_from_the_prior():
@@ -293,7 +293,7 @@ def test_what_chains_cannot_take_is_said(prior, message):
     fit.model.prior = prior
     prior.setup(8, 2, 2)
     with pytest.raises(ValueError, match=message):
-        fit.edge_posterior("polish")
+        fit.edge_posterior("mcmc")
     if prior.edge_log_odds(fit.model.weights) is not None:
         found = fit.edge_posterior()
         assert found.attrs["edge_method"] == "score" and re.search(message, found.attrs["chosen_because"])

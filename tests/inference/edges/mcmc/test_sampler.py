@@ -1,4 +1,4 @@
-"""The polish as a user meets it: what it finds, what it says of itself, what it refuses."""
+"""Markov chains as a user meets it: what it finds, what it says of itself, what it refuses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from pyro_sparse.data.stores import open_rows
 from pyro_sparse.findings.finding import findings_of
 from pyro_sparse.graphs.chains import KeptChains, keep_chains
 from pyro_sparse.inference.edges import DecoderPrior
-from pyro_sparse.inference.edges.mcmc import diagnostics as _polish_verdict
-from pyro_sparse.inference.edges.mcmc import sampler as polish
+from pyro_sparse.inference.edges.mcmc import diagnostics, sampler
 from pyro_sparse.inference.edges.mcmc.initialise import has_cells
 from pyro_sparse.inference.edges.mcmc.sampler import chain_plan, run_chains
 from pyro_sparse.posterior.edge_table import concluded
@@ -76,18 +75,16 @@ def test_plain_edges_are_found_under_every_likelihood(likelihood, decoder, missi
     x = table(300 if likelihood == "bernoulli" else 120, likelihood="poisson" if counts else likelihood)
     if missing:
         x[np.random.default_rng(1).random(x.shape) < 0.1] = np.nan
-    idata = fitted(x, likelihood=likelihood, decoder=decoder).edge_posterior(
-        "polish", sweeps=80, num_draws=20
-    )
+    idata = fitted(x, likelihood=likelihood, decoder=decoder).edge_posterior("mcmc", sweeps=80, num_draws=20)
     p = probability(idata)
     assert ((p >= 0) & (p <= 1)).all() and np.isfinite(p).all()
-    assert idata.attrs["is_score"] == 0 and idata.attrs["edge_method"] == "polish"
+    assert idata.attrs["is_score"] == 0 and idata.attrs["edge_method"] == "mcmc"
     if likelihood != "multinomial":  # where a row's total hides what all its counts share
         assert p[EDGES].mean() > p[~EDGES].mean() + 0.4
 
 
 def test_the_object_holds_draws_of_every_chain(fit):
-    idata = fit.edge_posterior("polish", sweeps=150, num_draws=40, chains=3)
+    idata = fit.edge_posterior("mcmc", sweeps=150, num_draws=40, chains=3)
     draws = idata["posterior"]
     assert draws["edge"].dims == ("chain", "draw", "feature", "factor")
     assert draws["edge"].shape == (3, 40, 8, 2) and set(np.unique(draws["edge"])) <= {0, 1}
@@ -111,7 +108,7 @@ def test_effects_come_from_the_chains_as_the_weights_do(decoder):
     """The shares of variance of the program that made the table, also of edges that the fit does not have."""
     fit = fitted(table(n=400), decoder=decoder)
     fit = replace(fit, effects=np.zeros_like(fit.effects))
-    idata = fit.edge_posterior("polish", sweeps=120, num_draws=40, chains=2)
+    idata = fit.edge_posterior("mcmc", sweeps=120, num_draws=40, chains=2)
     effect = idata["edge_posterior"]["effect"].to_numpy()
     np.testing.assert_allclose(effect, EDGES / (EDGES.sum(1, keepdims=True) + 0.25), atol=0.12)
     kept = idata["sample_stats"]["kept"].to_numpy()
@@ -120,13 +117,13 @@ def test_effects_come_from_the_chains_as_the_weights_do(decoder):
 
 
 def test_same_seed_same_draws(fit):
-    first, again, other = (fit.edge_posterior("polish", seed=s, **FAST) for s in (3, 3, 4))
+    first, again, other = (fit.edge_posterior("mcmc", seed=s, **FAST) for s in (3, 3, 4))
     assert first["posterior"].equals(again["posterior"])
     assert not first["posterior"].equals(other["posterior"])
 
 
 def test_anchors_keep_their_factor(fit):
-    idata = fit.edge_posterior("polish", **FAST)
+    idata = fit.edge_posterior("mcmc", **FAST)
     np.testing.assert_array_equal(probability(idata)[:2], np.eye(2))
     assert np.argwhere(idata["edge_posterior"]["given"].to_numpy()).tolist() == [[0, 0], [1, 1]]
 
@@ -138,7 +135,7 @@ def test_chains_that_begin_with_factors_turned_round_come_back_in_one_frame(empt
     fit = fitted(x, anchors=None)
     state_fit = replace(fit)
     restarts, dense = chain_plan(state_fit, 2)
-    kernel, state = polish.chains_of(fit, fit.table, restarts, dense, DecoderPrior(), 0)
+    kernel, state = sampler.chains_of(fit, fit.table, restarts, dense, DecoderPrior(), 0)
     turned = state._replace(
         z=np.stack([state.z[0], -state.z[1][:, ::-1]]),
         weight=np.stack([state.weight[0], -state.weight[1][:, ::-1]]),
@@ -157,32 +154,32 @@ def test_the_verdict_says_where_chains_left_the_axes_of_the_fit():
     names = ["factor 1", "factor 2"]
     fit = SimpleNamespace(weights=own[None], effects=own[None] ** 2, best=0, factor_names=names)
     fit.model = SimpleNamespace(decoder_kind="linear")
-    assert _polish_verdict._other_axes(fit, own * [1, -1]) == []
+    assert diagnostics._other_axes(fit, own * [1, -1]) == []
     turned = own.copy()
     turned[:, 1] += turned[:, 0]
-    said = _polish_verdict._other_axes(fit, turned)
+    said = diagnostics._other_axes(fit, turned)
     cosine = own[:, 1] @ turned[:, 1] / np.linalg.norm(own[:, 1]) / np.linalg.norm(turned[:, 1])
     assert [str(finding) for finding in said] == [
         f"The chains see factor 2 in other axes than the fit (congruence {cosine:.2f}): go by their "
         "loadings, or pin it with an anchor"
     ]
-    assert _polish_verdict._other_axes(fit, turned * [1, 0]) == []  # nothing to compare
+    assert diagnostics._other_axes(fit, turned * [1, 0]) == []  # nothing to compare
     fit.model.decoder_kind = "mlp"
-    assert _polish_verdict._other_axes(fit, turned) == []
+    assert diagnostics._other_axes(fit, turned) == []
 
 
 def test_small_fits_have_four_chains_and_large_ones_two(monkeypatch):
     curved = fitted(table(60), decoder="mlp")
     short = {"sweeps": 20, "warm_up": 5, "num_draws": 5}
-    assert curved.edge_posterior("polish", **short)["posterior"].sizes["chain"] == 4
-    monkeypatch.setattr(polish, "_WORK", 1e5)
-    assert curved.edge_posterior("polish", **short, seed=1)["posterior"].sizes["chain"] == 2
+    assert curved.edge_posterior("mcmc", **short)["posterior"].sizes["chain"] == 4
+    monkeypatch.setattr(sampler, "_WORK", 1e5)
+    assert curved.edge_posterior("mcmc", **short, seed=1)["posterior"].sizes["chain"] == 2
 
 
 def test_auto_says_what_it_chose_and_why(fit, tmp_path):
-    assert fit.edge_posterior(num_draws=5, sweeps=60).attrs["edge_method"] == "polish"
+    assert fit.edge_posterior(num_draws=5, sweeps=60).attrs["edge_method"] == "mcmc"
     lasso = fitted(table(), prior=ps.priors.SpikeSlabNormal(spike_scale=0.05))
-    assert lasso.edge_posterior("auto", sweeps=60).attrs["edge_method"] == "polish"
+    assert lasso.edge_posterior("auto", sweeps=60).attrs["edge_method"] == "mcmc"
     fit.save(tmp_path / "fit.pt")
     loaded = ps.load(tmp_path / "fit.pt")
     said = r"edge_posterior took 'score': a loaded fit holds no data; fit.edge_posterior\(X=X\), .* gives"
@@ -191,7 +188,7 @@ def test_auto_says_what_it_chose_and_why(fit, tmp_path):
     assert found.attrs["edge_method"] == "score" and "(X=X)" in found.attrs["chosen_because"]
     with pytest.warns(RuntimeWarning, match=said + ".*; of no use to 'score': learn_scales, time_budget"):
         loaded.edge_posterior(num_draws=5, learn_scales=True, time_budget=60)
-    assert loaded.edge_posterior(num_draws=5, X=table(), sweeps=60).attrs["edge_method"] == "polish"
+    assert loaded.edge_posterior(num_draws=5, X=table(), sweeps=60).attrs["edge_method"] == "mcmc"
 
 
 def test_a_certificate_of_a_loaded_fit_can_be_had_as_its_message_says(fit, tmp_path):
@@ -215,15 +212,15 @@ def test_asking_again_costs_nothing(fit):
 
 
 def test_a_time_budget_ends_the_chains(fit):
-    idata = fit.edge_posterior("polish", sweeps=100_000, warm_up=20, num_draws=100_000, time_budget=0.5)
-    assert polish.LEAST_KEPT <= idata.attrs["sweeps"] < idata.attrs["sweeps_wanted"] == 99_980
+    idata = fit.edge_posterior("mcmc", sweeps=100_000, warm_up=20, num_draws=100_000, time_budget=0.5)
+    assert sampler.LEAST_KEPT <= idata.attrs["sweeps"] < idata.attrs["sweeps_wanted"] == 99_980
     assert idata.attrs["stopped_by"] == "time" and "time budget ended the chains" in idata.attrs["verdict"]
     assert 100_000 > idata["posterior"].sizes["draw"] == idata.attrs["sweeps"]
 
 
 @pytest.mark.parametrize(("tolerance", "sweeps"), [(10.0, 40), (0.0, 80)])
 def test_chains_that_have_told_enough_end(fit, tolerance, sweeps):
-    idata = fit.edge_posterior("polish", sweeps=120, warm_up=40, num_draws=10, tolerance=tolerance)
+    idata = fit.edge_posterior("mcmc", sweeps=120, warm_up=40, num_draws=10, tolerance=tolerance)
     assert idata.attrs["sweeps"] == sweeps and idata["posterior"].sizes["draw"] == 10
     assert idata.attrs["stopped_by"] == "" and idata.attrs["interrupted"] == 0
     assert "time budget" not in idata.attrs["verdict"]
@@ -233,9 +230,9 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
     with pytest.warns(
         RuntimeWarning, match="time_budget=0.001 is less than the warm-up takes, some "
     ) as said:
-        idata = fit.edge_posterior("polish", sweeps=100, warm_up=50, num_draws=20, time_budget=1e-3)
+        idata = fit.edge_posterior("mcmc", sweeps=100, warm_up=50, num_draws=20, time_budget=1e-3)
     assert said[0].filename == __file__ and "for 50 sweeps of" in str(said[0].message)
-    assert idata.attrs["sweeps"] == polish.LEAST_KEPT
+    assert idata.attrs["sweeps"] == sampler.LEAST_KEPT
 
 
 @pytest.mark.parametrize("done", [10, 30])
@@ -245,7 +242,7 @@ def test_few_sweeps_resolve_nothing(done):
     edge = np.ones((2, 4, 3, 1), np.int8)
     chains = SimpleNamespace(edge=edge, weight=edge * 0.5, log_joint=np.zeros((2, done)))
     kept, gap = keep_chains(chains.log_joint), np.zeros((3, 1))
-    findings = _polish_verdict._agreement(fit, chains, kept, gap, False)
+    findings = diagnostics._agreement(fit, chains, kept, gap, False)
     few = "Only 10 sweeps count, too few to say that no edge is disputed between the chains: want 30"
     assert [str(finding)[: len(few)] for finding in findings] == ([few] if done == 10 else [])
     said = concluded(SimpleNamespace(findings=[]), findings, gap, "chain")
@@ -264,30 +261,30 @@ def test_chains_with_other_loadings_and_sizes_are_said():
     names = ["factor 1", "factor 2"]
     linear, curved = (SimpleNamespace(decoder_kind=kind) for kind in ("linear", "mlp"))
     fit = SimpleNamespace(weights=weight[:, 0], feature_names=list("abcd"), factor_names=names, model=linear)
-    (lost,) = _polish_verdict._lost_in_chains(fit, weight)
+    (lost,) = diagnostics._lost_in_chains(fit, weight)
     assert lost.is_doubt and lost.factors == ("factor 2",)
     probability = np.zeros((2, 4, 2))
     probability[:, :2, 0] = 1.0
     chains = SimpleNamespace(weight=weight, prob=probability)
-    (uneven,) = _polish_verdict._uneven_weights(fit, chains, np.array([True, True]))
+    (uneven,) = diagnostics._uneven_weights(fit, chains, np.array([True, True]))
     assert uneven.factors == ("factor 1",) and not uneven.is_doubt and "2 weights" in str(uneven)
     weight[1, :, :2, 0] = weight[0, ::-1, :2, 0]
-    assert _polish_verdict._uneven_weights(fit, chains, np.array([True, True])) == []
+    assert diagnostics._uneven_weights(fit, chains, np.array([True, True])) == []
     weight[1, :, 2:, 1] = weight[0, :, 2:, 1] * [-1, 1]  # of an even feature either sign is right
     weight[1, :, 1, 1] = weight[0, :, 1, 1]
-    assert _polish_verdict._lost_in_chains(fit, weight)
+    assert diagnostics._lost_in_chains(fit, weight)
     fit.model = curved
-    assert _polish_verdict._lost_in_chains(fit, weight) == []
+    assert diagnostics._lost_in_chains(fit, weight) == []
 
 
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
     curved = SimpleNamespace(model=SimpleNamespace(n_factors=6))
-    assert polish._reach(curved, False, 1000) == pytest.approx(300)
-    assert polish._reach(curved, False, 10) == polish._reach(fit, True, 10_000) == 15
+    assert sampler._reach(curved, False, 1000) == pytest.approx(300)
+    assert sampler._reach(curved, False, 10) == sampler._reach(fit, True, 10_000) == 15
 
 
 def test_few_rows_are_said(fit):
-    idata = fit.edge_posterior("polish", max_rows=40, **FAST)
+    idata = fit.edge_posterior("mcmc", max_rows=40, **FAST)
     assert idata.attrs["rows_used"] == 40 and idata.attrs["interrupted"] == 0
     every = len(fit.sample_names)
     assert f"The chains used 40 of {every} rows" in idata.attrs["verdict"]
@@ -296,7 +293,7 @@ def test_few_rows_are_said(fit):
 
 
 def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
-    real, calls = polish.LinearChains.sweep, []
+    real, calls = sampler.LinearChains.sweep, []
 
     def sweep(self, *arguments):
         calls.append(0)
@@ -304,15 +301,15 @@ def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
             raise KeyboardInterrupt
         return real(self, *arguments)
 
-    monkeypatch.setattr(polish.LinearChains, "sweep", sweep)
+    monkeypatch.setattr(sampler.LinearChains, "sweep", sweep)
     with pytest.warns(RuntimeWarning, match="stopped after 39 of 80 sweeps"):
-        found = fit.edge_posterior("polish", sweeps=120, warm_up=40)
+        found = fit.edge_posterior("mcmc", sweeps=120, warm_up=40)
     assert found.attrs["sweeps"] == 39 and found.attrs["sweeps_wanted"] == 80
     assert found.attrs["interrupted"] == 1 and found.attrs["stopped_by"] == "interrupt"
     calls.clear()
     calls.extend([0] * 60)
     with pytest.raises(KeyboardInterrupt):
-        fit.edge_posterior("polish", sweeps=120, warm_up=40)
+        fit.edge_posterior("mcmc", sweeps=120, warm_up=40)
 
 
 @pytest.mark.parametrize(
@@ -333,13 +330,13 @@ def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
 )
 def test_bad_options_are_refused(fit, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        fit.edge_posterior("polish", **options)
+        fit.edge_posterior("mcmc", **options)
 
 
 def test_priors_without_spike_and_slab_are_refused():
     fit = fitted(table(), prior=ps.priors.Laplace())
     with pytest.raises(ValueError, match="of spike and slabs only, and this is Laplace"):
-        fit.edge_posterior("polish")
+        fit.edge_posterior("mcmc")
     with pytest.raises(ValueError, match="head: want a positive number, got -1"):
         DecoderPrior(head=-1)
 
@@ -386,7 +383,7 @@ class Unchanged(ps.priors.SpikeSlabLasso):
 
 @pytest.mark.parametrize("make", [ps.models.DependencyVAE, VAE])
 @pytest.mark.parametrize(
-    ("method", "message"), [("polish", "the model has none"), ("score", "no edges to|no prior on weights")]
+    ("method", "message"), [("mcmc", "the model has none"), ("score", "no edges to|no prior on weights")]
 )
 def test_models_without_a_prior_on_weights_are_refused(make, method, message):
     found = ps.fit(make(8, 2), table(), steps=5, restarts=1, progress=False)
@@ -397,10 +394,10 @@ def test_models_without_a_prior_on_weights_are_refused(make, method, message):
 def test_a_subclass_that_says_something_else_is_taken_at_its_word():
     x = table()
     x[np.random.default_rng(1).random(x.shape) < 0.03] += 25
-    p = probability(fitted(x, likelihood=Robust()).edge_posterior("polish", **FAST))
+    p = probability(fitted(x, likelihood=Robust()).edge_posterior("mcmc", **FAST))
     assert p[EDGES].mean() > p[~EDGES].mean() + 0.4  # outliers would hide them from a normal
     assert fitted(table(), prior=Doubtful()).edge_posterior().attrs["edge_method"] == "score"
-    assert fitted(table(), prior=Unchanged()).edge_posterior(**FAST).attrs["edge_method"] == "polish"
+    assert fitted(table(), prior=Unchanged()).edge_posterior(**FAST).attrs["edge_method"] == "mcmc"
 
 
 def test_shares_that_are_weighed_otherwise_are_no_multinomial():
@@ -411,7 +408,7 @@ def test_shares_that_are_weighed_otherwise_are_no_multinomial():
 def test_rows_that_are_more_than_their_cells_are_refused(kind):
     fit = fitted(table(), likelihood=kind())
     with pytest.raises(ValueError, match=f"ask `forward` for the law of each cell, and {kind.__name__} says"):
-        fit.edge_posterior("polish", **FAST)
+        fit.edge_posterior("mcmc", **FAST)
     found = fit.edge_posterior().attrs
     assert found["edge_method"] == "score" and kind.__name__ in found["chosen_because"]
 
@@ -430,7 +427,7 @@ class DoubleExponential(ps.likelihoods.Likelihood):
 
 @pytest.mark.parametrize("decoder", ["linear", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_a_likelihood_without_a_bend(decoder):
-    idata = fitted(table(), likelihood=DoubleExponential(), decoder=decoder).edge_posterior("polish", **FAST)
+    idata = fitted(table(), likelihood=DoubleExponential(), decoder=decoder).edge_posterior("mcmc", **FAST)
     p = probability(idata)
     none = ~EDGES & EDGES.any(1, keepdims=True)  # a column of noise is wider than this law allows
     assert p[EDGES].min() > 0.8 and p[none].mean() < 0.4
@@ -439,7 +436,7 @@ def test_a_likelihood_without_a_bend(decoder):
 def test_a_loaded_fit_wants_its_data(fit, tmp_path):
     fit.save(tmp_path / "fit.pt")
     with pytest.raises(ValueError, match="X: a loaded fit holds no data"):
-        ps.load(tmp_path / "fit.pt").edge_posterior("polish")
+        ps.load(tmp_path / "fit.pt").edge_posterior("mcmc")
 
 
 @pytest.mark.parametrize(
@@ -453,7 +450,7 @@ def test_a_loaded_fit_wants_its_data(fit, tmp_path):
 )
 def test_rows_that_chains_cannot_learn_from(fit, x, message):
     with pytest.raises(ValueError, match=message):
-        fit.edge_posterior("polish", X=x, sweeps=20)
+        fit.edge_posterior("mcmc", X=x, sweeps=20)
 
 
 @pytest.mark.parametrize("decoder", ["linear", "mlp"])
@@ -461,7 +458,7 @@ def test_a_multinomial_row_without_a_count_does_no_harm(decoder):
     x = table(40, likelihood="poisson")
     x[3] = 0
     fit = fitted(x, likelihood="multinomial", decoder=decoder)
-    idata = fit.edge_posterior("polish", sweeps=20, num_draws=5)
+    idata = fit.edge_posterior("mcmc", sweeps=20, num_draws=5)
     assert np.isfinite(probability(idata)).all()
     assert np.isfinite(idata["sample_stats"]["log_joint"]).all()
 
@@ -478,5 +475,5 @@ def test_a_multinomial_row_without_a_count_does_no_harm(decoder):
 )
 def test_the_two_best_chains_are_averaged_whatever_their_distance(kept, below, averaged):
     chains = np.arange(len(below))
-    keep = polish._with_second(KeptChains(np.isin(chains, kept), np.array(below)))
+    keep = sampler._with_second(KeptChains(np.isin(chains, kept), np.array(below)))
     assert chains[keep].tolist() == averaged
