@@ -375,8 +375,8 @@ class _Budget:
         if needed > self.seconds:
             warnings.warn(
                 f"edge_posterior: time_budget={self.seconds:g} is less than the warm-up takes, some "
-                f"{_told(needed)} s for {self.warm_up} sweeps of {each:.2g} s; the chains stop {LEAST_KEPT} sweeps after it. "
-                f"Give {_told(2 * needed)} s or more, or take fewer rows (max_rows) or chains",
+                f"{_told(needed)} s for {self.warm_up} sweeps of {each:.2g} s; the chains stop {LEAST_KEPT} "
+                f"sweeps after it. Give {_told(2 * needed)} s or more, or take fewer rows (max_rows) or chains",
                 RuntimeWarning,
                 stacklevel=7,
             )
