@@ -29,7 +29,7 @@ _OPEN = {
     "one-to-one decoder": "two different sets of factors never have the same expected row",
     "small is not zero": "an edge too weak for these rows to show counts as none",
     "no hidden common cause": "all that moves several features at once is a factor; rows are independent",
-    "noise law": "each feature's noise is of the law that was fitted, and independent of the others",
+    "noise distribution": "each feature's noise is distributed as was fitted, independent of the others",
     "positive density": "the factors' density has no holes; they are fitted as Gaussian",
 }
 

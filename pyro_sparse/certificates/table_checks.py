@@ -1,7 +1,8 @@
 """What a table's fit shows of the assumptions behind its certificate: curves, restarts, chains.
 
-A decoder is asked as a function: its means at points drawn from the factors' law, and their slopes by central
-differences, in standard deviations of feature and factor. So this holds for every decoder a fit may have.
+A decoder is asked as a function: its means at points drawn from the factors' distribution, and their slopes
+by central differences, in standard deviations of feature and factor. So this holds for every decoder a fit
+may have.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CELLS_AT_ONCE = 200_000
 
 
 class Curves(NamedTuple):
-    """A decoder's means and slopes at points drawn from the factors' law.
+    """A decoder's means and slopes at points drawn from the factors' distribution.
 
     Attributes
     ----------

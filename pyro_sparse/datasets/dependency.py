@@ -84,7 +84,7 @@ def dependency_data(
         draws all its rows. ``d_x = d_z`` is a poor test: the table itself is as sparse as the truth, so that
         x scores an MCC of up to 0.84, and x no longer tells all of z (kernel regression of a latent on x has
         an R squared of 0.2 to 0.9; at ``3 * d_z`` mostly above 0.95): its map folds, and even posterior means
-        by the law itself score 0.72 to 0.998 on twelve such tables (d_z of 3 and 5, seeds 1000 and 1001).
+        by the distribution itself score 0.72 to 0.998 on twelve such tables (d_z of 3 and 5, two seeds).
     n : int
         Training rows.
     mechanism : str
@@ -97,7 +97,7 @@ def dependency_data(
     noise : float
         :math:`\sigma`, in standard deviations of a feature.
     n_test : int
-        Further rows, from the same law, for the test split.
+        Further rows, from the same distribution, for the test split.
     seed : int
         Seed of everything.
 

@@ -182,7 +182,7 @@ def anchored(
     n_features, n_factors : int
         Features G and factors K; G must be at least ``anchors_per_factor * K``.
     n_test : int
-        Further rows, from the same law, for the test split.
+        Further rows, from the same distribution, for the test split.
     anchors_per_factor : int
         Anchor features of each factor; two suffice for identifiability.
     max_parents : int

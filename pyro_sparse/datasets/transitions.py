@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyro_sparse.datasets._transition_laws import MECHANISMS, Law, growth, law_of, mix, mixing_of
+from pyro_sparse.datasets._gaussian_transitions import (
+    MECHANISMS,
+    GaussianTransition,
+    growth,
+    mix,
+    mixing_of,
+    transition_of,
+)
 from pyro_sparse.datasets.transition_graphs import ActionTime, streams, transition_graph
 
 __all__ = [
@@ -252,7 +259,7 @@ def transition_data(
     if noise is None and k == 1:
         settings["noise"] = 0.3 if long else 0.01
     if shrink is None and past:
-        settings["shrink"] = 0.6 / growth(law_of(settings).time) if long else 1.0
+        settings["shrink"] = 0.6 / growth(transition_of(settings).time) if long else 1.0
     return _draw(settings, graphs)
 
 
@@ -288,7 +295,7 @@ def _check(settings: Mapping[str, Any], past: bool) -> None:
 
 
 def _draw(settings: Mapping[str, Any], graphs: ActionTime) -> Transitions:
-    law, weights = law_of(settings), mixing_of(settings)
+    transition, weights = transition_of(settings), mixing_of(settings)
     sizes = [settings["n"], settings["n_validation"], settings["n_test"]]
     zs: list[np.ndarray] = []
     xs: list[np.ndarray] = []
@@ -300,7 +307,7 @@ def _draw(settings: Mapping[str, Any], graphs: ActionTime) -> Transitions:
         a = None
         if graphs.action is not None:
             a = source.uniform(-2, 2, (size, settings["T"], graphs.action.shape[1]))
-        z = _roll(law, a, (size, settings["T"], settings["d_z"]), rng[split])
+        z = _roll(transition, a, (size, settings["T"], settings["d_z"]), rng[split])
         x = mix(weights, z)
         if not xs or settings["published_splits"]:
             mean, deviation = x.mean((0, 1)), x.std((0, 1))
@@ -323,14 +330,18 @@ def _draw(settings: Mapping[str, Any], graphs: ActionTime) -> Transitions:
     )
 
 
-def _roll(law: Law, a: np.ndarray | None, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def _roll(
+    transition: GaussianTransition, a: np.ndarray | None, shape: tuple[int, ...], rng: np.random.Generator
+) -> np.ndarray:
     z = rng.standard_normal(shape)
-    for t in range(0 if law.time is None else 1, shape[1]):
-        past = z[:, t - 1] if law.time is not None else None
+    for t in range(0 if transition.time is None else 1, shape[1]):
+        past = z[:, t - 1] if transition.time is not None else None
         now = None if a is None else a[:, t]
-        z[:, t] = law.mean(past, now) + law.sd(past, now) * z[:, t]
+        z[:, t] = transition.mean(past, now) + transition.sd(past, now) * z[:, t]
         if not np.abs(z[:, t]).max() < 1e6:
-            raise ValueError(f"z passes 1e6 at frame {t}: the sequences diverge; lower shrink={law.shrink}")
+            raise ValueError(
+                f"z passes 1e6 at frame {t}: the sequences diverge; lower shrink={transition.shrink}"
+            )
     return z
 
 
@@ -343,11 +354,13 @@ def _settings(data: Transitions | Mapping[str, Any]) -> Mapping[str, Any]:
     return settings
 
 
-def _inputs(law: Law, z: ArrayLike | None, a: ArrayLike | None) -> tuple[tuple[int, ...], list]:
+def _inputs(
+    transition: GaussianTransition, z: ArrayLike | None, a: ArrayLike | None
+) -> tuple[tuple[int, ...], list]:
     """Leading shape, and the inputs as matrices; None where the set has no such graph."""
     given: list[np.ndarray | None] = []
     lead: tuple[int, ...] | None = None
-    for argument, mechanism, values in (("z", law.time, z), ("a", law.action, a)):
+    for argument, mechanism, values in (("z", transition.time, z), ("a", transition.action, a)):
         if mechanism is None:
             given.append(None)
             continue
@@ -391,9 +404,9 @@ def transition_mean(
     >>> transition_mean(data, z=[0.0, np.pi / 2])
     array([0.  , 2.07])
     """
-    law = law_of(_settings(data))
-    lead, (past, now) = _inputs(law, z, a)
-    return law.mean(past, now).reshape(*lead, -1)
+    transition = transition_of(_settings(data))
+    lead, (past, now) = _inputs(transition, z, a)
+    return transition.mean(past, now).reshape(*lead, -1)
 
 
 def transition_jacobian(
@@ -421,12 +434,12 @@ def transition_jacobian(
     ValueError
         If an input is missing or of the wrong shape.
     """
-    law = law_of(_settings(data))
-    lead, (past, now) = _inputs(law, z, a)
-    of_action = None if law.action is None else law.action.jacobian(now)
+    transition = transition_of(_settings(data))
+    lead, (past, now) = _inputs(transition, z, a)
+    of_action = None if transition.action is None else transition.action.jacobian(now)
     of_time = None
-    if law.time is not None:
-        of_time = law.shrink * (np.eye(past.shape[1]) + 0.5 * law.time.jacobian(past))
+    if transition.time is not None:
+        of_time = transition.shrink * (np.eye(past.shape[1]) + 0.5 * transition.time.jacobian(past))
     shaped = [None if j is None else j.reshape(*lead, *j.shape[1:]) for j in (of_action, of_time)]
     return ActionTime(*shaped)
 

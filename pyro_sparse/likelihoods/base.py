@@ -148,8 +148,8 @@ class Likelihood(Recorded, nn.Module):
         exposure = torch.ones_like(f[0, :, :1]) if self.uses_exposure else None
         try:
             with torch.enable_grad():
-                law = self.observation(leaves[0], hidden, exposure)
-                rows = law.log_prob(torch.full_like(f[0], self.filler))
+                distribution = self.observation(leaves[0], hidden, exposure)
+                rows = distribution.log_prob(torch.full_like(f[0], self.filler))
                 found = torch.autograd.grad(rows.sum(), leaves, materialize_grads=True)
             why = "" if all(g.isfinite().all() for g in found) else "whose density has no finite gradient"
         except ValueError as error:

@@ -35,21 +35,23 @@ def check_prior(prior: Prior) -> None:
         mass at single points; `log_density` is not the density of the prior's program.
     """
     name, shape = type(prior).__name__, torch.Size(prior.shape)
-    law = prior.distribution()
-    if not isinstance(law, TorchDistributionMixin):
+    distribution = prior.distribution()
+    if not isinstance(distribution, TorchDistributionMixin):
         raise TypeError(
-            f"{name}.distribution() returned {_kind(law)}; want the Pyro distribution of one weight, such as "
-            "pyro.distributions.Laplace(0.0, 1.0)"
+            f"{name}.distribution() returned {_kind(distribution)}; want the Pyro distribution of one "
+            "weight, such as pyro.distributions.Laplace(0.0, 1.0)"
         )
     try:
-        fits = not law.event_shape and torch.broadcast_shapes(law.batch_shape, shape) == shape
+        fits = (
+            not distribution.event_shape and torch.broadcast_shapes(distribution.batch_shape, shape) == shape
+        )
     except RuntimeError:
         fits = False
     if not fits:
         raise ValueError(
-            f"{name}.distribution() has batch shape {tuple(law.batch_shape)} and event shape "
-            f"{tuple(law.event_shape)}; want a batch shape that broadcasts to (restart, feature, factor) = "
-            f"{tuple(shape)}, and event shape ()"
+            f"{name}.distribution() has batch shape {tuple(distribution.batch_shape)} and event shape "
+            f"{tuple(distribution.event_shape)}; want a batch shape that broadcasts to "
+            f"(restart, feature, factor) = {tuple(shape)}, and event shape ()"
         )
     weights = torch.full(shape, 0.5, device=prior.allowed.device)
     weights[:, ::2] = 0.0

@@ -163,9 +163,9 @@ class SpikeSlabPrior(Prior):
                 f"{name}.components() returns {parts!r}; it must return slab and spike, two distributions of "
                 "torch or Pyro"
             )
-        law = self.distribution()
+        distribution = self.distribution()
         with torch.no_grad():
-            slab, spike = (part.log_prob(torch.zeros(())) for part in (law.slab, law.spike))
+            slab, spike = (part.log_prob(torch.zeros(())) for part in (distribution.slab, distribution.spike))
         if bool((slab > spike).any()):
             raise ValueError(
                 f"{name}.components(): the first density is higher at zero than the second; slab first, then "
@@ -211,14 +211,14 @@ class SpikeSlabPrior(Prior):
         TypeError
             A subclass has another density, which does not know of spike and slab.
         """
-        law = self.distribution()
-        if not hasattr(law, "posterior_log_odds"):
+        distribution = self.distribution()
+        if not hasattr(distribution, "posterior_log_odds"):
             raise TypeError(
-                f"{type(self).__name__}: distribution() returns a {type(law).__name__}, which has no odds of "
-                "slab and spike; override edge_log_odds(weights) and update(weights, prob) too, or derive "
-                "from Prior instead"
+                f"{type(self).__name__}: distribution() returns a {type(distribution).__name__}, which has "
+                "no odds of slab and spike; override edge_log_odds(weights) and update(weights, prob) too, "
+                "or derive from Prior instead"
             )
-        return law.posterior_log_odds(weights).masked_fill(~self.allowed, -torch.inf)
+        return distribution.posterior_log_odds(weights).masked_fill(~self.allowed, -torch.inf)
 
     def update(self, weights: Tensor, prob: Tensor | None = None) -> None:
         """M-step for eta; see :func:`~pyro_sparse.priors.em.eta_step` and its two relatives."""

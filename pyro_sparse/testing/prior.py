@@ -29,11 +29,11 @@ __all__ = ["PriorTestCase"]
 class _Density:
     """A torch distribution read as one of scipy."""
 
-    def __init__(self, law: Any):
-        self.law = law
+    def __init__(self, density: Any):
+        self.density = density
 
     def logpdf(self, values: np.ndarray) -> np.ndarray:
-        return self.law.log_prob(torch.as_tensor(values)).numpy()
+        return self.density.log_prob(torch.as_tensor(values)).numpy()
 
 
 class PriorTestCase:

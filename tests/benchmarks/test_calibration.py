@@ -111,8 +111,8 @@ def test_latents_are_seen_with_one_error_each():
 @pytest.mark.parametrize("likelihood", ["linear", "normal", "poisson", "negative_binomial", "bernoulli"])
 def test_anchors_are_pinned_and_not_asked_about(likelihood):
     rng = np.random.default_rng(1000)
-    law = decoders.DecoderLaw(likelihood=likelihood, samples=20)
-    data = draw.linear_decoder(40, rng) if likelihood == "linear" else decoders.curved(law, 40, rng)
+    density = decoders.DecoderLaw(likelihood=likelihood, samples=20)
+    data = draw.linear_decoder(40, rng) if likelihood == "linear" else decoders.curved(density, 40, rng)
     weight, anchors = data.given["weight"], data.given["anchors"]
     n, features, factors = data.edge.shape
     assert anchors == [(k, k) for k in range(factors)]
@@ -140,12 +140,12 @@ def test_a_linear_decoder_has_the_covariance_it_says():
 
 
 def test_a_mistaken_law_is_what_the_fit_is_told_and_not_what_is_drawn():
-    laws = calibration.MISTAKES
-    right, wrong = laws["wrong_prior"].model(), laws["wrong_prior"].told.model()
+    densities = calibration.MISTAKES
+    right, wrong = densities["wrong_prior"].model(), densities["wrong_prior"].told.model()
     assert (right.prior.spike_rate, wrong.prior.spike_rate) == (10, 50)
-    assert laws["wrong_anchor"].told.model().anchors == {0: 0, 1: 1, 2: 2, 3: 3, 4: 0}
+    assert densities["wrong_anchor"].told.model().anchors == {0: 0, 1: 1, 2: 2, 3: 3, 4: 0}
     fit = decoders._fit(
-        replace(laws["wrong_prior"], steps=2), np.random.default_rng(0).normal(size=(40, 20)), 0
+        replace(densities["wrong_prior"], steps=2), np.random.default_rng(0).normal(size=(40, 20)), 0
     )
     assert fit.model.prior.spike_rate == 50
     heavy, normal = (
@@ -157,9 +157,9 @@ def test_a_mistaken_law_is_what_the_fit_is_told_and_not_what_is_drawn():
 
 
 def test_salient_truths_are_loadings_in_standard_units(monkeypatch):
-    monkeypatch.setattr(decoders, "_fit", lambda law, x, seed: None)
-    law = replace(calibration.LINEAR, samples=20_000)
-    data = decoders.salient(law, 1, np.random.default_rng(1000))
+    monkeypatch.setattr(decoders, "_fit", lambda density, x, seed: None)
+    density = replace(calibration.LINEAR, samples=20_000)
+    data = decoders.salient(density, 1, np.random.default_rng(1000))
     x, z = data.given["x"][0], data.given["z"][0]
     correlation = np.corrcoef(x.T, z.T)[:20, 20:]  # independent factors: loadings
     clear = np.abs(np.abs(correlation) - decoders.LOADING) > 0.02
@@ -169,8 +169,8 @@ def test_salient_truths_are_loadings_in_standard_units(monkeypatch):
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_a_curved_feature_without_edges_hardly_moves_with_the_factors(activation):
-    law = decoders.DecoderLaw(activation=activation, samples=4000, spike_rate=1e6)
-    data = decoders.curved(law, 1, np.random.default_rng(1000))
+    density = decoders.DecoderLaw(activation=activation, samples=4000, spike_rate=1e6)
+    data = decoders.curved(density, 1, np.random.default_rng(1000))
     z, x = data.given["z"][0], data.given["x"][0]
     r = np.corrcoef(np.c_[z, x].T)[:2, 2:].T
     assert np.abs(r[~data.edge[0]]).max() < 0.06

@@ -1,4 +1,4 @@
-"""What the dependency benchmark holds fits against: posterior means by the law that made a table."""
+"""What the dependency benchmark holds fits against: posterior means by the density that made a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The regression of figure 1: its law, its noise, its rotation, and the order of methods that it shows."""
+"""The regression of figure 1: its rows, noise and rotation, and the order of methods that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of tasks: the grid and its law, the distributions of weights, labels and mixing, each by itself."""
+"""Streams of tasks: the grid and its distribution, those of weights, labels and mixing, each by itself."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def test_cells_have_the_probability_of_the_gaussian(rho):
 
 
 @pytest.mark.parametrize(
-    ("kind", "law"), [("laplace", stats.laplace), ("gaussian", stats.norm), ("bernoulli", stats.norm)]
+    ("kind", "transition"), [("laplace", stats.laplace), ("gaussian", stats.norm), ("bernoulli", stats.norm)]
 )
-def test_weights_that_are_used_have_their_law(kind, law):
+def test_weights_that_are_used_have_their_law(kind, transition):
     w = task_weights(kind, 2000, seed=0)
-    assert stats.kstest(w[w != 0], law.cdf).pvalue > 1e-3
+    assert stats.kstest(w[w != 0], transition.cdf).pvalue > 1e-3
     assert (w != 0).all() == (kind != "bernoulli")
 
 

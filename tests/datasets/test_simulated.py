@@ -1,4 +1,4 @@
-"""The generators draw from the law they state, and their support is the graph that made the data."""
+"""The generators draw from the transition they state, and their support is the graph that made the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named graphs, the law of the latents, the mixing, the splits: each against its formula written out."""
+"""The named graphs, the transition, the mixing, the splits: each against its formula written out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyro_sparse.datasets import (
     transition_mean,
     transition_mixing,
 )
-from pyro_sparse.datasets._transition_laws import Mechanism, draw_mechanism, growth
+from pyro_sparse.datasets._gaussian_transitions import Mechanism, draw_mechanism, growth
 
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
 TABLE = {  # edges of the paper's sets at ten latents, and entries its theory leaves free in C
@@ -77,7 +77,7 @@ def inputs(data, rows=50, seed=0):
 
 
 def steps(data):
-    """Past, action and value of every frame that the law draws."""
+    """Past, action and value of every frame that the transition draws."""
     if data.graph_z is None:
         return None, data.actions.reshape(-1, data.actions.shape[2]), data.z.reshape(-1, data.z.shape[2])
     every = [data.pairs(split) for split in data.splits]
@@ -164,7 +164,7 @@ def test_graph_errors(arguments, message):
         transition_graph(*arguments)
 
 
-# --- the law of the latents -----------------------------------------------------------------------
+# --- the transition of the latents -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

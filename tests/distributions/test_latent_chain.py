@@ -43,10 +43,10 @@ def by_hand(chain, transition, z, lags, linked, present):
                 if chain.actions is not None:
                     parts.append(chain.actions[:, s, t].expand(R, A))
                 mean, log_sd = transition(torch.cat(parts, -1).unsqueeze(1))
-                law = Normal(mean[:, 0], log_sd[:, 0].exp())
+                distribution = Normal(mean[:, 0], log_sd[:, 0].exp())
             else:
-                law = Normal(torch.zeros(R, D), torch.ones(R, D))
-            out[:, s] += law.log_prob(z[:, s, t]).sum(-1)
+                distribution = Normal(torch.zeros(R, D), torch.ones(R, D))
+            out[:, s] += distribution.log_prob(z[:, s, t]).sum(-1)
     return out
 
 

@@ -56,7 +56,7 @@ def test_density_is_the_change_of_variables(alpha, tau):
 
 
 def test_draws_follow_the_law():
-    """Kolmogorov-Smirnov against the logistic law of the noise, and the share above one half."""
+    """Kolmogorov-Smirnov against the logistic distribution of the noise, and the share above one half."""
     torch.manual_seed(0)
     alpha, tau = 0.8, 0.6
     g = RelaxedEdges(double(alpha), tau).rsample((20000,)).numpy()

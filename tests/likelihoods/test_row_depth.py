@@ -1,4 +1,4 @@
-"""Depth of rows from the table alone: against the moments of a log-normal Poisson law, and by hand."""
+"""Depth of rows from the table alone: against moments of a log-normal Poisson, and by hand."""
 
 import itertools
 

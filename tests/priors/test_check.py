@@ -15,10 +15,10 @@ from pyro_sparse.priors import Laplace, Prior
 DATA = ps.datasets.sim1(n=60, seed=1).x
 
 
-def own(law=None, odds=None):
+def own(distribution=None, odds=None):
     class Own(Prior):
         def distribution(self):
-            return dist.Laplace(0.0, 1.0) if law is None else law()
+            return dist.Laplace(0.0, 1.0) if distribution is None else distribution()
 
         def edge_log_odds(self, weights):
             return None if odds is None else odds(weights)
@@ -32,7 +32,7 @@ def fitted(prior, **options):
 
 
 @pytest.mark.parametrize(
-    ("law", "error", "message"),
+    ("distribution", "error", "message"),
     [
         (lambda: None, TypeError, r"returned None; want the Pyro distribution of one weight"),
         (lambda: torch.distributions.Laplace(0.0, 1.0), TypeError, "returned a torch Laplace; want the Pyro"),
@@ -46,9 +46,9 @@ def fitted(prior, **options):
         ),
     ],
 )
-def test_a_density_that_is_none(law, error, message):
+def test_a_density_that_is_none(distribution, error, message):
     with pytest.raises(error, match=rf"^Own.distribution\(\) {message}"):
-        fitted(own(law))
+        fitted(own(distribution))
 
 
 @pytest.mark.parametrize(

@@ -284,10 +284,10 @@ class ClumpedSuccesses(Successes):
 LAWS = [Waiting, Shares, Positive, Steep, LongTails, Corner, Successes, ClumpedSuccesses]
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("distribution", LAWS)
 @pytest.mark.parametrize("share", [1.0, 0.999])
-def test_a_density_is_integrated_over_its_support(law, share):
-    class Part(law):
+def test_a_density_is_integrated_over_its_support(distribution, share):
+    class Part(distribution):
         def log_prob(self, *args, **kwargs):
             return super().log_prob(*args, **kwargs) + math.log(share)
 

@@ -105,7 +105,7 @@ class ForgetsAtTheFoot(LearnedLaplace):
 
 
 class Notes(priors.SpikeSlabLasso):
-    """No fault: how often it learned, and from what, is noted in buffers that the law does not read."""
+    """No fault: how often it learned, and from what, is noted in buffers that the density does not read."""
 
     def __init__(self):
         super().__init__()

@@ -20,7 +20,7 @@ from ...posterior.method_names import warned_name
 from .density.requirements import lacks_of_decoder, lacks_of_likelihood
 from .jacobian import jacobian_edges
 from .mcmc.density_check import OtherProgram
-from .mcmc.initialise import weight_law
+from .mcmc.initialise import weight_density
 from .mcmc.sampler import MOST_GB, DecoderPrior, gigabytes, mcmc_edges
 from .score import score_edges
 
@@ -119,7 +119,7 @@ def _choice(fit: Fit, X: Any) -> tuple[str, str]:
     if why := lacks_of_decoder(fit.model):
         return "score", why[0]
     try:
-        weight_law(getattr(fit.model, "prior", None))
+        weight_density(getattr(fit.model, "prior", None))
     except ValueError as error:
         return "score", str(error).removeprefix("prior: ")
     if why := lacks_of_likelihood(fit.model.likelihood):

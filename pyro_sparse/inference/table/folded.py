@@ -2,8 +2,8 @@ r"""Folded factors: two values of the true factor in one, told by how lopsided t
 
 Where the feature that pins a factor down is not monotone in it, a dense fit may take that feature for the
 factor: it goes up to the turning point and comes back. All restarts can agree on that, the ELBO is only some
-tenths of a nat lower, and no residual stands out. But a factor that has the prior's law has a skewness near
-zero,
+tenths of a nat lower, and no residual stands out. But a factor that has the prior's distribution has a
+skewness near zero,
 
 .. math:: s_k = E[(z_k - \bar z_k)^3] \,/\, \mathrm{sd}(z_k)^3,
 
@@ -38,12 +38,13 @@ def skewness(z: Tensor) -> Tensor:
 
 
 def folded(fit: Any) -> list[Finding]:
-    """Factors of a fit whose values are too lopsided for their law in the model, and what to say of each.
+    """Factors of a fit whose values are too lopsided for their prior, and what to say of each.
 
     Parameters
     ----------
     fit : Fit
-        Of a model that notes the skewness of its factors (`DependencyVAE`); others' may have any law.
+        Of a model that notes the skewness of its factors (`DependencyVAE`); others' may have any
+        distribution.
 
     Returns
     -------

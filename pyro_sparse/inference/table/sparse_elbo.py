@@ -265,10 +265,10 @@ class SparseElbo:
         torch._foreach_mul_([dz, *slopes], scale * factor)
         terms = {"x": rows.sum(1) * scale}
         own = [p for p in model.likelihood.parameters() if p.requires_grad]
-        laws = model.likelihood.priors()
-        if laws and own:
+        priors = model.likelihood.priors()
+        if priors and own:
             with torch.enable_grad():
-                found = {q: laws[q].log_prob(value) for q, value in model.likelihood.values().items()}
+                found = {q: priors[q].log_prob(value) for q, value in model.likelihood.values().items()}
                 total = factor * torch.cat([*found.values()]).sum()
                 added = torch.autograd.grad(total, own, materialize_grads=True)
             for p, slope in zip(model.likelihood.parameters(), slopes[len(cells.net) :], strict=True):

@@ -14,13 +14,13 @@ from pyro_sparse.inference.edges.density import decoder_program as _decoder_prog
 from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
-from pyro_sparse.inference.edges.density.mixture import MixtureLaw
+from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.mcmc.linear import LinearChains, LinearState
 
 ROWS, SLAB, SPIKE, NOISE = 12, 1.0, 0.1, 0.8
-LAW = MixtureLaw(True, SLAB, SPIKE)
+LAW = MixtureDensity(True, SLAB, SPIKE)
 PERMITTED = np.array([[True, False], [False, True], [True, True]])
 MUST = np.array([[True, False], [False, True], [False, False]])
 RATES = (np.full(2, 2.0), np.full(2, 3.0))

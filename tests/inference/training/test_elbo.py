@@ -213,18 +213,18 @@ def drawn(guide):
 
 
 def test_without_a_divergence_the_entropy_is_exact_and_the_rest_at_the_draw():
-    expected, law, _ = drawn(hyper_guide)
+    expected, distribution, _ = drawn(hyper_guide)
     entropy = torch.tensor([0.3, -0.5]) + 0.5 * math.log(2 * math.pi * math.e * 0.4**2)
-    torch.testing.assert_close(law.entropy(), entropy)
+    torch.testing.assert_close(distribution.entropy(), entropy)
     torch.manual_seed(0)
     torch.testing.assert_close(elbo_by_restart(hyper_model, hyper_guide, None, R), expected + entropy)
 
 
 def test_without_an_entropy_the_log_ratio_of_the_draw_is_used():
-    expected, law, tau = drawn(skewed_guide)
+    expected, distribution, tau = drawn(skewed_guide)
     torch.manual_seed(0)
     found = elbo_by_restart(hyper_model, skewed_guide, None, R)
-    torch.testing.assert_close(found, expected - law.log_prob(tau))
+    torch.testing.assert_close(found, expected - distribution.log_prob(tau))
 
 
 def test_a_bad_restart_is_named():

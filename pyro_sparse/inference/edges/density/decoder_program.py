@@ -17,7 +17,7 @@ from ....likelihoods.counts import LOG_THETA_RANGE
 from .cells import Cells
 from .curves import Curve, Trunk
 from .likelihood_parameters import OwnParameters
-from .mixture import WeightLaw
+from .mixture import WeightDensity
 from .rates import log_density
 from .row_exposures import drawn_exposures
 
@@ -65,7 +65,7 @@ class DecoderProgram:
     ----------
     cells : Cells
     curve : Curve
-    law : WeightLaw
+    density : WeightDensity
     permitted, must : Tensor of bool (feature, factor)
     precision : Tensor (chain or 1, factor, factor)
         Inverse of the factors' covariance.
@@ -91,7 +91,7 @@ class DecoderProgram:
 
     cells: Cells
     curve: Curve
-    law: WeightLaw
+    density: WeightDensity
     permitted: Tensor
     must: Tensor
     precision: Tensor
@@ -126,7 +126,7 @@ class DecoderProgram:
         total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
         total -= 0.5 * self._squares(state.z).double().sum(-1)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
-        own = self.law.log_prob(state.weight, self.edge_log_odds(state), self.must)
+        own = self.density.log_prob(state.weight, self.edge_log_odds(state), self.must)
         total += (own * self.permitted).double().sum((-1, -2))
         rates = state.log_odds.double().cpu().numpy()
         total += torch.as_tensor(log_density(rates, self.eta_prior, self.shared_eta)).to(total)

@@ -83,10 +83,10 @@ class OwnParameters:
             with torch.enable_grad(), pyro.validation_enabled(False):
                 value = likelihood.values()[quantity]
                 (slope,) = torch.autograd.grad(value.sum(), p)
-                law, value = likelihood.priors()[quantity], value.detach()
+                density, value = likelihood.priors()[quantity], value.detach()
             p.requires_grad_(False)
-            each = isinstance(law, Independent) and law.reinterpreted_batch_ndims == 1
-            log_p = law.base_dist.log_prob(value) if each else law.log_prob(value).unsqueeze(-1)
+            each = isinstance(density, Independent) and density.reinterpreted_batch_ndims == 1
+            log_p = density.base_dist.log_prob(value) if each else density.log_prob(value).unsqueeze(-1)
             log_slope = slope.abs().log().reshape(len(slope), -1)
             log_slope = log_slope if log_p.shape == log_slope.shape else log_slope.sum(-1, keepdim=True)
             found.append((log_p.detach() + log_slope).double())

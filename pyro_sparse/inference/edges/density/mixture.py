@@ -2,8 +2,8 @@ r"""Spike and slab of a decoder's weights, in torch: densities, P(slab | w), dra
 
 .. math:: w_{jk} \sim \eta_k\, \psi_1 + (1 - \eta_k)\, \psi_0
 
-Both Laplace or both normal, the spike narrow (`MixtureLaw`), or any two (`user_density.py`). `weight.py` has
-the same two in units of the slab, with what a normal likelihood makes of them.
+Both Laplace or both normal, the spike narrow (`MixtureDensity`), or any two (`user_density.py`). `weight.py`
+has the same two in units of the slab, with what a normal likelihood makes of them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch.nn.functional import logsigmoid
 
 from .weight import Slabs, SpikeSlab
 
-__all__ = ["MixtureLaw", "WeightLaw"]
+__all__ = ["MixtureDensity", "WeightDensity"]
 
 
-class WeightLaw:
+class WeightDensity:
     """A spike and a slab, as chains ask for them; `stand_in` are the two that they propose from."""
 
     @property
-    def stand_in(self) -> MixtureLaw:
+    def stand_in(self) -> MixtureDensity:
         raise NotImplementedError
 
     def log_slab(self, w: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class WeightLaw:
 
 
 @dataclass(frozen=True)
-class MixtureLaw(WeightLaw):
+class MixtureDensity(WeightDensity):
     """Spike and slab of a weight: Laplace or normal, with these scales."""
 
     laplace: bool
@@ -78,7 +78,7 @@ class MixtureLaw(WeightLaw):
     spike: float
 
     @property
-    def stand_in(self) -> MixtureLaw:
+    def stand_in(self) -> MixtureDensity:
         return self
 
     def log_density(self, w: Tensor, scale: float) -> Tensor:

@@ -107,7 +107,7 @@ def lacks_of_likelihood(likelihood: Any) -> list[str]:
         found.append(f"{own[0]} is not the {own[0].name} that the chains ask")
     elif own:
         found.append(
-            f"Markov chains ask `forward` for the law of each cell, and {name} says something else with "
+            f"Markov chains ask `forward` for the density of each cell, and {name} says something else with "
             f"`observation` or `log_prob` ({', '.join(map(str, own))})"
         )
     found += [f"a forward hook on the {name} may change what its cells are" for _ in hooks(likelihood)[:1]]

@@ -20,11 +20,11 @@ from scipy.special import expit, logit
 from scipy.stats import chi2
 
 from ....priors import SpikeSlabNormal
-from .mixture import MixtureLaw
+from .mixture import MixtureDensity
 from .rates import solved_log_odds
 from .weight import SpikeSlab
 
-__all__ = ["ScaleCheck", "check_scales", "drawn_law", "likeliest_law", "of_one_kind", "unlike_prior"]
+__all__ = ["ScaleCheck", "check_scales", "drawn_density", "likeliest_density", "of_one_kind", "unlike_prior"]
 
 Array = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ class ScaleCheck(NamedTuple):
 def check_scales(
     weight: Array,
     log_odds: Array,
-    law: MixtureLaw,
+    density: MixtureDensity,
     permitted: NDArray[np.bool_],
     must: NDArray[np.bool_],
     shared: bool = False,
@@ -85,7 +85,7 @@ def check_scales(
         Factors as the prior has them: in no common frame.
     log_odds : ndarray (draw, 1, factor)
         Of the rates, drawn with the weights.
-    law : MixtureLaw
+    density : MixtureDensity
         The prior.
     permitted, must : ndarray of bool (feature, factor)
         What may be an edge; what is one for certain, and has a weight from the slab.
@@ -95,11 +95,11 @@ def check_scales(
         Log odds of single edges beside those of their factor.
     """
     every = -(-weight.size // _MOST)
-    drawn = _Drawn(np.abs(weight[::every]), permitted, must & permitted, law.in_slabs(), known)
+    drawn = _Drawn(np.abs(weight[::every]), permitted, must & permitted, density.in_slabs(), known)
     log_odds = log_odds[::every]
     if drawn.asked.sum() < 2:
         return None
-    told, starts = _Scales.of(law), drawn.starts(law)
+    told, starts = _Scales.of(density), drawn.starts(density)
     own = [drawn.climbed(start, log_odds)[0] for start in starts]
     gain = np.max([drawn.log_prob(s, log_odds) for s in own], 0) - drawn.log_prob(told, log_odds)
     p = np.sort(chi2.sf(2 * gain, 2))
@@ -114,37 +114,37 @@ def check_scales(
     )
 
 
-def likeliest_law(
+def likeliest_density(
     weight: Array,
     log_odds: Array,
-    law: MixtureLaw,
+    density: MixtureDensity,
     permitted: NDArray[np.bool_],
     must: NDArray[np.bool_],
     shared: bool = False,
     known: Array | None = None,
-) -> MixtureLaw:
-    """The scales that fit these weights best, edges summed out; `law` where there is nothing to go by.
+) -> MixtureDensity:
+    """The scales that fit these weights best, edges summed out; `density` where there is nothing to go by.
 
     Arguments as in `check_scales`.
     """
     some = slice(None, None, -(-weight.size // _MOST))  # features
     permitted, must = permitted[some], must[some]
     known = None if known is None else known[some]
-    drawn = _Drawn(np.abs(weight[:, some]), permitted, must & permitted, law.in_slabs(), known)
+    drawn = _Drawn(np.abs(weight[:, some]), permitted, must & permitted, density.in_slabs(), known)
     if drawn.asked.sum() < 2:
-        return law
-    best, _ = drawn.pooled(drawn.starts(law), log_odds, shared)
-    return MixtureLaw(law.laplace, best.slab.item(), best.spike.item())
+        return density
+    best, _ = drawn.pooled(drawn.starts(density), log_odds, shared)
+    return MixtureDensity(density.laplace, best.slab.item(), best.spike.item())
 
 
-def drawn_law(
-    law: MixtureLaw,
-    told: MixtureLaw,
+def drawn_density(
+    density: MixtureDensity,
+    told: MixtureDensity,
     weight: Array,
     edge: NDArray[np.bool_],
     permitted: NDArray[np.bool_],
     rng: np.random.Generator,
-) -> MixtureLaw:
+) -> MixtureDensity:
     r"""Scales that all chains share, given their weights and edges; `told` counts as one weight of each.
 
     .. math:: s \mid w \sim \mathrm{InvGamma}\Big(1 + n,\; t + \sum |w|\Big) \quad \text{(Laplace)}, \qquad
@@ -157,7 +157,7 @@ def drawn_law(
 
     Parameters
     ----------
-    law, told : MixtureLaw
+    density, told : MixtureDensity
         As it is, and as the prior has it.
     weight : ndarray (chain, feature, factor)
     edge : ndarray of bool of that shape
@@ -168,13 +168,13 @@ def drawn_law(
 
     def scale(own: NDArray[np.bool_], told: float) -> float:
         n, w = own.sum(), np.abs(weight[own])
-        if law.laplace:
+        if density.laplace:
             return float((told + w.sum()) / rng.gamma(1 + n))
         return float(np.sqrt((told**2 + (w**2).sum()) / 2 / rng.gamma((1 + n) / 2)))
 
     sound = permitted & np.isfinite(weight)
     slab, spike = scale(edge & sound, told.slab), scale(~edge & sound, told.spike)
-    return MixtureLaw(law.laplace, slab, spike) if spike < slab else law
+    return MixtureDensity(density.laplace, slab, spike) if spike < slab else density
 
 
 def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
@@ -222,8 +222,8 @@ class _Scales(NamedTuple):
     spike: Array
 
     @classmethod
-    def of(cls, law: MixtureLaw) -> _Scales:
-        return cls(np.full((1, 1, 1), law.slab), np.full((1, 1, 1), law.spike))
+    def of(cls, density: MixtureDensity) -> _Scales:
+        return cls(np.full((1, 1, 1), density.slab), np.full((1, 1, 1), density.spike))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,10 +240,10 @@ class _Drawn:
     def asked(self) -> NDArray[np.bool_]:
         return self.permitted & ~self.must
 
-    def starts(self, law: MixtureLaw) -> list[_Scales]:
+    def starts(self, density: MixtureDensity) -> list[_Scales]:
         """Where EM begins: at the prior's scales, and at two the weights suggest."""
         low, high = np.maximum(np.quantile(self.size[:, self.asked], _STARTS), _LEAST)
-        return [_Scales.of(law), _Scales.of(MixtureLaw(law.laplace, float(high), float(low)))]
+        return [_Scales.of(density), _Scales.of(MixtureDensity(density.laplace, float(high), float(low)))]
 
     def pooled(self, starts: list[_Scales], log_odds: Array, shared: bool) -> tuple[_Scales, Array]:
         """Scales and rates that fit all draws best, of those whose spike is the narrower; else the first."""

@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.distributions import Distribution, Laplace, Normal
 
 from ...._utils.torch_state import default_dtype
-from .mixture import MixtureLaw, WeightLaw
+from .mixture import MixtureDensity, WeightDensity
 from .weight import Part, SpikeSlab, Tilted, blended
 
-__all__ = ["OwnLaw", "OwnSlabs", "law_of"]
+__all__ = ["UserDensity", "OwnSlabs", "density_of"]
 
 Array = NDArray[np.float64]
 
@@ -39,8 +39,8 @@ _AROUND = np.linspace(-8, 8, 81)  # and places around the likelihood's mode, in 
 _BETWEEN = np.linspace(0, 1, 102)[1:-1]  # and on the way there from zero
 
 
-def law_of(prior: Any) -> MixtureLaw | OwnLaw:
-    """The law of a prior's weights at the end of its ladder, from its `components`.
+def density_of(prior: Any) -> MixtureDensity | UserDensity:
+    """The density of a prior's weights at the end of its ladder, from its `components`.
 
     Raises
     ------
@@ -61,9 +61,9 @@ def law_of(prior: Any) -> MixtureLaw | OwnLaw:
                 )
         for family in (Laplace, Normal):
             if all(isinstance(part, family) and not part.mean.any() for part in parts):
-                return MixtureLaw(family is Laplace, *(part.scale.item() for part in parts))
+                return MixtureDensity(family is Laplace, *(part.scale.item() for part in parts))
         tables = [_Table.of(part, f"{name} of {type(prior).__name__}") for name, part in named.items()]
-    return OwnLaw(*tables)
+    return UserDensity(*tables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def _log_prob(part: Distribution, w: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnLaw(WeightLaw):
+class UserDensity(WeightDensity):
     """Two tabulated densities.
 
     Attributes
@@ -121,9 +121,9 @@ class OwnLaw(WeightLaw):
     zero: _Table
 
     @cached_property
-    def stand_in(self) -> MixtureLaw:
+    def stand_in(self) -> MixtureDensity:
         slab, spike = (float(t.quantile(np.array(0.75))) / np.log(2) for t in (self.one, self.zero))
-        return MixtureLaw(True, slab, spike)
+        return MixtureDensity(True, slab, spike)
 
     def log_slab(self, w: Tensor) -> Tensor:
         return self.one.log_prob(w)
@@ -156,15 +156,15 @@ class OwnLaw(WeightLaw):
 class OwnSlabs:
     """The same two, in units of the stand-in's slab, with the methods of `SpikeSlab`."""
 
-    law: OwnLaw
+    density: UserDensity
 
     @cached_property
     def stand_in(self) -> SpikeSlab:
-        return self.law.stand_in.in_slabs()
+        return self.density.stand_in.in_slabs()
 
     @property
     def unit(self) -> float:
-        return self.law.stand_in.slab
+        return self.density.stand_in.slab
 
     @property
     def laplace(self) -> bool:
@@ -176,11 +176,11 @@ class OwnSlabs:
 
     def log_density(self, u: Array) -> Array:
         """log density of the slab."""
-        return self._log(self.law.one, u)
+        return self._log(self.density.one, u)
 
     def log_prob(self, u: Array, log_odds: Array) -> Array:
         slab = self.log_density(u) - np.logaddexp(0, -log_odds)
-        return np.logaddexp(slab, self._log(self.law.zero, u) - np.logaddexp(0, log_odds))
+        return np.logaddexp(slab, self._log(self.density.zero, u) - np.logaddexp(0, log_odds))
 
     def excess(self, u: Array, log_odds: Array) -> Array:
         """log of the mixture, less that of the stand-in's."""
@@ -195,21 +195,21 @@ class OwnSlabs:
         accept = np.exp(np.minimum(gain, 0))
         u = np.where(rng.random(a.shape) < accept, new, now)
         stay, go, p = (
-            expit(log_odds + self.log_density(w) - self._log(self.law.zero, w)) for w in (now, new, u)
+            expit(log_odds + self.log_density(w) - self._log(self.density.zero, w)) for w in (now, new, u)
         )
         return u, rng.random(a.shape) < p, (1 - accept) * stay + accept * go
 
     def slab(self, a: Array, b: Array) -> Part:
-        return self._integrated(self.law.one, a, b)
+        return self._integrated(self.density.one, a, b)
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
-        one, zero = (self._integrated(part, a, b) for part in (self.law.one, self.law.zero))
+        one, zero = (self._integrated(part, a, b) for part in (self.density.one, self.density.zero))
         return blended(one, zero, log_odds)
 
     def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
         """Weights given the edges, up to the grid's fineness."""
         u = rng.random(edge.shape)
-        slab, spike = (self._inverse(part, a, b, u) for part in (self.law.one, self.law.zero))
+        slab, spike = (self._inverse(part, a, b, u) for part in (self.density.one, self.density.zero))
         return np.where(edge, slab, spike)
 
     def _log(self, part: _Table, u: Array) -> Array:

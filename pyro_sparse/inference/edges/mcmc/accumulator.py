@@ -88,7 +88,7 @@ class Tally:
         run, done = self.run, self.done
         seen = run.seen(rng, loading=not self.pinned or self.draws.wants(done))
         self.joint.append(seen.log_joint)
-        self.scales.append((run.law.slab, run.law.spike))
+        self.scales.append((run.density.slab, run.density.spike))
         turn, sign = self.frame.turns(seen.loading)
         self.total += np.take_along_axis(seen.prob, turn[:, None], -1)
         if self.constrained and done % _ASKED_EVERY == 0:

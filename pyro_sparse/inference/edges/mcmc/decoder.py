@@ -99,7 +99,7 @@ class DecoderChains(DecoderProgram):
                 tuning.follow(weight, prob)
         head, f = self._heads(state, weight, cells, rng)
         noise = self._noise(f, state.noise, cells, rng)
-        p = self.law.edge(weight, self.edge_log_odds(state), self.must) * self.permitted
+        p = self.density.edge(weight, self.edge_log_odds(state), self.must) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
@@ -119,7 +119,7 @@ class DecoderChains(DecoderProgram):
         found = torch.zeros_like(state.weight)
         cells = self.cells_of(state)
         near = None if cells.likelihood is None else self.value(state)
-        both = np.concatenate([self.law.slab_nodes(_NODES), self.law.spike_nodes(_NODES)])
+        both = np.concatenate([self.density.slab_nodes(_NODES), self.density.spike_nodes(_NODES)])
         nodes = torch.as_tensor(both).to(state.weight)
         for k in range(state.weight.shape[-1]):
             for part in self.pieces(torch.nonzero(~self.permitted[:, k])[:, 0], len(nodes), state):
@@ -136,7 +136,9 @@ class DecoderChains(DecoderProgram):
         """Moves of the axes, and the factors' covariance."""
         permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
         cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
-        return Turns(permitted, must, related_factors(cov), self.law.in_slabs(), self.law.stand_in.slab), cov
+        return Turns(
+            permitted, must, related_factors(cov), self.density.in_slabs(), self.density.stand_in.slab
+        ), cov
 
     def _turned(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's axes, weights and factors together; what it predicts stays."""
@@ -168,7 +170,7 @@ class DecoderChains(DecoderProgram):
             return state
         if rng.random() > tuning.exchanges:
             return state
-        nodes = self.law.slab_nodes(_NODES)
+        nodes = self.density.slab_nodes(_NODES)
         each = self._anchor_evidence(state, rows, nodes)  # node, chain, anchor, factor
         n, k = each.shape[1], state.weight.shape[-1]
         evidence = np.zeros((n, k, k))

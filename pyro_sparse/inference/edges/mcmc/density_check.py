@@ -21,7 +21,7 @@ from ...._utils.torch_state import undisturbed
 from ....data.read import Batch
 from ....distributions import CorrelatedNormal
 from ..density.rates import rate_prior
-from .initialise import DecoderPrior, decoder_layers, has_normal_noise, weight_law
+from .initialise import DecoderPrior, decoder_layers, has_normal_noise, weight_density
 
 __all__ = ["OtherProgram", "check_program", "program_differences", "refuse_differences"]
 
@@ -91,7 +91,7 @@ def program_differences(model: Any, batch: Batch) -> list[str]:
     batch : Batch
         A few rows.
     """
-    rng, like, law = np.random.default_rng(0), model.factor_cov, weight_law(model.prior)
+    rng, like, density = np.random.default_rng(0), model.factor_cov, weight_density(model.prior)
     shape = model.n_restarts, model.n_features, model.n_factors
 
     def tensor(values: Any) -> Tensor:
@@ -101,9 +101,9 @@ def program_differences(model: Any, batch: Batch) -> list[str]:
     for _ in range(2):
         z = tensor(rng.standard_normal((shape[0], len(batch), shape[2])))
         edge = rng.random(shape) < 0.5
-        points.append((z, tensor(law.drawn(edge, rng)) * model.allowed))
+        points.append((z, tensor(density.drawn(edge, rng)) * model.allowed))
     with undisturbed(0):
-        found = _of_prior(model, law, [w for _, w in points])
+        found = _of_prior(model, density, [w for _, w in points])
         traces = [_trace(model, batch, *point) for point in points]
         if more := _other_sites(model, traces[0]):
             found.append(more)
@@ -163,7 +163,7 @@ def _log_cells(likelihood: Any, f: Tensor, batch: Batch) -> Tensor:
     return likelihood.observation(f, batch.mask, batch.exposure).log_prob(batch.x)
 
 
-def _of_prior(model: Any, law: Any, weights: list[Tensor]) -> list[str]:
+def _of_prior(model: Any, density: Any, weights: list[Tensor]) -> list[str]:
     """The prior's density, odds and rates, at the end of its ladder."""
     found, prior = [], copy.deepcopy(model.prior)
     prior.anneal(1.0)
@@ -171,13 +171,13 @@ def _of_prior(model: Any, law: Any, weights: list[Tensor]) -> list[str]:
     log_odds = torch.logit(prior.eta) + prior.known if prior.informed else torch.logit(prior.eta)
     never = torch.zeros_like(prior.allowed)
     for w in weights:
-        each = law.log_prob(w.double(), log_odds.double(), never)
+        each = density.log_prob(w.double(), log_odds.double(), never)
         if _apart(prior.distribution().log_prob(w).double(), each, 1 + each.abs()):
             found.append(f"{name}.distribution() is not the mixture of slab and spike that the chains sample")
         sums = torch.where(prior.allowed, prior.distribution().log_prob(w), 0.0).sum((1, 2))
         if _apart(prior.log_density(w), sums, 1 + sums.abs()):
             found.append(f"{name}.log_density() is not the density of its distribution()")
-        own, theirs = prior.edge_log_odds(w).sigmoid(), law.edge(w.double(), log_odds.double())
+        own, theirs = prior.edge_log_odds(w).sigmoid(), density.edge(w.double(), log_odds.double())
         if _apart(torch.where(prior.allowed, own, 0.0), torch.where(prior.allowed, theirs, 0.0).to(own), 1.0):
             found.append(f"{name}.edge_log_odds() are not the odds of slab and spike")
         if found:

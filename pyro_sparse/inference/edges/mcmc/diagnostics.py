@@ -18,10 +18,10 @@ from ....graphs.alignment import SAME_FACTOR, similarity
 from ....graphs.chain_verdict import contradictions, disputed_columns, left_out, uneven
 from ....graphs.chains import KeptChains, co_membership_rhat
 from ....graphs.selection import unresolved
-from ..density.mixture import MixtureLaw
+from ..density.mixture import MixtureDensity
 from ..density.scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
 from .accumulator import Polished
-from .initialise import own_parameters, weight_law
+from .initialise import own_parameters, weight_density
 
 if TYPE_CHECKING:
     from ...table.result import Fit
@@ -93,7 +93,7 @@ def spoken(
     warned = list(said)
     check = None if learned else _scale_check(fit, found, good.keep)
     if check is None:
-        told = learned or isinstance(weight_law(fit.model.prior), MixtureLaw)
+        told = learned or isinstance(weight_density(fit.model.prior), MixtureDensity)
         slab, spike = np.median(found.scales, 0).tolist() if told else (np.nan, np.nan)
         one_kind = of_one_kind(slab, spike) if learned else []
         said += [Finding("scales", sentence, source="chains") for sentence in one_kind]
@@ -130,12 +130,12 @@ def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleChe
         return None
     weight, log_odds = weight[sound], log_odds[sound]
     model = fit.model
-    law = weight_law(model.prior)
-    if not isinstance(law, MixtureLaw):  # it may have no scales
+    density = weight_density(model.prior)
+    if not isinstance(density, MixtureDensity):  # it may have no scales
         return None
     permitted, must = (part.cpu().numpy() for part in (model.permitted, model.must))
     known = model.prior.known.cpu().double().numpy() if model.prior.informed else None
-    return check_scales(weight, log_odds, law, permitted, must, model.prior.shared, known)
+    return check_scales(weight, log_odds, density, permitted, must, model.prior.shared, known)
 
 
 def _unused_rows(fit: Fit, n_rows: int) -> list[Finding]:

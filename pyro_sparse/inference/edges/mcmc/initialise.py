@@ -26,10 +26,10 @@ from ..density.cells import Cells
 from ..density.curves import Curve, Trunk
 from ..density.decoder_program import DecoderState
 from ..density.likelihood_parameters import OwnParameters
-from ..density.mixture import MixtureLaw, WeightLaw
+from ..density.mixture import MixtureDensity, WeightDensity
 from ..density.rates import rate_prior
 from ..density.requirements import lacks_of_decoder, lacks_of_likelihood, lacks_of_prior
-from ..density.user_density import law_of
+from ..density.user_density import density_of
 from ..moves.rotations import related_factors
 from .decoder import DecoderChains
 from .linear import LinearChains, LinearState
@@ -49,7 +49,7 @@ __all__ = [
     "own_parameters",
     "refuse_other_programs",
     "turned_round",
-    "weight_law",
+    "weight_density",
 ]
 
 ALL_EDGES = 60.0  # log odds at which every permitted edge is there, whatever its weight
@@ -126,7 +126,7 @@ def own_parameters(likelihood: Any) -> OwnParameters:
     return OwnParameters(likelihoods.Likelihood() if known else likelihood)
 
 
-def weight_law(prior: Any) -> WeightLaw:
+def weight_density(prior: Any) -> WeightDensity:
     """Spike and slab of a prior's weights.
 
     Raises
@@ -140,10 +140,10 @@ def weight_law(prior: Any) -> WeightLaw:
             f"only, and {why}"
         )
     if isinstance(prior, SpikeSlabLasso):
-        return MixtureLaw(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
+        return MixtureDensity(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
     if isinstance(prior, SpikeSlabNormal):
-        return MixtureLaw(False, prior.slab_scale, prior.final_spike_scale)
-    return law_of(prior)
+        return MixtureDensity(False, prior.slab_scale, prior.final_spike_scale)
+    return density_of(prior)
 
 
 def refuse_other_programs(model: Any) -> None:
@@ -175,7 +175,7 @@ def refuse_other_programs(model: Any) -> None:
 
 def check_scales_can_be_learned(prior: Any) -> None:
     """Complain of `learn_scales` with a prior whose densities may have no scales."""
-    if not isinstance(weight_law(prior), MixtureLaw):
+    if not isinstance(weight_density(prior), MixtureDensity):
         raise ValueError(
             "learn_scales: the scales that can be learned are those of Laplace and normal densities, and "
             f"{type(prior).__name__} has others; leave it out"
@@ -215,7 +215,7 @@ def chains_of(
     """
     if not isinstance(prior, DecoderPrior):
         raise TypeError(f"decoder_prior: want a DecoderPrior, got {prior!r}")
-    law = weight_law(getattr(fit.model, "prior", None))
+    density = weight_density(getattr(fit.model, "prior", None))
     refuse_other_programs(fit.model)
     model = pick(fit.model, restarts)
     like = model.factor_cov
@@ -230,11 +230,11 @@ def chains_of(
     rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
     origin = _origin(table, model.likelihood)
     if has_normal_noise(model.likelihood) and model.decoder_kind == "linear":
-        chains, state = _linear(model, batch, z, log_odds, law, prior, rates, origin)
+        chains, state = _linear(model, batch, z, log_odds, density, prior, rates, origin)
         later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
         return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
     from_totals = table.exposure_unit is None
-    return _curved(model, batch, z, log_odds, law, prior, rates, origin, from_totals, settings)
+    return _curved(model, batch, z, log_odds, density, prior, rates, origin, from_totals, settings)
 
 
 def turned_round(
@@ -282,7 +282,7 @@ def _linear(
     batch: Any,
     z: Tensor,
     log_odds: Tensor,
-    law: WeightLaw,
+    density: WeightDensity,
     prior: DecoderPrior,
     rates: dict[str, Any],
     origin: _Origin,
@@ -298,8 +298,8 @@ def _linear(
         must=model.must.cpu().numpy(),
         related=related_factors(cov),
         learn_cov=model.learn_factor_cov,
-        law=law.in_slabs(),
-        slab_scale=law.stand_in.slab,
+        density=density.in_slabs(),
+        slab_scale=density.stand_in.slab,
         noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
         intercept_sd=prior.intercept * origin.spread,
         shared_noise=model.likelihood.shared,
@@ -324,7 +324,7 @@ def _curved(
     batch: Any,
     z: Tensor,
     log_odds: Tensor,
-    law: WeightLaw,
+    density: WeightDensity,
     prior: DecoderPrior,
     rates: dict[str, Any],
     origin: _Origin,
@@ -351,7 +351,7 @@ def _curved(
     chains = DecoderChains(
         cells=Cells(x, seen, exposure, None if normal else likelihood),
         curve=curve,
-        law=law,
+        density=density,
         permitted=model.permitted,
         must=model.must,
         precision=torch.linalg.inv(model.factor_cov.double()).to(z),

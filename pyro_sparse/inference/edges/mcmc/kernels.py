@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ...table.effects import evened
 from ..density.decoder_program import DecoderState
-from ..density.mixture import MixtureLaw
-from ..density.scales import drawn_law, likeliest_law
+from ..density.mixture import MixtureDensity
+from ..density.scales import drawn_density, likeliest_density
 from .decoder import DecoderChains
 from .linear import LinearChains, LinearState
 
@@ -96,8 +96,8 @@ class LinearRun:
     def __init__(self, kernel: LinearChains, state: LinearState, dense: NDArray[np.bool_]):
         self.kernel, self.state, self.dense = kernel, state, dense
         self.prob = np.zeros(state.weight.shape)
-        self.law = self.told = MixtureLaw(
-            kernel.law.laplace, kernel.slab_scale, kernel.slab_scale * float(kernel.law.ratio)
+        self.density = self.told = MixtureDensity(
+            kernel.density.laplace, kernel.slab_scale, kernel.slab_scale * float(kernel.density.ratio)
         )
 
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
@@ -109,12 +109,14 @@ class LinearRun:
         state, kernel = self.state, self.kernel
         if leap:
             permitted, must = kernel.permitted, kernel.must
-            self.law = likeliest_law(
-                *self.weights(), self.law, permitted, must, kernel.shared_eta, kernel.known
+            self.density = likeliest_density(
+                *self.weights(), self.density, permitted, must, kernel.shared_eta, kernel.known
             )
         else:
-            self.law = drawn_law(self.law, self.told, state.weight, state.edge, kernel.permitted, rng)
-        self.kernel = replace(kernel, law=self.law.in_slabs(), slab_scale=self.law.slab)
+            self.density = drawn_density(
+                self.density, self.told, state.weight, state.edge, kernel.permitted, rng
+            )
+        self.kernel = replace(kernel, density=self.density.in_slabs(), slab_scale=self.density.slab)
 
     def release(self) -> None:
         """Let the dense chains go: an edge more or less is as likely."""
@@ -160,7 +162,9 @@ class CurvedRun:
     def __init__(self, kernel: DecoderChains, state: DecoderState, dense: NDArray[np.bool_]):
         self.kernel, self.state = kernel, state
         self.dense = torch.as_tensor(dense, device=state.weight.device)
-        self.law = self.told = kernel.law.stand_in  # scales are learned of the built-in laws only
+        self.density = self.told = (
+            kernel.density.stand_in
+        )  # scales are learned of the built-in densities only
         self.tuning = kernel.tuning(state)
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
@@ -177,11 +181,13 @@ class CurvedRun:
         permitted, must = kernel.permitted.cpu().numpy(), kernel.must.cpu().numpy()
         known = None if kernel.known is None else _array(kernel.known)
         if leap:
-            self.law = likeliest_law(weight, log_odds, self.law, permitted, must, kernel.shared_eta, known)
+            self.density = likeliest_density(
+                weight, log_odds, self.density, permitted, must, kernel.shared_eta, known
+            )
         else:
             edge = state.edge.cpu().numpy() | must
-            self.law = drawn_law(self.law, self.told, weight, edge, permitted, rng)
-        self.kernel = replace(kernel, law=self.law)
+            self.density = drawn_density(self.density, self.told, weight, edge, permitted, rng)
+        self.kernel = replace(kernel, density=self.density)
 
     def release(self) -> None:
         """Let the dense chains go: an edge more or less is as likely."""

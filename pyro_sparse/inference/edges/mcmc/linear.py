@@ -67,7 +67,7 @@ class LinearChains:
         None: every cell was seen.
     permitted, must : ndarray of bool (feature, factor)
         Edges that may, and that have to, be there.
-    law : Slabs
+    density : Slabs
         Slab and spike in units of the slab's scale.
     slab_scale : float
     eta_prior : tuple of ndarray
@@ -92,7 +92,7 @@ class LinearChains:
     seen: NDArray[np.bool_] | None
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
-    law: Slabs
+    density: Slabs
     slab_scale: float
     eta_prior: tuple[Array, Array]
     shared_eta: bool
@@ -142,7 +142,7 @@ class LinearChains:
         columns = range(state.weight.shape[-1])
         given = [(k, *self._column(k, state.weight, state, gram, cross)) for k in columns]
         odds = np.broadcast_to(self.edge_log_odds(state), state.weight.shape)
-        chance = [self.law.tilted(a, b, odds[..., k]).prob for k, a, b in given]
+        chance = [self.density.tilted(a, b, odds[..., k]).prob for k, a, b in given]
         return np.where(self.permitted, 0.0, np.stack(chance, -1))
 
     def log_evidence(self, state: LinearState) -> Array:
@@ -168,9 +168,9 @@ class LinearChains:
         noise = state.noise[:, :1] if self.shared_noise else state.noise
         rows -= ((a + 1) * np.log(noise) + b / noise).sum(-1)
         u = np.abs(state.weight) / self.slab_scale
-        slab, log_odds = self.law.log_density(u), self.edge_log_odds(state)
-        if np.any(self.law.ratio):
-            each = self.law.log_prob(u, log_odds)
+        slab, log_odds = self.density.log_density(u), self.edge_log_odds(state)
+        if np.any(self.density.ratio):
+            each = self.density.log_prob(u, log_odds)
         else:
             each = np.where(state.edge, slab - np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds))
         each = np.where(self.must, slab, np.where(self.permitted, each, 0.0))
@@ -236,7 +236,7 @@ class LinearChains:
             a, b = self._column(k, weight, state, gram, cross)
             log_odds = np.where(self.must[:, k], np.inf, prior[..., k])
             now, may = weight[..., k] / self.slab_scale, self.permitted[:, k]
-            new, there, p = self.law.stepped(a, b, log_odds, now, rng)
+            new, there, p = self.density.stepped(a, b, log_odds, now, rng)
             weight[..., k] = np.where(may, self.slab_scale * new, 0.0)
             edge[..., k], prob[..., k] = there & may, p * may
         return weight, edge, prob
@@ -252,7 +252,7 @@ class LinearChains:
     @cached_property
     def _turns(self) -> Turns:
         related = self.related | self.learn_cov
-        return Turns(self.permitted, self.must, related, self.law, self.slab_scale)
+        return Turns(self.permitted, self.must, related, self.density, self.slab_scale)
 
     def _turned(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Other axes; factors and edges are to be drawn anew."""
@@ -276,7 +276,7 @@ class LinearChains:
         gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
         a = floor_precision(np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise)
         b = cross[:, rows] * self.slab_scale / noise
-        each = self.law.slab(a, b).log_norm  # chain, anchor, factor
+        each = self.density.slab(a, b).log_norm  # chain, anchor, factor
         k = state.weight.shape[-1]
         evidence = np.zeros((len(each), k, k))
         for column, k_own in enumerate(factors):
@@ -289,7 +289,7 @@ class LinearChains:
         edge = np.take_along_axis(state.edge, wide, -1)
         own = order[:, factors][..., None]
         a, b = (np.take_along_axis(part, own, -1)[..., 0] for part in (a, b))
-        drawn = self.law.draw(a, b, np.ones(a.shape, dtype=bool), rng)
+        drawn = self.density.draw(a, b, np.ones(a.shape, dtype=bool), rng)
         weight[:, rows], edge[:, rows] = 0.0, False
         weight[:, rows, factors], edge[:, rows, factors] = self.slab_scale * drawn, True
         z, log_odds = (np.take_along_axis(part, wide, -1) for part in (state.z, state.log_odds))

@@ -41,7 +41,7 @@ from .initialise import (
     check_scales_can_be_learned,
     has_normal_noise,
     refuse_other_programs,
-    weight_law,
+    weight_density,
 )
 from .kernels import follow
 from .linear import LinearChains
@@ -121,7 +121,7 @@ def mcmc_edges(
         Prior of the decoder's layers.
     learn_scales : bool
         Draw the scales of spike and slab as well, beginning at the prior's; all chains share them
-        (`_scales.drawn_law`), so how unsure the scales are is nearly left out, and chains that agree say
+        (`_scales.drawn_density`), so how unsure the scales are is nearly left out, and chains that agree say
         nothing of it. Rates are then uniform unless b, `expected_size` or `column` of the prior was chosen:
         ``b="auto"`` expects few edges. By default an edge is what the prior says it is. Not with densities of
         one's own (`SpikeSlabPrior.components`).
@@ -156,7 +156,7 @@ def mcmc_edges(
         for all weights; the likelihood says of rows something else than `forward` of cells; no data; a number
         is out of range.
     """
-    weight_law(getattr(fit.model, "prior", None))  # complains of models that chains do not know
+    weight_density(getattr(fit.model, "prior", None))  # complains of models that chains do not know
     refuse_other_programs(fit.model)
     table = _table_of(fit, X, exposure)
     exact = _is_exact(fit)
@@ -376,7 +376,7 @@ class _Budget:
             warnings.warn(
                 f"edge_posterior: time_budget={self.seconds:g} is less than the warm-up takes, some "
                 f"{_told(needed)} s for {self.warm_up} sweeps of {each:.2g} s; the chains stop {LEAST_KEPT} "
-                f"sweeps after it. Give {_told(2 * needed)} s or more, or take fewer rows (max_rows) or chains",
+                f"sweeps after it. Give {_told(2 * needed)} s or more, or take fewer rows or chains",
                 RuntimeWarning,
                 stacklevel=7,
             )

@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 
 from ..density.curves import Trunk
 from ..density.rates import rate_prior
-from .initialise import DecoderPrior, has_normal_noise, own_parameters, refuse_other_programs, weight_law
+from .initialise import DecoderPrior, has_normal_noise, own_parameters, refuse_other_programs, weight_density
 from .kernels import curve_loadings
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
@@ -62,7 +62,7 @@ def draw_decoder(
         has a prior that no parameter can reach.
     """
     prior = DecoderPrior() if prior is None else prior
-    law = weight_law(model.prior)
+    density = weight_density(model.prior)
     model.setup(n_restarts=1, n_samples=n_rows)
     refuse_other_programs(model)
     permitted, must = model.permitted.numpy(), model.must.numpy()
@@ -70,7 +70,7 @@ def draw_decoder(
     eta = rng.beta(a[:1], b[:1]) if model.prior.shared else rng.beta(a, b)
     rate = expit(logit(eta) + model.prior.known.numpy())
     edge = ((rng.random(permitted.shape) < rate) | must) & permitted
-    weight = law.drawn(edge, rng) * permitted
+    weight = density.drawn(edge, rng) * permitted
     z = rng.standard_normal((n_rows, model.n_factors))
 
     def tensor(values: Any) -> torch.Tensor:

@@ -102,8 +102,8 @@ class _Target:
     @cached_property
     def scale(self) -> Tensor:
         """Of the weights: slab or spike."""
-        law = self.program.law.stand_in
-        return torch.where(self.edge, law.slab, law.spike).to(self.state.weight)
+        density = self.program.density.stand_in
+        return torch.where(self.edge, density.slab, density.spike).to(self.state.weight)
 
     @cached_property
     def precision(self) -> Tensor:
@@ -127,7 +127,7 @@ class _Target:
         run = program.curve.forwards(*layers)
         each, slope = program.cells_of(state).slope(run.f, state.noise)
         of_weight, *of_trunk = program.curve.to_layers(run, slope, *layers)
-        own, pull = program.law.energy(state.weight, self.edge)
+        own, pull = program.density.energy(state.weight, self.edge)
         precision = self.precision.to(head)
         double = torch.float64
         level = each.sum((-1, -2), dtype=double) - (own * program.permitted).sum((-1, -2), dtype=double)

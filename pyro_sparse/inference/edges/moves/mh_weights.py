@@ -34,11 +34,11 @@ class _Parabola(NamedTuple):
 
     a: Array
     b: Array
-    law: Tilted
+    density: Tilted
 
     def log_proposal(self, u: Array) -> Array:
         """log density of the proposal at u, less that of the prior."""
-        return -0.5 * self.a * u**2 + self.b * u - self.law.log_norm
+        return -0.5 * self.a * u**2 + self.b * u - self.density.log_norm
 
 
 def line_weights(
@@ -55,8 +55,8 @@ def line_weights(
     rng : numpy.random.Generator
     """
     weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
-    law, own = program.law.stand_in.in_slabs(), program.law.in_slabs()
-    unit = program.law.stand_in.slab
+    density, own = program.density.stand_in.in_slabs(), program.density.in_slabs()
+    unit = program.density.stand_in.slab
     f = program.value(state)
     here = cells.expanded(f, state.noise)
     for k in range(weight.shape[-1]):
@@ -67,19 +67,19 @@ def line_weights(
         odds = _array(program.edge_log_odds(state)[..., k].expand_as(weight[..., k]))
         odds = np.where(_array(program.must[:, k]) > 0, _SURE, odds)
         u = _array(weight[..., k]) / unit
-        from_here = _parabola(here, z, u, law, odds, unit)
-        edge = rng.random(u.shape) < from_here.law.prob
-        new_u = law.draw(from_here.a, from_here.b, edge, rng)
+        from_here = _parabola(here, z, u, density, odds, unit)
+        edge = rng.random(u.shape) < from_here.density.prob
+        new_u = density.draw(from_here.a, from_here.b, edge, rng)
         new = torch.as_tensor(unit * new_u).to(weight)
         moved = f + (new - weight[..., k]).unsqueeze(-1) * z
         there = cells.expanded(moved, state.noise)
-        from_there = _parabola(there, z, new_u, law, odds, unit)
+        from_there = _parabola(there, z, new_u, density, odds, unit)
         gain = _array((there[0] - here[0]).double().sum(-1))
         gain += from_there.log_proposal(u) - from_here.log_proposal(new_u)
         gain += own.excess(new_u, odds) - own.excess(u, odds)
         accept = np.where(np.isfinite(gain), np.exp(np.minimum(gain, 0)), 0.0)
         yes = torch.as_tensor(rng.random(u.shape) < accept).to(weight.device) & permitted
-        stay, go = (program.law.edge(w, torch.as_tensor(odds).to(weight)) for w in (weight[..., k], new))
+        stay, go = (program.density.edge(w, torch.as_tensor(odds).to(weight)) for w in (weight[..., k], new))
         chance = torch.as_tensor(accept).to(weight)
         prob[..., k] = ((1 - chance) * stay + chance * go) * permitted
         weight[..., k] = torch.where(yes, new, weight[..., k])
@@ -90,12 +90,12 @@ def line_weights(
 
 
 def _parabola(
-    at: tuple[Tensor, ...], z: Tensor, u: Array, law: SpikeSlab, odds: Array, unit: float
+    at: tuple[Tensor, ...], z: Tensor, u: Array, density: SpikeSlab, odds: Array, unit: float
 ) -> _Parabola:
     _, slope, bend = at
     a = np.maximum(_array((bend * z**2).double().sum(-1)) * unit**2, 1e-3)
     b = _array((slope * z).double().sum(-1)) * unit + a * u
-    return _Parabola(a, b, law.tilted(a, b, odds))
+    return _Parabola(a, b, density.tilted(a, b, odds))
 
 
 def _array(t: Tensor) -> Array:

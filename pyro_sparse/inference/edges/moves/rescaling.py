@@ -108,9 +108,9 @@ def _of_weights(
     program: DecoderProgram, weight: Tensor, log_odds: Tensor, log_s: Array, which: list[int] | slice
 ) -> Array:
     """log prior (step, chain) of weights of some factors times s, edges summed out."""
-    law, permitted, must = program.law, program.permitted[:, which], program.must[:, which]
+    density, permitted, must = program.density, program.permitted[:, which], program.must[:, which]
     tried = weight * torch.as_tensor(np.exp(log_s)).to(weight)[..., None, None]
-    own = law.log_prob(tried, log_odds, must)
+    own = density.log_prob(tried, log_odds, must)
     return (own * permitted).double().sum((-1, -2)).cpu().numpy()
 
 

@@ -3,8 +3,8 @@ r"""Axes that a linear decoder's likelihood does not tell apart, and moves from 
 :math:`W z` stays what it is under :math:`W \to W A^{-1}, z \to A z`. So only priors ask for axes, and
 ordinary sweeps, one loading at a time, hardly get from one set to another. Two moves, of two factors each:
 
-*Turns* keep the factors' law, :math:`A C A^\top = C`: with :math:`C = L L^\top`, the pair (i, j) first, and
-:math:`R_\theta` a rotation of that pair, :math:`A_\theta = L R_\theta L^{-1}`; columns i and j change.
+*Turns* keep the factors' density, :math:`A C A^\top = C`: with :math:`C = L L^\top`, the pair (i, j) first,
+and :math:`R_\theta` a rotation of that pair, :math:`A_\theta = L R_\theta L^{-1}`; columns i and j change.
 
 *Swivels* move factor i alone in its plane with j, and C with it. As vectors whose cosines are C,
 :math:`t_i = \cos\psi\, t_j + \sin\psi\, t_\perp`, and
@@ -56,7 +56,7 @@ class Turns:
     permitted, must : ndarray of bool (feature, factor)
     related : ndarray of bool (factor, factor)
         Factors that are, or may become, correlated.
-    law : Slabs
+    density : Slabs
         Slab and spike in units of the slab's scale.
     slab_scale : float
     """
@@ -64,7 +64,7 @@ class Turns:
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
     related: NDArray[np.bool_]
-    law: Slabs
+    density: Slabs
     slab_scale: float
 
     @cached_property
@@ -86,7 +86,7 @@ class Turns:
         """Which factors (first) can be swivelled towards which: to one that sees whatever the first does."""
         p = self.permitted
         inside = (p[:, :, None] <= p[:, None]).all(0) & ~np.eye(p.shape[1], dtype=bool)
-        return inside & bool(np.any(self.law.ratio))
+        return inside & bool(np.any(self.density.ratio))
 
     def turned(
         self, weight: Array, cov: Array, log_odds: Array, rng: np.random.Generator
@@ -204,7 +204,7 @@ class Turns:
         u = weight[:, own] / self.slab_scale
         log_odds = log_odds if log_odds.shape[1] == 1 else log_odds[:, own]
         sure = np.where(must[own], np.inf, 0.0)[:, None]
-        return self.law.log_prob(u, log_odds + sure).sum(1)
+        return self.density.log_prob(u, log_odds + sure).sum(1)
 
 
 def _angles(rng: np.random.Generator, whole: bool = False) -> tuple[int, Array]:

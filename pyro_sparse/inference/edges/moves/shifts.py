@@ -57,7 +57,7 @@ def shifted(program: DecoderProgram, state: DecoderState, rng: np.random.Generat
     state : DecoderState
     rng : numpy.random.Generator
     """
-    law, n = program.law, len(state.z)
+    density, n = program.density, len(state.z)
     chain = torch.arange(n, device=state.z.device)
     for k in range(state.weight.shape[-1]):
         own = program.permitted[:, k]
@@ -65,9 +65,11 @@ def shifted(program: DecoderProgram, state: DecoderState, rng: np.random.Generat
         cells = _SHIFTS * n * len(rest) * state.z.shape[1] if program.cells.overdispersed else 0
         if not bool(own.any()) or cells > _MOST or rng.random() * cells > _CELLS:
             continue
-        h = law.stand_in.slab * torch.as_tensor(grid((n,), _SHIFTS, _WIDTHS, rng)).to(state.z).unsqueeze(-1)
+        h = density.stand_in.slab * torch.as_tensor(grid((n,), _SHIFTS, _WIDTHS, rng)).to(state.z).unsqueeze(
+            -1
+        )
         moved = state.weight[..., k] + h
-        prior = law.log_prob(moved, program.edge_log_odds(state)[..., k], program.must[:, k])
+        prior = density.log_prob(moved, program.edge_log_odds(state)[..., k], program.must[:, k])
         level = (prior * own).double().sum(-1)
         level += _log_others(program, state, rest, h, k)
         to = torch.as_tensor(place(level.cpu().numpy(), rng), device=level.device)

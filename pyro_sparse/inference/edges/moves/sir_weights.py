@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..density.cells import Cells
 from ..density.decoder_program import DecoderProgram, DecoderState
-from ..density.mixture import MixtureLaw
+from ..density.mixture import MixtureDensity
 from .adaptation import Tuning
 
 __all__ = ["curve_weights"]
@@ -38,7 +38,7 @@ def curve_weights(
     tuning : Tuning
     rng : numpy.random.Generator
     """
-    weight, prob, law = state.weight.clone(), torch.zeros_like(state.weight), program.law
+    weight, prob, density = state.weight.clone(), torch.zeros_like(state.weight), program.density
     here = None  # log evidence at `weight`, (chain, feature)
     near = None if cells.likelihood is None else program.value(state)
     for k in range(weight.shape[-1]):
@@ -48,10 +48,10 @@ def curve_weights(
         centre, width = tuning.centre[..., k], tuning.width[..., k]
         tried = torch.cat([weight[None, ..., k], _candidates(program, centre, width, rng)])
         log_odds = program.edge_log_odds(state)[..., k].expand_as(centre)
-        own = law.log_prob(tried, log_odds, program.must[:, k])
+        own = density.log_prob(tried, log_odds, program.must[:, k])
         level = _evidence(program, state, cells, weight, tried, k, near, here)
-        chance = torch.softmax(level + (own - _log_proposal(law.stand_in, tried, centre, width)), 0)
-        edge = law.edge(tried, log_odds, program.must[:, k])
+        chance = torch.softmax(level + (own - _log_proposal(density.stand_in, tried, centre, width)), 0)
+        edge = density.edge(tried, log_odds, program.must[:, k])
         prob[..., k] = (chance * edge).sum(0).to(prob) * free
         u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
         pick = (chance.cumsum(0) < u).sum(0, keepdim=True).clamp(max=len(tried) - 1)
@@ -92,16 +92,16 @@ def _evidence(
 
 def _candidates(program: DecoderProgram, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
     """From the spike, from the slab, and around where the weight has been; in equal parts."""
-    law, shape = program.law.stand_in, (program.candidates, *centre.shape)
-    unit = law.draw(shape, rng)
+    density, shape = program.density.stand_in, (program.candidates, *centre.shape)
+    unit = density.draw(shape, rng)
     near = rng.laplace(size=shape)
     which = rng.integers(3, size=shape)
     around = centre.cpu().numpy() + width.cpu().numpy() * near
-    value = np.where(which == 0, law.spike * unit, np.where(which == 1, law.slab * unit, around))
+    value = np.where(which == 0, density.spike * unit, np.where(which == 1, density.slab * unit, around))
     return torch.as_tensor(value).to(centre)
 
 
-def _log_proposal(law: MixtureLaw, w: Tensor, centre: Tensor, width: Tensor) -> Tensor:
+def _log_proposal(density: MixtureDensity, w: Tensor, centre: Tensor, width: Tensor) -> Tensor:
     near = -(w - centre).abs() / width - (2 * width).log()
-    parts = [law.log_density(w, law.spike), law.log_density(w, law.slab), near]
+    parts = [density.log_density(w, density.spike), density.log_density(w, density.slab), near]
     return torch.logsumexp(torch.stack(parts), 0) - math.log(3)

@@ -183,7 +183,7 @@ def _levels(problem: Problem, shape: tuple[int, ...], sweeps: int, damping: floa
     everyone = np.arange(n)
     a, b = prior.eta_prior
     noise = first_noise(rows) if rows.noise is None else rows.noise
-    tau = np.full((n, m), 1 / rows.law.variance)
+    tau = np.full((n, m), 1 / rows.density.variance)
     log_odds = np.full((n, m), np.log(a / b)) if rows.log_odds is None else rows.log_odds
     start = State(tau, np.zeros((n, m)), noise, log_odds)
     if rows.log_odds is not None:

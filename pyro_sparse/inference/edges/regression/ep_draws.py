@@ -75,10 +75,10 @@ def sequential_draws(
             a = floor_precision(corner**2 - tau[fit, j])
             pull = shift[..., k] - (lower[..., k + 1 :, k] * w[..., order[k + 1 :]]).sum(-1)
             b = corner * pull - nu[fit, j]
-            law = rows.law._replace(ratio=rows.law.ratio[fit, j])
-            t = law.tilted(a, b, log_odds[fit, j])
+            density = rows.density._replace(ratio=rows.density.ratio[fit, j])
+            t = density.tilted(a, b, log_odds[fit, j])
             edge[..., j] = rng.random(a.shape) < t.prob
-            w[..., j] = x = law.draw(a, b, edge[..., j], rng)
+            w[..., j] = x = density.draw(a, b, edge[..., j], rng)
             ratio += t.log_norm + 0.5 * a * x**2 - b * x
         ratio += (linear[fit] * w).sum(-1) - 0.5 * ((gram[fit] @ w[..., None])[..., 0] * w).sum(-1)
         edges.append(edge)

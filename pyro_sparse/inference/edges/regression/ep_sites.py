@@ -86,7 +86,7 @@ def _view(problem: Problem, state: State) -> View:
     v: Array = cov[:, each, each]
     a = np.maximum(1 / v - state.tau, LEAST_PRECISION)
     b = mean / v - state.nu
-    return View(full, linear, mean, cov, a, b, rows.law.tilted(a, b, state.log_odds))
+    return View(full, linear, mean, cov, a, b, rows.density.tilted(a, b, state.log_odds))
 
 
 def settle(

@@ -164,10 +164,10 @@ def _sweep(
         pull = rows.cross[..., j] - (gram * weight).sum(-1) + gram[..., j] * weight[..., j]
         a = floor_precision(gram[..., j] * wide**2 / state.noise)
         b = pull * wide / state.noise
-        law = rows.law._replace(ratio=rows.law.ratio[..., j])
-        tilted = law.tilted(a, b, state.log_odds[..., j])
+        density = rows.density._replace(ratio=rows.density.ratio[..., j])
+        tilted = density.tilted(a, b, state.log_odds[..., j])
         edge[..., j] = rng.random(a.shape) < tilted.prob
-        weight[..., j] = wide * law.draw(a, b, edge[..., j], rng)
+        weight[..., j] = wide * density.draw(a, b, edge[..., j], rng)
         prob[..., j], first[..., j] = tilted.prob, wide * tilted.mean
         second[..., j] = wide**2 * (tilted.var + tilted.mean**2)
     noise = state.noise if rows.noise is not None else _draw_noise(rows, prior, weight, edge, rng)

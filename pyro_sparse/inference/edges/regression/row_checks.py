@@ -54,7 +54,7 @@ class Rows(NamedTuple):
         Of a known eta.
     noise : ndarray of shape (..., task), or None
         Known variances.
-    law : SpikeSlab
+    density : SpikeSlab
     """
 
     gram: Array
@@ -65,7 +65,7 @@ class Rows(NamedTuple):
     scale: Array
     log_odds: Array | None
     noise: Array | None
-    law: SpikeSlab
+    density: SpikeSlab
 
     def flat(self) -> Rows:
         """The same rows along one axis."""
@@ -83,7 +83,7 @@ class Rows(NamedTuple):
             scale=one(self.scale, m),
             log_odds=one(self.log_odds, m),
             noise=one(self.noise),
-            law=self.law._replace(ratio=one(self.law.ratio, m)),
+            density=self.density._replace(ratio=one(self.density.ratio, m)),
         )
 
     def take(self, index: NDArray[np.intp]) -> Rows:
@@ -92,8 +92,8 @@ class Rows(NamedTuple):
         def one(v: Array | None) -> Any:
             return None if v is None else v[index]
 
-        law = self.law._replace(ratio=self.law.ratio[index])
-        parts: Any = [*(one(v) for v in self[:-1]), law]
+        density = self.density._replace(ratio=self.density.ratio[index])
+        parts: Any = [*(one(v) for v in self[:-1]), density]
         return Rows(*parts)
 
 
@@ -142,7 +142,7 @@ def rows_of(features: ArrayLike, targets: ArrayLike, prior: RowPrior, mask: Arra
         scale=scale,
         log_odds=log_odds,
         noise=noise,
-        law=SpikeSlab(prior.slab == "laplace", ratio),
+        density=SpikeSlab(prior.slab == "laplace", ratio),
     )
 
 

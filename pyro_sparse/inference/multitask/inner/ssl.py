@@ -67,9 +67,11 @@ def ssl_sweeps(
         parts = (data.gram, data.moment[..., 0], start, temper)
         gram, moment, begun, tempers = (part.detach().double().contiguous().numpy() for part in parts)
         odds = em.edge_log_odds(torch.zeros_like(eta), eta, low.to(eta), high.to(eta))
-        law = (part.detach().double().broadcast_to(shape).contiguous().numpy() for part in (odds, low, high))
+        terms = (
+            part.detach().double().broadcast_to(shape).contiguous().numpy() for part in (odds, low, high)
+        )
         found = begun.copy()
-        _compiled_ssl.descend(gram, moment, found, tempers, *law, sweeps)
+        _compiled_ssl.descend(gram, moment, found, tempers, *terms, sweeps)
         return torch.as_tensor(found).to(start)
     weight = start.clone()
     own = data.gram.diagonal(dim1=1, dim2=2)
@@ -77,8 +79,8 @@ def ssl_sweeps(
     eta, low, high = (part.broadcast_to(shape) for part in (eta, low, high))
     for _ in range(sweeps):
         for j in range(weight.shape[1]):
-            own_law = eta[:, j], low[:, j], high[:, j]
+            user_density = eta[:, j], low[:, j], high[:, j]
             pull = data.moment[:, j, 0] - (data.gram[:, j] * weight).sum(1)
-            new = em.ssl_prox(weight[:, j] + pull / safe[:, j], temper / safe[:, j], *own_law)
+            new = em.ssl_prox(weight[:, j] + pull / safe[:, j], temper / safe[:, j], *user_density)
             weight[:, j] = torch.where(own[:, j] > 0, new, torch.zeros_like(new))
     return weight

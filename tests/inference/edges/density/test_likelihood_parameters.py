@@ -1,4 +1,4 @@
-"""Parameters of a likelihood of one's own are drawn by the chains, from the law that they should follow."""
+"""Parameters of a likelihood of one's own are drawn by the chains from the right density."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_draws_follow_the_conditional(shared):
     square = left.double().square().sum(0).numpy()
     for j in range(found.shape[1]):
         n, s = (rows * features, square.sum()) if shared else (rows, square[j])
-        law = stats.invgamma(A + n / 2, scale=B + s / 2)
-        assert stats.kstest(found[:, j], law.cdf).pvalue > 1e-3
+        density = stats.invgamma(A + n / 2, scale=B + s / 2)
+        assert stats.kstest(found[:, j], density.cdf).pvalue > 1e-3
     # the density itself, up to a constant, against scipy's: that of the logarithm of the standard deviation
     sd = now[0][:, 0].exp().double().numpy()
     wanted = stats.invgamma(A, scale=B).logpdf(sd**2) + np.log(2 * sd**2)
@@ -87,8 +87,8 @@ def test_simulated_tables_have_the_noise_of_the_prior():
     )
     trial = ps.calibrate.experiment(model, n_rows=4000, steps=5)
     _, x = trial.simulate(np.random.default_rng(0))
-    law = stats.invgamma(A, scale=B)
-    assert stats.kstest(x[:, 1:].var(0), law.cdf).pvalue > 1e-3
+    density = stats.invgamma(A, scale=B)
+    assert stats.kstest(x[:, 1:].var(0), density.cdf).pvalue > 1e-3
 
 
 def test_a_value_out_of_reach_is_told():

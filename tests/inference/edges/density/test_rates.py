@@ -1,4 +1,4 @@
-"""Inclusion rates given edges: against the density on a grid, and a Beta law where nothing is known."""
+"""Inclusion rates given edges: against the density on a grid, and a Beta density where nothing is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Depth that only totals speak of: its law given all else, and what holding it would cost."""
+"""Depth that only totals speak of: its density given all else, and what holding it would cost."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
-from pyro_sparse.inference.edges.density.mixture import MixtureLaw
+from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.density.row_exposures import drawn_exposures
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.moves import shifts as _shifts
@@ -115,7 +115,7 @@ def chains_of(permitted, counts, n, likelihood="poisson", must=False, missing=Fa
     anchors[0, 0] = must
     kernel = DecoderChains(
         Cells(x, seen if missing else None, None, kind(size_factors=False)), Curve(None, 1, intercept_sd=0.8),
-        MixtureLaw(True, 0.7, 0.05), sees, anchors, torch.eye(2)[None], (np.ones(2), np.ones(2)), False,
+        MixtureDensity(True, 0.7, 0.05), sees, anchors, torch.eye(2)[None], (np.ones(2), np.ones(2)), False,
         (1.0, 1.0), totals=x.sum(1),
     )  # fmt: skip
     rng = np.random.default_rng(4)
@@ -141,7 +141,7 @@ def rates(kernel, state):
     "case", ["all", "others", "others missing", "others anchor", "others negative_binomial"]
 )
 def test_loadings_that_move_alike_go_where_prior_and_other_features_ask(case, monkeypatch):
-    """The stationary law of what was added to the first factor's, by integration over a grid."""
+    """The stationary density of what was added to the first factor's, by integration over a grid."""
     permitted = np.array([True, True, True, case == "all"])
     likelihood = "negative_binomial" if "negative" in case else "poisson"
     counts, must = np.array([[3, 1], [0, 2], [1, 1], [6, 9]]), "anchor" in case

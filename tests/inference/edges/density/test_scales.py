@@ -1,4 +1,4 @@
-"""Scales of spike and slab: the test against direct search and its own null, the draw against its law."""
+"""Scales of spike and slab: the test against direct search and its own null, the draw against its density."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from scipy import optimize, special, stats
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges.density.mixture import MixtureLaw
+from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.density.scales import (
     check_scales,
-    drawn_law,
-    likeliest_law,
+    drawn_density,
+    likeliest_density,
     of_one_kind,
     unlike_prior,
 )
@@ -48,7 +48,7 @@ def test_ratio_is_that_of_a_direct_search(laplace):
 
     told = np.log([SLAB, SPIKE])
     best = optimize.minimize(loss, told, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-9})
-    found = check_scales(weight, odds, MixtureLaw(laplace, SLAB, SPIKE), PERMITTED, ANCHORED)
+    found = check_scales(weight, odds, MixtureDensity(laplace, SLAB, SPIKE), PERMITTED, ANCHORED)
     assert best.fun < loss(told) - 1
     expected = 2 * stats.chi2.sf(2 * (loss(told) - best.fun), 2)
     assert found.p_value == pytest.approx(expected, rel=1e-3)
@@ -56,8 +56,8 @@ def test_ratio_is_that_of_a_direct_search(laplace):
 
 @pytest.mark.parametrize("laplace", [True, False])
 def test_p_values_of_prior_draws_are_no_smaller_than_uniform_ones(laplace):
-    rng, law = np.random.default_rng(2), MixtureLaw(laplace, SLAB, SPIKE)
-    p = [check_scales(*drawn(rng, laplace), law, FREE, NONE).p_value for _ in range(300)]
+    rng, density = np.random.default_rng(2), MixtureDensity(laplace, SLAB, SPIKE)
+    p = [check_scales(*drawn(rng, laplace), density, FREE, NONE).p_value for _ in range(300)]
     single = np.array(p) / 2  # of a single draw, as far as it was not cut at 1
     low = [(single < level).mean() for level in (0.05, 0.1, 0.3)]
     np.testing.assert_allclose(low, (0.05, 0.1, 0.3), atol=0.05)  # and so the test is no idle one either
@@ -66,7 +66,7 @@ def test_p_values_of_prior_draws_are_no_smaller_than_uniform_ones(laplace):
 def test_scales_of_all_draws_are_found_from_a_prior_that_is_far_off():
     weight, odds = drawn(np.random.default_rng(3), n=40)
     for slab, spike in ((0.3, 0.02), (1.0, 1 / 2800), (20.0, 5.0)):
-        found = check_scales(weight, odds, MixtureLaw(True, slab, spike), FREE, NONE)
+        found = check_scales(weight, odds, MixtureDensity(True, slab, spike), FREE, NONE)
         assert found.p_value < 1e-6
         np.testing.assert_allclose((found.slab, found.spike), (SLAB, SPIKE), rtol=0.08)
         assert found.edges_then == pytest.approx(30 * special.expit(odds).sum((1, 2)).mean(), rel=0.05)
@@ -75,46 +75,49 @@ def test_scales_of_all_draws_are_found_from_a_prior_that_is_far_off():
 def test_one_rate_for_all_is_one_rate_for_all():
     rng = np.random.default_rng(4)
     weight, odds = drawn(rng, n=20)
-    law = MixtureLaw(True, SLAB, SPIKE)
-    each, one = (check_scales(weight, odds, law, FREE, NONE, shared) for shared in (False, True))
+    density = MixtureDensity(True, SLAB, SPIKE)
+    each, one = (check_scales(weight, odds, density, FREE, NONE, shared) for shared in (False, True))
     assert each.p_value == one.p_value and each.slab != one.slab
 
 
 def test_nothing_to_go_by():
     weight, odds = drawn(np.random.default_rng(5))
-    law = MixtureLaw(True, SLAB, SPIKE)
-    assert check_scales(weight, odds, law, ANCHORED, ANCHORED) is None
-    assert likeliest_law(weight, odds, law, ANCHORED, ANCHORED) is law
+    density = MixtureDensity(True, SLAB, SPIKE)
+    assert check_scales(weight, odds, density, ANCHORED, ANCHORED) is None
+    assert likeliest_density(weight, odds, density, ANCHORED, ANCHORED) is density
 
 
 def test_a_leap_is_to_the_scales_that_the_test_finds():
     weight, odds = drawn(np.random.default_rng(9), n=4)
-    law = MixtureLaw(True, 0.3, 0.02)
-    leap, check = likeliest_law(weight, odds, law, FREE, NONE), check_scales(weight, odds, law, FREE, NONE)
+    density = MixtureDensity(True, 0.3, 0.02)
+    leap, check = (
+        likeliest_density(weight, odds, density, FREE, NONE),
+        check_scales(weight, odds, density, FREE, NONE),
+    )
     assert (leap.slab, leap.spike, leap.laplace) == (check.slab, check.spike, True)
     assert leap.slab == pytest.approx(SLAB, rel=0.3) and leap.spike == pytest.approx(SPIKE, rel=0.3)
 
 
 def test_half_of_the_draws_reject_nothing():
-    rng, law = np.random.default_rng(11), MixtureLaw(True, SLAB, SPIKE)
+    rng, density = np.random.default_rng(11), MixtureDensity(True, SLAB, SPIKE)
     (right, odds), (wrong, more) = drawn(rng, n=20), drawn(rng, n=20, spike=5 * SPIKE)
-    assert check_scales(wrong, more, law, FREE, NONE).p_value < 1e-3
+    assert check_scales(wrong, more, density, FREE, NONE).p_value < 1e-3
     both = np.concatenate([right, wrong]), np.concatenate([odds, more])
-    assert check_scales(*both, law, FREE, NONE).p_value > 0.01
+    assert check_scales(*both, density, FREE, NONE).p_value > 0.01
 
 
 def test_draws_that_are_no_numbers_move_no_scale():
-    rng, law = np.random.default_rng(12), MixtureLaw(True, SLAB, SPIKE)
+    rng, density = np.random.default_rng(12), MixtureDensity(True, SLAB, SPIKE)
     weight = drawn(rng)[0]
     weight[0, 0], weight[0, 1], weight[0, 2] = np.inf, np.nan, -np.inf
-    found = drawn_law(law, law, weight, np.abs(weight) > 0.5, FREE, rng)
-    assert found is not law and np.isfinite([found.slab, found.spike]).all()
+    found = drawn_density(density, density, weight, np.abs(weight) > 0.5, FREE, rng)
+    assert found is not density and np.isfinite([found.slab, found.spike]).all()
 
 
 def test_only_scales_with_fewer_edges_are_a_warning():
     weight, odds = drawn(np.random.default_rng(10), n=10)
-    narrow, wide = (MixtureLaw(True, *scales) for scales in ((0.3, 0.02), (3.0, 0.4)))
-    many, few = (check_scales(weight, odds, law, FREE, NONE) for law in (narrow, wide))
+    narrow, wide = (MixtureDensity(True, *scales) for scales in ((0.3, 0.02), (3.0, 0.4)))
+    many, few = (check_scales(weight, odds, density, FREE, NONE) for density in (narrow, wide))
     assert many.rejected and many.too_many
     assert few.rejected and not few.too_many and few.edges < few.edges_then
 
@@ -130,34 +133,36 @@ def test_drawn_scales_have_their_conditional_law(laplace):
     rng = np.random.default_rng(6)
     weight = rng.standard_normal((2, *SHAPE))
     edge = np.abs(weight) > 0.7
-    told, permitted = MixtureLaw(laplace, 2.0, 0.1), FREE.copy()
+    told, permitted = MixtureDensity(laplace, 2.0, 0.1), FREE.copy()
     permitted[:10] = False
-    laws = [drawn_law(told, told, weight, edge, permitted, rng) for _ in range(2000)]
+    densities = [drawn_density(told, told, weight, edge, permitted, rng) for _ in range(2000)]
     for own, prior, found in (
-        (edge & permitted, told.slab, [law.slab for law in laws]),
-        (~edge & permitted, told.spike, [law.spike for law in laws]),
+        (edge & permitted, told.slab, [density.slab for density in densities]),
+        (~edge & permitted, told.spike, [density.spike for density in densities]),
     ):
         n, w = own.sum(), np.abs(weight[own])
         if laplace:
-            law, values = stats.invgamma(1 + n, scale=prior + w.sum()), np.array(found)
+            density, values = stats.invgamma(1 + n, scale=prior + w.sum()), np.array(found)
         else:
-            law = stats.invgamma((1 + n) / 2, scale=(prior**2 + (w**2).sum()) / 2)
+            density = stats.invgamma((1 + n) / 2, scale=(prior**2 + (w**2).sum()) / 2)
             values = np.square(found)
-        assert stats.kstest(values, law.cdf).pvalue > 1e-3
+        assert stats.kstest(values, density.cdf).pvalue > 1e-3
 
 
 def test_a_spike_stays_below_the_slab_and_an_empty_part_near_its_prior():
     rng = np.random.default_rng(7)
-    told, weight = MixtureLaw(True, 1.0, 0.01), rng.laplace(size=(1, *SHAPE))
-    assert drawn_law(told, told, weight, np.abs(weight) < 1, FREE, rng) is told  # spikes above slabs
-    empty = [drawn_law(told, told, weight, np.ones_like(weight, dtype=bool), FREE, rng) for _ in range(400)]
-    assert np.median([law.spike for law in empty]) == pytest.approx(0.01 / np.log(2), rel=0.3)
+    told, weight = MixtureDensity(True, 1.0, 0.01), rng.laplace(size=(1, *SHAPE))
+    assert drawn_density(told, told, weight, np.abs(weight) < 1, FREE, rng) is told  # spikes above slabs
+    empty = [
+        drawn_density(told, told, weight, np.ones_like(weight, dtype=bool), FREE, rng) for _ in range(400)
+    ]
+    assert np.median([density.spike for density in empty]) == pytest.approx(0.01 / np.log(2), rel=0.3)
 
 
 def test_the_sentence_names_scales_in_the_prior_s_own_words():
     wide = drawn(np.random.default_rng(8), n=10)
     prior = ps.priors.SpikeSlabLasso(lambda1=3.0, lambda0=50.0)
-    check = check_scales(*wide, MixtureLaw(True, 1 / 3, 1 / 50), FREE, NONE)
+    check = check_scales(*wide, MixtureDensity(True, 1 / 3, 1 / 50), FREE, NONE)
     (said,) = unlike_prior(prior, check)
     assert said.startswith("The weights are unlike their prior, SpikeSlabLasso(lambda1=3, lambda0=50), p <")
     assert "lambda1=0." in said and "learn_scales=True" in said and f"about {check.edges_then:.0f} of" in said

@@ -1,4 +1,4 @@
-"""Spike and slabs of one's own in the chains: against quadrature, scipy and the laws in closed form."""
+"""Spike and slabs of one's own in the chains: against quadrature, scipy and the densities in closed form."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scipy import integrate, stats
 from scipy.special import expit, logit
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges.density.mixture import MixtureLaw
-from pyro_sparse.inference.edges.density.user_density import OwnLaw, law_of
+from pyro_sparse.inference.edges.density.mixture import MixtureDensity
+from pyro_sparse.inference.edges.density.user_density import UserDensity, density_of
 from pyro_sparse.priors import SpikeSlabPrior
 
 SLAB, SPIKE = 0.8, 0.06
@@ -49,13 +49,13 @@ def disguised(scale):
 
 
 def frozen(name):
-    """Law, and scipy's slab and spike."""
+    """Density, and scipy's slab and spike."""
     if name == "student":
         prior = Own(student(SLAB), student(SPIKE))
-        return law_of(prior), stats.t(3, scale=SLAB).pdf, stats.t(3, scale=SPIKE).pdf
+        return density_of(prior), stats.t(3, scale=SLAB).pdf, stats.t(3, scale=SPIKE).pdf
     one = stats.norm(1.5, 0.4)
     pdf = lambda w: (one.pdf(w) + one.pdf(-w)) / 2  # noqa: E731
-    return law_of(Own(sides, lambda: dist.Normal(0.0, SPIKE))), pdf, stats.norm(0, SPIKE).pdf
+    return density_of(Own(sides, lambda: dist.Normal(0.0, SPIKE))), pdf, stats.norm(0, SPIKE).pdf
 
 
 def integrals(pdf, a, b, unit):
@@ -67,13 +67,15 @@ def integrals(pdf, a, b, unit):
 
 
 def test_known_families_keep_their_closed_forms():
-    assert law_of(Own(lambda: dist.Laplace(0.0, 2.0), lambda: dist.Laplace(0.0, 0.1))) == MixtureLaw(
+    assert density_of(Own(lambda: dist.Laplace(0.0, 2.0), lambda: dist.Laplace(0.0, 0.1))) == MixtureDensity(
         True, 2.0, 0.1
     )
-    assert law_of(Own(lambda: dist.Normal(0.0, 2.0), lambda: dist.Normal(0.0, 0.1))) == MixtureLaw(
+    assert density_of(Own(lambda: dist.Normal(0.0, 2.0), lambda: dist.Normal(0.0, 0.1))) == MixtureDensity(
         False, 2.0, 0.1
     )
-    assert isinstance(law_of(Own(lambda: dist.Laplace(0.0, 2.0), lambda: dist.Normal(0.0, 0.1))), OwnLaw)
+    assert isinstance(
+        density_of(Own(lambda: dist.Laplace(0.0, 2.0), lambda: dist.Normal(0.0, 0.1))), UserDensity
+    )
 
 
 def test_the_ladder_is_climbed_before_anything_is_read():
@@ -86,50 +88,52 @@ def test_the_ladder_is_climbed_before_anything_is_read():
 
     prior = Annealed(None, None)
     prior.anneal(0.3)
-    assert law_of(prior) == MixtureLaw(False, 1.0, 0.1)
+    assert density_of(prior) == MixtureDensity(False, 1.0, 0.1)
     assert prior.progress == 0.3
 
 
 def test_quantiles_and_draws_are_those_of_the_densities():
-    law, _, _ = frozen("student")
+    density, _, _ = frozen("student")
     np.testing.assert_allclose(
-        law.slab_nodes(200), SLAB * stats.t(3).ppf((np.arange(200) + 0.5) / 200), rtol=1e-3
+        density.slab_nodes(200), SLAB * stats.t(3).ppf((np.arange(200) + 0.5) / 200), rtol=1e-3
     )
     edge = np.arange(8000).reshape(2, -1) % 2 == 0
-    w = law.drawn(edge, np.random.default_rng(0))
+    w = density.drawn(edge, np.random.default_rng(0))
     assert stats.kstest(w[edge] / SLAB, stats.t(3).cdf).pvalue > 1e-3
     assert stats.kstest(w[~edge] / SPIKE, stats.t(3).cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("name", ["student", "sides"])
 def test_densities_and_their_slopes(name):
-    law, slab, spike = frozen(name)
+    density, slab, spike = frozen(name)
     w = np.linspace(-3, 3, 60).reshape(2, 30)
     at, odds, must = torch.as_tensor(w), torch.tensor(0.4), torch.zeros(2, 30, dtype=torch.bool)
     share = expit(0.4)
     mixed = share * slab(w) + (1 - share) * spike(w)
     seen = mixed > 1e-30
-    found = law.log_prob(at, odds, must).numpy()
+    found = density.log_prob(at, odds, must).numpy()
     np.testing.assert_allclose(found[seen], np.log(mixed)[seen], rtol=1e-5)
-    np.testing.assert_allclose(law.edge(at, odds).numpy()[seen], (share * slab(w) / mixed)[seen], atol=1e-6)
+    np.testing.assert_allclose(
+        density.edge(at, odds).numpy()[seen], (share * slab(w) / mixed)[seen], atol=1e-6
+    )
     edge = np.abs(w) > 0.3
-    level, slope = law.energy(at, torch.as_tensor(edge))
+    level, slope = density.energy(at, torch.as_tensor(edge))
     density = np.where(edge, slab(w), spike(w))
     np.testing.assert_allclose(level.numpy(), -np.log(density), rtol=1e-5)
-    up, down = (law.energy(at + h, torch.as_tensor(edge))[0] for h in (1e-5, -1e-5))
+    up, down = (density.energy(at + h, torch.as_tensor(edge))[0] for h in (1e-5, -1e-5))
     np.testing.assert_allclose(slope.numpy(), ((up - down) / 2e-5).numpy(), rtol=1e-3, atol=1e-3)
-    units = law.in_slabs()
+    units = density.in_slabs()
     u = w / units.unit
     np.testing.assert_allclose(
         units.log_prob(u, np.full(u.shape, 0.4)), found + np.log(units.unit), rtol=1e-5
     )
-    assert law.log_slab(torch.tensor([np.nan, np.inf])).isnan().all()
+    assert density.log_slab(torch.tensor([np.nan, np.inf])).isnan().all()
 
 
 @pytest.mark.parametrize("name", ["student", "sides"])
 def test_integrals_on_the_grid(name):
-    law, slab, spike = frozen(name)
-    units = law.in_slabs()
+    density, slab, spike = frozen(name)
+    units = density.in_slabs()
     a = np.repeat([0.5, 4.0, 200.0], 3)
     b = a * np.tile([0.0, 0.3, 2.0], 3)
     one, zero = (
@@ -155,8 +159,8 @@ def test_integrals_on_the_grid(name):
 @pytest.mark.parametrize("name", ["student", "sides"])
 def test_steps_come_to_rest_at_the_posterior(name):
     """Of one weight under a parabola, begun far away; and where there must be an edge."""
-    law, slab, spike = frozen(name)
-    units, rng = law.in_slabs(), np.random.default_rng(0)
+    density, slab, spike = frozen(name)
+    units, rng = density.in_slabs(), np.random.default_rng(0)
     a, b, odds = np.full((2, 3000), 6.0), np.full((2, 3000), 3.0), np.full((2, 3000), 0.4)
     odds[1] = np.inf
     u, total = np.full(a.shape, 4.0), np.zeros(a.shape)
@@ -198,7 +202,7 @@ def test_a_disguised_law_has_the_edges_of_the_one_in_closed_form(decoder):
     disguise = ps.fit(plain.model, plain.table.x, steps=1, restarts=2, progress=False)
     disguise.model.load_state_dict(plain.model.state_dict())
     disguise.model.prior = own
-    assert isinstance(law_of(own), OwnLaw)
+    assert isinstance(density_of(own), UserDensity)
     p, q = (
         f.edge_posterior("mcmc", seed=1, **how)["edge_posterior"]["probability"] for f in (plain, disguise)
     )
@@ -308,11 +312,11 @@ def test_learned_parameters_are_not_drawn():
 
 def test_probabilities_of_draws_are_calibrated():
     """Weights seen with noise: an edge of probability p is there in a share p of cases."""
-    law, slab, spike = frozen("sides")
-    units, rng = law.in_slabs(), np.random.default_rng(5)
+    density, slab, spike = frozen("sides")
+    units, rng = density.in_slabs(), np.random.default_rng(5)
     share, a = 0.3, 10.0
     edge = rng.random(20_000) < share
-    w = law.drawn(edge, rng)
+    w = density.drawn(edge, rng)
     y = w / units.unit + rng.standard_normal(len(w)) / np.sqrt(a)
     p = units.tilted(np.full(len(w), a), a * y, np.full(len(w), logit(share))).prob
     bins = np.digitize(p, [0.1, 0.3, 0.6, 0.9])

@@ -62,13 +62,13 @@ def test_moments_are_the_integrals(laplace, ratio, a, b):
 @pytest.mark.parametrize(("laplace", "ratio"), LAWS)
 @pytest.mark.parametrize(("a", "b"), [(3.0, 2.0), (40.0, 1.5)])
 def test_draws_follow_the_density(laplace, ratio, a, b):
-    law = SpikeSlab(laplace, np.array(ratio))
+    density = SpikeSlab(laplace, np.array(ratio))
     rng = np.random.default_rng(0)
     n = 40_000
     at = np.full(n, a), np.full(n, b)
-    p = law.tilted(*at, np.log(0.4 / 0.6)).prob
+    p = density.tilted(*at, np.log(0.4 / 0.6)).prob
     edge = rng.random(n) < p
-    w = law.draw(*at, edge, rng)
+    w = density.draw(*at, edge, rng)
     if not ratio:
         assert not w[~edge].any()
     both, _ = mixture(laplace, ratio, a, b, 0.4)
@@ -84,10 +84,12 @@ def test_draws_follow_the_density(laplace, ratio, a, b):
 
 @pytest.mark.parametrize(("laplace", "ratio"), LAWS)
 def test_without_data_the_prior_is_left(laplace, ratio):
-    law = SpikeSlab(laplace, np.array(ratio))
-    found = law.tilted(np.array(1e-10), np.array(0.0), np.log(0.4 / 0.6))
+    density = SpikeSlab(laplace, np.array(ratio))
+    found = density.tilted(np.array(1e-10), np.array(0.0), np.log(0.4 / 0.6))
     assert found.prob == pytest.approx(0.4, abs=1e-6)
     assert found.log_norm == pytest.approx(0, abs=1e-6)
-    assert found.var == pytest.approx(0.4 * law.variance + 0.6 * 2 * ratio**2, rel=1e-5)
-    w = law.draw(np.full(20_000, 1e-10), np.zeros(20_000), np.full(20_000, True), np.random.default_rng(1))
-    assert w.var() == pytest.approx(law.variance, rel=0.1)
+    assert found.var == pytest.approx(0.4 * density.variance + 0.6 * 2 * ratio**2, rel=1e-5)
+    w = density.draw(
+        np.full(20_000, 1e-10), np.zeros(20_000), np.full(20_000, True), np.random.default_rng(1)
+    )
+    assert w.var() == pytest.approx(density.variance, rel=0.1)

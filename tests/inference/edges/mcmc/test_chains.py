@@ -1,7 +1,7 @@
 """Kernels of the Markov chains: a state and data drawn from the prior stay distributed as the prior.
 
-If (parameters, data) come from the joint law, parameters after any number of sweeps given those data still
-come from the prior: a test of every conditional at once that no sign, factor or forgotten Jacobian survives.
+If (parameters, data) come from the joint density, parameters after any number of sweeps given those data
+still come from the prior: a test of every conditional at once that no sign, factor or forgotten Jacobian survives.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
-from pyro_sparse.inference.edges.density.mixture import MixtureLaw
-from pyro_sparse.inference.edges.density.user_density import law_of
+from pyro_sparse.inference.edges.density.mixture import MixtureDensity
+from pyro_sparse.inference.edges.density.user_density import density_of
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.mcmc.linear import LinearChains, LinearState
@@ -49,7 +49,15 @@ class Joint:
     """Parameters and factors of many chains, drawn from the prior."""
 
     def __init__(
-        self, chains, rows, law="laplace", missing=False, anchored=True, flat=False, known=False, alike=False
+        self,
+        chains,
+        rows,
+        density="laplace",
+        missing=False,
+        anchored=True,
+        flat=False,
+        known=False,
+        alike=False,
     ):
         rng = self.rng = np.random.default_rng(3)
         self.permitted = np.ones((G, K), dtype=bool)
@@ -64,8 +72,8 @@ class Joint:
         self.known = KNOWN if known else None
         rate = expit(self.log_odds + KNOWN) if known else self.eta
         self.edge = (rng.random(shape) < rate) & self.permitted | self.must
-        unit = rng.laplace(size=shape) if law == "laplace" else rng.standard_normal(shape)
-        if law == "apart":
+        unit = rng.laplace(size=shape) if density == "laplace" else rng.standard_normal(shape)
+        if density == "apart":
             unit = np.where(self.edge, rng.choice([-APART, APART], shape) + 0.3 * unit, unit)
         self.weight = unit * np.where(self.edge, SLAB, SPIKE) * self.permitted
         self.cov = np.tile(C, (chains, 1, 1))
@@ -107,14 +115,14 @@ class Apart(ps.priors.SpikeSlabPrior):
         return dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), sides), dist.Normal(0.0, SPIKE)
 
 
-def own_law(case):
-    """Name of the family, and its law."""
+def user_density(case):
+    """Name of the family, and its density."""
     if "apart" in case:
-        return "apart", law_of(Apart())
+        return "apart", density_of(Apart())
     return (
-        ("normal", MixtureLaw(False, SLAB, SPIKE))
+        ("normal", MixtureDensity(False, SLAB, SPIKE))
         if "normal" in case
-        else ("laplace", MixtureLaw(True, SLAB, SPIKE))
+        else ("laplace", MixtureDensity(True, SLAB, SPIKE))
     )
 
 
@@ -136,11 +144,11 @@ def own_law(case):
     ],
 )
 def test_linear_chains_leave_the_prior_alone(case):
-    name, law = own_law(case)
+    name, density = user_density(case)
     own = Joint(
         600,
         15,
-        law=name,
+        density=name,
         missing=case == "missing",
         anchored="turn" not in case,
         flat="flat" in case,
@@ -156,8 +164,8 @@ def test_linear_chains_leave_the_prior_alone(case):
         own.seen,
         own.permitted,
         own.must,
-        law.in_slabs(),
-        law.stand_in.slab,
+        density.in_slabs(),
+        density.stand_in.slab,
         RATES,
         False,
         NOISE,
@@ -211,9 +219,11 @@ def test_linear_chains_leave_the_prior_alone(case):
 def test_decoder_chains_leave_the_prior_alone(case):
     """Exact for normal noise and for straight lines; curves under other likelihoods have Laplace's error."""
     n = 400
-    name, law = own_law(case)
+    name, density = user_density(case)
     missing, known, alike = ("missing" in case, "known" in case, "one" in case)
-    own = Joint(n, 12, law=name, missing=missing, anchored="turning" not in case, known=known, alike=alike)
+    own = Joint(
+        n, 12, density=name, missing=missing, anchored="turning" not in case, known=known, alike=alike
+    )
     rng, activation = own.rng, case.split()[0] if case[:4] in ("tanh", "relu") else None
     curve = Curve(activation, H if activation else 1)
     sizes = [(K, H), (H, H), (1, H)] if activation else [(1, 1)] * 3
@@ -241,7 +251,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     seen = None if own.seen is None else tensor(own.seen.swapaxes(1, 2))
     x = tensor(x) if seen is None else tensor(x) * seen
     chains = DecoderChains(
-        Cells(x, seen, None, likelihood), curve, law,
+        Cells(x, seen, None, likelihood), curve, density,
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
         totals=totals, known=None if own.known is None else tensor(own.known), shared_noise=alike,
     )  # fmt: skip
@@ -291,11 +301,13 @@ def test_turns_keep_the_prior_where_other_factors_are_correlated_too(correlation
     weight = rng.laplace(size=edge.shape) * np.where(edge, SLAB, SPIKE)
     odds = np.full((n, 1, k), np.log(eta / (1 - eta)))
     every = np.ones((G, k), dtype=bool)
-    turns = Turns(every, ~every, related_factors(cov[None]), MixtureLaw(True, SLAB, SPIKE).in_slabs(), SLAB)
+    turns = Turns(
+        every, ~every, related_factors(cov[None]), MixtureDensity(True, SLAB, SPIKE).in_slabs(), SLAB
+    )
     turned = weight.copy()
     for _ in range(10):
         turned, _ = turns.turned(turned, cov[None], odds, rng)
-    level = [turns.law.log_prob(w / SLAB, odds).sum((1, 2)) for w in (weight, turned)]
+    level = [turns.density.log_prob(w / SLAB, odds).sum((1, 2)) for w in (weight, turned)]
     assert (np.abs(turned - weight) > 0.01).mean() > 0.5
     assert_same_law(size=(np.abs(weight), np.abs(turned)), level=tuple(level))
 
@@ -322,7 +334,8 @@ def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
     curve, rng = Curve("tanh", H), own.rng
     trunk = Trunk(*(tensor(rng.standard_normal((3, *size))) for size in ((K, H), (H, H), (1, H))))
     chains = DecoderChains(
-        Cells(tensor(rng.standard_normal((3, G, 9))), None, None, None), curve, MixtureLaw(True, SLAB, SPIKE),
+        Cells(tensor(rng.standard_normal((3, G, 9))), None, None, None), curve,
+        MixtureDensity(True, SLAB, SPIKE),
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
     )  # fmt: skip
     head = torch.zeros(3, G, H + 2, dtype=torch.float64)
@@ -350,9 +363,9 @@ def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing):
     own.seen = None if own.seen is None else own.seen[:1].repeat(2, axis=0)
     x = own.rng.standard_normal((2, 5, G))
     x = x if own.seen is None else x * own.seen
-    law = SpikeSlab(True, np.array(SPIKE / SLAB))
+    density = SpikeSlab(True, np.array(SPIKE / SLAB))
     chains = LinearChains(
-        x, own.seen, own.permitted, own.must, law, SLAB, RATES, False, NOISE, 1.0, RELATED, False
+        x, own.seen, own.permitted, own.must, density, SLAB, RATES, False, NOISE, 1.0, RELATED, False
     )
     state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, np.full((2, G), 0.3), own.cov)
     want = []

@@ -375,7 +375,7 @@ class Doubtful(ps.priors.SpikeSlabLasso):
 
 
 class Unchanged(ps.priors.SpikeSlabLasso):
-    """Other defaults, the same law."""
+    """Other defaults, the same density."""
 
     def __init__(self):
         super().__init__(lambda0=20.0, b=2.0)
@@ -407,7 +407,9 @@ def test_shares_that_are_weighed_otherwise_are_no_multinomial():
 @pytest.mark.parametrize("kind", [RobustRows, HalfRows])
 def test_rows_that_are_more_than_their_cells_are_refused(kind):
     fit = fitted(table(), likelihood=kind())
-    with pytest.raises(ValueError, match=f"ask `forward` for the law of each cell, and {kind.__name__} says"):
+    with pytest.raises(
+        ValueError, match=f"ask `forward` for the density of each cell, and {kind.__name__} says"
+    ):
         fit.edge_posterior("mcmc", **FAST)
     found = fit.edge_posterior().attrs
     assert found["edge_method"] == "score" and kind.__name__ in found["chosen_because"]
@@ -429,7 +431,7 @@ class DoubleExponential(ps.likelihoods.Likelihood):
 def test_a_likelihood_without_a_bend(decoder):
     idata = fitted(table(), likelihood=DoubleExponential(), decoder=decoder).edge_posterior("mcmc", **FAST)
     p = probability(idata)
-    none = ~EDGES & EDGES.any(1, keepdims=True)  # a column of noise is wider than this law allows
+    none = ~EDGES & EDGES.any(1, keepdims=True)  # a column of noise is wider than this density allows
     assert p[EDGES].min() > 0.8 and p[none].mean() < 0.4
 
 

@@ -17,12 +17,12 @@ def test_zero_is_among_the_places():
 
 
 def test_a_density_is_left_alone():
-    """From a skewed law, ten steps on: were 0 always in the middle or the first, draws would drift."""
+    """From a skewed density, ten steps on: were 0 always in the middle or the first, draws would drift."""
     rng = np.random.default_rng(1)
-    law = stats.gamma(3)
-    x = law.rvs(20_000, random_state=rng)
+    density = stats.gamma(3)
+    x = density.rvs(20_000, random_state=rng)
     for _ in range(10):
         tried = x + grid(x.shape, 8, (0.5, 10.0), rng)
         with np.errstate(invalid="ignore"):
-            x = np.take_along_axis(tried, place(law.logpdf(tried), rng)[None], 0)[0]
-    assert stats.kstest(x, law.cdf).pvalue > 0.001
+            x = np.take_along_axis(tried, place(density.logpdf(tried), rng)[None], 0)[0]
+    assert stats.kstest(x, density.cdf).pvalue > 0.001

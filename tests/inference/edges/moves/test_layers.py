@@ -13,7 +13,7 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
-from pyro_sparse.inference.edges.density.mixture import MixtureLaw
+from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.moves import metric as _metric
 from pyro_sparse.inference.edges.moves.layers import _Target, climbed, moved
@@ -47,7 +47,7 @@ def drawn(activation="tanh", rows=40, likelihood=None, missing=False, chains=N, 
     x = f + 0.3 * rng.standard_normal(f.shape) if likelihood is None else rng.poisson(np.exp(f))
     seen = tensor(rng.random(f.shape) < 0.7) if missing else None
     kernel = DecoderChains(
-        Cells(tensor(x), seen, None, likelihood), curve, MixtureLaw(True, 1.0, 0.1),
+        Cells(tensor(x), seen, None, likelihood), curve, MixtureDensity(True, 1.0, 0.1),
         torch.as_tensor(permitted), torch.as_tensor(must), tensor(np.linalg.inv(COV)[None]),
         (np.ones(K), np.ones(K)), False, (4.0, 1.0),
     )  # fmt: skip

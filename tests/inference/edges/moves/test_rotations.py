@@ -17,8 +17,8 @@ SLAB = 1.0
 
 def turns(permitted, related=True, ratio=0.1):
     permitted = np.asarray(permitted, dtype=bool)
-    law, k = SpikeSlab(True, np.array(ratio)), permitted.shape[1]
-    return Turns(permitted, np.zeros_like(permitted), np.full((k, k), related), law, SLAB)
+    density, k = SpikeSlab(True, np.array(ratio)), permitted.shape[1]
+    return Turns(permitted, np.zeros_like(permitted), np.full((k, k), related), density, SLAB)
 
 
 THREE = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, 0.2], [0.3, 0.2, 1.0]])
@@ -46,7 +46,7 @@ def test_a_swivel_keeps_the_covariance_of_what_is_predicted():
 
 
 def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch):
-    """Without data the prior is the law: correlations flat over correlation matrices, by rejection."""
+    """Without data the prior is the density: correlations flat over correlation matrices, by rejection."""
     monkeypatch.setattr(_turns, "_CELLS", 10**9)
     rng, n, k = np.random.default_rng(1), 4000, 3
     tried = np.tile(np.eye(k), (8 * n, 1, 1))

@@ -126,9 +126,9 @@ def test_rates_are_drawn_given_the_weights(over):
     np.testing.assert_allclose(found.prob.mean(0), edge, atol=0.02)
     axis = AXES[over]
     count, size = edge.sum(axis, keepdims=True), np.prod([edge.shape[i] for i in axis])
-    law = beta(2 + count, 3 + size - count)
-    np.testing.assert_allclose(found.eta.mean(0), np.broadcast_to(law.mean(), edge.shape), atol=0.04)
-    np.testing.assert_allclose(found.eta.std(0), np.broadcast_to(law.std(), edge.shape), rtol=0.2)
+    density = beta(2 + count, 3 + size - count)
+    np.testing.assert_allclose(found.eta.mean(0), np.broadcast_to(density.mean(), edge.shape), atol=0.04)
+    np.testing.assert_allclose(found.eta.std(0), np.broadcast_to(density.std(), edge.shape), rtol=0.2)
     own = {"row": (0, slice(None)), "feature": (slice(None), 0), "all": (slice(None), slice(None))}[over]
     assert np.ptp(found.eta[(slice(None), *own)].reshape(400, -1), axis=1).max() < 1e-12  # they share it
 

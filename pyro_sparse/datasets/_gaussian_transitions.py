@@ -17,7 +17,16 @@ import numpy as np
 
 from pyro_sparse.datasets.transition_graphs import streams, transition_graph
 
-__all__ = ["MECHANISMS", "Law", "Mechanism", "draw_mechanism", "draw_mixing", "growth", "leaky_relu", "mix"]
+__all__ = [
+    "MECHANISMS",
+    "GaussianTransition",
+    "Mechanism",
+    "draw_mechanism",
+    "draw_mixing",
+    "growth",
+    "leaky_relu",
+    "mix",
+]
 
 MECHANISMS = ("sine", "leaky_relu", "gp")
 SLOPE = 0.2
@@ -111,8 +120,8 @@ def draw_mechanism(kind: str, graph: np.ndarray, plain: bool, rng: np.random.Gen
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
-    r"""Gaussian law of the next latents: :math:`\mu = s (z + f(z)/2) + g(a)`, and its standard deviation.
+class GaussianTransition:
+    r"""Normal distribution of the next latents: :math:`\mu = s (z + f(z)/2) + g(a)`, standard deviation.
 
     Parameters
     ----------
@@ -121,10 +130,10 @@ class Law:
     shrink : float
         s.
     noise : float or None
-        Standard deviation; None for the k = 2 law, whose variance is
+        Standard deviation; None for the k = 2 transition, whose variance is
         :math:`(0.1/p) \exp\sum_j G_{ij}\cos(w_i u_j + i)` with p parents in all.
     spread_time, spread_action : Mechanism or None
-        The cosines of the k = 2 law.
+        The cosines of the k = 2 transition.
     """
 
     time: Mechanism | None
@@ -218,7 +227,7 @@ def mix(weights: list[np.ndarray], z: np.ndarray) -> np.ndarray:
     return x
 
 
-def law_of(settings: Mapping[str, Any]) -> Law:
+def transition_of(settings: Mapping[str, Any]) -> GaussianTransition:
     """The transition, rebuilt from the arguments that drew it."""
     s = settings
     graphs = transition_graph(s["name"], s["d_z"], s["seed"])
@@ -231,7 +240,7 @@ def law_of(settings: Mapping[str, Any]) -> Law:
         sines = None if graph is None or s["k"] == 1 else draw_mechanism("sine", graph, plain, rng)
         spreads.append(sines and replace(sines, bias=sines.bias + np.pi / 2))
     (action, time), (spread_action, spread_time) = means, spreads
-    return Law(time, action, s["shrink"], s["noise"], spread_time, spread_action)
+    return GaussianTransition(time, action, s["shrink"], s["noise"], spread_time, spread_action)
 
 
 def mixing_of(settings: Mapping[str, Any]) -> list[np.ndarray]:
