@@ -1,7 +1,8 @@
 """Kernels of the Markov chains: a state and data drawn from the prior stay distributed as the prior.
 
-If (parameters, data) come from the joint density, parameters after any number of sweeps given those data
-still come from the prior: a test of every conditional at once. No sign, factor or forgotten Jacobian survives it.
+If (parameters, data) come from their joint density, parameters after any number of sweeps, given those data,
+still come from the prior: a test of every conditional at once. No sign, factor or forgotten Jacobian
+survives it.
 """
 
 from __future__ import annotations
