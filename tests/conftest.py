@@ -85,5 +85,5 @@ def unhurried(request, monkeypatch):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """For pages of which only the words matter: drawing is what takes time."""
-    module = importlib.import_module("pyro_sparse.report.page_of_table")  # ps.report is a function
+    module = importlib.import_module("pyro_sparse.pages.of_table")  # ps.report is a function
     monkeypatch.setattr(module, "_pictures", lambda *args: {})

@@ -101,7 +101,7 @@ def test_families_do_not_import_one_another(family):
 
 
 LATE = {  # imports in a method of the one base of results, of what is made of results
-    ("pyro_sparse.inference.training._answers", "pyro_sparse.report.page_of_table"),
+    ("pyro_sparse.inference.training._answers", "pyro_sparse.pages.of_table"),
     ("pyro_sparse.inference.training._answers", "pyro_sparse.posterior.tables"),
     ("pyro_sparse.inference.training._answers", "pyro_sparse.inference.edges.families"),
 }
@@ -216,7 +216,7 @@ seen = {
     "rivals": "pyro_sparse.rivals" in sys.modules,
 }
 seen["rival"] = [ps.rivals.ImageVAE.__name__, hasattr(ps, "rival")]
-import pyro_sparse.plots, pyro_sparse.report.page_of_table
+import pyro_sparse.plots, pyro_sparse.pages.of_table
 
 seen["pyplot"] = "matplotlib.pyplot" in sys.modules
 print(json.dumps(seen))

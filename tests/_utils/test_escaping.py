@@ -12,7 +12,7 @@ import pytest
 from pyro_sparse._utils.display import EdgeTable
 from pyro_sparse._utils.escaping import csv_bytes, csv_text, printable, write_csv
 from pyro_sparse.cli.printing import print_edges, say
-from pyro_sparse.report import page as _page
+from pyro_sparse.pages import page as _page
 
 EVIL = [
     "=1+1",

@@ -64,7 +64,7 @@ class Answers:
         return summary(self.edge_posterior(), fdr=fdr, **options)
 
     def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Write an HTML report; see `pyro_sparse.report.page_of_table`."""
-        from ...report.page_of_table import report
+        """Write an HTML report; see `pyro_sparse.report`."""
+        from ...pages.of_table import report
 
         return report(self, path, **options)  # type: ignore[arg-type]

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 import pyro_sparse as ps
-from pyro_sparse.data.checks.sequences import (
-    counter_columns,
-    missing_lag,
-    moving_means,
-    sequence_findings,
-)
+from pyro_sparse.data.checks.sequences import counter_columns, missing_lag, moving_means, sequence_findings
 from pyro_sparse.data.sequences import as_sequences
 
 

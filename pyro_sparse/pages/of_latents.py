@@ -1,7 +1,7 @@
 """The page about a fit of sequences or of tasks: which latent drives which, or which task uses which latent.
 
 `gather` turns a fit into plain facts; the template `templates/latents.html.j2` sets them as a page, in the
-frame and style of a table's (`report/page_of_table.py`).
+frame and style of a table's (`of_table.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WORDS = {
 
 
 def write_latents(fit: TransitionFit | MultiTaskFit, path: Path, idata: Any, fdr: float) -> Path:
-    """Write the page; see `pyro_sparse.report.page_of_table`.
+    """Write the page; see `pyro_sparse.report`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
     fit : TransitionFit or MultiTaskFit
     idata : InferenceData or DataTree
     fdr : float
-        As in `pyro_sparse.report.page_of_table`.
+        As in `pyro_sparse.report`.
     """
     kind = str(idata.attrs["kind"])
     own, table = _WORDS[kind], summary(idata, fdr)

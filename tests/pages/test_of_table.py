@@ -15,9 +15,9 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import Finding
 from pyro_sparse.inference.edges.mcmc import sampler
+from pyro_sparse.pages.of_table import gather, report, shape_of
+from pyro_sparse.pages.page import percent
 from pyro_sparse.posterior.arviz import get_group
-from pyro_sparse.report.page import percent
-from pyro_sparse.report.page_of_table import gather, report, shape_of
 from tests._fake_fit import fake_fit, fit_with_strengths
 
 pytest.importorskip("jinja2")

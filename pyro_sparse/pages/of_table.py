@@ -28,8 +28,8 @@ from ..posterior.arviz import get_group
 from ..posterior.edge_table import SCORES, beside_verdict, left_open, verdict_of
 from ..posterior.salience import salient_edges
 from ..posterior.tables import check_labels, compared_runs, summary, weights_vary
+from .of_latents import write_latents
 from .page import Drawing, how_made, inlined, need_libraries, write_page
-from .page_of_latents import write_latents
 
 if TYPE_CHECKING:
     from ..graphs.venn import Groups

@@ -10,12 +10,12 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import Finding
+from pyro_sparse.pages.of_latents import gather
 from pyro_sparse.posterior.arviz import get_group
-from pyro_sparse.report.page_of_latents import gather
 from tests._fake_fit import fake_fit
 from tests._tasks import quick_fit, tasks_on_latents
 from tests.inference._transitions import SMALL, model_of
-from tests.report.test_page_of_table import Page
+from tests.pages.test_of_table import Page
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
@@ -119,7 +119,7 @@ def test_a_fit_writes_its_page_and_computes_its_edges_once(
     which, request, tmp_path, no_pictures, monkeypatch
 ):
     fit, _ = request.getfixturevalue(which)
-    module = importlib.import_module("pyro_sparse.report.page_of_latents")
+    module = importlib.import_module("pyro_sparse.pages.of_latents")
     monkeypatch.setattr(module, "_drawings", lambda *args: {})
     methods = {
         "sequences": (

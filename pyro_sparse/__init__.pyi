@@ -1,0 +1,104 @@
+"""What `import pyro_sparse` offers; each name is imported when it is first used (`__init__.py`)."""
+
+from . import (
+    calibrate,
+    datasets,
+    distributions,
+    findings,
+    graphs,
+    inference,
+    likelihoods,
+    metrics,
+    models,
+    nets,
+    plots,
+    priors,
+    rivals,
+    testing,
+)
+from ._utils.version import __version__
+from .certificates import Certificate, identify
+from .data.checks import check_table
+from .data.stores import open_rows
+from .estimators.factors import SparseFactorModel
+from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
+from .inference import (
+    DependencySchedule,
+    Fit,
+    MultiTaskFit,
+    Schedule,
+    TaskSchedule,
+    TransitionFit,
+    TransitionSchedule,
+    fit,
+    fit_restart,
+    load,
+    merge,
+)
+from .pages.of_table import report
+from .plots import (
+    plot_agreement,
+    plot_edges,
+    plot_elbo,
+    plot_forest,
+    plot_graph,
+    plot_predictive,
+    plot_reliability,
+    plot_sbc,
+    plot_sets,
+    plot_transition,
+)
+from .posterior.draws import graph_draws
+from .posterior.salience import salient_edges
+from .posterior.tables import edge_prob, summary
+
+__all__ = [
+    "Certificate",
+    "DependencySchedule",
+    "Fit",
+    "MultiTaskFit",
+    "MultiTaskSparseRegressor",
+    "Schedule",
+    "SparseFactorModel",
+    "SparseTaskSVM",
+    "TaskSchedule",
+    "TransitionFit",
+    "TransitionSchedule",
+    "__version__",
+    "calibrate",
+    "check_table",
+    "datasets",
+    "distributions",
+    "edge_prob",
+    "findings",
+    "fit",
+    "fit_restart",
+    "graph_draws",
+    "graphs",
+    "identify",
+    "inference",
+    "likelihoods",
+    "load",
+    "merge",
+    "metrics",
+    "models",
+    "nets",
+    "open_rows",
+    "plot_agreement",
+    "plot_edges",
+    "plot_elbo",
+    "plot_forest",
+    "plot_graph",
+    "plot_predictive",
+    "plot_reliability",
+    "plot_sbc",
+    "plot_sets",
+    "plot_transition",
+    "plots",
+    "priors",
+    "report",
+    "rivals",
+    "salient_edges",
+    "summary",
+    "testing",
+]
