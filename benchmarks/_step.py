@@ -55,7 +55,13 @@ def started(
         single[torch.arange(n_single), torch.randint(sizes.factors, (n_single,))] = True
         model.allowed[:, :n_single] = single
         model.project()
-    at_once = {"hold_encoder": 0.0, "kl_until": 0.0, "screen_from": 0.0, "screen_until": 0.0, "warm_up": 0}
+    at_once = {
+        "encoder_frozen_until": 0.0,
+        "kl_until": 0.0,
+        "lasso_from": 0.0,
+        "lasso_until": 0.0,
+        "warm_up": 0,
+    }
     schedule = Schedule(steps=10**9, batch_size=sizes.rows, evaluate_every=10**9, prune_at=(), **at_once)
     model, x = model.to(device), x.to(device)
     return SparseRun(model, Batch(x, x, None, None, len(x)), None, schedule)

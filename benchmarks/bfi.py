@@ -24,7 +24,7 @@ from scipy.optimize import linear_sum_assignment
 from benchmarks._common import Row, report_seeds, selected_edges, sparse_fit
 
 SEEDS, QUICK_SEEDS = 10, 1
-SETTINGS: Row = {"restarts": 3, "screen": 5.0, "weight_decay": 2.0}
+SETTINGS: Row = {"restarts": 3, "lasso_weight": 5.0, "weight_decay": 2.0}
 SPIKE_RATE = 10.0
 N_FACTORS, HIDDEN_SHARE = 5, 0.1
 DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "data" / "bfi.csv"

@@ -99,7 +99,9 @@ def started(x: np.ndarray, n_factors: int, width: int, n_rows: int, penalty: Any
     model = VAE(x.shape[1], n_factors, hidden=width, encoder_hidden=width)
     model.setup(1, len(rows))
     never = 10**9
-    schedule = Schedule(steps=never, batch_size=n_rows, evaluate_every=never, hold_encoder=0.0, kl_until=0.0)
+    schedule = Schedule(
+        steps=never, batch_size=n_rows, evaluate_every=never, encoder_frozen_until=0.0, kl_until=0.0
+    )
     return SparseRun(model, Batch(rows, rows, None, None, len(rows)), None, schedule, 0, penalty)
 
 

@@ -84,7 +84,7 @@ def test_missing_cells_caps_and_constraints():
     x = DATA.copy()
     x[RNG.random(x.shape) < 0.1] = np.nan
     own = small(anchors={0: 0}, required=[(1, 1)], forbidden=[(2, 0)])
-    fit = quick(own, x, device=DEVICE, caps=[1, 2, 2])
+    fit = quick(own, x, device=DEVICE, n_factors_init=[1, 2, 2])
     assert there(fit) and (fit.weights[:, 2, 0] == 0).all()
     assert np.isfinite(fit.transform(x)).all()
 

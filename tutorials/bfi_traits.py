@@ -53,15 +53,15 @@ X.iloc[:5, :8]
 #
 # Two settings describe this kind of table. With so many answers even a loading of a tenth is significant, and
 # the question is which loadings *matter*. `lambda0=10` gives the prior's spike a width, so that small weights
-# may remain without being called edges (the lasso that screens the rows is tied to it, hence `screen`). And
-# an answer from 1 to 6 is nearly linear in the trait: a larger `weight_decay` keeps the decoder's functions
+# may remain without being called edges (the lasso of the early steps is tied to it, hence `lasso_weight`).
+# And an answer from 1 to 6 is nearly linear in the trait: a larger `weight_decay` keeps the decoder's functions
 # close to linear.
 
 # %%
 model = ps.models.SparseDecoder(
     n_features=X.shape[1], n_factors=5, prior=ps.priors.SpikeSlabLasso(lambda0=10.0)
 )
-fit = ps.fit(model, X, restarts=3, seed=0, weight_decay=5.0, screen=5.0, progress=False)
+fit = ps.fit(model, X, restarts=3, seed=0, weight_decay=5.0, lasso_weight=5.0, progress=False)
 for warning in fit.warnings:
     print("warning:", warning)
 elbo = pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}, dtype=float)
@@ -73,8 +73,8 @@ elbo.rename_axis("restart").round(2)
 # The table has one row per edge that is kept at a false discovery rate of .1. `effect` is the share of the
 # question's variance that is due to the trait. `gap` is the largest difference between restarts that have the
 # same number of factors, or explain the answers as well. Here the others began with four and three factors
-# and explain the answers less well, so there is nothing to compare: NaN. (With `caps=[5, 5, 5]` all restarts
-# begin with five.) The number in `score` ranks edges; it is **not** a calibrated probability, so the false
+# and explain the answers less well, so there is nothing to compare: NaN. (With
+# `n_factors_init=[5, 5, 5]` all restarts begin with five.) The number in `score` ranks edges; it is **not** a calibrated probability, so the false
 # discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities, by
 # Markov chain Monte Carlo, which takes a few minutes here.
 

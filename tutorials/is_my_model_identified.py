@@ -61,7 +61,9 @@ table = ps.datasets.load_bfi(copy) if copy else ps.datasets.load_embedded("breas
 model = ps.models.SparseDecoder(
     table.x.shape[1], 5, decoder="linear", prior=ps.priors.SpikeSlabLasso(lambda0=10.0)
 )
-fit = ps.fit(model, table.x, restarts=5, caps=[5] * 5, steps=600, screen=5.0, seed=0, progress=False)
+fit = ps.fit(
+    model, table.x, restarts=5, n_factors_init=[5] * 5, steps=600, lasso_weight=5.0, seed=0, progress=False
+)
 idata = fit.edge_posterior("mcmc", sweeps=500, warm_up=150, num_draws=250)
 certificate = ps.identify(fit, idata=idata)
 print(certificate)

@@ -1,7 +1,7 @@
 """The command line: a table in, a folder with the fit, its edges and a report out.
 
 Every command prints for people, or with `--json` one JSON object on standard output; all else goes to
-standard error. Exit codes: 0 done, 2 bad input (the message says how to mend it), 3 done but not one edge was
+standard error. Exit codes: 0 done, 2 bad input (the message says how to fix it), 3 done but not one edge was
 kept, 130 interrupted (what there is has been saved).
 """
 
@@ -39,7 +39,7 @@ try:
         train_restart,
     )
 except ModuleNotFoundError as error:  # pragma: no cover
-    raise SystemExit(f"pyro-sparse needs {error.name}; mend: pip install 'pyro-sparse[cli]'") from None
+    raise SystemExit(f"pyro-sparse needs {error.name}; fix: pip install 'pyro-sparse[cli]'") from None
 
 __all__ = ["BAD_INPUT", "INTERRUPTED", "NOTHING_FOUND", "app", "main"]
 

@@ -127,6 +127,6 @@ def print_doctor(found: dict[str, Any]) -> None:
     table.add_row("threads", f"{found['threads']} of {found['cores']} cores (OMP_NUM_THREADS sets them)")
     table.add_row("devices", ", ".join(found["devices"]))
     for name, missing in found["missing"].items():
-        mend = f"absent: {', '.join(missing)}; pip install 'pyro-sparse\\[{name}]'"
-        table.add_row(f"extra {name}", mend if missing else "ready")
+        fix = f"absent: {', '.join(missing)}; pip install 'pyro-sparse\\[{name}]'"
+        table.add_row(f"extra {name}", fix if missing else "ready")
     Console(soft_wrap=True).print(table)

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 # What to do with a column of a table in memory, by the sort of what it holds (`strangers`).
-_MENDS = {
+_FIXES = {
     "kind": "encode it as numbers, or drop it",
     "nominal": "make a column of 0 and 1 for each (pandas.get_dummies), or drop it",
     "ordinal": "take the numbers of its categories (.cat.codes) if they are about evenly spaced, or drop it",
@@ -106,7 +106,7 @@ def sort_out(table: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[str, Any]]]:
 
 
 def strangers(column: pd.Series) -> tuple[str, str]:
-    """What a column holds that is no number, in words, and of which sort that is, for who knows a mend.
+    """What a column holds that is no number, in words, and of which sort that is, for who knows a fix.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def as_numbers(table: pd.DataFrame, name: str = "X", mend: str | None = None) -> pd.DataFrame:
+def as_numbers(table: pd.DataFrame, name: str = "X", fix: str | None = None) -> pd.DataFrame:
     """`sort_out` of a table in memory that is to hold numbers only.
 
     Parameters
@@ -158,7 +158,7 @@ def as_numbers(table: pd.DataFrame, name: str = "X", mend: str | None = None) ->
     table : DataFrame
     name : str
         What messages call it.
-    mend : str, optional
+    fix : str, optional
         What to do with a column that holds something else; default by what that is.
 
     Raises
@@ -172,7 +172,7 @@ def as_numbers(table: pd.DataFrame, name: str = "X", mend: str | None = None) ->
         holds, sort = strangers(table.iloc[:, at])
         raise TypeError(
             f"{name}: column {text[0][0]!r} holds {holds}, wanted numbers ({len(text)} such column(s)); "
-            f"{mend or _MENDS[sort]}"
+            f"{fix or _FIXES[sort]}"
         )
     return numbers
 
@@ -443,8 +443,8 @@ def check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int
     if len(useless) > 1:
         raise ValueError(_all_in_one(useless))
     for name, why in useless.items():
-        mend = "it says nothing of the factors, drop it" if "constant" in why else "drop it"
-        raise ValueError(f"X: column {name!r} {why}; {mend}")
+        fix = "it says nothing of the factors, drop it" if "constant" in why else "drop it"
+        raise ValueError(f"X: column {name!r} {why}; {fix}")
     check_rows(seen)
 
 
@@ -465,17 +465,17 @@ def check_usable(table: pd.DataFrame) -> None:
     if not text or len(set(names)) < len(names):
         return  # `check_columns` sees the rest, and which cells are masked
     strange, wrong = {name for name, _ in text}, {}
-    mends: dict[str, None] = {}  # in order
+    fixes: dict[str, None] = {}  # in order
     for j, name in enumerate(names):
         if name in strange:
             holds, sort = strangers(table.iloc[:, j])
             wrong[name] = f"holds {holds}"
-            mends[_MENDS[sort].removesuffix(", or drop it")] = None
+            fixes[_FIXES[sort].removesuffix(", or drop it")] = None
         else:
             x = numbers.iloc[:, [j]].to_numpy(dtype=float, na_value=np.nan)
             wrong |= _useless(x, ~np.isnan(x), [name])
     if len(wrong) > 1:
-        raise TypeError(f"{_all_in_one(wrong)}, or what holds no numbers: {'; '.join(mends)}")
+        raise TypeError(f"{_all_in_one(wrong)}, or what holds no numbers: {'; '.join(fixes)}")
 
 
 def _useless(x: np.ndarray, seen: np.ndarray, names: list[str]) -> dict[str, str]:

@@ -39,7 +39,7 @@ __all__ = ["read_table"]
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
 # What else than dropping it may be done with a column, by the sort of what it holds (`strangers`).
-_MENDS = {
+_FIXES = {
     "kind": "encode it",
     "nominal": "make a column of 0 and 1 for each (pandas.get_dummies)",
     "ordinal": "write the numbers of its categories",
@@ -185,7 +185,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         import pyarrow.parquet
     except ImportError as error:
         raise ModuleNotFoundError(
-            "path: .parquet needs pyarrow; mend: pip install 'pyro-sparse[data]'"
+            "path: .parquet needs pyarrow; fix: pip install 'pyro-sparse[data]'"
         ) from error
     about = pyarrow.parquet.read_metadata(path)
     check_dense((about.num_rows, about.num_columns), f"path: {str(path)!r}")
@@ -198,7 +198,7 @@ def _read_h5ad(path: Path) -> pd.DataFrame:
         import h5py
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "path: .h5ad needs anndata; mend: pip install 'pyro-sparse[single-cell]'"
+            "path: .h5ad needs anndata; fix: pip install 'pyro-sparse[single-cell]'"
         ) from error
     with h5py.File(path, "r") as file:
         check_hdf5(path, file)
@@ -338,12 +338,12 @@ def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
         names = [name for name, _ in text]
         holds, sort = strangers(frame[names[0]])
         own = f"index={names[0]!r}, --index {shlex.quote(names[0])}"
-        mend = f"if it names the rows, make it the index ({own})" if sort == "text" else _MENDS[sort]
+        fix = f"if it names the rows, make it the index ({own})" if sort == "text" else _FIXES[sort]
         more = f" (and so do {len(text) - 1} more: {', '.join(names[1:6])})" if len(text) > 1 else ""
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow(names[:6])
         raise ValueError(
             f"columns: {names[0]!r} of {path.name!r} holds {holds}{more}, wanted numbers; drop it "
-            f"(drop={names[:6]}, on the command line --drop {shlex.quote(line.getvalue())}), or {mend}"
+            f"(drop={names[:6]}, on the command line --drop {shlex.quote(line.getvalue())}), or {fix}"
         )
     return frame.astype(float)

@@ -184,7 +184,7 @@ def as_large_table(
     Raises
     ------
     ValueError, TypeError
-        Names the argument, what was seen, what is wanted and the mend.
+        Names the argument, what was seen, what is wanted and the fix.
     """
     n_rows, n_features = store.shape
     if mask is not None:
@@ -307,13 +307,13 @@ def _check_piece(piece: Any, start: int, likelihood: Any, names: list[str]) -> N
         at = np.argwhere(bad)[0]
         i = int(np.searchsorted(piece.indptr, at[0], side="right")) - 1 if sparse else int(at[0])
         j = int(piece.indices[at[0]]) if sparse else int(at[1])
-        mend = (
+        fix = (
             "wanted finite numbers, for a sparse table has no missing cells (its empty cells are zeros); "
             "if cells are missing, write them as NaN into a dense array on disk (.npy, Zarr)"
             if sparse
             else "wanted finite numbers (use NaN for a missing cell)"
         )
-        raise ValueError(f"X: column {names[j]!r} has {values[tuple(at)]} in row {start + i}; {mend}")
+        raise ValueError(f"X: column {names[j]!r} has {values[tuple(at)]} in row {start + i}; {fix}")
     try:
         if not sparse:
             likelihood.check(piece, names)
@@ -336,10 +336,10 @@ def _check_columns(found: _Sums, names: list[str], store: RowStore) -> None:
     constant = found.most == found.least
     if constant.any():
         j = int(constant.argmax())
-        mend = "X = X[:, X.getnnz(0) > 0] keeps columns with a cell that is not 0" if store.sparse else ""
+        fix = "X = X[:, X.getnnz(0) > 0] keeps columns with a cell that is not 0" if store.sparse else ""
         raise ValueError(
             f"X: column {names[j]!r} is constant at {found.most[j]:g} ({int(constant.sum())} such "
-            f"column(s)); it says nothing of the factors, drop it{'; ' * bool(mend)}{mend}"
+            f"column(s)); it says nothing of the factors, drop it{'; ' * bool(fix)}{fix}"
         )
 
 

@@ -146,7 +146,7 @@ def _with_index(table: Any, wanted: list[Any]) -> Any:
 def _check_features(table: Any, features: list[str]) -> None:
     if not features:
         raise ValueError("X: no column is left for features; leave some out of id, time and actions")
-    as_numbers(table[features], mend="name it in id=, time= or actions=, or drop it")
+    as_numbers(table[features], fix="name it in id=, time= or actions=, or drop it")
 
 
 def _sort(

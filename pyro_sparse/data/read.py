@@ -191,7 +191,7 @@ def as_table(
     Raises
     ------
     ValueError, TypeError
-        Names the argument, what was seen, what is wanted and the mend.
+        Names the argument, what was seen, what is wanted and the fix.
     """
     data, feature_names = unmasked(data), read_names(feature_names)
     if exposure is not None and not likelihood.uses_exposure:

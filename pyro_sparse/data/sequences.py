@@ -273,7 +273,7 @@ def as_sequences(
     Raises
     ------
     ValueError, TypeError
-        Names the argument, what was seen, what is wanted and the mend.
+        Names the argument, what was seen, what is wanted and the fix.
 
     Examples
     --------

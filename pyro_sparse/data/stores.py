@@ -233,9 +233,7 @@ class ParquetRows(BlockRows):
             import pyarrow.parquet as pq
             import pyarrow.types as kinds
         except ImportError as error:
-            raise ImportError(
-                "path: .parquet needs pyarrow; mend: pip install 'pyro-sparse[data]'"
-            ) from error
+            raise ImportError("path: .parquet needs pyarrow; fix: pip install 'pyro-sparse[data]'") from error
         self.file = pq.ParquetFile(path)
         schema = self.file.schema_arrow
         index = (schema.pandas_metadata or {}).get("index_columns", [])
@@ -440,7 +438,7 @@ def _opened(path: Path, layer: str | None) -> Any:
         import anndata
     except ImportError as error:
         raise ImportError(
-            f"source: {kind} needs anndata; mend: pip install 'pyro-sparse[single-cell]'"
+            f"source: {kind} needs anndata; fix: pip install 'pyro-sparse[single-cell]'"
         ) from error
     if kind == ".h5ad":
         import h5py

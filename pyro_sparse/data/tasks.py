@@ -207,7 +207,7 @@ def as_tasks(
     Raises
     ------
     ValueError, TypeError
-        Names the argument, what was seen, what is wanted and the mend.
+        Names the argument, what was seen, what is wanted and the fix.
 
     Examples
     --------

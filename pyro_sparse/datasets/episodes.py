@@ -348,7 +348,7 @@ def _read(file: Path, size: int, mode: str) -> np.ndarray:
         with Image.open(file) as image:
             pixels = np.asarray(image.convert(mode).resize((size, size), Image.Resampling.BILINEAR))
     except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"{file} is not an image that can be read; mend or remove it") from error
+        raise ValueError(f"{file} is not an image that can be read; fix or remove it") from error
     return pixels.reshape(size, size, -1).transpose(2, 0, 1)
 
 

@@ -308,7 +308,7 @@ def _abstracts(source: Path, column: str) -> Iterable[str]:
         try:
             paper = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{file} is no JSON: {error}; mend it or leave it out") from error
+            raise ValueError(f"{file} is no JSON: {error}; fix it or leave it out") from error
         metadata = paper.get("metadata") if isinstance(paper, dict) else None
         text = metadata.get("abstractText") if isinstance(metadata, dict) else None
         if text:

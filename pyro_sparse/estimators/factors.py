@@ -99,7 +99,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     Raises
     ------
     ValueError, TypeError
-        From `fit`, for data or settings that cannot be used; the message says how to mend it.
+        From `fit`, for data or settings that cannot be used; the message says how to fix it.
     KeyboardInterrupt
         From `fit`, if it was interrupted: a search over settings must not score what was cut short.
 

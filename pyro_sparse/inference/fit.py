@@ -61,7 +61,7 @@ def fit(
     exposure: Any = None,
     feature_names: Sequence[str] | None = None,
     standardise: bool = True,
-    caps: Sequence[int] | None = None,
+    n_factors_init: Sequence[int] | None = None,
     n_jobs: int = 1,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -132,7 +132,7 @@ def fit(
         Names for an array, in the order of its columns.
     standardise : bool
         z-score the columns (normal likelihood only); results come back in the caller's units.
-    caps : sequence of int, optional
+    n_factors_init : sequence of int, optional
         Number of factors each restart begins with; default a neutral grid.
     n_jobs : int
         Processes that the restarts are divided among; -1 is one for each core, or what the backend of
@@ -163,7 +163,7 @@ def fit(
     Raises
     ------
     ValueError, TypeError
-        Bad data or settings; the message names the argument, what was seen, what is wanted and the mend.
+        Bad data or settings; the message names the argument, what was seen, what is wanted and the fix.
     RuntimeError
         Another fit is running in a thread of this process (Pyro's handlers are not thread-safe), or another
         process of the group has ended.
@@ -308,7 +308,7 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
     _refuse(model, kind, given)
     if dependency is not None:
         check_penalty(dependency)
-    own = ("seed", "holdout", "caps", "device", "dtype", "checkpoint_every")
+    own = ("seed", "holdout", "n_factors_init", "device", "dtype", "checkpoint_every")
     _check_arguments(model, restarts, *(given[name] for name in own))
     if given["threads"] is not None:
         check_whole(1, threads=given["threads"])
@@ -355,7 +355,7 @@ _FOR = {
     **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
     **dict.fromkeys(("y", "task", "inner"), "tasks"),
     **dict.fromkeys(("mask", "exposure", "feature_names", "dependency"), "tables"),
-    "caps": "tables with a prior on weights",
+    "n_factors_init": "tables with a prior on weights",
 }
 
 
@@ -382,7 +382,7 @@ def _check_arguments(
     restarts: int,
     seed: int,
     holdout: float,
-    caps: Sequence[int] | None,
+    n_factors_init: Sequence[int] | None,
     device: str,
     dtype: str | torch.dtype,
     checkpoint_every: int,
@@ -408,12 +408,14 @@ def _check_arguments(
         )
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every: got {checkpoint_every!r}, wanted at least 1 step")
-    if caps is not None and (
-        np.shape(caps) != (restarts,)
-        or not all(isinstance(cap, int | np.integer) and 1 <= cap <= model.n_factors for cap in caps)
+    if n_factors_init is not None and (
+        np.shape(n_factors_init) != (restarts,)
+        or not all(
+            isinstance(cap, int | np.integer) and 1 <= cap <= model.n_factors for cap in n_factors_init
+        )
     ):
         raise ValueError(
-            f"caps: got {caps!r}, wanted one whole number per restart ({restarts}), "
+            f"n_factors_init: got {n_factors_init!r}, wanted one whole number per restart ({restarts}), "
             f"each from 1 to n_factors={model.n_factors}"
         )
     try:

@@ -152,5 +152,5 @@ KINDS = (
         DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES,
         fit_table, TableJob, ("dependency",),
     ),
-    Kind(object, Schedule, 8, _table, _OF_TABLES, fit_table, TableJob, ("caps", "dependency")),
+    Kind(object, Schedule, 8, _table, _OF_TABLES, fit_table, TableJob, ("n_factors_init", "dependency")),
 )  # fmt: skip

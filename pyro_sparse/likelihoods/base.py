@@ -116,7 +116,7 @@ class Likelihood(Recorded, nn.Module):
         Raises
         ------
         ValueError
-            Naming the first offending column, its value, what is wanted and the mend; cells are missing, and
+            Naming the first offending column, its value, what is wanted and the fix; cells are missing, and
             `filler` is a value that is refused.
         """
         x = _numbers(x, feature_names)
@@ -430,13 +430,13 @@ def _numbers(x: Any, feature_names: Sequence[str] | None) -> np.ndarray:
 
 
 def refuse_where(
-    bad: np.ndarray, x: np.ndarray, feature_names: Sequence[str] | None, want: str, mend: str
+    bad: np.ndarray, x: np.ndarray, feature_names: Sequence[str] | None, want: str, fix: str
 ) -> None:
-    """ValueError for the first cell marked bad: what it holds, what is wanted, the mend."""
+    """ValueError for the first cell marked bad: what it holds, what is wanted, the fix."""
     if bad.any():
         j = int(bad.any(0).argmax())
         i = int(bad[:, j].argmax())
         raise ValueError(
-            f"X: {_column(feature_names, j)} holds {x[i, j]:g} (row {i}); {want}. {mend} "
+            f"X: {_column(feature_names, j)} holds {x[i, j]:g} (row {i}); {want}. {fix} "
             f"({int(bad.sum())} such cell(s) in {int(bad.any(0).sum())} column(s).)"
         )

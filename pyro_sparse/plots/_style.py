@@ -168,8 +168,8 @@ def table_edges(idata: Any) -> Any:
     }
     kind = idata.attrs.get("kind")
     if kind in other:
-        what, mend = other[kind]
-        raise TypeError(f"idata: holds the edges of {what}, this picture is of a table's; {mend}")
+        what, fix = other[kind]
+        raise TypeError(f"idata: holds the edges of {what}, this picture is of a table's; {fix}")
     return group
 
 

@@ -258,10 +258,10 @@ def check_labels(fit: Any, idata: Any) -> None:
         Its features and factors (latents, tasks, actions) have other names than the fit's, or another order.
     """
     edges, kind = _arviz.get_group(idata, "edge_posterior"), str(idata.attrs.get("kind", "table"))
-    mend = "give what edge_posterior() of this fit returned"
+    fix = "give what edge_posterior() of this fit returned"
     if not all(hasattr(fit, names) for names in _LABELS[kind].values()):
         what = {"table": "a table", "transition": "a latent transition"}.get(kind, kind)
-        raise TypeError(f"idata: holds the edges of {what}, and the fit is a {type(fit).__name__}; {mend}")
+        raise TypeError(f"idata: holds the edges of {what}, and the fit is a {type(fit).__name__}; {fix}")
     for dim, names in _LABELS[kind].items():
         own = [str(name) for name in getattr(fit, names)]
         got = [str(name) for name in edges[dim].to_numpy()] if dim in edges.dims else []
@@ -275,7 +275,7 @@ def check_labels(fit: Any, idata: Any) -> None:
             first = next(i for i, (a, b) in enumerate(zip(got, own, strict=False)) if a != b)
             how = f"in another order, number {first + 1} is {got[first]!r} and in the fit {own[first]!r}"
         word = "latent" if dim == "target" else dim
-        raise ValueError(f"idata: it is of another fit, its {word}s are not this one's ({how}); {mend}")
+        raise ValueError(f"idata: it is of another fit, its {word}s are not this one's ({how}); {fix}")
     check_same_fit(fit, idata)
 
 

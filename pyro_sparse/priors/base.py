@@ -207,7 +207,7 @@ class Prior(Recorded, nn.Module):
     def screening_rate(self) -> float:
         """Rate of a plain lasso that finds sparse axes before the prior itself acts; 0 (default): none.
 
-        The training loop uses a stated fraction of it (``Schedule.screen``).
+        The training loop uses a stated fraction of it (``Schedule.lasso_weight``).
         """
         return 0.0
 

@@ -1,4 +1,4 @@
-"""What is wrong with a caller's tasks is said by name, with what was seen, what is wanted and the mend."""
+"""What is wrong with a caller's tasks is said by name, with what was seen, what is wanted and the fix."""
 
 from __future__ import annotations
 

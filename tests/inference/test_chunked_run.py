@@ -46,7 +46,7 @@ def run_of(chunked, likelihood="normal", missing=False, dependency=None, **setti
         model.allowed[:, :3, 1:] = False
         model.allowed[:, 3] = False
         model.project()
-    settings = {"steps": 30, "batch_size": 10, "evaluate_every": 10, "screen_from": 0.2, **settings}
+    settings = {"steps": 30, "batch_size": 10, "evaluate_every": 10, "lasso_from": 0.2, **settings}
     batch = batch_of(likelihood, missing)
     return SparseRun(model, batch, batch, Schedule(**settings), 0, dependency)
 
@@ -105,7 +105,7 @@ def test_a_penalty_on_the_decoder_takes_the_plain_pass():
 
 
 def test_the_history_says_which_features_need_no_hidden_units(monkeypatch):
-    run = run_of(True, screen_from=1.0, screen_until=1.0, prune_at=())
+    run = run_of(True, lasso_from=1.0, lasso_until=1.0, prune_at=())
     run.finish()
     assert [row["closed_form"] for row in run.history] == [4] * 2 * 3
     monkeypatch.setattr(sparse_decoder, "CHUNKED_FROM", 1e9)

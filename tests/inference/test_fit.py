@@ -118,11 +118,19 @@ def test_a_failed_fit_frees_the_lock():
         ({"seed": None}, ValueError, "seed: want a whole number of at least 0, got None"),
         ({"seed": -1}, ValueError, "seed: want a whole number of at least 0, got -1"),
         ({"holdout": 0.99}, ValueError, "holdout: 0.99 of 120 rows leaves 1 to learn from"),
-        ({"caps": [1, 2]}, ValueError, "caps: got [1, 2], wanted one whole number per restart (3), each"),
-        ({"caps": [1, 2, 3]}, ValueError, "caps: got [1, 2, 3], wanted"),
-        ({"caps": [0, 1, 2]}, ValueError, "caps: got [0, 1, 2], wanted"),
-        ({"caps": [1.5, 1, 1]}, ValueError, "caps: got [1.5, 1, 1], wanted one whole number per restart"),
-        ({"caps": 2}, ValueError, "caps: got 2, wanted one whole number per restart"),
+        (
+            {"n_factors_init": [1, 2]},
+            ValueError,
+            "n_factors_init: got [1, 2], wanted one whole number per restart (3), each",
+        ),
+        ({"n_factors_init": [1, 2, 3]}, ValueError, "n_factors_init: got [1, 2, 3], wanted"),
+        ({"n_factors_init": [0, 1, 2]}, ValueError, "n_factors_init: got [0, 1, 2], wanted"),
+        (
+            {"n_factors_init": [1.5, 1, 1]},
+            ValueError,
+            "n_factors_init: got [1.5, 1, 1], wanted one whole number per restart",
+        ),
+        ({"n_factors_init": 2}, ValueError, "n_factors_init: got 2, wanted one whole number per restart"),
         ({"device": "abacus"}, ValueError, "device: 'abacus' is not there ("),
         ({"exposure": np.ones(120)}, ValueError, "exposure: got some, and Normal has no use"),
         ({"model": SparseDecoder}, TypeError, "model: got the class SparseDecoder, wanted a model; make an"),
@@ -149,7 +157,10 @@ def test_cuda_where_there_is_none():
 
 def test_whole_numbers_of_numpy(tmp_path):
     model = SparseDecoder(np.int64(7), np.int32(2), hidden=np.int64(5), encoder_hidden=np.int64(4))
-    own, plain = quick(model, seed=np.int64(3), caps=np.array([2, 1, 2])), quick(seed=3, caps=[2, 1, 2])
+    own, plain = (
+        quick(model, seed=np.int64(3), n_factors_init=np.array([2, 1, 2])),
+        quick(seed=3, n_factors_init=[2, 1, 2]),
+    )
     same(own, plain)
     own.save(tmp_path / "fit.pt")
     assert ps.load(tmp_path / "fit.pt").weights.shape == (3, 7, 2)
@@ -204,8 +215,8 @@ def test_holdout_zero_one_restart_and_double_precision():
 
 
 def test_caps_and_settings_are_recorded():
-    found = quick(small(3), caps=[3, 1, 2], schedule=ps.Schedule(em_every=3), learning_rate=1e-3)
-    assert found.settings["caps"] == [3, 1, 2] and found.settings["em_every"] == 3
+    found = quick(small(3), n_factors_init=[3, 1, 2], schedule=ps.Schedule(em_every=3), learning_rate=1e-3)
+    assert found.settings["n_factors_init"] == [3, 1, 2] and found.settings["em_every"] == 3
     assert found.settings["learning_rate"] == 1e-3 and found.settings["steps"] == 20
     assert ((found.weights != 0).any(1).sum(1) <= [3, 1, 2]).all()
 
@@ -218,7 +229,7 @@ def test_progress_goes_to_stderr_with_elbo_and_edges(capsys):
 
 def test_few_rows_for_many_features_is_said():
     x = np.random.default_rng(0).normal(size=(40, 12))
-    found = quick(small(2, 12), x, caps=[1, 1, 1])
+    found = quick(small(2, 12), x, n_factors_init=[1, 1, 1])
     assert any("36 rows for 12 features" in note for note in found.warnings)
 
 
@@ -258,7 +269,7 @@ def test_every_likelihood_from_table_to_file(likelihood, missing, tmp_path):
     if missing:
         x[np.random.default_rng(0).random(x.shape) < 0.15] = np.nan
         x = x[(~np.isnan(x)).sum(1) > 2]
-    found = quick(small(2, 6, likelihood=likelihood), x, steps=40, restarts=2, caps=[2, 2])
+    found = quick(small(2, 6, likelihood=likelihood), x, steps=40, restarts=2, n_factors_init=[2, 2])
     n = len(x)
     assert np.isfinite(found.elbo).all() and np.isfinite(found.heldout_elbo).all()
     z, mean = found.transform(x), found.predict(x)
@@ -298,7 +309,7 @@ def test_every_likelihood_from_table_to_file(likelihood, missing, tmp_path):
 )
 def test_every_prior(prior):
     before = {name: value.clone() for name, value in prior.named_buffers()}
-    found = quick(small(3, prior=prior), restarts=2, caps=[3, 3], steps=60)
+    found = quick(small(3, prior=prior), restarts=2, n_factors_init=[3, 3], steps=60)
     assert np.isfinite(found.elbo).all() and np.isfinite(found.predict(DATA)).all()
     scored = isinstance(prior, ps.priors.SpikeSlabPrior)
     lasso = type(prior) is ps.priors.Laplace
@@ -349,7 +360,7 @@ def test_constraints_hold_in_the_result_by_the_callers_numbers(by_name, decoder)
         required=[(name(6), 1)],
         forbidden=[(name(1), 0), (name(4), 2)],
     )
-    found = quick(model, pd.DataFrame(DATA, columns=names), restarts=2, caps=[3, 3], steps=40)
+    found = quick(model, pd.DataFrame(DATA, columns=names), restarts=2, n_factors_init=[3, 3], steps=40)
     for weights, score in zip(found.weights, found.edge_score, strict=True):
         for j, k in [(1, 0), (4, 2), (0, 0), (0, 1), (3, 1), (3, 2)]:
             assert weights[j, k] == 0 and score[j, k] == 0
@@ -360,7 +371,7 @@ def test_constraints_hold_in_the_result_by_the_callers_numbers(by_name, decoder)
 def test_an_anchor_names_the_factor_that_moves_it():
     """Feature 3 is 4 z2: whatever order the start finds, its factor gets the number the caller gave."""
     for k in (0, 1):
-        found = quick(small(2, decoder="linear", anchors={3: k}), steps=60, restarts=1, caps=[2])
+        found = quick(small(2, decoder="linear", anchors={3: k}), steps=60, restarts=1, n_factors_init=[2])
         z = found.transform(DATA)
         truth = ps.datasets.sim1(n=120, seed=1).z[:, 1]
         assert abs(np.corrcoef(z[:, k], truth)[0, 1]) > 0.9

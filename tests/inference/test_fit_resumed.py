@@ -133,7 +133,7 @@ def test_interrupted_before_the_first_entry_of_the_history(monkeypatch):
     ("change", "says"),
     [
         ({"seed": 1}, "seed: 0 there, 1 here"),
-        ({"model": lambda: small(3), "caps": [2, 2, 1]}, "n_factors: 2 there, 3 here"),
+        ({"model": lambda: small(3), "n_factors_init": [2, 2, 1]}, "n_factors: 2 there, 3 here"),
         ({"model": lambda: small(decoder="linear")}, "decoder: 'mlp' there, 'linear' here"),
         ({"model": lambda: small(prior=ps.priors.SpikeSlabLasso(lambda0=9.0))}, "made: "),
         ({"steps": 30}, "steps: 20 there, 30 here"),

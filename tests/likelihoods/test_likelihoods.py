@@ -421,7 +421,7 @@ def test_unknown_likelihood_lists_the_known():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "mend"),
+    ("name", "value", "fix"),
     [
         ("poisson", -1.0, "raw counts"),
         ("poisson", 0.5, r'raw counts, .* may be a layer: adata.to_df\("counts"\)'),
@@ -429,10 +429,10 @@ def test_unknown_likelihood_lists_the_known():
         ("normal", np.inf, "NaN"),
     ],
 )
-def test_messages_name_column_value_row_and_mend(name, value, mend):
+def test_messages_name_column_value_row_and_mend(name, value, fix):
     x = np.ones((4, 3))
     x[2, 1] = value
-    with pytest.raises(ValueError, match=rf"column 'b' holds {value:g} \(row 2\).*{mend}"):
+    with pytest.raises(ValueError, match=rf"column 'b' holds {value:g} \(row 2\).*{fix}"):
         get_likelihood(name).check(x, ["a", "b", "c"])
 
 

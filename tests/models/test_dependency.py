@@ -204,8 +204,8 @@ def test_as_many_factors_as_features_are_allowed_here_only():
 def test_what_is_refused(data):
     with pytest.raises(ValueError, match="decoder: got 'dense', wanted 'per_feature' or 'shared'"):
         ps.models.DependencyVAE(9, 3, decoder="dense")
-    with pytest.raises(TypeError, match="caps: is for tables with a prior on weights"):
-        ps.fit(ps.models.DependencyVAE(9, 3), data.x, restarts=1, caps=[3])
+    with pytest.raises(TypeError, match="n_factors_init: is for tables with a prior on weights"):
+        ps.fit(ps.models.DependencyVAE(9, 3), data.x, restarts=1, n_factors_init=[3])
     with pytest.raises(ValueError, match="axes_at: want .*, got 1.5"):
         ps.fit(ps.models.DependencyVAE(9, 3), data.x, axes_at=1.5)
     with pytest.raises(ValueError, match="learning_rate: want .*, got 0"):

@@ -361,7 +361,7 @@ def test_a_prior_with_sites_of_its_own():
     assert (model.prior.log_scale.grad != 0).all()
     data = ps.datasets.sim1(n=100, seed=1)
     model = SparseDecoder(7, 2, prior=Scaled(), hidden=5, encoder_hidden=4)
-    fit = ps.fit(model, data.x, restarts=2, caps=[2, 2], steps=30, progress=False)
+    fit = ps.fit(model, data.x, restarts=2, n_factors_init=[2, 2], steps=30, progress=False)
     assert (fit.model.prior.log_scale != 0).all() and fit.model.prior.log_scale.shape == (2,)
     assert fit.weights.shape == (2, 7, 2)
 
@@ -396,7 +396,7 @@ class LearnedRate(ps.priors.Prior):
 def test_a_parameter_of_the_prior_goes_where_its_posterior_is_highest(exact):
     data = ps.datasets.sim1(n=100, seed=1)
     model = SparseDecoder(7, 2, prior=LearnedRate(exact), decoder="linear", encoder_hidden=4)
-    settings = dict(restarts=2, caps=[2, 2], steps=600, progress=False)
+    settings = dict(restarts=2, n_factors_init=[2, 2], steps=600, progress=False)
     fit = ps.fit(model, data.x, **settings)
     prior, weights = fit.model.prior, fit.model.weights.detach()
     n = weights[0].numel()

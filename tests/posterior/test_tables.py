@@ -240,8 +240,8 @@ def test_summary_messages(idata):
         summary(idata, prob=94)
     with pytest.raises(ValueError, match="kind: want \"hdi\".* got 'sd'"):
         summary(idata, kind="sd")
-    mend = r"fit.edge_posterior\(\) makes one, and fit.summary\(\) its table"
-    with pytest.raises(TypeError, match=f"idata: want an ArviZ object .* got DataFrame; {mend}"):
+    fix = r"fit.edge_posterior\(\) makes one, and fit.summary\(\) its table"
+    with pytest.raises(TypeError, match=f"idata: want an ArviZ object .* got DataFrame; {fix}"):
         summary(pd.DataFrame())
     for wrong in (fake_fit(), None):
         with pytest.raises(

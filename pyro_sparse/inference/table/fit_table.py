@@ -71,7 +71,7 @@ class TableJob:
     ----------
     model : FactorModel
     table : Table
-    restarts, seed, schedule, holdout, caps, dependency, device, dtype
+    restarts, seed, schedule, holdout, n_factors_init, dependency, device, dtype
         As in `pyro_sparse.fit`.
     ranks : Ranks
         Processes that share the rows of each minibatch.
@@ -99,7 +99,7 @@ class TableJob:
         seed: int,
         schedule: Any,
         holdout: float = 0.1,
-        caps: Sequence[int] | None = None,
+        n_factors_init: Sequence[int] | None = None,
         dependency: LatentPenalty | None = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -130,8 +130,8 @@ class TableJob:
         self.heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
         self.dense = isinstance(model, DependencyVAE)
         usual = np.full(restarts, model.n_factors) if self.dense else cap_grid(model.n_factors, restarts)
-        self.caps = usual if caps is None else np.asarray(caps)
-        self.bent = bent_starts(self.caps)
+        self.n_factors_init = usual if n_factors_init is None else np.asarray(n_factors_init)
+        self.bent = bent_starts(self.n_factors_init)
         self.seeds = child_seeds(seed, restarts)
         copies = 1 if dependency is None else dependency.copies(model.n_factors)
         self.sizes = group_sizes(model, restarts, schedule.batch_size * copies)
@@ -158,7 +158,7 @@ class TableJob:
             {
                 "seed": seed,
                 "restarts": restarts,
-                "caps": self.caps.tolist(),
+                "n_factors_init": self.n_factors_init.tolist(),
                 "groups": self.sizes,
                 "holdout": holdout,
                 "dtype": "bfloat16" if self.rounded else str(dtype),
@@ -222,7 +222,7 @@ class TableJob:
         return self._run_of(part, unit, self.schedule, 0)
 
     def _start_of(self, restart: int) -> Any:
-        cap, bent = int(self.caps[restart]), bool(self.bent[restart])
+        cap, bent = int(self.n_factors_init[restart]), bool(self.bent[restart])
         which = (cap, "principal" if bent else "oblique")
         if which not in self._starts:
             self._starts[which] = (
@@ -309,7 +309,7 @@ class TableJob:
         whole.kl_weight = 1.0
         whole.eval()
         torch.manual_seed(self.seeds[0])
-        trained = self._judged(whole, history, self.caps[numbers], self.bent[numbers], brief)
+        trained = self._judged(whole, history, self.n_factors_init[numbers], self.bent[numbers], brief)
         if not brief and not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._in_sparser_axes(whole, trained)
         train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
@@ -330,7 +330,7 @@ class TableJob:
                 "prior": type(getattr(whole, "prior", None)).__name__,
                 "n_factors": whole.n_factors,
                 "restarts": n_restarts,
-                "caps": trained.caps.tolist(),
+                "n_factors_init": trained.n_factors_init.tolist(),
                 "bent": trained.bent.tolist(),
                 **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
                 "device": self.device,
@@ -361,14 +361,14 @@ class TableJob:
         self,
         model: Any,
         history: list[dict[str, Any]],
-        caps: np.ndarray,
+        n_factors_init: np.ndarray,
         bent: np.ndarray,
         brief: bool = False,
     ) -> _Trained:
         """The restarts of a model, what they are worth, and which is best."""
         train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(model)
-        trained = _Trained(train, heldout, edges, 0, history, caps, bent, [], None)
+        trained = _Trained(train, heldout, edges, 0, history, n_factors_init, bent, [], None)
         best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
         return trained._replace(best=best)
 
@@ -385,8 +385,8 @@ class TableJob:
             run.finish()
             run.model.kl_weight = 1.0
             torch.manual_seed(self.seeds[0])
-            caps = np.full(len(AXIS_BENT), start.n_factors)
-            new = self._judged(run.model.eval(), run.history, caps, np.array(AXIS_BENT))
+            n_factors_init = np.full(len(AXIS_BENT), start.n_factors)
+            new = self._judged(run.model.eval(), run.history, n_factors_init, np.array(AXIS_BENT))
         trained = trained._replace(search=start)
         more = int(new.edges[new.best] - trained.edges[trained.best])
         if not is_better(new.all_rows[new.best], trained.all_rows[trained.best], more):
@@ -429,7 +429,7 @@ class _Trained(NamedTuple):
     edges: np.ndarray
     best: int
     history: list[dict[str, Any]]
-    caps: np.ndarray
+    n_factors_init: np.ndarray
     bent: np.ndarray
     from_axes: list[int]  # restarts that began in sparser axes
     search: AxisStart | None  # its axes, if not those of the restarts before it
@@ -464,7 +464,7 @@ class _Trained(NamedTuple):
             edges=replaced(self.edges, other.edges),
             best=self.best if self.from_axes else place,
             history=sorted(history, key=lambda row: row["step"]),
-            caps=replaced(self.caps, other.caps),
+            n_factors_init=replaced(self.n_factors_init, other.n_factors_init),
             bent=replaced(self.bent, other.bent),
             from_axes=[*self.from_axes, place],
             search=self.search,

@@ -32,20 +32,20 @@ class Schedule(Settings):
         steps: most of a fit, in which the objective changes several times.
     kl_start, kl_until : float
         Weight of the divergence at the start, and when it reaches 1.
-    hold_encoder : float
+    encoder_frozen_until : float
         Until then the encoder stays at the data-driven start, while the decoder learns what that start means.
-    admit_at : float
+    reintroduce_at : float
         When features that nothing explained at the start are let in, by `directions.admit`.
-    screen, screen_from, screen_until : float
-        A plain lasso at the share `screen` of the prior's screening rate; it turns the axes to sparse ones.
-        None: half of it, and a quarter for a linear decoder, whose loadings it shrinks. The latter is of
+    lasso_weight, lasso_from, lasso_until : float
+        A plain lasso at the share `lasso_weight` of the prior's screening rate; it rotates the axes to sparse
+        ones. None: half of it, and a quarter for a linear decoder, whose loadings it shrinks. The latter is of
         standardised columns: it is weaker, the less a cell tells (yes or no, few counts) or the larger its
         unit, and up to twice as strong where cells tell much (high counts).
-    relax_from : float
+    relax_lasso_from : float
         From then on the lasso of a linear decoder holds the edges near zero only, as the relaxed lasso does:
         loadings that it has shrunk would not pass the prior's threshold, and their factors would be lost.
     prune_at : tuple of float
-        When `support.prune` deletes edges and factors that cost more than they explain.
+        When `deletions.prune` deletes edges and factors that cost more than they explain.
     em_every : int
         Steps between closed-form updates of the prior.
     weight_decay : float
@@ -70,12 +70,12 @@ class Schedule(Settings):
     decay_to: float = 0.02
     kl_start: float = 0.1
     kl_until: float = 0.3
-    hold_encoder: float = 0.1
-    admit_at: float = 0.25
-    screen: float | None = None
-    screen_from: float = 0.3
-    screen_until: float = 0.75
-    relax_from: float = 0.5
+    encoder_frozen_until: float = 0.1
+    reintroduce_at: float = 0.25
+    lasso_weight: float | None = None
+    lasso_from: float = 0.3
+    lasso_until: float = 0.75
+    relax_lasso_from: float = 0.5
     prune_at: tuple[float, ...] = (0.6, 0.75, 0.85)
     em_every: int = 10
     weight_decay: float = 0.2
@@ -88,12 +88,20 @@ class Schedule(Settings):
     }
     NUMBERS: ClassVar[dict[str, Limits]] = {
         "learning_rate": POSITIVE,
-        **dict.fromkeys(("kl_start", "screen", "weight_decay"), NOT_NEGATIVE),
+        **dict.fromkeys(("kl_start", "lasso_weight", "weight_decay"), NOT_NEGATIVE),
         **dict.fromkeys(
-            ("decay_from", "decay_to", "kl_until", "hold_encoder", "admit_at", "screen_from", "screen_until"),
+            (
+                "decay_from",
+                "decay_to",
+                "kl_until",
+                "encoder_frozen_until",
+                "reintroduce_at",
+                "lasso_from",
+                "lasso_until",
+            ),
             SHARE,
         ),
-        "relax_from": SHARE,
+        "relax_lasso_from": SHARE,
     }
 
     def __post_init__(self) -> None:
@@ -121,31 +129,31 @@ class Schedule(Settings):
 
     def screening(self, linear: bool) -> float:
         """Share of the prior's screening rate, for a linear decoder or another."""
-        if self.screen is not None:
-            return self.screen
+        if self.lasso_weight is not None:
+            return self.lasso_weight
         return 0.25 if linear else 0.5  # no layer behind linear weights makes up for what is shrunk
 
     def stage(self, step: int) -> str:
-        """ "start", "dense", "screen" or "sparse"."""
+        """ "start", "dense", "lasso" or "sparse"."""
         done = step / self.steps
-        if done < self.hold_encoder:
+        if done < self.encoder_frozen_until:
             return "start"
-        if done < self.screen_from:
+        if done < self.lasso_from:
             return "dense"
-        return "screen" if done < self.screen_until else "sparse"
+        return "lasso" if done < self.lasso_until else "sparse"
 
     def ladder(self, step: int) -> float:
         """Progress on the prior's ladder at `step`: climbed while the lasso screens, then it stays at 1."""
         done = step / self.steps
-        return min(1.0, max(0.0, (done - self.screen_from) / max(self.screen_until - self.screen_from, 1e-9)))
+        return min(1.0, max(0.0, (done - self.lasso_from) / max(self.lasso_until - self.lasso_from, 1e-9)))
 
     def admits(self, step: int) -> bool:
         """Whether waiting features are let in after `step`."""
-        return step == int(self.admit_at * self.steps)
+        return step == int(self.reintroduce_at * self.steps)
 
     def releases(self, step: int) -> bool:
-        """Whether rows held along a direction are let go after `step`: when the screen ends."""
-        return step == int(self.screen_until * self.steps)
+        """Whether rows held along a direction are let go after `step`: when the lasso stage ends."""
+        return step == int(self.lasso_until * self.steps)
 
     def prunes(self, step: int) -> bool:
         """Whether deletions are made after `step`."""
@@ -154,5 +162,5 @@ class Schedule(Settings):
     @property
     def settled(self) -> int:
         """First step after which nothing but the learning rate changes."""
-        last = max((self.screen_until, self.kl_until, *self.prune_at))
+        last = max((self.lasso_until, self.kl_until, *self.prune_at))
         return int(last * self.steps) + 1

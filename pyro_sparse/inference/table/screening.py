@@ -1,4 +1,4 @@
-r"""How strong the lasso of a linear decoder's screen is for each feature: by what its cells tell.
+r"""How strong the lasso of a linear decoder's lasso stage is for each feature: by what its cells tell.
 
 A lasso of strength l moves a weight by l / I, I being what a cell tells of its linear predictor: 1 or more
 for a standardised feature, and less for others, a fifth for yes and no, so that the same l would move their

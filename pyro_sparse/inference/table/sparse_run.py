@@ -31,7 +31,7 @@ from .sparse_elbo import SparseElbo, is_known, is_written_out
 __all__ = ["SparseRun"]
 
 DECAYED = ("decoder.trunk.weight", "decoder.head")
-_LEARNING = ("screen", "sparse")  # stages in which the prior's hyper-parameters follow the weights
+_LEARNING = ("lasso", "sparse")  # stages in which the prior's hyper-parameters follow the weights
 NEAR = 5.0  # step sizes: a loading nearer to zero may be on its way there
 
 
@@ -99,7 +99,7 @@ class SparseRun(DecoderRun):
         if apart or self.ranks.size > 1 or not skip:
             return None
         due = stage in _LEARNING and step % schedule.em_every == 0
-        past = step >= schedule.relax_from * schedule.steps, step / schedule.steps > 0.1
+        past = step >= schedule.relax_lasso_from * schedule.steps, step / schedule.steps > 0.1
         return stage, due, past, bool(self._held())
 
     def unchecked(self, batch: Batch, rate: Tensor) -> dict[str, Tensor]:
@@ -170,7 +170,9 @@ class SparseRun(DecoderRun):
         return AdamW(groups, lr=self.schedule.learning_rate, betas=self.schedule.betas)
 
     def _held(self) -> list[torch.nn.Parameter]:
-        holding = self.model.data_start and self.step < self.schedule.hold_encoder * self.schedule.steps
+        holding = (
+            self.model.data_start and self.step < self.schedule.encoder_frozen_until * self.schedule.steps
+        )
         return self.encoder_parameters if holding else []
 
     def _n_edges(self) -> list[int]:
@@ -182,7 +184,7 @@ class SparseRun(DecoderRun):
         prior = getattr(self.model, "prior", None)
         if prior is None:
             return ()
-        left_out = self.proximal or self._stage() in ("start", "dense", "screen")
+        left_out = self.proximal or self._stage() in ("start", "dense", "lasso")
         return (prior.site, prior.hyper_site) if left_out else ()
 
     def _extra_loss(self) -> Tensor | float:
@@ -208,10 +210,10 @@ class SparseRun(DecoderRun):
             return
         stage, weights = self._stage(), model.weights
         lasso = schedule.screening(self._linear) * prior.screening_rate() / self.train.total
-        if stage == "screen" and lasso > 0:
+        if stage == "lasso" and lasso > 0:
             strength = pull(self.information, self.unit) if self._linear else 1.0  # an MLP has heads for that
             shrink = self._preconditioner(rate) * lasso * strength
-            if self._linear and step >= schedule.relax_from * schedule.steps:
+            if self._linear and step >= schedule.relax_lasso_from * schedule.steps:
                 shrink = torch.where(weights.abs() > NEAR * rate, 0.0, shrink)
             weights.copy_(torch.where(model.must, weights, soft_threshold(weights, shrink)))
         elif stage == "sparse" and self.proximal:

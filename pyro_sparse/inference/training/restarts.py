@@ -69,7 +69,7 @@ def child_seeds(seed: int, n_restarts: int) -> list[int]:
     return [int(child.generate_state(1, np.uint64)[0] >> 1) for child in children]
 
 
-def bent_starts(caps: np.ndarray) -> np.ndarray:
+def bent_starts(n_factors_init: np.ndarray) -> np.ndarray:
     """Which restarts begin as random curves: every second one.
 
     They alternate among restarts with the same number of factors, and along the grid of numbers too, so that
@@ -77,7 +77,7 @@ def bent_starts(caps: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    caps : ndarray of int (restart,)
+    n_factors_init : ndarray of int (restart,)
         Number of factors each restart begins with.
 
     Returns
@@ -89,10 +89,10 @@ def bent_starts(caps: np.ndarray) -> np.ndarray:
     >>> bent_starts(np.array([3, 2, 1, 3, 2, 1])).tolist()
     [False, True, False, True, False, True]
     """
-    caps = np.asarray(caps)
-    turn = [int((caps[:r] == c).sum()) for r, c in enumerate(caps)]
-    place = {c: i for i, c in enumerate(dict.fromkeys(caps.tolist()))}
-    return np.array([(place[c] + t) % 2 == 1 for c, t in zip(caps.tolist(), turn, strict=True)])
+    n_factors_init = np.asarray(n_factors_init)
+    turn = [int((n_factors_init[:r] == c).sum()) for r, c in enumerate(n_factors_init)]
+    place = {c: i for i, c in enumerate(dict.fromkeys(n_factors_init.tolist()))}
+    return np.array([(place[c] + t) % 2 == 1 for c, t in zip(n_factors_init.tolist(), turn, strict=True)])
 
 
 def group_sizes(model: Any, n_restarts: int, batch_size: int) -> list[int]:

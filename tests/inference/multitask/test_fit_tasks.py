@@ -389,7 +389,7 @@ def test_images():
         ({"actions": Y}, TypeError, "actions: is for sequences, and MultiTaskRegression reads none"),
         ({"mask": Y > 0}, TypeError, "mask: is for tables, and MultiTaskRegression reads none; leave it out"),
         ({"exposure": Y}, TypeError, "exposure: is for tables"),
-        ({"caps": [1, 2]}, TypeError, "caps: is for tables"),
+        ({"n_factors_init": [1, 2]}, TypeError, "n_factors_init: is for tables"),
         ({"feature_names": list("abcde")}, TypeError, "feature_names: is for tables"),
         (
             {"x": X[..., :4]},

@@ -63,7 +63,7 @@ def found():
     x[np.random.default_rng(3).random(x.shape) < 0.1] = np.nan
     frame = pd.DataFrame(10 + 3 * x, columns=list("abcdef"))
     model = SparseDecoder(G, 2, decoder="linear", encoder_hidden=8)
-    fit = ps.fit(model, frame, restarts=1, caps=[2], steps=400, progress=False)
+    fit = ps.fit(model, frame, restarts=1, n_factors_init=[2], steps=400, progress=False)
     return fit, frame
 
 

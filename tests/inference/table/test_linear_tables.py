@@ -36,7 +36,7 @@ def test_no_factor_is_lost(seed):
     found = fitted(x)
     rotated = FactorAnalysis(K, rotation="varimax").fit_transform(x)
     assert mcc(z, found.transform(x)).value > mcc(z, rotated).value - 0.03
-    shrunk = fitted(x, screen=0.5, relax_from=1.0, prune_at=())
+    shrunk = fitted(x, lasso_weight=0.5, relax_lasso_from=1.0, prune_at=())
     assert (found.weights != 0).sum() > (shrunk.weights != 0).sum()
     assert found.heldout_elbo[0] > shrunk.heldout_elbo[0]
 

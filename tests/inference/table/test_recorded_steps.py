@@ -96,7 +96,7 @@ def test_a_recorded_step_does_what_every_step_of_its_kind_does(there, options, m
             assert {kind[0] for kind, each in found.items() if each != "watched"} >= {
                 "start",
                 "dense",
-                "screen",
+                "lasso",
             }
     for one, other in zip(*ends, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -112,7 +112,7 @@ def test_what_waits_for_a_value_is_not_recorded(there, monkeypatch):
 
 def test_steps_with_work_of_their_own_are_not_recorded(there):
     run = run_of({})
-    wanted = {0, *(int(share * 60) for share in (run.schedule.admit_at, run.schedule.screen_until))}
+    wanted = {0, *(int(share * 60) for share in (run.schedule.reintroduce_at, run.schedule.lasso_until))}
     left_out = []
     for step in range(60):
         if run.kind() is None:

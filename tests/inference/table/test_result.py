@@ -18,7 +18,7 @@ from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso
 
 NAMES = list("abcdef")
-QUICK = {"restarts": 2, "caps": [2, 2], "steps": 40, "batch_size": 40, "progress": False}
+QUICK = {"restarts": 2, "n_factors_init": [2, 2], "steps": 40, "batch_size": 40, "progress": False}
 
 
 def table(n=150, seed=0):

@@ -14,7 +14,7 @@ from pyro_sparse import DependencySchedule, Schedule, TaskSchedule, TransitionSc
 
 S = Schedule(
     steps=1000, learning_rate=0.01, warm_up=10, decay_from=0.5, decay_to=0.1, kl_start=0.2, kl_until=0.4,
-    hold_encoder=0.1, screen_from=0.3, screen_until=0.7, prune_at=(0.6, 0.8),
+    encoder_frozen_until=0.1, lasso_from=0.3, lasso_until=0.7, prune_at=(0.6, 0.8),
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def test_kl_weight_rises_to_one_and_stays():
 
 def test_stages_and_ladder():
     assert [S.stage(s) for s in (0, 99, 100, 299, 300, 699, 700, 999)] == [
-        "start", "start", "dense", "dense", "screen", "screen", "sparse", "sparse",
+        "start", "start", "dense", "dense", "lasso", "lasso", "sparse", "sparse",
     ]  # fmt: skip
     assert [S.ladder(s) for s in (0, 300, 500, 700, 999)] == pytest.approx([0, 0, 0.5, 1, 1])
 
@@ -88,7 +88,7 @@ def test_betas_are_two_shares(betas):
 
 def test_a_linear_decoder_is_screened_half_as_much_unless_a_share_is_set():
     assert [Schedule().screening(linear) for linear in (False, True)] == [0.5, 0.25]
-    assert [Schedule(screen=0.1).screening(linear) for linear in (False, True)] == [0.1, 0.1]
+    assert [Schedule(lasso_weight=0.1).screening(linear) for linear in (False, True)] == [0.1, 0.1]
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,14 @@ def limits():
 WHAT = {
     **dict.fromkeys(("steps", "batch_size", "evaluate_every", "em_every", "patience", "warm_up"), "a count"),
     **dict.fromkeys(("sparse_steps", "edge_steps", "polish_steps"), "a count"),
-    **dict.fromkeys(("decay_from", "decay_to", "kl_until", "hold_encoder", "admit_at"), "a share"),
-    **dict.fromkeys(("screen_from", "screen_until", "relax_from", "axes_at", "unfold_at"), "a share"),
+    **dict.fromkeys(
+        ("decay_from", "decay_to", "kl_until", "encoder_frozen_until", "reintroduce_at"), "a share"
+    ),
+    **dict.fromkeys(("lasso_from", "lasso_until", "relax_lasso_from", "axes_at", "unfold_at"), "a share"),
     "penalty": "a share",
     **dict.fromkeys(("learning_rate", "sparse_rate", "ridge", "polish_rate", "edge_rate"), "positive"),
     **dict.fromkeys(("temperature_start", "temperature_end"), "positive"),
-    **dict.fromkeys(("kl_start", "screen", "weight_decay"), "not negative"),
+    **dict.fromkeys(("kl_start", "lasso_weight", "weight_decay"), "not negative"),
 }
 
 

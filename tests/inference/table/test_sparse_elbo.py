@@ -241,9 +241,7 @@ def test_a_fit_is_that_of_the_trace(monkeypatch):
     """The first steps of a run, with the bound written out and traced."""
 
     def parameters():
-        run = SparseRun(
-            model_of(), batch_of(rows=N), None, Schedule(steps=40, batch_size=10, screen_from=0.1)
-        )
+        run = SparseRun(model_of(), batch_of(rows=N), None, Schedule(steps=40, batch_size=10, lasso_from=0.1))
         for _ in range(12):
             run.advance()
         return {name: p.detach().clone() for name, p in run.model.named_parameters()}

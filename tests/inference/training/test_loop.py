@@ -52,7 +52,7 @@ def test_history_has_a_row_per_restart_and_entry():
     assert [(h["step"], h["restart"]) for h in run.history] == [
         (s, r) for s in (5, 10, 15, 20) for r in (3, 4)
     ]
-    assert {h["stage"] for h in run.history} <= {"start", "dense", "screen", "sparse"}
+    assert {h["stage"] for h in run.history} <= {"start", "dense", "lasso", "sparse"}
     assert all(np.isfinite([h["elbo"], h["heldout_elbo"]]).all() for h in run.history)
     assert run.history[-1]["edges"] == int((run.model.weights[1] != 0).sum())
     without = run_of(heldout=False)
@@ -61,7 +61,7 @@ def test_history_has_a_row_per_restart_and_entry():
 
 
 def test_the_encoder_waits():
-    run = run_of(hold_encoder=0.5, warm_up=0)
+    run = run_of(encoder_frozen_until=0.5, warm_up=0)
     before = {n: p.detach().clone() for n, p in run.model.encoder.named_parameters()}
     head = run.model.decoder.head.detach().clone()
     for _ in range(10):
@@ -100,7 +100,7 @@ def test_patience_stops_only_after_everything_settled():
 @pytest.mark.parametrize(("gain", "counts"), [(0.0, False), (0.0009, False), (0.0011, True), (0.01, True)])
 def test_a_thousandth_of_a_nat_is_a_gain(gain, counts, monkeypatch):
     """While it trains, and by `stopped_at` for parts that ran to their end."""
-    run = run_of(steps=40, evaluate_every=1, patience=3, learning_rate=1e-12, prune_at=(), screen_until=0.3)
+    run = run_of(steps=40, evaluate_every=1, patience=3, learning_rate=1e-12, prune_at=(), lasso_until=0.3)
     settled = run.schedule.settled
     assert settled + 6 < 40
 
@@ -136,20 +136,20 @@ def test_the_priors_hooks_are_called_in_their_stages():
     steps = {name: [v for n, v in calls if n == name] for name in ("anneal", "update", "prox")}
     stages = [run.schedule.stage(s) for s in range(40)]
     assert steps["prox"] == [s for s in range(40) if stages[s] == "sparse"]
-    assert steps["update"] == [s for s in range(0, 40, 2) if stages[s] in ("screen", "sparse")]
+    assert steps["update"] == [s for s in range(0, 40, 2) if stages[s] in ("lasso", "sparse")]
     assert steps["anneal"][0] == 0 and steps["anneal"][-1] == 1 and len(steps["anneal"]) == 40
     assert run.model.prior.lambda0 == run.model.prior.spike_rate
 
 
 def test_required_weights_are_not_shrunk():
     model = SparseDecoder(G, K, hidden=4, encoder_hidden=4, required=[(0, 1)])
-    run = run_of(model, steps=40, prune_at=(0.5,), screen_from=0.0)
+    run = run_of(model, steps=40, prune_at=(0.5,), lasso_from=0.0)
     run.finish()
     assert (model.weights[:, 0, 1] != 0).all()
 
 
 def test_the_proximal_step_is_adams_own():
-    run = run_of(hold_encoder=0, warm_up=0, learning_rate=0.01)
+    run = run_of(encoder_frozen_until=0, warm_up=0, learning_rate=0.01)
     run.advance()
     gradient = run.model.weights.grad
     # after one step Adam's second moment, bias-corrected, is the squared gradient

@@ -79,7 +79,7 @@ CASES = {
             "patience": 1,
             "learning_rate": 0.1,
             "prune_at": (0.2,),
-            "screen_until": 0.2,
+            "lasso_until": 0.2,
         },
     ),
     "penalty": lambda: (
@@ -175,7 +175,7 @@ def test_missing_restarts_are_said_and_the_others_counted_anew(tmp_path):
     )
     assert fit.n_restarts == 2 and sorted(fit.history["restart"].unique()) == [0, 1]
     np.testing.assert_allclose(fit.elbo, whole.elbo[[1, 3]], rtol=0.05)  # other draws at the end
-    assert fit.settings["caps"] == [whole.settings["caps"][r] for r in (1, 3)]
+    assert fit.settings["n_factors_init"] == [whole.settings["n_factors_init"][r] for r in (1, 3)]
 
 
 # ---- pieces
@@ -225,7 +225,7 @@ def test_own_draws_leave_orders_and_other_generators_alone():
 
 
 def test_where_a_group_stops():
-    schedule = ps.Schedule(steps=100, evaluate_every=10, patience=2, prune_at=(), screen_until=0.3)
+    schedule = ps.Schedule(steps=100, evaluate_every=10, patience=2, prune_at=(), lasso_until=0.3)
     assert schedule.settled == 31 and possible_stops(schedule) == [50, 60, 70, 80, 90]
     falling = [{"step": s, "heldout_elbo": -float(s)} for s in range(10, 101, 10)]
     assert stopped_at(falling, schedule) == 50

@@ -42,12 +42,12 @@ def test_seeds_are_keyed_by_number():
 
 @pytest.mark.parametrize(("k", "n"), [(5, 8), (5, 10), (2, 8), (1, 4), (20, 8), (3, 1)])
 def test_half_of_the_restarts_bend(k, n):
-    caps = cap_grid(k, n)
-    bent = bent_starts(caps)
+    n_factors_init = cap_grid(k, n)
+    bent = bent_starts(n_factors_init)
     assert bent.dtype == bool and bent.shape == (n,) and not bent[0]
     assert abs(int(bent.sum()) - n / 2) <= 1
-    for cap in set(caps.tolist()):
-        kinds = bent[caps == cap]
+    for cap in set(n_factors_init.tolist()):
+        kinds = bent[n_factors_init == cap]
         assert (kinds[1:] != kinds[:-1]).all()  # restarts with the same number of factors take turns
 
 

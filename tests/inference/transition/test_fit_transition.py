@@ -226,7 +226,7 @@ def test_a_long_table_with_gaps_and_a_categorical_action():
     [
         ({"actions": None}, ValueError, "actions: 0, the model was made for n_actions=3"),
         ({"steps": 0}, ValueError, "steps: want .*, got 0"),
-        ({"screen": 1.0}, TypeError, "unknown setting 'screen'"),
+        ({"lasso_weight": 1.0}, TypeError, "unknown setting 'lasso_weight'"),
         ({"schedule": ps.Schedule()}, TypeError, "wants a TransitionSchedule"),
         ({"restarts": 0}, ValueError, "restarts: want a whole number of at least 1, got 0"),
         ({"holdout": 0.999}, ValueError, "holdout"),
@@ -244,7 +244,7 @@ def test_bad_arguments(data, change, kind, message, monkeypatch):
 
 def test_a_table_has_no_actions():
     x = np.zeros((30, 4, 6))
-    for name, value in {"mask": x > 0, "exposure": x[:, 0, 0], "caps": [1, 2]}.items():
+    for name, value in {"mask": x > 0, "exposure": x[:, 0, 0], "n_factors_init": [1, 2]}.items():
         with pytest.raises(TypeError, match=f"{name}: is for tables.*, and LatentTransition reads none"):
             ps.fit(model_of(x), x, **{name: value})
     with pytest.raises(TypeError, match="actions: is for sequences"):

@@ -415,10 +415,10 @@ def _rows(
     return drawn, np.flatnonzero(used)
 
 
-def _varies(values: NDArray[np.float64], name: str, mend: str = ", so it tells nothing; drop it") -> None:
+def _varies(values: NDArray[np.float64], name: str, fix: str = ", so it tells nothing; drop it") -> None:
     still = np.argwhere(np.ptp(values, axis=1) == 0)
     if len(still):
-        raise ValueError(f"{name}: column {still[0, 1]} is constant{mend}")
+        raise ValueError(f"{name}: column {still[0, 1]} is constant{fix}")
 
 
 def _masks(required: ArrayLike | None, forbidden: ArrayLike | None, shape: tuple[int, int]) -> _Masks:

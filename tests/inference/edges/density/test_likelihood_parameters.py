@@ -108,7 +108,7 @@ def test_a_parameter_nobody_speaks_of_is_held_and_told():
     data = ps.datasets.sim1(n=60, seed=1)
     likelihood = Noisy(spoken=False)
     model = SparseDecoder(7, 2, decoder="linear", likelihood=likelihood, encoder_hidden=4)
-    fit = ps.fit(model, data.x, restarts=1, caps=[2], steps=30, progress=False)
+    fit = ps.fit(model, data.x, restarts=1, n_factors_init=[2], steps=30, progress=False)
     with pytest.warns(RuntimeWarning, match="The likelihood's log_sd stays where the fit left it"):
         fit.edge_posterior("mcmc", sweeps=20, warm_up=10, num_draws=10, progress=False)
 
@@ -138,7 +138,7 @@ def test_edges_are_those_of_the_likelihood_they_stand_for():
         model = SparseDecoder(
             7, 2, decoder="linear", likelihood=likelihood, encoder_hidden=8, anchors={0: 0, 6: 1}
         )
-        fit = ps.fit(model, x, restarts=1, caps=[2], steps=200, holdout=0, progress=False, seed=0)
+        fit = ps.fit(model, x, restarts=1, n_factors_init=[2], steps=200, holdout=0, progress=False, seed=0)
         idata = fit.edge_posterior("mcmc", sweeps=1500, warm_up=300, chains=4, seed=0, progress=False)
         found.append(ps.edge_prob(idata).to_numpy())
     np.testing.assert_allclose(found[0], found[1], atol=0.05)  # .09 if it were held
