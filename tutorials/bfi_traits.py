@@ -54,8 +54,8 @@ X.iloc[:5, :8]
 # Two settings describe this kind of table. With so many answers even a loading of a tenth is significant, and
 # the question is which loadings *matter*. `lambda0=10` gives the prior's spike a width, so that small weights
 # may remain without being called edges (the lasso of the early steps is tied to it, hence `lasso_weight`).
-# And an answer from 1 to 6 is nearly linear in the trait: a larger `weight_decay` keeps the decoder's functions
-# close to linear.
+# And an answer from 1 to 6 is nearly linear in the trait: a larger `weight_decay` keeps the decoder's
+# functions close to linear.
 
 # %%
 model = ps.models.SparseDecoder(
@@ -74,8 +74,8 @@ elbo.rename_axis("restart").round(2)
 # question's variance that is due to the trait. `gap` is the largest difference between restarts that have the
 # same number of factors, or explain the answers as well. Here the others began with four and three factors
 # and explain the answers less well, so there is nothing to compare: NaN. (With
-# `n_factors_init=[5, 5, 5]` all restarts begin with five.) The number in `score` ranks edges; it is **not** a calibrated probability, so the false
-# discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities, by
+# `n_factors_init=[5, 5, 5]` all restarts begin with five.) The number in `score` ranks edges; it is **not** a
+# calibrated probability, so the false discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities, by
 # Markov chain Monte Carlo, which takes a few minutes here.
 
 # %%

@@ -38,7 +38,7 @@ class Schedule(Settings):
         When features that nothing explained at the start are let in, by `directions.admit`.
     lasso_weight, lasso_from, lasso_until : float
         A plain lasso at the share `lasso_weight` of the prior's screening rate; it rotates the axes to sparse
-        ones. None: half of it, and a quarter for a linear decoder, whose loadings it shrinks. The latter is of
+        ones. None: half of it, a quarter for a linear decoder, whose loadings it shrinks. The latter is of
         standardised columns: it is weaker, the less a cell tells (yes or no, few counts) or the larger its
         unit, and up to twice as strong where cells tell much (high counts).
     relax_lasso_from : float
