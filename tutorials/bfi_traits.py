@@ -75,8 +75,8 @@ elbo.rename_axis("restart").round(2)
 # same number of factors, or explain the answers as well. Here the others began with four and three factors
 # and explain the answers less well, so there is nothing to compare: NaN. (With
 # `n_factors_init=[5, 5, 5]` all restarts begin with five.) The number in `score` ranks edges; it is **not** a
-# calibrated probability, so the false discovery rate is a threshold on a ranking, not a guarantee. `fit.edge_posterior()` gives probabilities, by
-# Markov chain Monte Carlo, which takes a few minutes here.
+# calibrated probability, so the false discovery rate is a threshold on a ranking, not a guarantee.
+# `fit.edge_posterior()` gives probabilities, by Markov chain Monte Carlo, which takes a few minutes here.
 
 # %%
 idata = fit.edge_posterior("score")
