@@ -12,6 +12,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.inference.table import by_rows
+from pyro_sparse.inference.training import job as job_module
 from pyro_sparse.inference.training import restarts as restarts_module
 from tests.inference._quick import DATA, fit_module, in_a_hurry, quick, same, small
 
@@ -27,7 +28,7 @@ class Cut:
 
     def __init__(self, monkeypatch, after):
         self.left = after
-        real = fit_module.tqdm
+        real = job_module.tqdm
 
         def bar(*args, **kwargs):
             made = real(*args, **kwargs)
@@ -42,7 +43,7 @@ class Cut:
             made.update = counted
             return made
 
-        monkeypatch.setattr(fit_module, "tqdm", bar)
+        monkeypatch.setattr(job_module, "tqdm", bar)
 
 
 @pytest.mark.parametrize(("groups", "after"), [(1, 3), (1, 13), (3, 13), (3, 33)])
@@ -94,7 +95,7 @@ def test_ctrl_c_waits_for_the_step_and_returns_a_usable_fit(monkeypatch, tmp_pat
     with monkeypatch.context() as patch, SAYS_SO():
         patch.setattr(fit_module.Run, "advance", pressed)
         found = quick(checkpoint=tmp_path / "run.pt")
-    assert "interrupted at step 9 of 20 (restarts 0 to 2); this is the fit so far" in found.warnings
+    assert "interrupted at step 9 of 20 (restarts 0 to 2)" in found.warnings
     assert found.predict(DATA[:4]).shape == (4, 7) and np.isfinite(found.elbo).all()
     found.save(tmp_path / "fit.pt")
     assert ps.load(tmp_path / "fit.pt").warnings == found.warnings

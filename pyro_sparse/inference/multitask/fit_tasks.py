@@ -9,9 +9,7 @@ accident.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from ..._utils.torch_state import first_rows
 from ..._utils.version import __version__
@@ -27,8 +24,10 @@ from ...data.tasks import TaskBatch, Tasks
 from ...findings.finding import Finding
 from ...priors import SpikeSlabLasso
 from ..training import checkpoint as files
-from ..training.interrupt import Stopped, stopped_between_steps
+from ..training.interrupt import stopped_between_steps
+from ..training.job import TRAIN_OPTIONS, train
 from ..training.parts import renumbered, split
+from ..training.ranks import ALONE
 from ..training.restarts import child_seeds
 from .bilevel import INNER, samples
 from .inner import moments
@@ -99,6 +98,8 @@ class TaskJob:
         self.plan = [(self.schedule, self.inner)]
         if self.schedule.axes and self.inner != "ridge":
             self.plan = [(self.schedule, "ridge"), (self.schedule.of_sparse(), self.inner)]
+        self.ranks = ALONE
+        self.n_steps = restarts * sum(schedule.steps or 0 for schedule, _ in self.plan)
         self.record = {
             "seed": seed,
             "holdout": holdout,
@@ -125,6 +126,29 @@ class TaskJob:
         """Restarts to train in each of so many processes."""
         return split([range(self.n_restarts)], n_jobs)
 
+    def groups(self) -> list[range]:
+        """Restarts are trained one by one."""
+        return [range(number, number + 1) for number in range(self.n_restarts)]
+
+    def make(self, group: range) -> TaskGroup:
+        """A restart at its start."""
+        return TaskGroup(self.fresh(group.start), group.start, self)
+
+    def status(self, run: Any) -> str:
+        """What the bar says of a run."""
+        heldout = run.history[-1]["heldout_elbo"]
+        return "" if np.isnan(heldout) else f"left-out error {-heldout:.3f}"
+
+    def conclude(self, trained: list[TaskGroup], notes: list[str]) -> MultiTaskFit:
+        """The fit of trained restarts."""
+        return self.result(
+            [group.model for group in trained],
+            [group.found for group in trained],
+            [group.block for group in trained],
+            [row for group in trained for row in group.rows],
+            notes,
+        )
+
     def fresh(self, number: int) -> Any:
         """A restart's model with its first parameters."""
         part = copy.deepcopy(self.model)
@@ -136,8 +160,8 @@ class TaskJob:
         """Train restarts, one after the other; each has its own random numbers."""
         found: dict[str, list[Any]] = {"states": [], "found": [], "blocks": [], "history": []}
         for number in own:
-            one = _Restart(self.fresh(number), number, self.plan, self.train, self.heldout)
-            one.finish(self.data, lambda run: None)
+            one = TaskGroup(self.fresh(number), number, self)
+            one.finish(lambda run: None)
             settle(one.model, self.data, self.inner, self.schedule.ridge)
             found["states"].append(one.model.state_dict())
             found["found"].append(float(one.found))
@@ -213,25 +237,15 @@ class TaskJob:
         return judged_by(first_rows(judged, _BRIEF_TASKS), [*notes, note])
 
 
-def fit_tasks(
-    model: Any,
-    tasks: Tasks,
-    *,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int = 250,
-    **settings: Any,
-) -> MultiTaskFit:
+def fit_tasks(model: Any, tasks: Tasks, **settings: Any) -> MultiTaskFit:
     """Fit a `MultiTaskRegression` to checked tasks; `pyro_sparse.fit` describes the arguments.
 
     Parameters
     ----------
     model : MultiTaskRegression
     tasks : Tasks
-    progress, checkpoint, checkpoint_every
-        As in `pyro_sparse.fit`.
     **settings
-        Of the `TaskJob`.
+        Of the `TaskJob`, and of `training.job.train`.
 
     Returns
     -------
@@ -242,131 +256,80 @@ def fit_tasks(
     ValueError, TypeError
         As the `TaskJob`.
     """
-    job = TaskJob(model, tasks, **settings)
-    schedule, restarts = job.schedule, job.n_restarts
-    assert schedule.steps is not None
-    print_ = "" if checkpoint is None else job.fingerprint
-    finished, under_way = files.read_run(checkpoint, print_)
-    saved = [*finished, *([] if under_way is None else [under_way])]
-    parts: list[Any] = []
-    found: list[float] = []
-    blocks: list[list[int]] = []
-    history: list[dict[str, Any]] = []
-    notes: list[str] = []
-    bar = tqdm(total=restarts * sum(s.steps or 0 for s, _ in job.plan), disable=not progress, unit="step")
-    for number in range(restarts):
-        before = saved[number] if number < len(saved) else None
-        try:
-            part = job.fresh(number)
-            with nullcontext() if before is None else files.explained("checkpoint", checkpoint):
-                one = _Restart(part, number, job.plan, job.train, job.heldout, before)
-        except KeyboardInterrupt:
-            if not parts:
-                raise
-            notes.append(f"interrupted when restart {number} was set up")
-            break
-        bar.update(one.stage * schedule.steps)
-
-        def report(run: Any, one: _Restart = one) -> None:
-            _show(bar, run)
-            if checkpoint is not None and run.step % checkpoint_every == 0:
-                files.write_run(checkpoint, print_, finished, one.state)
-
-        try:
-            one.finish(job.data, report)
-        except KeyboardInterrupt as reason:
-            if checkpoint is not None and isinstance(reason, Stopped):
-                files.write_run(checkpoint, print_, finished, one.state)
-            if one.early and not parts:
-                raise
-            notes.append(one.interrupted)
-            if one.early:
-                break
-        else:
-            if checkpoint is not None and number >= len(finished):
-                finished.append(copy.deepcopy(one.state))
-                files.write_run(checkpoint, print_, finished, None)
-        if not _concluded(one, job, notes, alone=not parts):
-            break
-        parts.append(part)
-        found.append(one.found)
-        blocks.append(one.block)
-        history += one.rows
-        if notes:
-            break
-    bar.close()
-    return job.result(parts, found, blocks, history, notes)
+    how = {name: settings.pop(name) for name in TRAIN_OPTIONS if name in settings}
+    fit: MultiTaskFit = train(TaskJob(model, tasks, **settings), **how)
+    return fit
 
 
-def _concluded(one: _Restart, job: TaskJob, notes: list[str], alone: bool) -> bool:
-    """Find a restart's axes, if it has none, and settle it; False if Ctrl-C ended that and there are others.
-
-    For a restart `alone` Ctrl-C makes the search a brief one; the next stops that, too.
-    """
-
-    def conclude(**search: int) -> None:
-        one.find_axes(**search)
-        settle(one.model, job.data, job.inner, job.schedule.ridge)
-
-    cut = bool(notes) and one.searching
-    if not cut:
-        try:
-            conclude()
-            return True
-        except KeyboardInterrupt:
-            notes.append(one.interrupted)
-    if alone:
-        conclude(**_BRIEF)
-    return alone
-
-
-class _Restart:
+class TaskGroup:
     """One restart under way: the stage it is in, and what the stages before it left.
 
     `find_axes` stands between the dense stage and the sparse one; a plan of one stage has none.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        number: int,
-        plan: list[tuple[TaskSchedule, str]],
-        train: TaskBatch,
-        heldout: TaskBatch | None,
-        saved: dict[str, Any] | None = None,
-    ):
-        self.model, self.number, self.plan, self.train, self.heldout = model, number, plan, train, heldout
-        start = saved or {"stage": 0, "found": np.nan, "block": list(range(model.n_latents)), "before": []}
-        self.stage, self.found, self.before = start["stage"], start["found"], start["before"]
-        self.block: list[int] = start["block"]
+    def __init__(self, model: Any, number: int, job: TaskJob):
+        self.model, self.number, self.job, self.plan = model, number, job, job.plan
+        self.stage, self.found = 0, float("nan")
+        self.before: list[dict[str, Any]] = []
+        self.block = list(range(model.n_latents))
         self.run = self._run()
-        if saved is not None:
-            self.run.load(saved["run"])
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state, in its stage."""
+        self.stage, self.found, self.before = saved["stage"], saved["found"], saved["before"]
+        self.block = saved["block"]
+        self.run = self._run()
+        self.run.load(saved["run"])
 
     def _run(self) -> TaskRun:
         schedule, inner = self.plan[self.stage]
-        return TaskRun(self.model, self.train, self.heldout, schedule, inner, self.number)
+        return TaskRun(self.model, self.job.train, self.job.heldout, schedule, inner, self.number)
 
-    def finish(self, data: TaskBatch, report: Callable[[Any], None]) -> None:
+    def finish(self, show: Callable[[Any], None]) -> None:
         """Go through the stages that are left."""
         while True:
-            with stopped_between_steps(report) as between:
+            with stopped_between_steps(show) as between:
                 self.run.finish(between)
             if self.stage + 1 == len(self.plan):
                 return
             self.find_axes()
-            settle(self.model, data, self.plan[-1][1], self.run.schedule.ridge)
+            settle(self.model, self.job.data, self.plan[-1][1], self.run.schedule.ridge)
             self.before, self.stage = self.rows, self.stage + 1
             self.run = self._run()
 
     def find_axes(self, **search: int) -> None:
         """Turn the latents to the sparse axes, if the plan has them and they are not found yet."""
         if len(self.plan) > 1 and np.isnan(self.found):
-            answer = fold(self.model, self.train, self.run.schedule.ridge, self.number, **search)
+            answer = fold(self.model, self.job.train, self.run.schedule.ridge, self.number, **search)
             self.found, self.block = answer.agreement / answer.n_starts, answer.block.tolist()
 
+    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
+        """Find the axes, if there are none yet, and settle the latents in them.
+
+        For a restart `alone` Ctrl-C makes the search a brief one; the next stops that, too.
+        """
+
+        def settled(**search: int) -> None:
+            self.find_axes(**search)
+            settle(self.model, self.job.data, self.job.inner, self.job.schedule.ridge)
+
+        if not (notes and self.searching):
+            try:
+                settled()
+                return True
+            except KeyboardInterrupt:
+                notes.append(f"interrupted {self.place}")
+        if alone:
+            settled(**_BRIEF)
+        return alone
+
     @property
-    def early(self) -> bool:
+    def step(self) -> int:
+        """Steps of the stages that have ended."""
+        return self.stage * (self.job.schedule.steps or 0)
+
+    @property
+    def is_early(self) -> bool:
         """Whether there is no representation yet that is worth looking at."""
         return self.stage == 0 and self.run.step < _LEAST_STEPS
 
@@ -376,11 +339,10 @@ class _Restart:
         return len(self.plan) > 1 and self.run.done and bool(np.isnan(self.found))
 
     @property
-    def interrupted(self) -> str:
-        """Where it is, for somebody who interrupted it."""
+    def place(self) -> str:
+        """Where it is."""
         step = f"at step {self.run.step} of {self.run.schedule.steps}"
-        where = "in the search for the axes" if self.searching else step
-        return f"interrupted {where} of restart {self.number}"
+        return f"{'in the search for the axes' if self.searching else step} of restart {self.number}"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -388,7 +350,6 @@ class _Restart:
         name = {"stage": "sparse"} if self.stage else {}
         return [*self.before, *({**row, **name} for row in self.run.history)]
 
-    @property
     def state(self) -> dict[str, Any]:
         """What a resumed restart needs."""
         return {
@@ -460,10 +421,3 @@ def _split(data: TaskBatch, holdout: float, seed: int) -> tuple[TaskBatch, TaskB
         return replace(data.rows(torch.as_tensor(np.sort(index), device=data.y.device)), total=len(index))
 
     return part(order[aside:]), part(order[:aside])
-
-
-def _show(bar: tqdm, run: Any) -> None:
-    bar.update(1)
-    if run.history and run.step % run.schedule.evaluate_every == 0:
-        heldout = run.history[-1]["heldout_elbo"]
-        bar.set_postfix_str("" if np.isnan(heldout) else f"left-out error {-heldout:.3f}", refresh=False)

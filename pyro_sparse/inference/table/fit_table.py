@@ -8,7 +8,6 @@ chosen (`training/restarts.py`), and `result.py` says what was found.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
@@ -25,7 +23,8 @@ from ...data.read import Table
 from ...findings.finding import Finding
 from ...models.dependency import DependencyVAE
 from ..training import checkpoint as files
-from ..training.interrupt import BRIEF, Stopped, stopped_between_steps
+from ..training.interrupt import BRIEF, stopped_between_steps
+from ..training.job import TRAIN_OPTIONS, train
 from ..training.loop import Run, possible_stops, stopped_at
 from ..training.own_draws import OwnDraws
 from ..training.parts import renumbered, split
@@ -135,6 +134,7 @@ class TableJob:
         self.seeds = child_seeds(seed, restarts)
         copies = 1 if dependency is None else dependency.copies(model.n_factors)
         self.sizes = group_sizes(model, restarts, schedule.batch_size * copies)
+        self.n_steps = schedule.steps * len(self.sizes)
         self.setup = {
             "n_samples": self.train.total,
             "missing": table.missing,
@@ -176,6 +176,24 @@ class TableJob:
         """The restarts that share each pass."""
         ends = np.cumsum(self.sizes).tolist()
         return [range(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+
+    def make(self, group: range) -> TableGroup:
+        """A group at its start."""
+        return TableGroup(self.run(group), group, self.ranks)
+
+    def status(self, run: Run) -> str:
+        """What the bar says of a run: its best restart."""
+        top = max(run.history[-run.model.n_restarts :], key=lambda row: row["elbo"])
+        return f"ELBO {top['elbo']:.3f} nats/row, {top['edges']} edges"
+
+    def conclude(self, trained: list[TableGroup], notes: list[str]) -> Fit:
+        """The fit of trained groups."""
+        return self.result(
+            [group.run.model.state_dict() for group in trained],
+            [row for group in trained for row in group.run.history],
+            [r for group in trained for r in group.restarts],
+            notes,
+        )
 
     def pieces(self, n_jobs: int) -> list[range]:
         """Restarts to train in each of so many processes.
@@ -471,25 +489,53 @@ class _Trained(NamedTuple):
         )
 
 
-def fit_table(
-    model: Any,
-    table: Table,
-    *,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int = 250,
-    **settings: Any,
-) -> Fit:
+class TableGroup:
+    """Restarts of one pass. A pass is worth a look at any step, and nothing follows it."""
+
+    is_early = False
+
+    def __init__(self, run: Run, restarts: range, ranks: Ranks):
+        self.run, self.restarts, self.ranks = run, restarts, ranks
+
+    @property
+    def step(self) -> int:
+        """Steps that it has made."""
+        return self.run.step
+
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        first, last = self.restarts.start, self.restarts.stop - 1
+        return f"at step {self.run.step} of {self.run.schedule.steps} (restarts {first} to {last})"
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.run.load(saved)
+
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs."""
+        return self.run.state()
+
+    def finish(self, show: Callable[[Any], None]) -> None:
+        """Train to the end."""
+        self.ranks.level(self.run.model)
+        with stopped_between_steps(show) as between:
+            self.run.finish(between)
+
+    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
+        """Nothing follows."""
+        return True
+
+
+def fit_table(model: Any, table: Table, **settings: Any) -> Fit:
     """Fit a `FactorModel` to a checked table; `pyro_sparse.fit` describes the arguments.
 
     Parameters
     ----------
     model : FactorModel
     table : Table
-    progress, checkpoint, checkpoint_every
-        As in `pyro_sparse.fit`.
     **settings
-        Of the `TableJob`.
+        Of the `TableJob`, and of `training.job.train`.
 
     Returns
     -------
@@ -500,63 +546,9 @@ def fit_table(
     ValueError
         The table does not fit the model, or leaves too little to learn from.
     """
-    job = TableJob(model, table, **settings)
-    steps = job.schedule.steps
-    ranks = job.ranks
-    ranks.check(job.fingerprint)
-    finished, resumed = ranks.first(lambda: files.read_run(checkpoint, job.fingerprint))
-    checkpoint = checkpoint if ranks.rank == 0 else None  # the others' next step waits for its being written
-    n_resumed = len(finished)
-    notes: list[str] = []
-    states: list[Any] = []
-    history: list[dict[str, Any]] = []
-    numbers: list[int] = []
-    whole_step = False
-    shown = progress and ranks.rank == 0
-    bar = tqdm(total=steps * len(job.sizes), disable=not shown, unit="step", mininterval=0.5)
-    for number, group in enumerate(job.groups()):
-        try:
-            run = job.run(group)
-        except KeyboardInterrupt:
-            if not states or ranks.size > 1:
-                raise
-            notes.append(
-                f"interrupted when restarts {group.start} to {group.stop - 1} were set up; "
-                "this is the fit so far"
-            )
-            break
-        with files.explained("checkpoint", checkpoint):
-            if number < n_resumed:
-                run.load(finished[number])
-            elif resumed is not None and number == n_resumed:
-                run.load(resumed)
-        ranks.level(run.model)
-        bar.update(run.step)
-        if number >= n_resumed:
-            report = _reporter(bar, checkpoint, checkpoint_every, job.fingerprint, finished)
-            try:
-                with stopped_between_steps(report) as between:
-                    run.finish(between)
-            except KeyboardInterrupt as reason:
-                whole_step = isinstance(reason, Stopped)
-                notes.append(
-                    f"interrupted at step {run.step} of {steps} (restarts {group.start} to "
-                    f"{group.stop - 1}); this is the fit so far"
-                )
-        states.append(run.model.state_dict())
-        history.extend(run.history)
-        numbers += group
-        if notes:
-            if checkpoint is not None and whole_step:  # else the last one written still resumes
-                files.write_run(checkpoint, job.fingerprint, finished, run.state())
-            if ranks.size > 1:  # the others may be a step before or behind
-                raise KeyboardInterrupt(notes[-1])
-            break
-        if checkpoint is not None and number >= n_resumed:
-            finished.append(copy.deepcopy(run.state()))
-            files.write_run(checkpoint, job.fingerprint, finished, None)
-    bar.close()
-    return job.result(states, history, numbers, notes)
+    how = {name: settings.pop(name) for name in TRAIN_OPTIONS if name in settings}
+    fit: Fit = train(TableJob(model, table, **settings), **how)
+    return fit
 
 
 def _start(
@@ -594,18 +586,3 @@ def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
         return full * model.n_features, full
     present = (weights != 0).cpu().numpy()
     return present.sum((1, 2)), found_factors(present, told_edges(model))
-
-
-def _reporter(
-    bar: tqdm, checkpoint: Any, every: int, print_: str, finished: list[dict[str, Any]]
-) -> Callable[[Run], None]:
-    def report(run: Run) -> None:
-        bar.update(1)
-        if run.step % run.schedule.evaluate_every == 0 and run.history:
-            rows = run.history[-run.model.n_restarts :]
-            top = max(rows, key=lambda row: row["elbo"])
-            bar.set_postfix_str(f"ELBO {top['elbo']:.3f} nats/row, {top['edges']} edges", refresh=False)
-        if checkpoint is not None and run.step % every == 0 and not run.done:
-            files.write_run(checkpoint, print_, finished, run.state())
-
-    return report

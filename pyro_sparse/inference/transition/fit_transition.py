@@ -8,14 +8,13 @@ is the evidence that neither is an accident of the optimisation.
 from __future__ import annotations
 
 import copy
-import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from ..._utils.torch_state import first_rows, undisturbed
 from ..._utils.version import __version__
@@ -23,8 +22,10 @@ from ...data.sequences import SequenceBatch, Sequences
 from ...findings.finding import Finding
 from ..training import checkpoint as files
 from ..training.elbo import rowwise_elbo
-from ..training.interrupt import BRIEF, Stopped, stopped_between_steps
+from ..training.interrupt import BRIEF, stopped_between_steps
+from ..training.job import TRAIN_OPTIONS, train
 from ..training.parts import renumbered, split
+from ..training.ranks import ALONE
 from ..training.restarts import child_seeds, join
 from .auto_edges import choose_edges
 from .constraint import get_control
@@ -94,6 +95,8 @@ class TransitionJob:
             "missing": sequences.missing,
             "feature_names": None,  # no constraint names a feature
         }
+        self.ranks = ALONE
+        self.n_steps = restarts * ((self.schedule.steps or 0) + self.schedule.edge_steps)
         self.seeds = child_seeds(seed, restarts)
         self.record = {"seed": seed, "holdout": holdout, **self.schedule.as_dict()}
         self.fingerprint = files.fingerprint(
@@ -121,9 +124,31 @@ class TransitionJob:
         part.to(device=self.device, dtype=self.dtype)
         return TransitionRun(part, self.train, self.heldout, self.schedule, first_restart=number)
 
-    def edges(self, part: Any, number: int, bar: tqdm) -> list[dict[str, Any]]:
+    def groups(self) -> list[range]:
+        """Restarts are trained one by one."""
+        return [range(number, number + 1) for number in range(self.n_restarts)]
+
+    def make(self, group: range) -> TransitionGroup:
+        """A restart at its start."""
+        return TransitionGroup(self.run(group.start), self, group.start)
+
+    def status(self, run: Any) -> str:
+        """What the bar says of a run."""
+        return f"ELBO {run.history[-1]['elbo']:.3f} nats/sequence"
+
+    def conclude(self, trained: list[TransitionGroup], notes: list[str]) -> TransitionFit:
+        """The fit of trained restarts."""
+        return self.result(
+            [group.run.model.state_dict() for group in trained],
+            [answer for group in trained for answer in group.answers],
+            [row for group in trained for row in group.history],
+            notes,
+            dense=bool(trained) and not trained[-1].has_edges,
+        )
+
+    def edges(self, part: Any, number: int, show: Callable[[Any], None]) -> list[dict[str, Any]]:
         """Fit the edges of a folded restart; the history of that."""
-        return _fit_edges(part, self.train, self.heldout, self.schedule, self.sparsity, number, bar)
+        return _fit_edges(part, self.train, self.heldout, self.schedule, self.sparsity, number, show)
 
     def part(self, own: range) -> dict[str, Any]:
         """Train restarts, one after the other; each has its own random numbers."""
@@ -135,7 +160,7 @@ class TransitionJob:
             if self.schedule.polish_steps:
                 found = polish(run.model, found, self.train, self.schedule, number, self.heldout)
             fold(run.model, found)
-            rows = self.edges(run.model, number, tqdm(disable=True))
+            rows = self.edges(run.model, number, lambda run: None)
             states.append(run.model.state_dict())
             answers += [
                 [*(torch.as_tensor(a) for a in answer[:3]), *(float(v) for v in answer[3:])]
@@ -229,25 +254,78 @@ class TransitionJob:
         )
 
 
-def fit_transition(
-    model: Any,
-    sequences: Sequences,
-    *,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int = 250,
-    **settings: Any,
-) -> TransitionFit:
+class TransitionGroup:
+    """One restart: its dense run, then its axes and its edges."""
+
+    def __init__(self, run: TransitionRun, job: TransitionJob, number: int):
+        self.run, self.job, self.number = run, job, number
+        self.answers: list[FoundAxes] = []
+        self.history: list[dict[str, Any]] = []
+        self.has_edges = False
+
+    @property
+    def step(self) -> int:
+        """Steps that the dense run has made."""
+        return self.run.step
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the dense run is too short to look at."""
+        return self.run.step < _LEAST_STEPS
+
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        return f"at step {self.run.step} of {self.job.schedule.steps} of restart {self.number}"
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state of the dense run; what follows it is done again."""
+        self.run.load(saved)
+
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs."""
+        return self.run.state()
+
+    def finish(self, show: Callable[[Any], None]) -> None:
+        """Train the dense program to the end."""
+        with stopped_between_steps(show) as between:
+            self.run.finish(between)
+
+    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
+        """Find the axes, straighten the latents along them and fit the edges, as far as there is time."""
+        job, number, part = self.job, self.number, self.run.model
+        if notes:
+            self.run.settle()
+        try:
+            answers = find_axes(part, job.train, number, job.heldout)
+        except KeyboardInterrupt:
+            notes.append(f"interrupted in the search for the axes of restart {number}")
+            if not alone:
+                return False
+            answers = find_axes(part, job.train, number, job.heldout, **_BRIEF)
+        self.history = list(self.run.history)
+        try:
+            if job.schedule.polish_steps and not notes:
+                answers = polish(part, answers, job.train, job.schedule, number, job.heldout)
+            fold(part, answers)
+            if not notes:
+                self.history += job.edges(part, number, show)
+        except KeyboardInterrupt:
+            notes.append(f"interrupted after the dense fit of restart {number}")
+            fold(part, answers)
+        self.answers, self.has_edges = answers, not notes
+        return True
+
+
+def fit_transition(model: Any, sequences: Sequences, **settings: Any) -> TransitionFit:
     """Fit a `LatentTransition` to checked sequences; `pyro_sparse.fit` describes the arguments.
 
     Parameters
     ----------
     model : LatentTransition
     sequences : Sequences
-    progress, checkpoint, checkpoint_every
-        As in `pyro_sparse.fit`.
     **settings
-        Of the `TransitionJob`.
+        Of the `TransitionJob`, and of `training.job.train`.
 
     Returns
     -------
@@ -258,78 +336,9 @@ def fit_transition(
     ValueError
         The sequences do not fit the model, or leave too little to learn from.
     """
-    job = TransitionJob(model, sequences, **settings)
-    schedule = job.schedule
-    assert schedule.steps is not None
-    finished, under_way = files.read_run(checkpoint, job.fingerprint)
-    n_resumed = len(finished)
-    states: list[Any] = []
-    answers: list[FoundAxes] = []
-    history: list[dict[str, Any]] = []
-    notes: list[str] = []
-    incomplete = False  # whether a restart in the fit has no edges
-    steps = schedule.steps + schedule.edge_steps
-    bar = tqdm(total=job.n_restarts * steps, disable=not progress, unit="step")
-    for number in range(job.n_restarts):
-        try:
-            run = job.run(number)
-        except KeyboardInterrupt:
-            if not states:
-                raise
-            notes.append(f"interrupted when restart {number} was set up")
-            break
-        part = run.model
-        resumed = finished[number] if number < n_resumed else under_way if number == n_resumed else None
-        if resumed is not None:
-            with files.explained("checkpoint", checkpoint):
-                run.load(resumed)
-        bar.update(run.step)
-
-        def report(run: Any) -> None:
-            _show(bar, run)
-            if checkpoint is not None and run.step % checkpoint_every == 0 and not run.done:
-                files.write_run(checkpoint, job.fingerprint, finished, run.state())
-
-        try:
-            with stopped_between_steps(report) as between:
-                run.finish(between)
-        except KeyboardInterrupt as reason:
-            if checkpoint is not None and isinstance(reason, Stopped):
-                files.write_run(checkpoint, job.fingerprint, finished, run.state())
-            if run.step < _LEAST_STEPS and not states:
-                raise
-            notes.append(f"interrupted at step {run.step} of {schedule.steps} of restart {number}")
-            if run.step < _LEAST_STEPS:
-                break
-            run.settle()
-        else:
-            if checkpoint is not None and number >= n_resumed:
-                finished.append(copy.deepcopy(run.state()))
-                files.write_run(checkpoint, job.fingerprint, finished, None)
-        try:
-            answer = find_axes(part, job.train, number, job.heldout)
-        except KeyboardInterrupt:
-            notes.append(f"interrupted in the search for the axes of restart {number}")
-            if states:
-                break
-            answer = find_axes(part, job.train, number, job.heldout, **_BRIEF)
-        history += run.history
-        try:
-            if schedule.polish_steps and not notes:
-                answer = polish(part, answer, job.train, schedule, number, job.heldout)
-            fold(part, answer)
-            if not notes:
-                history += job.edges(part, number, bar)
-        except KeyboardInterrupt:
-            notes.append(f"interrupted after the dense fit of restart {number}")
-            fold(part, answer)
-        states.append(part.state_dict())
-        answers += answer
-        incomplete = bool(notes)
-        if incomplete:
-            break
-    bar.close()
-    return job.result(states, answers, history, notes, dense=incomplete)
+    how = {name: settings.pop(name) for name in TRAIN_OPTIONS if name in settings}
+    fit: TransitionFit = train(TransitionJob(model, sequences, **settings), **how)
+    return fit
 
 
 def _fit_edges(
@@ -339,7 +348,7 @@ def _fit_edges(
     schedule: TransitionSchedule,
     sparsity: Any,
     number: int,
-    bar: tqdm,
+    show: Callable[[Any], None],
 ) -> list[dict[str, Any]]:
     """Fit the edges of one folded restart; the history of that."""
     if not schedule.edge_steps:
@@ -349,14 +358,8 @@ def _fit_edges(
         choose_edges(part, train, heldout, schedule)
         sparsity = None
     run = EdgeRun(part, train, heldout, schedule.of_edges(), get_control(sparsity), first_restart=number)
-    run.finish(lambda run: _show(bar, run))
+    run.finish(show)
     return [{**row, "stage": "edges"} for row in run.history]
-
-
-def _show(bar: tqdm, run: Any) -> None:
-    bar.update(1)
-    if run.history and run.step % run.schedule.evaluate_every == 0:
-        bar.set_postfix_str(f"ELBO {run.history[-1]['elbo']:.3f} nats/sequence", refresh=False)
 
 
 def _check(model: Any, sequences: Sequences) -> None:
