@@ -30,6 +30,7 @@ from .table.dependency_schedule import DependencySchedule
 from .table.latent_penalty import LatentPenalty, check_penalty
 from .table.schedule import Schedule
 from .training.interrupt import Stopped, cut_short, warns
+from .training.job import train
 from .training.parts import read_parts, train_in_processes, write_part
 from .training.ranks import ranks_here, refuse_ranks
 from .transition.transition_schedule import TransitionSchedule
@@ -285,7 +286,7 @@ def _train(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: d
         settings = {**settings, "ranks": ranks}
     if given["n_jobs"] == 1:
         shown = {name: given[name] for name in ("progress", "checkpoint", "checkpoint_every")}
-        return kind.train(model, data, **settings, **shown)
+        return train(kind.job(model, data, **settings), **shown)
     _refuse_checkpoint(given, f"with n_jobs={given['n_jobs']} nothing is written before the end")
     own = {name: given[name] for name in ("n_jobs", "threads", "progress")}
     return train_in_processes(kind.job, model, data, settings, **own)

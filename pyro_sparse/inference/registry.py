@@ -24,12 +24,12 @@ from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
-from .multitask.fit_tasks import TaskJob, fit_tasks
+from .multitask.fit_tasks import TaskJob
 from .multitask.task_schedule import TaskSchedule
 from .table.dependency_schedule import DependencySchedule
-from .table.fit_table import TableJob, fit_table
+from .table.fit_table import TableJob
 from .table.schedule import Schedule
-from .transition.fit_transition import TransitionJob, fit_transition
+from .transition.fit_transition import TransitionJob
 from .transition.transition_schedule import TransitionSchedule
 
 __all__ = ["KINDS", "Kind", "kind_of", "n_features_of"]
@@ -63,7 +63,6 @@ class Kind(NamedTuple):
     restarts: int
     read: Callable[[Any, Any, Mapping[str, Any]], Any]
     reads: tuple[str, ...]
-    train: Callable[..., Any]
     job: Callable[..., Any]
     trains: tuple[str, ...]
 
@@ -145,12 +144,12 @@ _OF_TABLES = ("mask", "exposure", "feature_names")
 KINDS = (
     Kind(
         LatentTransition, TransitionSchedule, 2, _sequences, (*_OF_SEQUENCES, "feature_names"),
-        fit_transition, TransitionJob, ("sparsity",),
+        TransitionJob, ("sparsity",),
     ),
-    Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), fit_tasks, TaskJob, ("inner",)),
+    Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), TaskJob, ("inner",)),
     Kind(
         DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES,
-        fit_table, TableJob, ("dependency",),
+        TableJob, ("dependency",),
     ),
-    Kind(object, Schedule, 8, _table, _OF_TABLES, fit_table, TableJob, ("n_factors_init", "dependency")),
+    Kind(object, Schedule, 8, _table, _OF_TABLES, TableJob, ("n_factors_init", "dependency")),
 )  # fmt: skip

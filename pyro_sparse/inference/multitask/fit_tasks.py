@@ -25,7 +25,6 @@ from ...findings.finding import Finding
 from ...priors import SpikeSlabLasso
 from ..training import checkpoint as files
 from ..training.interrupt import stopped_between_steps
-from ..training.job import TRAIN_OPTIONS, train
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE
 from ..training.restarts import child_seeds
@@ -36,7 +35,7 @@ from .task_result import MultiTaskFit
 from .task_run import TaskRun, raw_latents, ridge_rows, settle
 from .task_schedule import TaskSchedule
 
-__all__ = ["TaskJob", "fit_tasks"]
+__all__ = ["TaskGroup", "TaskJob", "fold"]
 
 _LEAST_STEPS = 50  # of a representation that is worth looking at
 _BRIEF = {"n_starts": 8, "steps": 50}  # a search that Ctrl-C cut short
@@ -235,30 +234,6 @@ class TaskJob:
             f"interrupted when the trained restarts were judged: {_BRIEF_TASKS} tasks at most told them apart"
         )
         return judged_by(first_rows(judged, _BRIEF_TASKS), [*notes, note])
-
-
-def fit_tasks(model: Any, tasks: Tasks, **settings: Any) -> MultiTaskFit:
-    """Fit a `MultiTaskRegression` to checked tasks; `pyro_sparse.fit` describes the arguments.
-
-    Parameters
-    ----------
-    model : MultiTaskRegression
-    tasks : Tasks
-    **settings
-        Of the `TaskJob`, and of `training.job.train`.
-
-    Returns
-    -------
-    MultiTaskFit
-
-    Raises
-    ------
-    ValueError, TypeError
-        As the `TaskJob`.
-    """
-    how = {name: settings.pop(name) for name in TRAIN_OPTIONS if name in settings}
-    fit: MultiTaskFit = train(TaskJob(model, tasks, **settings), **how)
-    return fit
 
 
 class TaskGroup:

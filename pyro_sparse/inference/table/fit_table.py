@@ -24,7 +24,6 @@ from ...findings.finding import Finding
 from ...models.dependency import DependencyVAE
 from ..training import checkpoint as files
 from ..training.interrupt import BRIEF, stopped_between_steps
-from ..training.job import TRAIN_OPTIONS, train
 from ..training.loop import Run, possible_stops, stopped_at
 from ..training.own_draws import OwnDraws
 from ..training.parts import renumbered, split
@@ -58,7 +57,7 @@ from .table_notes import of_units, of_weights
 from .unexplained import unexplained_findings
 from .wide_start import start_of
 
-__all__ = ["TableJob", "fit_table"]
+__all__ = ["TableGroup", "TableJob"]
 
 AXIS_BENT = (False, True)  # how the restarts in sparser axes begin
 
@@ -525,30 +524,6 @@ class TableGroup:
     def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
         """Nothing follows."""
         return True
-
-
-def fit_table(model: Any, table: Table, **settings: Any) -> Fit:
-    """Fit a `FactorModel` to a checked table; `pyro_sparse.fit` describes the arguments.
-
-    Parameters
-    ----------
-    model : FactorModel
-    table : Table
-    **settings
-        Of the `TableJob`, and of `training.job.train`.
-
-    Returns
-    -------
-    Fit
-
-    Raises
-    ------
-    ValueError
-        The table does not fit the model, or leaves too little to learn from.
-    """
-    how = {name: settings.pop(name) for name in TRAIN_OPTIONS if name in settings}
-    fit: Fit = train(TableJob(model, table, **settings), **how)
-    return fit
 
 
 def _start(

@@ -19,9 +19,7 @@ from . import checkpoint as files
 from .interrupt import Stopped
 from .ranks import Ranks
 
-__all__ = ["TRAIN_OPTIONS", "Group", "Job", "train"]
-
-TRAIN_OPTIONS = ("progress", "checkpoint", "checkpoint_every")  # of `train`, beside the job
+__all__ = ["Group", "Job", "train"]
 
 Show = Callable[[Any], None]  # called with a run after each of its steps
 

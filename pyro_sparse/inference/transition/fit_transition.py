@@ -23,7 +23,6 @@ from ...findings.finding import Finding
 from ..training import checkpoint as files
 from ..training.elbo import rowwise_elbo
 from ..training.interrupt import BRIEF, stopped_between_steps
-from ..training.job import TRAIN_OPTIONS, train
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE
 from ..training.restarts import child_seeds, join
@@ -35,7 +34,7 @@ from .transition_result import TransitionFit
 from .transition_run import EdgeRun, TransitionRun
 from .transition_schedule import TransitionSchedule
 
-__all__ = ["TransitionJob", "fit_transition"]
+__all__ = ["TransitionGroup", "TransitionJob"]
 
 _LEAST_PIECES = 20
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
@@ -315,30 +314,6 @@ class TransitionGroup:
             fold(part, answers)
         self.answers, self.has_edges = answers, not notes
         return True
-
-
-def fit_transition(model: Any, sequences: Sequences, **settings: Any) -> TransitionFit:
-    """Fit a `LatentTransition` to checked sequences; `pyro_sparse.fit` describes the arguments.
-
-    Parameters
-    ----------
-    model : LatentTransition
-    sequences : Sequences
-    **settings
-        Of the `TransitionJob`, and of `training.job.train`.
-
-    Returns
-    -------
-    TransitionFit
-
-    Raises
-    ------
-    ValueError
-        The sequences do not fit the model, or leave too little to learn from.
-    """
-    how = {name: settings.pop(name) for name in TRAIN_OPTIONS if name in settings}
-    fit: TransitionFit = train(TransitionJob(model, sequences, **settings), **how)
-    return fit
 
 
 def _fit_edges(
