@@ -18,7 +18,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.data.read import as_table
-from pyro_sparse.inference.table.fit_table import TableJob
+from pyro_sparse.inference.table.job import TableJob
 from pyro_sparse.inference.training.elbo import rowwise_elbo
 from pyro_sparse.inference.training.loop import Run
 from pyro_sparse.inference.training.ranks import ranks_here

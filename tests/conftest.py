@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pyro_sparse.inference.edges.mcmc import initialise
-from pyro_sparse.inference.multitask import fit_tasks
+from pyro_sparse.inference.multitask import job as task_job
 from pyro_sparse.inference.multitask.task_axes import task_axes
 from pyro_sparse.inference.rotation import alternative_axes, axes
 from pyro_sparse.inference.rotation.axes import oblique, obliques
@@ -41,7 +41,7 @@ _HURRIED = {
     (alternative_axes, "_STARTS"): 2,
     (decoder_axes, "jacobian_axes"): _rough_axes,
     (transition_axes, "jacobian_axes"): _rough_axes,
-    (fit_tasks, "task_axes"): functools.partial(task_axes, steps=10, n_starts=4),
+    (task_job, "task_axes"): functools.partial(task_axes, steps=10, n_starts=4),
     (unfold, "_STEPS"): 5,
     (unfold, "_LESSONS"): 5,
     (refinement, "refine"): _few_steps,

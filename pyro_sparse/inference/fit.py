@@ -1,7 +1,7 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
 Check the arguments, read the data, and go on with the order of events of the model's kind (`registry.py`):
-`table/fit_table.py`, `transition/fit_transition.py` or `multitask/fit_tasks.py`; in several processes, or
+`table/job.py`, `transition/job.py` or `multitask/job.py`; in several processes, or
 one restart at a time, by `training/parts.py`. Ctrl-C at any time returns the fit so far, with a warning.
 """
 

@@ -1,6 +1,6 @@
-"""The kinds of model that `fit` knows, one row each: its schedule, what it reads, and what trains it.
+"""The kinds of model that `fit` knows, one row each: its schedule, what it reads, and its job.
 
-A new kind of model is a row of `KINDS` and a file `fit_….py` with its order of events.
+A new kind of model is a row of `KINDS` and a folder with its job (`training/job.py` says what that is).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
-from .multitask.fit_tasks import TaskJob
+from .multitask.job import TaskJob
 from .multitask.task_schedule import TaskSchedule
 from .table.dependency_schedule import DependencySchedule
-from .table.fit_table import TableJob
+from .table.job import TableJob
 from .table.schedule import Schedule
-from .transition.fit_transition import TransitionJob
+from .transition.job import TransitionJob
 from .transition.transition_schedule import TransitionSchedule
 
 __all__ = ["KINDS", "Kind", "kind_of", "n_features_of"]
@@ -50,12 +50,10 @@ class Kind(NamedTuple):
         (model, X, arguments) to checked data; `standardise` is among the arguments.
     reads : tuple of str
         Arguments of `fit` for `read` that not every kind has.
-    train : callable
-        (model, data, arguments by name) to the fit.
     job : type
-        The same in parts: of the model, data and arguments of the training.
+        A `Job`, of the model, data and arguments of the training.
     trains : tuple of str
-        Arguments of `fit` for `train` and `job` that not every kind has.
+        Arguments of `fit` for `job` that not every kind has.
     """
 
     models: type

@@ -12,7 +12,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.models import SparseDecoder
 
-fit_module = importlib.import_module("pyro_sparse.inference.table.fit_table")
+fit_module = importlib.import_module("pyro_sparse.inference.table.job")
 
 DATA = ps.datasets.sim1(n=120, seed=1).x
 

@@ -12,12 +12,12 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
-from pyro_sparse.inference.multitask import fit_tasks as tasks_module
-from pyro_sparse.inference.multitask.fit_tasks import TaskJob
+from pyro_sparse.inference.multitask import job as tasks_module
+from pyro_sparse.inference.multitask.job import TaskJob
 from pyro_sparse.inference.multitask.task_result import MultiTaskFit
 from pyro_sparse.inference.training import restarts as restarts_module
-from pyro_sparse.inference.transition import fit_transition as transition_module
-from pyro_sparse.inference.transition.fit_transition import TransitionJob
+from pyro_sparse.inference.transition import job as transition_module
+from pyro_sparse.inference.transition.job import TransitionJob
 from tests.inference._quick import fit_module, in_a_hurry, quick
 from tests.inference._transitions import SMALL, model_of
 

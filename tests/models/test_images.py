@@ -111,7 +111,7 @@ def test_a_fit_resumes_to_the_bit_with_its_total_correlation(tmp_path, monkeypat
 
 
 def test_nothing_is_guessed_and_the_encoder_learns_at_once(monkeypatch):
-    module = importlib.import_module("pyro_sparse.inference.table.fit_table")
+    module = importlib.import_module("pyro_sparse.inference.table.job")
     monkeypatch.setattr(module, "start_of", lambda *a: pytest.fail("a start was sought"))
     ps.fit(small(), images(), **QUICK)
     for model, held in ((small(), 0), (VAE(256, 3), 9), (VAE(256, 3, data_start=False), 0)):

@@ -306,7 +306,7 @@ def failing(*arguments, **options):
 
 
 def test_an_error_says_which_restarts_it_is_of(monkeypatch):
-    module = importlib.import_module("pyro_sparse.inference.table.fit_table")
+    module = importlib.import_module("pyro_sparse.inference.table.job")
     monkeypatch.setattr(module.TableJob, "run", failing)
     with joblib.parallel_config("sequential"), pytest.raises(FloatingPointError, match="step 3") as error:
         ps.fit(decoder(), X, **TABLE, n_jobs=2)

@@ -13,8 +13,8 @@ from torch import nn
 
 import pyro_sparse as ps
 from pyro_sparse.data.tasks import as_tasks
-from pyro_sparse.inference.multitask import fit_tasks as module
-from pyro_sparse.inference.multitask.fit_tasks import _split, fold
+from pyro_sparse.inference.multitask import job as module
+from pyro_sparse.inference.multitask.job import _split, fold
 from pyro_sparse.inference.multitask.task_axes import task_axes
 from pyro_sparse.inference.multitask.task_run import raw_latents, ridge_rows, settle
 from pyro_sparse.inference.training.elbo import elbo_by_restart

@@ -13,7 +13,7 @@ from pyro_sparse.datasets import transition_data
 from pyro_sparse.graphs import consistency
 from pyro_sparse.inference.edges.parents.transitions import steps_of
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.transition.fit_transition import _pieces
+from pyro_sparse.inference.transition.job import _pieces
 from pyro_sparse.inference.transition.transition_axes import latents
 from pyro_sparse.inference.transition.transition_result import _recovered
 from pyro_sparse.inference.transition.transition_run import TransitionRun
