@@ -1,6 +1,6 @@
 """``python -m pyro_sparse`` is ``pyro-sparse``, for launchers such as torchrun that start a module."""
 
-from .cli.app import main
+from .cli import main
 
 if __name__ == "__main__":
     main()

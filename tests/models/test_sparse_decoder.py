@@ -11,6 +11,7 @@ from pyro import poutine
 
 import pyro_sparse as ps
 from pyro_sparse.data.read import Batch
+from pyro_sparse.inference.training.elbo import elbo_by_restart
 from pyro_sparse.models import SparseDecoder
 
 R, N, G, K = 2, 15, 6, 3
@@ -355,7 +356,7 @@ class Scaled(ps.priors.Prior):
 
 def test_a_prior_with_sites_of_its_own():
     model, batch = made(prior=Scaled()), batch_of()
-    elbo = ps.inference.elbo.elbo_by_restart(model.model, model.guide, batch, R)
+    elbo = elbo_by_restart(model.model, model.guide, batch, R)
     assert elbo.shape == (R,)
     elbo.sum().backward()
     assert (model.prior.log_scale.grad != 0).all()
@@ -411,7 +412,7 @@ def test_a_prior_that_forgets_its_guide_is_told():
 
     model = made(prior=Forgetful())
     with pytest.raises(ValueError, match="guide: it has no site 'tau'.*does so in Prior.guide"):
-        ps.inference.elbo.elbo_by_restart(model.model, model.guide, batch_of(), R)
+        elbo_by_restart(model.model, model.guide, batch_of(), R)
 
 
 def test_projection_in_one_call_is_that_of_tensors(monkeypatch):

@@ -17,6 +17,7 @@ from pyro_sparse.findings.finding import Finding
 from pyro_sparse.inference.edges.mcmc import sampler
 from pyro_sparse.pages.of_table import gather, report, shape_of
 from pyro_sparse.pages.page import percent
+from pyro_sparse.posterior import arviz as arviz_files
 from pyro_sparse.posterior.arviz import get_group
 from tests._fake_fit import fake_fit, fit_with_strengths
 
@@ -350,10 +351,9 @@ def test_all_that_is_open_is_listed_or_counted(fit, tmp_path, no_pictures):
 
 
 def test_edges_that_were_told_are_said_to_be(fit, tmp_path, no_pictures):
-    import pyro_sparse as ps
 
     idata = probable(fit)
-    group = ps._arviz.get_group(idata, "edge_posterior")
+    group = arviz_files.get_group(idata, "edge_posterior")
     assert not group["given"].any()
     group["given"].values[:2, 0] = 1
     _, page = write(fit, tmp_path, idata=idata)

@@ -154,7 +154,7 @@ def test_noise_stays_unexplained_however_many_terms_a_quadratic_has():
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/getting_started.md"])
 def test_examples_have_a_second_restart_with_all_factors(page):
     """Otherwise "no other restart had as many factors" where all are in use, and nothing is compared."""
-    text = (Path(__file__).resolve().parents[2] / page).read_text()
+    text = (Path(__file__).resolve().parents[3] / page).read_text()
     sizes = re.search(r"SparseDecoder\((?:.|\n)*?n_factors=(\d+)(?:.|\n)*?restarts=(\d+)", text)
     n_factors, restarts = (int(number) for number in sizes.groups())
     assert (cap_grid(n_factors, restarts) == n_factors).sum() >= 2

@@ -118,8 +118,7 @@ def test_densities_and_their_slopes(name):
     )
     edge = np.abs(w) > 0.3
     level, slope = density.energy(at, torch.as_tensor(edge))
-    density = np.where(edge, slab(w), spike(w))
-    np.testing.assert_allclose(level.numpy(), -np.log(density), rtol=1e-5)
+    np.testing.assert_allclose(level.numpy(), -np.log(np.where(edge, slab(w), spike(w))), rtol=1e-5)
     up, down = (density.energy(at + h, torch.as_tensor(edge))[0] for h in (1e-5, -1e-5))
     np.testing.assert_allclose(slope.numpy(), ((up - down) / 2e-5).numpy(), rtol=1e-3, atol=1e-3)
     units = density.in_slabs()

@@ -16,11 +16,12 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
-from pyro_sparse.cli import app as cli
+from pyro_sparse.cli import commands as cli
 from pyro_sparse.cli.recipe import folder
 from pyro_sparse.findings.finding import Finding
 from pyro_sparse.inference.edges.mcmc import sampler as polish
 from pyro_sparse.inference.training.loop import Run
+from pyro_sparse.posterior import arviz as arviz_files
 
 CURVED = ["--factors", "2", "--restarts", "2", "--steps", "40"]
 SHORT = [*CURVED, "--decoder", "linear"]  # whose chains take no time
@@ -125,7 +126,7 @@ def test_tables_and_report_are_written_whatever_netcdf_does(run, table, tmp_path
     def full(*args, **kwargs):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(ps._arviz, "to_netcdf", full)
+    monkeypatch.setattr(arviz_files, "to_netcdf", full)
     done = run("fit", table, *QUICK, "--out", tmp_path, "--json")
     said = json.loads(done.out)
     assert done.code == 2 and "idata.nc could not be written (No space left on device)" in done.err
@@ -210,7 +211,7 @@ def test_summary_of_a_fit(run, fitted):
 @pytest.mark.usefixtures("hurried")
 def test_what_the_chains_conclude_is_said(run, fitted, table, tmp_path):
     folder, said, _ = fitted
-    verdict = ps._arviz.from_netcdf(folder / "idata.nc").attrs["verdict"].splitlines()
+    verdict = arviz_files.from_netcdf(folder / "idata.nc").attrs["verdict"].splitlines()
     edges = pd.read_csv(folder / "edges.csv")
     assert verdict and said["verdict"] == verdict
     assert said["unresolved"] == (edges["unresolved"] & edges["selected"]).sum()
