@@ -34,14 +34,14 @@ def _product(a, b, out):
 
 
 @compiled
-def _cross(a, b, out, part):
+def _cross(a, b, out, product):
     """Add a.T @ b, some rows at a time."""
     n = len(a)
     step = max(1, _ONE_THREAD // max(1, a.shape[1] * b.shape[1]))
     for at in range(0, n, step):
         end = min(n, at + step)
-        np.dot(a[at:end].T, b[at:end], part)
-        out += part
+        np.dot(a[at:end].T, b[at:end], product)
+        out += product
 
 
 @compiled
@@ -192,14 +192,17 @@ def backward(
     """
     n_restarts, n_rows, n_factors = z.shape
     zero = z.dtype.type(0)
-    for part in of_encoder:
-        part[:] = 0
-    for part in of_decoder:
-        part[:] = 0
+    for gradient in of_encoder:
+        gradient[:] = 0
+    for gradient in of_decoder:
+        gradient[:] = 0
     dz, d_log_sd = np.empty_like(z[0]), np.empty_like(z[0])
-    hidden, own = first.shape[3], h1.shape[2]
+    hidden, encoder_hidden = first.shape[3], h1.shape[2]
     product, back = np.empty((hidden, hidden), z.dtype), np.empty((n_rows, hidden), z.dtype)
-    square, down = np.empty((own, own), z.dtype), np.empty((n_rows, own), z.dtype)
+    square, down = (
+        np.empty((encoder_hidden, encoder_hidden), z.dtype),
+        np.empty((n_rows, encoder_hidden), z.dtype),
+    )
     upper = np.empty_like(down)
     for r in range(n_restarts):
         dz[:] = 0
@@ -238,11 +241,13 @@ class CompiledPass:
     def __init__(
         self, encoder: Sequence[Tensor], decoder: Sequence[Tensor], log_sd_range: tuple[float, float]
     ):
-        self.encoder, self.decoder = (tuple(p.detach().numpy() for p in part) for part in (encoder, decoder))
+        self.encoder, self.decoder = (
+            tuple(p.detach().numpy() for p in network) for network in (encoder, decoder)
+        )
         kind = self.encoder[0].dtype.type
         self.range = kind(log_sd_range[0]), kind(log_sd_range[1])
-        self.gradients = [[np.empty_like(p) for p in part] for part in (self.encoder, self.decoder)]
-        self.found = [torch.from_numpy(g) for part in self.gradients for g in part]
+        self.gradients = [[np.empty_like(p) for p in network] for network in (self.encoder, self.decoder)]
+        self.found = [torch.from_numpy(g) for gradients in self.gradients for g in gradients]
         self.f = np.empty((0, 0, 0), kind)
 
     @staticmethod

@@ -86,7 +86,7 @@ class _Held(TorchFunctionMode):
         for count, before in self.counts.items():
             count.copy_(before)
 
-    def _note_count(self, module: nn.Module, given: Any) -> None:
+    def _note_count(self, module: nn.Module, inputs: Any) -> None:
         """A module of batch norm counts its batches before it asks for the statistics."""
         count = getattr(module, "num_batches_tracked", None)
         if isinstance(count, Tensor) and count not in self.counts:
@@ -203,12 +203,12 @@ def _is_of(z: Tensor) -> Callable[[Any], bool]:
 
 def nodes(x: Tensor, stop: Callable[[Any], bool] = lambda node: False) -> Iterator[tuple[Any, bool]]:
     """The nodes of the graph that `x` was computed in, and whether each is one to stop at."""
-    waiting, seen = [x.grad_fn], set()
+    waiting, visited = [x.grad_fn], set()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         last = stop(node)
         yield node, last
         if not last:

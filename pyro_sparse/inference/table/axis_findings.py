@@ -105,17 +105,19 @@ def _of_alternatives(others: list[Alternative], features: list[str], names: list
     remedy = "more restarts, or an anchor for each factor"
     if others and others[0].more <= -_SAVED:
         best = others[0]
-        which = tuple(np.array(names)[best.changed.any(0) | (best.correlation < _SAME_AXIS)].tolist())
+        factors = tuple(np.array(names)[best.changed.any(0) | (best.correlation < _SAME_AXIS)].tolist())
         message = (
-            f"{', '.join(which)}: other axes of the same space explain the features with {-best.more:.0f} "
+            f"{', '.join(factors)}: other axes of the same space explain the features with {-best.more:.0f} "
             "edges fewer"
         )
-        return [Finding("axes", message, remedy, "doubt", factors=which, size=-best.more)] if which else []
-    as_good = [other for other in others if other.more < _AS_GOOD and other.changed.any()]
+        return (
+            [Finding("axes", message, remedy, "doubt", factors=factors, size=-best.more)] if factors else []
+        )
+    as_good = [axes for axes in others if axes.more < _AS_GOOD and axes.changed.any()]
     if not as_good:
         return []
-    edges = _edges(np.any([other.changed for other in as_good], axis=0), features, names)
-    more = min(other.more for other in as_good)
+    edges = _edges(np.any([axes.changed for axes in as_good], axis=0), features, names)
+    more = min(axes.more for axes in as_good)
     message = (
         f"other axes of the same space explain the features with about as many edges ({more:+.1f}), and "
         f"differ in {_listed(edges)}"
@@ -123,14 +125,14 @@ def _of_alternatives(others: list[Alternative], features: list[str], names: list
     return [Finding("axes", message, remedy, "doubt", edges=edges, size=more)]
 
 
-def _of_search(other: Alternative, features: list[str], names: list[str]) -> list[Finding]:
-    edges = _edges(other.changed, features, names)
+def _of_search(alternative: Alternative, features: list[str], names: list[str]) -> list[Finding]:
+    edges = _edges(alternative.changed, features, names)
     if not edges:
         return []
-    least = float(other.correlation.min())
+    least = float(alternative.correlation.min())
     message = (
         f"a search of its own for the sparsest axes ended in others (correlation {least:.2f} of "
-        f"{names[int(other.correlation.argmin())]}), which differ in {_listed(edges)}"
+        f"{names[int(alternative.correlation.argmin())]}), which differ in {_listed(edges)}"
     )
     remedy = "more restarts, or an anchor for each factor"
     return [Finding("axes", message, remedy, "doubt", edges=edges, size=least)]
@@ -141,18 +143,18 @@ def _edges(changed: Bools, features: list[str], names: list[str]) -> tuple[tuple
 
 
 def _listed(edges: tuple[tuple[str, str], ...]) -> str:
-    said = [f"{feature!r} on {factor}" for feature, factor in edges[:_NAMED]]
-    more = len(edges) - len(said)
-    return f"{len(edges)} edge(s): {', '.join(said)}{f' and {more} more' if more else ''}"
+    labels = [f"{feature!r} on {factor}" for feature, factor in edges[:_NAMED]]
+    more = len(edges) - len(labels)
+    return f"{len(edges)} edge(s): {', '.join(labels)}{f' and {more} more' if more else ''}"
 
 
 def _of_nested(edge: Bools, names: list[str]) -> list[Finding]:
     within = nested_factors(edge)
     if not within:
         return []
-    said = [f"{names[k]} within {names[m]}" for k, m in within.items()]
+    pairs = [f"{names[k]} within {names[m]}" for k, m in within.items()]
     message = (
-        f"{', '.join(said)}: nearly all its features depend on the other factor, too, so that the two can "
+        f"{', '.join(pairs)}: nearly all its features depend on the other factor, too, so that the two can "
         "have some of them wrongly"
     )
     remedy = "a feature of its own, as an anchor, would settle it"
@@ -164,9 +166,9 @@ def _of_curves(scores: Floats, names: list[str]) -> list[Finding]:
     of = {int(k): int(share[:, k].argmax()) for k in np.flatnonzero(share.max(0) > _CURVED)}
     if not of:
         return []
-    said = [f"{names[k]} of {names[m]}" for k, m in of.items()]
+    pairs = [f"{names[k]} of {names[m]}" for k, m in of.items()]
     message = (
-        f"{', '.join(said)}: its scores are in part a curve of the other's, so one true factor may be split "
+        f"{', '.join(pairs)}: its scores are in part a curve of the other's, so one true factor may be split "
         "between the two"
     )
     remedy, size = "fewer factors, or more restarts", float(share.max())
@@ -193,12 +195,12 @@ def nested_factors(edge: Bools) -> dict[int, int]:
     count = edge.sum(0)
     alone = count[:, None] - edge.T.astype(int) @ edge.astype(int)  # (k, m): features of k without m
     np.fill_diagonal(alone, edge.shape[0] + 1)
-    found: dict[int, int] = {}
+    within: dict[int, int] = {}
     for k in np.flatnonzero(count >= _LEAST_FEATURES):
         larger = np.where(count > count[k], alone[k], edge.shape[0] + 1)
         if larger.min() <= _OWN_FEATURES:
-            found[int(k)] = int(larger.argmin())
-    return found
+            within[int(k)] = int(larger.argmin())
+    return within
 
 
 def curve_share(scores: Floats) -> Floats:

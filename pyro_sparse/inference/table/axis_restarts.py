@@ -99,7 +99,7 @@ def axis_start(
     """
     rows = kept[: max(_LEAST_ROWS, _MOST_CELLS // table.x.shape[1])]
     x = np.asarray(table.inputs[rows], dtype=float)
-    seen = None if table.mask is None else table.mask[rows]
+    observed = None if table.mask is None else table.mask[rows]
     used = (model.weights.detach() != 0).sum(1).cpu().numpy() >= _LEAST_EDGES
     like = model.weights
     with torch.no_grad():
@@ -109,13 +109,13 @@ def axis_start(
     if not guesses:
         return None
     try:
-        found = search(x, guesses, model.n_factors, seen)
+        index_model = search(x, guesses, model.n_factors, observed)
     except np.linalg.LinAlgError:
         return None
-    sparse, _ = sparse_axes(found)
+    sparse, _ = sparse_axes(index_model)
     if not np.isfinite(sparse).all() or _same_factors(sparse, scores[best][:, used[best]]):
         return None
-    return AxisStart(_as_start(x, sparse, found), sparse.shape[1], rows, sparse)
+    return AxisStart(_as_start(x, sparse, index_model), sparse.shape[1], rows, sparse)
 
 
 def _continued(used: NDArray[np.bool_], level: NDArray[np.float64], best: int) -> list[int]:

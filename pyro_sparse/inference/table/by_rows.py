@@ -54,21 +54,21 @@ def judge(
         rows = rowwise_elbo(model, train, num_draws=4, ranks=ranks).cpu().numpy()
         if heldout is None:
             return rows, None
-        held = (rowwise_elbo if brief else refined_elbo)(model, heldout, num_draws=16, ranks=ranks)
-        return rows, held.cpu().numpy()
+        heldout_rows = (rowwise_elbo if brief else refined_elbo)(model, heldout, num_draws=16, ranks=ranks)
+        return rows, heldout_rows.cpu().numpy()
     most = train.table.most_judged
     few = first_rows(train, min(most, BRIEF) if brief else most)
-    found, aside = [], []
+    trained, aside = [], []
     for r in range(model.n_restarts):
-        with frugal(pick(model, [r])) as one:
-            found.append(rowwise_elbo(one, few, num_draws=4, ranks=ranks))
+        with frugal(pick(model, [r])) as restart:
+            trained.append(rowwise_elbo(restart, few, num_draws=4, ranks=ranks))
             if heldout is None:
                 continue
-            climbed = None if brief else refined_elbo(one, heldout, steps=CLIMB, ranks=ranks)
-            plain = rowwise_elbo(one, heldout, num_draws=16, ranks=ranks)
+            climbed = None if brief else refined_elbo(restart, heldout, steps=CLIMB, ranks=ranks)
+            plain = rowwise_elbo(restart, heldout, num_draws=16, ranks=ranks)
             # a climb too short to be sure of: each row keeps the better bound
             aside.append(plain if climbed is None else torch.maximum(climbed, plain))
-    return torch.cat(found).cpu().numpy(), torch.cat(aside).cpu().numpy() if aside else None
+    return torch.cat(trained).cpu().numpy(), torch.cat(aside).cpu().numpy() if aside else None
 
 
 @contextmanager
@@ -108,5 +108,5 @@ def pieces(table: Table, device: Any, dtype: torch.dtype, cells: int = JUDGED_CE
     if not isinstance(table, LargeTable):
         yield table.batch(device, dtype)
         return
-    for part in table.split(table.rows_together(1, 20_000, cells)):
-        yield part.batch(device, dtype)
+    for piece in table.split(table.rows_together(1, 20_000, cells)):
+        yield piece.batch(device, dtype)

@@ -74,10 +74,10 @@ def second_moments(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     centred = (location - location.mean(1, keepdim=True)).double()
     cov = centred.mT @ centred / max(len(batch), 1)
     rows = location[:, :MOST_ROWS]
-    each = max(1, _CELLS // (len(rows) * model.n_features))
+    rows_at_once = max(1, _CELLS // (len(rows) * model.n_features))
     moment = torch.zeros((), dtype=torch.float64, device=rows.device)
-    for part in rows.split(each, 1):  # a decoder may hold a hundred units for each cell
-        jacobian = decoder_jacobian(model, part).double()
+    for chunk in rows.split(rows_at_once, 1):  # a decoder may hold a hundred units for each cell
+        jacobian = decoder_jacobian(model, chunk).double()
         moment = moment + torch.einsum("rnja,rnjb->rjab", jacobian, jacobian)
     return cov, moment / rows.shape[1]
 
@@ -110,12 +110,12 @@ def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> lis
         loud = total > _SILENT * total.max()
         stack = (share[loud] / total[loud, None, None]).cpu().numpy()
         with undisturbed(threads=1):
-            found = jacobian_axes(
+            axes = jacobian_axes(
                 actions=(stack + stack.transpose(0, 2, 1)) / 2,
                 **{"orthogonal": True, "floor": 1e-9, "seed": seed, **options},
             )
-        turn = root.cpu().numpy() @ found.map.T
-        answers.append(DecoderAxes(turn, found.objective, found.agreement / found.n_starts))
+        turn = root.cpu().numpy() @ axes.map.T
+        answers.append(DecoderAxes(turn, axes.objective, axes.agreement / axes.n_starts))
     return answers
 
 

@@ -86,18 +86,18 @@ def decodings(model: Any) -> Iterator[list[Decoding]]:
     ----------
     model : FactorModel
     """
-    found: list[Decoding] = []
+    decoded: list[Decoding] = []
     decode = model.decode
 
     def noted(z: Tensor, weights: Tensor | None) -> Tensor:
         answer = decode(z, weights)
-        found.append((lambda other: decode(other, weights), z, answer))
+        decoded.append((lambda latents: decode(latents, weights), z, answer))
         return answer
 
     chunked = getattr(model, "chunked", False)
     model.decode, model.chunked = noted, False  # what is penalised is differentiated twice
     try:
-        yield found
+        yield decoded
     finally:
         del model.decode
         model.chunked = chunked

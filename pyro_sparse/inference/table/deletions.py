@@ -51,21 +51,21 @@ def edge_gains(
     """
     likelihood, weights = model.likelihood, model.weights
     used = [k for k in range(weights.shape[-1]) if weights[..., k].any()]
-    part = batch.rows(torch.arange(min(len(batch), max_rows), device=batch.x.device))
+    sample = batch.rows(torch.arange(min(len(batch), max_rows), device=batch.x.device))
     size = (len(weights), weights.shape[-1])
     noise = torch.cat(
         [
             torch.stack([weights.new_empty(size[0], n, size[1]).normal_() for _ in range(num_draws)])
-            for n in (min(chunk, len(part) - at) for at in range(0, len(part), chunk))
+            for n in (min(chunk, len(sample) - at) for at in range(0, len(sample), chunk))
         ],
         2,
     )
     full: Any = 0.0
     reduced: dict[int, Any] = dict.fromkeys(used, 0.0)
-    own = ranks.share(part)
-    noise = ranks.own(noise, own)
-    for index in torch.arange(len(own), device=batch.x.device).split(chunk):
-        rows = own.rows(index)
+    own_rows = ranks.share(sample)
+    noise = ranks.own(noise, own_rows)
+    for index in torch.arange(len(own_rows), device=batch.x.device).split(chunk):
+        rows = own_rows.rows(index)
         cells = rows.x, rows.mask, rows.exposure
         location, sd = model.encode(rows)
         for draw in noise[:, :, index]:
@@ -78,18 +78,18 @@ def edge_gains(
                 reduced[k] = (
                     reduced[k] + likelihood.feature_statistic(model.decode(z, without), f, *cells) / num_draws
                 )
-    ranks.sum([full, *reduced.values()], own)
+    ranks.sum([full, *reduced.values()], own_rows)
     gains = torch.zeros_like(weights)
     for k in used:
         gains[..., k] = likelihood.feature_gain(full, reduced[k])
-    return gains * (batch.total / len(part))
+    return gains * (batch.total / len(sample))
 
 
 @torch.no_grad()
 def factor_costs(model: Any, batch: Batch, *, max_rows: int = 2000) -> Tensor:
     """Divergence each factor costs given the others, in nats over all rows: (restart, factor)."""
-    part = batch.rows(torch.arange(len(batch), device=batch.x.device)[:max_rows])
-    location, sd = model.encode(part)
+    sample = batch.rows(torch.arange(len(batch), device=batch.x.device)[:max_rows])
+    location, sd = model.encode(sample)
     guide = dist.Normal(location, sd).to_event(1)
     try:
         total = kl_divergence(guide, model.factor_prior()).sum(-1)
@@ -99,11 +99,11 @@ def factor_costs(model: Any, batch: Batch, *, max_rows: int = 2000) -> Tensor:
     for k in range(location.shape[-1]):
         keep = [i for i in range(location.shape[-1]) if i != k]
         if not keep:
-            return total.unsqueeze(-1) * (batch.total / len(part))
-        rest = dist.Normal(location[..., keep], sd[..., keep]).to_event(1)
+            return total.unsqueeze(-1) * (batch.total / len(sample))
+        marginal = dist.Normal(location[..., keep], sd[..., keep]).to_event(1)
         prior = CorrelatedNormal(model.factor_cov[:, keep][:, :, keep].unsqueeze(1))
-        costs.append(total - kl_divergence(rest, prior).sum(-1))
-    return torch.stack(costs, -1) * (batch.total / len(part))
+        costs.append(total - kl_divergence(marginal, prior).sum(-1))
+    return torch.stack(costs, -1) * (batch.total / len(sample))
 
 
 @torch.no_grad()

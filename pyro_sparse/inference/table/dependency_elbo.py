@@ -152,13 +152,13 @@ class DependencySparsity(ELBO):
             )
         n = 1 if self.vectorize_particles else self.num_particles
         sites = drawn.sites[-n:]  # before them Pyro may have run the guide to count its plates
-        found = []
+        penalties = []
         for site in sites:
             z = site["value"]
-            x_hat = next((x for given, x in outputs if given is z), None)
-            found.append(_rows(site) * taken(self.dependency, self.decode, z, x_hat).sum())
+            x_hat = next((x for latents, x in outputs if latents is z), None)
+            penalties.append(_rows(site) * taken(self.dependency, self.decode, z, x_hat).sum())
         # with vectorised particles they are the first dimension of z, and have been summed
-        extra = torch.stack(found).sum() / self.num_particles
+        extra = torch.stack(penalties).sum() / self.num_particles
         self.last_penalty = extra.detach() / _rows(sites[-1])
         weight *= observed.scale(sites[-1]) if self.scale is None else self.scale
         return loss + weight * (extra - extra.detach())
@@ -212,12 +212,12 @@ class _Observed(Messenger):
         plates = {frame.name for frame in z["cond_indep_stack"] if frame.vectorized}
         beside = {name: site for name, site in self.sites.items() if plates <= site[0]}
         data = {name: site[1] for name, site in beside.items() if not site[2]}
-        found = data or {name: site[1] for name, site in beside.items()}
-        first = next(iter(found.values()), 1.0)
-        if not all(isclose(first, other, rel_tol=1e-6) for other in found.values()):
+        scales = data or {name: site[1] for name, site in beside.items()}
+        first = next(iter(scales.values()), 1.0)
+        if not all(isclose(first, scale, rel_tol=1e-6) for scale in scales.values()):
             raise ValueError(
-                f"scale: observed sites have different ones, {found}; say by DependencySparsity(scale=) what "
-                "the ELBO of a row is multiplied by, for instance 1"
+                f"scale: observed sites have different ones, {scales}; say by DependencySparsity(scale=) "
+                "what the ELBO of a row is multiplied by, for instance 1"
             )
         return first
 
@@ -238,8 +238,8 @@ def _calls(decode: Any) -> Any:
         yield outputs
         return
 
-    def note(module: nn.Module, given: tuple[Any, ...], x: Any) -> None:
-        outputs.append((given[0] if given else None, x))
+    def note(module: nn.Module, inputs: tuple[Any, ...], x: Any) -> None:
+        outputs.append((inputs[0] if inputs else None, x))
 
     hook = decode.register_forward_hook(note)
     try:

@@ -73,9 +73,9 @@ class DependencyRun(DecoderRun):
         before = super().ended()
         with undisturbed(threads=None):
             self._end()
-        found = super().ended()
+        state = super().ended()
         self.model.load_state_dict(before)
-        return found
+        return state
 
     def _end(self) -> None:
         self._finish()
@@ -123,9 +123,9 @@ class DependencyRun(DecoderRun):
 
         An edge cut earlier is judged by the strength it had then.
         """
-        mask, known = self.model.decoder.mask, self.model.strength
-        strength = torch.where(mask == 1, strengths(self.model, self.train).to(known), known)
+        mask, recorded = self.model.decoder.mask, self.model.strength
+        strength = torch.where(mask == 1, strengths(self.model, self.train).to(recorded), recorded)
         probability = np.stack([edge_probability(s) for s in strength.cpu().numpy()])
         strongest = strength == strength.amax(-1, keepdim=True)
-        known.copy_(strength)
+        recorded.copy_(strength)
         mask.mul_((torch.as_tensor(probability).to(strength) >= least) | strongest)

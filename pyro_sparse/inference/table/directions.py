@@ -53,7 +53,7 @@ class Directions:
 def candidates(n_factors: int) -> Tensor:
     """Directions to try (candidate, factor): points in the ball of every set of one, two or three factors."""
     generator = torch.Generator().manual_seed(0)
-    found, count = [], 0
+    directions, count = [], 0
     for size, points in POINTS.items():
         sets = torch.tensor(list(itertools.combinations(range(n_factors), size)), dtype=torch.long)
         count += len(sets) * points
@@ -65,8 +65,8 @@ def candidates(n_factors: int) -> Tensor:
         w = torch.zeros(len(sets), points, n_factors).scatter_(
             2, place, ball / ball.norm(dim=-1, keepdim=True) * radius
         )
-        found.append(w.flatten(0, 1))
-    return torch.cat(found)
+        directions.append(w.flatten(0, 1))
+    return torch.cat(directions)
 
 
 @torch.no_grad()
@@ -102,21 +102,21 @@ def find_directions(
     ([[2, 0, 3, 0]], [True])
     """
     n_features = x.shape[1]
-    seen = torch.ones_like(x) if mask is None else mask.to(x)
-    count = seen.sum(0).clamp_min(1)
-    x = (x - (x * seen).sum(0) / count) * seen
+    observed = torch.ones_like(x) if mask is None else mask.to(x)
+    count = observed.sum(0).clamp_min(1)
+    x = (x - (x * observed).sum(0) / count) * observed
     pool = candidates(z.shape[1]).to(z)
     power = torch.zeros(n_features, n_best).to(z)
-    which = torch.zeros(n_features, n_best, dtype=torch.long, device=z.device)
+    top_candidates = torch.zeros(n_features, n_best, dtype=torch.long, device=z.device)
     for index in torch.arange(len(pool), device=z.device).split(chunk):
         phase = z @ pool[index].T
         new = (x.T @ phase.cos()) ** 2 + (x.T @ phase.sin()) ** 2
         power, order = torch.cat([power, new], 1).topk(n_best, 1)
-        which = torch.cat([which, index.expand(n_features, -1)], 1).gather(1, order)
+        top_candidates = torch.cat([top_candidates, index.expand(n_features, -1)], 1).gather(1, order)
 
-    w = pool[which.flatten()]
+    w = pool[top_candidates.flatten()]
     live = (w != 0).to(w)
-    target, rows = (part.T.repeat_interleave(n_best, 0) for part in (x, seen))
+    target, rows = (cells.T.repeat_interleave(n_best, 0) for cells in (x, observed))
     ridge = 1e-3 * count.repeat_interleave(n_best)[:, None, None] * torch.eye(3).to(z)
     with torch.enable_grad():
         w.requires_grad_(True)
@@ -152,8 +152,8 @@ def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
         return 0
     if isinstance(batch, LargeBatch):
         max_rows = batch.table.rows_together(500, max_rows, SEARCH_CELLS)
-    part = batch.rows(torch.arange(min(len(batch), max_rows), device=batch.x.device))
-    location, _ = model.encode(part)
+    sample = batch.rows(torch.arange(min(len(batch), max_rows), device=batch.x.device))
+    location, _ = model.encode(sample)
     waited = model.held.clone()
     left = torch.ones_like(waited, dtype=location.dtype)
     for r, waits in enumerate(waited):
@@ -162,16 +162,16 @@ def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
             model.held[r] = False
         if not len(names) or not len(used):
             continue
-        mask = None if part.mask is None else part.mask[:, names]
-        found = find_directions(location[r][:, used], part.x[:, names], mask)
+        mask = None if sample.mask is None else sample.mask[:, names]
+        directions = find_directions(location[r][:, used], sample.x[:, names], mask)
         rows = torch.zeros(len(names), model.n_factors).to(location)
-        rows[:, used] = found.weights / found.weights.abs().amax(1, keepdim=True).clamp_min(1e-6)
-        may = found.real & ~((rows.abs() > 0.1) & ~model.allowed[r, names]).any(1)
+        rows[:, used] = directions.weights / directions.weights.abs().amax(1, keepdim=True).clamp_min(1e-6)
+        may = directions.real & ~((rows.abs() > 0.1) & ~model.allowed[r, names]).any(1)
         model.held[r, names] = may
         model.held_weights[r, names] = torch.where(may.unsqueeze(1), rows, 0.0)
         model.weights[r, names] = model.allowed[r, names].to(model.weights)
         model.decoder.slope[r, names] = 0.0
-        left[r, names] = torch.where(may, 1 - found.share, 1.0)
+        left[r, names] = torch.where(may, 1 - directions.share, 1.0)
     model.likelihood.start_noise(left.sqrt().unsqueeze(1), waited.unsqueeze(1))
     model.project()
     return int(model.held.sum())

@@ -49,22 +49,22 @@ def total_effects(model: Any, train: Batch, max_rows: int = ROWS) -> tuple[np.nd
     variance = f.var(1) + (1.0 if noise is None else noise[:, 0] ** 2)
     effects, slopes = [], []
     for k in range(z.shape[-1]):
-        other = z.clone()
-        other[..., k] = z[:, torch.randperm(z.shape[1], device=z.device), k]
-        change = f - model.decode(other, weights)
-        even = evened(z[..., k], other[..., k]).unsqueeze(-1)
+        exchanged = z.clone()
+        exchanged[..., k] = z[:, torch.randperm(z.shape[1], device=z.device), k]
+        change = f - model.decode(exchanged, weights)
+        even = evened(z[..., k], exchanged[..., k]).unsqueeze(-1)
         effects.append((0.5 * even * (change**2).mean(1) / variance).clamp(0, 1))
-        slopes.append((change * (z - other)[..., k : k + 1]).mean(1))
+        slopes.append((change * (z - exchanged)[..., k : k + 1]).mean(1))
     return torch.stack(effects, -1).cpu().double().numpy(), torch.stack(slopes, -1).cpu().double().numpy()
 
 
-def evened(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def evened(values: torch.Tensor, exchanged: torch.Tensor) -> torch.Tensor:
     """What squares of changes are multiplied by when a factor's values (..., row) are exchanged for others.
 
     That is twice the variance of the values over their mean squared distance, which is 1 on average.
     """
-    apart = (own - other).square().mean(-1)
-    return torch.where(apart > 0, 2 * own.var(-1, correction=0) / apart, 0.0)
+    apart = (values - exchanged).square().mean(-1)
+    return torch.where(apart > 0, 2 * values.var(-1, correction=0) / apart, 0.0)
 
 
 def _by_rows(model: Any, train: LargeBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -74,29 +74,29 @@ def _by_rows(model: Any, train: LargeBatch) -> tuple[np.ndarray, np.ndarray]:
     together = table.rows_together(1, n_rows)
     effects, slopes = np.zeros((2, model.n_restarts, model.n_features, model.n_factors))
     for r in range(model.n_restarts):
-        one = pick(model, [r])
-        weights = getattr(one, "weights", None)
-        read = [one.encode(train.rows(i).whole()) for i in torch.arange(n_rows).split(together)]
-        location, sd = (torch.cat(part, 1) for part in zip(*read, strict=True))
+        restart = pick(model, [r])
+        weights = getattr(restart, "weights", None)
+        read = [restart.encode(train.rows(i).whole()) for i in torch.arange(n_rows).split(together)]
+        location, sd = (torch.cat(chunks, 1) for chunks in zip(*read, strict=True))
         z = location + sd * torch.randn_like(sd)
         used = [k for k in range(z.shape[-1]) if weights is None or weights[..., k].any()]
         others = {k: z[:, torch.randperm(n_rows, device=z.device), k] for k in used}
         total, squares = torch.zeros(2, model.n_features, dtype=torch.float64, device=z.device)
         change2, slope = torch.zeros(2, model.n_features, z.shape[-1], dtype=torch.float64, device=z.device)
         for i in torch.arange(n_rows, device=z.device).split(together):
-            own = z[:, i]
-            f = one.decode(own, weights)
+            latents = z[:, i]
+            f = restart.decode(latents, weights)
             total += f[0].sum(0)
             squares += f[0].double().square().sum(0)
             for k in used:
-                other = own.clone()
-                other[..., k] = others[k][:, i]
-                change = (f - one.decode(other, weights))[0]
+                exchanged = latents.clone()
+                exchanged[..., k] = others[k][:, i]
+                change = (f - restart.decode(exchanged, weights))[0]
                 change2[:, k] += change.square().sum(0)
-                slope[:, k] += (change * (own - other)[0, :, k : k + 1]).sum(0)
+                slope[:, k] += (change * (latents - exchanged)[0, :, k : k + 1]).sum(0)
         for k in used:
             change2[:, k] *= evened(z[0, :, k], others[k][0])
-        noise = one.likelihood.noise_sd()
+        noise = restart.likelihood.noise_sd()
         variance = (squares - total**2 / n_rows) / max(n_rows - 1, 1)
         variance = variance + (1.0 if noise is None else noise[0, 0].double() ** 2)
         effects[r] = (0.5 * change2 / n_rows / variance.unsqueeze(-1)).clamp(0, 1).cpu().numpy()

@@ -51,10 +51,10 @@ def folded(fit: Any) -> list[Finding]:
     list of Finding
         A doubt for each.
     """
-    own = getattr(getattr(fit, "model", None), "skewness", None)
-    if own is None:
+    skewness = getattr(getattr(fit, "model", None), "skewness", None)
+    if skewness is None:
         return []
-    skew = in_frame(fit, own[int(fit.best)].cpu().numpy())
+    skew = in_frame(fit, skewness[int(fit.best)].cpu().numpy())
     return [
         Finding(
             "folded",

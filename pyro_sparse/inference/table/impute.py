@@ -58,21 +58,21 @@ def excess_covariance(
     ndarray (feature, feature)
         With :math:`\alpha` of the highest Gaussian likelihood of each half of the rows given the other.
     """
-    seen = np.ones(x.shape) if mask is None else mask.astype(float)
-    centred = np.where(seen > 0, x - mean, 0.0)
+    observed = np.ones(x.shape) if mask is None else mask.astype(float)
+    centred = np.where(observed > 0, x - mean, 0.0)
 
     def moments(rows: slice) -> np.ndarray:
-        pairs = seen[rows].T @ seen[rows]
-        own = centred[rows].T @ centred[rows] / np.maximum(pairs, 1)
-        return np.where(pairs > 20, own, implied)
+        pairs = observed[rows].T @ observed[rows]
+        covariance = centred[rows].T @ centred[rows] / np.maximum(pairs, 1)
+        return np.where(pairs > 20, covariance, implied)
 
     halves = [moments(slice(start, None, 2)) for start in (0, 1)]
 
     def fit(share: float) -> float:
         total = 0.0
-        for own, other in (halves, halves[::-1]):
-            blend = _positive(share * implied + (1 - share) * own)
-            total -= np.linalg.slogdet(blend)[1] + np.trace(np.linalg.solve(blend, other))
+        for fitted, judged in (halves, halves[::-1]):
+            blend = _positive(share * implied + (1 - share) * fitted)
+            total -= np.linalg.slogdet(blend)[1] + np.trace(np.linalg.solve(blend, judged))
         return float(total)
 
     share = max(SHARES, key=fit)
@@ -97,18 +97,20 @@ def add_residuals(
     mean, implied, excess : ndarray
         See `implied_moments` and `excess_covariance`.
     """
-    found = predicted.copy()
+    filled = predicted.copy()
     whole = implied + excess
-    patterns, which = np.unique(mask, axis=0, return_inverse=True)
-    for number, seen in enumerate(patterns):
-        if seen.all() or not seen.any():
+    patterns, pattern_of_row = np.unique(mask, axis=0, return_inverse=True)
+    for number, observed in enumerate(patterns):
+        if observed.all() or not observed.any():
             continue
-        rows = np.flatnonzero(which.ravel() == number)
-        centred = (x[rows][:, seen] - mean[seen]).T
+        rows = np.flatnonzero(pattern_of_row.ravel() == number)
+        centred = (x[rows][:, observed] - mean[observed]).T
         for covariance, sign in ((whole, 1), (implied, -1)):
-            gain = covariance[np.ix_(~seen, seen)] @ np.linalg.solve(covariance[np.ix_(seen, seen)], centred)
-            found[np.ix_(rows, ~seen)] += sign * gain.T
-    return found
+            gain = covariance[np.ix_(~observed, observed)] @ np.linalg.solve(
+                covariance[np.ix_(observed, observed)], centred
+            )
+            filled[np.ix_(rows, ~observed)] += sign * gain.T
+    return filled
 
 
 def _positive(covariance: np.ndarray, least: float = 1e-3) -> np.ndarray:
