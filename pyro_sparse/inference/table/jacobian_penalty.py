@@ -122,14 +122,14 @@ def jacobian_l1(
             scaled = strength if sd is None else strength * sd.movedim(-1, 0).unsqueeze(-1)
             total = _surrogate(scaled, surrogate, width).sum((0, -1))
         else:
-            which = deal(z)
-            unit = None if sd is None else _of_row(sd, which)
+            latent = deal(z)
+            unit = None if sd is None else _of_row(sd, latent)
             if estimator == "column":
-                size = column(fn, z, which, x_hat).abs().sum(-1)
+                size = column(fn, z, latent, x_hat).abs().sum(-1)
                 size = size if unit is None else size * unit.squeeze(-1)
             else:
-                step = relative_step(z) * (_of_row(_sd(z.detach()), which) if unit is None else unit)
-                size = difference(fn, z, which, step, x_hat).abs().sum(-1)
+                step = relative_step(z) * (_of_row(_sd(z.detach()), latent) if unit is None else unit)
+                size = difference(fn, z, latent, step, x_hat).abs().sum(-1)
                 size = size / (step.squeeze(-1) if unit is None else relative_step(z))
             total = z.shape[-1] * size.mean(-1)
     return total if training else total.detach()
@@ -177,8 +177,8 @@ def mean_abs_jacobian(
         raise ValueError(f"chunk: got {chunk!r}, wanted a whole number of rows, at least 1")
     sd = _scale(z.detach(), scale)
     with torch.enable_grad():
-        parts = [columns(fn, part.detach()).detach().abs().sum(-2) for part in z.split(int(chunk), -2)]
-    strength = torch.stack(parts).sum(0).movedim(0, -1) / z.shape[-2]
+        strengths = [columns(fn, rows.detach()).detach().abs().sum(-2) for rows in z.split(int(chunk), -2)]
+    strength = torch.stack(strengths).sum(0).movedim(0, -1) / z.shape[-2]
     return strength if sd is None else strength * sd.detach().unsqueeze(-2)
 
 
@@ -191,10 +191,10 @@ def deal(z: Tensor) -> Tensor:
     return ((order + first) % n_latents).unsqueeze(-1)
 
 
-def column(fn: Network, z: Tensor, which: Tensor, x_hat: Tensor | None = None) -> Tensor:
-    """Derivative of each row in its own latent `which`, (..., row, G)."""
+def column(fn: Network, z: Tensor, latent: Tensor, x_hat: Tensor | None = None) -> Tensor:
+    """Derivative of each row in its own `latent`, (..., row, G)."""
     x, inputs = graph(fn, z, x_hat)
-    return directional(x, inputs, torch.zeros_like(z).scatter_(-1, which, 1.0))
+    return directional(x, inputs, torch.zeros_like(z).scatter_(-1, latent, 1.0))
 
 
 def columns(fn: Network, z: Tensor, x_hat: Tensor | None = None) -> Tensor:
@@ -217,13 +217,13 @@ def directional(x: Tensor, z: Tensor, direction: Tensor, batched: bool = False) 
     batched : bool
     """
     options: dict[str, Any] = {"create_graph": True, "allow_unused": True}
-    found, reason = None, None
+    product, reason = None, None
     u = torch.zeros_like(x, requires_grad=True)
     try:
         pulled = torch.autograd.grad(x, z, u, **options)[0] if x.requires_grad else None
         if pulled is not None and pulled.requires_grad:
-            found = torch.autograd.grad(pulled, u, direction, is_grads_batched=batched, **options)[0]
-            if found is None and any(node.name() == "torch::autograd::Error" for node, _ in nodes(pulled)):
+            product = torch.autograd.grad(pulled, u, direction, is_grads_batched=batched, **options)[0]
+            if product is None and any(node.name() == "torch::autograd::Error" for node, _ in nodes(pulled)):
                 reason = "once_differentiable"
     except RuntimeError as error:
         if "derivative" not in str(error):
@@ -233,14 +233,14 @@ def directional(x: Tensor, z: Tensor, direction: Tensor, batched: bool = False) 
         raise RuntimeError(
             f"fn: a part of it cannot be differentiated twice ({reason}); use estimator='difference'"
         )
-    if found is not None:
-        return found
+    if product is not None:
+        return product
     return x.new_zeros(*direction.shape[: direction.dim() - z.dim()], *x.shape)  # x does not depend on z
 
 
-def difference(fn: Network, z: Tensor, which: Tensor, step: Tensor, x_hat: Tensor | None = None) -> Tensor:
+def difference(fn: Network, z: Tensor, latent: Tensor, step: Tensor, x_hat: Tensor | None = None) -> Tensor:
     """`column` times a step (..., row, 1), by a forward difference."""
-    here, (there,) = around(fn, z, [torch.zeros_like(z).scatter(-1, which, step)], x_hat)
+    here, (there,) = around(fn, z, [torch.zeros_like(z).scatter(-1, latent, step)], x_hat)
     return there - here
 
 
@@ -249,9 +249,9 @@ def relative_step(z: Tensor) -> float:
     return float(4 * torch.finfo(z.dtype).eps ** 0.5)
 
 
-def _of_row(figures: Tensor, which: Tensor) -> Tensor:
+def _of_row(figures: Tensor, latent: Tensor) -> Tensor:
     """Of a figure per latent (..., K), that of each row's own latent, (..., row, 1)."""
-    return figures.unsqueeze(-2).expand(*which.shape[:-1], figures.shape[-1]).gather(-1, which)
+    return figures.unsqueeze(-2).expand(*latent.shape[:-1], figures.shape[-1]).gather(-1, latent)
 
 
 def graph(fn: Network, z: Tensor, x_hat: Tensor | None) -> tuple[Tensor, Tensor]:

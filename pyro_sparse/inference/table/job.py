@@ -140,14 +140,14 @@ class TableJob:
             "feature_names": table.feature_names,
         }
         self._starts: dict[tuple[int, str], Any] = {}
-        said = None if dependency is None else dependency.as_dict()
+        dependency_settings = None if dependency is None else dependency.as_dict()
         made = None if table.exposure is None else "from totals"
         exposed = made if table.exposure_unit is None else "given"
         self.record = {
             "seed": seed,
             "holdout": holdout,
             "rows": n_rows,
-            "dependency": said,
+            "dependency": dependency_settings,
             "exposure": exposed,
             "ranks": ranks.size,
             **schedule.as_dict(),
@@ -165,7 +165,7 @@ class TableJob:
                 "data": files.digest(*table.content()),
                 "made": files.made(model),
                 "version": __version__,
-                **({} if said is None else {"dependency": said}),
+                **({} if dependency_settings is None else {"dependency": dependency_settings}),
                 **schedule.as_dict(),
             },
         )
@@ -203,59 +203,59 @@ class TableJob:
         alone = self.dense or self.dependency is not None or self.model.total_correlation
         return split(self.groups(), self.n_restarts if alone else n_jobs)
 
-    def run(self, group: range, own: range | None = None, schedule: Any = None) -> Run:
-        """A run at its start, of a group or of those of its restarts that are in `own`."""
-        part = copy.deepcopy(self.model)
+    def run(self, group: range, restarts: range | None = None, schedule: Any = None) -> Run:
+        """A run at its start, of a group or of those of its restarts that are in `restarts`."""
+        model = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[group.start])
-        part.setup(n_restarts=len(group), **self.setup)
-        part.to(device=self.device, dtype=self.dtype)
+        model.setup(n_restarts=len(group), **self.setup)
+        model.to(device=self.device, dtype=self.dtype)
         # others than the own are set up for their random numbers only: any start does
-        starts = [self._start_of(r if own is None or r in own else own.start) for r in group]
-        unit = self._begin(part, starts, self.bent[group.start : group.stop])
-        if own is not None and own != group:
-            part = pick(part, [r - group.start for r in own]).train(part.training)
-        return self._run_of(part, unit, schedule or self.schedule, (own or group).start)
+        starts = [self._start_of(r if restarts is None or r in restarts else restarts.start) for r in group]
+        unit = self._begin(model, starts, self.bent[group.start : group.stop])
+        if restarts is not None and restarts != group:
+            model = pick(model, [r - group.start for r in restarts]).train(model.training)
+        return self._run_of(model, unit, schedule or self.schedule, (restarts or group).start)
 
-    def _begin(self, part: Any, starts: list[Any], bent: np.ndarray) -> torch.Tensor:
+    def _begin(self, model: Any, starts: list[Any], bent: np.ndarray) -> torch.Tensor:
         """Write starts into a model's restarts; the features' units."""
-        unit = torch.as_tensor(self.table.unit(part.likelihood), dtype=self.dtype, device=self.device)
-        _start(part, starts, bent, self.table, self.kept, unit)
+        unit = torch.as_tensor(self.table.unit(model.likelihood), dtype=self.dtype, device=self.device)
+        _start(model, starts, bent, self.table, self.kept, unit)
         return unit
 
-    def _run_of(self, part: Any, unit: torch.Tensor, schedule: Any, first: int) -> Run:
+    def _run_of(self, model: Any, unit: torch.Tensor, schedule: Any, first: int) -> Run:
         kind = DependencyRun if self.dense else SparseRun
-        run = kind(part, self.train, self.heldout, schedule, first, self.dependency)
+        run = kind(model, self.train, self.heldout, schedule, first, self.dependency)
         run.ranks, run.rounded = self.ranks, self.rounded
         run.unit = unit.unsqueeze(-1)
         return run
 
     def run_from(self, start: AxisStart) -> Run:
         """A run of two restarts, a straight and a random-curve one, that begin at the same factors."""
-        part = copy.deepcopy(self.model)
+        model = copy.deepcopy(self.model)
         torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
-        part.setup(len(AXIS_BENT), **self.setup)
-        part.to(device=self.device, dtype=self.dtype)
-        unit = self._begin(part, [start.start] * len(AXIS_BENT), np.array(AXIS_BENT))
-        return self._run_of(part, unit, self.schedule, 0)
+        model.setup(len(AXIS_BENT), **self.setup)
+        model.to(device=self.device, dtype=self.dtype)
+        unit = self._begin(model, [start.start] * len(AXIS_BENT), np.array(AXIS_BENT))
+        return self._run_of(model, unit, self.schedule, 0)
 
     def _start_of(self, restart: int) -> Any:
         cap, bent = int(self.n_factors_init[restart]), bool(self.bent[restart])
-        which = (cap, "principal" if bent else "oblique")
-        if which not in self._starts:
-            self._starts[which] = (
-                start_of(self.table, self.kept, *which)
+        cap_and_kind = (cap, "principal" if bent else "oblique")
+        if cap_and_kind not in self._starts:
+            self._starts[cap_and_kind] = (
+                start_of(self.table, self.kept, *cap_and_kind)
                 if self.model.data_start
                 else no_start(*self.train.x.shape)
             )
-        return self._starts[which]
+        return self._starts[cap_and_kind]
 
-    def part(self, own: range) -> dict[str, Any]:
+    def part(self, restarts: range) -> dict[str, Any]:
         """Train restarts of one group by themselves, as they are trained in its pass: up to rounding.
 
         The group stops when its best restart has stopped improving. A part does not know the others, so it
         goes to the end and keeps the states at all steps where that may have been.
         """
-        group = next(group for group in self.groups() if own.start in group)
+        group = next(group for group in self.groups() if restarts.start in group)
         states: dict[int, Any] = {}
 
         def keep(run: Run) -> None:
@@ -263,24 +263,24 @@ class TableJob:
                 states[run.step] = run.ended()
 
         stops = [] if self.heldout is None else possible_stops(self.schedule)
-        run = self.run(group, own, replace(self.schedule, patience=None))
-        with OwnDraws([r - group.start for r in own], len(group)):
+        run = self.run(group, restarts, replace(self.schedule, patience=None))
+        with OwnDraws([r - group.start for r in restarts], len(group)):
             run.finish(keep)
         states[run.step] = run.model.state_dict()
-        return {"restarts": list(own), "states": states, "history": run.history}
+        return {"restarts": list(restarts), "states": states, "history": run.history}
 
     # ---- what was found ------------------------------------------------------------------------------------
-    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> Fit:
+    def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> Fit:
         """The fit of restarts that were trained in parts, in the order of their numbers."""
         states: list[Any] = []
         history: list[dict[str, Any]] = []
         numbers: list[int] = []
         for group in self.groups():
-            mine = [part for part in parts if part["restarts"][0] in group]
-            rows = [row for part in mine for row in part["history"]]
+            mine = [trained_part for trained_part in trained_parts if trained_part["restarts"][0] in group]
+            rows = [row for trained_part in mine for row in trained_part["history"]]
             last = stopped_at(rows, self.schedule) if self.heldout is not None else self.schedule.steps
-            states += [part["states"][last] for part in mine]
-            numbers += [r for part in mine for r in part["restarts"]]
+            states += [trained_part["states"][last] for trained_part in mine]
+            numbers += [r for trained_part in mine for r in trained_part["restarts"]]
             history += sorted((row for row in rows if row["step"] <= last), key=lambda row: row["step"])
         return self.result(states, renumbered(history, numbers), numbers, notes)
 
@@ -332,7 +332,7 @@ class TableJob:
         train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in history)
-        found = Fit.build(
+        fit = Fit.build(
             whole,
             self.table,
             train=self.train,
@@ -360,19 +360,17 @@ class TableJob:
             ],
         )
         if self.dense:
-            found.findings.extend(unconfirmed(found.alignment["congruence"], best, found.factor_names))
-        found.findings.extend(restart_findings(found))
-        found.findings.extend(axis_findings(found, trained.search))
+            fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
+        fit.findings.extend(restart_findings(fit))
+        fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
-            found.findings.extend(unexplained_findings(found))
-        found.findings.extend(folded(found))
-        found.findings.extend(depth_of_factors(whole, self.train, best))
-        found.findings.extend(
-            doubted_by_columns(
-                self.table.findings, found.effects[best], found.feature_names, found.factor_names
-            )
+            fit.findings.extend(unexplained_findings(fit))
+        fit.findings.extend(folded(fit))
+        fit.findings.extend(depth_of_factors(whole, self.train, best))
+        fit.findings.extend(
+            doubted_by_columns(self.table.findings, fit.effects[best], fit.feature_names, fit.factor_names)
         )
-        return found
+        return fit
 
     def _judged(
         self,
@@ -465,24 +463,24 @@ class _Trained(NamedTuple):
         """BIC of each restart, halved and negative."""
         return bic(self.all_rows, self.edges, n_rows)
 
-    def with_restart(self, place: int, other: _Trained, restart: int) -> _Trained:
+    def with_restart(self, place: int, source: _Trained, restart: int) -> _Trained:
         """A restart of another set in the place of one of these; the first to come is the best."""
 
-        def replaced(own: Any, new: Any) -> Any:
-            own = np.array(own)
-            own[place] = new[restart]
-            return own
+        def replaced(figures: Any, new: Any) -> Any:
+            figures = np.array(figures)
+            figures[place] = new[restart]
+            return figures
 
         history = [row for row in self.history if row["restart"] != place]
-        history += [{**row, "restart": place} for row in other.history if row["restart"] == restart]
+        history += [{**row, "restart": place} for row in source.history if row["restart"] == restart]
         return _Trained(
-            train=replaced(self.train, other.train),
-            heldout=None if other.heldout is None else replaced(self.heldout, other.heldout),
-            edges=replaced(self.edges, other.edges),
+            train=replaced(self.train, source.train),
+            heldout=None if source.heldout is None else replaced(self.heldout, source.heldout),
+            edges=replaced(self.edges, source.edges),
             best=self.best if self.from_axes else place,
             history=sorted(history, key=lambda row: row["step"]),
-            n_factors_init=replaced(self.n_factors_init, other.n_factors_init),
-            bent=replaced(self.bent, other.bent),
+            n_factors_init=replaced(self.n_factors_init, source.n_factors_init),
+            bent=replaced(self.bent, source.bent),
             from_axes=[*self.from_axes, place],
             search=self.search,
         )
@@ -527,7 +525,7 @@ class TableGroup:
 
 
 def _start(
-    part: Any,
+    model: Any,
     starts: list[Any],
     bent: np.ndarray,
     table: Table,
@@ -538,11 +536,11 @@ def _start(
 
     def stack(name: str) -> torch.Tensor:
         arrays = [getattr(s, name) for s in starts]
-        wide = [a if a.ndim == 1 else np.pad(a, ((0, 0), (0, part.n_factors - a.shape[1]))) for a in arrays]
+        wide = [a if a.ndim == 1 else np.pad(a, ((0, 0), (0, model.n_factors - a.shape[1]))) for a in arrays]
         return torch.as_tensor(np.stack(wide)).to(unit)
 
-    intercept = torch.as_tensor(table.intercept(part.likelihood, kept)).to(unit)
-    part.start(
+    intercept = torch.as_tensor(table.intercept(model.likelihood, kept)).to(unit)
+    model.start(
         scores=stack("scores"),
         maps=stack("maps"),
         loadings=stack("loadings"),

@@ -183,9 +183,11 @@ def taken(
             f"dependency: {name} returned shape {tuple(penalty.shape)} for latents {tuple(z.shape)}, wanted "
             f"{tuple(z.shape[:-2])}: one number for all rows, of each restart by itself{per_row}"
         )
-    found = penalty.detach()
-    if not torch.isfinite(found).all():
-        bad = f" in restart(s) {(~torch.isfinite(found)).nonzero()[:, 0].tolist()}" if found.dim() else ""
+    detached = penalty.detach()
+    if not torch.isfinite(detached).all():
+        bad = (
+            f" in restart(s) {(~torch.isfinite(detached)).nonzero()[:, 0].tolist()}" if detached.dim() else ""
+        )
         raise FloatingPointError(f"dependency: the penalty {name} is not finite{bad}")
     return penalty
 

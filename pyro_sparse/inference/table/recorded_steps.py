@@ -52,8 +52,8 @@ class RecordedSteps:
             As the run's own step.
         """
         kind = self.run.kind()
-        found = None if kind is None else self.found.get(kind, _WATCHED)
-        if kind is None or found == _REFUSED:
+        recorded = None if kind is None else self.found.get(kind, _WATCHED)
+        if kind is None or recorded == _REFUSED:
             return None
         self._hand_over(batch, rate)
         if kind not in self.found:
@@ -61,9 +61,9 @@ class RecordedSteps:
                 terms = self._work()
             self.found[kind] = _REFUSED if waits else _WATCHED
             return total(terms)
-        if found == _WATCHED:
-            found = self.found[kind] = self._record()
-        graph, terms = cast(_Recorded, found)
+        if recorded == _WATCHED:
+            recorded = self.found[kind] = self._record()
+        graph, terms = cast(_Recorded, recorded)
         graph.replay()
         return total(terms)
 
@@ -75,9 +75,9 @@ class RecordedSteps:
             self.batch = _copy(batch)
             return
         for name in ("x", "inputs", "mask", "exposure"):
-            own = getattr(self.batch, name)
-            if own is not None and not (name == "inputs" and own is self.batch.x):
-                own.copy_(getattr(batch, name))
+            tensor = getattr(self.batch, name)
+            if tensor is not None and not (name == "inputs" and tensor is self.batch.x):
+                tensor.copy_(getattr(batch, name))
 
     @contextmanager
     def _in_tensors(self) -> Iterator[None]:
@@ -111,20 +111,20 @@ class RecordedSteps:
 def _copy(batch: Batch) -> Batch:
     x = batch.x.clone()
     inputs = x if batch.inputs is batch.x else batch.inputs.clone()
-    mask, exposure = (None if part is None else part.clone() for part in (batch.mask, batch.exposure))
+    mask, exposure = (None if tensor is None else tensor.clone() for tensor in (batch.mask, batch.exposure))
     return Batch(x, inputs, mask, exposure, batch.total)
 
 
 @contextmanager
 def _watching() -> Iterator[list[str]]:
     """What the processor waits for meanwhile: a list that has its complaints afterwards."""
-    found: list[str] = []
+    complaints: list[str] = []
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("warn")
     try:
-        with warnings.catch_warnings(record=True) as seen:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            yield found
-        found += [str(one.message) for one in seen if "synchroniz" in str(one.message)]
+            yield complaints
+        complaints += [str(warning.message) for warning in caught if "synchroniz" in str(warning.message)]
     finally:
         torch.cuda.set_sync_debug_mode(before)

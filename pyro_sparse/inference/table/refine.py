@@ -68,25 +68,25 @@ def refine(
     if steps == 0 or not model.gaussian_guide:
         with torch.no_grad():
             return model.factor_posterior(ranks.share(batch).whole())
-    own, pairs = ranks.share(batch), max(1, num_draws // 2)
+    own_rows, pairs = ranks.share(batch), max(1, num_draws // 2)
     half = balanced_draws(steps * pairs, 2 * pairs, model.factor_cov).unflatten(0, (steps, pairs))
     together = chunk
     if getattr(model, "decoder_kind", "") == "mlp":  # every feature has hidden units of its own
         together = min(chunk, max(1, int(MOST_UNITS // (model.n_restarts * model.n_features * model.hidden))))
-    found = [
-        _refine_rows(model, own.rows(index).whole(), half, rate)
-        for index in torch.arange(len(own), device=batch.x.device).split(together)
+    refined = [
+        _refine_rows(model, own_rows.rows(index).whole(), half, rate)
+        for index in torch.arange(len(own_rows), device=batch.x.device).split(together)
     ]
-    return _made(*(torch.cat(part, 1) for part in zip(*found, strict=True)))
+    return _made(*(torch.cat(chunks, 1) for chunks in zip(*refined, strict=True)))
 
 
 def _parts(q: Any) -> tuple[Tensor, ...]:
     return (q.loc, q.factor, q.log_det) if isinstance(q, FullNormal) else (q.mean, q.base_dist.scale)
 
 
-def _made(*parts: Tensor) -> Any:
+def _made(*parameters: Tensor) -> Any:
     """The Gaussian of a location and standard deviations, or of a location, a root and its log-det."""
-    return FullNormal(*parts) if len(parts) == 3 else dist.Normal(*parts).to_event(1)
+    return FullNormal(*parameters) if len(parameters) == 3 else dist.Normal(*parameters).to_event(1)
 
 
 def _stretched(spread: tuple[Tensor, ...], stretch: Tensor) -> tuple[Tensor, ...]:
@@ -113,11 +113,11 @@ def _refine_rows(model: Any, batch: Batch, half: Tensor, rate: float) -> tuple[T
                 group["lr"] = rate * (1 - step / len(half))
             noise = torch.cat([pairs, -pairs])
             fit = torch.zeros_like(m[..., 0])
-            own = _made(m, *_stretched(tuple(spread), stretch))
+            guide = _made(m, *_stretched(tuple(spread), stretch))
             for draw in noise:
-                f = model.decode(draw_at(own, draw), weights)
+                f = model.decode(draw_at(guide, draw), weights)
                 fit = fit + model.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure) / len(noise)
-            loss = divergence(own, prior) - fit
+            loss = divergence(guide, prior) - fit
             optimiser.zero_grad(set_to_none=True)
             loss.sum().backward()
             optimiser.step()
@@ -151,16 +151,16 @@ def refined_elbo(
     """
     if not model.gaussian_guide:
         return rowwise_elbo(model, batch, num_draws, ranks=ranks)
-    own = ranks.share(batch)
+    own_rows = ranks.share(batch)
     with torch.enable_grad():
         q = refine(model, batch, steps=steps, chunk=chunk, ranks=ranks)
     weights = getattr(model, "weights", None)
     fit = torch.zeros_like(q.mean[..., 0])
     for _ in range(num_draws):
-        noise = ranks.own(q.mean.new_empty(len(q.mean), len(batch), q.mean.shape[-1]).normal_(), own)
+        noise = ranks.own(q.mean.new_empty(len(q.mean), len(batch), q.mean.shape[-1]).normal_(), own_rows)
         f = model.decode(draw_at(q, noise), weights)
-        fit += model.likelihood.log_prob(f, own.x, own.mask, own.exposure) / num_draws
-    return ranks.joined(fit - divergence(q, model.factor_prior()), own)
+        fit += model.likelihood.log_prob(f, own_rows.x, own_rows.mask, own_rows.exposure) / num_draws
+    return ranks.joined(fit - divergence(q, model.factor_prior()), own_rows)
 
 
 @torch.no_grad()
@@ -185,7 +185,7 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, num_draws: int = 3
         In model units.
     """
     weights = getattr(model, "weights", None)
-    pairs, parts = max(1, num_draws // 2), []
+    pairs, expected = max(1, num_draws // 2), []
     half = balanced_draws(pairs, pairs, model.factor_cov)
     for index in torch.arange(len(batch), device=batch.x.device).split(1000):
         rows = batch.rows(index).whole()
@@ -198,5 +198,5 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, num_draws: int = 3
             )
             for z in pair:
                 total += model.likelihood.mean(model.decode(z, weights), rows.exposure) / (2 * len(half))
-        parts.append(total)
-    return torch.cat(parts, 1)
+        expected.append(total)
+    return torch.cat(expected, 1)

@@ -153,26 +153,30 @@ class Fit(Answers):
         effects = np.where(present, effects, 0.0)
         loadings = np.where(present, np.sign(slopes) * np.sqrt(effects), 0.0)
         score, eta = weight_scores(model)
-        found = align_factors(model, loadings, effects[best], best)
+        alignment = align_factors(model, loadings, effects[best], best)
         if getattr(model, "decoder_kind", "") == "mlp" and not isinstance(table, LargeTable):
-            alike = score_similarity(model, train, present, best)[:, found.permutation[best]]
-            larger = np.where(alike > np.abs(found.congruence), alike, found.congruence)  # NaN stays
-            found = found._replace(congruence=larger)
+            alike = score_similarity(model, train, present, best)[:, alignment.permutation[best]]
+            larger = np.where(alike > np.abs(alignment.congruence), alike, alignment.congruence)  # NaN stays
+            alignment = alignment._replace(congruence=larger)
         noise = model.likelihood.noise_sd()
         cov = model.factor_cov[best].detach().cpu().double().numpy()
-        turn, sign = found.permutation[best], found.sign[best]
+        turn, sign = alignment.permutation[best], alignment.sign[best]
         return cls(
             model=model,
             table=table,
             best=best,
-            weights=apply_alignment(loadings, found) + 0.0,
-            effects=apply_alignment(effects, found, signed=False),
-            edge_score=apply_alignment(score, found, signed=False),
-            eta=apply_alignment(eta, found, signed=False),
+            weights=apply_alignment(loadings, alignment) + 0.0,
+            effects=apply_alignment(effects, alignment, signed=False),
+            edge_score=apply_alignment(score, alignment, signed=False),
+            eta=apply_alignment(eta, alignment, signed=False),
             elbo=elbo,
             heldout_elbo=heldout_elbo,
             history=history,
-            alignment={"permutation": found.permutation, "sign": found.sign, "congruence": found.congruence},
+            alignment={
+                "permutation": alignment.permutation,
+                "sign": alignment.sign,
+                "congruence": alignment.congruence,
+            },
             factor_cov=cov[np.ix_(turn, turn)] * np.outer(sign, sign),
             noise_sd=None if noise is None else noise[best, 0].detach().cpu().double().numpy() * table.scale,
             settings={**settings, "version": __version__},
@@ -199,8 +203,8 @@ class Fit(Answers):
         large = isinstance(table, LargeTable)
         climb = not large if refine is None else refine
         like = self.model.factor_cov
-        parts = pieces(table, like.device, like.dtype, cells=JUDGED_CELLS * (1 if climb else 10))
-        return np.concatenate([self._to_frame(self._posterior(part, climb, large)[0]) for part in parts])
+        batches = pieces(table, like.device, like.dtype, cells=JUDGED_CELLS * (1 if climb else 10))
+        return np.concatenate([self._to_frame(self._posterior(batch, climb, large)[0]) for batch in batches])
 
     @isolated()
     def predict(
@@ -252,14 +256,14 @@ class Fit(Answers):
             A DataFrame with X's index and columns where X is one.
         """
         check_whole(1, num_draws=num_draws)
-        own = self._whole(X, "impute", exposure)
+        table = self._whole(X, "impute", exposure)
         filled = read_like(X, self.feature_names)  # what was seen stays as it is
-        if own.mask is not None:
+        if table.mask is not None:
             mean = self.predict(X, num_draws=num_draws, exposure=exposure)
             predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
             if excess is not None:
-                predicted = add_residuals(predicted, own.x, own.mask, *self._implied(), excess)
-            filled = np.where(own.mask, filled, predicted * self.table.scale + self.table.centre)
+                predicted = add_residuals(predicted, table.x, table.mask, *self._implied(), excess)
+            filled = np.where(table.mask, filled, predicted * self.table.scale + self.table.centre)
         return give_back(filled, X, self.feature_names)
 
     @property
@@ -321,9 +325,11 @@ class Fit(Answers):
         k = self.weights.shape[-1]
         if z.ndim != 2 or z.shape[1] != k:
             raise ValueError(f"Z: has shape {z.shape}, wanted (row, {k}), one column per factor")
-        own = out_of_frame(self, z)
+        latents = out_of_frame(self, z)
         like = self.model.factor_cov
-        full = torch.as_tensor(own, dtype=like.dtype, device=like.device).expand(self.n_restarts, *own.shape)
+        full = torch.as_tensor(latents, dtype=like.dtype, device=like.device).expand(
+            self.n_restarts, *latents.shape
+        )
         with torch.no_grad():
             mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
         return self._given_back(mean[self.best])
@@ -342,14 +348,14 @@ class Fit(Answers):
             As in `transform`.
         """
         check_whole(1, num_draws=num_draws)
-        one, like = pick(self.model, [self.best]), self.model.factor_cov
-        found = []
+        restart, like = pick(self.model, [self.best]), self.model.factor_cov
+        bounds = []
         for batch in pieces(self._table(X, exposure), like.device, like.dtype):
             with undisturbed(seed=0):
-                rows = rowwise_elbo(one, batch, num_draws=num_draws)[0].cpu().double().numpy()
-            seen = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
-            found.append(rows - (seen * np.log(self.table.scale)).sum(1))
-        return np.concatenate(found)
+                rows = rowwise_elbo(restart, batch, num_draws=num_draws)[0].cpu().double().numpy()
+            observed = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
+            bounds.append(rows - (observed * np.log(self.table.scale)).sum(1))
+        return np.concatenate(bounds)
 
     def score(self, X: Any = None, exposure: Any = None) -> float:
         """Mean of `log_likelihood`."""
@@ -466,9 +472,9 @@ class Fit(Answers):
         return table
 
     def _posterior(self, batch: Batch, climb: bool, large: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        one = pick(self.model, [self.best])
-        with undisturbed(seed=0), frugal(one) if large else nullcontext():
-            q = refine(one, batch, steps=60 if climb else 0)
+        restart = pick(self.model, [self.best])
+        with undisturbed(seed=0), frugal(restart) if large else nullcontext():
+            q = refine(restart, batch, steps=60 if climb else 0)
         return q.mean[0], q.stddev[0]
 
     def _given_back(self, x: torch.Tensor) -> np.ndarray:

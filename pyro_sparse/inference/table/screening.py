@@ -33,13 +33,13 @@ def cell_information(model: Any, train: Batch) -> Tensor:
         Linear, set up and started.
     train : Batch
     """
-    one = pick(model, [0])
+    restart = pick(model, [0])
     some = torch.arange(min(len(train), _SIMULATED), device=train.x.device)
     exposure = train.rows(some).exposure
-    f = one.decoder.intercept.detach().expand(-1, len(some), -1)
+    f = restart.decoder.intercept.detach().expand(-1, len(some), -1)
     with undisturbed(seed=0, threads=None):
-        x = one.likelihood.observation(f, None, exposure).sample()
-    score = one.likelihood.closed_slopes()(f, x, None, exposure).by_f
+        x = restart.likelihood.observation(f, None, exposure).sample()
+    score = restart.likelihood.closed_slopes()(f, x, None, exposure).by_f
     return score.square().mean(1).unsqueeze(-1).nan_to_num(1.0, 1.0)
 
 

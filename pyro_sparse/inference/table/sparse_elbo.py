@@ -50,7 +50,7 @@ def is_written_out(model: Any) -> bool:
     if not isinstance(model, SparseDecoder):
         return False
     own_networks = type(model.encoder) is Encoder and type(model.decoder) in (MaskedDecoder, LinearDecoder)
-    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     return (
         own_networks
         and not hooked
@@ -75,8 +75,8 @@ def is_known(model: Any) -> bool:
 
 
 def _same(thing: Any, kind: type, names: tuple[str, ...]) -> bool:
-    own = type(thing)
-    return all(getattr(own, name) is getattr(kind, name) and name not in vars(thing) for name in names)
+    actual = type(thing)
+    return all(getattr(actual, name) is getattr(kind, name) and name not in vars(thing) for name in names)
 
 
 class SparseElbo:
@@ -89,12 +89,12 @@ class SparseElbo:
     """
 
     def __init__(self, model: SparseDecoder):
-        own = model.decoder
+        decoder = model.decoder
         self.model, self.linear = model, model.decoder_kind == "linear"
         self.slopes = model.likelihood.closed_slopes()
         self.encoder, self.plain = _EncoderPass(model.encoder), PlainPass(model.activation)
         self.net = None if self.linear else model.net(model.weights)
-        of_decoder = [model.weights, own.intercept] if self.net is None else self.net
+        of_decoder = [model.weights, decoder.intercept] if self.net is None else self.net
         self.parameters = [*self.encoder.parameters, *of_decoder, *model.likelihood.parameters()]
         self.of_weights = len(self.encoder.parameters)  # place of W among them
         self.compiled = None
@@ -168,8 +168,8 @@ class SparseElbo:
         weight = model.kl_weight * model.beta * scale
         x = batch.inputs
         if model.missing:
-            seen = torch.ones_like(x) if batch.mask is None else batch.mask.to(x.dtype)
-            x = torch.cat([x * seen, seen - 1.0], -1)
+            observed = torch.ones_like(x) if batch.mask is None else batch.mask.to(x.dtype)
+            x = torch.cat([x * observed, observed - 1.0], -1)
         # what the guide's Normal would draw
         noise = torch.empty(
             model.n_restarts, len(x), model.n_factors, dtype=x.dtype, device=x.device
@@ -193,8 +193,8 @@ class SparseElbo:
         xp, now = arrays(self.model.factor_cov)
         if xp is torch:
             root, _ = torch.linalg.cholesky_ex(now)
-            one = torch.eye(now.shape[-1], dtype=now.dtype, device=now.device).expand_as(now)
-            half = torch.linalg.solve_triangular(root, one, upper=False)
+            identity = torch.eye(now.shape[-1], dtype=now.dtype, device=now.device).expand_as(now)
+            half = torch.linalg.solve_triangular(root, identity, upper=False)
             return half.mT @ half, 2 * root.diagonal(0, 1, 2).log().sum(-1)
         if self.covariance is None or not (now == self.covariance).all():
             root = xp.linalg.cholesky(now)
@@ -250,8 +250,8 @@ class SparseElbo:
             of_decoder = [torch.bmm(score, z), score.sum(2).unsqueeze(1)]
             dz = torch.bmm(score.mT, model.weights)
         else:
-            found, dz = self.plain.backward(score)
-            of_decoder = [*found]
+            gradients, dz = self.plain.backward(score)
+            of_decoder = [*gradients]
         return {**terms, "x": terms["x"] * scale}, dz, [*of_decoder, *of_likelihood]
 
     def _swept(
@@ -264,16 +264,16 @@ class SparseElbo:
         rows, (dz, *slopes) = cells.slopes(batch.x)
         torch._foreach_mul_([dz, *slopes], scale * factor)
         terms = {"x": rows.sum(1) * scale}
-        own = [p for p in model.likelihood.parameters() if p.requires_grad]
+        trainable = [p for p in model.likelihood.parameters() if p.requires_grad]
         priors = model.likelihood.priors()
-        if priors and own:
+        if priors and trainable:
             with torch.enable_grad():
-                found = {q: priors[q].log_prob(value) for q, value in model.likelihood.values().items()}
-                total = factor * torch.cat([*found.values()]).sum()
-                added = torch.autograd.grad(total, own, materialize_grads=True)
+                log_priors = {q: priors[q].log_prob(value) for q, value in model.likelihood.values().items()}
+                total = factor * torch.cat([*log_priors.values()]).sum()
+                added = torch.autograd.grad(total, trainable, materialize_grads=True)
             for p, slope in zip(model.likelihood.parameters(), slopes[len(cells.net) :], strict=True):
-                slope += next((more for q, more in zip(own, added, strict=True) if q is p), 0.0)
-            terms |= {q: term.detach() for q, term in found.items()}
+                slope += next((more for q, more in zip(trainable, added, strict=True) if q is p), 0.0)
+            terms |= {q: term.detach() for q, term in log_priors.items()}
         return terms, dz, slopes
 
     def _prior(self) -> tuple[Tensor, Tensor]:
@@ -299,13 +299,13 @@ def total(terms: dict[str, Tensor]) -> Tensor:
         A term is not finite; names its site and the restarts.
     """
     first, *others = terms.values()
-    found = sum(others, first)
-    if not math.isfinite(float(found.sum())):
+    elbo = sum(others, first)
+    if not math.isfinite(float(elbo.sum())):
         for name, term in terms.items():
             if not torch.isfinite(term).all():
                 bad = (~torch.isfinite(term)).nonzero().flatten().tolist()
                 raise FloatingPointError(f"site {name!r} has a non-finite log-density in restart(s) {bad}")
-    return found
+    return elbo
 
 
 class _EncoderPass:
@@ -316,7 +316,7 @@ class _EncoderPass:
         layers = [*encoder.layers, encoder.location, encoder.log_sd]
         self.affine: list[Any] = [(layer.weight, layer.bias) for layer in layers]
         self.skip = encoder.skip
-        self.parameters: list[Any] = [self.skip, *(part for both in self.affine for part in both)]
+        self.parameters: list[Any] = [self.skip, *(p for affine in self.affine for p in affine)]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Location and log standard deviation, (restart, row, factor)."""
@@ -336,7 +336,7 @@ class _EncoderPass:
         *layers, (of_location, _), (of_log_sd, _) = self.affine
         down = torch.bmm(location, of_location.mT).baddbmm_(log_sd, of_log_sd.mT)
         last = self.read[-1].mT
-        found = [
+        gradients = [
             torch.bmm(last, location),
             location.sum(1, True),
             torch.bmm(last, log_sd),
@@ -344,7 +344,7 @@ class _EncoderPass:
         ]
         for i in reversed(range(len(layers))):
             down = _through_relu(down, self.read[i + 1], 0)
-            found = [torch.bmm(self.read[i].mT, down), down.sum(1, True), *found]
+            gradients = [torch.bmm(self.read[i].mT, down), down.sum(1, True), *gradients]
             if i:
                 down = torch.bmm(down, layers[i][0].mT)
-        return [torch.bmm(self.read[0].mT, location), *found]
+        return [torch.bmm(self.read[0].mT, location), *gradients]

@@ -78,16 +78,16 @@ class SparseRun(DecoderRun):
                 prior.anneal(self.schedule.ladder(self.step))
         if self.recorded is not None:
             with self._told():
-                found = self.recorded(batch, rate)
-            if found is not None:
-                return found / self.train.total
+                elbo = self.recorded(batch, rate)
+            if elbo is not None:
+                return elbo / self.train.total
         return super()._move(batch, rate)
 
     def _recordable(self) -> bool:
         """Whether steps may be graphs: on an accelerator, with nothing in them that is the caller's own."""
         model = self.model
-        own = self.written_out is None or self.dependency is not None or model.total_correlation
-        if own or model.weights.device.type != "cuda" or not is_known(model):
+        unrecordable = self.written_out is None or self.dependency is not None or model.total_correlation
+        if unrecordable or model.weights.device.type != "cuda" or not is_known(model):
             return False
         n_rows = min(self.schedule.batch_size, self.train.total)
         return not model.in_chunks(model.weights.new_empty(()).expand(model.n_restarts, n_rows, 1))
@@ -244,5 +244,5 @@ class SparseRun(DecoderRun):
         """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
         state = self.optimiser.state[self.model.weights]
         xp, square, count = arrays(state["exp_avg_sq"], state["step"])
-        seen = 1 - self.schedule.betas[1] ** (count if xp is torch else float(count))
-        return tensor(rate / ((square / seen) ** 0.5 + 1e-8))
+        correction = 1 - self.schedule.betas[1] ** (count if xp is torch else float(count))
+        return tensor(rate / ((square / correction) ** 0.5 + 1e-8))

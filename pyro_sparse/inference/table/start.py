@@ -134,8 +134,8 @@ def find_start(x: np.ndarray, mask: np.ndarray | None, n_factors: int, kind: str
     Start
     """
     n_rows, n_features = x.shape
-    seen = np.ones_like(x) if mask is None else mask.astype(float)
-    correlation = (x.T @ x) / np.maximum(seen.T @ seen, 1.0)
+    observed = np.ones_like(x) if mask is None else mask.astype(float)
+    correlation = (x.T @ x) / np.maximum(observed.T @ observed, 1.0)
     correlation = _proper(correlation)
     best: tuple[float, Start] | None = None
     for loadings, maps in _candidates(correlation, n_rows, n_factors, kind):

@@ -25,13 +25,13 @@ def of_weights(model: Any, best: int) -> list[Finding]:
         Restart.
     """
     edges = (model.weights[best] != 0).cpu().numpy()
-    told = told_edges(model)
+    prescribed = told_edges(model)
     permitted = model.permitted.cpu().numpy()
     if not permitted.any():
         message = "no edge was left to find: every edge is forbidden"
         return [Finding("size", message, "leave some open if the data should decide")]
-    if not (edges & ~told).any() and (permitted & ~told).any():
-        more = " but those it was told" if told.any() else ""
+    if not (edges & ~prescribed).any() and (permitted & ~prescribed).any():
+        more = " but those it was told" if prescribed.any() else ""
         message = (
             f"the best restart has no edge{more}: the data support no shared factor, or the prior is too "
             "strong"

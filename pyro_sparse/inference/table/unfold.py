@@ -64,24 +64,24 @@ def unfold(model: Any, batch: Batch, seed: int = 0) -> list[list[int]]:
     rows = batch.rows(some).whole()
     done: list[list[int]] = []
     for r in range(model.n_restarts):
-        one = pick(model, [r])
-        own = torch.Generator(device=batch.x.device).manual_seed(seed + r)  # whoever shares the pass
-        done.append(_unfold_one(one, rows, own))
+        restart = pick(model, [r])
+        generator = torch.Generator(device=batch.x.device).manual_seed(seed + r)  # whoever shares the pass
+        done.append(_unfold_one(restart, rows, generator))
         if done[-1]:
-            put(one, model, r)
+            put(restart, model, r)
     return done
 
 
-def _unfold_one(one: Any, rows: Batch, generator: torch.Generator) -> list[int]:
-    axes = decoder_axes(one, rows)[0]
-    one.turn(torch.as_tensor(axes.map).to(one.strength).unsqueeze(0))
+def _unfold_one(restart: Any, rows: Batch, generator: torch.Generator) -> list[int]:
+    axes = decoder_axes(restart, rows)[0]
+    restart.turn(torch.as_tensor(axes.map).to(restart.strength).unsqueeze(0))
     with torch.no_grad():
-        z = one.encode(rows)[0][0]
+        z = restart.encode(rows)[0][0]
     skew = skewness(z.unsqueeze(0))[0].abs()
     suspects = [int(k) for k in skew.argsort(descending=True) if skew[k] > MOST_SKEWED]
     if not suspects:
         return []
-    strength = strengths(one, rows)[0].cpu().numpy()
+    strength = strengths(restart, rows)[0].cpu().numpy()
     edge = edge_probability(strength) >= MAY_BE
     z = _normal(z)
     changed = []
@@ -89,14 +89,14 @@ def _unfold_one(one: Any, rows: Batch, generator: torch.Generator) -> list[int]:
         features = np.argsort(-strength[:, k] * edge[:, k])[: min(_MOST_FEATURES, edge[:, k].sum())]
         if len(features) < 2:
             continue  # nothing else could tell the branches
-        others = [other for other in range(z.shape[1]) if other != k]
-        own, seen = rows.x[:, features], None if rows.mask is None else rows.mask[:, features]
-        t = curve_factor(own, z[:, others], edge[features][:, others], generator, seen)
+        others = [j for j in range(z.shape[1]) if j != k]
+        cells, mask = rows.x[:, features], None if rows.mask is None else rows.mask[:, features]
+        t = curve_factor(cells, z[:, others], edge[features][:, others], generator, mask)
         if abs(spearmanr(t.cpu(), z[:, k].cpu())[0]) < _SAME:
             z[:, k] = _normal(t.unsqueeze(-1))[:, 0]
             changed.append(k)
     if changed:
-        _teach(one, rows, z, generator)
+        _teach(restart, rows, z, generator)
     return changed
 
 
@@ -128,10 +128,10 @@ def curve_factor(
     -------
     Tensor (row,)
     """
-    seen = torch.ones_like(x) if mask is None else mask.to(x)
+    observed = torch.ones_like(x) if mask is None else mask.to(x)
     sees = torch.as_tensor(edge).to(z)
-    tries = [_Curves(x, z, sees, seen, warm, generator) for warm in np.geomspace(*_WARM, _TRIES).tolist()]
-    answers = [each.learn().answer() for each in tries]
+    tries = [_Curves(x, z, sees, observed, warm, generator) for warm in np.geomspace(*_WARM, _TRIES).tolist()]
+    answers = [curves.learn().answer() for curves in tries]
     return max(answers, key=lambda answer: answer[0])[1]
 
 
@@ -142,12 +142,12 @@ class _Curves:
     """
 
     def __init__(
-        self, x: Tensor, z: Tensor, sees: Tensor, seen: Tensor, warm: float, generator: torch.Generator
+        self, x: Tensor, z: Tensor, sees: Tensor, observed: Tensor, warm: float, generator: torch.Generator
     ):
-        self.z, self.seen, self.sees, self.warm = z, seen, sees.unsqueeze(-1), warm
+        self.z, self.seen, self.sees, self.warm = z, observed, sees.unsqueeze(-1), warm
         self.generator = generator
-        count = seen.sum(0).clamp_min(1)
-        x = (x - (x * seen).sum(0) / count) * seen
+        count = observed.sum(0).clamp_min(1)
+        x = (x - (x * observed).sum(0) / count) * observed
         self.x = x / (x.square().sum(0) / count).sqrt().clamp_min(1e-6)
         g, k, h = x.shape[1], z.shape[1], _HIDDEN
 
@@ -163,13 +163,13 @@ class _Curves:
 
     def log_density(self, rows: Tensor, t: Tensor, floor: float) -> Tensor:
         """(row, value) of the features, given values t."""
-        z, x, seen = self.z[rows], self.x[rows].T.unsqueeze(-1), self.seen[rows].T.unsqueeze(-1)
+        z, x, observed = self.z[rows], self.x[rows].T.unsqueeze(-1), self.seen[rows].T.unsqueeze(-1)
         of_rows = z @ (self.of_z * self.sees) + self.bias
         h = smooth_leaky(of_rows.unsqueeze(2) + (t.unsqueeze(-1) * self.of_t).unsqueeze(1))
         straight = z @ (self.slope_z * self.sees) + self.intercept + self.slope_t * t
         f = torch.bmm(h.flatten(1, 2), self.head).view(straight.shape) + straight
         sd = (self.log_sd.exp() ** 2 + floor**2).sqrt()
-        return ((-0.5 * ((x - f) / sd) ** 2 - sd.log()) * seen).sum(0)
+        return ((-0.5 * ((x - f) / sd) ** 2 - sd.log()) * observed).sum(0)
 
     def learn(self) -> _Curves:
         """Climb the likelihood of the rows, the noise cooling from `warm`."""
@@ -193,21 +193,21 @@ class _Curves:
     def answer(self, n_values: int = 200) -> tuple[float, Tensor]:
         """Log-likelihood of a row, and posterior means of the factor."""
         t = ndtri((torch.arange(n_values).to(self.z) + 0.5) / n_values)
-        parts = torch.arange(len(self.x), device=t.device).split(500)
-        density = torch.cat([self.log_density(rows, t, _LEAST) for rows in parts])
+        chunks = torch.arange(len(self.x), device=t.device).split(500)
+        density = torch.cat([self.log_density(rows, t, _LEAST) for rows in chunks])
         return float(density.logsumexp(-1).mean()), density.softmax(-1) @ t
 
 
-def _teach(one: Any, rows: Batch, z: Tensor, generator: torch.Generator) -> None:
+def _teach(restart: Any, rows: Batch, z: Tensor, generator: torch.Generator) -> None:
     """Fit guide and decoder to given latents of the rows."""
-    optimiser = SOAP(one.parameters(), lr=_LESSON_RATE, most=MOST_MOVE)
+    optimiser = SOAP(restart.parameters(), lr=_LESSON_RATE, most=MOST_MOVE)
     for step in range(_LESSONS):
         optimiser.param_groups[0]["lr"] = _LESSON_RATE * min(1.0, 2 * (1 - step / _LESSONS) + 0.02)
         index = torch.randint(len(rows), (min(256, len(rows)),), device=z.device, generator=generator)
-        batch, own = rows.rows(index).whole(), z[index].unsqueeze(0)
-        f = one.decode(own, None)
-        cells = one.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure)
-        loss = -(cells + one.factor_posterior(batch).log_prob(own)).mean()
+        batch, latents = rows.rows(index).whole(), z[index].unsqueeze(0)
+        f = restart.decode(latents, None)
+        cells = restart.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure)
+        loss = -(cells + restart.factor_posterior(batch).log_prob(latents)).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -38,8 +38,8 @@ def start_of(table: Any, kept: np.ndarray, n_factors: int, kind: str) -> Start:
     kind : {"principal", "oblique"}
     """
     if not isinstance(table, LargeTable):
-        seen = None if table.mask is None else table.mask[kept]
-        return find_start(table.inputs[kept], seen, n_factors, kind)
+        observed = None if table.mask is None else table.mask[kept]
+        return find_start(table.inputs[kept], observed, n_factors, kind)
     mixed = kept[table.x.shuffled(kept, 0)][: table.rows_together(FEWEST, MOST, SAMPLE_CELLS)]
     if len(table.feature_names) <= WIDE:
         _, inputs, mask, _ = table.cells(mixed, torch.float64)
@@ -108,17 +108,17 @@ def _candidates(
     if kind == "principal":
         most = min(n_rows, n_features) // 2
         for width in sorted({min(n_factors, n_signal), min(2 * n_factors, n_signal, most)}):
-            size, own = axes(width)
-            loadings = own * np.sqrt(size)
+            size, directions = axes(width)
+            loadings = directions * np.sqrt(size)
             turn = varimax(loadings[_leading(loadings)])
-            yield loadings @ turn, (own * (np.sqrt(size) / (size + 0.1))) @ turn
+            yield loadings @ turn, (directions * (np.sqrt(size) / (size + 0.1))) @ turn
         return
     for width in sorted({n_factors, min(2 * n_factors, n_signal + 1)}):
-        size, own = axes(width)
-        loadings, unique = _factor_analysis(x, variance, own * np.sqrt(np.maximum(size - 0.5, 0.05)))
+        size, directions = axes(width)
+        loadings, unique = _factor_analysis(x, variance, directions * np.sqrt(np.maximum(size - 0.5, 0.05)))
         lead = _leading(loadings)
-        part, correlation = simple(loadings[lead])
-        rotated = loadings @ np.linalg.lstsq(loadings[lead], part, rcond=None)[0]
+        rotated_lead, correlation = simple(loadings[lead])
+        rotated = loadings @ np.linalg.lstsq(loadings[lead], rotated_lead, rcond=None)[0]
         weighted = rotated / unique[:, None]
         inner = np.linalg.inv(np.linalg.inv(correlation) + rotated.T @ weighted)
         yield rotated, weighted @ inner
