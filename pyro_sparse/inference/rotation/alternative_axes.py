@@ -125,9 +125,9 @@ def in_axes_of(of: Directions, scores: Floats) -> Alternative:
     """
     k = of.scores.shape[1]
     between = np.nan_to_num(np.corrcoef(of.scores.T, scores.T)[:k, k:])
-    which, place = linear_sum_assignment(-np.abs(between))
+    matched, place = linear_sum_assignment(-np.abs(between))
     target = of.scores.copy()
-    target[:, which] = scores[:, place]
+    target[:, matched] = scores[:, place]
     target = (target - target.mean(0)) / np.maximum(target.std(0), 1e-12)
     map_ = np.linalg.lstsq(of.white, target, rcond=None)[0]
     return _compared(of, map_ / np.maximum(np.linalg.norm(map_, axis=0), 1e-12))
@@ -144,7 +144,7 @@ def _compared(of: Directions, map_: Floats) -> Alternative:
     loadings = of.direction @ np.linalg.pinv(map_).T
     between = np.abs(np.nan_to_num(np.corrcoef(of.scores.T, (of.white @ map_).T)[:k, k:]))
     _, place = linear_sum_assignment(-between)  # the first is 0, 1, ... of a square matrix
-    own, other = _counted(of.loadings), _counted(loadings[:, place])
+    before, after = _counted(of.loadings), _counted(loadings[:, place])
     return Alternative(
-        float(other.sum() - own.sum()), np.abs(own - other) > 0.5, between[np.arange(k), place]
+        float(after.sum() - before.sum()), np.abs(before - after) > 0.5, between[np.arange(k), place]
     )

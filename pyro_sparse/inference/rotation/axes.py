@@ -155,9 +155,9 @@ def _slope(turn: Tensor, a: Tensor, small: float) -> Tensor:
     Written out: with unit columns T and :math:`\Lambda = A T^{-\top}`, whose count has the slope D, it is
     :math:`-T^{-\top} (D^\top \Lambda + 2 b I)` in T. Autograd takes three to five times as long.
     """
-    found, unit, inverse = _rotated(turn, a)
-    bent = found * (2 * small) / (found**2 + small) ** 2
-    inner = bent.mT @ found
+    loadings, unit, inverse = _rotated(turn, a)
+    bent = loadings * (2 * small) / (loadings**2 + small) ** 2
+    inner = bent.mT @ loadings
     inner.diagonal(dim1=-2, dim2=-1).add_(2 * BARRIER)
     slope = -inverse @ inner
     slope -= unit * (unit * slope).sum(1, keepdim=True)  # the length of a column says nothing

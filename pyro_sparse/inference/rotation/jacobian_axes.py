@@ -171,8 +171,8 @@ def jacobian_axes(
     moment, stack, d = _check(time, actions)
     general = moment is None and not orthogonal
     if noise is not None and not general:
-        given = "orthogonal=True" if orthogonal else "a time graph"
-        raise ValueError(f"noise: got one with {given}, where only rotations are searched; leave it out")
+        conflict = "orthogonal=True" if orthogonal else "a time graph"
+        raise ValueError(f"noise: got one with {conflict}, where only rotations are searched; leave it out")
     scale = np.eye(d)  # of the latents
     unit = 1.0  # of the actions
     if stack is not None and not orthogonal:
@@ -285,9 +285,9 @@ class _Contraction:
     def squared(self, maps: torch.Tensor) -> torch.Tensor:
         """r^2 of shape (restart, target, source and then action)."""
         products = self._products(maps)
-        parts = [] if self.time is None else [products @ (products @ self.time.T).mT]
-        parts += [] if self.actions is None else [products @ self.actions]
-        return torch.cat(parts, dim=-1).clamp_min(0)
+        squares = [] if self.time is None else [products @ (products @ self.time.T).mT]
+        squares += [] if self.actions is None else [products @ self.actions]
+        return torch.cat(squares, dim=-1).clamp_min(0)
 
     def cost(self, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
         """Smooth number of edges into each axis of each map."""
@@ -380,8 +380,8 @@ def _check(
                 f"actions: want d={d} latents as time has, got {stack.shape[1]}; use one map for both"
             )
         d = stack.shape[1]
-        for j, one in enumerate(stack):
-            _check_moment(one, f"actions[{j}]")
+        for j, action_moment in enumerate(stack):
+            _check_moment(action_moment, f"actions[{j}]")
     return moment, stack, d
 
 

@@ -107,7 +107,7 @@ class SingleIndex:
 
 
 def single_index(
-    x: Floats, scores: Floats, seen: NDArray[np.bool_] | None = None, sweeps: int = _SWEEPS
+    x: Floats, scores: Floats, mask: NDArray[np.bool_] | None = None, sweeps: int = _SWEEPS
 ) -> SingleIndex:
     """Fit curves, directions and rows in turn, from a guess at the factors.
 
@@ -117,7 +117,8 @@ def single_index(
         Standardised; missing cells 0.
     scores : ndarray (row, factor)
         First guess; only the space that it spans matters.
-    seen : ndarray of bool (row, feature), optional
+    mask : ndarray of bool (row, feature), optional
+        True where a cell was seen.
     sweeps : int
 
     Returns
@@ -125,7 +126,7 @@ def single_index(
     SingleIndex
     """
     cells = np.ascontiguousarray(np.asarray(x, dtype=float).T)
-    observed = np.ones_like(cells) if seen is None else np.ascontiguousarray(seen.T.astype(float))
+    observed = np.ones_like(cells) if mask is None else np.ascontiguousarray(mask.T.astype(float))
     centred = scores - scores.mean(0)
     white = centred @ _whitening(centred)
     directions = _unit(cells @ white + 1e-3)
@@ -160,7 +161,7 @@ def add_factors(model: SingleIndex, most: int, sweeps: int = _SWEEPS) -> SingleI
 
 
 def search(
-    x: Floats, guesses: Sequence[Floats], most: int, seen: NDArray[np.bool_] | None = None
+    x: Floats, guesses: Sequence[Floats], most: int, mask: NDArray[np.bool_] | None = None
 ) -> SingleIndex:
     """The best model of several climbs, by its criterion.
 
@@ -175,7 +176,8 @@ def search(
         Where climbs begin, beside the first principal components.
     most : int
         Factors in all.
-    seen : ndarray of bool (row, feature), optional
+    mask : ndarray of bool (row, feature), optional
+        True where a cell was seen.
 
     Returns
     -------
@@ -184,7 +186,7 @@ def search(
     components = np.linalg.svd(x - x.mean(0), full_matrices=False)[0] * np.sqrt(len(x))
     few = range(1, min(_COMPONENTS, most, components.shape[1]) + 1)
     starts = [*guesses, *(components[:, :k] for k in few)]
-    climbs = [add_factors(single_index(x, start, seen), most) for start in starts]
+    climbs = [add_factors(single_index(x, start, mask), most) for start in starts]
     climbs = [climb for climb in climbs if np.isfinite(climb.criterion)]
     if not climbs:
         raise np.linalg.LinAlgError("no climb ended at finite scores")
@@ -192,7 +194,7 @@ def search(
     tried = k = 0
     scores, _ = sparse_axes(best)
     while 1 < scores.shape[1] and tried < _LEFT_OUT and k < scores.shape[1]:
-        climb = add_factors(single_index(x, np.delete(scores, k, 1), seen), most)
+        climb = add_factors(single_index(x, np.delete(scores, k, 1), mask), most)
         tried, k = tried + 1, k + 1
         if climb.criterion > best.criterion + 1:  # nat: rounding is no reason to begin again
             best, k = climb, 0
@@ -217,8 +219,8 @@ def sparse_axes(model: SingleIndex) -> tuple[Floats, Floats]:
     loud = model.explained > _EXPLAINED
     if model.n_factors == 1 or loud.sum() <= model.n_factors:
         return model.scores, model.directions
-    found, _ = oblique(model.directions[loud], n_starts=_STARTS, epsilon=_SHRINK)
-    rotation = np.linalg.lstsq(found, model.directions[loud], rcond=None)[0].T
+    rotated, _ = oblique(model.directions[loud], n_starts=_STARTS, epsilon=_SHRINK)
+    rotation = np.linalg.lstsq(rotated, model.directions[loud], rcond=None)[0].T
     return model.scores @ rotation, model.directions @ np.linalg.inv(rotation).T
 
 
