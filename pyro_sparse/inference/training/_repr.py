@@ -24,15 +24,15 @@ def in_short(
     none : str
         What to say where none is.
     """
-    counts = ", ".join(_counted(number, what) for what, number in sizes.items())
+    counts = ", ".join(_counted(number, noun) for noun, number in sizes.items())
     restarts = f"best of {fit.n_restarts} restarts" if fit.n_restarts > 1 else "one restart"
-    told = [(name, own[fit.best]) for name, own in figures.items() if np.isfinite(own[fit.best])]
-    best = f"{told[0][0]} {told[0][1]:.4g}" if told else none
+    finite = [(name, values[fit.best]) for name, values in figures.items() if np.isfinite(values[fit.best])]
+    best = f"{finite[0][0]} {finite[0][1]:.4g}" if finite else none
     return (
         f"{type(fit).__name__}({fit.settings['model']}: {counts}; {restarts}, {best}; "
         f"{_counted(len(fit.warnings), 'warnings')})"
     )
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what.removesuffix('s') if number == 1 else what}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun.removesuffix('s') if number == 1 else noun}"

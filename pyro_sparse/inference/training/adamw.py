@@ -52,8 +52,8 @@ class _Moved:
         p = self.parameter
         if not COMPILED or p.device.type != "cpu" or not p.is_contiguous() or not state:
             return False
-        parts = p.detach(), state["exp_avg"], state["exp_avg_sq"], state["step"]
-        self.memory = tuple(part.view(-1).numpy() for part in parts)
+        tensors = p.detach(), state["exp_avg"], state["exp_avg_sq"], state["step"]
+        self.memory = tuple(tensor.view(-1).numpy() for tensor in tensors)
         return True
 
     def move(self) -> None:
@@ -99,9 +99,9 @@ class AdamW:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        moved = [own for own in self._moved if own.parameter.grad is not None]
-        if all(own.memory or own.remember(self.state.get(own.parameter)) for own in moved):
-            for own in moved:
-                own.move()
+        moved = [p for p in self._moved if p.parameter.grad is not None]
+        if all(p.memory or p.remember(self.state.get(p.parameter)) for p in moved):
+            for p in moved:
+                p.move()
         else:
             self.plain.step()  # which also makes the state that a first step lacks

@@ -53,29 +53,34 @@ def fingerprint(model: Any, settings: dict[str, Any]) -> str:
         "decoder": getattr(model, "decoder_kind", ""),
         "hidden": getattr(model, "hidden", 0),
         "encoder_hidden": getattr(model, "encoder_hidden", 0),
-        **{f"{part} made with": _arguments(getattr(model, part, None)) for part in ("prior", "likelihood")},
+        **{
+            f"{component} made with": _arguments(getattr(model, component, None))
+            for component in ("prior", "likelihood")
+        },
     }
     return json.dumps({**shape, **_told_of_edges(model), **settings}, sort_keys=True)
 
 
 def _told_of_edges(model: Any) -> dict[str, Any]:
     """What the model was told about single edges, by argument; long lists as a hash."""
-    told: dict[str, Any] = {}
+    prescribed: dict[str, Any] = {}
     for name in ("anchors", "required", "forbidden", "edge_odds"):
-        given = getattr(model, name, None)
-        if given is None or (hasattr(given, "__len__") and not len(given)):
+        edges = getattr(model, name, None)
+        if edges is None or (hasattr(edges, "__len__") and not len(edges)):
             continue
-        text = json.dumps(describe(given), sort_keys=True)
-        told[name] = text if len(text) < _LONG else hashlib.sha256(text.encode()).hexdigest()
-    return told
+        text = json.dumps(describe(edges), sort_keys=True)
+        prescribed[name] = text if len(text) < _LONG else hashlib.sha256(text.encode()).hexdigest()
+    return prescribed
 
 
 def _arguments(thing: Any) -> Any:
     """What its constructor was given or took by default, if that is plain."""
     parameters = inspect.signature(type(thing).__init__).parameters.values()
-    own = {p.name: p.default for p in parameters if p.default is not p.empty}
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     try:
-        return {name: describe(value) for name, value in (own | getattr(thing, "_arguments", {})).items()}
+        return {
+            name: describe(value) for name, value in (defaults | getattr(thing, "_arguments", {})).items()
+        }
     except TypeError:
         return None
 
@@ -170,15 +175,15 @@ def made(model: Any) -> Any:
 
 def digest(*arrays: np.ndarray | None) -> str:
     """A short hash of the data and their shapes, so that a checkpoint is not resumed on other data."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for array in arrays:
         if array is None:
-            found.update(b"None")
+            hasher.update(b"None")
             continue
         array = np.ascontiguousarray(array)
-        found.update(f"{array.shape} {array.dtype}".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()[:16]
+        hasher.update(f"{array.shape} {array.dtype}".encode())
+        hasher.update(array.tobytes())
+    return hasher.hexdigest()[:16]
 
 
 def write_run(

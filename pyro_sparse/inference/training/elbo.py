@@ -94,7 +94,7 @@ def rowwise_elbo(
     weight, beta = model.kl_weight, model.beta
     model.kl_weight, model.beta = 1.0, 1.0
     try:
-        parts = []
+        elbos = []
         for index in torch.arange(len(batch), device=batch.x.device).split(chunk):
             rows = ranks.rows(batch, index).whole()
             draws = torch.zeros(())
@@ -103,8 +103,8 @@ def rowwise_elbo(
                     terms = _terms(model.model, model.guide, rows, ())
                 local = [t.reshape(len(t), len(rows), -1).sum(-1) for t in terms.values() if t.dim() == 2]
                 draws = draws + sum(local) / num_draws
-            parts.append(ranks.joined(draws, rows))
-        return torch.cat(parts, -1)
+            elbos.append(ranks.joined(draws, rows))
+        return torch.cat(elbos, -1)
     finally:
         model.kl_weight, model.beta = weight, beta
 

@@ -124,8 +124,8 @@ class Run:
             group["lr"] = rate
         model.kl_weight = schedule.kl_weight(step)
         with pyro.validation_enabled(step == 0):
-            found = self._move(batch, rate)
-        self.smooth = found if self.smooth is None else self.smooth.lerp(found, 0.05)
+            elbo = self._move(batch, rate)
+        self.smooth = elbo if self.smooth is None else self.smooth.lerp(elbo, 0.05)
         self.step += 1
         if self.step % schedule.evaluate_every == 0 or self.step == schedule.steps:
             self._record()
@@ -134,15 +134,15 @@ class Run:
         """Learn from a minibatch, and the work after it; returns the ELBO of a row (restart,)."""
         model = self.model
         with self._told(), self.ranks.sites(batch):
-            found = self._learn(batch) / self.train.total
+            elbo = self._learn(batch) / self.train.total
         for parameter in self._held():
             parameter.grad = None
         gradients = (p.grad for p in model.parameters() if p.grad is not None)
-        self.ranks.mean(chain([found], gradients), batch)
+        self.ranks.mean(chain([elbo], gradients), batch)
         with no_subnormals():
             self.optimiser.step()
         self._after_step(batch, rate)
-        return found
+        return elbo
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -182,13 +182,13 @@ class Run:
             self.best_heldout, self.stale = _with_level(self.best_heldout, self.stale, best, settled)
         assert self.smooth is not None
         rows = zip(self.smooth.tolist(), heldout, self._n_edges(), strict=True)
-        for r, (elbo, held, n_edges) in enumerate(rows):
+        for r, (elbo, heldout_elbo, n_edges) in enumerate(rows):
             self.history.append(
                 {
                     "step": self.step,
                     "restart": self.first_restart + r,
                     "elbo": elbo,
-                    "heldout_elbo": float(held),
+                    "heldout_elbo": float(heldout_elbo),
                     "edges": int(n_edges),
                     "stage": self.schedule.stage(self.step - 1),
                 }
@@ -248,9 +248,9 @@ def possible_stops(schedule: Any) -> list[int]:
     """
     if schedule.patience is None:
         return []
-    every = schedule.evaluate_every
-    first = (schedule.settled // every + max(schedule.patience, 1)) * every
-    return list(range(first, schedule.steps, every))
+    interval = schedule.evaluate_every
+    first = (schedule.settled // interval + max(schedule.patience, 1)) * interval
+    return list(range(first, schedule.steps, interval))
 
 
 def stopped_at(history: list[dict[str, Any]], schedule: Any) -> int:

@@ -28,7 +28,7 @@ class OwnDraws(TorchFunctionMode):
 
     Parameters
     ----------
-    own : sequence of int
+    places : sequence of int
         Places of the own restarts in the group.
     n_group : int
         Number of restarts in the group.
@@ -46,9 +46,9 @@ class OwnDraws(TorchFunctionMode):
     True
     """
 
-    def __init__(self, own: Sequence[int], n_group: int, dim: int | None = None):
+    def __init__(self, places: Sequence[int], n_group: int, dim: int | None = None):
         super().__init__()
-        self.own, self.n_group, self.dim = list(own), n_group, dim
+        self.own, self.n_group, self.dim = list(places), n_group, dim
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -39,11 +39,11 @@ def split(groups: list[range], n_jobs: int) -> list[range]:
     """
     n = groups[-1].stop
     size = math.ceil(n / min(n_jobs, n))
-    found = []
+    ranges = []
     for group in groups:
         pieces = np.array_split(np.array(group), math.ceil(len(group) / size))
-        found += [range(int(piece[0]), int(piece[-1]) + 1) for piece in pieces]
-    return found
+        ranges += [range(int(piece[0]), int(piece[-1]) + 1) for piece in pieces]
+    return ranges
 
 
 def train_in_processes(
@@ -79,23 +79,23 @@ def train_in_processes(
     """
     job = make(model, data, **settings)
     pieces = job.pieces(n_jobs if n_jobs > 0 else joblib.effective_n_jobs(n_jobs))
-    calls = [joblib.delayed(_train)(make, model, data, settings, own, threads) for own in pieces]
-    parts: list[dict[str, Any]] = []
+    calls = [joblib.delayed(_train)(make, model, data, settings, restarts, threads) for restarts in pieces]
+    trained_parts: list[dict[str, Any]] = []
     notes: list[str] = []
     with tqdm(total=job.n_restarts, disable=not progress, unit="restart") as bar:
         try:
             with others_may_run():  # joblib may be told to use threads
-                for part in _pool(n_jobs)(calls):
-                    parts.append(part)
-                    bar.update(len(part["restarts"]))
+                for trained_part in _pool(n_jobs)(calls):
+                    trained_parts.append(trained_part)
+                    bar.update(len(trained_part["restarts"]))
         except KeyboardInterrupt:
-            if not parts:
+            if not trained_parts:
                 raise
-            ended = sum(len(part["restarts"]) for part in parts)
+            ended = sum(len(trained_part["restarts"]) for trained_part in trained_parts)
             notes.append(
                 f"interrupted when {ended} of {job.n_restarts} restarts had ended; these are in the fit"
             )
-    return job.merge(sorted(parts, key=lambda part: part["restarts"]), notes)
+    return job.merge(sorted(trained_parts, key=lambda trained_part: trained_part["restarts"]), notes)
 
 
 def _pool(n_jobs: int) -> Any:
@@ -112,28 +112,32 @@ def _train(
     model: Any,
     data: Any,
     settings: dict[str, Any],
-    own: range,
+    restarts: range,
     threads: int | None,
 ) -> dict[str, Any]:
     """One part, in a process of its own; threads of one process take turns."""
-    with undisturbed(threads=threads), _said_of(own):
-        part: dict[str, Any] = make(model, data, **settings).part(own)
-        return part
+    with undisturbed(threads=threads), _said_of(restarts):
+        trained_part: dict[str, Any] = make(model, data, **settings).part(restarts)
+        return trained_part
 
 
 @contextmanager
-def _said_of(own: range) -> Any:
+def _said_of(restarts: range) -> Any:
     """Let errors say which restarts they are of."""
     try:
         yield
     except Exception as error:
-        which = f"restart {own.start}" if len(own) == 1 else f"restarts {own.start} to {own.stop - 1}"
-        error.add_note(f"in the part of the fit that trains {which}")
+        label = (
+            f"restart {restarts.start}"
+            if len(restarts) == 1
+            else f"restarts {restarts.start} to {restarts.stop - 1}"
+        )
+        error.add_note(f"in the part of the fit that trains {label}")
         raise
 
 
 def write_part(
-    path: str | os.PathLike[str], fingerprint: str, part: dict[str, Any], recipe: dict[str, Any]
+    path: str | os.PathLike[str], fingerprint: str, trained_part: dict[str, Any], recipe: dict[str, Any]
 ) -> None:
     """Write trained restarts to a file that loads with ``weights_only=True``.
 
@@ -142,12 +146,12 @@ def write_part(
     path : path
     fingerprint : str
         Of the job.
-    part : dict
+    trained_part : dict
     recipe : dict
         JSON-able; whatever the caller needs to make the job again.
     """
-    meta = {"fingerprint": fingerprint, "restarts": part["restarts"], "recipe": recipe}
-    files.write(path, "part", meta, part)
+    meta = {"fingerprint": fingerprint, "restarts": trained_part["restarts"], "recipe": recipe}
+    files.write(path, "part", meta, trained_part)
 
 
 def read_parts(
@@ -170,29 +174,29 @@ def read_parts(
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     if not names:
         raise ValueError("parts: got none; give the files that the restarts were written to")
-    parts: list[dict[str, Any]] = []
-    seen: dict[int, str] = {}
+    trained_parts: list[dict[str, Any]] = []
+    path_of: dict[int, str] = {}
     for path in names:
-        meta, part = files.read(path, "part")
+        meta, trained_part = files.read(path, "part")
         differs = files.differences(meta["fingerprint"], fingerprint)
         if differs:
             raise ValueError(
                 f"parts: {path!r} is of another fit ({differs}); "
                 "give parts of one model, one table, one seed and the same settings"
             )
-        for restart in part["restarts"]:
-            if restart in seen:
+        for restart in trained_part["restarts"]:
+            if restart in path_of:
                 raise ValueError(
-                    f"parts: restart {restart} is in {seen[restart]!r} and in {path!r}; give each once"
+                    f"parts: restart {restart} is in {path_of[restart]!r} and in {path!r}; give each once"
                 )
-            seen[restart] = path
-        parts.append(part)
-    missing = [str(r) for r in range(n_restarts) if r not in seen]
+            path_of[restart] = path
+        trained_parts.append(trained_part)
+    missing = [str(r) for r in range(n_restarts) if r not in path_of]
     notes = [
         f"{len(missing)} of {n_restarts} restarts are missing, number {', '.join(missing)} counted from 0: "
         "their parts were not given"
     ]
-    return sorted(parts, key=lambda part: part["restarts"]), notes if missing else []
+    return sorted(trained_parts, key=lambda trained_part: trained_part["restarts"]), notes if missing else []
 
 
 def renumbered(history: list[dict[str, Any]], numbers: list[int]) -> list[dict[str, Any]]:

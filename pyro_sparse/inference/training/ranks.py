@@ -46,9 +46,9 @@ class OwnRows(Batch):
     n_rows: int
 
     def mean(self, own: Tensor) -> Tensor:
-        found = own.clone()
-        self.ranks.mean([found], self)
-        return found
+        average = own.clone()
+        self.ranks.mean([average], self)
+        return average
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Ranks:
         if self.size == 1 or n < self.size:
             return data.rows(index)
         places = list(range(n * self.rank // self.size, n * (self.rank + 1) // self.size))
-        part = data.rows(index[places])
-        cells: dict[str, Any] = {f.name: getattr(part, f.name) for f in fields(Batch)}
+        rows = data.rows(index[places])
+        cells: dict[str, Any] = {f.name: getattr(rows, f.name) for f in fields(Batch)}
         return OwnRows(**cells, ranks=self, places=places, n_rows=n)
 
     def share(self, data: Batch) -> Batch:
@@ -146,29 +146,29 @@ class Ranks:
         if isinstance(batch, OwnRows):
             self._added(list(tensors), 1.0)
 
-    def joined(self, part: Tensor, batch: Batch) -> Tensor:
+    def joined(self, own_rows: Tensor, batch: Batch) -> Tensor:
         """What each rank found of its rows, (..., row), in the order of the minibatch.
 
         Parameters
         ----------
-        part : Tensor (..., own row)
+        own_rows : Tensor (..., own row)
         batch : Batch
             The own rows.
         """
         if not isinstance(batch, OwnRows):
-            return part
-        found = part.new_zeros(*part.shape[:-1], batch.n_rows)
-        found[..., batch.places] = part
-        self._added([found], 1.0)
-        return found
+            return own_rows
+        all_rows = own_rows.new_zeros(*own_rows.shape[:-1], batch.n_rows)
+        all_rows[..., batch.places] = own_rows
+        self._added([all_rows], 1.0)
+        return all_rows
 
     def _added(self, tensors: list[Tensor], share: float) -> None:
         """Sums of `share` times these over the ranks, in place and in one message."""
         flat = torch.cat([t.reshape(-1) for t in tensors]).mul_(share)
         with self._in_touch():
             dist.all_reduce(flat)
-        for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        for tensor, flat_sum in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(flat_sum.view_as(tensor))
 
     # ---- alike ---------------------------------------------------------------------------------------------
     def first(self, work: Callable[[], Any]) -> Any:
@@ -180,17 +180,17 @@ class Ranks:
         """
         if self.size == 1:
             return work()
-        found: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
         if self.rank == 0:
             try:
-                found[0] = work()
+                outcome[0] = work()
             except Exception as error:
-                found[1] = error
+                outcome[1] = error
         with self._in_touch():
-            dist.broadcast_object_list(found, device=self.device)
-        if found[1] is not None:
-            raise found[1]
-        return found[0]
+            dist.broadcast_object_list(outcome, device=self.device)
+        if outcome[1] is not None:
+            raise outcome[1]
+        return outcome[0]
 
     def level(self, model: torch.nn.Module) -> None:
         """Parameters, buffers and random stream of the first rank everywhere: processors may round otherwise.
@@ -225,14 +225,14 @@ class Ranks:
         """
         if self.size == 1:
             return
-        found: list[Any] = [None] * self.size
+        fingerprints: list[Any] = [None] * self.size
         with self._in_touch():
-            dist.all_gather_object(found, fingerprint)
-        for rank, other in enumerate(found):
-            if other != found[0]:
+            dist.all_gather_object(fingerprints, fingerprint)
+        for rank, theirs in enumerate(fingerprints):
+            if theirs != fingerprints[0]:
                 raise ValueError(
-                    f"ranks: rank {rank} was given another fit than rank 0 ({differences(other, found[0])}, "
-                    "rank 0 being here); give all ranks the same table, model, seed and settings"
+                    f"ranks: rank {rank} was given another fit than rank 0 "
+                    f"({differences(theirs, fingerprints[0])}, rank 0 being here); give all ranks the same table, model, seed and settings"
                 )
 
     @contextmanager
@@ -287,8 +287,8 @@ def ranks_here(device: str) -> Ranks:
         dist.init_process_group("nccl" if cuda else "gloo")
     if dist.get_world_size() == 1:
         return ALONE
-    own = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-    return Ranks(dist.get_rank(), dist.get_world_size(), own)
+    own_device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    return Ranks(dist.get_rank(), dist.get_world_size(), own_device)
 
 
 def first_rank() -> bool:

@@ -98,8 +98,8 @@ def bent_starts(n_factors_init: np.ndarray) -> np.ndarray:
 def group_sizes(model: Any, n_restarts: int, batch_size: int) -> list[int]:
     """How many restarts share each pass: all, unless the activations of a step would exceed 400 MB."""
     hidden = max(getattr(model, "hidden", 1), model.n_factors)
-    each = 4.0 * 4 * batch_size * model.n_features * hidden
-    together = int(max(1, min(n_restarts, GROUP_BYTES // each)))
+    bytes_each = 4.0 * 4 * batch_size * model.n_features * hidden
+    together = int(max(1, min(n_restarts, GROUP_BYTES // bytes_each)))
     return [min(together, n_restarts - at) for at in range(0, n_restarts, together)]
 
 
@@ -139,21 +139,21 @@ def pick(model: Any, restarts: list[int]) -> Any:
     return few.eval()
 
 
-def put(one: Any, model: Any, restart: int) -> None:
+def put(single: Any, model: Any, restart: int) -> None:
     """Write a model of a single restart over one restart of another, in place.
 
     Parameters
     ----------
-    one : FactorModel
+    single : FactorModel
         As from `pick`.
     model : FactorModel
     restart : int
     """
-    own, batched = one.state_dict(), _batched(model)
+    state, batched = single.state_dict(), _batched(model)
     with torch.no_grad():
         for name, value in model.state_dict().items():
             if name in batched:
-                value[restart].copy_(own[name][0])
+                value[restart].copy_(state[name][0])
 
 
 def _batched(model: Any) -> set[str]:
@@ -163,15 +163,15 @@ def _batched(model: Any) -> set[str]:
 
 
 def _resized(model: Any, n_restarts: int) -> Any:
-    other = copy.deepcopy(model).cpu()  # where `setup` makes new tensors, beside buffers that it keeps
+    resized = copy.deepcopy(model).cpu()  # where `setup` makes new tensors, beside buffers that it keeps
     with undisturbed():
-        other.setup(
+        resized.setup(
             n_restarts=n_restarts,
             n_samples=model.n_samples,
             missing=model.missing,
             feature_names=model.feature_names,
         )
-    return other.to(next(model.parameters()))
+    return resized.to(next(model.parameters()))
 
 
 def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int:
@@ -241,7 +241,7 @@ def bic(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def chosen_restart(
-    judged: np.ndarray, seen: np.ndarray, active: np.ndarray, edges: np.ndarray, n_rows: int
+    judged: np.ndarray, all_rows: np.ndarray, active: np.ndarray, edges: np.ndarray, n_rows: int
 ) -> int:
     """The restart that a fit goes by: as many factors as all rows pay for, then `best_restart`.
 
@@ -252,13 +252,13 @@ def chosen_restart(
     ----------
     judged : ndarray (restart, row)
         ELBO of each row, held out if there are such rows.
-    seen : ndarray (restart, row)
+    all_rows : ndarray (restart, row)
         Of rows trained on, and held out: see `likeliest_restart`.
     active, edges : ndarray (restart,)
         Factors and edges in use.
     n_rows : int
     """
-    alike = np.flatnonzero(active == active[likeliest_restart(seen, edges, n_rows)])
+    alike = np.flatnonzero(active == active[likeliest_restart(all_rows, edges, n_rows)])
     return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
 
 
@@ -268,16 +268,16 @@ def told_edges(model: Any) -> np.ndarray:
     return np.array(False) if must is None else must.cpu().numpy()
 
 
-def found_factors(edge: np.ndarray, told: np.ndarray) -> np.ndarray:
+def found_factors(edge: np.ndarray, prescribed: np.ndarray) -> np.ndarray:
     """How many factors each restart found: those with an edge beyond the ones it was told.
 
     Parameters
     ----------
     edge : ndarray of bool (restart, feature, factor)
-    told : ndarray of bool
+    prescribed : ndarray of bool
         As `told_edges`, or for each restart in its own order of factors.
     """
-    return (edge & ~told).any(1).sum(1)
+    return (edge & ~prescribed).any(1).sum(1)
 
 
 def told_of(fit: Any) -> np.ndarray:
@@ -287,10 +287,10 @@ def told_of(fit: Any) -> np.ndarray:
     ----------
     fit : Fit
     """
-    told = told_edges(fit.model)
-    if not told.any():
+    prescribed = told_edges(fit.model)
+    if not prescribed.any():
         return np.zeros(np.shape(fit.weights), dtype=bool)
-    return np.moveaxis(told[:, np.asarray(fit.alignment["permutation"])], 0, 1)
+    return np.moveaxis(prescribed[:, np.asarray(fit.alignment["permutation"])], 0, 1)
 
 
 def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
@@ -312,9 +312,9 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
     best = int(fit.best)
     used, level = found_factors(np.asarray(fit.weights) != 0, told_of(fit)), level_of(fit)
     wanted = used[best] if n_factors is None else n_factors
-    found = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
-    found[:, best] = False
-    return found
+    rivals = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
+    rivals[:, best] = False
+    return rivals
 
 
 def in_frame(fit: Any, values: np.ndarray) -> np.ndarray:
@@ -336,9 +336,9 @@ def out_of_frame(fit: Any, values: np.ndarray) -> np.ndarray:
     fit : Fit, TransitionFit or MultiTaskFit
     values : ndarray (..., factor)
     """
-    own = np.zeros_like(values)
-    own[..., fit.alignment["permutation"][fit.best]] = values * fit.alignment["sign"][fit.best]
-    return own
+    in_model_order = np.zeros_like(values)
+    in_model_order[..., fit.alignment["permutation"][fit.best]] = values * fit.alignment["sign"][fit.best]
+    return in_model_order
 
 
 def level_of(fit: Any) -> np.ndarray:
@@ -387,13 +387,13 @@ def doubted_factors(fit: Any, used: np.ndarray | None = None) -> list[str]:
     n_factors = None if used is None else int(used.sum())
     if used is None:
         used = (np.asarray(fit.weights)[int(fit.best)] != 0).any(0)
-    found = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
+    confirmed = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
     room, equal = rival_restarts(fit, n_factors)
     rivals, doubt = room | equal, [""] * len(used)
     for k in np.flatnonzero(used):
-        if (equal & room & ~found[:, k]).any():
+        if (equal & room & ~confirmed[:, k]).any():
             doubt[k] = _REPLACED
-        elif rivals.any() and not found[rivals, k].any():
+        elif rivals.any() and not confirmed[rivals, k].any():
             doubt[k] = _UNFOUND
     return doubt
 
@@ -456,8 +456,8 @@ def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[Fin
     lost = [name for name, top in zip(names, np.nan_to_num(others).max(0), strict=True) if top < SAME_LATENTS]
     if not lost:
         return []
-    which = "its axis is" if len(lost) == 1 else "their axes are"
-    message = f"no other restart found {', '.join(lost)}: {which} a guess"
+    subject = "its axis is" if len(lost) == 1 else "their axes are"
+    message = f"no other restart found {', '.join(lost)}: {subject} a guess"
     return [Finding("restarts", message, severity="doubt", factors=tuple(lost))]
 
 
@@ -481,9 +481,9 @@ def align_factors(model: Any, loadings: np.ndarray, effects: np.ndarray, best: i
     for members in [np.arange(k)] if weights is None else model.alike_factors():
         order = members[np.argsort(-effects[:, members].sum(0), kind="stable")]
         pivot = loadings[best][:, order] * orient(loadings[best][:, order])
-        found = align(loadings[:, :, members], pivot=pivot)
-        permutation[:, members] = members[found.permutation]
-        sign[:, members], congruence[:, members] = found.sign, found.congruence
+        alignment = align(loadings[:, :, members], pivot=pivot)
+        permutation[:, members] = members[alignment.permutation]
+        sign[:, members], congruence[:, members] = alignment.sign, alignment.congruence
     return Alignment(permutation, sign, congruence)
 
 

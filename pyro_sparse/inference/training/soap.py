@@ -145,7 +145,7 @@ def _directions(covariance: Tensor) -> Tensor:
 
     In double precision: in single LAPACK now and then gives up on a matrix of low rank.
     """
-    given, covariance = covariance, covariance.double()
+    original, covariance = covariance, covariance.double()
     variance, vectors = torch.linalg.eigh(covariance)
     largest, n = variance[..., -1:, None], variance.shape[-1]
     idle = vectors * (variance.unsqueeze(-2) <= _IDLE * largest)
@@ -154,7 +154,7 @@ def _directions(covariance: Tensor) -> Tensor:
     waves = torch.sin(torch.outer(at, at) * (math.pi / (n + 1))) * math.sqrt(2 / (n + 1))
     told_apart = onto @ ((waves * (1 + at / n)) @ waves) @ onto
     sorted_out = covariance - torch.where(largest > 0, largest, 1.0) * told_apart
-    return torch.linalg.eigh(sorted_out)[1].flip(-1).to(given)
+    return torch.linalg.eigh(sorted_out)[1].flip(-1).to(original)
 
 
 def _into(state: dict[str, Any], matrix: Tensor) -> Tensor:
