@@ -232,7 +232,8 @@ class Ranks:
             if theirs != fingerprints[0]:
                 raise ValueError(
                     f"ranks: rank {rank} was given another fit than rank 0 "
-                    f"({differences(theirs, fingerprints[0])}, rank 0 being here); give all ranks the same table, model, seed and settings"
+                    f"({differences(theirs, fingerprints[0])}, rank 0 being here); "
+                    "give all ranks the same table, model, seed and settings"
                 )
 
     @contextmanager
