@@ -72,17 +72,20 @@ class Cells:
     exposure: Tensor | None
     likelihood: Any
 
-    def features(self, part: slice | Tensor) -> Cells:
+    def features(self, indices: slice | Tensor) -> Cells:
         """The cells of some features."""
         return Cells(
-            self.x[:, part], None if self.seen is None else self.seen[:, part], self.exposure, self.likelihood
+            self.x[:, indices],
+            None if self.seen is None else self.seen[:, indices],
+            self.exposure,
+            self.likelihood,
         )
 
-    def rows(self, part: Tensor) -> Cells:
+    def rows(self, indices: Tensor) -> Cells:
         """The cells of some rows."""
-        seen = None if self.seen is None else self.seen[..., part]
-        exposure = None if self.exposure is None else self.exposure[..., part]
-        return Cells(self.x[..., part], seen, exposure, self.likelihood)
+        observed = None if self.seen is None else self.seen[..., indices]
+        exposure = None if self.exposure is None else self.exposure[..., indices]
+        return Cells(self.x[..., indices], observed, exposure, self.likelihood)
 
     @property
     def overdispersed(self) -> bool:
@@ -114,11 +117,13 @@ class Cells:
         if not self.overdispersed:
             return torch.zeros_like(noise, dtype=torch.float64)
         theta = 1 / noise.double().unsqueeze(-1)
-        each = torch.lgamma(self.x.double() + theta) - torch.lgamma(theta)
-        return (each if self.seen is None else each * self.seen).sum(-1)
+        log_ratio = torch.lgamma(self.x.double() + theta) - torch.lgamma(theta)
+        return (log_ratio if self.seen is None else log_ratio * self.seen).sum(-1)
 
-    def _where_seen(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return parts if self.seen is None else tuple(part * self.seen for part in parts)
+    def _where_seen(self, derivatives: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (
+            derivatives if self.seen is None else tuple(derivative * self.seen for derivative in derivatives)
+        )
 
     def _derivatives(self, f: Tensor, noise: Tensor, order: int) -> tuple[Tensor, ...]:
         """log p and as many of its slope and its bend: by hand where they are short, else by autograd."""
@@ -126,23 +131,23 @@ class Cells:
             s = noise.unsqueeze(-1)
             left = self.x - f
             slope = left / s
-            each = -0.5 * (left * slope + s.log())
-            return (each, slope, (1 / s).expand_as(f))[: order + 1]
+            log_p = -0.5 * (left * slope + s.log())
+            return (log_p, slope, (1 / s).expand_as(f))[: order + 1]
         if type(self.likelihood) is Bernoulli:
             sign = 2 * self.x - 1
-            each = logsigmoid(sign * f)
+            log_p = logsigmoid(sign * f)
             if order == 0:
-                return (each,)
+                return (log_p,)
             p = torch.sigmoid(f)
-            return (each, self.x - p, p * (1 - p))[: order + 1]
+            return (log_p, self.x - p, p * (1 - p))[: order + 1]
         if self.overdispersed:
             theta = 1 / noise.unsqueeze(-1)
             odds = self._log_rate(f) - theta.log()
-            each = -self.x * softplus(-odds) - theta * softplus(odds)  # no large numbers that cancel
+            log_p = -self.x * softplus(-odds) - theta * softplus(odds)  # no large numbers that cancel
             if order == 0:
-                return (each,)
+                return (log_p,)
             over, under = torch.sigmoid(odds), torch.sigmoid(-odds)
-            return (each, self.x * under - theta * over, (self.x + theta) * over * under)[: order + 1]
+            return (log_p, self.x * under - theta * over, (self.x + theta) * over * under)[: order + 1]
         if type(self.likelihood) is Poisson:
             log_rate = self._log_rate(f)
             low, high = (end.item() for end in torch.aminmax(log_rate.detach()))
@@ -166,19 +171,19 @@ class Cells:
         with torch.set_grad_enabled(order > 0), pyro.validation_enabled(False):
             if type(self.likelihood) is Poisson:  # as above, without the factorial
                 rate = self.likelihood.mean(at.mT, exposure).mT
-                each = self.x * rate.log() - rate
+                derivative = self.x * rate.log() - rate
             else:
-                each = self.likelihood(at.mT, exposure).log_prob(self.x.mT.expand_as(at.mT)).mT
-            found = [each.detach()]
+                derivative = self.likelihood(at.mT, exposure).log_prob(self.x.mT.expand_as(at.mT)).mT
+            derivatives = [derivative.detach()]
             for n in range(order):
-                (each,) = torch.autograd.grad(each.sum(), at, create_graph=n + 1 < order)
-                found.append(each.detach())
+                (derivative,) = torch.autograd.grad(derivative.sum(), at, create_graph=n + 1 < order)
+                derivatives.append(derivative.detach())
         if self.seen is not None:  # what is missing may be infinite, and infinity times 0 is not 0
-            found = [torch.where(self.seen > 0, part, 0.0) for part in found]
+            derivatives = [torch.where(self.seen > 0, derivative, 0.0) for derivative in derivatives]
         if order == 2:
-            bend, square = (-found[2]).clamp(min=0), found[1].square()
-            found[2] = torch.where(bend.any(-1, keepdim=True), bend, square)
-        return tuple(found)
+            bend, square = (-derivatives[2]).clamp(min=0), derivatives[1].square()
+            derivatives[2] = torch.where(bend.any(-1, keepdim=True), bend, square)
+        return tuple(derivatives)
 
     def evidence(self, design: Tensor, noise: Tensor, precision: Tensor) -> Tensor:
         """Log evidence under normal noise of bases that have the cells as their last row.
@@ -199,11 +204,11 @@ class Cells:
         last = len(precision)
 
         def bordered(design: Tensor) -> Tensor:
-            found = self._gram(design) / noise.double()[..., None, None]
-            diagonal = found.diagonal(dim1=-2, dim2=-1)
+            bordered_matrix = self._gram(design) / noise.double()[..., None, None]
+            diagonal = bordered_matrix.diagonal(dim1=-2, dim2=-1)
             diagonal[..., :last] += precision
             diagonal[..., last] = 1.001 * diagonal[..., last] + 1.0  # above v'M^-1 v whatever the rounding
-            return found
+            return bordered_matrix
 
         whole, root, _ = _root(bordered, design.double() if self._tight(noise) else design)
         corner, root = whole[..., last, last], root.diagonal(dim1=-2, dim2=-1)
@@ -292,15 +297,17 @@ class Cells:
         _, slope, bend = self.expanded(near, noise)
         _, beta, _ = solved(bend, _rows_by(slope + bend * (near - offset), phi))
         for left in range(newton, 0, -1):
-            each, slope, bend = self.expanded(weighted(beta, phi) + offset, noise)
+            log_p, slope, bend = self.expanded(weighted(beta, phi) + offset, noise)
             root, step, half = solved(bend, _rows_by(slope, phi) - precision * beta)
-            part = 3.0 / weighted(step, phi).abs().amax(-1).double().clamp(min=3.0)  # so as not to overshoot
+            fraction = 3.0 / weighted(step, phi).abs().amax(-1).double().clamp(
+                min=3.0
+            )  # so as not to overshoot
             if left > 1:
-                beta = beta + part.unsqueeze(-1) * step
-        level = each.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1)
-        level += (part - 0.5 * part**2) * half.square().sum(-1)
+                beta = beta + fraction.unsqueeze(-1) * step
+        level = log_p.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1)
+        level += (fraction - 0.5 * fraction**2) * half.square().sum(-1)
         log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return Summed(level - log_det, beta + part.unsqueeze(-1) * step, root)
+        return Summed(level - log_det, beta + fraction.unsqueeze(-1) * step, root)
 
 
 def _rows_by(of_rows: Tensor, phi: Tensor) -> Tensor:
@@ -316,10 +323,10 @@ def _root(matrix: Callable[[Tensor], Tensor], phi: Tensor) -> tuple[Tensor, Tens
 
     Large hidden units and little noise do that: the products' errors are then beyond the prior's precision.
     """
-    found = matrix(phi)
-    root, failed = torch.linalg.cholesky_ex(found)
+    matrix_at_phi = matrix(phi)
+    root, failed = torch.linalg.cholesky_ex(matrix_at_phi)
     if not bool(failed.any()):
-        return found, root, phi
+        return matrix_at_phi, root, phi
     phi = phi.double()
-    found = matrix(phi)
-    return found, torch.linalg.cholesky(found), phi
+    matrix_at_phi = matrix(phi)
+    return matrix_at_phi, torch.linalg.cholesky(matrix_at_phi), phi

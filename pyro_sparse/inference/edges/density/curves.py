@@ -103,10 +103,10 @@ class Curve:
         if self.activation is not None:
             tried = weight.reshape(-1, *weight.shape[-3:]).transpose(0, 1)  # chains first
             straight, _, above = self._layers(z, tried.flatten(1, 2), trunk)
-            own = phi.view(-1, *phi.shape[-4:]).transpose(0, 1)
+            basis = phi.view(-1, *phi.shape[-4:]).transpose(0, 1)
             sizes = *tried.shape[1:3], z.shape[1]
-            own[..., 1, :] = straight.view(len(z), *sizes)
-            own[..., 2 : 2 + self.hidden, :] = above.view(len(z), -1, *sizes).movedim(1, 3)
+            basis[..., 1, :] = straight.view(len(z), *sizes)
+            basis[..., 2 : 2 + self.hidden, :] = above.view(len(z), -1, *sizes).movedim(1, 3)
         return phi
 
     def offset(self, z: Tensor, weight: Tensor) -> Tensor | float:
@@ -154,10 +154,10 @@ class Curve:
             return (slope @ z,)
         under, over = self._back(run, slope, trunk, head)
         a, b, c = self.scales
-        seen = (under.view(len(z), -1, z.shape[1]) @ z).view(len(z), -1, *weight.shape[1:])
+        inward_slope = (under.view(len(z), -1, z.shape[1]) @ z).view(len(z), -1, *weight.shape[1:])
         return (
-            a * (seen * trunk.first.mT.unsqueeze(2)).sum(1) + head[..., 1:2].to(z) * (slope @ z),
-            a * (seen * weight.unsqueeze(1)).sum(2).mT,
+            a * (inward_slope * trunk.first.mT.unsqueeze(2)).sum(1) + head[..., 1:2].to(z) * (slope @ z),
+            a * (inward_slope * weight.unsqueeze(1)).sum(2).mT,
             b * torch.bmm(run.below, over.mT),
             c * over.sum(-1).unsqueeze(1),
         )
@@ -184,12 +184,14 @@ class Curve:
         if self.activation is None:
             return torch.cat([z.mT.unsqueeze(1).expand(-1, g, -1, -1), constant], 2), []
         a, b, bias = self.scales
-        parts = (*self._back(run, torch.ones_like(run.f), trunk, head), run.below, run.above)
-        under, over, below, above = (part.view(c, -1, g, n).transpose(1, 2) for part in parts)
+        layers = (*self._back(run, torch.ones_like(run.f), trunk, head), run.below, run.above)
+        under, over, below, above = (layer.view(c, -1, g, n).transpose(1, 2) for layer in layers)
         back = a * (trunk.first.unsqueeze(1) @ under) + head[..., 1:2].to(z).unsqueeze(2)
         masked = weight.unsqueeze(-1) * z.mT.unsqueeze(1)
-        own = torch.cat([back * z.mT.unsqueeze(1), constant, run.straight.unsqueeze(2), above], 2)
-        return own, [(masked, a * under), (below, b * over), (constant, bias * over)]
+        feature_derivatives = torch.cat(
+            [back * z.mT.unsqueeze(1), constant, run.straight.unsqueeze(2), above], 2
+        )
+        return feature_derivatives, [(masked, a * under), (below, b * over), (constant, bias * over)]
 
     def _inwards(self, weight: Tensor, trunk: Trunk) -> Tensor:
         """What takes factors into the first hidden layer, (chain, hidden times feature, factor)."""

@@ -126,8 +126,8 @@ class DecoderProgram:
         total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
         total -= 0.5 * self._squares(state.z).double().sum(-1)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
-        own = self.density.log_prob(state.weight, self.edge_log_odds(state), self.must)
-        total += (own * self.permitted).double().sum((-1, -2))
+        weight_log_prior = self.density.log_prob(state.weight, self.edge_log_odds(state), self.must)
+        total += (weight_log_prior * self.permitted).double().sum((-1, -2))
         rates = state.log_odds.double().cpu().numpy()
         total += torch.as_tensor(log_density(rates, self.eta_prior, self.shared_eta)).to(total)
         if self.cells.likelihood is None:
@@ -140,13 +140,13 @@ class DecoderProgram:
                 bend = self.cells_of(state).expanded(f, state.noise)[2].double().sum(1)
                 total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
         if self.own is not None:
-            total += sum(part.sum(-1) for part in self.own.log_prior(state.own))
+            total += sum(log_prior.sum(-1) for log_prior in self.own.log_prior(state.own))
         if self.curve.activation is not None:
-            total -= 0.5 * sum((part.double() ** 2).sum((-1, -2)) for part in state.trunk)
+            total -= 0.5 * sum((layer.double() ** 2).sum((-1, -2)) for layer in state.trunk)
         return total
 
     def evidence(
-        self, state: DecoderState, cells: Cells, tried: Tensor, part: Tensor, near: Tensor | None
+        self, state: DecoderState, cells: Cells, tried: Tensor, features: Tensor, near: Tensor | None
     ) -> Tensor:
         """Log evidence (candidate, chain, some features), last layers summed out.
 
@@ -155,16 +155,24 @@ class DecoderProgram:
         state : DecoderState
         cells : Cells
         tried : Tensor (candidate, chain, some features, factor)
-        part : Tensor of int
-            The features.
+        features : Tensor of int
+            Which ones.
         near : Tensor (chain, feature, row), optional
             f of a state near by, where layers are not summed out exactly (`Cells.sum_out`).
         """
-        own, noise, precision = cells.features(part), state.noise[:, part], self.curve.head_precision(state.z)
+        feature_cells, noise, precision = (
+            cells.features(features),
+            state.noise[:, features],
+            self.curve.head_precision(state.z),
+        )
         if near is None:
-            return own.evidence(self.curve.design(state.z, tried, state.trunk, own.x), noise, precision)
+            return feature_cells.evidence(
+                self.curve.design(state.z, tried, state.trunk, feature_cells.x), noise, precision
+            )
         phi, offset = self.curve.design(state.z, tried, state.trunk), self.curve.offset(state.z, tried)
-        return own.sum_out(phi, offset, noise, precision, near[:, part], _FEW_STEPS).log_evidence
+        return feature_cells.sum_out(
+            phi, offset, noise, precision, near[:, features], _FEW_STEPS
+        ).log_evidence
 
     def pieces(self, features: Tensor, n_tried: int, state: DecoderState) -> tuple[Tensor, ...]:
         """Features a few at a time, so that their bases, each tried so often, stay near the processor.
@@ -175,15 +183,15 @@ class DecoderProgram:
             return (torch.arange(self.cells.x.shape[1], device=features.device),)
         if not len(features):
             return ()
-        each = _CACHE // (n_tried * len(state.z) * self.curve.hidden * state.z.shape[1])
-        return features.split(max(1, each))
+        piece_size = _CACHE // (n_tried * len(state.z) * self.curve.hidden * state.z.shape[1])
+        return features.split(max(1, piece_size))
 
     def with_exposures(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
         """The state with exposures drawn given f, if totals are all that speaks of them."""
         if self.totals is None:
             return state
-        found = drawn_exposures(self.cells, f, state.noise, self.totals, state.exposure, rng)
-        return state._replace(exposure=found)
+        exposure = drawn_exposures(self.cells, f, state.noise, self.totals, state.exposure, rng)
+        return state._replace(exposure=exposure)
 
     def _squares(self, z: Tensor) -> Tensor:
         return ((z @ self.precision.to(z)) * z).sum(-1)

@@ -53,10 +53,12 @@ class OwnParameters:
         priors = self.likelihood.priors() if learned else {}
         with torch.enable_grad():
             values = {q: v for q, v in self.likelihood.values().items() if q in priors} if learned else {}
-        told = {name: [q for q, v in values.items() if _depends(v, p)] for name, p in learned.items()}
-        said = [q for quantities in told.values() for q in quantities]
-        for name, quantities in told.items():
-            alone = len(quantities) == 1 and said.count(quantities[0]) == 1
+        quantities_of = {
+            name: [q for q, v in values.items() if _depends(v, p)] for name, p in learned.items()
+        }
+        mentions = [q for quantities in quantities_of.values() for q in quantities]
+        for name, quantities in quantities_of.items():
+            alone = len(quantities) == 1 and mentions.count(quantities[0]) == 1
             if alone and values[quantities[0]].numel() == learned[name].numel():
                 self.drawn[name] = quantities[0]
             else:
@@ -66,18 +68,18 @@ class OwnParameters:
         """The parameters that are drawn, as the fit left them."""
         return tuple(self._named(self.likelihood)[name].detach().clone() for name in self.drawn)
 
-    def at(self, own: Own) -> Any:
+    def at(self, parameters: Own) -> Any:
         """The likelihood with these parameters."""
         likelihood = copy.deepcopy(self.likelihood)
         named = self._named(likelihood)
-        for name, value in zip(self.drawn, own, strict=True):
+        for name, value in zip(self.drawn, parameters, strict=True):
             named[name].data = value.to(named[name])
         return likelihood.requires_grad_(False)
 
-    def log_prior(self, own: Own) -> list[Tensor]:
+    def log_prior(self, parameters: Own) -> list[Tensor]:
         """Log density of each parameter, (chain, feature) or, of one for all or a joint prior, (chain, 1)."""
-        likelihood = self.at(own)
-        named, found = self._named(likelihood), []
+        likelihood = self.at(parameters)
+        named, log_densities = self._named(likelihood), []
         for name, quantity in self.drawn.items():
             p = named[name].requires_grad_()
             with torch.enable_grad(), pyro.validation_enabled(False):
@@ -85,40 +87,42 @@ class OwnParameters:
                 (slope,) = torch.autograd.grad(value.sum(), p)
                 density, value = likelihood.priors()[quantity], value.detach()
             p.requires_grad_(False)
-            each = isinstance(density, Independent) and density.reinterpreted_batch_ndims == 1
-            log_p = density.base_dist.log_prob(value) if each else density.log_prob(value).unsqueeze(-1)
+            elementwise = isinstance(density, Independent) and density.reinterpreted_batch_ndims == 1
+            log_p = (
+                density.base_dist.log_prob(value) if elementwise else density.log_prob(value).unsqueeze(-1)
+            )
             log_slope = slope.abs().log().reshape(len(slope), -1)
             log_slope = log_slope if log_p.shape == log_slope.shape else log_slope.sum(-1, keepdim=True)
-            found.append((log_p.detach() + log_slope).double())
-        return found
+            log_densities.append((log_p.detach() + log_slope).double())
+        return log_densities
 
-    def moved(self, own: Own, log_cells: Callable[[Any], Tensor], rng: np.random.Generator) -> Own:
+    def moved(self, parameters: Own, log_cells: Callable[[Any], Tensor], rng: np.random.Generator) -> Own:
         """The next draw of each parameter given the predictors.
 
         Parameters
         ----------
-        own : tuple of Tensor
+        parameters : tuple of Tensor
         log_cells : callable
             Log-likelihood (chain, feature) under a likelihood, summed over rows.
         rng : numpy.random.Generator
         """
-        for i, p in enumerate(own):
+        for i, p in enumerate(parameters):
 
-            def level(own: Own, i: int = i, p: Tensor = p) -> Tensor:
-                data, prior = log_cells(self.at(own)).double(), self.log_prior(own)[i]
+            def level(parameters: Own, i: int = i, p: Tensor = p) -> Tensor:
+                data, prior = log_cells(self.at(parameters)).double(), self.log_prior(parameters)[i]
                 alone = prior.shape[-1] == data.shape[-1] == p.shape[-1]
                 return data + prior if alone else data.sum(-1, keepdim=True) + prior
 
-            here = level(own)
+            here = level(parameters)
             for stride in _STRIDES:
                 step = torch.as_tensor(stride * rng.standard_normal(tuple(p.shape))).to(p)
-                tried = _put(own, i, own[i] + step)
+                tried = _put(parameters, i, parameters[i] + step)
                 there = level(tried)
                 u = torch.as_tensor(rng.random(tuple(here.shape)), device=here.device)
                 yes = u.log() < there - here  # not where there is no number
                 here = torch.where(yes, there, here)
-                own = _put(own, i, torch.where(yes.unsqueeze(1), tried[i], own[i]))
-        return own
+                parameters = _put(parameters, i, torch.where(yes.unsqueeze(1), tried[i], parameters[i]))
+        return parameters
 
     def from_prior(self) -> Own:
         """Draws from the priors alone; each quantity must rise or fall with its parameter.
@@ -128,41 +132,41 @@ class OwnParameters:
         ValueError
             No parameter gives the value that was drawn.
         """
-        own = self.start()
+        parameters = self.start()
         for i, (name, quantity) in enumerate(self.drawn.items()):
-            wanted = self.likelihood.priors()[quantity].sample().reshape(own[i].shape)
-            low, high = torch.full_like(own[i], -_FAR), torch.full_like(own[i], _FAR)
-            rising = self._value(own, i, high) > self._value(own, i, low)
+            wanted = self.likelihood.priors()[quantity].sample().reshape(parameters[i].shape)
+            low, high = torch.full_like(parameters[i], -_FAR), torch.full_like(parameters[i], _FAR)
+            rising = self._value(parameters, i, high) > self._value(parameters, i, low)
             for _ in range(_HALVINGS):
                 middle = 0.5 * (low + high)
-                above = (self._value(own, i, middle) > wanted) == rising
+                above = (self._value(parameters, i, middle) > wanted) == rising
                 low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-            if not torch.allclose(self._value(own, i, high), wanted, rtol=1e-3, atol=1e-6):
+            if not torch.allclose(self._value(parameters, i, high), wanted, rtol=1e-3, atol=1e-6):
                 raise ValueError(
                     f"likelihood: no {name} in -{_FAR:g} to {_FAR:g} gives {quantity} the value that its "
                     "prior drew; want a value that rises or falls with its parameter and a prior that keeps "
                     "to its range"
                 )
-            own = _put(own, i, high)
-        return own
+            parameters = _put(parameters, i, high)
+        return parameters
 
-    def _value(self, own: Own, i: int, p: Tensor) -> Tensor:
+    def _value(self, parameters: Own, i: int, p: Tensor) -> Tensor:
         """The quantity of parameter `i` if that were `p`, in its shape."""
         quantity = [*self.drawn.values()][i]
-        return self.at(_put(own, i, p)).values()[quantity].reshape(p.shape)
+        return self.at(_put(parameters, i, p)).values()[quantity].reshape(p.shape)
 
     @staticmethod
     def _named(likelihood: Any) -> dict[str, Any]:
         return dict(likelihood.named_parameters())
 
 
-def _put(own: Own, i: int, p: Tensor) -> Own:
-    return (*own[:i], p, *own[i + 1 :])
+def _put(parameters: Own, i: int, p: Tensor) -> Own:
+    return (*parameters[:i], p, *parameters[i + 1 :])
 
 
 def _depends(value: Tensor, parameter: Tensor) -> bool:
     if not value.requires_grad:
         return False
-    one = torch.ones_like(value)
-    (found,) = torch.autograd.grad(value, parameter, one, retain_graph=True, allow_unused=True)
-    return found is not None
+    ones = torch.ones_like(value)
+    (gradient,) = torch.autograd.grad(value, parameter, ones, retain_graph=True, allow_unused=True)
+    return gradient is not None

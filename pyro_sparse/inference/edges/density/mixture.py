@@ -97,8 +97,8 @@ class MixtureDensity(WeightDensity):
     def energy(self, w: Tensor, edge: Tensor) -> tuple[Tensor, Tensor]:
         scale = torch.where(edge, self.slab, self.spike).to(w)
         unit = w / scale
-        own, pull = (unit.abs(), unit.sign()) if self.laplace else (0.5 * unit**2, unit)
-        return own, pull / scale
+        energy, pull = (unit.abs(), unit.sign()) if self.laplace else (0.5 * unit**2, unit)
+        return energy, pull / scale
 
     def in_slabs(self) -> SpikeSlab:
         return SpikeSlab(self.laplace, np.array(self.spike / self.slab))

@@ -29,7 +29,7 @@ def drawn_log_odds(
     free: NDArray[np.bool_],
     prior: tuple[Array, Array],
     shared: bool,
-    known: Array | None,
+    edge_offset: Array | None,
     now: Array,
     rng: np.random.Generator,
 ) -> Array:
@@ -44,23 +44,23 @@ def drawn_log_odds(
         a and b, each broadcastable to (factor,).
     shared : bool
         One rate for all factors.
-    known : ndarray (feature, factor) or None
+    edge_offset : ndarray (feature, factor) or None
         o.
     now : ndarray (chain, 1, factor)
-        As they are, where there is something known.
+        As they are, where edges have offsets.
     rng : numpy.random.Generator
     """
     axes = (-2, -1) if shared else (-2,)
-    a, b = (np.broadcast_to(part, free.shape[-1:])[: 1 if shared else None] for part in prior)
-    found = (edge & free).sum(axes, keepdims=True)
-    size = np.broadcast_to(free.sum(axes, keepdims=True), found.shape)
-    if known is None:
+    a, b = (np.broadcast_to(parameter, free.shape[-1:])[: 1 if shared else None] for parameter in prior)
+    n_edges = (edge & free).sum(axes, keepdims=True)
+    size = np.broadcast_to(free.sum(axes, keepdims=True), n_edges.shape)
+    if edge_offset is None:
         # Two gammas rather than a beta: log odds stay finite however sure they are.
-        yes = np.maximum(rng.gamma(a + found), 1e-300)
-        no = np.maximum(rng.gamma(b + size - found), 1e-300)
+        yes = np.maximum(rng.gamma(a + n_edges), 1e-300)
+        no = np.maximum(rng.gamma(b + size - n_edges), 1e-300)
         odds = np.log(yes) - np.log(no)
     else:
-        odds = _informed(found, free, a, b, known, axes, now[..., :1] if shared else now, rng)
+        odds = _informed(n_edges, free, a, b, edge_offset, axes, now[..., :1] if shared else now, rng)
     return np.broadcast_to(odds, (len(edge), 1, edge.shape[-1])).copy()
 
 
@@ -77,31 +77,35 @@ def log_density(log_odds: Array, prior: tuple[Array, Array], shared: bool) -> Ar
     shared : bool
         One rate for all factors, which counts once.
     """
-    a, b = (np.broadcast_to(part, log_odds.shape[-1:]) for part in prior)
-    each = -(a - 1) * np.logaddexp(0, -log_odds) - (b - 1) * np.logaddexp(0, log_odds)
-    return (each[..., :1] if shared else each).sum((-1, -2))
+    a, b = (np.broadcast_to(parameter, log_odds.shape[-1:]) for parameter in prior)
+    log_p = -(a - 1) * np.logaddexp(0, -log_odds) - (b - 1) * np.logaddexp(0, log_odds)
+    return (log_p[..., :1] if shared else log_p).sum((-1, -2))
 
 
-def solved_log_odds(wanted: Array, known: Array, free: NDArray[np.bool_], beside: Array | float) -> Array:
+def solved_log_odds(
+    wanted: Array, edge_offset: Array, free: NDArray[np.bool_], beside: Array | float
+) -> Array:
     """`priors.em.solved_log_odds` of arrays.
 
     Parameters
     ----------
     wanted : ndarray (..., 1, factor or 1)
-    known : ndarray (feature, factor)
+    edge_offset : ndarray (feature, factor)
     free : ndarray of bool (feature, factor)
     beside : ndarray or float
     """
-    given = (torch.as_tensor(np.asarray(part, dtype=float)) for part in (wanted, known, free, beside))
-    return em.solved_log_odds(*given).numpy()
+    tensors = (
+        torch.as_tensor(np.asarray(array, dtype=float)) for array in (wanted, edge_offset, free, beside)
+    )
+    return em.solved_log_odds(*tensors).numpy()
 
 
 def _informed(
-    found: Array,
+    n_edges: Array,
     free: NDArray[np.bool_],
     a: Array,
     b: Array,
-    known: Array,
+    edge_offset: Array,
     axes: tuple[int, ...],
     now: Array,
     rng: np.random.Generator,
@@ -109,12 +113,12 @@ def _informed(
     """Independent proposals of log odds, each accepted or not."""
 
     def log_target(odds: Array) -> Array:
-        none = (np.logaddexp(0, odds + known) * free).sum(axes, keepdims=True)
-        return (found + a) * odds - none - (a + b) * np.logaddexp(0, odds)
+        none = (np.logaddexp(0, odds + edge_offset) * free).sum(axes, keepdims=True)
+        return (n_edges + a) * odds - none - (a + b) * np.logaddexp(0, odds)
 
-    mode = solved_log_odds(found + a, known, free, a + b)
-    each, own = expit(mode + known), expit(mode)
-    bend = (each * (1 - each) * free).sum(axes, keepdims=True) + (a + b) * own * (1 - own)
+    mode = solved_log_odds(n_edges + a, edge_offset, free, a + b)
+    edge_rate, rate = expit(mode + edge_offset), expit(mode)
+    bend = (edge_rate * (1 - edge_rate) * free).sum(axes, keepdims=True) + (a + b) * rate * (1 - rate)
     scale = 1.2 / np.sqrt(bend)
 
     def log_proposal(odds: Array) -> Array:

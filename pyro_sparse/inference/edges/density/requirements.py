@@ -45,24 +45,24 @@ def lacks_of_decoder(model: Any) -> list[str]:
     """
     if getattr(model, "prior", None) is None:
         return []
-    found = _changed(model, "masked decoder", "chains")
-    if found:
-        return found
+    reasons = _changed(model, "masked decoder", "chains")
+    if reasons:
+        return reasons
     wanted = MaskedDecoder if model.decoder_kind == "mlp" else LinearDecoder
-    found = _network("decoder", model.decoder, wanted, ("", "trunk") if wanted is MaskedDecoder else ("",))
-    if not found and wanted is MaskedDecoder:
-        found = _network("decoder.trunk", model.decoder.trunk, BatchLinear)
-    found += _hooked(model, "chains", "sample", leave_out=("encoder", "likelihood", "prior"))
+    reasons = _network("decoder", model.decoder, wanted, ("", "trunk") if wanted is MaskedDecoder else ("",))
+    if not reasons and wanted is MaskedDecoder:
+        reasons = _network("decoder.trunk", model.decoder.trunk, BatchLinear)
+    reasons += _hooked(model, "chains", "sample", leave_out=("encoder", "likelihood", "prior"))
     plain = {"weights", "decoder.first", "decoder.trunk.weight", "decoder.trunk.bias", "decoder.slope"}
     plain |= {"decoder.head", "decoder.intercept"}
-    found += _more_parameters(model, plain, ("encoder", "likelihood", "prior"))
+    reasons += _more_parameters(model, plain, ("encoder", "likelihood", "prior"))
     if model.beta != 1:
-        found.append(
+        reasons.append(
             f"beta = {model.beta:g} weighs the factors' divergence, and the chains sample with beta = 1"
         )
     if model.total_correlation:
-        found.append("total_correlation adds to the objective what no density has")
-    return found
+        reasons.append("total_correlation adds to the objective what no density has")
+    return reasons
 
 
 def lacks_of_prior(prior: Any) -> str:
@@ -101,17 +101,17 @@ def lacks_of_likelihood(likelihood: Any) -> list[str]:
     likelihood : Likelihood
     """
     name = type(likelihood).__name__
-    found = []
-    own = [] if keeps(likelihood, "cells", "row totals") else _of_rows(likelihood)
-    if own and own[0].on_object:
-        found.append(f"{own[0]} is not the {own[0].name} that the chains ask")
-    elif own:
-        found.append(
+    reasons = []
+    changed = [] if keeps(likelihood, "cells", "row totals") else _of_rows(likelihood)
+    if changed and changed[0].on_object:
+        reasons.append(f"{changed[0]} is not the {changed[0].name} that the chains ask")
+    elif changed:
+        reasons.append(
             f"Markov chains ask `forward` for the density of each cell, and {name} says something else with "
-            f"`observation` or `log_prob` ({', '.join(map(str, own))})"
+            f"`observation` or `log_prob` ({', '.join(map(str, changed))})"
         )
-    found += [f"a forward hook on the {name} may change what its cells are" for _ in hooks(likelihood)[:1]]
-    return found
+    reasons += [f"a forward hook on the {name} may change what its cells are" for _ in hooks(likelihood)[:1]]
+    return reasons
 
 
 def lacks_for_parent_sets(model: Any) -> list[str]:
@@ -122,14 +122,14 @@ def lacks_for_parent_sets(model: Any) -> list[str]:
     model : LatentTransition
         Set up.
     """
-    found = _changed(model, "latent transition", "evidence of parent sets", "has in mind")
-    found += _network("transition", model.transition, SineTransition, ("", "line", "inner", "outer"))
-    found += _network("gated", model.gated, GatedTransition)
+    reasons = _changed(model, "latent transition", "evidence of parent sets", "has in mind")
+    reasons += _network("transition", model.transition, SineTransition, ("", "line", "inner", "outer"))
+    reasons += _network("gated", model.gated, GatedTransition)
     left_out = ("encoder", "decoder", "likelihood")
-    found += _hooked(model, "evidence of parent sets", "is computed", leave_out=left_out)
+    reasons += _hooked(model, "evidence of parent sets", "is computed", leave_out=left_out)
     plain = {"log_sd", "logits"}
-    found += _more_parameters(model, plain, (*left_out, "transition", "gated"))
-    return found
+    reasons += _more_parameters(model, plain, (*left_out, "transition", "gated"))
+    return reasons
 
 
 def lacks_for_regressions(model: Any) -> list[str]:
@@ -140,10 +140,10 @@ def lacks_for_regressions(model: Any) -> list[str]:
     model : MultiTaskRegression
         Set up.
     """
-    found = _changed(model, "sparse regressions", "rows", "are solved with")
-    found += _hooked(model, "rows", "are solved", leave_out=("encoder",))
-    found += _more_parameters(model, {"turn"}, ("encoder", "prior"))
-    return found
+    reasons = _changed(model, "sparse regressions", "rows", "are solved with")
+    reasons += _hooked(model, "rows", "are solved", leave_out=("encoder",))
+    reasons += _more_parameters(model, {"turn"}, ("encoder", "prior"))
+    return reasons
 
 
 def lacks_for_strengths(model: Any) -> list[str]:
@@ -154,35 +154,35 @@ def lacks_for_strengths(model: Any) -> list[str]:
     model : DependencyVAE
         Set up.
     """
-    found = _changed(model, "dense decoder", "strengths", "are read from")
+    reasons = _changed(model, "dense decoder", "strengths", "are read from")
     wanted = FeatureDecoder if model.decoder_kind == "per_feature" else SharedDecoder
     if changed := overridden(model.decoder, wanted, _NETWORK):
-        found.append(f"its decoder's {changed[0].name} is not that of a {wanted.__name__}")
-    return found + _hooked(model, "strengths", "are read", leave_out=("encoder", "likelihood"))
+        reasons.append(f"its decoder's {changed[0].name} is not that of a {wanted.__name__}")
+    return reasons + _hooked(model, "strengths", "are read", leave_out=("encoder", "likelihood"))
 
 
 def _of_rows(likelihood: Any) -> list[Any]:
     """What a likelihood has of its own, by the nearest of the two densities that chains can take."""
-    found = [changes(likelihood, kind) for kind in ("row totals", "cells")]
-    return min((one for one in found if one and one[0].name), key=len)
+    changed_by_kind = [changes(likelihood, kind) for kind in ("row totals", "cells")]
+    return min((changed for changed in changed_by_kind if changed and changed[0].name), key=len)
 
 
 def _changed(model: Any, kind: str, solver: str, does: str = "sample") -> list[str]:
     return [
-        f"{one} is not the {one.name} that the {solver} {does}"
-        if one.name
-        else f"this is {one.owner}, no {kind}"
-        for one in changes(model, kind)
+        f"{change} is not the {change.name} that the {solver} {does}"
+        if change.name
+        else f"this is {change.owner}, no {kind}"
+        for change in changes(model, kind)
     ]
 
 
-def _network(name: str, found: Any, wanted: type[nn.Module], inside: tuple[str, ...] = ("",)) -> list[str]:
+def _network(name: str, network: Any, wanted: type[nn.Module], inside: tuple[str, ...] = ("",)) -> list[str]:
     """What tells a network from one of the package's, by its class and by the modules that it is made of."""
-    if not isinstance(found, wanted):
-        return [f"its {name} is a {type(found).__name__}, not a {wanted.__name__}"]
-    if changed := overridden(found, wanted, _NETWORK):
+    if not isinstance(network, wanted):
+        return [f"its {name} is a {type(network).__name__}, not a {wanted.__name__}"]
+    if changed := overridden(network, wanted, _NETWORK):
         return [f"{changed[0]} is not the {changed[0].name} of a {wanted.__name__} ({name})"]
-    if strange := [one for one, _ in found.named_modules() if one not in inside]:
+    if strange := [module_name for module_name, _ in network.named_modules() if module_name not in inside]:
         return [f"its {name} has a {strange[0]}, which a {wanted.__name__} does not have"]
     return []
 

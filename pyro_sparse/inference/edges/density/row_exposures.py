@@ -63,7 +63,9 @@ def _overdispersed(
     """log s (chain, row), by one step of independence Metropolis from `now`; or a draw of the proposal."""
 
     def summed(log_s: Tensor) -> list[Tensor]:
-        return [part.double().sum(1) for part in cells.expanded(f + log_s.to(f).unsqueeze(1), noise)]
+        return [
+            derivative.double().sum(1) for derivative in cells.expanded(f + log_s.to(f).unsqueeze(1), noise)
+        ]
 
     mode = start  # not where a chain stands: its own place must not move the proposal
     for _ in range(_NEWTON):

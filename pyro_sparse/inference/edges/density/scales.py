@@ -75,7 +75,7 @@ def check_scales(
     permitted: NDArray[np.bool_],
     must: NDArray[np.bool_],
     shared: bool = False,
-    known: Array | None = None,
+    edge_offset: Array | None = None,
 ) -> ScaleCheck | None:
     """Test a prior's scales by weights drawn from the posterior; None where there is nothing to go by.
 
@@ -91,20 +91,20 @@ def check_scales(
         What may be an edge; what is one for certain, and has a weight from the slab.
     shared : bool
         One rate for all factors.
-    known : ndarray (feature, factor), optional
+    edge_offset : ndarray (feature, factor), optional
         Log odds of single edges beside those of their factor.
     """
-    every = -(-weight.size // _MOST)
-    drawn = _Drawn(np.abs(weight[::every]), permitted, must & permitted, density.in_slabs(), known)
-    log_odds = log_odds[::every]
+    stride = -(-weight.size // _MOST)
+    drawn = _Drawn(np.abs(weight[::stride]), permitted, must & permitted, density.in_slabs(), edge_offset)
+    log_odds = log_odds[::stride]
     if drawn.asked.sum() < 2:
         return None
-    told, starts = _Scales.of(density), drawn.starts(density)
-    own = [drawn.climbed(start, log_odds)[0] for start in starts]
-    gain = np.max([drawn.log_prob(s, log_odds) for s in own], 0) - drawn.log_prob(told, log_odds)
+    prior_scales, starts = _Scales.of(density), drawn.starts(density)
+    fitted = [drawn.climbed(start, log_odds)[0] for start in starts]
+    gain = np.max([drawn.log_prob(s, log_odds) for s in fitted], 0) - drawn.log_prob(prior_scales, log_odds)
     p = np.sort(chi2.sf(2 * gain, 2))
     best, odds = drawn.pooled(starts, log_odds, shared)
-    before, then = (drawn.edge(*pair)[:, drawn.asked] for pair in ((told, log_odds), (best, odds)))
+    before, then = (drawn.edge(*pair)[:, drawn.asked] for pair in ((prior_scales, log_odds), (best, odds)))
     return ScaleCheck(
         p_value=float(min(1.0, 2 * p[len(p) // 2])),
         slab=best.slab.item(),
@@ -121,7 +121,7 @@ def likeliest_density(
     permitted: NDArray[np.bool_],
     must: NDArray[np.bool_],
     shared: bool = False,
-    known: Array | None = None,
+    edge_offset: Array | None = None,
 ) -> MixtureDensity:
     """The scales that fit these weights best, edges summed out; `density` where there is nothing to go by.
 
@@ -129,8 +129,8 @@ def likeliest_density(
     """
     some = slice(None, None, -(-weight.size // _MOST))  # features
     permitted, must = permitted[some], must[some]
-    known = None if known is None else known[some]
-    drawn = _Drawn(np.abs(weight[:, some]), permitted, must & permitted, density.in_slabs(), known)
+    edge_offset = None if edge_offset is None else edge_offset[some]
+    drawn = _Drawn(np.abs(weight[:, some]), permitted, must & permitted, density.in_slabs(), edge_offset)
     if drawn.asked.sum() < 2:
         return density
     best, _ = drawn.pooled(drawn.starts(density), log_odds, shared)
@@ -139,13 +139,13 @@ def likeliest_density(
 
 def drawn_density(
     density: MixtureDensity,
-    told: MixtureDensity,
+    prior_density: MixtureDensity,
     weight: Array,
     edge: NDArray[np.bool_],
     permitted: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> MixtureDensity:
-    r"""Scales that all chains share, given their weights and edges; `told` counts as one weight of each.
+    r"""Scales that all chains share, given weights and edges; `prior_density` counts as one weight of each.
 
     .. math:: s \mid w \sim \mathrm{InvGamma}\Big(1 + n,\; t + \sum |w|\Big) \quad \text{(Laplace)}, \qquad
               s^2 \mid w \sim \mathrm{InvGamma}\Big(\frac{1 + n}2,\; \frac{t^2 + \sum w^2}2\Big)
@@ -157,7 +157,7 @@ def drawn_density(
 
     Parameters
     ----------
-    density, told : MixtureDensity
+    density, prior_density : MixtureDensity
         As it is, and as the prior has it.
     weight : ndarray (chain, feature, factor)
     edge : ndarray of bool of that shape
@@ -166,14 +166,14 @@ def drawn_density(
     rng : numpy.random.Generator
     """
 
-    def scale(own: NDArray[np.bool_], told: float) -> float:
-        n, w = own.sum(), np.abs(weight[own])
+    def scale(selected: NDArray[np.bool_], prior_scale: float) -> float:
+        n, w = selected.sum(), np.abs(weight[selected])
         if density.laplace:
-            return float((told + w.sum()) / rng.gamma(1 + n))
-        return float(np.sqrt((told**2 + (w**2).sum()) / 2 / rng.gamma((1 + n) / 2)))
+            return float((prior_scale + w.sum()) / rng.gamma(1 + n))
+        return float(np.sqrt((prior_scale**2 + (w**2).sum()) / 2 / rng.gamma((1 + n) / 2)))
 
     sound = permitted & np.isfinite(weight)
-    slab, spike = scale(edge & sound, told.slab), scale(~edge & sound, told.spike)
+    slab, spike = scale(edge & sound, prior_density.slab), scale(~edge & sound, prior_density.spike)
     return MixtureDensity(density.laplace, slab, spike) if spike < slab else density
 
 
@@ -183,20 +183,23 @@ def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
         return []
     size = {"slab": check.slab, "spike": check.spike}
     if isinstance(prior, SpikeSlabNormal):
-        told = {"slab_scale": prior.slab_scale, "spike_scale": prior.final_spike_scale}
-        then = {f"{part}_scale": scale for part, scale in size.items()}
+        prior_parameters = {"slab_scale": prior.slab_scale, "spike_scale": prior.final_spike_scale}
+        then = {f"{component}_scale": scale for component, scale in size.items()}
     else:
-        told = {"lambda1": prior.slab_rate, "lambda0": prior.spike_rate}
+        prior_parameters = {"lambda1": prior.slab_rate, "lambda0": prior.spike_rate}
         then = {"lambda1": 1 / size["slab"], "lambda0": 1 / size["spike"]}
-    own, other = (", ".join(f"{name}={value:.3g}" for name, value in part.items()) for part in (told, then))
+    prior_text, fitted = (
+        ", ".join(f"{name}={value:.3g}" for name, value in parameters.items())
+        for parameters in (prior_parameters, then)
+    )
     p = f"p = {check.p_value:.2g}" if check.p_value >= 1e-6 else "p < 1e-6"
-    sentence = f"The weights are unlike their prior, {type(prior).__name__}({own}), {p}."
+    sentence = f"The weights are unlike their prior, {type(prior).__name__}({prior_text}), {p}."
     if not _apart(check.slab, check.spike):
         return [f"{sentence} They look to be of one kind: what an edge is, only the prior says."]
     many, now = f"{check.edges_then:.0f}", f"{check.edges:.0f}"
     change = f": about {many} of these weights would be edges, not {now}" if many != now else ""
     return [
-        f"{sentence} {other} suit them better{change}. Unless an edge is to be what your prior says it is, "
+        f"{sentence} {fitted} suit them better{change}. Unless an edge is to be what your prior says it is, "
         "ask with fit.edge_posterior(learn_scales=True)."
     ]
 
@@ -248,9 +251,9 @@ class _Drawn:
     def pooled(self, starts: list[_Scales], log_odds: Array, shared: bool) -> tuple[_Scales, Array]:
         """Scales and rates that fit all draws best, of those whose spike is the narrower; else the first."""
         rates = (-1, -2) if shared else (-2,)
-        found = [self.climbed(start, log_odds, rates) for start in starts]
-        in_order = [one for one in found if one[0].spike.item() < one[0].slab.item()]
-        return max(in_order or [(starts[0], log_odds)], key=lambda one: float(self.log_prob(*one).sum()))
+        fits = [self.climbed(start, log_odds, rates) for start in starts]
+        in_order = [fit for fit in fits if fit[0].spike.item() < fit[0].slab.item()]
+        return max(in_order or [(starts[0], log_odds)], key=lambda fit: float(self.log_prob(*fit).sum()))
 
     def _odds(self, log_odds: Array) -> Array:
         """Prior log odds of edges, those of the rates being these."""
@@ -278,9 +281,9 @@ class _Drawn:
         moment = self.size if laplace else self.size**2
 
         def scale(share: Array) -> Array:
-            total, n = (part.sum(axes, keepdims=True) for part in (share * moment, share))
-            found = total / np.maximum(n, 1e-9)
-            return np.maximum(found if laplace else np.sqrt(found), _LEAST)
+            total, n = (summand.sum(axes, keepdims=True) for summand in (share * moment, share))
+            mean_moment = total / np.maximum(n, 1e-9)
+            return np.maximum(mean_moment if laplace else np.sqrt(mean_moment), _LEAST)
 
         for _ in range(_STEPS):
             p = self.edge(scales, log_odds)

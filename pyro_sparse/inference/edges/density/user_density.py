@@ -51,18 +51,23 @@ def density_of(prior: Any) -> MixtureDensity | UserDensity:
     final = copy.deepcopy(prior)
     final.anneal(1.0)
     with torch.no_grad(), default_dtype(torch.float64):
-        parts = final.components()
-        named = dict(zip(("slab", "spike"), parts, strict=True))
-        for name, part in named.items():
-            if part.batch_shape.numel() != 1:
+        components = final.components()
+        named = dict(zip(("slab", "spike"), components, strict=True))
+        for name, component in named.items():
+            if component.batch_shape.numel() != 1:
                 raise ValueError(
                     f"prior: the {name} of {type(prior).__name__}.components() has shape "
-                    f"{tuple(part.batch_shape)}; Markov chains want the same two densities for all weights"
+                    f"{tuple(component.batch_shape)}; Markov chains want the same two densities for all "
+                    "weights"
                 )
         for family in (Laplace, Normal):
-            if all(isinstance(part, family) and not part.mean.any() for part in parts):
-                return MixtureDensity(family is Laplace, *(part.scale.item() for part in parts))
-        tables = [_Table.of(part, f"{name} of {type(prior).__name__}") for name, part in named.items()]
+            if all(isinstance(component, family) and not component.mean.any() for component in components):
+                return MixtureDensity(
+                    family is Laplace, *(component.scale.item() for component in components)
+                )
+        tables = [
+            _Table.of(component, f"{name} of {type(prior).__name__}") for name, component in named.items()
+        ]
     return UserDensity(*tables)
 
 
@@ -74,11 +79,14 @@ class _Table:
     below: Array  # P(|w| < size), at the sizes of the table
 
     @classmethod
-    def of(cls, part: Distribution, name: str) -> _Table:
+    def of(cls, distribution: Distribution, name: str) -> _Table:
         size = np.exp(_LOG_SIZES)
-        right, left = (_log_prob(part, sign * torch.as_tensor(size)).numpy() for sign in (1, -1))
-        seen = np.maximum(right, left) > _SEEN
-        if not np.isfinite(right[seen]).all() or not (np.abs(right[seen] - left[seen]) < _EVEN).all():
+        right, left = (_log_prob(distribution, sign * torch.as_tensor(size)).numpy() for sign in (1, -1))
+        positive = np.maximum(right, left) > _SEEN
+        if (
+            not np.isfinite(right[positive]).all()
+            or not (np.abs(right[positive] - left[positive]) < _EVEN).all()
+        ):
             raise ValueError(f"prior: the {name} is not symmetric around zero, which Markov chains count on")
         mass = 2 * np.exp(right) * size
         below = integrate.cumulative_simpson(mass, x=_LOG_SIZES, initial=0)
@@ -87,7 +95,7 @@ class _Table:
                 f"prior: the {name} has a total mass of {below[-1]:.4g}, wanted a density of mass 1 and no "
                 "point at zero"
             )
-        return cls(part, np.clip(np.maximum.accumulate(below) / below[-1], 0, 1))
+        return cls(distribution, np.clip(np.maximum.accumulate(below) / below[-1], 0, 1))
 
     def log_prob(self, w: Tensor) -> Tensor:
         return _log_prob(self.part, w)
@@ -100,11 +108,11 @@ class _Table:
         return np.sign(p - 0.5) * np.exp(log_size)
 
 
-def _log_prob(part: Distribution, w: Tensor) -> Tensor:
+def _log_prob(distribution: Distribution, w: Tensor) -> Tensor:
     """NaN for weights that a step has sent away, of which a density would complain."""
     here = torch.isfinite(w)
-    flat = torch.where(here, w, 0.0).reshape(-1, *[1] * len(part.batch_shape))
-    return torch.where(here, part.log_prob(flat).reshape(w.shape), torch.nan)
+    flat = torch.where(here, w, 0.0).reshape(-1, *[1] * len(distribution.batch_shape))
+    return torch.where(here, distribution.log_prob(flat).reshape(w.shape), torch.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,33 +211,33 @@ class OwnSlabs:
         return self._integrated(self.density.one, a, b)
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
-        one, zero = (self._integrated(part, a, b) for part in (self.density.one, self.density.zero))
-        return blended(one, zero, log_odds)
+        nonzero, zero = (self._integrated(table, a, b) for table in (self.density.one, self.density.zero))
+        return blended(nonzero, zero, log_odds)
 
     def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
         """Weights given the edges, up to the grid's fineness."""
         u = rng.random(edge.shape)
-        slab, spike = (self._inverse(part, a, b, u) for part in (self.density.one, self.density.zero))
+        slab, spike = (self._inverse(table, a, b, u) for table in (self.density.one, self.density.zero))
         return np.where(edge, slab, spike)
 
-    def _log(self, part: _Table, u: Array) -> Array:
+    def _log(self, table: _Table, u: Array) -> Array:
         with torch.no_grad():
-            found = part.log_prob(torch.as_tensor(u * self.unit)).numpy()
-        return found + np.log(self.unit)
+            log_density = table.log_prob(torch.as_tensor(u * self.unit)).numpy()
+        return log_density + np.log(self.unit)
 
-    def _grid(self, part: _Table, a: Array, b: Array) -> tuple[Array, Array]:
-        """Points (..., point) and the log of part and likelihood there."""
+    def _grid(self, table: _Table, a: Array, b: Array) -> tuple[Array, Array]:
+        """Points (..., point) and the log of density and likelihood there."""
         a, b = np.broadcast_arrays(np.maximum(a, 1e-9), b)
-        fixed = part.quantile((np.arange(_NODES) + 0.5) / _NODES) / self.unit
-        tail = part.quantile(np.array([1e-8, 1e-6, 1e-4, 1 - 1e-4, 1 - 1e-6, 1 - 1e-8])) / self.unit
+        fixed = table.quantile((np.arange(_NODES) + 0.5) / _NODES) / self.unit
+        tail = table.quantile(np.array([1e-8, 1e-6, 1e-4, 1 - 1e-4, 1 - 1e-6, 1 - 1e-8])) / self.unit
         mode = (b / a)[..., None]
         near, between = mode + _AROUND / np.sqrt(a)[..., None], mode * _BETWEEN
         far = np.broadcast_to(np.concatenate([fixed, tail]), (*a.shape, _NODES + len(tail)))
         point = np.sort(np.concatenate([near, between, far], -1), -1)
-        return point, self._log(part, point) - 0.5 * a[..., None] * point**2 + b[..., None] * point
+        return point, self._log(table, point) - 0.5 * a[..., None] * point**2 + b[..., None] * point
 
-    def _integrated(self, part: _Table, a: Array, b: Array) -> Part:
-        point, level = self._grid(part, a, b)
+    def _integrated(self, table: _Table, a: Array, b: Array) -> Part:
+        point, level = self._grid(table, a, b)
         step = np.diff(point, axis=-1)
         ends = np.concatenate([step[..., :1], step[..., 1:] + step[..., :-1], step[..., -1:]], -1)
         with np.errstate(divide="ignore"):
@@ -239,8 +247,8 @@ class OwnSlabs:
         mean = (share * point).sum(-1)
         return Part(log_norm, mean, (share * (point - mean[..., None]) ** 2).sum(-1))
 
-    def _inverse(self, part: _Table, a: Array, b: Array, u: Array) -> Array:
-        point, level = self._grid(part, a, b)
+    def _inverse(self, table: _Table, a: Array, b: Array, u: Array) -> Array:
+        point, level = self._grid(table, a, b)
         height = np.exp(level - level.max(-1, keepdims=True))
         below = integrate.cumulative_trapezoid(height, point, axis=-1, initial=0)
         wanted = u * below[..., -1]

@@ -152,19 +152,19 @@ class SpikeSlab(NamedTuple):
         return var * b / (1 + a * var) + rng.standard_normal(edge.shape) * np.sqrt(var / (1 + a * var))
 
 
-def blended(one: Part, zero: Part, log_odds: Array) -> Tilted:
+def blended(nonzero: Part, zero: Part, log_odds: Array) -> Tilted:
     """Slab and spike with odds of eta, whose logarithms these are."""
-    logit = log_odds + one.log_norm - zero.log_norm
+    logit = log_odds + nonzero.log_norm - zero.log_norm
     p = expit(logit)
     log_norm = zero.log_norm + np.logaddexp(0, logit) - np.logaddexp(0, log_odds)
-    mean, var = mixture(p, one, zero)
-    return Tilted(log_norm, p, mean, var, one, zero)
+    mean, var = mixture(p, nonzero, zero)
+    return Tilted(log_norm, p, mean, var, nonzero, zero)
 
 
-def mixture(p: Array, one: Part, zero: Part) -> tuple[Array, Array]:
-    """Mean and variance of `one` with probability p, else `zero`."""
-    mean = p * one.mean + (1 - p) * zero.mean
-    return mean, p * one.var + (1 - p) * zero.var + p * (1 - p) * (one.mean - zero.mean) ** 2
+def mixture(p: Array, nonzero: Part, zero: Part) -> tuple[Array, Array]:
+    """Mean and variance of `nonzero` with probability p, else `zero`."""
+    mean = p * nonzero.mean + (1 - p) * zero.mean
+    return mean, p * nonzero.var + (1 - p) * zero.var + p * (1 - p) * (nonzero.mean - zero.mean) ** 2
 
 
 def _log_cut(x: Array) -> Array:
