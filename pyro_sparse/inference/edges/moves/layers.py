@@ -52,10 +52,10 @@ def moved(
         return -level, -at.slope(*slopes)
 
     start = state.z.new_zeros(len(state.z), at.size)
-    found = hmc(energy, start, tuning.whole, program.whole_steps, rng)
+    trajectory = hmc(energy, start, tuning.whole, program.whole_steps, rng)
     if warm:
-        tuning.whole = adapted(tuning.whole, found.accept, _WANTED, _SPEED)
-    return target.moved(at.step(found.position))
+        tuning.whole = adapted(tuning.whole, trajectory.accept, _WANTED, _SPEED)
+    return target.moved(at.step(trajectory.position))
 
 
 def climbed(
@@ -79,8 +79,8 @@ def climbed(
     yes = target.expanded(new)[0] > before
     tuning.damping = torch.where(yes, tuning.damping / 4, tuning.damping * 3).clamp(_LEAST, _MOST)
 
-    def chosen(one: Tensor, other: Tensor) -> Tensor:
-        return torch.where(yes.view(-1, 1, 1), one, other)
+    def chosen(proposed: Tensor, current: Tensor) -> Tensor:
+        return torch.where(yes.view(-1, 1, 1), proposed, current)
 
     trunk = Trunk(*(chosen(*pair) for pair in zip(new.trunk, state.trunk, strict=True)))
     return state._replace(
@@ -111,31 +111,35 @@ class _Target:
 
     def moved(self, step: tuple[Tensor, Tensor]) -> DecoderState:
         """The state, a step away."""
-        state, (own, common) = self.state, step
+        state, (feature_step, common) = self.state, step
         k = state.weight.shape[-1]
         trunk = state.trunk
         if self.program.curve.activation is not None:
-            parts = common.split([part[0].numel() for part in trunk], 1)
-            trunk = Trunk(*(part + by.view(part.shape) for part, by in zip(trunk, parts, strict=True)))
-        weight = state.weight + own[..., :k] * self.program.permitted
-        return state._replace(weight=weight, head=state.head + own[..., k:], trunk=trunk)
+            layer_steps = common.split([layer[0].numel() for layer in trunk], 1)
+            trunk = Trunk(
+                *(layer + by.view(layer.shape) for layer, by in zip(trunk, layer_steps, strict=True))
+            )
+        weight = state.weight + feature_step[..., :k] * self.program.permitted
+        return state._replace(weight=weight, head=state.head + feature_step[..., k:], trunk=trunk)
 
     def expanded(self, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         """Log density (chain), and its slopes: of features (chain, feature, own), of hidden layers."""
         program, head, trunk = self.program, state.head.to(state.z), state.trunk
         layers = (state.z, state.weight, trunk, head)
         run = program.curve.forwards(*layers)
-        each, slope = program.cells_of(state).slope(run.f, state.noise)
+        log_p, slope = program.cells_of(state).slope(run.f, state.noise)
         of_weight, *of_trunk = program.curve.to_layers(run, slope, *layers)
-        own, pull = program.density.energy(state.weight, self.edge)
+        energy, pull = program.density.energy(state.weight, self.edge)
         precision = self.precision.to(head)
         double = torch.float64
-        level = each.sum((-1, -2), dtype=double) - (own * program.permitted).sum((-1, -2), dtype=double)
+        level = log_p.sum((-1, -2), dtype=double) - (energy * program.permitted).sum((-1, -2), dtype=double)
         level -= 0.5 * (precision * head.square()).sum((-1, -2), dtype=double)
         of_weight = (of_weight - pull) * program.permitted
         of_head = program.curve.to_head(run, slope) - precision * head
         common = head.new_zeros(len(head), 0)  # a line has no hidden layers
         if of_trunk:
-            level -= 0.5 * sum(part.square().sum((-1, -2), dtype=double) for part in trunk)
-            common = torch.cat([(by - part).flatten(1) for part, by in zip(trunk, of_trunk, strict=True)], 1)
+            level -= 0.5 * sum(layer.square().sum((-1, -2), dtype=double) for layer in trunk)
+            common = torch.cat(
+                [(by - layer).flatten(1) for layer, by in zip(trunk, of_trunk, strict=True)], 1
+            )
         return level, torch.cat([of_weight, of_head], -1), common

@@ -56,45 +56,45 @@ class Metric:
     common: Tensor
     permitted: Tensor
 
-    def blended(self, other: Metric) -> Metric:
+    def blended(self, metric: Metric) -> Metric:
         """The mean of two."""
         across = None
-        if self.across is not None and other.across is not None:
-            across = 0.5 * (self.across + other.across)
-        own, common = 0.5 * (self.own + other.own), 0.5 * (self.common + other.common)
-        return Metric(own, across, common, self.permitted)
+        if self.across is not None and metric.across is not None:
+            across = 0.5 * (self.across + metric.across)
+        blocks, common = 0.5 * (self.own + metric.own), 0.5 * (self.common + metric.common)
+        return Metric(blocks, across, common, self.permitted)
 
     def damped(self, by: Tensor) -> Metric:
         """The diagonal, and the ones of the prior with it, (1 + by) times as large; `by` is (chain,)."""
-        own, common = self.own.clone(), self.common.clone()
-        own.diagonal(dim1=-2, dim2=-1).mul_(1 + by.view(-1, 1, 1))
+        blocks, common = self.own.clone(), self.common.clone()
+        blocks.diagonal(dim1=-2, dim2=-1).mul_(1 + by.view(-1, 1, 1))
         entries = common if common.ndim == 2 else common.diagonal(dim1=-2, dim2=-1)
         entries.mul_(1 + by.view(-1, 1)).add_(by.view(-1, 1))
-        return Metric(own, self.across, common, self.permitted)
+        return Metric(blocks, self.across, common, self.permitted)
 
     def exchanged(self, turn: Tensor) -> Metric:
         """Factors in another order, (chain, 1, factor) as for `Tensor.gather`."""
-        own, across, common = self.own, self.across, self.common
-        k, own_size, width = turn.shape[-1], own.shape[-1], common.shape[-1]
-        order = torch.arange(own_size, device=own.device).repeat(len(own), 1)
+        blocks, across, common = self.own, self.across, self.common
+        k, own_size, width = turn.shape[-1], blocks.shape[-1], common.shape[-1]
+        order = torch.arange(own_size, device=blocks.device).repeat(len(blocks), 1)
         order[:, :k] = turn[:, 0]
-        rows = order.view(len(own), 1, -1, 1)
-        own = own.gather(2, rows.expand_as(own))
-        own = own.gather(3, rows.mT.expand_as(own))
+        rows = order.view(len(blocks), 1, -1, 1)
+        blocks = blocks.gather(2, rows.expand_as(blocks))
+        blocks = blocks.gather(3, rows.mT.expand_as(blocks))
         if across is not None:
             across = across.gather(2, rows.expand_as(across))
         if width:
-            each = torch.arange(width, device=own.device).repeat(len(own), 1)
-            first = each[0, : k * self._first_width].view(k, -1)
-            each[:, : first.numel()] = first[turn[:, 0]].flatten(1)
+            hidden_order = torch.arange(width, device=blocks.device).repeat(len(blocks), 1)
+            first = hidden_order[0, : k * self._first_width].view(k, -1)
+            hidden_order[:, : first.numel()] = first[turn[:, 0]].flatten(1)
             if across is not None:
-                across = across.gather(3, each.view(len(own), 1, 1, -1).expand_as(across))
+                across = across.gather(3, hidden_order.view(len(blocks), 1, 1, -1).expand_as(across))
             if common.ndim == 2:
-                common = common.gather(1, each)
+                common = common.gather(1, hidden_order)
             else:
-                common = common.gather(1, each.unsqueeze(-1).expand_as(common))
-                common = common.gather(2, each.unsqueeze(1).expand_as(common))
-        return Metric(own, across, common, self.permitted)
+                common = common.gather(1, hidden_order.unsqueeze(-1).expand_as(common))
+                common = common.gather(2, hidden_order.unsqueeze(1).expand_as(common))
+        return Metric(blocks, across, common, self.permitted)
 
     @property
     def _first_width(self) -> int:
@@ -114,9 +114,9 @@ class Metric:
         left = self.common.clone()
         left.diagonal(dim1=-2, dim2=-1).copy_(entries)
         if self.across is not None:
-            own = self.own + torch.eye(self.own.shape[-1]).to(self.own)
-            part = _inverse_root(own) @ self.across
-            left = left - (part.mT @ part).sum(1)
+            blocks = self.own + torch.eye(self.own.shape[-1]).to(self.own)
+            whitened = _inverse_root(blocks) @ self.across
+            left = left - (whitened.mT @ whitened).sum(1)
         return _inverse_root(left)
 
     def coordinates(self, scale: Tensor, precision: Tensor) -> Coordinates:
@@ -133,9 +133,9 @@ class Metric:
         prior = precision.new_ones(self.own.shape[:-1])
         prior[..., :k] = torch.where(self.permitted, scale.double() ** -2, 1.0)
         prior[..., k:] = precision
-        own = self.own.clone()
-        own.diagonal(dim1=-2, dim2=-1).mul_(1 + _JITTER).add_(prior)
-        inverse = _inverse_root(own)
+        blocks = self.own.clone()
+        blocks.diagonal(dim1=-2, dim2=-1).mul_(1 + _JITTER).add_(prior)
+        inverse = _inverse_root(blocks)
         across = None if self.across is None else (inverse @ self.across).to(scale).flatten(1, 2)
         return Coordinates(inverse.to(scale), across, self.root.to(scale))
 
@@ -173,11 +173,11 @@ class Coordinates:
 
     def slope(self, features: Tensor, common: Tensor) -> Tensor:
         """L^-1 of a slope, (chain, size)."""
-        own = _by(self.own, features).flatten(1)
+        whitened = _by(self.own, features).flatten(1)
         if self.across is not None:
-            common = common - _by(self.across.mT, own)
+            common = common - _by(self.across.mT, whitened)
         common = common * self.common if self.common.ndim == 2 else _by(self.common, common)
-        return torch.cat([own, common], 1)
+        return torch.cat([whitened, common], 1)
 
 
 def information(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> Metric:
@@ -192,24 +192,24 @@ def information(program: DecoderProgram, state: DecoderState, rng: np.random.Gen
     rng : numpy.random.Generator
     """
     n_chains, n_features, n_rows = *state.weight.shape[:2], state.z.shape[1]
-    own, across, common = _blank(program, state)
-    own_size, width = own.shape[-1], common.shape[-1]
+    blocks, across, common = _blank(program, state)
+    own_size, width = blocks.shape[-1], common.shape[-1]
     work = n_chains * n_features * (own_size + (width if common.ndim == 3 else 0)) ** 2
     n = int(np.clip(_WORK / work, min(n_rows, 10), n_rows))
     rows = torch.as_tensor(rng.permutation(n_rows)[:n], device=state.z.device)
     z, times = state.z[:, rows], n_rows / n
     cells = program.cells_of(state).rows(rows)
     most = max(own_size, width) if common.ndim == 3 else own_size
-    each = max(1, _AT_ONCE // (n_chains * n * most)) if cells.separate else n_features
-    for part in torch.arange(n_features, device=z.device).split(each):
-        layers = (state.weight[:, part], state.trunk, state.head[:, part])
+    chunk_size = max(1, _AT_ONCE // (n_chains * n * most)) if cells.separate else n_features
+    for features in torch.arange(n_features, device=z.device).split(chunk_size):
+        layers = (state.weight[:, features], state.trunk, state.head[:, features])
         run = program.curve.forwards(z, *layers)
-        bend = cells.features(part).expanded(run.f, state.noise[:, part])[2]
+        bend = cells.features(features).expanded(run.f, state.noise[:, features])[2]
         root = (times * bend.clamp(min=0)).sqrt().unsqueeze(2)
         of_own, pairs = program.curve.derivatives(run, z, *layers)
-        of_own[:, :, : program.permitted.shape[1]] *= program.permitted[part].unsqueeze(-1)
+        of_own[:, :, : program.permitted.shape[1]] *= program.permitted[features].unsqueeze(-1)
         of_own, pairs = of_own * root, [(into, out * root) for into, out in pairs]
-        own[:, part] = (of_own @ of_own.mT).double()
+        blocks[:, features] = (of_own @ of_own.mT).double()
         if common.ndim == 2:
             squares = [(into.square() @ out.square().mT).sum(1).flatten(1) for into, out in pairs]
             common += torch.cat(squares, 1).double()
@@ -217,24 +217,24 @@ def information(program: DecoderProgram, state: DecoderState, rng: np.random.Gen
             of_common = torch.cat([(i.unsqueeze(3) * o.unsqueeze(2)).flatten(2, 3) for i, o in pairs], 2)
             common += (of_common @ of_common.mT).double().sum(1)
             if across is not None:
-                across[:, part] = (of_own @ of_common.mT).double()
+                across[:, features] = (of_own @ of_common.mT).double()
     if common.ndim == 3 and width:
         sure = n_features * n / (n_features * n + width)
         across = None if across is None else across * sure
         entries = common.diagonal(dim1=-2, dim2=-1).clone()
         common *= sure
         common.diagonal(dim1=-2, dim2=-1).copy_(entries)
-    return Metric(own, across, common, program.permitted)
+    return Metric(blocks, across, common, program.permitted)
 
 
 def _blank(program: DecoderProgram, state: DecoderState) -> tuple[Tensor, Tensor | None, Tensor]:
     """A, B and C of nothing at all."""
     n, g, k = state.weight.shape
-    own, zero = k + state.head.shape[-1], state.head.new_zeros
-    width = sum(part[0].numel() for part in state.trunk) if program.curve.activation is not None else 0
-    apart = width > _WIDEST or n * g * own * width > _LARGEST
+    own_size, zero = k + state.head.shape[-1], state.head.new_zeros
+    width = sum(layer[0].numel() for layer in state.trunk) if program.curve.activation is not None else 0
+    apart = width > _WIDEST or n * g * own_size * width > _LARGEST
     common = zero(n, width) if width > _WIDEST else zero(n, width, width)
-    return zero(n, g, own, own), None if apart else zero(n, g, own, width), common
+    return zero(n, g, own_size, own_size), None if apart else zero(n, g, own_size, width), common
 
 
 def _by(matrix: Tensor, vector: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def line_weights(
     rng : numpy.random.Generator
     """
     weight, prob = state.weight.clone(), torch.zeros_like(state.weight)
-    density, own = program.density.stand_in.in_slabs(), program.density.in_slabs()
+    density, target = program.density.stand_in.in_slabs(), program.density.in_slabs()
     unit = program.density.stand_in.slab
     f = program.value(state)
     here = cells.expanded(f, state.noise)
@@ -76,7 +76,7 @@ def line_weights(
         from_there = _parabola(there, z, new_u, density, odds, unit)
         gain = _array((there[0] - here[0]).double().sum(-1))
         gain += from_there.log_proposal(u) - from_here.log_proposal(new_u)
-        gain += own.excess(new_u, odds) - own.excess(u, odds)
+        gain += target.excess(new_u, odds) - target.excess(u, odds)
         accept = np.where(np.isfinite(gain), np.exp(np.minimum(gain, 0)), 0.0)
         yes = torch.as_tensor(rng.random(u.shape) < accept).to(weight.device) & permitted
         stay, go = (program.density.edge(w, torch.as_tensor(odds).to(weight)) for w in (weight[..., k], new))

@@ -44,7 +44,7 @@ def anchors_of(
     permitted: NDArray[np.bool_],
     must: NDArray[np.bool_],
     rates: tuple[Array, Array],
-    known: Array | None = None,
+    edge_offset: Array | None = None,
 ) -> Anchors:
     """Anchors, and pairs of factors that can be exchanged.
 
@@ -53,20 +53,20 @@ def anchors_of(
     permitted, must : ndarray of bool (feature, factor)
     rates : tuple of ndarray (factor,)
         a and b of the inclusion rates; factors with different priors keep their places.
-    known : ndarray (feature, factor), optional
+    edge_offset : ndarray (feature, factor), optional
         Log odds of single edges; likewise.
     """
     single = (permitted.sum(1) == 1) & (must == permitted).all(1)
     rows = np.flatnonzero(single)
     factors = permitted[rows].argmax(1)
-    believed = [] if known is None else [known]
-    rest = np.concatenate([permitted[~single], must[~single], np.stack(rates), *believed])
+    believed = [] if edge_offset is None else [edge_offset]
+    profiles = np.concatenate([permitted[~single], must[~single], np.stack(rates), *believed])
     k = permitted.shape[1]
     pairs = [
         (i, j)
         for i in range(k)
         for j in range(i)
-        if np.array_equal(rest[:, i], rest[:, j]) and np.isin([i, j], factors).any()
+        if np.array_equal(profiles[:, i], profiles[:, j]) and np.isin([i, j], factors).any()
     ]
     return Anchors(rows, factors, np.array(pairs, dtype=np.intp).reshape(-1, 2))
 
@@ -94,15 +94,15 @@ def exchanged(
     chain = np.arange(n)
     for _ in range(_TRIES * k):
         i, j = pairs[rng.integers(len(pairs), size=n)].T
-        other = order.copy()
-        other[chain, i], other[chain, j] = order[chain, j], order[chain, i]
-        new = _level(evidence, moment, precision, other)
+        swapped = order.copy()
+        swapped[chain, i], swapped[chain, j] = order[chain, j], order[chain, i]
+        new = _level(evidence, moment, precision, swapped)
         yes = np.log(rng.random(n)) < new - level
-        order, level = np.where(yes[:, None], other, order), np.where(yes, new, level)
+        order, level = np.where(yes[:, None], swapped, order), np.where(yes, new, level)
     return order
 
 
 def _level(evidence: Array, moment: Array, precision: Array, order: NDArray[np.intp]) -> Array:
-    seen = np.take_along_axis(evidence, order[..., None], -1)[..., 0].sum(-1)
+    log_evidence = np.take_along_axis(evidence, order[..., None], -1)[..., 0].sum(-1)
     turned = np.take_along_axis(np.take_along_axis(moment, order[..., None], 1), order[:, None], 2)
-    return seen - 0.5 * (turned * precision).sum((-1, -2))
+    return log_evidence - 0.5 * (turned * precision).sum((-1, -2))

@@ -52,9 +52,9 @@ def _factors(program: DecoderProgram, state: DecoderState, rng: np.random.Genera
         log_s = grid((len(z),), _STEPS, _WIDTHS, rng)
         with_all = (z[..., k].double().unsqueeze(1) @ z.double()).squeeze(1)
         with_all *= program.precision[:, k].double()
-        own = with_all[:, k].cpu().numpy()
-        others = with_all.sum(1).cpu().numpy() - own
-        level = -0.5 * own * np.exp(-2 * log_s) - others * np.exp(-log_s)
+        square = with_all[:, k].cpu().numpy()
+        others = with_all.sum(1).cpu().numpy() - square
+        level = -0.5 * square * np.exp(-2 * log_s) - others * np.exp(-log_s)
         level += (int(program.permitted[:, k].sum()) - z.shape[1]) * log_s
         level += _of_weights(program, weight[..., k : k + 1], log_odds[..., k : k + 1], log_s, [k])
         s = _drawn(level, log_s, rng, z)
@@ -96,8 +96,8 @@ def _of_units(into: list[Tensor], out: list[Tensor], rng: np.random.Generator) -
 
     Both (chain, any, unit).
     """
-    before, after = (torch.cat(parts, 1).double().square().sum(1) for parts in (into, out))
-    more = sum(part.shape[1] for part in into) - sum(part.shape[1] for part in out)
+    before, after = (torch.cat(layers, 1).double().square().sum(1) for layers in (into, out))
+    more = sum(layer.shape[1] for layer in into) - sum(layer.shape[1] for layer in out)
     log_s = grid(tuple(before.shape), _STEPS, _WIDTHS, rng)
     grown, shrunk = before.cpu().numpy() * np.exp(2 * log_s), after.cpu().numpy() * np.exp(-2 * log_s)
     level = more * log_s - 0.5 * (grown + shrunk)
@@ -105,13 +105,13 @@ def _of_units(into: list[Tensor], out: list[Tensor], rng: np.random.Generator) -
 
 
 def _of_weights(
-    program: DecoderProgram, weight: Tensor, log_odds: Tensor, log_s: Array, which: list[int] | slice
+    program: DecoderProgram, weight: Tensor, log_odds: Tensor, log_s: Array, factors: list[int] | slice
 ) -> Array:
     """log prior (step, chain) of weights of some factors times s, edges summed out."""
-    density, permitted, must = program.density, program.permitted[:, which], program.must[:, which]
+    density, permitted, must = program.density, program.permitted[:, factors], program.must[:, factors]
     tried = weight * torch.as_tensor(np.exp(log_s)).to(weight)[..., None, None]
-    own = density.log_prob(tried, log_odds, must)
-    return (own * permitted).double().sum((-1, -2)).cpu().numpy()
+    log_prior = density.log_prob(tried, log_odds, must)
+    return (log_prior * permitted).double().sum((-1, -2)).cpu().numpy()
 
 
 def _drawn(level: Array, log_s: Array, rng: np.random.Generator, like: Tensor) -> Tensor:

@@ -111,8 +111,8 @@ class Turns:
         n, _, k = weight.shape
         whole = np.tile(np.eye(k), (n, 1, 1))
         for pair in self._some(self.pairs, n, rng):
-            weight, own = self._turned_pair(weight, cov, log_odds, pair, rng)
-            whole = own @ whole
+            weight, turn = self._turned_pair(weight, cov, log_odds, pair, rng)
+            whole = turn @ whole
         return weight, whole
 
     def swivelled(
@@ -143,7 +143,7 @@ class Turns:
         self, weight: Array, cov: Array, log_odds: Array, i: int, j: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
         n, _, k = weight.shape
-        own = self.permitted[:, i]
+        permitted = self.permitted[:, i]
         begun = np.arccos(np.clip(cov[:, i, j], -1, 1))
         n_angles, turn = _angles(rng)
         angle = (begun[:, None] + turn) % np.pi
@@ -151,19 +151,19 @@ class Turns:
         p = weight[..., i, None] * sin[..., :1]
         q = weight[..., j, None] + weight[..., i, None] * cos[..., :1]
         one, two = p / sin, q - p * cos / sin
-        level = (k - 1 - own.sum()) * np.log(sin[:, 0])
+        level = (k - 1 - permitted.sum()) * np.log(sin[:, 0])
         level += self._log_prior(one, log_odds[..., i, None], i)
         level += self._log_prior(two, log_odds[..., j, None], j)
         level += rng.gumbel(size=(n, n_angles))
-        at_mode = (weight[:, own, i] == 0).any(1)  # zeros are no draws of the spike
-        which = (np.arange(n), np.where(at_mode, 0, level.argmax(1)))
+        at_mode = (weight[:, permitted, i] == 0).any(1)  # zeros are no draws of the spike
+        picked = (np.arange(n), np.where(at_mode, 0, level.argmax(1)))
 
         weight, cov = weight.copy(), cov.copy()
-        weight[..., i], weight[..., j] = one[which[0], :, which[1]], two[which[0], :, which[1]]
+        weight[..., i], weight[..., j] = one[picked[0], :, picked[1]], two[picked[0], :, picked[1]]
         across = (cov[:, i] - cos[:, 0, :1] * cov[:, j]) / sin[:, 0, :1]  # of t with what is perpendicular
-        row = cos[:, 0][which][:, None] * cov[:, j] + sin[:, 0][which][:, None] * across
+        row = cos[:, 0][picked][:, None] * cov[:, j] + sin[:, 0][picked][:, None] * across
         row[:, i] = 1.0
-        row[:, j] = cos[:, 0][which]
+        row[:, j] = cos[:, 0][picked]
         cov[:, i], cov[:, :, i] = row, row
         return weight, cov
 
@@ -171,12 +171,12 @@ class Turns:
         self, weight: Array, cov: Array, log_odds: Array, pair: tuple[int, int], rng: np.random.Generator
     ) -> tuple[Array, Array]:
         n, _, k = weight.shape
-        both, rest = np.array(pair), np.delete(np.arange(k), pair)
-        root = np.linalg.cholesky(cov[:, both][:, :, both])  # L of the pair
+        paired, others = np.array(pair), np.delete(np.arange(k), pair)
+        root = np.linalg.cholesky(cov[:, paired][:, :, paired])  # L of the pair
         back = np.linalg.inv(root)
-        across = cov[:, rest][:, :, both] @ np.swapaxes(back, -1, -2)  # L of the others, for the pair
-        shift = weight[..., rest] @ across
-        straight = weight[..., both] @ root + shift  # loadings on the pair's independent parts
+        across = cov[:, others][:, :, paired] @ np.swapaxes(back, -1, -2)  # L of the others, for the pair
+        shift = weight[..., others] @ across
+        straight = weight[..., paired] @ root + shift  # loadings on the pair's independent parts
 
         # Half a turn more changes signs only, unless the pair is correlated with another factor.
         n_angles, angle = _angles(rng, whole=bool(np.any(across)))
@@ -188,22 +188,22 @@ class Turns:
         for column, factor in enumerate(pair):
             tried = one * back[:, 0, column, None, None] + two * back[:, 1, column, None, None]
             level += self._log_prior(tried, log_odds[..., factor, None], factor)
-        which = (level + rng.gumbel(size=level.shape)).argmax(1)
+        picked = (level + rng.gumbel(size=level.shape)).argmax(1)
 
-        turn = np.stack([cos[which], sin[which], -sin[which], cos[which]], -1).reshape(n, 2, 2)  # R
+        turn = np.stack([cos[picked], sin[picked], -sin[picked], cos[picked]], -1).reshape(n, 2, 2)  # R
         weight = weight.copy()
-        weight[..., both] = (straight @ np.swapaxes(turn, -1, -2) - shift) @ back
+        weight[..., paired] = (straight @ np.swapaxes(turn, -1, -2) - shift) @ back
         whole = np.tile(np.eye(k), (n, 1, 1))
-        whole[:, both[:, None], both] = root @ turn @ back
-        whole[:, rest[:, None], both] = across @ (turn - np.eye(2)) @ back
+        whole[:, paired[:, None], paired] = root @ turn @ back
+        whole[:, others[:, None], paired] = across @ (turn - np.eye(2)) @ back
         return np.where(self.permitted, weight, 0.0), whole
 
     def _log_prior(self, weight: Array, log_odds: Array, factor: int) -> Array:
         """log prior of a column of loadings, (chain, feature, angle), edges summed out, over its features."""
-        own, must = self.permitted[:, factor], self.must[:, factor]
-        u = weight[:, own] / self.slab_scale
-        log_odds = log_odds if log_odds.shape[1] == 1 else log_odds[:, own]
-        sure = np.where(must[own], np.inf, 0.0)[:, None]
+        permitted, must = self.permitted[:, factor], self.must[:, factor]
+        u = weight[:, permitted] / self.slab_scale
+        log_odds = log_odds if log_odds.shape[1] == 1 else log_odds[:, permitted]
+        sure = np.where(must[permitted], np.inf, 0.0)[:, None]
         return self.density.log_prob(u, log_odds + sure).sum(1)
 
 
@@ -216,11 +216,11 @@ def _angles(rng: np.random.Generator, whole: bool = False) -> tuple[int, Array]:
 def _matching(pairs: NDArray[np.bool_], rng: np.random.Generator) -> list[tuple[int, int]]:
     """Pairs at random, each factor in one at most."""
     free = list(rng.permutation(len(pairs))) if pairs.any() else []
-    found = []
+    matched = []
     while free:
         i = free.pop()
         j = next((j for j in free if pairs[i, j]), None)
         if j is not None:
             free.remove(j)
-            found.append((int(i), int(j)))
-    return found
+            matched.append((int(i), int(j)))
+    return matched

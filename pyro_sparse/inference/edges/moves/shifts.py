@@ -60,36 +60,36 @@ def shifted(program: DecoderProgram, state: DecoderState, rng: np.random.Generat
     density, n = program.density, len(state.z)
     chain = torch.arange(n, device=state.z.device)
     for k in range(state.weight.shape[-1]):
-        own = program.permitted[:, k]
-        rest = torch.nonzero(~own)[:, 0]
-        cells = _SHIFTS * n * len(rest) * state.z.shape[1] if program.cells.overdispersed else 0
-        if not bool(own.any()) or cells > _MOST or rng.random() * cells > _CELLS:
+        permitted = program.permitted[:, k]
+        others = torch.nonzero(~permitted)[:, 0]
+        cells = _SHIFTS * n * len(others) * state.z.shape[1] if program.cells.overdispersed else 0
+        if not bool(permitted.any()) or cells > _MOST or rng.random() * cells > _CELLS:
             continue
         h = density.stand_in.slab * torch.as_tensor(grid((n,), _SHIFTS, _WIDTHS, rng)).to(state.z).unsqueeze(
             -1
         )
         moved = state.weight[..., k] + h
         prior = density.log_prob(moved, program.edge_log_odds(state)[..., k], program.must[:, k])
-        level = (prior * own).double().sum(-1)
-        level += _log_others(program, state, rest, h, k)
+        level = (prior * permitted).double().sum(-1)
+        level += _log_others(program, state, others, h, k)
         to = torch.as_tensor(place(level.cpu().numpy(), rng), device=level.device)
         weight = state.weight.clone()
-        weight[..., k] = torch.where(own, moved[to, chain], weight[..., k])
+        weight[..., k] = torch.where(permitted, moved[to, chain], weight[..., k])
         taken = (-h[to, chain] * state.z[..., k]).exp().unsqueeze(1)
         state = state._replace(weight=weight, exposure=_exposure(state) * taken)
     return state
 
 
-def _log_others(program: DecoderProgram, state: DecoderState, rest: Tensor, h: Tensor, k: int) -> Tensor:
+def _log_others(program: DecoderProgram, state: DecoderState, others: Tensor, h: Tensor, k: int) -> Tensor:
     """Log-likelihood (shift, chain) of features that factor k cannot have edges to, up to a constant."""
-    if not len(rest):
+    if not len(others):
         return torch.zeros(h.shape[:2], dtype=torch.float64, device=h.device)
-    f = program.curve.value(state.z, state.weight[:, rest], state.trunk, state.head[:, rest])
-    cells, minus = program.cells.features(rest), -h * state.z[..., k]  # shift, chain, row
+    f = program.curve.value(state.z, state.weight[:, others], state.trunk, state.head[:, others])
+    cells, minus = program.cells.features(others), -h * state.z[..., k]  # shift, chain, row
     log_s = _exposure(state).log()
     if cells.overdispersed:
-        each = cells.log_prob(f + log_s + minus.unsqueeze(2), state.noise[:, rest])
-        return each.double().sum((-1, -2))
+        log_p = cells.log_prob(f + log_s + minus.unsqueeze(2), state.noise[:, others])
+        return log_p.double().sum((-1, -2))
     x, rate = cells.x, (f + log_s).exp()
     if cells.seen is not None:
         x, rate = x * cells.seen, rate * cells.seen

@@ -48,9 +48,9 @@ def curve_weights(
         centre, width = tuning.centre[..., k], tuning.width[..., k]
         tried = torch.cat([weight[None, ..., k], _candidates(program, centre, width, rng)])
         log_odds = program.edge_log_odds(state)[..., k].expand_as(centre)
-        own = density.log_prob(tried, log_odds, program.must[:, k])
+        log_prior = density.log_prob(tried, log_odds, program.must[:, k])
         level = _evidence(program, state, cells, weight, tried, k, near, here)
-        chance = torch.softmax(level + (own - _log_proposal(density.stand_in, tried, centre, width)), 0)
+        chance = torch.softmax(level + (log_prior - _log_proposal(density.stand_in, tried, centre, width)), 0)
         edge = density.edge(tried, log_odds, program.must[:, k])
         prob[..., k] = (chance * edge).sum(0).to(prob) * free
         u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
@@ -76,18 +76,18 @@ def _evidence(
     `near` is f as it was, if the likelihood is not normal. `here` is that of the first candidate, if known.
     Features that do not see factor k are left at 0 if it is, or if the likelihood is not normal.
     """
-    found = torch.zeros(tried.shape, dtype=torch.float64, device=tried.device)
+    log_evidence = torch.zeros(tried.shape, dtype=torch.float64, device=tried.device)
     at = torch.arange(weight.shape[1], device=weight.device)
     asked = cells.likelihood is not None or here is not None  # else the first candidates' levels are kept
-    for part in program.pieces(at[program.permitted[:, k]] if asked else at, len(tried), state):
-        full = weight[:, part].expand(len(tried), -1, -1, -1).clone()
-        full[..., k] = tried[..., part]
+    for features in program.pieces(at[program.permitted[:, k]] if asked else at, len(tried), state):
+        full = weight[:, features].expand(len(tried), -1, -1, -1).clone()
+        full[..., k] = tried[..., features]
         if cells.likelihood is not None or here is None:
-            found[:, :, part] = program.evidence(state, cells, full, part, near)
+            log_evidence[:, :, features] = program.evidence(state, cells, full, features, near)
         else:
-            found[1:, :, part] = program.evidence(state, cells, full[1:], part, near)
-            found[0][:, part] = here[:, part]
-    return found
+            log_evidence[1:, :, features] = program.evidence(state, cells, full[1:], features, near)
+            log_evidence[0][:, features] = here[:, features]
+    return log_evidence
 
 
 def _candidates(program: DecoderProgram, centre: Tensor, width: Tensor, rng: np.random.Generator) -> Tensor:
@@ -95,13 +95,15 @@ def _candidates(program: DecoderProgram, centre: Tensor, width: Tensor, rng: np.
     density, shape = program.density.stand_in, (program.candidates, *centre.shape)
     unit = density.draw(shape, rng)
     near = rng.laplace(size=shape)
-    which = rng.integers(3, size=shape)
+    component = rng.integers(3, size=shape)
     around = centre.cpu().numpy() + width.cpu().numpy() * near
-    value = np.where(which == 0, density.spike * unit, np.where(which == 1, density.slab * unit, around))
+    value = np.where(
+        component == 0, density.spike * unit, np.where(component == 1, density.slab * unit, around)
+    )
     return torch.as_tensor(value).to(centre)
 
 
 def _log_proposal(density: MixtureDensity, w: Tensor, centre: Tensor, width: Tensor) -> Tensor:
     near = -(w - centre).abs() / width - (2 * width).log()
-    parts = [density.log_density(w, density.spike), density.log_density(w, density.slab), near]
-    return torch.logsumexp(torch.stack(parts), 0) - math.log(3)
+    log_densities = [density.log_density(w, density.spike), density.log_density(w, density.slab), near]
+    return torch.logsumexp(torch.stack(log_densities), 0) - math.log(3)
