@@ -86,18 +86,18 @@ class Tally:
     def add(self, rng: np.random.Generator) -> None:
         """The sweep that the run has just made."""
         run, done = self.run, self.done
-        seen = run.seen(rng, loading=not self.pinned or self.draws.wants(done))
-        self.joint.append(seen.log_joint)
+        sweep = run.seen(rng, loading=not self.pinned or self.draws.wants(done))
+        self.joint.append(sweep.log_joint)
         self.scales.append((run.density.slab, run.density.spike))
-        turn, sign = self.frame.turns(seen.loading)
-        self.total += np.take_along_axis(seen.prob, turn[:, None], -1)
+        turn, sign = self.frame.turns(sweep.loading)
+        self.total += np.take_along_axis(sweep.prob, turn[:, None], -1)
         if self.constrained and done % _ASKED_EVERY == 0:
             self.forbidden += np.take_along_axis(run.if_permitted(), turn[:, None], -1)
             self.asked += 1
-        if self.draws.wants(done) and seen.loading is not None:
-            weight = np.take_along_axis(seen.loading, turn[:, None], -1) * sign[:, None]
-            edge = np.take_along_axis(seen.edge, turn[:, None], -1)
-            eta = np.take_along_axis(seen.eta, turn, -1)
+        if self.draws.wants(done) and sweep.loading is not None:
+            weight = np.take_along_axis(sweep.loading, turn[:, None], -1) * sign[:, None]
+            edge = np.take_along_axis(sweep.edge, turn[:, None], -1)
+            eta = np.take_along_axis(sweep.eta, turn, -1)
             self.draws.add((edge, weight.astype(np.float32), eta))
         if self.looks.wants(done):
             self.looks.add(run.weights())
@@ -114,8 +114,8 @@ class Tally:
         ----------
         stopped_by : {"", "interrupt", "time"}
         """
-        edges, weights, etas = (np.stack(part, 1) for part in zip(*self.draws.chosen(), strict=True))
-        looked_at, odds = (np.stack(part, 1) for part in zip(*self.looks.chosen(), strict=True))
+        edges, weights, etas = (np.stack(draws, 1) for draws in zip(*self.draws.chosen(), strict=True))
+        looked_at, odds = (np.stack(draws, 1) for draws in zip(*self.looks.chosen(), strict=True))
         return Polished(
             self.total / self.done,
             edges.astype(np.int8),

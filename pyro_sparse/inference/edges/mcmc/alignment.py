@@ -47,8 +47,8 @@ class Frame:
         """Order and signs (chain, factor) for loadings (chain, feature, factor); without any, no change."""
         n, _, k = self.pivot.shape
         turn, sign = np.tile(np.arange(k), (n, 1)), np.ones((n, k))
-        for c, own in enumerate([] if loading is None else _solid(loading)):
-            turn[c], sign[c] = self._of(own, self.pivot[c])
+        for c, chain_loading in enumerate([] if loading is None else _solid(loading)):
+            turn[c], sign[c] = self._of(chain_loading, self.pivot[c])
         return turn, sign
 
     @property
@@ -64,12 +64,12 @@ class Frame:
         for number, members in enumerate(self.groups):
             labels[members] = number
         tried = []
-        for one in loadings[-_STARTS:]:  # begun with no draw's columns, factors of equal rank stay mixed
-            turn, sign = self._of(one, pivot)
-            start = np.where(self.empty, one[:, turn] * sign, pivot)
+        for draw in loadings[-_STARTS:]:  # begun with no draw's columns, factors of equal rank stay mixed
+            turn, sign = self._of(draw, pivot)
+            start = np.where(self.empty, draw[:, turn] * sign, pivot)
             tried.append(align(loadings, start, repivot=True, groups=labels))
-        found = max(tried, key=lambda one: float(np.nan_to_num(one.congruence).mean()))
-        mean = apply_alignment(loadings, found).mean(0)
+        best = max(tried, key=lambda alignment: float(np.nan_to_num(alignment.congruence).mean()))
+        mean = apply_alignment(loadings, best).mean(0)
         turn, sign = self._of(mean, pivot)  # filled ones may have moved a little
         self.pivot[:, :, self.empty] = (mean[:, turn] * sign)[:, self.empty]
 

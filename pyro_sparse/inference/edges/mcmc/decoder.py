@@ -67,7 +67,7 @@ class DecoderChains(DecoderProgram):
         state: DecoderState,
         tuning: Tuning,
         rng: np.random.Generator,
-        held: Tensor,
+        rates_fixed: Tensor,
         warm: bool,
         climb: bool = False,
     ) -> tuple[DecoderState, Tensor]:
@@ -79,7 +79,7 @@ class DecoderChains(DecoderProgram):
         tuning : Tuning
             Changed in place while `warm`.
         rng : numpy.random.Generator
-        held : Tensor of bool (chain,)
+        rates_fixed : Tensor of bool (chain,)
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         warm : bool
         climb : bool
@@ -101,7 +101,7 @@ class DecoderChains(DecoderProgram):
         noise = self._noise(f, state.noise, cells, rng)
         p = self.density.edge(weight, self.edge_log_odds(state), self.must) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
-        log_odds = torch.where(held.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
+        log_odds = torch.where(rates_fixed.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
         state = self.with_exposures(self._with_own(state, f, rng), f, rng)
         state = self._rows(state, tuning, rng, warm)
@@ -116,25 +116,25 @@ class DecoderChains(DecoderProgram):
 
         Spike and slab are summed over quantiles, `_NODES` of each.
         """
-        found = torch.zeros_like(state.weight)
+        prob = torch.zeros_like(state.weight)
         cells = self.cells_of(state)
         near = None if cells.likelihood is None else self.value(state)
-        both = np.concatenate([self.density.slab_nodes(_NODES), self.density.spike_nodes(_NODES)])
-        nodes = torch.as_tensor(both).to(state.weight)
+        quantiles = np.concatenate([self.density.slab_nodes(_NODES), self.density.spike_nodes(_NODES)])
+        nodes = torch.as_tensor(quantiles).to(state.weight)
         for k in range(state.weight.shape[-1]):
-            for part in self.pieces(torch.nonzero(~self.permitted[:, k])[:, 0], len(nodes), state):
-                tried = state.weight[:, part].expand(len(nodes), -1, -1, -1).clone()
+            for features in self.pieces(torch.nonzero(~self.permitted[:, k])[:, 0], len(nodes), state):
+                tried = state.weight[:, features].expand(len(nodes), -1, -1, -1).clone()
                 tried[..., k] = nodes.view(-1, 1, 1)
-                slab, spike = self.evidence(state, cells, tried, part, near).split(_NODES)
-                prior = self.edge_log_odds(state).expand_as(state.weight)[:, part, k]
+                slab, spike = self.evidence(state, cells, tried, features, near).split(_NODES)
+                prior = self.edge_log_odds(state).expand_as(state.weight)[:, features, k]
                 odds = prior + slab.logsumexp(0) - spike.logsumexp(0)
-                found[:, part, k] = torch.sigmoid(odds).to(found)
-        return found.masked_fill(self.permitted, 0.0)
+                prob[:, features, k] = torch.sigmoid(odds).to(prob)
+        return prob.masked_fill(self.permitted, 0.0)
 
     @cached_property
     def _turns(self) -> tuple[Turns, np.ndarray]:
         """Moves of the axes, and the factors' covariance."""
-        permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
+        permitted, must = (mask.cpu().numpy() for mask in (self.permitted, self.must))
         cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
         return Turns(
             permitted, must, related_factors(cov), self.density.in_slabs(), self.density.stand_in.slab
@@ -145,17 +145,17 @@ class DecoderChains(DecoderProgram):
         turns, cov = self._turns
         if not turns.pairs.any():
             return state
-        both = state.weight, self.edge_log_odds(state)
-        weight, log_odds = (part.double().cpu().numpy() for part in both)
+        tensors = state.weight, self.edge_log_odds(state)
+        weight, log_odds = (tensor.double().cpu().numpy() for tensor in tensors)
         weight, whole = turns.turned(weight, cov, log_odds, rng)
         z = state.z @ torch.as_tensor(whole).to(state.z).mT
         return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
 
     @cached_property
     def _anchors(self) -> Anchors:
-        permitted, must = (part.cpu().numpy() for part in (self.permitted, self.must))
-        known = None if self.known is None else self.known.cpu().numpy()
-        return anchors_of(permitted, must, self.eta_prior, known)
+        permitted, must = (mask.cpu().numpy() for mask in (self.permitted, self.must))
+        prior_log_odds = None if self.known is None else self.known.cpu().numpy()
+        return anchors_of(permitted, must, self.eta_prior, prior_log_odds)
 
     def _relabelled(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
@@ -171,22 +171,22 @@ class DecoderChains(DecoderProgram):
         if rng.random() > tuning.exchanges:
             return state
         nodes = self.density.slab_nodes(_NODES)
-        each = self._anchor_evidence(state, rows, nodes)  # node, chain, anchor, factor
-        n, k = each.shape[1], state.weight.shape[-1]
+        log_evidence = self._anchor_evidence(state, rows, nodes)  # node, chain, anchor, factor
+        n, k = log_evidence.shape[1], state.weight.shape[-1]
         evidence = np.zeros((n, k, k))
         for column, own_factor in enumerate(factors):
-            evidence[:, own_factor] += logsumexp(each[:, :, column], axis=0)
+            evidence[:, own_factor] += logsumexp(log_evidence[:, :, column], axis=0)
         moment = (state.z.mT @ state.z).double().cpu().numpy()
         order = exchanged(evidence, moment, self.precision.double().cpu().numpy(), pairs, rng)
-        own = np.take_along_axis(each, order[:, factors][None, ..., None], -1)[..., 0]
-        pick = (own + rng.gumbel(size=own.shape)).argmax(0)
+        node_logits = np.take_along_axis(log_evidence, order[:, factors][None, ..., None], -1)[..., 0]
+        pick = (node_logits + rng.gumbel(size=node_logits.shape)).argmax(0)
         in_vain = bool((order == np.arange(k)).all())
         if warm:
             tuning.exchanges = max(_SELDOM, _TIRED * tuning.exchanges) if in_vain else OFTEN
         if in_vain:
             return state
         turn = torch.as_tensor(order, device=state.z.device).unsqueeze(1)
-        weight, edge = (part.gather(-1, turn.expand_as(part)) for part in (state.weight, state.edge))
+        weight, edge = (tensor.gather(-1, turn.expand_as(tensor)) for tensor in (state.weight, state.edge))
         changed = torch.as_tensor(order[:, factors] != factors, device=weight.device)
         drawn = torch.as_tensor(nodes[pick]).to(weight)
         at = torch.as_tensor(rows, device=weight.device)
@@ -211,15 +211,15 @@ class DecoderChains(DecoderProgram):
 
     def _anchor_evidence(self, state: DecoderState, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Log evidence (node, chain, anchor, factor) of anchors with each weight, if they saw each factor."""
-        part = torch.as_tensor(rows, device=state.z.device)
+        features = torch.as_tensor(rows, device=state.z.device)
         k = state.z.shape[-1]
-        each = torch.as_tensor(nodes).to(state.z)
-        tried = (each.view(-1, 1, 1) * torch.eye(k).to(each)).view(-1, 1, 1, k)
-        tried = tried.expand(-1, len(state.z), len(part), k)
+        weights = torch.as_tensor(nodes).to(state.z)
+        tried = (weights.view(-1, 1, 1) * torch.eye(k).to(weights)).view(-1, 1, 1, k)
+        tried = tried.expand(-1, len(state.z), len(features), k)
         cells = self.cells_of(state)
         near = None if cells.likelihood is None else self.value(state)
-        found = self.evidence(state, cells, tried, part, near)
-        return found.unflatten(0, (len(nodes), k)).movedim(1, -1).cpu().numpy()
+        log_evidence = self.evidence(state, cells, tried, features, near)
+        return log_evidence.unflatten(0, (len(nodes), k)).movedim(1, -1).cpu().numpy()
 
     # ---- pieces --------------------------------------------------------------------------------------------
     def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
@@ -259,9 +259,9 @@ class DecoderChains(DecoderProgram):
         if cells.likelihood is not None:
             return noise
         a, b = self.noise_prior
-        left, seen = cells.x - f, cells.seen
-        count = float(f.shape[-1]) if seen is None else seen.sum(-1).expand_as(noise).cpu().numpy()
-        left = left if seen is None else left * seen
+        left, observed = cells.x - f, cells.seen
+        count = float(f.shape[-1]) if observed is None else observed.sum(-1).expand_as(noise).cpu().numpy()
+        left = left if observed is None else left * observed
         squares = left.double().square().sum(-1).cpu().numpy()
         if self.shared_noise:
             squares = squares.sum(-1, keepdims=True)
@@ -273,8 +273,8 @@ class DecoderChains(DecoderProgram):
         """1 / theta by random walks of log extra_cv, with strides of several lengths: nothing to tune."""
 
         def level(noise: Tensor) -> Tensor:
-            seen = cells.log_prob(f, noise).double().sum(-1) + cells.log_base(noise)
-            return seen + self._log_extra(noise) + 0.5 * noise.double().log()  # the last: of the logarithm
+            log_p = cells.log_prob(f, noise).double().sum(-1) + cells.log_base(noise)
+            return log_p + self._log_extra(noise) + 0.5 * noise.double().log()  # the last: of the logarithm
 
         here = level(noise)
         for stride in _STRIDES:
@@ -298,21 +298,23 @@ class DecoderChains(DecoderProgram):
 
     def _rates(self, edge: Tensor, state: DecoderState, rng: np.random.Generator) -> Tensor:
         free = (self.permitted & ~self.must).cpu().numpy()
-        known = None if self.known is None else self.known.double().cpu().numpy()
+        prior_log_odds = None if self.known is None else self.known.double().cpu().numpy()
         now = state.log_odds.double().cpu().numpy()
-        found = drawn_log_odds(edge.cpu().numpy(), free, self.eta_prior, self.shared_eta, known, now, rng)
-        return torch.as_tensor(found).to(self.precision)
+        log_odds = drawn_log_odds(
+            edge.cpu().numpy(), free, self.eta_prior, self.shared_eta, prior_log_odds, now, rng
+        )
+        return torch.as_tensor(log_odds).to(self.precision)
 
     def _rows(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
     ) -> DecoderState:
-        cells, rest = self.cells_of(state), (state.weight, state.trunk, state.head.to(state.z))
+        cells, net = self.cells_of(state), (state.weight, state.trunk, state.head.to(state.z))
 
         def energy(z: Tensor) -> tuple[Tensor, Tensor]:
-            run = self.curve.forwards(z, *rest)
-            each, slope = cells.slope(run.f, state.noise)
+            run = self.curve.forwards(z, *net)
+            log_p, slope = cells.slope(run.f, state.noise)
             pull = z @ self.precision.to(z)
-            return 0.5 * (pull * z).sum(-1) - each.sum(1), pull - self.curve.to_factors(run, slope, z, *rest)
+            return 0.5 * (pull * z).sum(-1) - log_p.sum(1), pull - self.curve.to_factors(run, slope, z, *net)
 
         moved = hmc(energy, state.z, tuning.rows, self.row_steps, rng)
         if warm:

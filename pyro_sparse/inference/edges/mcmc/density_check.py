@@ -73,10 +73,11 @@ def refuse_differences(model: Any, batch: Batch) -> None:
     OtherProgram
         Naming what differs.
     """
-    if found := program_differences(model, batch):
+    if differences := program_differences(model, batch):
         raise OtherProgram(
-            f"model: {found[0]}: at the same point the model's own program and the chains' have other log "
-            'densities, so that the numbers would be probabilities of another model; ask for method="score"'
+            f"model: {differences[0]}: at the same point the model's own program and the chains' have other "
+            "log densities, so that the numbers would be probabilities of another model; ask for "
+            'method="score"'
         )
 
 
@@ -103,13 +104,13 @@ def program_differences(model: Any, batch: Batch) -> list[str]:
         edge = rng.random(shape) < 0.5
         points.append((z, tensor(density.drawn(edge, rng)) * model.allowed))
     with undisturbed(0):
-        found = _of_prior(model, density, [w for _, w in points])
+        differences = _of_prior(model, density, [w for _, w in points])
         traces = [_trace(model, batch, *point) for point in points]
         if more := _other_sites(model, traces[0]):
-            found.append(more)
+            differences.append(more)
         else:
-            found += _of_sites(model, batch, points, traces)
-    return found
+            differences += _of_sites(model, batch, points, traces)
+    return differences
 
 
 def _trace(model: Any, batch: Batch, z: Tensor, weights: Tensor) -> Any:
@@ -122,84 +123,90 @@ def _trace(model: Any, batch: Batch, z: Tensor, weights: Tensor) -> Any:
 def _other_sites(model: Any, trace: Any) -> str:
     """A site that the chains know nothing of, or one of theirs that is missing."""
     wanted = {model.prior.site, "z", "x", *model.likelihood.priors()}
-    found = {
+    sites = {
         name
         for name, site in trace.nodes.items()
         if site["type"] == "sample" and type(site["fn"]).__name__ != "_Subsample"
     }
-    if strange := sorted(found - wanted):
+    if strange := sorted(sites - wanted):
         return f"its program has a site {strange[0]!r}, which the chains do not draw"
-    if missing := sorted(wanted - found):
+    if missing := sorted(wanted - sites):
         return f"its program has no site {missing[0]!r}, which the chains draw"
     return ""
 
 
 def _of_sites(model: Any, batch: Batch, points: list[tuple[Tensor, Tensor]], traces: list[Any]) -> list[str]:
     """Factors, cells and the noise's prior at the two points."""
-    found = []
+    differences = []
     prior = CorrelatedNormal(model.factor_cov.unsqueeze(1))
     wanted = [prior.log_prob(z) for z, _ in points]
     if _differ([trace.nodes["z"]["log_prob"] for trace in traces], wanted):
-        found.append("its factors are not N(0, C) with C = factor_cov")
+        differences.append("its factors are not N(0, C) with C = factor_cov")
     curve = DecoderPrior().curve(model)
     trunk, head = decoder_layers(model, curve)
     predictors = [curve.value(z, w, trunk, head).to(z).mT for z, w in points]
     means = [model.decode(z, w) for z, w in points]
-    for own, theirs in zip(means, predictors, strict=True):
-        if own.shape != theirs.shape or _apart(own, theirs, 1 + theirs.abs().amax((1, 2), keepdim=True)):
-            found.append("its decode is not the masked decoder that the chains have")
+    for decoded, theirs in zip(means, predictors, strict=True):
+        if decoded.shape != theirs.shape or _apart(
+            decoded, theirs, 1 + theirs.abs().amax((1, 2), keepdim=True)
+        ):
+            differences.append("its decode is not the masked decoder that the chains have")
             break
     wanted = [_log_cells(model.likelihood, f, batch) for f in predictors]
-    if not found and _differ([trace.nodes["x"]["log_prob"] for trace in traces], wanted):
-        found.append("its cells, given factors and weights, have another density")
-    return found
+    if not differences and _differ([trace.nodes["x"]["log_prob"] for trace in traces], wanted):
+        differences.append("its cells, given factors and weights, have another density")
+    return differences
 
 
 def _log_cells(likelihood: Any, f: Tensor, batch: Batch) -> Tensor:
     """Log density of each row as the chains have it, (restart, row)."""
     if has_normal_noise(likelihood):
-        each = dist.Normal(f, likelihood.noise_sd()).log_prob(batch.x)
-        return (each if batch.mask is None else each * batch.mask).sum(-1)
+        log_prob = dist.Normal(f, likelihood.noise_sd()).log_prob(batch.x)
+        return (log_prob if batch.mask is None else log_prob * batch.mask).sum(-1)
     return likelihood.observation(f, batch.mask, batch.exposure).log_prob(batch.x)
 
 
 def _of_prior(model: Any, density: Any, weights: list[Tensor]) -> list[str]:
     """The prior's density, odds and rates, at the end of its ladder."""
-    found, prior = [], copy.deepcopy(model.prior)
+    differences, prior = [], copy.deepcopy(model.prior)
     prior.anneal(1.0)
     name = type(prior).__name__
     log_odds = torch.logit(prior.eta) + prior.known if prior.informed else torch.logit(prior.eta)
     never = torch.zeros_like(prior.allowed)
     for w in weights:
-        each = density.log_prob(w.double(), log_odds.double(), never)
-        if _apart(prior.distribution().log_prob(w).double(), each, 1 + each.abs()):
-            found.append(f"{name}.distribution() is not the mixture of slab and spike that the chains sample")
+        log_prob = density.log_prob(w.double(), log_odds.double(), never)
+        if _apart(prior.distribution().log_prob(w).double(), log_prob, 1 + log_prob.abs()):
+            differences.append(
+                f"{name}.distribution() is not the mixture of slab and spike that the chains sample"
+            )
         sums = torch.where(prior.allowed, prior.distribution().log_prob(w), 0.0).sum((1, 2))
         if _apart(prior.log_density(w), sums, 1 + sums.abs()):
-            found.append(f"{name}.log_density() is not the density of its distribution()")
-        own, theirs = prior.edge_log_odds(w).sigmoid(), density.edge(w.double(), log_odds.double())
-        if _apart(torch.where(prior.allowed, own, 0.0), torch.where(prior.allowed, theirs, 0.0).to(own), 1.0):
-            found.append(f"{name}.edge_log_odds() are not the odds of slab and spike")
-        if found:
-            return found
+            differences.append(f"{name}.log_density() is not the density of its distribution()")
+        prob, theirs = prior.edge_log_odds(w).sigmoid(), density.edge(w.double(), log_odds.double())
+        if _apart(
+            torch.where(prior.allowed, prob, 0.0), torch.where(prior.allowed, theirs, 0.0).to(prob), 1.0
+        ):
+            differences.append(f"{name}.edge_log_odds() are not the odds of slab and spike")
+        if differences:
+            return differences
     if prior.column != "ibp":  # whose finite form the chains have
         before, eta = prior.log_hyper(), prior.eta.clone()
         prior.eta.copy_(0.5 * eta + 0.2)
-        a, b = (torch.as_tensor(np.asarray(part)).to(eta) for part in rate_prior(prior))
+        a, b = (torch.as_tensor(np.asarray(parameter)).to(eta) for parameter in rate_prior(prior))
         density = dist.Beta(a, b)
         moved = density.log_prob(prior.eta) - density.log_prob(eta)
         wanted = moved[:, 0, 0] if prior.shared else moved.sum((1, 2))
         if _apart(prior.log_hyper() - before, wanted, 1 + before.abs() + wanted.abs()):
-            found.append(f"{name}.log_hyper() is not the Beta distribution of the rates")
-    return found
+            differences.append(f"{name}.log_hyper() is not the Beta distribution of the rates")
+    return differences
 
 
-def _differ(own: list[Tensor], theirs: list[Tensor]) -> bool:
+def _differ(of_program: list[Tensor], theirs: list[Tensor]) -> bool:
     """Whether the change from one point to the other is another."""
     scale = 1 + theirs[0].abs() + theirs[1].abs()
-    return _apart(own[1] - own[0], theirs[1] - theirs[0], scale)
+    return _apart(of_program[1] - of_program[0], theirs[1] - theirs[0], scale)
 
 
-def _apart(own: Tensor, theirs: Tensor, scale: Tensor | float) -> bool:
-    known = theirs.isfinite()
-    return not bool((((own - theirs).abs() <= _TOLERANCE * scale) | ~known).all())
+def _apart(of_program: Tensor, theirs: Tensor, scale: Tensor | float) -> bool:
+    finite = theirs.isfinite()
+    return not bool((((of_program - theirs).abs() <= _TOLERANCE * scale) | ~finite).all())

@@ -59,7 +59,7 @@ class Spoken(NamedTuple):
 
 def spoken(
     fit: Fit,
-    found: Polished,
+    chains: Polished,
     good: KeptChains,
     keep: NDArray[np.bool_],
     gap: Array,
@@ -72,7 +72,7 @@ def spoken(
     Parameters
     ----------
     fit : Fit
-    found : Polished
+    chains : Polished
     good : KeptChains
         Those within reach of the best: the prior is judged by them.
     keep : ndarray of bool (chain,)
@@ -86,30 +86,30 @@ def spoken(
     n_rows : int
         Rows that the chains used.
     """
-    rates = found.eta[keep].mean((0, 1))
+    rates = chains.eta[keep].mean((0, 1))
     against = contradictions(if_permitted, rates, fit.feature_names, fit.factor_names)
-    said = [Finding("constraints", sentence, source="chains") for sentence in against]
-    said += [Finding("parameters", sentence, source="chains") for sentence in _held(fit)]
-    warned = list(said)
-    check = None if learned else _scale_check(fit, found, good.keep)
+    findings = [Finding("constraints", sentence, source="chains") for sentence in against]
+    findings += [Finding("parameters", sentence, source="chains") for sentence in _held(fit)]
+    warned = list(findings)
+    check = None if learned else _scale_check(fit, chains, good.keep)
     if check is None:
-        told = learned or isinstance(weight_density(fit.model.prior), MixtureDensity)
-        slab, spike = np.median(found.scales, 0).tolist() if told else (np.nan, np.nan)
+        has_scales = learned or isinstance(weight_density(fit.model.prior), MixtureDensity)
+        slab, spike = np.median(chains.scales, 0).tolist() if has_scales else (np.nan, np.nan)
         one_kind = of_one_kind(slab, spike) if learned else []
-        said += [Finding("scales", sentence, source="chains") for sentence in one_kind]
+        findings += [Finding("scales", sentence, source="chains") for sentence in one_kind]
     else:
         slab, spike = check.slab, check.spike
         unlike = unlike_prior(fit.model.prior, check)
         about_prior = [
             Finding("scales", sentence, source="chains", size=check.p_value) for sentence in unlike
         ]
-        said += about_prior
+        findings += about_prior
         warned += about_prior if check.too_many else []
     unused = _unused_rows(fit, n_rows)
-    said += [*unused, *_agreement(fit, found, good._replace(keep=keep), gap, bool(unused))]
-    said += _uneven_weights(fit, found, keep)
-    said += _other_axes(fit, found.weight[keep].mean((0, 1)))
-    return Spoken(said, warned, (slab, spike), np.nan if check is None else check.p_value)
+    findings += [*unused, *_agreement(fit, chains, good._replace(keep=keep), gap, bool(unused))]
+    findings += _uneven_weights(fit, chains, keep)
+    findings += _other_axes(fit, chains.weight[keep].mean((0, 1)))
+    return Spoken(findings, warned, (slab, spike), np.nan if check is None else check.p_value)
 
 
 def _held(fit: Fit) -> list[str]:
@@ -122,9 +122,9 @@ def _held(fit: Fit) -> list[str]:
     ]
 
 
-def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleCheck | None:
+def _scale_check(fit: Fit, chains: Polished, keep: NDArray[np.bool_]) -> ScaleCheck | None:
     """Whether the weights of these chains look like draws from the fit's prior."""
-    weight, log_odds = (part[keep].reshape(-1, *part.shape[2:]) for part in found.weights)
+    weight, log_odds = (draws[keep].reshape(-1, *draws.shape[2:]) for draws in chains.weights)
     sound = np.isfinite(weight).all((-1, -2))
     if not sound.any():
         return None
@@ -133,22 +133,22 @@ def _scale_check(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> ScaleChe
     density = weight_density(model.prior)
     if not isinstance(density, MixtureDensity):  # it may have no scales
         return None
-    permitted, must = (part.cpu().numpy() for part in (model.permitted, model.must))
-    known = model.prior.known.cpu().double().numpy() if model.prior.informed else None
-    return check_scales(weight, log_odds, density, permitted, must, model.prior.shared, known)
+    permitted, must = (mask.cpu().numpy() for mask in (model.permitted, model.must))
+    prior_log_odds = model.prior.known.cpu().double().numpy() if model.prior.informed else None
+    return check_scales(weight, log_odds, density, permitted, must, model.prior.shared, prior_log_odds)
 
 
 def _unused_rows(fit: Fit, n_rows: int) -> list[Finding]:
     """Whether the chains used all rows of the table."""
-    every = len(fit.sample_names) if len(fit.table.x) else n_rows
-    if n_rows >= every:
+    total = len(fit.sample_names) if len(fit.table.x) else n_rows
+    if n_rows >= total:
         return []
-    message = f"The chains used {n_rows:,} of {every:,} rows: probabilities are those that so many rows give"
-    remedy = f"max_rows={every} uses all, and takes {every / n_rows:.0f} times as long"
-    return [Finding("rows", message, remedy, source="chains", size=n_rows / every)]
+    message = f"The chains used {n_rows:,} of {total:,} rows: probabilities are those that so many rows give"
+    remedy = f"max_rows={total} uses all, and takes {total / n_rows:.0f} times as long"
+    return [Finding("rows", message, remedy, source="chains", size=n_rows / total)]
 
 
-def _agreement(fit: Fit, found: Polished, kept: KeptChains, gap: Array, some_rows: bool) -> list[Finding]:
+def _agreement(fit: Fit, chains: Polished, kept: KeptChains, gap: Array, some_rows: bool) -> list[Finding]:
     """Whether the chains agree with one another."""
     features, factors = fit.feature_names, fit.factor_names
     findings = [Finding("chains", sentence, source="chains") for sentence in left_out(kept)]
@@ -167,14 +167,14 @@ def _agreement(fit: Fit, found: Polished, kept: KeptChains, gap: Array, some_row
     for k, (message, remedy) in disputed.items():
         edges = tuple((features[j], factors[k]) for j in np.flatnonzero(flagged[:, k]))
         findings.append(Finding("chains", message, remedy, "doubt", "chains", edges=edges))
-    findings += _lost_in_chains(fit, found.weight[kept.keep])
-    draws = found.edge[kept.keep]
+    findings += _lost_in_chains(fit, chains.weight[kept.keep])
+    draws = chains.edge[kept.keep]
     if fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8:
         rhat = co_membership_rhat(draws)
         if rhat.largest > _RHAT:
             message, remedy = uneven(rhat, features)
             findings.append(Finding("chains", message, remedy, source="chains", size=rhat.largest))
-    done = found.log_joint.shape[1]
+    done = chains.log_joint.shape[1]
     if done < _LEAST_SWEEPS:
         message = f"Only {done} sweeps count, too few to say that no edge is disputed between the chains"
         remedy = f"want {_LEAST_SWEEPS} at least, by more time or more sweeps"
@@ -202,12 +202,12 @@ def _lost_in_chains(fit: Fit, weight: Array) -> list[Finding]:
     return [Finding("chains", message, remedy, "doubt", "chains", factors=lost)]
 
 
-def _uneven_weights(fit: Fit, found: Polished, keep: NDArray[np.bool_]) -> list[Finding]:
+def _uneven_weights(fit: Fit, chains: Polished, keep: NDArray[np.bool_]) -> list[Finding]:
     """Weights of probable edges that differ between the chains, of which the interval is one over all."""
-    draws = found.weight[keep]
+    draws = chains.weight[keep]
     if len(draws) < 2 or draws.shape[1] < 8:
         return []
-    probable = (found.prob[keep] > 0.5).all(0)
+    probable = (chains.prob[keep] > 0.5).all(0)
     rhat = np.zeros(probable.shape)
     if probable.any():
         rhat[probable] = np.nan_to_num(split_rhat(draws[:, :, probable]))
@@ -231,9 +231,9 @@ def _other_axes(fit: Fit, loading: Array) -> list[Finding]:
     """Which factors of a straight decoder are others in the chains, whose loadings are (feature, factor)."""
     if fit.model.decoder_kind != "linear":
         return []  # a curve has its axes, and its weights' signs are not those of its slopes
-    own = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
-    alike = np.abs(np.diagonal(similarity(own, loading)))
-    far = np.flatnonzero((alike < SAME_FACTOR) & own.any(0) & loading.any(0))
+    fitted = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
+    alike = np.abs(np.diagonal(similarity(fitted, loading)))
+    far = np.flatnonzero((alike < SAME_FACTOR) & fitted.any(0) & loading.any(0))
     return [
         Finding(
             "axes",

@@ -122,8 +122,8 @@ def _of_totals(likelihood: Any) -> bool:
 
 def own_parameters(likelihood: Any) -> OwnParameters:
     """Parameters that only the likelihood speaks of; the package's are drawn in ways of their own."""
-    known = has_normal_noise(likelihood) or type(likelihood) is likelihoods.NegativeBinomial
-    return OwnParameters(likelihoods.Likelihood() if known else likelihood)
+    built_in = has_normal_noise(likelihood) or type(likelihood) is likelihoods.NegativeBinomial
+    return OwnParameters(likelihoods.Likelihood() if built_in else likelihood)
 
 
 def weight_density(prior: Any) -> WeightDensity:
@@ -160,10 +160,14 @@ def refuse_other_programs(model: Any) -> None:
         Naming what is not theirs.
     """
     if why := lacks_of_decoder(model):
-        own = [one for one in changes(model, "masked decoder") if one.name and not one.on_object]
+        overridden = [
+            change for change in changes(model, "masked decoder") if change.name and not change.on_object
+        ]
         name = type(model).__name__
         same = (
-            f"; if the density is the same, let {name} say: declares = SparseDecoder.declares" if own else ""
+            f"; if the density is the same, let {name} say: declares = SparseDecoder.declares"
+            if overridden
+            else ""
         )
         raise ValueError(
             f"model: {why[0]}, so that their numbers would be probabilities of another model; ask for "
@@ -338,18 +342,18 @@ def _curved(
     if drawn and type(likelihood) is not likelihoods.NegativeBinomial:
         likelihood = likelihoods.Poisson(size_factors=False)  # a multinomial row is one, given its exposure
     exposure = None if drawn else exposure
-    seen = None if batch.mask is None else batch.mask.T[None].to(z)
+    observed = None if batch.mask is None else batch.mask.T[None].to(z)
     normal = has_normal_noise(likelihood)
     centre = torch.as_tensor(origin.centre).to(z)
     unit = float(np.sqrt(np.mean(origin.spread**2))) if normal and likelihood.shared else 1.0
     x = ((batch.x - centre) / unit).T[None].to(z)
-    x = x if seen is None or not normal else x * seen
+    x = x if observed is None or not normal else x * observed
     if not normal:
         far = float(model.decoder.intercept.detach().abs().max())
         curve = replace(curve, intercept_sd=curve.intercept_sd * math.hypot(1.0, far))
-    own = own_parameters(likelihood)
+    parameters = own_parameters(likelihood)
     chains = DecoderChains(
-        cells=Cells(x, seen, exposure, None if normal else likelihood),
+        cells=Cells(x, observed, exposure, None if normal else likelihood),
         curve=curve,
         density=density,
         permitted=model.permitted,
@@ -357,8 +361,8 @@ def _curved(
         precision=torch.linalg.inv(model.factor_cov.double()).to(z),
         noise_prior=(likelihood.prior_shape, likelihood.prior_scale / unit**2) if normal else (1.0, 1.0),
         shared_noise=normal and likelihood.shared,
-        totals=(x if seen is None else x * seen).sum(1) if drawn else None,
-        own=own if own.drawn else None,
+        totals=(x if observed is None else x * observed).sum(1) if drawn else None,
+        own=parameters if parameters.drawn else None,
         known=model.prior.known if model.prior.informed else None,
         **rates,
         **settings,
@@ -380,7 +384,7 @@ def _curved(
         noise=noise.detach().clone(),
         trunk=trunk,
         exposure=exposure,
-        own=own.start(),
+        own=parameters.start(),
     )
     if drawn:
         with torch.no_grad():
@@ -409,4 +413,4 @@ def decoder_layers(model: Any, curve: Curve) -> tuple[Trunk, Tensor]:
     a, b, c = curve.scales
     trunk = Trunk(decoder.first * grow / a, decoder.trunk.weight / grow / b, decoder.trunk.bias / c)
     head = torch.cat([intercept, decoder.slope.double(), decoder.head.double()], -1)
-    return Trunk(*(part.clone() for part in trunk)), head
+    return Trunk(*(tensor.clone() for tensor in trunk)), head

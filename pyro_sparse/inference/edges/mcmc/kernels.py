@@ -75,17 +75,17 @@ def curve_loadings(
     rng : numpy.random.Generator
     """
     variance = (f.var(-1) + noise).clamp(min=1e-12)
-    other = torch.as_tensor(rng.permutation(z.shape[1]), device=z.device)
-    found = []
+    permutation = torch.as_tensor(rng.permutation(z.shape[1]), device=z.device)
+    loadings = []
     for k in range(z.shape[-1]):
         moved = z.clone()
-        moved[..., k] = moved[:, other, k]
+        moved[..., k] = moved[:, permutation, k]
         change = f - value(moved)
         slope = (change * (z - moved)[..., k].unsqueeze(1)).mean(-1)
         even = evened(z[..., k], moved[..., k]).unsqueeze(-1)
         effect = (0.5 * even * change.square().mean(-1) / variance).clamp(0, 1)
-        found.append(slope.sign() * effect.sqrt())
-    return torch.stack(found, -1)
+        loadings.append(slope.sign() * effect.sqrt())
+    return torch.stack(loadings, -1)
 
 
 class LinearRun:
@@ -171,18 +171,18 @@ class CurvedRun:
 
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
         """Next state; `hold`: dense chains keep their rates and layers climb; `warm` tunes the steps."""
-        held = self.dense & hold
-        self.state, self.prob = self.kernel.sweep(self.state, self.tuning, rng, held, warm, climb=hold)
+        rates_fixed = self.dense & hold
+        self.state, self.prob = self.kernel.sweep(self.state, self.tuning, rng, rates_fixed, warm, climb=hold)
 
     def rescale(self, rng: np.random.Generator, leap: bool) -> None:
         """Draw the scales of spike and slab given the edges; or leap to the likeliest, edges summed out."""
         state, kernel = self.state, self.kernel
         weight, log_odds = self.weights()
         permitted, must = kernel.permitted.cpu().numpy(), kernel.must.cpu().numpy()
-        known = None if kernel.known is None else _array(kernel.known)
+        prior_log_odds = None if kernel.known is None else _array(kernel.known)
         if leap:
             self.density = likeliest_density(
-                weight, log_odds, self.density, permitted, must, kernel.shared_eta, known
+                weight, log_odds, self.density, permitted, must, kernel.shared_eta, prior_log_odds
             )
         else:
             edge = state.edge.cpu().numpy() | must

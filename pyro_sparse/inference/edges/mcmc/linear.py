@@ -108,7 +108,7 @@ class LinearChains:
         return state.log_odds if self.known is None else state.log_odds + self.known
 
     def sweep(
-        self, state: LinearState, rng: np.random.Generator, held: NDArray[np.bool_] | None = None
+        self, state: LinearState, rng: np.random.Generator, rates_fixed: NDArray[np.bool_] | None = None
     ) -> tuple[LinearState, Array]:
         """The next state, and P(edge | everything else) of each edge as it was drawn.
 
@@ -116,7 +116,7 @@ class LinearChains:
         ----------
         state : LinearState
         rng : numpy.random.Generator
-        held : ndarray of bool (chain,), optional
+        rates_fixed : ndarray of bool (chain,), optional
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         """
         state = self._turned(state, rng)
@@ -131,8 +131,8 @@ class LinearChains:
         squares = (self._residual(z, weight, intercept) ** 2).sum(-2)
         noise = self._noise(squares, count, rng)
         log_odds = self._rates(edge, state, rng)
-        if held is not None:
-            log_odds = np.where(held[:, None, None], state.log_odds, log_odds)
+        if rates_fixed is not None:
+            log_odds = np.where(rates_fixed[:, None, None], state.log_odds, log_odds)
         state = LinearState(z, weight, edge, log_odds, noise, intercept, state.cov)
         return self._relabelled(state, rng), prob
 
@@ -140,9 +140,9 @@ class LinearChains:
         """P(edge | everything else) of edges that are not permitted, if each alone were; 0 for the others."""
         gram, cross = self._moments(state.z, state.intercept)
         columns = range(state.weight.shape[-1])
-        given = [(k, *self._column(k, state.weight, state, gram, cross)) for k in columns]
+        likelihoods = [(k, *self._column(k, state.weight, state, gram, cross)) for k in columns]
         odds = np.broadcast_to(self.edge_log_odds(state), state.weight.shape)
-        chance = [self.density.tilted(a, b, odds[..., k]).prob for k, a, b in given]
+        chance = [self.density.tilted(a, b, odds[..., k]).prob for k, a, b in likelihoods]
         return np.where(self.permitted, 0.0, np.stack(chance, -1))
 
     def log_evidence(self, state: LinearState) -> Array:
@@ -170,11 +170,11 @@ class LinearChains:
         u = np.abs(state.weight) / self.slab_scale
         slab, log_odds = self.density.log_density(u), self.edge_log_odds(state)
         if np.any(self.density.ratio):
-            each = self.density.log_prob(u, log_odds)
+            log_prior = self.density.log_prob(u, log_odds)
         else:
-            each = np.where(state.edge, slab - np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds))
-        each = np.where(self.must, slab, np.where(self.permitted, each, 0.0))
-        return rows + each.sum((-1, -2)) + log_density(state.log_odds, self.eta_prior, self.shared_eta)
+            log_prior = np.where(state.edge, slab - np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds))
+        log_prior = np.where(self.must, slab, np.where(self.permitted, log_prior, 0.0))
+        return rows + log_prior.sum((-1, -2)) + log_density(state.log_odds, self.eta_prior, self.shared_eta)
 
     def _noise(self, squares: Array, count: Array, rng: np.random.Generator) -> Array:
         """Variances given the sums of squared residuals, (chain, feature)."""
@@ -212,9 +212,9 @@ class LinearChains:
         scaled, precision = state.weight / state.noise[..., None], np.linalg.inv(state.cov)
         if self.seen is None:
             return precision + np.swapaxes(state.weight, -1, -2) @ scaled
-        each = (state.weight[..., :, None] * scaled[..., None, :]).reshape(*state.noise.shape, -1)
+        outer = (state.weight[..., :, None] * scaled[..., None, :]).reshape(*state.noise.shape, -1)
         k = state.weight.shape[-1]
-        return precision[:, None] + (self.seen.astype(float) @ each).reshape(*state.z.shape[:-1], k, k)
+        return precision[:, None] + (self.seen.astype(float) @ outer).reshape(*state.z.shape[:-1], k, k)
 
     def _moments(self, z: Array, intercept: Array) -> tuple[Array, Array]:
         """Z'Z (chain, feature or 1, factor, factor) and Z'x (chain, feature, factor), seen cells only."""
@@ -276,23 +276,23 @@ class LinearChains:
         gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
         a = floor_precision(np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise)
         b = cross[:, rows] * self.slab_scale / noise
-        each = self.density.slab(a, b).log_norm  # chain, anchor, factor
+        log_evidence = self.density.slab(a, b).log_norm  # chain, anchor, factor
         k = state.weight.shape[-1]
-        evidence = np.zeros((len(each), k, k))
+        evidence = np.zeros((len(log_evidence), k, k))
         for column, k_own in enumerate(factors):
-            evidence[:, k_own] += each[:, column]
+            evidence[:, k_own] += log_evidence[:, column]
         moment = np.swapaxes(state.z, -1, -2) @ state.z
         precision = np.linalg.inv(state.cov).astype(float)
         order = exchanged(evidence, moment, precision, pairs, rng)
         wide = order[:, None]
         weight = np.take_along_axis(state.weight, wide, -1)
         edge = np.take_along_axis(state.edge, wide, -1)
-        own = order[:, factors][..., None]
-        a, b = (np.take_along_axis(part, own, -1)[..., 0] for part in (a, b))
+        new_factors = order[:, factors][..., None]
+        a, b = (np.take_along_axis(array, new_factors, -1)[..., 0] for array in (a, b))
         drawn = self.density.draw(a, b, np.ones(a.shape, dtype=bool), rng)
         weight[:, rows], edge[:, rows] = 0.0, False
         weight[:, rows, factors], edge[:, rows, factors] = self.slab_scale * drawn, True
-        z, log_odds = (np.take_along_axis(part, wide, -1) for part in (state.z, state.log_odds))
+        z, log_odds = (np.take_along_axis(array, wide, -1) for array in (state.z, state.log_odds))
         return state._replace(z=z, weight=weight, edge=edge, log_odds=log_odds)
 
     def _rates(self, edge: NDArray[np.bool_], state: LinearState, rng: np.random.Generator) -> Array:

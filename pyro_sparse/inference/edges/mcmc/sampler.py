@@ -162,7 +162,7 @@ def mcmc_edges(
     exact = _is_exact(fit)
     small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
     chains = (4 if exact or small else 2) if chains is None else chains
-    all_sweeps, warm, held = _SWEEPS["exact" if exact else "small" if small else "large"]
+    all_sweeps, warm, held_sweeps = _SWEEPS["exact" if exact else "small" if small else "large"]
     all_sweeps = all_sweeps if sweeps is None else sweeps
     warm = min(warm, all_sweeps // 3) if warm_up is None else warm_up
     tolerance = (0.0 if exact else _ENOUGH) if tolerance is None else tolerance
@@ -187,13 +187,13 @@ def mcmc_edges(
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, **options)
         if learn_scales and fit.model.prior.auto_b:
             kernel = replace(kernel, eta_prior=(np.ones(fit.model.n_factors),) * 2)
-        found = run_chains(
-            kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held, warm // 2), dense=dense, seed=seed,
-            pivot=_pivot(fit), groups=fit.model.alike_factors(), num_draws=num_draws,
+        polished = run_chains(
+            kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held_sweeps, warm // 2), dense=dense,
+            seed=seed, pivot=_pivot(fit), groups=fit.model.alike_factors(), num_draws=num_draws,
             time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
         )  # fmt: skip
     reach = _reach(fit, exact, len(table.x))
-    return _packed(fit, found, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach)
+    return _packed(fit, polished, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach)
 
 
 def _pivot(fit: Fit) -> Array:
@@ -370,13 +370,14 @@ class _Budget:
             self.first = time.monotonic()
         if sweep != _TIMED or self.seconds is None:
             return
-        each = (time.monotonic() - self.first) / _TIMED
-        needed = self.first - self.began + each * (self.warm_up - 1)
+        per_sweep = (time.monotonic() - self.first) / _TIMED
+        needed = self.first - self.began + per_sweep * (self.warm_up - 1)
         if needed > self.seconds:
             warnings.warn(
                 f"edge_posterior: time_budget={self.seconds:g} is less than the warm-up takes, some "
-                f"{_told(needed)} s for {self.warm_up} sweeps of {each:.2g} s; the chains stop {LEAST_KEPT} "
-                f"sweeps after it. Give {_told(2 * needed)} s or more, or take fewer rows or chains",
+                f"{_told(needed)} s for {self.warm_up} sweeps of {per_sweep:.2g} s; the chains stop "
+                f"{LEAST_KEPT} sweeps after it. Give {_told(2 * needed)} s or more, or take fewer rows or "
+                "chains",
                 RuntimeWarning,
                 stacklevel=7,
             )
@@ -437,7 +438,7 @@ def _with_second(good: KeptChains) -> NDArray[np.bool_]:
 
 def _packed(
     fit: Fit,
-    found: Polished,
+    chains: Polished,
     restarts: list[int],
     dense: list[bool],
     table: Table,
@@ -446,19 +447,19 @@ def _packed(
     wanted: int,
     reach: float,
 ) -> Any:
-    good = keep_chains(found.log_joint, reach)
+    good = keep_chains(chains.log_joint, reach)
     keep = _with_second(good)
     permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
-    forbidden = np.where(permitted, np.nan, found.if_permitted[keep].mean(0))
-    gap = edge_gap(found.prob, keep)
-    weight = found.weight[keep].mean((0, 1))
-    said = spoken(fit, found, good, keep, gap, forbidden, learned, len(table.x))
-    done = found.log_joint.shape[1]
-    if found.stopped_by == "time":
+    forbidden = np.where(permitted, np.nan, chains.if_permitted[keep].mean(0))
+    gap = edge_gap(chains.prob, keep)
+    weight = chains.weight[keep].mean((0, 1))
+    diagnostics = spoken(fit, chains, good, keep, gap, forbidden, learned, len(table.x))
+    done = chains.log_joint.shape[1]
+    if chains.stopped_by == "time":
         message = f"The time budget ended the chains after {done} of {wanted} sweeps"
         remedy = "give them more time, or a number of sweeps, for figures that do not depend on the machine"
-        said.findings.append(Finding("time", message, remedy, source="chains", size=done / wanted))
-    for finding in said.warned:
+        diagnostics.findings.append(Finding("time", message, remedy, source="chains", size=done / wanted))
+    for finding in diagnostics.warned:
         warnings.warn(f"edge_posterior: {finding}", RuntimeWarning, stacklevel=6)
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {done} "
@@ -466,30 +467,32 @@ def _packed(
     )
     return to_arviz(
         fit,
-        edge=found.edge,
-        weight=found.weight,
-        eta=found.eta,
-        probability=np.where(permitted, found.prob[keep].mean(0), 0.0).clip(0, 1),
-        restart_probability=found.prob.clip(0, 1),
+        edge=chains.edge,
+        weight=chains.weight,
+        eta=chains.eta,
+        probability=np.where(permitted, chains.prob[keep].mean(0), 0.0).clip(0, 1),
+        restart_probability=chains.prob.clip(0, 1),
         chain_restart=np.array(restarts),
         kept=keep,
-        chain_stats={"dense": np.array(dense), "log_joint": found.log_joint.mean(1)},
+        chain_stats={"dense": np.array(dense), "log_joint": chains.log_joint.mean(1)},
         edge_weight=weight,
-        edge_effect=(found.weight[keep] ** 2).mean((0, 1)),  # a standardised loading is the root of the share
+        edge_effect=(chains.weight[keep] ** 2).mean(
+            (0, 1)
+        ),  # a standardised loading is the root of the share
         edge_stats={} if permitted.all() else {"if_permitted": forbidden},
         method="mcmc",
         is_score=False,
         note=note,
         X=X,
-        findings=said.findings,
+        findings=diagnostics.findings,
         attrs={
             "rows_used": len(table.x),
             "sweeps": done,
             "sweeps_wanted": wanted,
-            "stopped_by": found.stopped_by,
-            "interrupted": int(found.stopped_by == "interrupt"),
+            "stopped_by": chains.stopped_by,
+            "interrupted": int(chains.stopped_by == "interrupt"),
             "mean_gap": float(np.nanmean(gap)),
-            "prior_scales": list(said.scales),
-            "prior_p_value": said.p_value,
+            "prior_scales": list(diagnostics.scales),
+            "prior_p_value": diagnostics.p_value,
         },
     )

@@ -99,8 +99,8 @@ def draw_decoder(
         if likelihood.name == "negative_binomial":
             extra = np.abs(likelihood.prior_scale * rng.standard_normal(model.n_features))
             likelihood.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
-        own = own_parameters(likelihood)
-        likelihood = own.at(own.from_prior()) if own.drawn else likelihood
+        parameters = own_parameters(likelihood)
+        likelihood = parameters.at(parameters.from_prior()) if parameters.drawn else likelihood
         x = likelihood.observation(f.clamp(max=12.0), None, None).sample()[0].double().numpy()
         still = np.ptp(x, axis=0) == 0
         x[0, still] += np.where(x[0, still] == 1, -1, 1)
