@@ -104,18 +104,18 @@ def bootstrap_edges(
             'slab_units: the bootstrap wants "target", got "noise"; give scales in units of the target'
         )
     check_whole(2, replicates=replicates)
-    found = _replicates(features, targets, prior, mask, replicates, jitter, seed)
-    p = found.prob
+    modes = _replicates(features, targets, prior, mask, replicates, jitter, seed)
+    p = modes.prob
     return RowPosterior(
         edge_prob=p.mean(0),
-        weight_mean=found.weight.mean(0),
-        weight_sd=found.weight.std(0, ddof=1),
-        eta=found.eta.mean(0),
-        noise_variance=1 / (1 / found.noise).mean(0),
+        weight_mean=modes.weight.mean(0),
+        weight_sd=modes.weight.std(0, ddof=1),
+        eta=modes.eta.mean(0),
+        noise_variance=1 / (1 / modes.noise).mean(0),
         log_evidence=None,
-        converged=(found.moved > SETTLED).mean(0) <= MOVING,
+        converged=(modes.moved > SETTLED).mean(0) <= MOVING,
         gap=p.std(0, ddof=1) / np.sqrt(replicates),
-        sampler=_Picked(p, found.weight),
+        sampler=_Picked(p, modes.weight),
     )
 
 
@@ -158,15 +158,15 @@ def _replicates(
     still = np.diagonal(rows.gram, axis1=-2, axis2=-1) == 0
     x = np.where(still[..., None, :], 0.0, x)
     n, m = x.shape[-2:]
-    held = rows.samples.size * (4 * n * m + 2 * m * m)  # numbers, for one replicate
-    size = max(1, _BUDGET // held)
+    n_numbers = rows.samples.size * (4 * n * m + 2 * m * m)  # numbers, for one replicate
+    size = max(1, _BUDGET // n_numbers)
     children = np.random.SeedSequence(seed).spawn(number)
     spike = prior.spike_scale if jitter else 0.0
-    parts = []
+    blocks = []
     for i in range(0, number, size):
         rngs = [np.random.default_rng(child) for child in children[i : i + size]]
         drawn = [_draw(rng, there, m, spike) for rng in rngs]
-        omega, shift = (torch.as_tensor(np.stack(part)) for part in zip(*drawn, strict=True))
+        omega, shift = (torch.as_tensor(np.stack(draws)) for draws in zip(*drawn, strict=True))
         mode = _modes(rows, x, y, prior, omega, shift)
         weight = (mode.weight + shift).numpy()
         # The log of slab over spike; where there are no data, the weight is not known.
@@ -174,11 +174,11 @@ def _replicates(
         evidence = np.where(still, 0.0, np.log(prior.spike_scale / rows.scale) + slope * np.abs(weight))
         rate = logit(mode.eta.numpy())
         if rows.log_odds is None:
-            each = zip(rate, evidence, rngs, strict=True)
-            rate = np.stack([_rate(start, given, prior, rng) for start, given, rng in each])
+            replicates = zip(rate, evidence, rngs, strict=True)
+            rate = np.stack([_rate(start, log_bayes, prior, rng) for start, log_bayes, rng in replicates])
         moved = (mode.change.numpy() / rows.scale).max(-1)
-        parts.append(_Replicates(expit(rate + evidence), weight, expit(rate), mode.noise.numpy(), moved))
-    return _Replicates(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        blocks.append(_Replicates(expit(rate + evidence), weight, expit(rate), mode.noise.numpy(), moved))
+    return _Replicates(*(np.concatenate(arrays) for arrays in zip(*blocks, strict=True)))
 
 
 def _draw(rng: np.random.Generator, there: NDArray[np.bool_], m: int, spike: float) -> tuple[Array, Array]:
@@ -194,9 +194,9 @@ def _rate(log_odds: Array, evidence: Array, prior: RowPrior, rng: np.random.Gene
     a, b = prior.eta_prior
     for _ in range(_RATES):
         edge = rng.random(evidence.shape) < expit(log_odds + evidence)
-        found, size = pooled(edge.astype(float), prior.eta_over)
+        n_edges, size = pooled(edge.astype(float), prior.eta_over)
         # Two gammas rather than a beta: log odds stay finite however sure they are.
-        log_odds = np.log(rng.gamma(a + found)) - np.log(rng.gamma(b + size - found))
+        log_odds = np.log(rng.gamma(a + n_edges)) - np.log(rng.gamma(b + size - n_edges))
     return np.broadcast_to(log_odds, evidence.shape)
 
 

@@ -85,8 +85,8 @@ def enumerate_edges(
             "propagation"
         )
     shape = rows.cross.shape
-    parts = [_moments(chunk) for chunk in _chunks(rows, prior)]
-    prob, first, second, size, rate, evidence = (np.concatenate(p) for p in zip(*parts, strict=True))
+    moments = [_moments(chunk) for chunk in _chunks(rows, prior)]
+    prob, first, second, size, rate, evidence = (np.concatenate(p) for p in zip(*moments, strict=True))
     scale = rows.scale.reshape(-1, m)
     if rows.log_odds is None:
         a, b = prior.eta_prior
@@ -209,9 +209,9 @@ def _grow(gram: Tensor, cross: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
 def _tree(chunk: _Chunk, gram: Tensor, cross: Tensor) -> _Tree:
     noise = torch.as_tensor(chunk.noise)
     square = torch.as_tensor(chunk.square).unsqueeze(-1) / noise
-    each = gram.unsqueeze(1) / noise[..., None, None], cross.unsqueeze(1) / noise[..., None]
-    log_det, rest = _grow(*each, square)
-    known, left = log_det.detach().numpy(), rest.detach().numpy()
+    scaled = gram.unsqueeze(1) / noise[..., None, None], cross.unsqueeze(1) / noise[..., None]
+    log_det, residual = _grow(*scaled, square)
+    log_det_values, left = log_det.detach().numpy(), residual.detach().numpy()
     half = 0.5 * chunk.dof[:, None, None]
     if chunk.student is None:
         fit = -half * np.log(chunk.noise)[..., None] - 0.5 * left
@@ -220,8 +220,8 @@ def _tree(chunk: _Chunk, gram: Tensor, cross: Tensor) -> _Tree:
         a, b = chunk.student
         fit = a * np.log(b) - gammaln(a) + gammaln(a + half) - (a + half) * np.log(b + 0.5 * left)
         level = (b + 0.5 * left) / (a + half - 1)
-    log_joint = fit - 0.5 * known + chunk.log_weight[..., None] + chunk.log_prior[:, None]
-    return _Tree(log_det, rest, log_joint, level)
+    log_joint = fit - 0.5 * log_det_values + chunk.log_weight[..., None] + chunk.log_prior[:, None]
+    return _Tree(log_det, residual, log_joint, level)
 
 
 def _moments(chunk: _Chunk) -> tuple[Array, Array, Array, Array, Array, Array]:
@@ -233,10 +233,10 @@ def _moments(chunk: _Chunk) -> tuple[Array, Array, Array, Array, Array, Array]:
     weight = np.exp(tree.log_joint - evidence[:, None, None])
     # With the weights of the supports held, d(-rest/2)/dh = M^-1 h, and slopes in M's diagonal are second
     # moments: one backward pass gives what substitution in every support would.
-    held = torch.as_tensor(weight), torch.as_tensor(weight * tree.noise)
+    weights = torch.as_tensor(weight), torch.as_tensor(weight * tree.noise)
     # gram and cross are divided by the noise within, so their slopes are weighted by it: undone here.
     noise = torch.as_tensor(chunk.noise)[..., None]
-    total = -0.5 * noise * (held[1] * tree.log_det + held[0] * tree.rest)
+    total = -0.5 * noise * (weights[1] * tree.log_det + weights[0] * tree.rest)
     slope, first = torch.autograd.grad(total.sum(), (gram, cross))
     second = -2 * torch.diagonal(slope, dim1=-2, dim2=-1).numpy()
     supports = _supports(chunk.cross.shape[-1])
@@ -253,8 +253,8 @@ def _moments(chunk: _Chunk) -> tuple[Array, Array, Array, Array, Array, Array]:
 
 def _sampler(rows: Rows, prior: RowPrior) -> Callable[[int, np.random.Generator], RowDraws]:
     def sample(n: int, rng: np.random.Generator) -> RowDraws:
-        parts = [_sample(chunk, n, rng) for chunk in _chunks(rows, prior)]
-        edge, weight = (np.concatenate(p, axis=1) for p in zip(*parts, strict=True))
+        draws = [_sample(chunk, n, rng) for chunk in _chunks(rows, prior)]
+        edge, weight = (np.concatenate(p, axis=1) for p in zip(*draws, strict=True))
         shape = (n, *rows.cross.shape)
         return RowDraws(edge.reshape(shape), weight.reshape(shape) * rows.scale)
 

@@ -120,16 +120,16 @@ def ep_edges(
     shape, flat = rows.cross.shape, rows.flat()
     problem = Problem(flat, prior)
     levels = _levels(problem, shape, max_sweeps, damping, tol)
-    found = _parts(levels.fit.view.tilted)
+    marginals = _parts(levels.fit.view.tilted)
     if correct:
-        found = _corrected(problem, levels)
+        marginals = _corrected(problem, levels)
         for _ in range(_ROUNDS if levels.evidence is None else 0):
             # The rate the other tasks speak for, now that their edges are better known.
             state = levels.fit.state._replace(
-                log_odds=collapsed(prior, shape)(found.prob, levels.fit.state.log_odds)
+                log_odds=collapsed(prior, shape)(marginals.prob, levels.fit.state.log_odds)
             )
             levels = levels._replace(fit=settle(problem, state, max_sweeps, damping, tol))
-            found = _corrected(problem, levels)
+            marginals = _corrected(problem, levels)
     fit, weight = levels.fit, levels.weight
 
     def mixed(values: Array) -> Array:
@@ -137,9 +137,9 @@ def ep_edges(
             0
         )
 
-    p = np.clip(mixed(found.prob), 0, 1)
+    p = np.clip(mixed(marginals.prob), 0, 1)
     unit = slab_unit(prior, flat.take(levels.row), fit.state.noise)[:, None]
-    mean, var = mixture(found.prob, found.slab, found.spike)
+    mean, var = mixture(marginals.prob, marginals.slab, marginals.spike)
     first, second = mixed(unit * mean), mixed(unit**2 * (var + mean**2))
     precision = mixed(np.broadcast_to(1 / fit.state.noise[:, None], fit.state.tau.shape))[:, 0]
     gap = mixed(fit.change)
@@ -210,37 +210,39 @@ def _parts(t: Tilted) -> _Found:
 def _corrected(problem: Problem, levels: _Levels) -> _Found:
     """Every undecided edge held in and out while the other sites settle."""
     problem, state, weight = problem.take(levels.row), levels.fit.state, levels.weight
-    found = deepcopy(_parts(levels.fit.view.tilted))
-    unsure = (found.prob > _UNDECIDED) & (found.prob < 1 - _UNDECIDED) & (weight > _UNDECIDED)[:, None]
-    which = np.argwhere(unsure)
+    marginals = deepcopy(_parts(levels.fit.view.tilted))
+    unsure = (
+        (marginals.prob > _UNDECIDED) & (marginals.prob < 1 - _UNDECIDED) & (weight > _UNDECIDED)[:, None]
+    )
+    undecided = np.argwhere(unsure)
     m = unsure.shape[-1]
     size = max(1, _BUDGET // (2 * m * m))
-    for i in range(0, len(which), size):
-        row, j = which[i : i + size].T
+    for i in range(0, len(undecided), size):
+        row, j = undecided[i : i + size].T
         some, n = problem.take(np.tile(row, 2)), len(row)
         log_odds = state.log_odds[np.tile(row, 2)].copy()
         prior_odds = log_odds[np.arange(n), j]
         log_odds[np.arange(2 * n), np.tile(j, 2)] = np.repeat([_PIN, -_PIN], n)
-        held = state.take(np.tile(row, 2))._replace(log_odds=log_odds)
-        fit = settle(some, held, _SETTLE, _SETTLE_DAMPING, 1e-12)
+        pinned = state.take(np.tile(row, 2))._replace(log_odds=log_odds)
+        fit = settle(some, pinned, _SETTLE, _SETTLE_DAMPING, 1e-12)
         evidence = log_evidence(some, fit)
-        found.prob[row, j] = expit(prior_odds + evidence[:n] - evidence[n:])
+        marginals.prob[row, j] = expit(prior_odds + evidence[:n] - evidence[n:])
         tilted = fit.view.tilted
-        for part, given, own in (
-            (found.slab, tilted.slab, slice(n)),
-            (found.spike, tilted.spike, slice(n, None)),
+        for component, settled, half in (
+            (marginals.slab, tilted.slab, slice(n)),
+            (marginals.spike, tilted.spike, slice(n, None)),
         ):
-            part.mean[row, j] = given.mean[own][np.arange(n), j]
-            part.var[row, j] = given.var[own][np.arange(n), j]
-    return found
+            component.mean[row, j] = settled.mean[half][np.arange(n), j]
+            component.var[row, j] = settled.var[half][np.arange(n), j]
+    return marginals
 
 
 def _eta(prior: RowPrior, p: Array, averaged: Array) -> Array:
     if prior.eta is not None or prior.eta_over == "row":
         return averaged
     a, b = prior.eta_prior
-    found, size = pooled(p, prior.eta_over)
-    return np.broadcast_to((a + found) / (a + b + size), p.shape).copy()
+    n_edges, size = pooled(p, prior.eta_over)
+    return np.broadcast_to((a + n_edges) / (a + b + size), p.shape).copy()
 
 
 def _warn(late: Any, gap: Array, tol: float, sweeps: int) -> None:

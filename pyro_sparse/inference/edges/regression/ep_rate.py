@@ -41,10 +41,10 @@ def collapsed(prior: RowPrior, shape: tuple[int, ...]) -> Odds:
         bayes = _logit(p) - log_odds.reshape(shape)
         centre, sd = _rate_logit(p, prior)
         z = centre + sd * _GRID.reshape(-1, *(1 for _ in shape))
-        one, none = -np.logaddexp(0, -z), -np.logaddexp(0, z)
-        term = np.logaddexp(none, one + bayes)
-        cavity = a * one + b * none + np.stack([pooled(t, over)[0] for t in term]) - term
-        return (logsumexp(cavity + one, axis=0) - logsumexp(cavity + none, axis=0)).reshape(prob.shape)
+        edge, none = -np.logaddexp(0, -z), -np.logaddexp(0, z)
+        term = np.logaddexp(none, edge + bayes)
+        cavity = a * edge + b * none + np.stack([pooled(t, over)[0] for t in term]) - term
+        return (logsumexp(cavity + edge, axis=0) - logsumexp(cavity + none, axis=0)).reshape(prob.shape)
 
     return odds
 
@@ -52,8 +52,8 @@ def collapsed(prior: RowPrior, shape: tuple[int, ...]) -> Odds:
 def _rate_logit(p: Array, prior: RowPrior) -> tuple[Array, Array]:
     """Centre and spread of the logit of the rate, were the edges independent; one for all that share it."""
     a, b = prior.eta_prior
-    found, size = pooled(p, prior.eta_over)
-    mean = (a + found) / (a + b + size)
+    n_edges, size = pooled(p, prior.eta_over)
+    mean = (a + n_edges) / (a + b + size)
     unsure, _ = pooled(p * (1 - p), prior.eta_over)
     var = mean * (1 - mean) / (a + b + size + 1) + unsure / (a + b + size) ** 2
     return _logit(mean), _WIDER * np.sqrt(var) / (mean * (1 - mean))

@@ -78,12 +78,12 @@ def _view(problem: Problem, state: State) -> View:
     rows, noise = problem.rows, state.noise
     unit = slab_unit(problem.prior, rows, noise)
     full = rows.gram * (unit**2 / noise)[:, None, None]
-    each = np.arange(full.shape[-1])
-    full[:, each, each] += state.tau
+    diagonal = np.arange(full.shape[-1])
+    full[:, diagonal, diagonal] += state.tau
     linear = rows.cross * (unit / noise)[:, None] + state.nu
     cov: Any = np.linalg.inv(full)
     mean: Array = (cov @ linear[..., None])[..., 0]
-    v: Array = cov[:, each, each]
+    v: Array = cov[:, diagonal, diagonal]
     a = np.maximum(1 / v - state.tau, LEAST_PRECISION)
     b = mean / v - state.nu
     return View(full, linear, mean, cov, a, b, rows.density.tilted(a, b, state.log_odds))
@@ -113,11 +113,11 @@ def settle(
         step = np.where(worst > last, slower, faster)
         state, last = _updated(problem, state, view, step, odds), worst
         if done.any():  # the rest goes on alone
-            rest = np.flatnonzero(~done)
-            if not len(rest):
+            remaining = np.flatnonzero(~done)
+            if not len(remaining):
                 break
-            problem, state, live = problem.take(rest), state.take(rest), live[rest]
-            prob, step, last = prob[rest], step[rest], last[rest]
+            problem, state, live = problem.take(remaining), state.take(remaining), live[remaining]
+            prob, step, last = prob[remaining], step[remaining], last[remaining]
     assert whole is not None
     return whole
 
@@ -162,17 +162,17 @@ def log_evidence(problem: Problem, fit: Fit) -> Array:
     """log p(y | eta) of each row; learned noise by Laplace's method in its logarithm."""
     (rows, prior), state = problem, fit.state
     like = rows.dof * np.log(2 * np.pi * state.noise) + prior.intercept * np.log(rows.samples)
-    found = log_norm(fit) - 0.5 * (like + rows.square / state.noise)
+    evidence = log_norm(fit) - 0.5 * (like + rows.square / state.noise)
     if rows.noise is None:
         a, b = prior.noise_prior
-        found += a * np.log(b) - gammaln(a) - a * np.log(state.noise) - b / state.noise
-        found += 0.5 * np.log(2 * np.pi / (a + rows.dof / 2))
-    return found
+        evidence += a * np.log(b) - gammaln(a) - a * np.log(state.noise) - b / state.noise
+        evidence += 0.5 * np.log(2 * np.pi / (a + rows.dof / 2))
+    return evidence
 
 
-def _put(whole: Any, part: Any, index: NDArray[np.intp], done: NDArray[np.bool_]) -> None:
-    """Write the rows of the part that are done into their place."""
-    for old, new in zip(whole, part, strict=True):
+def _put(whole: Any, update: Any, index: NDArray[np.intp], done: NDArray[np.bool_]) -> None:
+    """Write the rows of the update that are done into their place."""
+    for old, new in zip(whole, update, strict=True):
         if isinstance(old, tuple):
             _put(old, new, index, done)
         else:

@@ -79,7 +79,7 @@ def gibbs_edges(
     shape = state.weight.shape
     prob, first, second, eta = (np.zeros(shape) for _ in range(4))
     precision = np.zeros(shape[:-1])
-    every = max(1, int(np.ceil(sweeps * chains / _KEPT)))
+    stride = max(1, int(np.ceil(sweeps * chains / _KEPT)))
     kept: list[tuple[NDArray[np.bool_], Array]] = []
     for sweep in range(-burn_in, sweeps):
         state, p, mean, square = _sweep(rows, prior, state, rng)
@@ -87,7 +87,7 @@ def gibbs_edges(
             continue
         prob, first, second = prob + p, first + mean, second + square
         eta, precision = eta + expit(state.log_odds), precision + 1 / state.noise
-        if sweep % every == 0:
+        if sweep % stride == 0:
             kept.append((state.edge.copy(), state.weight.copy()))
     by_chain = prob / sweeps
     gap = np.ptp(by_chain, axis=0)
@@ -174,9 +174,9 @@ def _sweep(
     log_odds = state.log_odds
     if rows.log_odds is None:
         a0, b0 = prior.eta_prior
-        found, size = pooled(edge.astype(float), prior.eta_over)
+        n_edges, size = pooled(edge.astype(float), prior.eta_over)
         # Two gammas rather than a beta: log odds stay finite however sure they are.
-        log_odds = np.log(rng.gamma(a0 + found)) - np.log(rng.gamma(b0 + size - found))
+        log_odds = np.log(rng.gamma(a0 + n_edges)) - np.log(rng.gamma(b0 + size - n_edges))
         log_odds = np.broadcast_to(log_odds, edge.shape)
     return _State(weight, edge, log_odds, noise), prob, first, second
 

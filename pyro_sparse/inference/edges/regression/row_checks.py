@@ -93,8 +93,8 @@ class Rows(NamedTuple):
             return None if v is None else v[index]
 
         density = self.density._replace(ratio=self.density.ratio[index])
-        parts: Any = [*(one(v) for v in self[:-1]), density]
-        return Rows(*parts)
+        fields: Any = [*(one(v) for v in self[:-1]), density]
+        return Rows(*fields)
 
 
 def rows_of(features: ArrayLike, targets: ArrayLike, prior: RowPrior, mask: ArrayLike | None) -> Rows:

@@ -61,8 +61,8 @@ def first_mode(data: Moments, dof: Tensor, prior: RowPrior, eta: Tensor | None, 
         If known.
     """
     m = data.gram.shape[-1]
-    own = data.gram.diagonal(dim1=1, dim2=2)
-    loose = data.gram + torch.diag_embed(torch.where(own > 0, _RIDGE * own, 1.0))
+    diagonal = data.gram.diagonal(dim1=1, dim2=2)
+    loose = data.gram + torch.diag_embed(torch.where(diagonal > 0, _RIDGE * diagonal, 1.0))
     weight = torch.linalg.solve(loose, data.moment)[..., 0].reshape(*dof.shape, m)
     if eta is None:
         a, b = prior.eta_prior

@@ -69,13 +69,13 @@ class RowPrior:
     intercept: bool = True
 
     def __post_init__(self) -> None:
-        for name, known in (
+        for name, choices in (
             ("slab", ("normal", "laplace")),
             ("eta_over", ("row", "feature", "all")),
             ("slab_units", ("target", "noise")),
         ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}: want one of {list(known)}, got {getattr(self, name)!r}")
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}: want one of {list(choices)}, got {getattr(self, name)!r}")
         for name in ("eta_prior", "noise_prior"):
             pair = np.asarray(getattr(self, name), dtype=float)
             if pair.shape != (2,) or not (np.isfinite(pair) & (pair > 0)).all():

@@ -61,10 +61,10 @@ def method_for(fit: MultiTaskFit, options: Iterable[str] = ()) -> str:
 
 def _lacks(fit: MultiTaskFit, options: Iterable[str] = ()) -> list[str]:
     """Why sparse rows would be other regressions than the fit's."""
-    found, prior = lacks_for_regressions(fit.model), fit.model.prior
+    reasons, prior = lacks_for_regressions(fit.model), fit.model.prior
     if isinstance(prior, SpikeSlabLasso) and not {"slab", "slab_scale"} <= {*options}:
-        found += [why] if (why := lacks_of_prior(prior)) else []
-    return found
+        reasons += [why] if (why := lacks_of_prior(prior)) else []
+    return reasons
 
 
 def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
@@ -88,17 +88,17 @@ def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
     """
     prior = fit.model.prior
     if isinstance(prior, SpikeSlabLasso):
-        own: dict[str, Any] = {"slab": "laplace", "slab_scale": 1 / prior.slab_rate, "spike_scale": 0.0}
+        fields: dict[str, Any] = {"slab": "laplace", "slab_scale": 1 / prior.slab_rate, "spike_scale": 0.0}
         a, b = rate_prior(prior)  # the same for every latent: no edge of a task is forbidden
-        own |= {"eta_prior": (float(a[0]), float(b[0])), "eta_over": "all" if prior.shared else "feature"}
+        fields |= {"eta_prior": (float(a[0]), float(b[0])), "eta_over": "all" if prior.shared else "feature"}
     elif {"slab", "slab_scale"} <= set(changes):
-        own = {}
+        fields = {}
     else:
         raise ValueError(
             f"prior: a {type(prior).__name__} has no spike and slab; give slab= and slab_scale= (see "
             "RowPrior)"
         )
-    return RowPrior(**{"eta_over": "feature", "noise_prior": (1.0, 0.02), **own, **changes})
+    return RowPrior(**{"eta_over": "feature", "noise_prior": (1.0, 0.02), **fields, **changes})
 
 
 def task_rows(fit: MultiTaskFit, restart: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -158,21 +158,21 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     prior = row_prior(fit, **fields)
     if method in ("gibbs", "bootstrap"):
         options = {"seed": seed, **options}
-    found = []
+    posteriors = []
     for r in range(fit.n_restarts):
         z, y, mask = task_rows(fit, r)
-        found.append(solve(z, y, prior, mask, **options))
-    draws = [one.draws(num_draws, seed=seed + r) for r, one in enumerate(found)]
+        posteriors.append(solve(z, y, prior, mask, **options))
+    draws = [posterior.draws(num_draws, seed=seed + r) for r, posterior in enumerate(posteriors)]
     return task_to_arviz(
         fit,
         edge=np.stack([d.edge for d in draws]),
         weight=np.stack([d.weight for d in draws]),
-        probability=np.stack([one.edge_prob for one in found]),
-        eta=np.stack([one.eta.mean(0) for one in found]),
+        probability=np.stack([posterior.edge_prob for posterior in posteriors]),
+        eta=np.stack([posterior.eta.mean(0) for posterior in posteriors]),
         method=method,
         is_score=False,
         note=_NOTES[method],
-        attrs={"converged": int(all(bool(one.converged.all()) for one in found))},
+        attrs={"converged": int(all(bool(posterior.converged.all()) for posterior in posteriors))},
     )
 
 
@@ -201,7 +201,7 @@ def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, 
         raise ValueError(f"method: the prior {type(fit.model.prior).__name__} gives edges no score")
     rng = np.random.default_rng(seed)
     edge = rng.random((len(score), num_draws, *score.shape[1:])) < score[:, None]
-    found = task_to_arviz(
+    edges = task_to_arviz(
         fit,
         edge=edge.astype(np.int8),
         weight=np.broadcast_to(fit.model_weights[:, None], edge.shape),
@@ -212,9 +212,9 @@ def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, 
         note="p* of the spike-and-slab lasso at its mode: it ranks edges, it is not calibrated.",
     )
     if why := _lacks(fit):
-        found.attrs["chosen_because"] = why[0]
-        found.attrs["verdict"] += f"\nWhy scores: {why[0]}."
-    return found
+        edges.attrs["chosen_because"] = why[0]
+        edges.attrs["verdict"] += f"\nWhy scores: {why[0]}."
+    return edges
 
 
 TASK_METHODS: dict[str, Callable[..., Any]] = {
