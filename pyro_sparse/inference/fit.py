@@ -224,13 +224,13 @@ def fit_restart(
     2
     """
 
-    def one(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: dict[str, Any]) -> None:
+    def one(kind: Kind, model: Any, data: Any, settings: dict[str, Any], bound: dict[str, Any]) -> None:
         restarts = settings["restarts"]
         if not isinstance(index, int | np.integer) or not 0 <= index < restarts:
             raise ValueError(
                 f"index: got {index!r}, wanted a whole number from 0 to restarts - 1 = {restarts - 1}"
             )
-        _refuse_checkpoint(given, "a restart by itself is written when it has ended")
+        _refuse_checkpoint(bound, "a restart by itself is written when it has ended")
         job = kind.job(model, data, **settings)
         write_part(path, job.fingerprint, job.part(range(int(index), int(index) + 1)), recipe or {})
 
@@ -265,7 +265,7 @@ def merge(
         As `fit`; no file, a file of another model, table, seed or setting, or a restart that is there twice.
     """
 
-    def together(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: dict[str, Any]) -> Any:
+    def together(kind: Kind, model: Any, data: Any, settings: dict[str, Any], bound: dict[str, Any]) -> Any:
         job = kind.job(model, data, **settings)
         return job.merge(*read_parts(paths, job.fingerprint, job.n_restarts))
 
@@ -279,43 +279,43 @@ def _given(model: Any, X: Any, y: Any, arguments: dict[str, Any]) -> dict[str, A
     return bound.arguments
 
 
-def _train(kind: Kind, model: Any, data: Any, settings: dict[str, Any], given: dict[str, Any]) -> Any:
-    ranks = ranks_here(given["device"])
-    refuse_ranks(ranks, model, settings["schedule"], given["dependency"], given["n_jobs"])
+def _train(kind: Kind, model: Any, data: Any, settings: dict[str, Any], arguments: dict[str, Any]) -> Any:
+    ranks = ranks_here(arguments["device"])
+    refuse_ranks(ranks, model, settings["schedule"], arguments["dependency"], arguments["n_jobs"])
     if ranks.size > 1:
         settings = {**settings, "ranks": ranks}
-    if given["n_jobs"] == 1:
-        shown = {name: given[name] for name in ("progress", "checkpoint", "checkpoint_every")}
+    if arguments["n_jobs"] == 1:
+        shown = {name: arguments[name] for name in ("progress", "checkpoint", "checkpoint_every")}
         return train(kind.job(model, data, **settings), **shown)
-    _refuse_checkpoint(given, f"with n_jobs={given['n_jobs']} nothing is written before the end")
-    own = {name: given[name] for name in ("n_jobs", "threads", "progress")}
-    return train_in_processes(kind.job, model, data, settings, **own)
+    _refuse_checkpoint(arguments, f"with n_jobs={arguments['n_jobs']} nothing is written before the end")
+    options = {name: arguments[name] for name in ("n_jobs", "threads", "progress")}
+    return train_in_processes(kind.job, model, data, settings, **options)
 
 
-def _refuse_checkpoint(given: dict[str, Any], why: str) -> None:
-    if given["checkpoint"] is not None:
+def _refuse_checkpoint(arguments: dict[str, Any], why: str) -> None:
+    if arguments["checkpoint"] is not None:
         raise ValueError(
-            f"checkpoint: got {os.fspath(given['checkpoint'])!r}, but {why}; leave it out and write restarts "
-            "one by one (fit_restart, merge), or fit in one process (n_jobs=1)"
+            f"checkpoint: got {os.fspath(arguments['checkpoint'])!r}, but {why}; leave it out and write "
+            "restarts one by one (fit_restart, merge), or fit in one process (n_jobs=1)"
         )
 
 
-def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
+def _fit(arguments: dict[str, Any], work: Callable[..., Any]) -> Any:
     """Check the arguments, read the data, and have the work done."""
-    model, restarts, dtype, dependency = (given[n] for n in ("model", "restarts", "dtype", "dependency"))
+    model, restarts, dtype, dependency = (arguments[n] for n in ("model", "restarts", "dtype", "dependency"))
     kind = kind_of(model)
-    plan = _schedule(model, kind.schedule, given["schedule"], given["settings"])
+    plan = _schedule(model, kind.schedule, arguments["schedule"], arguments["settings"])
     restarts = kind.restarts if restarts is None else restarts
-    _refuse(model, kind, given)
+    _refuse(model, kind, arguments)
     if dependency is not None:
         check_penalty(dependency)
-    own = ("seed", "holdout", "n_factors_init", "device", "dtype", "checkpoint_every")
-    _check_arguments(model, restarts, *(given[name] for name in own))
-    if given["threads"] is not None:
-        check_whole(1, threads=given["threads"])
-    if not isinstance(given["n_jobs"], int | np.integer) or given["n_jobs"] == 0:
+    names = ("seed", "holdout", "n_factors_init", "device", "dtype", "checkpoint_every")
+    _check_arguments(model, restarts, *(arguments[name] for name in names))
+    if arguments["threads"] is not None:
+        check_whole(1, threads=arguments["threads"])
+    if not isinstance(arguments["n_jobs"], int | np.integer) or arguments["n_jobs"] == 0:
         raise ValueError(
-            f"n_jobs: got {given['n_jobs']!r}, wanted a number of processes, or -1 for all there are"
+            f"n_jobs: got {arguments['n_jobs']!r}, wanted a number of processes, or -1 for all there are"
         )
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
@@ -323,33 +323,33 @@ def _fit(given: dict[str, Any], work: Callable[..., Any]) -> Any:
             "so run fits one after the other, or in processes (joblib with loky)"
         )
     try:
-        with undisturbed(threads=given["threads"]):
+        with undisturbed(threads=arguments["threads"]):
             settings = {
                 "restarts": int(restarts),
-                "seed": int(given["seed"]),
+                "seed": int(arguments["seed"]),
                 "schedule": plan,
-                "holdout": float(given["holdout"]),
-                "device": given["device"],
+                "holdout": float(arguments["holdout"]),
+                "device": arguments["device"],
                 "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
-                **{name: given[name] for name in kind.trains},
+                **{name: arguments[name] for name in kind.trains},
             }
             refuse_bound_functions(model)
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
-            data = kind.read(model, given["X"], given)
+            data = kind.read(model, arguments["X"], arguments)
             if model.n_features is None:
                 model.take_features(n_features_of(data))
             refuse_broken_models(model, data, settings["restarts"])
-            found = work(kind, model, data, settings, given)
+            fitted = work(kind, model, data, settings, arguments)
     except Stopped:
         raise KeyboardInterrupt("interrupted before there was a fit to return") from None
     finally:
         _BUSY.release()
-    if found is not None:
+    if fitted is not None:
         of_data = getattr(data, "findings", ())
-        found.findings.extend(finding for finding in of_data if finding not in found.findings)
-    if warns() and (how := cut_short(found)):
+        fitted.findings.extend(finding for finding in of_data if finding not in fitted.findings)
+    if warns() and (how := cut_short(fitted)):
         warnings.warn(f"{how}; this is the fit so far", RuntimeWarning, stacklevel=3)
-    return found
+    return fitted
 
 
 _FOR = {
@@ -360,11 +360,11 @@ _FOR = {
 }
 
 
-def _refuse(model: Any, kind: Kind, given: dict[str, Any]) -> None:
+def _refuse(model: Any, kind: Kind, arguments: dict[str, Any]) -> None:
     """Complain of arguments that this kind of model does not read."""
-    for name, what in _FOR.items():
-        if given[name] is not None and name not in (*kind.reads, *kind.trains):
-            raise TypeError(f"{name}: is for {what}, and {type(model).__name__} reads none; leave it out")
+    for name, inputs in _FOR.items():
+        if arguments[name] is not None and name not in (*kind.reads, *kind.trains):
+            raise TypeError(f"{name}: is for {inputs}, and {type(model).__name__} reads none; leave it out")
 
 
 def _schedule(model: Any, kind: Any, schedule: Any, settings: dict[str, Any]) -> Any:

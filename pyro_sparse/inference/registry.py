@@ -97,17 +97,17 @@ def n_features_of(data: Any) -> int | tuple[int, ...]:
     return tuple(shape) if len(shape) > 1 else int(shape[0])
 
 
-def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
+def _table(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
     X = as_frame(X)
     if isinstance(X, pd.DataFrame):
         check_positions(model, X.columns)
     table = as_table(
         X,
         likelihood=model.likelihood,
-        standardise=given["standardise"],
-        mask=given["mask"],
-        exposure=given["exposure"],
-        feature_names=given["feature_names"],
+        standardise=arguments["standardise"],
+        mask=arguments["mask"],
+        exposure=arguments["exposure"],
+        feature_names=arguments["feature_names"],
     )
     findings = check_read_table(table, model.likelihood)
     for finding in findings:  # before the time it takes to fit it
@@ -115,18 +115,18 @@ def _table(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
     return replace(table, findings=tuple(findings))
 
 
-def _sequences(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
-    own = {name: given[name] for name in ("standardise", *_OF_SEQUENCES)}
+def _sequences(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
+    options = {name: arguments[name] for name in ("standardise", *_OF_SEQUENCES)}
     data = as_sequences(
-        X, lag=model.lags, likelihood=model.likelihood, feature_names=given["feature_names"], **own
+        X, lag=model.lags, likelihood=model.likelihood, feature_names=arguments["feature_names"], **options
     )
     return _warned(data, sequence_findings(data, model))
 
 
-def _tasks(model: Any, X: Any, given: Mapping[str, Any]) -> Any:
-    if given["y"] is None:
+def _tasks(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
+    if arguments["y"] is None:
         raise TypeError("y: a MultiTaskRegression wants targets, or the name of their column; got none")
-    data = as_tasks(X, given["y"], given["task"], standardise=given["standardise"])
+    data = as_tasks(X, arguments["y"], arguments["task"], standardise=arguments["standardise"])
     return _warned(data, task_findings(data, model.n_latents))
 
 

@@ -103,43 +103,45 @@ def refuse_bound_functions(model: Any) -> None:
 
 def _is_the_packages(model: Any) -> bool:
     """Whether model, prior and likelihood are the package's, with nothing set on them."""
-    parts = [model, getattr(model, "prior", None), getattr(model, "likelihood", None)]
-    ours = all(type(part).__module__.startswith("pyro_sparse.") for part in parts if part is not None)
-    set_on = [name for part in parts if part is not None for name in vars(part) if _is_method(part, name)]
+    owners = [model, getattr(model, "prior", None), getattr(model, "likelihood", None)]
+    ours = all(type(owner).__module__.startswith("pyro_sparse.") for owner in owners if owner is not None)
+    set_on = [
+        name for owner in owners if owner is not None for name in vars(owner) if _is_method(owner, name)
+    ]
     return ours and not set_on
 
 
-def _is_method(part: Any, name: str) -> bool:
-    return callable(getattr(type(part), name, None))
+def _is_method(owner: Any, name: str) -> bool:
+    return callable(getattr(type(owner), name, None))
 
 
 def _set_up(model: Any, data: Any, n_restarts: int) -> Any:
-    part = copy.deepcopy(model)
+    trial = copy.deepcopy(model)
     of_sequences = isinstance(model, LatentTransition)
-    part.setup(
+    trial.setup(
         n_restarts=n_restarts,
         n_samples=len(data if of_sequences else data.x),
         missing=data.missing,
         feature_names=None if of_sequences else data.feature_names,
     )
-    if lost := [name for name in ("n_restarts", *_KEPT) if not hasattr(part, name)]:
+    if lost := [name for name in ("n_restarts", *_KEPT) if not hasattr(trial, name)]:
         raise ValueError(
             f"model: {type(model).__name__}.setup leaves {lost[0]!r} unset, which a fit asks for after the "
             "training; call super().setup(n_restarts, n_samples, missing, feature_names) in it"
         )
-    return part
+    return trial
 
 
 def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(p.shape) for name, p in model.named_parameters()}
 
 
-def _refuse_unbatched(one: dict[str, Any], more: dict[str, Any] | None = None, *, restarts: int) -> None:
+def _refuse_unbatched(shapes: dict[str, Any], more: dict[str, Any] | None = None, *, restarts: int) -> None:
     """Of several restarts each has its parameters: without that dimension they would be one restart's."""
-    alone = [] if more is None else [name for name, shape in one.items() if more.get(name, shape) == shape]
+    alone = [] if more is None else [name for name, shape in shapes.items() if more.get(name, shape) == shape]
     if alone:
         raise ValueError(
-            f"model: parameter {alone[0]!r} has shape {one[alone[0]]} whatever the number of restarts, so "
+            f"model: parameter {alone[0]!r} has shape {shapes[alone[0]]} whatever the number of restarts, so "
             f"that {restarts} restarts would end with one value; make the restart its leading dimension in "
             "setup or build (self.n_restarts), or fit with restarts=1"
         )
@@ -160,7 +162,7 @@ def _try_transition(model: Any, data: Any) -> None:
     """Both programs on a few sequences, and the Jacobian: all but the first are asked for late."""
     batch = data.batch("cpu", next(model.parameters()).dtype)
     batch = batch.rows(torch.arange(min(_FEW, len(batch)))).whole()
-    for dense, what in ((True, "dense"), (False, "gated")):
+    for dense, variant in ((True, "dense"), (False, "gated")):
         model.dense = dense
         try:
             with torch.no_grad():
@@ -168,16 +170,16 @@ def _try_transition(model: Any, data: Any) -> None:
                 poutine.trace(poutine.replay(model.model, trace=guide)).get_trace(batch)
         except Exception as error:
             raise ValueError(
-                f"model: the {what} program of {type(model).__name__} fails on {len(batch)} sequences: "
+                f"model: the {variant} program of {type(model).__name__} fails on {len(batch)} sequences: "
                 f"{type(error).__name__}: {error}"
             ) from error
     model.dense = True
     inputs = torch.zeros(1, 3, model.n_inputs)
     try:
-        found = transition_jacobian(model, inputs)
+        jacobian = transition_jacobian(model, inputs)
         wanted = (1, 3, model.n_latents, model.n_inputs)
-        if tuple(found.shape) != wanted:
-            raise ValueError(f"its Jacobian has shape {tuple(found.shape)}, wanted {wanted}")
+        if tuple(jacobian.shape) != wanted:
+            raise ValueError(f"its Jacobian has shape {tuple(jacobian.shape)}, wanted {wanted}")
     except Exception as error:
         raise ValueError(
             f"model: {type(model).__name__}.transition has no derivative by its inputs, which the search for "
@@ -188,11 +190,11 @@ def _try_transition(model: Any, data: Any) -> None:
 
 def _refers_to(function: types.FunctionType, originals: list[Any]) -> bool:
     """Whether a function's closure, defaults or globals hold one of these objects, or a method of one."""
-    held = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    held += [function.__globals__.get(name) for name in function.__code__.co_names]
-    held += [getattr(one, "__self__", None) for one in held]
-    return any(one is original for one in held for original in originals)
+    referents = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    referents += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    referents += [function.__globals__.get(name) for name in function.__code__.co_names]
+    referents += [getattr(referent, "__self__", None) for referent in referents]
+    return any(referent is original for referent in referents for original in originals)
 
 
 def _is_filled(cell: Any) -> bool:

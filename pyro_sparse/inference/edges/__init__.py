@@ -77,9 +77,9 @@ def edge_posterior(
     check_whole(0, seed=seed)
     method = warned_name(method)
     if method == "auto":
-        known = sorted(set().union(*(options_of(METHODS[one]) for one in METHODS)))
-        if unknown := sorted(set(options) - set(known)):
-            raise TypeError(f"{unknown[0]}: no method has such an option; want some of {known}")
+        allowed = sorted(set().union(*(options_of(METHODS[candidate]) for candidate in METHODS)))
+        if unknown := sorted(set(options) - set(allowed)):
+            raise TypeError(f"{unknown[0]}: no method has such an option; want some of {allowed}")
         name, why = _choice(fit, options.get("X"))
         try:
             return _chosen(fit, name, why, num_draws, seed, options)
@@ -102,11 +102,11 @@ def _chosen(fit: Fit, name: str, why: str, num_draws: int, seed: int, options: d
         warnings.warn(f"edge_posterior took {name!r}: {why}", RuntimeWarning, stacklevel=5)
     if name == "score" and isinstance(fit.table, LargeTable):  # 300,000 edges and more
         num_draws = min(num_draws, max(10, DRAWN // fit.weights[0].size))
-    found = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
-    found.attrs["chosen_because"] = why
+    edges = METHODS[name](fit, num_draws=num_draws, seed=seed, **options)
+    edges.attrs["chosen_because"] = why
     if name == "score":
-        found.attrs["verdict"] += f"\nWhy scores: {why.split('; of no use to')[0]}."
-    return found
+        edges.attrs["verdict"] += f"\nWhy scores: {why.split('; of no use to')[0]}."
+    return edges
 
 
 def _choice(fit: Fit, X: Any) -> tuple[str, str]:

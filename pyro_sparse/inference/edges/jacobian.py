@@ -57,26 +57,28 @@ def jacobian_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None)
     ValueError
         The model has no strengths, or `num_draws` is below 1.
     """
-    own = getattr(fit.model, "strength", None)
-    if own is None:
+    unaligned = getattr(fit.model, "strength", None)
+    if unaligned is None:
         raise ValueError(
             f"fit: a {type(fit.model).__name__} has no strengths; wanted a fit of a DependencyVAE, or "
             "another method"
         )
     check_whole(1, num_draws=num_draws)
     why = lacks_for_strengths(fit.model)
-    strength = apply_alignment(own.cpu().double().numpy(), Alignment(**fit.alignment), signed=False)
+    strength = apply_alignment(unaligned.cpu().double().numpy(), Alignment(**fit.alignment), signed=False)
     children = np.random.SeedSequence(seed).spawn(len(strength))
-    found = [strength_mixture(s, num_draws, seed=child) for s, child in zip(strength, children, strict=True)]
-    edge = np.stack([f.edge for f in found])
-    rate = np.stack([f.rate for f in found])
+    mixtures = [
+        strength_mixture(s, num_draws, seed=child) for s, child in zip(strength, children, strict=True)
+    ]
+    edge = np.stack([f.edge for f in mixtures])
+    rate = np.stack([f.rate for f in mixtures])
     answer = to_arviz(
         fit,
         edge=edge,
         weight=np.where(edge, np.asarray(fit.weights)[:, None], 0.0),
         eta=np.broadcast_to(rate[..., None], (*rate.shape, strength.shape[-1])),
-        probability=found[int(fit.best)].probability,
-        restart_probability=np.stack([f.probability for f in found]),
+        probability=mixtures[int(fit.best)].probability,
+        restart_probability=np.stack([f.probability for f in mixtures]),
         method="jacobian",
         is_score=bool(why),
         note=_SCORES if why else _NOTE,

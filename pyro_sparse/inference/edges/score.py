@@ -67,14 +67,14 @@ def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) ->
                 f"fit: a {type(fit.model).__name__} has no prior on weights, so there are no scores; "
                 'method="jacobian", the default, gives probabilities'
             )
-        own = f"a {type(fit.model).__name__}" if prior is None else type(prior).__name__
+        owner = f"a {type(fit.model).__name__}" if prior is None else type(prior).__name__
         if prior is not None and prior.edge_log_odds(fit.model.weights) is not None:
             raise ValueError(
-                f"fit: {own}.edge_log_odds(weights) is NaN at {int(np.isnan(p).sum())} of {p.size} weights "
+                f"fit: {owner}.edge_log_odds(weights) is NaN at {int(np.isnan(p).sum())} of {p.size} weights "
                 "of the fit, so there are no scores; want the log odds that the edge is there for each"
             )
         raise ValueError(
-            f"fit: {own} sets no weight to zero, so there are no edges to speak of: loadings are in "
+            f"fit: {owner} sets no weight to zero, so there are no edges to speak of: loadings are in "
             "fit.weights[fit.best], shares of variance in fit.effects[fit.best]; for edges fit with "
             "SpikeSlabLasso, SpikeSlabNormal, a SpikeSlabPrior of your own (probabilities), Laplace, or a "
             "prior of your own that has edge_log_odds (scores)"

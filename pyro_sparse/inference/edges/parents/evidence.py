@@ -91,13 +91,13 @@ class SetEvidence:
         if fresh:
             new = sets[list(fresh.values())]
             blocks = [self._evaluate(new[i : i + _BATCH]) for i in range(0, len(new), _BATCH)]
-            known, total = len(self), len(self) + len(new)
+            evaluated, total = len(self), len(self) + len(new)
             if total > len(self._table):  # twice the room, so that growing by single sets stays cheap
-                room = np.empty((max(total, 2 * known), *self.shape))
-                room[:known] = self._table[:known]
+                room = np.empty((max(total, 2 * evaluated), *self.shape))
+                room[:evaluated] = self._table[:evaluated]
                 self._table = room
-            self._table[known:total] = np.concatenate(blocks)
-            self._row_of.update((key, known + i) for i, key in enumerate(fresh))
+            self._table[evaluated:total] = np.concatenate(blocks)
+            self._row_of.update((key, evaluated + i) for i, key in enumerate(fresh))
         return np.array([self._row_of[key] for key in keys])
 
     @property
@@ -129,7 +129,7 @@ class SetEvidence:
             else:
                 f = self._features(chosen, scale)
                 reduced.append(_tridiagonal(f.T @ f, f.T @ y))
-        diagonal, off, right = (np.stack(part) for part in zip(*reduced, strict=True))
+        diagonal, off, right = (np.stack(arrays) for arrays in zip(*reduced, strict=True))
         log_det, square = _sweep(diagonal, off, right, ratio)
         if not wide:  # K = F F' has the nonzero eigenvalues of F'F, and the inverse follows by Woodbury
             log_det += (len(y) - diagonal.shape[1]) * np.log(ratio)

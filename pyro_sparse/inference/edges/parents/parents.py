@@ -201,7 +201,8 @@ def parent_posterior(
     units: list[float | None] = [None] * len(x)
     if n_rows < x.shape[1]:
         drawn, rows = _rows(x, n_rows, np.random.default_rng(streams[-1]))
-        units = [float(np.sqrt((one**2).mean())) or None for one in x[:, drawn]]  # rare values would raise it
+        # From the rows drawn at random: rare values would raise it.
+        units = [float(np.sqrt((chain**2).mean())) or None for chain in x[:, drawn]]
         x, y = x[:, rows], y[:, rows]
         for values, name in ((x, "inputs"), (y, "targets")):
             _varies(values, name, f" in the {n_rows} rows used; raise max_rows, or drop it")
@@ -269,7 +270,7 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
     (required, free), power, (a, b), num_draws = settings
     n_targets, kept = len(free), -(-num_draws // 2)
     state = np.stack([required, required | free])
-    each = np.arange(2)[:, None], np.arange(n_targets)[None]
+    indices = np.arange(2)[:, None], np.arange(n_targets)[None]
     total = np.zeros(state.shape)
     draws, etas, flips, swaps = [], [], [], []
     hyper = np.zeros(2, dtype=int)
@@ -277,7 +278,7 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
 
     def log_evidence(sets: NDArray[np.bool_]) -> NDArray[np.float64]:
         rows = evidence.rows(sets.reshape(-1, sets.shape[-1])).reshape(sets.shape[:-1])
-        return power * evidence.table[rows, :, each[1]]  # start, target, hyperparameter
+        return power * evidence.table[rows, :, indices[1]]  # start, target, hyperparameter
 
     current = log_evidence(state)
     for sweep in range(_BURN + kept):
@@ -285,22 +286,22 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
         included = (state & free).sum((1, 2))
         eta = rng.beta(a + included, b + free.sum() - included).clip(1e-12, 1 - 1e-12)
         log_odds = np.log(eta / (1 - eta))
-        take = (*each, hyper[:, None])
+        take = (*indices, hyper[:, None])
         order = np.argsort(rng.random(state.shape) - 2 * free, axis=-1)  # free candidates first
         for step in range(int(free.sum(1).max())):
             j = order[..., step]
-            open_ = free[each[1], j]
-            other = state.copy()
-            other[(*each, j)] ^= open_
-            proposed = log_evidence(other)
-            was_in = state[(*each, j)]
+            open_ = free[indices[1], j]
+            flipped = state.copy()
+            flipped[(*indices, j)] ^= open_
+            proposed = log_evidence(flipped)
+            was_in = state[(*indices, j)]
             gain = (proposed[take] - current[take]) * np.where(was_in, -1, 1) + log_odds[:, None]
             p = expit(gain)
             flip = ((rng.random(p.shape) < p) != was_in) & open_
             if sweep >= _BURN:
-                total[(*each, j)] += np.where(open_, p, 0)
+                total[(*indices, j)] += np.where(open_, p, 0)
                 flips.append(flip[open_].mean())
-            state = np.where(flip[..., None], other, state)
+            state = np.where(flip[..., None], flipped, state)
             current = np.where(flip[..., None], proposed, current)
         state, current, accepted = _swap(state, current, take, free, log_evidence, rng)
         if sweep >= _BURN:
@@ -327,17 +328,17 @@ def _swap(
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64], float]:
     """One parent of each target for another one, as often as the evidences say; share of targets moved."""
-    each = take[:2]
+    indices = take[:2]
     at_random = rng.random(state.shape)
     out = np.argmax(np.where(state & free, at_random, -1.0), axis=-1)
     into = np.argmax(np.where(~state & free, at_random, -1.0), axis=-1)
     possible = (state & free).any(-1) & (~state & free).any(-1)
-    other = state.copy()
-    other[(*each, out)] ^= possible
-    other[(*each, into)] ^= possible
-    proposed = log_evidence(other)
+    swapped = state.copy()
+    swapped[(*indices, out)] ^= possible
+    swapped[(*indices, into)] ^= possible
+    proposed = log_evidence(swapped)
     accepted = possible & (np.log(rng.random(possible.shape)) < proposed[take] - current[take])
-    state = np.where(accepted[..., None], other, state)
+    state = np.where(accepted[..., None], swapped, state)
     return state, np.where(accepted[..., None], proposed, current), float(accepted.mean())
 
 
@@ -375,7 +376,7 @@ def _summary(
 
 def _tables(inputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both as (chain, row, column)."""
-    found = []
+    arrays = []
     for name, values in (("inputs", inputs), ("targets", targets)):
         v = np.asarray(values, dtype=float)
         if v.ndim not in (2, 3) or v.size == 0:
@@ -384,8 +385,8 @@ def _tables(inputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64],
             raise ValueError(
                 f"{name}: want finite numbers, got NaN or infinity; drop those rows of both tables"
             )
-        found.append(v)
-    x, y = found
+        arrays.append(v)
+    x, y = arrays
     if x.ndim != y.ndim or x.shape[:-1] != y.shape[:-1]:
         raise ValueError(f"targets: want the rows (and chains) of inputs, {x.shape[:-1]}, got {y.shape[:-1]}")
     if x.shape[-2] < _LEAST_ROWS:
@@ -430,9 +431,9 @@ def _masks(required: ArrayLike | None, forbidden: ArrayLike | None, shape: tuple
                 f"{name}: want booleans of shape (target, candidate) {shape}, got shape {m.shape}"
             )
         masks.append(m.astype(bool))
-    both = np.argwhere(masks[0] & masks[1])
-    if len(both):
-        i, j = both[0]
+    conflicts = np.argwhere(masks[0] & masks[1])
+    if len(conflicts):
+        i, j = conflicts[0]
         raise ValueError(
             f"forbidden: edge {j} -> {i} (target {i}) is required too; take it off one of the two"
         )

@@ -106,19 +106,19 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
         "required": fit.model.must.cpu().numpy() if bool(fit.model.must.any()) else None,
         "forbidden": None if bool(fit.model.allowed.all()) else ~fit.model.allowed.cpu().numpy(),
     }
-    found = [
+    posteriors = [
         parent_posterior(x, y, num_draws=num_draws, seed=seed + r, **masks, **options)
         for r, (x, y) in enumerate(zip(inputs, targets, strict=True))
     ]
-    by_chain = np.stack([f.probability for f in found])
-    draws = np.stack([f.draws for f in found])
+    by_chain = np.stack([f.probability for f in posteriors])
+    draws = np.stack([f.draws for f in posteriors])
     return transition_to_arviz(
         fit,
         _graphs(fit, draws, by_chain),
         method="parent_sets",
         is_score=False,
         note=PARENTS_NOTE,
-        attrs={"seed": int(seed), "sets": found[fit.best].method},
+        attrs={"seed": int(seed), "sets": posteriors[fit.best].method},
     )
 
 
@@ -146,16 +146,16 @@ def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **op
         There are options.
     """
     check_options("gate_probability", options)
-    parts = []
+    scores = []
     if fit.relaxed_time is not None:
         r, lags, d, _ = fit.relaxed_time.shape
-        parts.append(fit.relaxed_time.transpose(0, 2, 1, 3).reshape(r, d, lags * d))
+        scores.append(fit.relaxed_time.transpose(0, 2, 1, 3).reshape(r, d, lags * d))
     if fit.relaxed_action is not None:
-        parts.append(fit.relaxed_action)
-    p = np.concatenate(parts, -1)
+        scores.append(fit.relaxed_action)
+    p = np.concatenate(scores, -1)
     rng = np.random.default_rng(seed)
     draws = (rng.random((len(p), num_draws, *p.shape[1:])) < p[:, None]).astype(np.int8)
-    found = transition_to_arviz(
+    edges = transition_to_arviz(
         fit,
         _graphs(fit, draws, p),
         method="gate_probability",
@@ -164,9 +164,9 @@ def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **op
         attrs={"seed": int(seed)},
     )
     if why := lacks_for_parent_sets(fit.model):
-        found.attrs["chosen_because"] = why[0]
-        found.attrs["verdict"] += f"\nWhy scores: {why[0]}."
-    return found
+        edges.attrs["chosen_because"] = why[0]
+        edges.attrs["verdict"] += f"\nWhy scores: {why[0]}."
+    return edges
 
 
 def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict[str, GraphDraws]:
@@ -174,8 +174,8 @@ def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict
     d, lags = fit.model.n_latents, fit.model.lags
 
     def past(array: np.ndarray) -> np.ndarray:
-        own = np.moveaxis(array[..., : lags * d].reshape(*array.shape[:-1], lags, d), -2, -3)
-        return own[..., 0, :, :] if lags == 1 else own
+        lagged = np.moveaxis(array[..., : lags * d].reshape(*array.shape[:-1], lags, d), -2, -3)
+        return lagged[..., 0, :, :] if lags == 1 else lagged
 
     must = fit.model.must.cpu().numpy()
     graphs = {}
