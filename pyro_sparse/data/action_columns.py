@@ -56,10 +56,12 @@ def encode(frames: Frames, like: KnownActions | None) -> tuple[np.ndarray, list[
     """
     columns: dict[str, np.ndarray] = {}
     levels: dict[str, list] = {}
-    given = frames.actions or {}
-    if like is not None and set(given) != set(like.columns):
-        raise ValueError(f"actions: are {list(given)}, the model was fitted to {like.columns}; give the same")
-    for name, values in given.items():
+    actions = frames.actions or {}
+    if like is not None and set(actions) != set(like.columns):
+        raise ValueError(
+            f"actions: are {list(actions)}, the model was fitted to {like.columns}; give the same"
+        )
+    for name, values in actions.items():
         kind = values.dtype
         is_number = kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind)
         if is_number if like is None else name not in like.levels:

@@ -130,8 +130,8 @@ def strangers(column: pd.Series) -> tuple[str, str]:
         return str(column.dtype), "kind"
     if (kind := of.infer_dtype(column, skipna=True)) in _NO_TEXT:
         return f"{kind} values", "kind"
-    given = column.notna().to_numpy()
-    cells = column[given].astype(str).str.strip()
+    present = column.notna().to_numpy()
+    cells = column[present].astype(str).str.strip()
     yes_no = cells.str.lower().isin(["true", "false"])
     bad = pd.to_numeric(cells, errors="coerce").isna() & ~yes_no
     values = [_shortened(repr(value)) for value in cells[bad].unique()[:3]]
@@ -141,7 +141,7 @@ def strangers(column: pd.Series) -> tuple[str, str]:
         return f"numbers with a comma ({', '.join(values)})", "comma"
     if bad.all():
         return f"text ({', '.join(values)})", "text"
-    row = int(np.flatnonzero(given)[bad.to_numpy().argmax()])
+    row = int(np.flatnonzero(present)[bad.to_numpy().argmax()])
     many = f"text in {int(bad.sum())} of {len(column)} cells"
     return f"{many} ({', '.join(values)}; the first in row {row}, counted from 0)", "cells"
 
@@ -214,12 +214,12 @@ def text_columns(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_axis(names, axis=1)
 
 
-def read_names(given: Any, argument: str = "feature_names") -> list[str] | None:
+def read_names(names: Any, argument: str = "feature_names") -> list[str] | None:
     """Names that a caller gave, as text; None where there are none.
 
     Parameters
     ----------
-    given : iterable of labels, or None
+    names : iterable of labels, or None
     argument : str
         What messages call it.
 
@@ -228,16 +228,20 @@ def read_names(given: Any, argument: str = "feature_names") -> list[str] | None:
     TypeError
         One text, or what holds no names at all.
     """
-    if given is None:
+    if names is None:
         return None
-    if isinstance(given, str | bytes) or not np.iterable(given):
-        raise TypeError(f"{argument}: got {given!r}, wanted a list of names, one for each column")
-    return [str(name) for name in given]
+    if isinstance(names, str | bytes) or not np.iterable(names):
+        raise TypeError(f"{argument}: got {names!r}, wanted a list of names, one for each column")
+    return [str(name) for name in names]
 
 
-def name_features(given: list[str] | None, own: list[str] | None, n_features: int) -> list[str]:
+def name_features(given_names: list[str] | None, own_names: list[str] | None, n_features: int) -> list[str]:
     """Names of a table's columns: those given, or its own, or numbers; one for each, and no other has it."""
-    names = list(given) if given is not None else own or [f"x{j + 1}" for j in range(n_features)]
+    names = (
+        list(given_names)
+        if given_names is not None
+        else own_names or [f"x{j + 1}" for j in range(n_features)]
+    )
     if len(names) != n_features:
         raise ValueError(
             f"feature_names: has {len(names)} names, X has {n_features} columns; give one per column"
@@ -248,7 +252,11 @@ def name_features(given: list[str] | None, own: list[str] | None, n_features: in
             f"feature_names: {repeated[0]!r} occurs {names.count(repeated[0])} times; "
             "rename columns to be unique"
         )
-    moved = [new for new, old in zip(names, own or names, strict=True) if new != old and new in (own or ())]
+    moved = [
+        new
+        for new, old in zip(names, own_names or names, strict=True)
+        if new != old and new in (own_names or ())
+    ]
     if moved:
         raise ValueError(
             f"feature_names: {moved[0]!r} is given to another column of X than the one called so; they go by "
@@ -258,26 +266,26 @@ def name_features(given: list[str] | None, own: list[str] | None, n_features: in
 
 
 def match_features(
-    n_features: int, names: list[str] | None, wanted: list[str], what: str = "X", of: str = "the fit"
+    n_features: int, names: list[str] | None, wanted: list[str], argument: str = "X", of: str = "the fit"
 ) -> list[int]:
     """Column of new data for each of the fit's features: by name if both have names, else by position."""
     repeated = sorted(name for name, count in Counter(names or []).items() if count > 1)
     if repeated:
         raise ValueError(
-            f"{what}: column {repeated[0]!r} occurs {(names or []).count(repeated[0])} times, and which of "
-            f"them is that of {of} cannot be known; leave the others out"
+            f"{argument}: column {repeated[0]!r} occurs {(names or []).count(repeated[0])} times, and which "
+            f"of them is that of {of} cannot be known; leave the others out"
         )
-    known = set(names or []) & set(wanted)
-    missing = [f for f in wanted if f not in known]
-    if missing and (known or not (is_numbered(names) or is_numbered(wanted))):
+    common = set(names or []) & set(wanted)
+    missing = [f for f in wanted if f not in common]
+    if missing and (common or not (is_numbered(names) or is_numbered(wanted))):
         raise ValueError(
-            f"{what}: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of {of} "
+            f"{argument}: column {missing[0]!r} is absent ({len(missing)} in all); give the columns of {of} "
             "under the same names, or an array with all in the same order"
         )
-    extra = [name for name in names or [] if name not in known]
+    extra = [name for name in names or [] if name not in common]
     if extra and not missing:
         raise ValueError(
-            f"{what}: has {len(extra)} column(s) that {of} does not know, {extra[:8]}; leave them out "
+            f"{argument}: has {len(extra)} column(s) that {of} does not know, {extra[:8]}; leave them out "
             "(X[fit.feature_names])"
         )
     if n_features != len(wanted):
@@ -285,7 +293,7 @@ def match_features(
             f"X: has {n_features} feature(s), the model was fitted to {len(wanted)} "
             f"({wanted[0]!r} … {wanted[-1]!r}); give the same columns"
         )
-    if not (names and known):
+    if not (names and common):
         return list(range(n_features))
     place = {name: j for j, name in enumerate(names)}
     return [place[f] for f in wanted]
@@ -309,15 +317,15 @@ def in_order(labels: Any) -> tuple[np.ndarray, pd.Index]:
     """
     is_pandas = isinstance(labels, pd.Series | pd.Categorical | pd.Index)
     codes, distinct = pd.factorize(labels if is_pandas else pd.Series(np.asarray(labels).ravel()))
-    found = pd.Index(distinct)
+    levels = pd.Index(distinct)
     try:
-        if not isinstance(found, pd.CategoricalIndex) and any(isinstance(label, str) for label in found):
+        if not isinstance(levels, pd.CategoricalIndex) and any(isinstance(label, str) for label in levels):
             raise TypeError
-        rank = np.asarray(found.argsort())
+        rank = np.asarray(levels.argsort())
     except TypeError:
-        keys = [(type(label).__name__, _natural(str(label))) for label in found]
+        keys = [(type(label).__name__, _natural(str(label))) for label in levels]
         rank = np.asarray(sorted(range(len(keys)), key=keys.__getitem__), dtype=int)
-    return np.append(np.argsort(rank), -1)[codes], found[rank]
+    return np.append(np.argsort(rank), -1)[codes], levels[rank]
 
 
 def _natural(text: str) -> tuple[list[Any], str]:
@@ -355,33 +363,33 @@ def check_scales(
     names: list[str],
     centres: tuple[np.ndarray, ...],
     scales: tuple[np.ndarray, ...],
-    what: str = "X: column",
+    prefix: str = "X: column",
 ) -> None:
     """Complain of columns so large or so small that their mean or standard deviation cannot be computed."""
     sound = np.isfinite(centres).all(0) & np.isfinite(scales).all(0) & np.greater(scales, 0).all(0)
     if not sound.all():
         raise ValueError(
-            f"{what} {names[int(sound.argmin())]!r} has values so large or so small that their standard "
+            f"{prefix} {names[int(sound.argmin())]!r} has values so large or so small that their standard "
             f"deviation cannot be computed ({int((~sound).sum())} such column(s)); give it in other units"
         )
 
 
-def check_magnitude(names: list[str], x: np.ndarray, what: str = "X: column") -> None:
+def check_magnitude(names: list[str], x: np.ndarray, prefix: str = "X: column") -> None:
     """Complain of cells (..., column) in model units that are too large to compute with.
 
     Parameters
     ----------
     names : list of str
     x : ndarray (..., column)
-    what : str
+    prefix : str
         How the message begins.
     """
     largest = np.abs(x).reshape(-1, len(names)).max(0, initial=0.0)
     if (largest > _LARGEST).any():
         j = int(largest.argmax())
         raise ValueError(
-            f"{what} {names[j]!r} holds numbers up to {largest[j]:.3g}, and what is not standardised may be "
-            f"{_LARGEST:g} at most; give it in other units"
+            f"{prefix} {names[j]!r} holds numbers up to {largest[j]:.3g}, and what is not standardised may "
+            f"be {_LARGEST:g} at most; give it in other units"
         )
 
 
@@ -432,20 +440,20 @@ def check_extremes(x: np.ndarray, names: list[str], rows: list[str] | None, stan
         )
 
 
-def check_columns(x: np.ndarray, seen: np.ndarray, names: list[str], n_rows: int) -> None:
+def check_columns(x: np.ndarray, observed: np.ndarray, names: list[str], n_rows: int) -> None:
     """Complain of too few columns or rows, and of columns that say nothing of any factor."""
     if x.shape[1] < 2:
         raise ValueError(
             f"X: has {x.shape[1]} column(s); wanted at least 2 features to find a factor they share"
         )
     check_number(n_rows)
-    useless = _useless(x, seen, names)
+    useless = _useless(x, observed, names)
     if len(useless) > 1:
         raise ValueError(_all_in_one(useless))
     for name, why in useless.items():
         fix = "it says nothing of the factors, drop it" if "constant" in why else "drop it"
         raise ValueError(f"X: column {name!r} {why}; {fix}")
-    check_rows(seen)
+    check_rows(observed)
 
 
 def check_usable(table: pd.DataFrame) -> None:
@@ -478,14 +486,14 @@ def check_usable(table: pd.DataFrame) -> None:
         raise TypeError(f"{_all_in_one(wrong)}, or what holds no numbers: {'; '.join(fixes)}")
 
 
-def _useless(x: np.ndarray, seen: np.ndarray, names: list[str]) -> dict[str, str]:
+def _useless(x: np.ndarray, observed: np.ndarray, names: list[str]) -> dict[str, str]:
     """What is wrong with the columns that have no observed value, or one only."""
-    found = {}
-    least = np.where(seen, x, np.inf).min(0, initial=np.inf)
-    most = np.where(seen, x, -np.inf).max(0, initial=-np.inf)
+    faults = {}
+    least = np.where(observed, x, np.inf).min(0, initial=np.inf)
+    most = np.where(observed, x, -np.inf).max(0, initial=-np.inf)
     for j in np.flatnonzero(least >= most):
-        found[names[j]] = "has no observed value" if least[j] > most[j] else f"is constant at {most[j]:g}"
-    return found
+        faults[names[j]] = "has no observed value" if least[j] > most[j] else f"is constant at {most[j]:g}"
+    return faults
 
 
 def _all_in_one(wrong: dict[str, str]) -> str:
@@ -500,9 +508,9 @@ def check_number(n_rows: int) -> None:
         raise ValueError(f"X: has {n_rows} row(s), wanted at least 10 to learn from")
 
 
-def check_rows(seen: np.ndarray) -> None:
+def check_rows(observed: np.ndarray) -> None:
     """Complain of rows without an observed cell."""
-    hollow = ~seen.any(1)
+    hollow = ~observed.any(1)
     if hollow.any():
         raise ValueError(
             f"X: row {int(hollow.argmax())} has no observed value ({int(hollow.sum())} such row(s)); drop it"

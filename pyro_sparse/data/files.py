@@ -244,9 +244,9 @@ def _read_npz(path: Path) -> pd.DataFrame:
     for label, length in (("feature_names", x.shape[1]), ("sample_names", x.shape[0])):
         names[label] = arrays.get(label)
         if names[label] is not None and names[label].shape != (length,):
-            seen = names[label].shape
+            shape = names[label].shape
             raise ValueError(
-                f"path: {label} in {path.name!r} has shape {seen}, {key} has {x.shape}; want ({length},)"
+                f"path: {label} in {path.name!r} has shape {shape}, {key} has {x.shape}; want ({length},)"
             )
     if names["feature_names"] is None:
         names["feature_names"] = [f"x{j}" for j in range(x.shape[1])]
@@ -264,21 +264,28 @@ def _refuse_separator(path: Path, separator: str) -> None:
         first = opened.handle.readline().strip("\r\n")
         second = opened.handle.readline()
     try:
-        fields = {one: len(next(csv.reader([first], delimiter=one), [])) for one in (";", "\t", "|", ",")}
+        fields = {
+            delimiter: len(next(csv.reader([first], delimiter=delimiter), []))
+            for delimiter in (";", "\t", "|", ",")
+        }
     except csv.Error as error:
         raise ValueError(
             f"path: a field of the first line of {path.name!r}, {first[:20]!r} …, has over "
             f"{csv.field_size_limit():,} characters; wanted names of columns, is a quote left open?"
         ) from error
-    other = max(fields, key=fields.__getitem__)
-    if fields[other] < 2 or fields[separator] > 1 and not (other == ";" and fields[";"] > fields[separator]):
+    likely = max(fields, key=fields.__getitem__)
+    if (
+        fields[likely] < 2
+        or fields[separator] > 1
+        and not (likely == ";" and fields[";"] > fields[separator])
+    ):
         return
-    comma = other == ";" and re.search(r"\d,\d", second)
-    how = f"sep={other!r}" + (", decimal=','" if comma else "")
+    comma = likely == ";" and re.search(r"\d,\d", second)
+    how = f"sep={likely!r}" + (", decimal=','" if comma else "")
     out = "" if separator == "," else f", sep={separator!r}"
     raise ValueError(
         f"path: {path.name!r} is read with the separator {separator!r}, and its first line {first[:40]!r} "
-        f"looks separated by {other!r}{' (with commas for decimals)' if comma else ''}; write it again: "
+        f"looks separated by {likely!r}{' (with commas for decimals)' if comma else ''}; write it again: "
         f"pandas.read_csv({path.name!r}, {how}).to_csv('new-{path.name}', index=False{out})"
     )
 
@@ -322,13 +329,13 @@ def _match(wanted: Sequence[str], names: list[str], argument: str) -> list[str]:
     """Names that `wanted` (names or shell patterns) picks, in the order of `names`."""
     picked: set[str] = set()
     for pattern in wanted:
-        found = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
-        if not found:
+        matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
+        if not matches:
             close = difflib.get_close_matches(pattern, names, n=3) or names[:5]
             raise ValueError(
                 f"{argument}: {pattern!r} is no column of the file; did you mean one of {close}?"
             )
-        picked.update(found)
+        picked.update(matches)
     return [name for name in names if name in picked]
 
 
@@ -337,8 +344,8 @@ def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     if text and len(frame):
         names = [name for name, _ in text]
         holds, sort = strangers(frame[names[0]])
-        own = f"index={names[0]!r}, --index {shlex.quote(names[0])}"
-        fix = f"if it names the rows, make it the index ({own})" if sort == "text" else _FIXES[sort]
+        as_index = f"index={names[0]!r}, --index {shlex.quote(names[0])}"
+        fix = f"if it names the rows, make it the index ({as_index})" if sort == "text" else _FIXES[sort]
         more = f" (and so do {len(text) - 1} more: {', '.join(names[1:6])})" if len(text) > 1 else ""
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow(names[:6])

@@ -49,7 +49,7 @@ class LargeBatch(Batch):
 
     def rows(self, index: Tensor) -> Batch:
         cells = self.table.cells(self.index[index.cpu().numpy()], self.x.dtype)
-        x, inputs, mask, exposure = (None if part is None else part.to(self.x.device) for part in cells)
+        x, inputs, mask, exposure = (None if tensor is None else tensor.to(self.x.device) for tensor in cells)
         assert x is not None and inputs is not None
         return Batch(x, inputs, mask, exposure, self.total)
 
@@ -125,10 +125,10 @@ class LargeTable(Table):
 
     def intercept(self, likelihood: Any, kept: np.ndarray) -> Any:
         if type(likelihood).start is Likelihood.start:
-            total, seen, exposed = (torch.as_tensor(part) for part in self.sums)
+            total, count, exposed = (torch.as_tensor(sums) for sums in self.sums)
             if likelihood.standardise:  # sums of what `x` holds
-                total = (total - seen * torch.as_tensor(self.centre)) / torch.as_tensor(self.scale)
-            return likelihood.intercept(total, seen, exposed).numpy()
+                total = (total - count * torch.as_tensor(self.centre)) / torch.as_tensor(self.scale)
+            return likelihood.intercept(total, count, exposed).numpy()
         some = kept[self.x.shuffled(kept, 0)][: self.most_judged]  # the caller's own likelihood
         return self.rows(some).intercept(likelihood, np.arange(len(some)))
 
@@ -141,22 +141,24 @@ class LargeTable(Table):
         self, index: np.ndarray, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Values, inputs, mask and exposure of these rows, in model units; missing cells as in `Batch`."""
-        own = torch.float64 if self.likelihood.standardise else dtype  # measurements may be far from 0
-        raw = torch.from_numpy(self.x.rows(index, np.float64 if own == torch.float64 else np.float32))
+        precision = torch.float64 if self.likelihood.standardise else dtype  # measurements may be far from 0
+        raw = torch.from_numpy(self.x.rows(index, np.float64 if precision == torch.float64 else np.float32))
         if self.columns is not None:
             raw = raw[:, self.columns]
-        size = None if self.exposure is None else torch.as_tensor(self.exposure[index], dtype=own)
+        size = None if self.exposure is None else torch.as_tensor(self.exposure[index], dtype=precision)
         x, inputs = raw, self.likelihood.encoder_view(raw, size)
-        inputs = inputs - torch.as_tensor(self.input_centre, dtype=own)
-        inputs /= torch.as_tensor(self.input_scale, dtype=own)
+        inputs = inputs - torch.as_tensor(self.input_centre, dtype=precision)
+        inputs /= torch.as_tensor(self.input_scale, dtype=precision)
         if self.likelihood.standardise:
-            x = (x - torch.as_tensor(self.centre, dtype=own)) / torch.as_tensor(self.scale, dtype=own)
-        seen = None
+            x = (x - torch.as_tensor(self.centre, dtype=precision)) / torch.as_tensor(
+                self.scale, dtype=precision
+            )
+        observed = None
         if self.has_missing:
-            seen = ~torch.isnan(raw)
-            x = torch.where(seen, x, torch.full_like(x, self.likelihood.filler))
-            inputs = torch.where(seen, inputs, torch.zeros_like(inputs))
-        return x.to(dtype), inputs.to(dtype), seen, None if size is None else size.to(dtype)
+            observed = ~torch.isnan(raw)
+            x = torch.where(observed, x, torch.full_like(x, self.likelihood.filler))
+            inputs = torch.where(observed, inputs, torch.zeros_like(inputs))
+        return x.to(dtype), inputs.to(dtype), observed, None if size is None else size.to(dtype)
 
 
 def as_large_table(
@@ -206,17 +208,17 @@ def as_large_table(
             f"X: has {n_features} column(s); wanted at least 2 features to find a factor they share"
         )
     own_names = names if columns is None else [names[j] for j in np.argsort(columns)]
-    found = _Sums(n_features)
+    sums = _Sums(n_features)
     for start, piece in store.pieces():
         _check_piece(piece, start, likelihood, own_names)
-        found.add(piece)
+        sums.add(piece)
     if like is None:
-        _check_columns(found, own_names, store)
-    if found.hollow is not None:
-        raise ValueError(f"X: row {found.hollow} has no observed value; drop it")
-    missing = bool((found.count < n_rows).any())
+        _check_columns(sums, own_names, store)
+    if sums.hollow is not None:
+        raise ValueError(f"X: row {sums.hollow} has no observed value; drop it")
+    missing = bool((sums.count < n_rows).any())
     size, unit = given_exposure(exposure, n_rows, store.sample_names, likelihood, like)
-    made = _exposures(store, likelihood, size is not None, found, missing, calibrate=like is None)
+    made = _exposures(store, likelihood, size is not None, sums, missing, calibrate=like is None)
     size = made if size is None else size
     table = LargeTable(
         x=store,
@@ -239,8 +241,8 @@ def as_large_table(
             table, centre=like.centre, scale=like.scale,
             input_centre=like.input_centre, input_scale=like.input_scale,
         )  # fmt: skip
-    exposed = found.count if size is None else _exposed(store, size, found.count, missing)
-    centre, scale = found.mean, np.sqrt(found.squares / found.count)
+    exposed = sums.count if size is None else _exposed(store, size, sums.count, missing)
+    centre, scale = sums.mean, np.sqrt(sums.squares / sums.count)
     inputs = (centre, scale)
     if _reads_otherwise(likelihood):
         inputs = _view_moments(table)
@@ -253,7 +255,7 @@ def as_large_table(
         scale=scale,
         input_centre=inputs[0],
         input_scale=np.where(inputs[1] > 0, inputs[1], 1.0),
-        sums=(found.mean * found.count, found.count, exposed),
+        sums=(sums.mean * sums.count, sums.count, exposed),
     )
 
 
@@ -279,19 +281,19 @@ class _Sums:
             rows = np.asarray(piece.sum(1)).reshape(-1)
         else:
             values = np.asarray(piece, dtype=float)
-            seen = ~np.isnan(values)
-            if self.hollow is None and not seen.any(1).all():
-                self.hollow = self.n_rows + int((~seen.any(1)).argmax())
-            count = seen.sum(0).astype(float)
-            filled = np.where(seen, values, 0.0)
+            observed = ~np.isnan(values)
+            if self.hollow is None and not observed.any(1).all():
+                self.hollow = self.n_rows + int((~observed.any(1)).argmax())
+            count = observed.sum(0).astype(float)
+            filled = np.where(observed, values, 0.0)
             total, rows = filled.sum(0), filled.sum(1)
-            squares = (np.where(seen, values - total / np.maximum(count, 1), 0.0) ** 2).sum(0)
-            least = np.where(seen, values, np.inf).min(0)
-            most = np.where(seen, values, -np.inf).max(0)
-        both = np.maximum(self.count + count, 1)
+            squares = (np.where(observed, values - total / np.maximum(count, 1), 0.0) ** 2).sum(0)
+            least = np.where(observed, values, np.inf).min(0)
+            most = np.where(observed, values, -np.inf).max(0)
+        joint_count = np.maximum(self.count + count, 1)
         step = np.where(count > 0, total / np.maximum(count, 1) - self.mean, 0.0)
-        self.squares += np.maximum(squares, 0.0) + step**2 * self.count * count / both
-        self.mean += step * count / both
+        self.squares += np.maximum(squares, 0.0) + step**2 * self.count * count / joint_count
+        self.mean += step * count / joint_count
         self.count += count
         self.least, self.most = np.minimum(self.least, least), np.maximum(self.most, most)
         self.totals.append(rows)
@@ -329,50 +331,50 @@ def _check_piece(piece: Any, start: int, likelihood: Any, names: list[str]) -> N
         raise ValueError(f"{error} Rows are counted from row {start}.") from error
 
 
-def _check_columns(found: _Sums, names: list[str], store: RowStore) -> None:
-    empty = found.count == 0
+def _check_columns(sums: _Sums, names: list[str], store: RowStore) -> None:
+    empty = sums.count == 0
     if empty.any():
         raise ValueError(f"X: column {names[int(empty.argmax())]!r} has no observed value; drop it")
-    constant = found.most == found.least
+    constant = sums.most == sums.least
     if constant.any():
         j = int(constant.argmax())
         fix = "X = X[:, X.getnnz(0) > 0] keeps columns with a cell that is not 0" if store.sparse else ""
         raise ValueError(
-            f"X: column {names[j]!r} is constant at {found.most[j]:g} ({int(constant.sum())} such "
+            f"X: column {names[j]!r} is constant at {sums.most[j]:g} ({int(constant.sum())} such "
             f"column(s)); it says nothing of the factors, drop it{'; ' * bool(fix)}{fix}"
         )
 
 
 def _exposures(
-    store: RowStore, likelihood: Any, given: bool, found: _Sums, missing: bool, calibrate: bool
+    store: RowStore, likelihood: Any, has_exposures: bool, sums: _Sums, missing: bool, calibrate: bool
 ) -> np.ndarray | None:
     """Size of every row, (row, 1), unless it was given; calibrates the likelihood on the way, if asked."""
 
     def by_piece(of: Callable[[Tensor], Tensor]) -> Tensor:
         """Of all rows; where it asks for totals, a row without missing cells may be given by its own."""
         if not missing and hasattr(likelihood, "totals"):
-            return of(torch.as_tensor(np.concatenate(found.totals)).unsqueeze(1))
+            return of(torch.as_tensor(np.concatenate(sums.totals)).unsqueeze(1))
         whole = (p.toarray() if sp.issparse(p) else p for _, p in store.pieces())
         return torch.cat([of(torch.as_tensor(np.asarray(piece, dtype=float))) for piece in whole])
 
     def some(columns: Tensor) -> Tensor:
-        own, wanted = [], np.arange(0, len(store), -(-len(store) // MOST_ROWS))
+        chosen, wanted = [], np.arange(0, len(store), -(-len(store) // MOST_ROWS))
         if store.starts is None:  # any row is at hand, and no pass over all is wanted
             step = min(FEWEST_JUDGED, max(1, JUDGED_CELLS // store.shape[1]))
-            parts = (store.rows(wanted[i : i + step], np.float64) for i in range(0, len(wanted), step))
-            return torch.as_tensor(np.concatenate([part[:, columns.numpy()] for part in parts]))
+            blocks = (store.rows(wanted[i : i + step], np.float64) for i in range(0, len(wanted), step))
+            return torch.as_tensor(np.concatenate([block[:, columns.numpy()] for block in blocks]))
         for start, piece in store.pieces():
             here = wanted[(wanted >= start) & (wanted < start + piece.shape[0])] - start
-            part = piece[here][:, columns.numpy()]
-            own.append(part.toarray() if sp.issparse(part) else np.asarray(part))
-        return torch.as_tensor(np.concatenate(own).astype(float))
+            block = piece[here][:, columns.numpy()]
+            chosen.append(block.toarray() if sp.issparse(block) else np.asarray(block))
+        return torch.as_tensor(np.concatenate(chosen).astype(float))
 
     if calibrate:
-        likelihood.calibrate_by(torch.as_tensor(found.mean), lambda: by_piece(likelihood.totals), some)
-        likelihood.note_exposures(given)
-    if given or not likelihood.uses_exposure:
+        likelihood.calibrate_by(torch.as_tensor(sums.mean), lambda: by_piece(likelihood.totals), some)
+        likelihood.note_exposures(has_exposures)
+    if has_exposures or not likelihood.uses_exposure:
         return None
-    if likelihood.default_exposure(torch.ones(1, len(found.mean), dtype=torch.float64)) is None:
+    if likelihood.default_exposure(torch.ones(1, len(sums.mean), dtype=torch.float64)) is None:
         return None
     return by_piece(likelihood.default_exposure).numpy()
 
@@ -399,14 +401,14 @@ def _view_moments(table: LargeTable) -> tuple[np.ndarray, np.ndarray]:
     step = table.rows_together(1, len(table.x))
     for start in range(0, len(table.x), step):
         index = np.arange(start, min(start + step, len(table.x)))
-        _, view, seen, _ = table.cells(index, torch.float32)
-        own = torch.full_like(count, len(view)) if seen is None else seen.sum(0).double()
-        centre = view.sum(0, dtype=torch.float64) / own.clamp_min(1)
+        _, view, observed, _ = table.cells(index, torch.float32)
+        piece_count = torch.full_like(count, len(view)) if observed is None else observed.sum(0).double()
+        centre = view.sum(0, dtype=torch.float64) / piece_count.clamp_min(1)
         spread = view.sub(centre.float()).square_()
-        spread = (spread if seen is None else spread * seen).sum(0, dtype=torch.float64)
-        both = (count + own).clamp_min(1)
-        shift = torch.where(own > 0, centre - mean, 0.0)
-        squares += spread + shift**2 * count * own / both
-        mean += shift * own / both
-        count += own
+        spread = (spread if observed is None else spread * observed).sum(0, dtype=torch.float64)
+        joint_count = (count + piece_count).clamp_min(1)
+        shift = torch.where(piece_count > 0, centre - mean, 0.0)
+        squares += spread + shift**2 * count * piece_count / joint_count
+        mean += shift * piece_count / joint_count
+        count += piece_count
     return mean.numpy(), (squares / count.clamp_min(1)).sqrt().numpy()

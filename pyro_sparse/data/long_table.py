@@ -95,8 +95,8 @@ def read_long(
     for role, names in roles.items():
         for name in (str(n) for n in names if n is not None):
             if name not in table.columns:
-                what = f"; give one of {list(table.columns)[:8]}"
-                raise ValueError(f"{role}: X has no column {name!r}{what}")
+                fix = f"; give one of {list(table.columns)[:8]}"
+                raise ValueError(f"{role}: X has no column {name!r}{fix}")
             if name in role_of:
                 raise ValueError(f"{role}: column {name!r} is already in {role_of[name]}; use it once")
             role_of[name] = role
@@ -108,8 +108,8 @@ def read_long(
 
     sequence, names = np.zeros(len(table), dtype=int), ["0"]
     if id is not None:
-        sequence, found = in_order(table[str(id)])
-        names = [str(label) for label in found]
+        sequence, labels = in_order(table[str(id)])
+        names = [str(label) for label in labels]
         if (sequence < 0).any():
             raise ValueError(
                 f"id: column {str(id)!r} is missing in row {int((sequence < 0).argmax())} "
@@ -291,13 +291,13 @@ def roles_of(id: Any, time: Any, actions: Any) -> dict[str, Any]:
     def plain(label: Any) -> Any:
         return label if isinstance(label, str | int) else str(label)
 
-    found = {name: plain(label) for name, label in (("id", id), ("time", time)) if label is not None}
+    roles = {name: plain(label) for name, label in (("id", id), ("time", time)) if label is not None}
     if actions is not None:
-        found["actions"] = [plain(label) for label in ([actions] if isinstance(actions, str) else actions)]
-    return found
+        roles["actions"] = [plain(label) for label in ([actions] if isinstance(actions, str) else actions)]
+    return roles
 
 
-def as_in_the_fit(X: pd.DataFrame, roles: dict[str, Any], given: dict[str, Any]) -> list[Any]:
+def as_in_the_fit(X: pd.DataFrame, roles: dict[str, Any], arguments: dict[str, Any]) -> list[Any]:
     """id, time and actions of a new table: as given, else the columns that the fit was given.
 
     Parameters
@@ -305,7 +305,7 @@ def as_in_the_fit(X: pd.DataFrame, roles: dict[str, Any], given: dict[str, Any])
     X : DataFrame
     roles : dict
         From `roles_of`, of the fit.
-    given : dict
+    arguments : dict
         The three, None where left out.
 
     Raises
@@ -314,7 +314,7 @@ def as_in_the_fit(X: pd.DataFrame, roles: dict[str, Any], given: dict[str, Any])
         The table lacks a column that the fit was given.
     """
     here = {str(name) for name in (*X.columns, *X.index.names)}
-    left_out = {name: of for name, of in roles.items() if given[name] is None}
+    left_out = {name: of for name, of in roles.items() if arguments[name] is None}
     for name, of in left_out.items():
         absent = [label for label in (of if isinstance(of, list) else [of]) if str(label) not in here]
         if absent:
@@ -323,4 +323,4 @@ def as_in_the_fit(X: pd.DataFrame, roles: dict[str, Any], given: dict[str, Any])
                 f"{name}: the fit was given {had}, and X has no column {absent[0]!r}; give them, or a list "
                 "of arrays (time, feature), one for each sequence, its frames in order"
             )
-    return list((given | left_out).values())
+    return list((arguments | left_out).values())

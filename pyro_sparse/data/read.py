@@ -131,8 +131,8 @@ def read_like(data: Any, names: list[str]) -> np.ndarray:
     data = as_frame(data)
     if isinstance(data, pd.DataFrame):  # a column that the fit does not know may hold anything
         match_features(data.shape[1], [str(name) for name in data.columns], names)
-    x, own, _ = read_array(data)
-    return x[:, match_features(x.shape[1], own, names)]
+    x, columns, _ = read_array(data)
+    return x[:, match_features(x.shape[1], columns, names)]
 
 
 def give_back(values: np.ndarray, data: Any, names: list[str]) -> Any:
@@ -153,8 +153,8 @@ def give_back(values: np.ndarray, data: Any, names: list[str]) -> Any:
     """
     data = as_frame(data)
     framed = isinstance(data, pd.DataFrame)
-    own = data.columns if framed else getattr(data, "var_names", None)
-    order = match_features(len(names), None if own is None else [str(name) for name in own], names)
+    columns = data.columns if framed else getattr(data, "var_names", None)
+    order = match_features(len(names), None if columns is None else [str(name) for name in columns], names)
     values = values[:, np.argsort(order)]
     return pd.DataFrame(values, data.index, data.columns) if framed else values
 
@@ -211,14 +211,14 @@ def as_table(
             check_usable(data)
         else:  # before the cells are read: a column that the fit does not know may hold anything
             match_features(data.shape[1], [str(name) for name in data.columns], like.feature_names)
-    x, own, samples = read_array(data)
+    x, columns, samples = read_array(data)
     n_rows, n_features = x.shape
     order = list(range(n_features))
     if like is not None:
-        order = match_features(n_features, own, like.feature_names)
+        order = match_features(n_features, columns, like.feature_names)
         x, names = x[:, order], like.feature_names
     else:
-        names = name_features(feature_names, own, n_features)
+        names = name_features(feature_names, columns, n_features)
     if n_rows == 0:
         raise ValueError(f"X: has no rows, shape {x.shape}; wanted at least {1 if like is not None else 10}")
     infinite = np.isinf(x)
@@ -228,12 +228,14 @@ def as_table(
             f"X: column {names[j]!r} has {x[i, j]} in row {i}; "
             "wanted finite numbers (use NaN for a missing cell)"
         )
-    seen = ~np.isnan(x)
+    is_observed = ~np.isnan(x)
     if mask is not None:
-        seen &= _read_mask(mask, x.shape, feature_names if is_numbered(own) else own, samples)[:, order]
+        is_observed &= _read_mask(mask, x.shape, feature_names if is_numbered(columns) else columns, samples)[
+            :, order
+        ]
     if like is None:
-        check_columns(x, seen, names, n_rows)
-    observed = np.where(seen, x, np.nan)
+        check_columns(x, is_observed, names, n_rows)
+    observed = np.where(is_observed, x, np.nan)
     likelihood.check(observed, names)
     if like is None:
         if likelihood.standardise:
@@ -250,12 +252,12 @@ def as_table(
     else:
         units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
     with np.errstate(over="ignore", invalid="ignore"):  # of a masked cell, or complained of at once
-        values = np.where(seen, (x - units.centre) / units.scale, likelihood.filler)
+        values = np.where(is_observed, (x - units.centre) / units.scale, likelihood.filler)
     check_magnitude(names, values)
     return Table(
         x=values,
-        inputs=np.where(seen, (raw - units.input_centre) / units.input_scale, 0.0),
-        mask=None if seen.all() else seen,
+        inputs=np.where(is_observed, (raw - units.input_centre) / units.input_scale, 0.0),
+        mask=None if is_observed.all() else is_observed,
         exposure=size,
         **units._asdict(),
         feature_names=names,
@@ -289,8 +291,8 @@ def _own_exposure(observed: np.ndarray, likelihood: Any) -> np.ndarray | None:
     """What the rows say of their size, (row, 1), where the likelihood has a use for it."""
     if not likelihood.uses_exposure:
         return None
-    found = likelihood.default_exposure(torch.as_tensor(observed))
-    return None if found is None else found.numpy()
+    size = likelihood.default_exposure(torch.as_tensor(observed))
+    return None if size is None else size.numpy()
 
 
 def _read_mask(

@@ -40,7 +40,7 @@ def read_arrays(
     ValueError, TypeError
         If shapes do not fit each other, or X does not hold numbers.
     """
-    X = [as_frame(one) for one in X] if isinstance(X, list | tuple) else X
+    X = [as_frame(sequence) for sequence in X] if isinstance(X, list | tuple) else X
     depth = _depth(X)
     if depth not in (2, 3):
         raise ValueError(
@@ -53,16 +53,16 @@ def read_arrays(
     read = [read_array(piece, "X" if single else f"X[{i}]") for i, piece in enumerate(pieces)]
     lengths = np.full(len(X), X.shape[1]) if whole else np.array([len(x) for x, _, _ in read])
     if not lengths.size or not lengths.all():
-        which = (
+        fault = (
             f"sequence {str(lengths.argmin())!r} has no frames; drop it" if lengths.size else "no sequence"
         )
-        raise ValueError(f"X: {which}")
+        raise ValueError(f"X: {fault}")
     (first, names, _), *_ = read
-    for i, (x, own, _) in enumerate(read):
-        if x.shape[1] != first.shape[1] or own != names:
+    for i, (x, features, _) in enumerate(read):
+        if x.shape[1] != first.shape[1] or features != names:
             raise ValueError(
-                f"X[{i}]: has {x.shape[1]} feature(s) {own or ''}, X[0] has {first.shape[1]} {names or ''}; "
-                "give all sequences the same features in the same order"
+                f"X[{i}]: has {x.shape[1]} feature(s) {features or ''}, X[0] has {first.shape[1]} "
+                f"{names or ''}; give all sequences the same features in the same order"
             )
     columns = {} if actions is None else _action_columns([actions] if single else actions, lengths)
     if action_names is not None and (len(set(action_names)), len(action_names)) != (len(columns),) * 2:
@@ -102,7 +102,7 @@ def _action_columns(actions: Any, lengths: np.ndarray) -> dict[str, Any]:
     if _is_stacked(actions) and actions.ndim in (2, 3) and (lengths == actions.shape[1]).all():
         lengths = lengths.sum(keepdims=True)  # one long sequence has the same columns
         actions = actions.reshape(1, lengths[0], -1)
-    split = [_columns_of(one) for one in actions]
+    split = [_columns_of(sequence) for sequence in actions]
     for i, (columns, length) in enumerate(zip(split, lengths, strict=True)):
         if len(columns) != len(split[0]) or not columns:
             raise ValueError(
@@ -134,12 +134,12 @@ def _columns_of(actions: Any) -> list[np.ndarray]:
         raise ValueError(
             f"actions: has {_depth(actions)} dimension(s) in one sequence; wanted (time, action) or (time,)"
         )
-    found = []
+    arrays = []
     for column in columns:
         is_category = isinstance(getattr(column, "dtype", None), pd.CategoricalDtype)
         array = np.asarray(column, dtype=object if is_category else None)
         if array.dtype.kind in "US":
             array = array.astype(object)
             array[array == "nan"] = None  # what numpy makes of NaN among text
-        found.append(array)
-    return found
+        arrays.append(array)
+    return arrays

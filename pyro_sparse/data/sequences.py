@@ -79,10 +79,10 @@ class SequenceBatch:
 
         Of a blank frame nothing is known but its prior, which is no evidence of what leads to it or follows.
         """
-        seen = self.seen
-        if lags >= seen.shape[1]:
-            return seen[:, :0]
-        use = seen.unfold(1, lags + 1, 1).all(-1)
+        observed = self.seen
+        if lags >= observed.shape[1]:
+            return observed[:, :0]
+        use = observed.unfold(1, lags + 1, 1).all(-1)
         return use if self.linked is None else use & self.linked[:, lags:]
 
     def whole(self) -> SequenceBatch:
@@ -296,9 +296,9 @@ def as_sequences(
     if isinstance(X, pd.DataFrame):
         frames = _from_table(X, actions, id, time, time_step, feature_names, action_names, like)
     else:
-        given = [n for n, v in {"id": id, "time": time, "time_step": time_step}.items() if v is not None]
-        if given:
-            raise ValueError(f"{given[0]}: is for a DataFrame, X is {type(X).__name__}; leave it out")
+        misplaced = [n for n, v in {"id": id, "time": time, "time_step": time_step}.items() if v is not None]
+        if misplaced:
+            raise ValueError(f"{misplaced[0]}: is for a DataFrame, X is {type(X).__name__}; leave it out")
         frames = read_arrays(X, actions, feature_names, action_names)
         if like is not None and frames.actions is not None and action_names is None:
             if len(frames.actions) == len(like.action_columns):  # an array has no names: by position
@@ -308,8 +308,10 @@ def as_sequences(
     if likelihood is not None:
         likelihood.check(x, names)
     present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
-    known = None if like is None else KnownActions(like.action_columns, like.action_names, like.action_levels)
-    encoded = None if frames.actions is None else encode(frames, known)
+    fitted_actions = (
+        None if like is None else KnownActions(like.action_columns, like.action_names, like.action_levels)
+    )
+    encoded = None if frames.actions is None else encode(frames, fitted_actions)
     linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)
     if like is None:
         _check_enough(frames, x, linked, lag)
@@ -322,7 +324,7 @@ def as_sequences(
         action_centre, action_scale = like.action_centre, like.action_scale
     elif values is not None:
         action_centre, action_scale = _scales(values, action_columns, "actions: column", standardise)
-    seen = _fold(~np.isnan(x), present, False)
+    observed = _fold(~np.isnan(x), present, False)
     filler = 0.0 if likelihood is None else likelihood.filler
     cells = np.nan_to_num((x - centre) / scale, nan=filler)
     check_magnitude(names, cells)
@@ -331,7 +333,7 @@ def as_sequences(
         check_magnitude(action_columns, acts, "actions: column")
     return Sequences(
         x=_fold(cells, present, filler),
-        mask=None if seen.all() else seen,
+        mask=None if observed.all() else observed,
         present=None if present.all() else present,
         linked=None if linked.all() else linked,
         actions=None if acts is None else _fold(acts, present, 0.0),
@@ -425,23 +427,23 @@ def _features(frames: Frames, like: Sequences | None) -> tuple[np.ndarray, list[
 
 
 def _scales(
-    values: np.ndarray, names: list[str], what: str, standardise: bool
+    values: np.ndarray, names: list[str], prefix: str, standardise: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     empty = np.isnan(values).all(0)
     if empty.any():
-        raise ValueError(f"{what} {names[int(empty.argmax())]!r} has no observed value; drop it")
+        raise ValueError(f"{prefix} {names[int(empty.argmax())]!r} has no observed value; drop it")
     constant = np.nanmax(values, 0) == np.nanmin(values, 0)
     if constant.any():
         j = int(constant.argmax())
         raise ValueError(
-            f"{what} {names[j]!r} is constant at {np.nanmax(values[:, j]):g}; "
+            f"{prefix} {names[j]!r} is constant at {np.nanmax(values[:, j]):g}; "
             "nothing can be learned of it, drop it"
         )
     if not standardise:
         return np.zeros(values.shape[1]), np.ones(values.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
         centre, scale = np.nanmean(values, 0), np.nanstd(values, 0)
-    check_scales(names, (centre,), (scale,), what)
+    check_scales(names, (centre,), (scale,), prefix)
     return centre, scale
 
 

@@ -144,9 +144,9 @@ class ArrayRows(RowStore):
 
     def rows(self, index: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
         order = np.argsort(index, kind="stable")  # neighbours on a disk one after the other
-        found = np.empty((len(index), self.shape[1]), dtype)
-        found[order] = self.array[index[order]]
-        return found
+        values = np.empty((len(index), self.shape[1]), dtype)
+        values[order] = self.array[index[order]]
+        return values
 
 
 class BlockRows(RowStore):
@@ -166,9 +166,9 @@ class BlockRows(RowStore):
     def __init__(self, source: Any, sparse: bool = False):
         self.source, self.sparse = source, sparse
         self.shape = (int(source.shape[0]), int(source.shape[1]))
-        own = 1 if sparse else (getattr(source, "chunks", None) or [1])[0]
+        chunk = 1 if sparse else (getattr(source, "chunks", None) or [1])[0]
         wanted = BLOCK_ROWS if sparse else max(1, min(BLOCK_ROWS, BLOCK_CELLS // self.shape[1]))
-        step = int(own) * max(1, wanted // int(own))  # whole chunks: a part of one costs as much as all
+        step = int(chunk) * max(1, wanted // int(chunk))  # whole chunks: a part of one costs as much as all
         self._blocks(np.append(np.arange(0, len(self), step), len(self)))
 
     def _blocks(self, starts: np.ndarray) -> None:
@@ -185,26 +185,26 @@ class BlockRows(RowStore):
 
     def read(self, start: int, stop: int) -> Any:
         try:
-            found = self.source[start:stop]
+            block = self.source[start:stop]
         except OSError as error:
             raise ValueError(
                 f"X: rows {start} to {stop - 1} cannot be read ({error}); the file is damaged, "
                 "take another copy"
             ) from error
         if not self.sparse:
-            return np.asarray(found)
-        found = sp.csr_array(found)
-        check_sparse(found, f"X: rows {start} to {stop - 1}")
-        return found
+            return np.asarray(block)
+        block = sp.csr_array(block)
+        check_sparse(block, f"X: rows {start} to {stop - 1}")
+        return block
 
     def rows(self, index: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
-        found = np.empty((len(index), self.shape[1]), dtype)
+        values = np.empty((len(index), self.shape[1]), dtype)
         block = self._block_of(index)
         for b in sorted(np.unique(block).tolist(), key=lambda b: b not in self._open):  # the open ones first
             here = np.flatnonzero(block == b)
-            part = self._block(b)[index[here] - self._starts[b]]
-            found[here] = part.toarray() if self.sparse else part
-        return found
+            picked = self._block(b)[index[here] - self._starts[b]]
+            values[here] = picked.toarray() if self.sparse else picked
+        return values
 
     @property
     def _starts(self) -> np.ndarray:
@@ -253,7 +253,7 @@ class ParquetRows(BlockRows):
         self._blocks(np.cumsum([0, *sizes]))
 
     def read(self, start: int, stop: int) -> Any:
-        parts = []
+        blocks = []
         for b in range(int(self._block_of(np.array(start))), len(self._starts) - 1):
             first = int(self._starts[b])
             if first >= stop:
@@ -266,8 +266,8 @@ class ParquetRows(BlockRows):
                     "is damaged, take another copy"
                 ) from error
             rows = group.slice(max(start - first, 0), stop - max(start, first))
-            parts.append(np.column_stack([_numbers(column) for column in rows.columns]))
-        return np.concatenate(parts)
+            blocks.append(np.column_stack([_numbers(column) for column in rows.columns]))
+        return np.concatenate(blocks)
 
     def pieces(self) -> Iterator[tuple[int, Any]]:
         for start, stop in zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), strict=True):
@@ -324,21 +324,23 @@ def open_rows(
     if isinstance(source, pd.DataFrame):
         store = _framed(source)
     if store is None:
-        own = _named(source)
-        store = _store(source if own is None else source.X if layer is None else _of(source.layers, layer))
-        if own:
-            store.feature_names, store.sample_names = own
+        axis_names = _named(source)
+        store = _store(
+            source if axis_names is None else source.X if layer is None else _of(source.layers, layer)
+        )
+        if axis_names:
+            store.feature_names, store.sample_names = axis_names
     if store.shape[0] < 1 or store.shape[1] < 1:
         raise ValueError(f"X: has shape {store.shape}, wanted rows and features")
-    for name, given, wanted in zip(
+    for name, names, wanted in zip(
         ("feature_names", "sample_names"), (feature_names, sample_names), store.shape[::-1], strict=True
     ):
-        if given is not None:
-            if len(given) != wanted:
+        if names is not None:
+            if len(names) != wanted:
                 raise ValueError(
-                    f"{name}: has {len(given)} names, X has shape {store.shape}; wanted {wanted}"
+                    f"{name}: has {len(names)} names, X has shape {store.shape}; wanted {wanted}"
                 )
-            setattr(store, name, [str(label) for label in given])
+            setattr(store, name, [str(label) for label in names])
     return store
 
 
@@ -443,25 +445,25 @@ def _opened(path: Path, layer: str | None) -> Any:
     if kind == ".h5ad":
         import h5py
 
-        found: Any = h5py.File(path, "r")
-        if layer is None and hasattr(found.get("obs"), "dtype"):  # written by anndata before 0.7
+        opened: Any = h5py.File(path, "r")
+        if layer is None and hasattr(opened.get("obs"), "dtype"):  # written by anndata before 0.7
             return anndata.read_h5ad(path, backed="r")
     else:
         import zarr
 
-        found = zarr.open(str(path), mode="r")
-    if hasattr(found, "dtype"):  # an array, no AnnData
+        opened = zarr.open(str(path), mode="r")
+    if hasattr(opened, "dtype"):  # an array, no AnnData
         if layer is not None:
             raise ValueError(f"layer: is for an AnnData, {path.name!r} holds an array; leave it out")
-        return found
+        return opened
     # anndata's own backed mode leaves X on disk only, and reads all layers, obs and obsm
-    layers = found.get("layers", {})
-    if layer is None and "X" not in found:
+    layers = opened.get("layers", {})
+    if layer is None and "X" not in opened:
         raise ValueError(f"source: {path.name!r} has no X; give layer=, of {_names(layers)}")
-    held = found["X"] if layer is None else _of(layers, layer)
-    store = _store(held if hasattr(held, "dtype") else anndata.io.sparse_dataset(held))
+    matrix = opened["X"] if layer is None else _of(layers, layer)
+    store = _store(matrix if hasattr(matrix, "dtype") else anndata.io.sparse_dataset(matrix))
     for axis, name in (("var", "feature_names"), ("obs", "sample_names")):
-        labels = found[axis][found[axis].attrs["_index"]]
+        labels = opened[axis][opened[axis].attrs["_index"]]
         setattr(store, name, [str(label) for label in anndata.io.read_elem(labels)])
     return store
 

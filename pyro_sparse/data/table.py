@@ -185,13 +185,13 @@ class Table:
 
 
 def given_exposure(
-    given: Any, n_rows: int, samples: list[str] | None, likelihood: Any, like: Table | None
+    exposure: Any, n_rows: int, samples: list[str] | None, likelihood: Any, like: Table | None
 ) -> tuple[np.ndarray | None, float | None]:
     """A caller's exposures (row, 1) in units of the training table's typical one, and that; None without any.
 
     Parameters
     ----------
-    given : array_like (row,), or None
+    exposure : array_like (row,), or None
     n_rows : int
     samples : list of str or None
         Names of the table's rows, where it has any.
@@ -207,30 +207,30 @@ def given_exposure(
     TypeError
         They are the name of a column, or no numbers.
     """
-    if given is None:
+    if exposure is None:
         if like is not None and like.exposure_unit is not None:
             raise ValueError("exposure: got none, and the fit was given its rows'; give those of these rows")
         return None, None
     if like is not None and like.exposure_unit is None:
         raise ValueError("exposure: got some, and the fit was made without; leave them out")
-    if isinstance(given, str):
+    if isinstance(exposure, str):
         raise TypeError(
-            f"exposure: got the name {given!r}, wanted one positive number per row; give the column itself, "
-            f"such as adata.obs[{given!r}]"
+            f"exposure: got the name {exposure!r}, wanted one positive number per row; give the column "
+            f"itself, such as adata.obs[{exposure!r}]"
         )
     try:
-        size = np.array(given, dtype=float).reshape(-1, 1)
+        size = np.array(exposure, dtype=float).reshape(-1, 1)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"exposure: cannot be read as numbers ({error}), wanted one positive per row"
         ) from error
     bad = ~(np.isfinite(size) & (size > 0))
     if len(size) != n_rows or bad.any():
-        what = f"has shape {np.shape(given)} for {n_rows} rows"
+        fault = f"has shape {np.shape(exposure)} for {n_rows} rows"
         if len(size) == n_rows:
-            what = f"is {size[bad][0]:g} in row {bad.argmax()}"
-        raise ValueError(f"exposure: {what}, wanted one positive number per row")
-    check_order("exposure", row_names(given), samples)
+            fault = f"is {size[bad][0]:g} in row {bad.argmax()}"
+        raise ValueError(f"exposure: {fault}, wanted one positive number per row")
+    check_order("exposure", row_names(exposure), samples)
     unit = float(likelihood.typical_exposure(size)) if like is None else like.exposure_unit
     size = size / unit
     far = ~((size > 1 / _MOST_EXPOSED) & (size < _MOST_EXPOSED))

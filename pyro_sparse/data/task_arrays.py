@@ -47,8 +47,8 @@ def full_labels(task: Any) -> np.ndarray:
         raise ValueError(f"task: row {int(missing.argmax())} has no task; drop it or name its task")
     read: dict[str, Any] = {}
     for label in pd.unique(pd.Series(labels, dtype=object)):
-        if (other := read.setdefault(str(label), label)) is not label:
-            raise ValueError(f"task: {other!r} and {label!r} read alike; give all labels one type")
+        if (earlier := read.setdefault(str(label), label)) is not label:
+            raise ValueError(f"task: {earlier!r} and {label!r} read alike; give all labels one type")
     return np.asarray(task)
 
 
@@ -70,7 +70,7 @@ def separate(
         Columns to read of a DataFrame, and names of an array's.
     """
     features: list[str] = []
-    X = [as_frame(one) for one in X] if isinstance(X, (list, tuple)) else as_frame(X)
+    X = [as_frame(of_task) for of_task in X] if isinstance(X, (list, tuple)) else as_frame(X)
     if task is None and getattr(X, "ndim", 0) == getattr(y, "ndim", 0) == 2:
         return _by_column(X, y, wanted)
     if isinstance(X, pd.DataFrame):
@@ -79,14 +79,16 @@ def separate(
                 "task: a DataFrame has one row per sample; give the column that names the task, or a table y "
                 "with a column for each"
             )
-        for name, given in (("y", y), ("task", task)):
-            check_order(name, row_names(given), row_names(X))
+        for name, argument in (("y", y), ("task", task)):
+            check_order(name, row_names(argument), row_names(X))
         y, table = column(text_columns(X), y, "y", is_number=True)
         task, table = column(table, task, "task")
         X, features = table_inputs(table, wanted)
-    for name, given in (("y", y), ("task", task)):
-        if isinstance(given, str):
-            raise TypeError(f"{name}: {given!r} would name a column, and X is not a DataFrame; give an array")
+    for name, argument in (("y", y), ("task", task)):
+        if isinstance(argument, str):
+            raise TypeError(
+                f"{name}: {argument!r} would name a column, and X is not a DataFrame; give an array"
+            )
     if task is not None:
         xs, ys, names = _by_label(numbers(X, "X"), numbers(y, "y").astype(float), task)
     elif isinstance(X, (list, tuple)):
@@ -95,13 +97,13 @@ def separate(
             raise ValueError(
                 f"y: got {got}, X is a list of {len(X)} tasks; give one array of targets per task"
             )
-        for t, (one, given) in enumerate(zip(X, y, strict=True)):
-            check_order(f"y[{t}]", row_names(given), row_names(one), f"X[{t}]")
-        if X and all(isinstance(one, pd.DataFrame) for one in X):
-            tables = [table_inputs(one, wanted or [str(c) for c in X[0].columns]) for one in X]
+        for t, (of_task, target) in enumerate(zip(X, y, strict=True)):
+            check_order(f"y[{t}]", row_names(target), row_names(of_task), f"X[{t}]")
+        if X and all(isinstance(of_task, pd.DataFrame) for of_task in X):
+            tables = [table_inputs(of_task, wanted or [str(c) for c in X[0].columns]) for of_task in X]
             X, features = [x for x, _ in tables], tables[0][1]
-        xs = [numbers(one, f"X[{t}]") for t, one in enumerate(X)]
-        ys = [numbers(one, f"y[{t}]").astype(float) for t, one in enumerate(y)]
+        xs = [numbers(of_task, f"X[{t}]") for t, of_task in enumerate(X)]
+        ys = [numbers(target, f"y[{t}]").astype(float) for t, target in enumerate(y)]
         names = _numbered(len(xs))
     else:
         inputs, targets = numbers(X, "X"), numbers(y, "y").astype(float)
@@ -136,10 +138,10 @@ def _by_column(
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         raise ValueError(f"y: column {repeated[0]!r} occurs {names.count(repeated[0])} times; rename it")
-    seen = ~np.isnan(targets.T)
+    observed = ~np.isnan(targets.T)
     return (
-        [inputs[rows] for rows in seen],
-        [one[rows] for one, rows in zip(targets.T, seen, strict=True)],
+        [inputs[rows] for rows in observed],
+        [target[rows] for target, rows in zip(targets.T, observed, strict=True)],
         names,
         features,
     )
@@ -161,14 +163,16 @@ def _by_label(
     return [inputs[rows] for rows in where], [targets[rows] for rows in where], names
 
 
-def column(table: pd.DataFrame, given: Any, name: str, is_number: bool = False) -> tuple[Any, pd.DataFrame]:
+def column(
+    table: pd.DataFrame, argument: Any, name: str, is_number: bool = False
+) -> tuple[Any, pd.DataFrame]:
     """The column of that name and the table without it, or what was given and the table.
 
     Parameters
     ----------
     table : DataFrame
         Its columns called by text.
-    given : label of a column, or array_like
+    argument : label of a column, or array_like
     name : str
         Of the argument, for messages.
     is_number : bool
@@ -179,15 +183,15 @@ def column(table: pd.DataFrame, given: Any, name: str, is_number: bool = False) 
     ValueError, TypeError
         There is no such column, or it is no number.
     """
-    if not pd.api.types.is_scalar(given):
-        return given, table
-    if str(given) not in table:
-        raise ValueError(f"{name}: X has no column {given!r}; it has {list(table.columns)[:8]}")
-    found = table[str(given)]
+    if not pd.api.types.is_scalar(argument):
+        return argument, table
+    if str(argument) not in table:
+        raise ValueError(f"{name}: X has no column {argument!r}; it has {list(table.columns)[:8]}")
+    values = table[str(argument)]
     if is_number:
-        read = as_numbers(found.to_frame(), name)
-        found = read.iloc[:, 0].to_numpy(dtype=float, na_value=np.nan)
-    return found, table.drop(columns=str(given))
+        read = as_numbers(values.to_frame(), name)
+        values = read.iloc[:, 0].to_numpy(dtype=float, na_value=np.nan)
+    return values, table.drop(columns=str(argument))
 
 
 def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndarray, list[str]]:
@@ -252,16 +256,16 @@ def check(
         raise ValueError(
             f"X: one sample has shape {xs[0].shape[1:]}, those of the fit {shape}; give the same features"
         )
-    seen = [y[~np.isnan(y)] for y in ys]
-    small = {n: len(y) for n, y in zip(names, seen, strict=True) if len(y) < _LEAST_ROWS}
+    observed = [y[~np.isnan(y)] for y in ys]
+    small = {n: len(y) for n, y in zip(names, observed, strict=True) if len(y) < _LEAST_ROWS}
     if small:
         raise ValueError(
             f"y: {_some(small)} has {next(iter(small.values()))} target(s), want at least {_LEAST_ROWS}; "
             "drop the task"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        centres, scales = (np.array([of(y) for y in seen]) for of in (np.mean, np.std))
-    constant = np.array([y.min() == y.max() for y in seen])
+        centres, scales = (np.array([of(y) for y in observed]) for of in (np.mean, np.std))
+    constant = np.array([y.min() == y.max() for y in observed])
     extreme = ~constant & ~(np.isfinite(centres) & np.isfinite(scales) & (scales > 0))
     if extreme.any():
         far = [name for name, is_extreme in zip(names, extreme, strict=True) if is_extreme]
@@ -281,8 +285,8 @@ def is_flat(sd: Any, mean: Any) -> Any:
 
 def _some(names: Any) -> str:
     """The first name, and how many more."""
-    first, *rest = names
-    return f"{first!r} (and {len(rest)} more)" if rest else repr(first)
+    first, *others = names
+    return f"{first!r} (and {len(others)} more)" if others else repr(first)
 
 
 def check_finite(x: np.ndarray, name: str, features: list[str]) -> None:

@@ -218,17 +218,17 @@ def as_tasks(
     """
     xs, ys, names, features = separate(X, y, task, None if like is None else like.feature_names)
     check(xs, ys, names, features, None if like is None else like.shape)
-    width = max(len(one) for one in ys)
-    x = np.empty((len(xs), width, *xs[0].shape[1:]), dtype=np.result_type(*{one.dtype for one in xs}))
+    width = max(len(targets) for targets in ys)
+    x = np.empty((len(xs), width, *xs[0].shape[1:]), dtype=np.result_type(*{inputs.dtype for inputs in xs}))
     target, mask = np.zeros((len(xs), width)), np.zeros((len(xs), width), dtype=bool)
     centres, scales = np.zeros(len(xs)), np.ones(len(xs))
     for t, (rows, values) in enumerate(zip(xs, ys, strict=True)):
-        seen = ~np.isnan(values)
-        centres[t], scales[t] = values[seen].mean(), values[seen].std()
+        observed = ~np.isnan(values)
+        centres[t], scales[t] = values[observed].mean(), values[observed].std()
         # padding with a row of the task: an encoder never meets inputs that do not occur
         x[t, : len(rows)], x[t, len(rows) :] = rows, rows[0]
-        target[t, : len(rows)] = np.where(seen, (values - centres[t]) / scales[t], 0.0)
-        mask[t, : len(rows)] = seen
+        target[t, : len(rows)] = np.where(observed, (values - centres[t]) / scales[t], 0.0)
+        mask[t, : len(rows)] = observed
     if like is not None:
         centre, scale = like.centre, like.scale
     else:
@@ -237,7 +237,7 @@ def as_tasks(
         axes = (0, 1) if features else None
         ends = (np.stack([x.min(axes), x.max(axes)]) - centre) / scale
         check_magnitude(features or ["pixel"], ends, "X: feature")
-    lengths = np.array([len(one) for one in ys])
+    lengths = np.array([len(targets) for targets in ys])
     full = None if mask.all() else mask
     return Tasks(x, target, full, centre, scale, centres, scales, names, features, lengths)
 
@@ -256,13 +256,13 @@ def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tupl
     varies = np.max([x.max(axis) for x in xs], 0) > np.min([x.min(axis) for x in xs], 0)
     extreme = np.atleast_1d(~(np.isfinite(centre) & np.isfinite(scale)) | (varies & (scale == 0)))
     if extreme.any():
-        what = f"feature {features[int(extreme.argmax())]!r}" if vectors else "an image"
+        subject = f"feature {features[int(extreme.argmax())]!r}" if vectors else "an image"
         raise ValueError(
-            f"X: {what} has inputs so large or so small that their standard deviation cannot be computed; "
+            f"X: {subject} has inputs so large or so small that their standard deviation cannot be computed; "
             "give them in other units"
         )
     flat = np.atleast_1d(is_flat(scale, centre))
     if flat.any():
-        what = f"feature {features[int(flat.argmax())]!r} is" if vectors else "all inputs are"
-        raise ValueError(f"X: {what} constant; drop it, or ps.fit(..., standardise=False)")
+        subject = f"feature {features[int(flat.argmax())]!r} is" if vectors else "all inputs are"
+        raise ValueError(f"X: {subject} constant; drop it, or ps.fit(..., standardise=False)")
     return np.asarray(centre), np.asarray(scale)

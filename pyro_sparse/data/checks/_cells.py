@@ -88,7 +88,9 @@ class Cells:
     @cached_property
     def columns(self) -> list[NDArray[np.float64]]:
         """The seen cells of each column, rounded to a millionth of the typical one, for conversion errs."""
-        return [_rounded(column[seen]) for column, seen in zip(self.values.T, self.seen.T, strict=True)]
+        return [
+            _rounded(column[observed]) for column, observed in zip(self.values.T, self.seen.T, strict=True)
+        ]
 
     @cached_property
     def is_integer(self) -> NDArray[np.bool_]:
@@ -144,37 +146,37 @@ def _rounded(column: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.round(column, int(np.clip(digits, -300, 300)))
 
 
-def correlation(z: NDArray[np.float64], seen: NDArray[np.bool_]) -> NDArray[np.float64]:
+def correlation(z: NDArray[np.float64], observed: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Correlations of columns by the rows in which both are seen.
 
     Parameters
     ----------
     z : ndarray (row, feature)
         Any units; where a cell is missing, anything finite.
-    seen : ndarray of bool (row, feature)
+    observed : ndarray of bool (row, feature)
     """
-    weights = seen.astype(float)
+    weights = observed.astype(float)
     count = np.maximum(weights.sum(0), 1.0)
     centred = (z - (z * weights).sum(0) / count) * weights
     sd = np.sqrt((centred**2).sum(0) / count)
     centred /= np.where(sd > 0, sd, 1.0)
-    if seen.all():
+    if observed.all():
         return centred.T @ centred / len(z)
     squares = centred**2
     left = squares.T @ weights
     return centred.T @ centred / np.sqrt(np.maximum(left * left.T, 1e-300))
 
 
-def naming(names: list[str], what: str) -> str:
+def naming(names: list[str], noun: str) -> str:
     """Names in a sentence: "column 'a'", "columns 'a', 'b' and 3 more".
 
     Parameters
     ----------
     names : list of str
-    what : str
-        One of them.
+    noun : str
+        For one of them, such as "column".
     """
-    return f"{what}{'s' if len(names) > 1 else ''} {listed(names)}"
+    return f"{noun}{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
 def listed(names: list[str], most: int = _SHOWN) -> str:

@@ -89,9 +89,9 @@ def _findings(cells: Cells) -> list[Finding]:
     far_rows, rows = outlying_rows(cells)
     repeats = repeated_rows(cells)
     kinds = several_kinds(cells)
-    rest = cells.without(rows)  # rows on another scale would correlate all columns, and so do such cells
-    far_cells, where = outlying_cells(rest)
-    others = rest.hidden(where)
+    trimmed = cells.without(rows)  # rows on another scale would correlate all columns, and so do such cells
+    far_cells, where = outlying_cells(trimmed)
+    others = trimmed.hidden(where)
     copies, copied = copied_columns(others)
     return [
         *mistakes,

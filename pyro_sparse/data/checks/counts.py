@@ -33,20 +33,20 @@ def overdispersed_counts(cells: Cells) -> list[Finding]:
     """
     if cells.likelihood not in ("poisson", "multinomial") or not 3 <= len(cells.features) <= MOST_COLUMNS:
         return []
-    x, seen = np.where(cells.seen, cells.values, 0.0), cells.seen.astype(float)
+    x, observed = np.where(cells.seen, cells.values, 0.0), cells.seen.astype(float)
     size = np.ones((len(x), 1)) if cells.exposure is None else cells.exposure
     if cells.likelihood == "multinomial":
         total = x.sum(1, keepdims=True)
         size = total / max(float(np.median(total)), 1e-300)
-    mean = x.sum(0) / np.maximum((size * seen).sum(0), 1e-300)
-    expected = size * mean * seen
-    off = (x - expected) * seen
+    mean = x.sum(0) / np.maximum((size * observed).sum(0), 1e-300)
+    expected = size * mean * observed
+    off = (x - expected) * observed
     extra = (off**2 - expected).sum(0) / np.maximum((expected**2).sum(0), 1e-300)
     error = np.sqrt((2 * expected**2 + expected).sum(0)) / np.maximum((expected**2).sum(0), 1e-300)
     dispersed = np.flatnonzero((extra > _LEAST_Z * error) & (extra > _LEAST_EXTRA))
     if len(dispersed) < max(2, 0.3 * len(mean)):
         return []
-    squares = (size * seen).T @ (size * seen) * np.outer(mean, mean)
+    squares = (size * observed).T @ (size * observed) * np.outer(mean, mean)
     shared = off.T @ off / np.maximum(squares, 1e-300)
     covariance = np.log1p(np.clip(shared, -0.95, None))
     variance = np.log1p(np.maximum(extra, 1e-12))

@@ -51,30 +51,30 @@ def copied_columns(cells: Cells) -> tuple[list[Finding], list[int]]:
     r = correlation(cells.view, cells.seen)
     pairs = []
     for j, k in _strong(r):
-        both = cells.seen[:, j] & cells.seen[:, k]
-        if both.sum() < _LEAST_ROWS:
+        complete = cells.seen[:, j] & cells.seen[:, k]
+        if complete.sum() < _LEAST_ROWS:
             continue
-        close = float(_gram(cells.view[both][:, [j, k]])[0][0, 1])
+        close = float(_gram(cells.view[complete][:, [j, k]])[0][0, 1])
         is_close = abs(close) >= _LEAST_CORRELATION
         if is_close and _are_copies(r, j, k, close, cells) and not _bends_another(cells, j, k, close):
             pairs.append((int(j), int(k), close))
     if not pairs:
         return [], []
     pairs.sort(key=lambda pair: -abs(pair[2]))
-    said = []
+    phrases = []
     for j, k, close in pairs[:3]:
         first, second = cells.features[j], cells.features[k]
         if abs(close) > 1 - 1e-9:
-            said.append(f"{second!r} repeats {first!r} but for units")
+            phrases.append(f"{second!r} repeats {first!r} but for units")
         else:
-            said.append(f"{second!r} is nearly a copy of {first!r} (correlation {close:.3f})")
+            phrases.append(f"{second!r} is nearly a copy of {first!r} (correlation {close:.3f})")
     copies = sorted({k for _, k, _ in pairs})
     more = f" ({len(copies)} such columns)" if len(copies) > 1 else ""
     named = sorted({member for pair in pairs for member in pair[:2]})
     return [
         Finding(
             "columns",
-            f"column {', '.join(said)}{more}, and the two make a factor of their own",
+            f"column {', '.join(phrases)}{more}, and the two make a factor of their own",
             "drop one of them, or put their mean in the place of both",
             source="data",
             columns=tuple(cells.features[j] for j in named),
@@ -95,11 +95,11 @@ def _are_copies(r: NDArray[np.float64], j: int, k: int, close: float, cells: Cel
     n_same = int((together >= _SAME_TO_THE_EYE).sum()) + 2
     if abs(close) >= _SAME_TO_THE_EYE and n_same <= _MOST_SAME:
         return True
-    given = np.argsort(-together)[: min(_CONDITIONED_ON, len(r) - 2)]
-    rows = cells.seen[:, [j, k, *given]].all(1)
+    controls = np.argsort(-together)[: min(_CONDITIONED_ON, len(r) - 2)]
+    rows = cells.seen[:, [j, k, *controls]].all(1)
     if rows.sum() < _LEAST_ROWS:
         return False
-    block, _ = _gram(cells.view[np.ix_(rows, np.array([j, k, *given]))])
+    block, _ = _gram(cells.view[np.ix_(rows, np.array([j, k, *controls]))])
     precision = np.linalg.pinv(block + 1e-6 * np.eye(len(block)))
     partial = abs(precision[0, 1]) / np.sqrt(abs(precision[0, 0] * precision[1, 1]))
     return bool(partial >= _LEAST_PARTIAL)
@@ -108,12 +108,12 @@ def _are_copies(r: NDArray[np.float64], j: int, k: int, close: float, cells: Cel
 def _bends_another(cells: Cells, j: int, k: int, close: float) -> bool:
     """Whether a third column is a curve of the pair with little noise: all three are items of one factor."""
     pair = (cells.view[:, j] + np.sign(close) * cells.view[:, k]) / 2
-    both = cells.seen[:, j] & cells.seen[:, k]
-    for other in range(len(cells.features)):
-        rows = both & cells.seen[:, other]
-        if other in (j, k) or rows.sum() < _LEAST_ROWS:
+    complete = cells.seen[:, j] & cells.seen[:, k]
+    for third in range(len(cells.features)):
+        rows = complete & cells.seen[:, third]
+        if third in (j, k) or rows.sum() < _LEAST_ROWS:
             continue
-        y = cells.view[rows, other]
+        y = cells.view[rows, third]
         left = [_left_by_curve(pair[rows], y, degree) for degree in (1, 3)]
         explained = 1 - np.array(left) / max(float(y.var()), 1e-300)
         if explained[1] >= _CURVE and explained[1] - explained[0] >= _BENT:
@@ -148,11 +148,11 @@ def dependent_columns(cells: Cells, copies: list[int]) -> list[Finding]:
     if sets is None:
         sets = _one_by_one(cells, active)
     if cells.likelihood in ("multinomial", "categorical"):  # rows may have one total, which is conditioned on
-        sets = [found for found in sets if len(found) < len(active)]
+        sets = [members for members in sets if len(members) < len(active)]
     if not sets:
         return []
     rank = len(active) - len(sets)
-    return [_finding(cells, found, rank if not i else None) for i, found in enumerate(sets[:3])]
+    return [_finding(cells, members, rank if not i else None) for i, members in enumerate(sets[:3])]
 
 
 def _by_inverse(cells: Cells, active: list[int]) -> list[list[int]] | None:
@@ -192,12 +192,12 @@ def _gram(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float
     return r + np.diag(np.where(usable, 0.0, 1.0)), (1e-15 / np.where(usable, sd, 1.0)) ** 2
 
 
-def _residual(r: NDArray[np.float64], j: int, given: list[int]) -> float:
+def _residual(r: NDArray[np.float64], j: int, predictors: list[int]) -> float:
     """Share of a column's variance that others leave."""
-    if not given:
+    if not predictors:
         return 1.0
-    block = r[np.ix_(given, given)] + 1e-12 * np.eye(len(given))
-    return max(1.0 - float(r[j, given] @ np.linalg.solve(block, r[given, j])), 0.0)
+    block = r[np.ix_(predictors, predictors)] + 1e-12 * np.eye(len(predictors))
+    return max(1.0 - float(r[j, predictors] @ np.linalg.solve(block, r[predictors, j])), 0.0)
 
 
 def _pruned(r: NDArray[np.float64], j: int, candidates: list[int]) -> list[int]:
@@ -226,14 +226,14 @@ def _one_by_one(cells: Cells, active: list[int]) -> list[list[int]]:
     r = correlation(z, cells.seen)
     sets: list[list[int]] = []
     for j in active[::-1]:
-        others = [k for k in active if k != j and not any(k == found[-1] for found in sets)]
+        others = [k for k in active if k != j and not any(k == dependent[-1] for dependent in sets)]
         members = _pursuit(cells, r, j, others)
-        if members and not any(set(members) == set(found) for found in sets):
+        if members and not any(set(members) == set(dependent) for dependent in sets):
             sets.append([*members, j])
     unique = []
-    for found in sets:
-        if sorted(found) not in unique:
-            unique.append(sorted(found))
+    for dependent in sets:
+        if sorted(dependent) not in unique:
+            unique.append(sorted(dependent))
     return unique
 
 
@@ -252,9 +252,9 @@ def _pursuit(cells: Cells, r: NDArray[np.float64], j: int, others: list[int]) ->
         rows = cells.seen[:, [*members, j]].all(1)
         if rows.sum() < _LEAST_ROWS + len(members):
             return []
-        own, _ = _gram(cells.values[np.ix_(rows, np.array([*members, j]))])
-        if _residual(own, len(members), list(range(len(members)))) < _EXACT:
-            kept = _pruned(own, len(members), list(range(len(members))))
+        block, _ = _gram(cells.values[np.ix_(rows, np.array([*members, j]))])
+        if _residual(block, len(members), list(range(len(members)))) < _EXACT:
+            kept = _pruned(block, len(members), list(range(len(members))))
             return [members[k] for k in kept]
     return []
 
@@ -268,17 +268,17 @@ def _finding(cells: Cells, members: list[int], rank: int | None) -> Finding:
     is_constant = bool(total.std() <= 0.02 * typical and total.std() <= 0.1 * np.sqrt(x.var(0).sum()))
     x = np.round(x, 6)
     if is_constant and np.isin(x, (0, 1)).all():
-        seen = f"exactly one of columns {listed(names)} is 1 in every row, a one-hot set"
+        description = f"exactly one of columns {listed(names)} is 1 in every row, a one-hot set"
         remedy = "drop one of them, and read the others as contrasts with it; or leave the set out"
     elif is_constant:
         shown = float(f"{total.mean():.3g}")
-        seen = f"columns {listed(names)} add to {shown:g} in every row, as shares do"
+        description = f"columns {listed(names)} add to {shown:g} in every row, as shares do"
         remedy = (
             "take logarithms of ratios to one of them, or drop one; of counts, give the counts themselves "
             'with likelihood="multinomial"'
         )
     else:
-        seen = (
+        description = (
             f"columns {listed(names)} are linearly dependent (a total, a difference): each follows from the "
             "others"
         )
@@ -286,7 +286,7 @@ def _finding(cells: Cells, members: list[int], rank: int | None) -> Finding:
     of = "" if rank is None else f", so that {len(cells.features)} columns have rank {rank}"
     return Finding(
         "columns",
-        f"{seen}{of}; what is made of others shares their noise, which is taken for a factor",
+        f"{description}{of}; what is made of others shares their noise, which is taken for a factor",
         remedy,
         source="data",
         columns=tuple(names),

@@ -65,9 +65,9 @@ def row_groups(cells: Cells) -> list[Finding]:
     scores = _components(cells)
     ranks = np.apply_along_axis(_normal_scores, 0, scores)
     for find in (_by_name, _by_order, _by_cluster):
-        found = find(cells, ranks)
-        if found is not None:
-            return [found]
+        finding = find(cells, ranks)
+        if finding is not None:
+            return [finding]
     return []
 
 
@@ -169,8 +169,8 @@ def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
 
 def _kurtosis(cells: Cells) -> float:
     """How far columns are from normal ones by their kurtosis, 1 where they are normal."""
-    each = [len(column) * stats.kurtosis(column) ** 2 / 24 for column in cells.columns]
-    return float(np.mean(each))
+    departures = [len(column) * stats.kurtosis(column) ** 2 / 24 for column in cells.columns]
+    return float(np.mean(departures))
 
 
 def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, float]:
@@ -199,5 +199,5 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
     is_plain = kurtosis <= _MOST_KURTOSIS and d <= _MOST_DIMENSIONS and sure >= _LEAST_SURE[k]
     if gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n) or not (is_clear or is_plain):
         return 0, sure, gain
-    other = min(fitted(shapes, "full").bic(y) for shapes in {2, 3, k})
-    return (k if other - bic[k] >= _LEAST_ALIKE * n else 0), sure, float(gain)
+    full_bic = min(fitted(shapes, "full").bic(y) for shapes in {2, 3, k})
+    return (k if full_bic - bic[k] >= _LEAST_ALIKE * n else 0), sure, float(gain)

@@ -59,16 +59,16 @@ def several_kinds(cells: Cells) -> list[Finding]:
     if len(present) < 2 or not {"numbers", "binary"} & set(present):
         return []
     others = [kind for kind in present if kind != "numbers"]
-    said = []
+    phrases = []
     for kind in others:
         names = [cells.features[j] for j in np.flatnonzero(kinds == kind)]
-        said.append(f"{_NAMED_KINDS[kind]} in {listed(names, 4)}")
+        phrases.append(f"{_NAMED_KINDS[kind]} in {listed(names, 4)}")
     named = [cells.features[j] for j in np.flatnonzero(np.isin(kinds, others))]
     beside = " beside measurements" if "numbers" in present else ""
     return [
         Finding(
             "kinds",
-            f"columns are of several kinds ({'; '.join(said)}{beside}): one normal likelihood serves them "
+            f"columns are of several kinds ({'; '.join(phrases)}{beside}): one normal likelihood serves them "
             "all, predictions leave their range, and columns of a kind may make a factor of their own",
             "fit each kind with its likelihood, or take logarithms of counts and read yes or no as a score",
             source="data",
@@ -165,10 +165,10 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
             ("has each number once, as names of rows do", shuffled, "drop it if it is no measurement")
         )
     findings = []
-    for what, has_it, remedy in looks:
+    for predicate, has_it, remedy in looks:
         if any(has_it):
             of = [names[j] for j in np.flatnonzero(has_it)]
-            findings.append(_note(f"column {of[0]!r} {what}{_more(has_it)}", remedy, of))
+            findings.append(_note(f"column {of[0]!r} {predicate}{_more(has_it)}", remedy, of))
     codes = [_code(column) for column in columns]
     has_code = [code is not None for code in codes]
     if any(has_code):
@@ -230,10 +230,10 @@ def _code(column: NDArray[np.float64]) -> float | None:
     """A row of nines that several cells have, beyond all others and far from them."""
     for code in _SENTINELS:
         at = column == code
-        rest = column[~at]
-        if at.sum() < 3 or len(rest) < 3:
+        others = column[~at]
+        if at.sum() < 3 or len(others) < 3:
             continue
-        gap = rest.min() - code if code < 0 else code - rest.max()
-        if gap > 3 * rest.std() or (code < 0 <= rest.min()):
+        gap = others.min() - code if code < 0 else code - others.max()
+        if gap > 3 * others.std() or (code < 0 <= others.min()):
             return code
     return None

@@ -24,13 +24,13 @@ def separate_columns(cells: Cells) -> list[Finding]:
     n_features = len(cells.features)
     if cells.seen.all() or n_features > MOST_COLUMNS:
         return []
-    seen = cells.seen.astype(float)
-    together = seen.T @ seen
+    observed = cells.seen.astype(float)
+    together = observed.T @ observed
     count = np.diag(together)
     pairs = np.triu(together == 0, 1)
     if not pairs.any():
         return []
-    by_chance = np.exp(-np.outer(count, count) / len(seen))[np.triu_indices(n_features, 1)].sum()
+    by_chance = np.exp(-np.outer(count, count) / len(observed))[np.triu_indices(n_features, 1)].sum()
     n_groups, group = connected_components(together > 0, directed=False)
     if n_groups == 1 and pairs.sum() <= _LEAST_PAIRS + _MOST_BY_CHANCE * by_chance:
         return []
@@ -40,7 +40,7 @@ def separate_columns(cells: Cells) -> list[Finding]:
         groups = [[int(j) for j in apart if partners[j] == g] for g in np.unique(partners[apart])]
     else:
         groups = [np.flatnonzero(group == g).tolist() for g in range(n_groups)]
-    shown = "; ".join(listed([cells.features[j] for j in one], 4) for one in groups[:4])
+    shown = "; ".join(listed([cells.features[j] for j in members], 4) for members in groups[:4])
     more = "; …" if len(groups) > 4 else ""
     return [
         Finding(
@@ -50,7 +50,7 @@ def separate_columns(cells: Cells) -> list[Finding]:
             "several",
             "fit each group by itself, or add rows in which both are seen",
             source="data",
-            columns=tuple(cells.features[j] for one in groups for j in one),
+            columns=tuple(cells.features[j] for members in groups for j in members),
             size=float(pairs.sum()),
         )
     ]

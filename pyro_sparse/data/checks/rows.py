@@ -139,9 +139,9 @@ def _typical_part(cells: Cells) -> NDArray[np.float64]:
         covariance = (1 - level) * covariance + level * np.diag(np.diag(covariance) + 1e-12)
         values, vectors = np.linalg.eigh(covariance)
         white = (vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1]))) @ vectors.T
-        parts = np.where(cells.seen, (z - centre) * cells.seen @ white, np.nan)
+        whitened = np.where(cells.seen, (z - centre) * cells.seen @ white, np.nan)
         with np.errstate(all="ignore"):
-            size = np.nanmean(np.sqrt(np.abs(parts)), 1) ** 2
+            size = np.nanmean(np.sqrt(np.abs(whitened)), 1) ** 2
         few = cells.seen.sum(1) < _LEAST_COLUMNS
         size = np.where(few | np.isnan(size), np.nanmedian(size), size)
     return size
@@ -162,33 +162,33 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
     where = np.zeros(cells.values.shape, bool)
     if not cells.is_normal:
         return [], where
-    found = []
+    outliers = []
     for j in np.flatnonzero(cells.n_levels > 0.3 * cells.seen.sum(0)).tolist():
         index = np.flatnonzero(cells.seen[:, j])
         k, share = _apart(cells.robust[index, j])
         if k:
             order = np.argsort(-np.abs(cells.robust[index, j]))
-            found.append((share, j, index[order[:k]]))
+            outliers.append((share, j, index[order[:k]]))
             where[index[order[:k]], j] = True
-    if not found:
+    if not outliers:
         return [], where
-    found.sort(key=lambda one: -one[0])
-    share, worst, at = found[0]
+    outliers.sort(key=lambda outlier: -outlier[0])
+    share, worst, at = outliers[0]
     values = ", ".join(f"{cells.values[i, worst]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
     more = (
-        f" ({len(found)} such columns: {listed([cells.features[i] for _, i, _ in found])})"
-        if len(found) > 1
+        f" ({len(outliers)} such columns: {listed([cells.features[i] for _, i, _ in outliers])})"
+        if len(outliers) > 1
         else ""
     )
-    what = "a cell" if len(at) == 1 else f"{len(at)} cells"
+    how_many = "a cell" if len(at) == 1 else f"{len(at)} cells"
     return [
         Finding(
             "cells",
-            f"column {cells.features[worst]!r} has {what} far from all others ({values}; "
+            f"column {cells.features[worst]!r} has {how_many} far from all others ({values}; "
             f"{naming([cells.rows[i] for i in at], 'row')}), {share:.0%} of the column's variance{more}",
             "correct the cell, set it to NaN, or take the column's logarithm if it is skewed",
             source="data",
-            columns=tuple(cells.features[i] for _, i, _ in found),
+            columns=tuple(cells.features[i] for _, i, _ in outliers),
             size=share,
         )
     ], where

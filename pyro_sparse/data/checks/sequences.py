@@ -69,12 +69,12 @@ def sequence_findings(sequences: Sequences, model: Any) -> list[Finding]:
     """
     counters = counter_columns(sequences)
     counted = [name for finding in counters for name in finding.columns]
-    rest = [j for j, name in enumerate(sequences.feature_names) if name not in counted]
-    found = [*counters, *moving_means(sequences, rest)]
+    columns = [j for j, name in enumerate(sequences.feature_names) if name not in counted]
+    findings = [*counters, *moving_means(sequences, columns)]
     # A season looks like memory, and so does the noise of counts; a trend does not, but memory like a trend.
-    if {finding.kind for finding in found} <= {"trend"} and model.likelihood.standardise:
-        found += missing_lag(sequences, model.lags, model.n_latents, rest)
-    return found
+    if {finding.kind for finding in findings} <= {"trend"} and model.likelihood.standardise:
+        findings += missing_lag(sequences, model.lags, model.n_latents, columns)
+    return findings
 
 
 def counter_columns(sequences: Sequences) -> list[Finding]:
@@ -85,13 +85,13 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
     sequences : Sequences
     """
     x = sequences.x * sequences.scale + sequences.centre
-    seen = _seen(sequences)
-    both = seen[:, 1:] & seen[:, :-1]
+    observed = _seen(sequences)
+    has_step = observed[:, 1:] & observed[:, :-1]
     if sequences.gap is not None:
-        both &= ~sequences.gap[:, 1:, None]
+        has_step &= ~sequences.gap[:, 1:, None]
     even, rising = [], []
     for j, name in enumerate(sequences.feature_names):
-        steps = (x[:, 1:, j] - x[:, :-1, j])[both[:, :, j]]
+        steps = (x[:, 1:, j] - x[:, :-1, j])[has_step[:, :, j]]
         if len(steps) < _LEAST_RISES or not steps.any():
             continue
         size = np.abs(steps).max()
@@ -99,9 +99,9 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
             even.append(name)
         elif (steps > 0).all() or (steps < 0).all():
             rising.append(name)
-    found = []
+    findings = []
     if even:
-        found.append(
+        findings.append(
             Finding(
                 "columns",
                 f"{_listed(even)} changes by the same amount in every step: a counter or a time stamp, which "
@@ -114,7 +114,7 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
             )
         )
     if rising:
-        found.append(
+        findings.append(
             Finding(
                 "columns",
                 f"{_listed(rising)} goes one way in every step of every sequence: a time stamp, or a sum "
@@ -126,7 +126,7 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
                 size=1.0,
             )
         )
-    return found
+    return findings
 
 
 def moving_means(sequences: Sequences, columns: list[int] | None = None) -> list[Finding]:
@@ -154,19 +154,21 @@ def moving_means(sequences: Sequences, columns: list[int] | None = None) -> list
     if not moved and frames >= _LEAST_LONG:
         moved += _moved_within(values)
     names = [sequences.feature_names[j] for j in columns]
-    found = []
-    for how in dict.fromkeys(one.how for one in moved):
-        those = [one for one in moved if one.how == how]
-        share = max(one.share for one in those)
-        named = [names[one.column] for one in sorted(those, key=lambda one: -one.share)]
-        period = stats.mode([round(one.period, 1) for one in those]).mode
-        what, remedy = _WORDS[how]
-        found.append(
+    findings = []
+    for how in dict.fromkeys(movement.how for movement in moved):
+        movements = [movement for movement in moved if movement.how == how]
+        share = max(movement.share for movement in movements)
+        named = [
+            names[movement.column] for movement in sorted(movements, key=lambda movement: -movement.share)
+        ]
+        period = stats.mode([round(movement.period, 1) for movement in movements]).mode
+        predicate, remedy = _WORDS[how]
+        findings.append(
             Finding(
                 how,
-                f"the mean of {_listed(named)} {what.format(period=period)} ({share:.0%} of the variance): "
-                "something that all frames share drives it, and latents that follow it look like each "
-                "other's causes",
+                f"the mean of {_listed(named)} {predicate.format(period=period)} ({share:.0%} of the "
+                "variance): something that all frames share drives it, and latents that follow it look like "
+                "each other's causes",
                 remedy.format(period=period),
                 "doubt" if share >= _SHARE_DOUBTED else "note",
                 "data",
@@ -174,7 +176,7 @@ def moving_means(sequences: Sequences, columns: list[int] | None = None) -> list
                 size=share,
             )
         )
-    return found
+    return findings
 
 
 _WORDS = {
@@ -238,12 +240,12 @@ def missing_lag(
     if gain < _GAIN or (without - with_it) / total < _LEAST_GAIN:
         return []
     ago = f"frame t-{lags + 1}"
-    given = "the actions" if not lags else "frame t-1" if lags == 1 else f"the {lags} frames between"
+    condition = "the actions" if not lags else "frame t-1" if lags == 1 else f"the {lags} frames between"
     return [
         Finding(
             "lags",
-            f"{ago} still predicts frame t, given {given}: it removes {gain:.0%} of the error, so that edges "
-            f"of lag {max(lags, 1)} stand in for earlier frames",
+            f"{ago} still predicts frame t, given {condition}: it removes {gain:.0%} of the error, so that "
+            f"edges of lag {max(lags, 1)} stand in for earlier frames",
             f"set lags={lags + 1}"
             + (
                 ", or smoother=True where the frames are noisy, for noise leaves such memory, too"
@@ -327,18 +329,18 @@ def _moved_by_clock(values: np.ndarray, clock: np.ndarray) -> list[_Moved]:
     """
     clock = np.where(np.arange(values.shape[1]) >= values.shape[1] // 3, clock, -1)
     left = _given_last(values)
-    found, lines, trends = [], [], []
+    movements, lines, trends = [], [], []
     for j in range(values.shape[2]):
         when, mean, share = _between(values[:, :, j], clock)
         if share < _SHARE_MOVED:
             continue
-        one = _moved(j, when, mean, share)
+        movement = _moved(j, when, mean, share)
         if _between(left[:, :, j], clock)[2] >= _SHARE_LEFT:
-            found.append(one)
-        elif one.how == "trend":  # which the frame before may foretell, if it moves, too
-            trends.append(one)
+            movements.append(movement)
+        elif movement.how == "trend":  # which the frame before may foretell, if it moves, too
+            trends.append(movement)
             lines.append((when, mean))
-    return [*found, *trends] if _lasting(lines) else found
+    return [*movements, *trends] if _lasting(lines) else movements
 
 
 def _lasting(lines: list[tuple[np.ndarray, np.ndarray]]) -> bool:
@@ -408,26 +410,30 @@ def _periodogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _moved_within(values: np.ndarray) -> list[_Moved]:
     """Columns of long sequences with a trend or one period, sequences weighed alike."""
     whole = ~np.isnan(values).any(-1)
-    long = [one[ok] for one, ok in zip(values, whole, strict=True) if ok.sum() >= _LEAST_LONG][:_MOST_LONG]
+    long = [sequence[ok] for sequence, ok in zip(values, whole, strict=True) if ok.sum() >= _LEAST_LONG][
+        :_MOST_LONG
+    ]
     if not long:
         return []
-    frames = min(len(one) for one in long)
-    stack = np.stack([one[:frames] for one in long])
+    frames = min(len(sequence) for sequence in long)
+    stack = np.stack([sequence[:frames] for sequence in long])
     stack = stack - stack.mean(1, keepdims=True)
     variance = (stack**2).mean((0, 1))
     time = np.linspace(-1, 1, frames)
     slope = (stack * time[:, None]).sum(1) / (time**2).sum()
     level = slope[:, None] * time[:, None]
-    rest = stack - level
-    rho = np.clip((rest[:, 1:] * rest[:, :-1]).sum((0, 1)) / (rest[:, :-1] ** 2).sum((0, 1)), 0, 0.999)
-    error = np.sqrt((rest**2).mean((0, 1)) / (time**2).sum() * (1 + rho) / (1 - rho) / len(stack))
-    found = []
+    detrended = stack - level
+    rho = np.clip(
+        (detrended[:, 1:] * detrended[:, :-1]).sum((0, 1)) / (detrended[:, :-1] ** 2).sum((0, 1)), 0, 0.999
+    )
+    error = np.sqrt((detrended**2).mean((0, 1)) / (time**2).sum() * (1 + rho) / (1 - rho) / len(stack))
+    movements = []
     share = (level**2).mean((0, 1)) / variance
     common = np.abs(slope.mean(0)) / error
     steady = _slope_of_halves(stack) >= _SHARE_STEADY * np.abs(slope.mean(0))
     for j in np.flatnonzero((share >= 2 * _SHARE_MOVED) & (common >= _STANDARD_ERRORS) & steady).tolist():
-        found.append(_Moved(j, "trend", float(share[j]), 0.0))
-    power = np.mean([_periodogram(one)[0] for one in rest], 0)
+        movements.append(_Moved(j, "trend", float(share[j]), 0.0))
+    power = np.mean([_periodogram(sequence)[0] for sequence in detrended], 0)
     periods = frames / np.arange(1, len(power) + 1)
     for j in range(values.shape[2]):
         best = int(power[:, j].argmax())
@@ -436,8 +442,8 @@ def _moved_within(values: np.ndarray) -> list[_Moved]:
         line = power[max(0, best - 1) : best + 2, j].sum() / power[:, j].sum()
         cycles = frames / periods[best]
         if line >= _SHARE_LINE and cycles >= 4 and power[best, j] >= _LINE * background:
-            found.append(_Moved(j, "season", float(line), float(periods[best])))
-    return found
+            movements.append(_Moved(j, "season", float(line), float(periods[best])))
+    return movements
 
 
 def _lagged(
@@ -483,26 +489,26 @@ def _waves(inputs: np.ndarray, n_waves: int, seed: int) -> np.ndarray:
     """The inputs, a constant, their products two by two, and random cosines of three widths."""
     rng = np.random.default_rng(seed)
     d = inputs.shape[1]
-    parts = [np.ones((len(inputs), 1)), inputs]
+    features = [np.ones((len(inputs), 1)), inputs]
     if d:
         i, j = np.triu_indices(min(d, 12))
-        parts.append(inputs[:, i] * inputs[:, j])
+        features.append(inputs[:, i] * inputs[:, j])
         width = rng.choice([0.3, 0.7, 1.5], n_waves) / np.sqrt(d)
-        parts.append(
+        features.append(
             np.cos(inputs @ (rng.normal(size=(d, n_waves)) * width) + rng.uniform(0, 2 * np.pi, n_waves))
         )
-    return np.concatenate(parts, 1)
+    return np.concatenate(features, 1)
 
 
 def _least_error(design: np.ndarray, target: np.ndarray, learn: np.ndarray) -> float:
     """Squared error of the steps that were not learned from, of the ridge that suits them best."""
     x, centre = design[learn], target[learn].mean(0)
     scale = np.maximum(np.sqrt((x**2).mean(0)), 1e-12)
-    x, other = x / scale, design[~learn] / scale
+    x, held_out = x / scale, design[~learn] / scale
     values, vectors = np.linalg.eigh(x.T @ x / len(x))
     moment = vectors.T @ (x.T @ (target[learn] - centre) / len(x))
-    other, wanted = other @ vectors, target[~learn] - centre
+    held_out, wanted = held_out @ vectors, target[~learn] - centre
     return min(
-        float(((wanted - other @ (moment / (np.maximum(values, 0) + ridge)[:, None])) ** 2).sum())
+        float(((wanted - held_out @ (moment / (np.maximum(values, 0) + ridge)[:, None])) ** 2).sum())
         for ridge in _RIDGES
     )

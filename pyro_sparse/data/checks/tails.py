@@ -79,19 +79,19 @@ def residuals(cells: Cells, columns: NDArray[np.int_]) -> list[NDArray[np.float6
     """
     z = np.clip(cells.robust, -_CLIPPED, _CLIPPED)
     r = correlation(z, cells.seen)
-    found = []
+    by_column = []
     for j in columns:
         together = np.abs(r[j])
         together[j] = -1.0
-        given = np.argsort(-together)[: min(_CONDITIONED_ON, len(r) - 1, len(z) // 10)]
-        rows = cells.seen[:, [j, *given]].all(1)
-        while len(given) and rows.sum() < max(_LEAST_ROWS, cells.seen[:, j].sum() // 3):
-            given = given[:-1]
-            rows = cells.seen[:, [j, *given]].all(1)
-        x = np.column_stack([np.ones(int(rows.sum())), z[np.ix_(rows, given)]])
+        predictors = np.argsort(-together)[: min(_CONDITIONED_ON, len(r) - 1, len(z) // 10)]
+        rows = cells.seen[:, [j, *predictors]].all(1)
+        while len(predictors) and rows.sum() < max(_LEAST_ROWS, cells.seen[:, j].sum() // 3):
+            predictors = predictors[:-1]
+            rows = cells.seen[:, [j, *predictors]].all(1)
+        x = np.column_stack([np.ones(int(rows.sum())), z[np.ix_(rows, predictors)]])
         weights = np.linalg.lstsq(x, z[rows, j], rcond=None)[0]
-        found.append(cells.robust[rows, j] - x @ weights)
-    return found
+        by_column.append(cells.robust[rows, j] - x @ weights)
+    return by_column
 
 
 def _excess(residual: NDArray[np.float64]) -> tuple[float, float]:

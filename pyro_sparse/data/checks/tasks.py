@@ -74,26 +74,26 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
     tasks : Tasks
     """
     y = tasks.y * tasks.target_scale[:, None] + tasks.target_centre[:, None]
-    seen = np.ones(y.shape, dtype=bool) if tasks.mask is None else tasks.mask
+    observed = np.ones(y.shape, dtype=bool) if tasks.mask is None else tasks.mask
     binary, counts = [], []
-    for name, values, there, scale in zip(tasks.task_names, y, seen, tasks.target_scale, strict=True):
-        own = values[there]
-        tolerance = 1e-6 * max(float(np.abs(own).max(initial=0.0)), float(scale))
-        n_values = 1 + int((np.diff(np.sort(own)) > tolerance).sum())
-        whole = bool((np.abs(own - np.round(own)) <= tolerance).all())
-        if n_values == 2 and len(own) >= _TWO_VALUED:
+    for name, values, there, scale in zip(tasks.task_names, y, observed, tasks.target_scale, strict=True):
+        outcomes = values[there]
+        tolerance = 1e-6 * max(float(np.abs(outcomes).max(initial=0.0)), float(scale))
+        n_values = 1 + int((np.diff(np.sort(outcomes)) > tolerance).sum())
+        whole = bool((np.abs(outcomes - np.round(outcomes)) <= tolerance).all())
+        if n_values == 2 and len(outcomes) >= _TWO_VALUED:
             binary.append(name)
         elif (
             whole
-            and len(own) >= _COUNT_ROWS
-            and own.min() >= -tolerance
+            and len(outcomes) >= _COUNT_ROWS
+            and outcomes.min() >= -tolerance
             and n_values > 2
-            and own.mean() < _FEW_COUNTS
+            and outcomes.mean() < _FEW_COUNTS
         ):
             counts.append(name)
-    found = []
+    findings = []
     if len(binary) >= _MEMBERS * len(tasks):
-        found.append(
+        findings.append(
             Finding(
                 "outcomes",
                 f"{len(binary)} task(s) ({_listed(binary)}) have outcomes of two values, which are fitted as "
@@ -106,7 +106,7 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
             )
         )
     if len(counts) >= _MEMBERS * len(tasks):
-        found.append(
+        findings.append(
             Finding(
                 "outcomes",
                 f"{len(counts)} task(s) ({_listed(counts)}) have small counts as outcomes, which are fitted "
@@ -119,7 +119,7 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
                 size=len(counts) / len(tasks),
             )
         )
-    return found
+    return findings
 
 
 def _listed(names: list[str]) -> str:
