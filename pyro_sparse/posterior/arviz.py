@@ -237,11 +237,11 @@ def try_netcdf(folder: Path) -> None:
         The file cannot be written, or what is read is not what was written.
     """
     _need_netcdf()
-    with tempfile.TemporaryDirectory(dir=folder) as own:
-        path = Path(own) / "try.nc"
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        path = Path(scratch) / "try.nc"
         xr.Dataset({"x": ("row", [1.0])}).to_netcdf(path, engine="h5netcdf")
-        with xr.open_dataset(path, engine="h5netcdf") as found:
-            if found["x"].to_numpy().tolist() != [1.0]:
+        with xr.open_dataset(path, engine="h5netcdf") as dataset:
+            if dataset["x"].to_numpy().tolist() != [1.0]:
                 raise OSError(f"{str(path)!r} does not hold the number that was written to it")
 
 

@@ -63,9 +63,9 @@ def graph_draws(idata: Any, graph: str | None = None) -> xr.DataArray:
     edges = posterior[name]
     if "lag" in edges.dims:
         edges = edges.max("lag")
-    own = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy()).tolist()
+    chains = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy()).tolist()
     dims = next(pair for pair in _ROWS_COLUMNS[name] if set(pair) <= {*edges.dims})
-    return edges.isel(chain=own).transpose("chain", "draw", *dims)
+    return edges.isel(chain=chains).transpose("chain", "draw", *dims)
 
 
 def _called(posterior: Any, graph: str | None) -> str:
@@ -74,8 +74,8 @@ def _called(posterior: Any, graph: str | None) -> str:
     wanted = there if graph is None else [f"edge_{graph}"] if f"edge_{graph}" in there else []
     if len(wanted) != 1:
         kinds = [name.removeprefix("edge_") for name in there]
-        which = f"one of {kinds}" if kinds != ["edge"] else "none: it has one graph"
-        raise ValueError(f"graph: got {graph!r}, want {which}")
+        choices = f"one of {kinds}" if kinds != ["edge"] else "none: it has one graph"
+        raise ValueError(f"graph: got {graph!r}, want {choices}")
     return wanted[0]
 
 
@@ -101,12 +101,12 @@ def graph_numbers(idata: Any, graph: str | None = None) -> xr.DataArray:
     """
     edges = _arviz.get_group(idata, "edge_posterior")
     name = _called(_arviz.get_group(idata, "posterior"), graph)
-    found = edges[name.replace("edge", "probability")]
-    if "lag" in found.dims:
-        if found.sizes["lag"] > 1:
+    numbers = edges[name.replace("edge", "probability")]
+    if "lag" in numbers.dims:
+        if numbers.sizes["lag"] > 1:
             return graph_draws(idata, graph).mean(("chain", "draw"))
-        found = found.isel(lag=0, drop=True)
-    return found.transpose(*next(pair for pair in _ROWS_COLUMNS[name] if set(pair) <= {*found.dims}))
+        numbers = numbers.isel(lag=0, drop=True)
+    return numbers.transpose(*next(pair for pair in _ROWS_COLUMNS[name] if set(pair) <= {*numbers.dims}))
 
 
 def pooled(draws: xr.DataArray, most: int | None = None) -> np.ndarray:
@@ -120,6 +120,6 @@ def pooled(draws: xr.DataArray, most: int | None = None) -> np.ndarray:
     """
     n_chains, num_draws = draws.shape[:2]
     if most is not None and n_chains * num_draws > most:
-        each = min(num_draws, max(1, most // n_chains))
-        draws = draws.isel(draw=np.linspace(0, num_draws - 1, each).round().astype(int))
+        per_chain = min(num_draws, max(1, most // n_chains))
+        draws = draws.isel(draw=np.linspace(0, num_draws - 1, per_chain).round().astype(int))
     return draws.to_numpy().reshape(-1, *draws.shape[2:]).astype(bool)

@@ -101,9 +101,9 @@ def verdict_of(idata: Any) -> list[str]:
     ----------
     idata : InferenceData or DataTree
     """
-    said = str(idata.attrs.get("verdict", "")).splitlines()
+    verdict = str(idata.attrs.get("verdict", "")).splitlines()
     note = str(idata.attrs.get("note", ""))
-    return said or ([note] if note else [])
+    return verdict or ([note] if note else [])
 
 
 def concluded(fit: Any, findings: Sequence[Finding], gap: Any, run: str) -> list[str]:
@@ -120,10 +120,10 @@ def concluded(fit: Any, findings: Sequence[Finding], gap: Any, run: str) -> list
         What is compared, such as "restart".
     """
     doubts = [finding for finding in fit.findings if finding.is_doubt]
-    said = [as_sentence(finding) for finding in [*findings, *doubts]]
+    conclusions = [as_sentence(finding) for finding in [*findings, *doubts]]
     if doubts or any(finding.is_doubt or finding.kind in _SILENCING for finding in findings):
-        return said
-    return [*said, *_agreed(gap, run)]
+        return conclusions
+    return [*conclusions, *_agreed(gap, run)]
 
 
 def beside_verdict(fit: Any, idata: Any) -> list[str]:
@@ -135,11 +135,11 @@ def beside_verdict(fit: Any, idata: Any) -> list[str]:
     idata : InferenceData or DataTree
         Its edge posterior.
     """
-    said = set(verdict_of(idata))
+    verdict = set(verdict_of(idata))
     return [
         text
         for finding, text in ((f, str(f)) for f in findings_of(fit, idata))
-        if text not in said and as_sentence(finding) not in said
+        if text not in verdict and as_sentence(finding) not in verdict
     ]
 
 
@@ -161,9 +161,9 @@ def _agreed(gap: Any, run: str) -> list[str]:
     n = int(unresolved(gap).sum())
     if not n:
         return [f"No edge is disputed between the {run}s."]
-    those = "1 edge is" if n == 1 else f"{n} edges are"
+    subject = "1 edge is" if n == 1 else f"{n} edges are"
     return [
-        f"{those} disputed between the {run}s (gap above .25): read the column `unresolved` of the summary."
+        f"{subject} disputed between the {run}s (gap above .25): read the column `unresolved` of the summary."
     ]
 
 
@@ -223,8 +223,8 @@ def with_doubts(note: str, idata: Any) -> str:
     doubts = [str(finding) for finding in findings_of(idata=idata) if finding.is_doubt]
     if not doubts:
         return note
-    which = "All verdicts are open" if _touches_all(idata) else "Some verdicts are open"
-    return f"{note} {which}, for the fit warns: {'; '.join(doubts)}."
+    scope = "All verdicts are open" if _touches_all(idata) else "Some verdicts are open"
+    return f"{note} {scope}, for the fit warns: {'; '.join(doubts)}."
 
 
 def _touches_all(idata: Any) -> bool:
@@ -247,7 +247,7 @@ def left_open(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def selected_edges(
-    probability: Any, fdr: float, doubted: Any, given: Any = None, include_doubted: bool = False
+    probability: Any, fdr: float, doubted: Any, prescribed: Any = None, include_doubted: bool = False
 ) -> NDArray[np.bool_]:
     """Edges that are named at a false-discovery rate: of those in doubt none, unless they are asked for.
 
@@ -256,19 +256,21 @@ def selected_edges(
     probability : array_like
     fdr : float
     doubted : ndarray of bool, the same shape
-    given : array_like of bool, the same shape, optional
+    prescribed : array_like of bool, the same shape, optional
         Edges that the model was told to have.
     include_doubted : bool
         Whether edges in doubt may be named by their probability.
     """
     p = np.asarray(probability, dtype=float)
-    told = np.zeros(p.shape, dtype=bool) if given is None else np.asarray(given, dtype=bool)
+    is_prescribed = (
+        np.zeros(p.shape, dtype=bool) if prescribed is None else np.asarray(prescribed, dtype=bool)
+    )
     if include_doubted:
-        return bayesian_fdr(p, fdr, given=told)
+        return bayesian_fdr(p, fdr, given=is_prescribed)
     selected = np.zeros(p.shape, dtype=bool)
-    open_to = ~np.asarray(doubted, dtype=bool) | told
+    open_to = ~np.asarray(doubted, dtype=bool) | is_prescribed
     if open_to.any():
-        selected[open_to] = bayesian_fdr(p[open_to], fdr, given=told[open_to])
+        selected[open_to] = bayesian_fdr(p[open_to], fdr, given=is_prescribed[open_to])
     else:
         bayesian_fdr(p, fdr)  # complains of a rate out of range
     return selected

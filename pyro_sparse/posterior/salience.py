@@ -69,9 +69,9 @@ def salient_edges(idata: Any, loading: float = 0.3) -> Any:
             "common scale"
         )
     if not weights_vary(idata):
-        what = "scores" if int(idata.attrs.get("is_score", 0)) else "edges by the strengths of slopes"
+        contents = "scores" if int(idata.attrs.get("is_score", 0)) else "edges by the strengths of slopes"
         raise ValueError(
-            f"idata: it holds {what}, and every draw of a restart has the same weights; wanted draws of "
+            f"idata: it holds {contents}, and every draw of a restart has the same weights; wanted draws of "
             'weights, such as fit.edge_posterior("mcmc") of a SparseDecoder gives'
         )
     posterior, edges = groups["posterior"], groups["edge_posterior"]

@@ -17,7 +17,7 @@ def fit_mark(fit: Any) -> str:
     ----------
     fit : Fit, TransitionFit or MultiTaskFit
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     models = getattr(fit, "models", None) or [getattr(fit, "model", None)]
     states = [model.state_dict() for model in models if hasattr(model, "state_dict")]
     learned = [(name, state[name].detach().cpu()) for state in states for name in sorted(state)]
@@ -27,9 +27,9 @@ def fit_mark(fit: Any) -> str:
         return ""
     for name, tensor in learned:
         array = np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
-        found.update(f"{name} {array.shape} {array.dtype}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()[:16]
+        digest.update(f"{name} {array.shape} {array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def check_same_fit(fit: Any, idata: Any) -> None:
@@ -47,9 +47,9 @@ def check_same_fit(fit: Any, idata: Any) -> None:
         The marks differ.
     """
     theirs = str(idata.attrs.get("fit_mark", ""))
-    own = fit_mark(fit)
-    if theirs and own and theirs != own:
+    mark = fit_mark(fit)
+    if theirs and mark and theirs != mark:
         raise ValueError(
-            f"idata: is the edge posterior of another fit (its mark is {theirs}, this fit's {own}), perhaps "
+            f"idata: is the edge posterior of another fit (its mark is {theirs}, this fit's {mark}), perhaps "
             "of an earlier run of the notebook; give fit.edge_posterior() of this one"
         )

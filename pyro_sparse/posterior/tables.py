@@ -141,7 +141,7 @@ def to_arviz(
         edge_effect=(effect, shape[1:]),
     )
     good = compared_restarts(fit, origin)[0] if kept is None else np.asarray(kept, dtype=bool)
-    given = told_of(fit)[best]
+    prescribed = told_of(fit)[best]
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
@@ -150,8 +150,8 @@ def to_arviz(
         "posterior": posterior,
         "edge_posterior": {
             "probability": (_EDGE, p),
-            "given": (_EDGE, given.astype(np.int8)),
-            "q_value": (_EDGE, q_values(p, given)),
+            "given": (_EDGE, prescribed.astype(np.int8)),
+            "q_value": (_EDGE, q_values(p, prescribed)),
             "gap": (_EDGE, gap),
             "weight": (_EDGE, loading),
             "effect": (_EDGE, effect),
@@ -260,20 +260,20 @@ def check_labels(fit: Any, idata: Any) -> None:
     edges, kind = _arviz.get_group(idata, "edge_posterior"), str(idata.attrs.get("kind", "table"))
     fix = "give what edge_posterior() of this fit returned"
     if not all(hasattr(fit, names) for names in _LABELS[kind].values()):
-        what = {"table": "a table", "transition": "a latent transition"}.get(kind, kind)
-        raise TypeError(f"idata: holds the edges of {what}, and the fit is a {type(fit).__name__}; {fix}")
+        noun = {"table": "a table", "transition": "a latent transition"}.get(kind, kind)
+        raise TypeError(f"idata: holds the edges of {noun}, and the fit is a {type(fit).__name__}; {fix}")
     for dim, names in _LABELS[kind].items():
-        own = [str(name) for name in getattr(fit, names)]
+        expected = [str(name) for name in getattr(fit, names)]
         got = [str(name) for name in edges[dim].to_numpy()] if dim in edges.dims else []
-        if got == own:
+        if got == expected:
             continue
-        strange, missing = ([n for n in a if n not in set(b)] for a, b in ((got, own), (own, got)))
+        strange, missing = ([n for n in a if n not in set(b)] for a, b in ((got, expected), (expected, got)))
         if strange or missing:
-            parts = ("in idata only: ", strange), ("in the fit only: ", missing)
-            how = "; ".join(what + _some(names) for what, names in parts if names)
+            differences = ("in idata only: ", strange), ("in the fit only: ", missing)
+            how = "; ".join(place + _some(names) for place, names in differences if names)
         else:
-            first = next(i for i, (a, b) in enumerate(zip(got, own, strict=False)) if a != b)
-            how = f"in another order, number {first + 1} is {got[first]!r} and in the fit {own[first]!r}"
+            first = next(i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b)
+            how = f"in another order, number {first + 1} is {got[first]!r} and in the fit {expected[first]!r}"
         word = "latent" if dim == "target" else dim
         raise ValueError(f"idata: it is of another fit, its {word}s are not this one's ({how}); {fix}")
     check_same_fit(fit, idata)

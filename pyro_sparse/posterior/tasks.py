@@ -71,13 +71,13 @@ def task_to_arviz(
     """
     scale = fit.tasks.target_scale[:, None]
     best = int(fit.best)
-    own = probability[best]
-    gap = np.ptp(probability, axis=0) if len(probability) > 1 else np.full(own.shape, np.nan)
+    best_probability = probability[best]
+    gap = np.ptp(probability, axis=0) if len(probability) > 1 else np.full(best_probability.shape, np.nan)
     numbers: dict[str, Any] = {
-        "probability": (_EDGE, own),
-        "q_value": (_EDGE, q_values(own)),
+        "probability": (_EDGE, best_probability),
+        "q_value": (_EDGE, q_values(best_probability)),
         "gap": (_EDGE, gap),
-        "given": (_EDGE, np.zeros(own.shape, dtype=np.int8)),
+        "given": (_EDGE, np.zeros(best_probability.shape, dtype=np.int8)),
         "weight": (_EDGE, (weight[best] * scale).mean(0)),
         "restart_probability": (("chain", *_EDGE), probability),
     }
@@ -87,8 +87,8 @@ def task_to_arviz(
         "weight": (("chain", "draw", *_EDGE), weight * scale),
     }
     if eta is not None:
-        each = np.broadcast_to(eta[:, None], (len(eta), edge.shape[1], eta.shape[1]))
-        posterior["eta"] = (("chain", "draw", "latent"), each)
+        eta_draws = np.broadcast_to(eta[:, None], (len(eta), edge.shape[1], eta.shape[1]))
+        posterior["eta"] = (("chain", "draw", "latent"), eta_draws)
     groups: dict[str, Any] = {
         "posterior": posterior,
         "edge_posterior": numbers,
@@ -150,11 +150,11 @@ def task_summary(
     numbers = _arviz.get_group(idata, "edge_posterior")
     is_score = bool(int(idata.attrs.get("is_score", 0)))
     p = numbers["probability"].to_numpy()
-    own = _arviz.get_group(idata, "posterior")["weight"].isel(chain=[int(idata.attrs["best_restart"])])
+    weights = _arviz.get_group(idata, "posterior")["weight"].isel(chain=[int(idata.attrs["best_restart"])])
     if is_score:
         lower = upper = np.full(p.shape, np.nan)
     else:
-        lower, upper = (end.transpose(*_EDGE).to_numpy() for end in _arviz.interval(own, prob, kind))
+        lower, upper = (end.transpose(*_EDGE).to_numpy() for end in _arviz.interval(weights, prob, kind))
     tasks, latents = numbers["task"].to_numpy(), numbers["latent"].to_numpy()
     t, k = np.indices(p.shape).reshape(2, -1)
     gap = numbers["gap"].to_numpy()

@@ -97,15 +97,15 @@ def transition_to_arviz(
             if len(graph.by_chain) > 1
             else np.full(graph.probability.shape, np.nan)
         )
-        given = np.zeros(graph.probability.shape, dtype=bool) if graph.given is None else graph.given
-        for what, values in (
+        prescribed = np.zeros(graph.probability.shape, dtype=bool) if graph.given is None else graph.given
+        for quantity, values in (
             ("probability", graph.probability),
-            ("given", given.astype(np.int8)),
-            ("q_value", q_values(graph.probability, given)),
+            ("given", prescribed.astype(np.int8)),
+            ("q_value", q_values(graph.probability, prescribed)),
             ("gap", gap),
             ("strength", graph.strength[fit.best]),
         ):
-            numbers[f"{what}_{name}"] = (dims, values)
+            numbers[f"{quantity}_{name}"] = (dims, values)
         numbers[f"restart_probability_{name}"] = (("chain", *dims), graph.by_chain)
     chains = np.arange(fit.n_restarts)
     groups = {
@@ -173,29 +173,30 @@ def transition_summary(
     numbers = _arviz.get_group(idata, "edge_posterior")
     name = "score" if int(idata.attrs.get("is_score", 0)) else "probability"
     findings = findings_of(idata=idata)
-    parts = []
+    tables = []
     for graph in GRAPHS:
         if f"probability_{graph}" not in numbers:
             continue
         columns = {
-            what: numbers[f"{what}_{graph}"].to_series() for what in ("probability", "strength", "gap")
+            quantity: numbers[f"{quantity}_{graph}"].to_series()
+            for quantity in ("probability", "strength", "gap")
         }
         of_graph = numbers[f"probability_{graph}"]
         columns["doubted"] = _doubted(of_graph, findings).to_series()
         none = of_graph < 0  # of files that do not say
         columns["given"] = numbers.get(f"given_{graph}", none).to_series()
-        part = pd.DataFrame(columns).reset_index()
-        part = part.rename(columns={"action": "source"})
-        part.insert(0, "graph", graph)
-        parts.append(part)
-    table = pd.concat(parts, ignore_index=True)
+        edges = pd.DataFrame(columns).reset_index()
+        edges = edges.rename(columns={"action": "source"})
+        edges.insert(0, "graph", graph)
+        tables.append(edges)
+    table = pd.concat(tables, ignore_index=True)
     p = table["probability"].to_numpy()
-    given = table["given"].to_numpy() == 1
-    table["q_value"] = q_values(p, given)
+    prescribed = table["given"].to_numpy() == 1
+    table["q_value"] = q_values(p, prescribed)
     table["unresolved"] = unresolved(table["gap"])
     doubted = table["doubted"].to_numpy(dtype=bool)
     table["verdict"] = np.where(doubted | (name == "score"), "open", edge_verdicts(p, table["gap"], sure))
-    table["selected"] = selected_edges(p, fdr, doubted, given, include_doubted)
+    table["selected"] = selected_edges(p, fdr, doubted, prescribed, include_doubted)
     if "lag" in table and not table["lag"].notna().any():
         table = table.drop(columns="lag")
     lag = ["lag"] if "lag" in table else []
