@@ -114,24 +114,26 @@ def _fail(n: int) -> str:
     return f"{n} FAILS" if n == 1 else f"{n} FAIL"
 
 
-def verdicts(names: list[str], found: IdentifiabilityProbability, sure: float, help_: str) -> pd.DataFrame:
+def verdicts(
+    names: list[str], identifiability: IdentifiabilityProbability, sure: float, help_: str
+) -> pd.DataFrame:
     """The table of a certificate.
 
     Parameters
     ----------
     names : list of str
         Of the latents.
-    found : IdentifiabilityProbability
+    identifiability : IdentifiabilityProbability
     sure : float
         Probability that a verdict wants.
     help_ : str
         What would tell a latent from others, with places {name} and {others}.
     """
     rows = []
-    for i, p in enumerate(found.disentangled):
+    for i, p in enumerate(identifiability.disentangled):
         verdict = "identified" if p >= sure else "mixed" if p <= 1 - sure else "unresolved"
         least = 1 - sure if verdict == "unresolved" else 0.5
-        others = [j for j in range(len(names)) if j != i and found.consistency[i, j] > least]
+        others = [j for j in range(len(names)) if j != i and identifiability.consistency[i, j] > least]
         mixed = [] if verdict == "identified" else [names[j] for j in others]
         advice = ""
         if mixed:

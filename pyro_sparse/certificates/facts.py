@@ -26,13 +26,13 @@ def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
     """
     if int(idata.attrs.get("is_score", 0)):
         return None
-    found = identify(fit, idata=idata)
+    certificate = identify(fit, idata=idata)
     elsewhere = set(sentences(findings_of(fit, idata)))
     return {
-        "by": "by" in found.table,
-        "criteria": found.theorem.split("; "),
-        "all": found.all_identified,
-        "caution": [*_only_if(found), *(note for note in found.caution if note not in elsewhere)],
+        "by": "by" in certificate.table,
+        "criteria": certificate.theorem.split("; "),
+        "all": certificate.all_identified,
+        "caution": [*_only_if(certificate), *(note for note in certificate.caution if note not in elsewhere)],
         "rows": [
             {
                 "name": name,
@@ -43,7 +43,7 @@ def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
                 "mixed": list(row["mixed_with"]),
                 "help": row["would_help"],
             }
-            for name, row in found.table.iterrows()
+            for name, row in certificate.table.iterrows()
         ],
         "assumptions": [
             {
@@ -52,17 +52,17 @@ def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
                 "level": {True: "good", False: "poor"}.get(row["holds"], "unknown"),
                 "figure": row["figure"],
             }
-            for name, row in found.assumptions.iterrows()
+            for name, row in certificate.assumptions.iterrows()
         ],
     }
 
 
-def _only_if(found: Certificate) -> list[str]:
+def _only_if(certificate: Certificate) -> list[str]:
     """What is to be said beside "identified" where an assumption fails."""
-    if not found.fails:
+    if not certificate.fails:
         return []
-    verb = "fails" if len(found.fails) == 1 else "fail"
+    verb = "fails" if len(certificate.fails) == 1 else "fail"
     return [
-        f"of the assumptions below {len(found.fails)} {verb} ({', '.join(found.fails)}): what is called "
-        "identified is so only if all of them hold"
+        f"of the assumptions below {len(certificate.fails)} {verb} ({', '.join(certificate.fails)}): what is "
+        "called identified is so only if all of them hold"
     ]

@@ -100,14 +100,14 @@ def table_certificate(
     curves = None if fit is None else curves_of(fit)
     slopes = None if curves is None else slope_directions(curves.slope, named)
     straight = _is_straight(curves, named, idata)
-    found = criteria_of(draws, 1.0 if straight else _directions(slopes, named), mode)
+    criteria = criteria_of(draws, 1.0 if straight else _directions(slopes, named), mode)
     agreement = agreement_of(fit, idata, (draws.any(axis=1)).mean(axis=0) > 0.5)
     method = current_name(str(idata.attrs.get("edge_method", "")))
     assumed = assumptions(fit, named, names, curves, slopes, agreement, method, straight)
-    advice = _advice(names, named, found)
-    table = _verdicts(names, features, draws, found, sure, advice)
+    advice = _advice(names, named, criteria)
+    table = _verdicts(names, features, draws, criteria, sure, advice)
     table["by"] = [
-        _by({name: alone[:, k].mean() for name, alone in found.alone.items()}, assumed.refuted, sure)
+        _by({name: alone[:, k].mean() for name, alone in criteria.alone.items()}, assumed.refuted, sure)
         if verdict == "identified"
         else ""
         for k, verdict in enumerate(table["verdict"])
@@ -116,18 +116,18 @@ def table_certificate(
     _doubt(table, agreement)
     table = doubted(table, findings)
     in_use = (table["verdict"] != "empty").to_numpy()
-    last = list(found.alone.values())[-1][:, in_use]
+    last = list(criteria.alone.values())[-1][:, in_use]
     return Certificate(
-        theorem="; ".join(_THEOREMS[name] for name in found.alone),
+        theorem="; ".join(_THEOREMS[name] for name in criteria.alone),
         table=table,
         all_identified=float(last.all(axis=1).mean()) if in_use.any() else 0.0,
         assumptions=assumed.table,
         caution=[
             *sentences(findings),
-            *_caution(found, table, straight, slopes, mode),
+            *_caution(criteria, table, straight, slopes, mode),
         ],
         criteria=pd.DataFrame(
-            {name: alone.mean(axis=0) for name, alone in found.alone.items()}, index=table.index
+            {name: alone.mean(axis=0) for name, alone in criteria.alone.items()}, index=table.index
         ),
         set_aside=OF_ANCHORS if assumed.refuted else (),
     )
@@ -172,13 +172,13 @@ def _of_those(free: Bools, there: Bools) -> Bools:
 
 def _diverse(common: Bools, there: Bools) -> Bools:
     """Sufficient diversity among the factors that are there, which differ between draws."""
-    found = np.zeros_like(there)
-    kinds, which = np.unique(there, axis=0, return_inverse=True)
+    diverse = np.zeros_like(there)
+    kinds, kind_of = np.unique(there, axis=0, return_inverse=True)
     for number, kind in enumerate(kinds):
         if kind.any():
-            rows = np.flatnonzero(which.ravel() == number)
-            found[np.ix_(rows, kind)] = sufficient_diversity(common[rows][:, :, kind]).diverse
-    return found
+            rows = np.flatnonzero(kind_of.ravel() == number)
+            diverse[np.ix_(rows, kind)] = sufficient_diversity(common[rows][:, :, kind]).diverse
+    return diverse
 
 
 def _directions(slopes: SlopeDirections | None, named: Bools) -> Any:
@@ -197,18 +197,18 @@ def _is_straight(curves: Curves | None, named: Bools, idata: Any) -> bool:
     return bool(slope.var(axis=0).sum() <= _STRAIGHT * (slope**2).mean(axis=0).sum())
 
 
-def _advice(names: list[str], named: Bools, found: Criteria) -> list[str]:
+def _advice(names: list[str], named: Bools, criteria: Criteria) -> list[str]:
     """Anchors help under every criterion: a second one too, where zeros of straight features count."""
-    wanted = 1 if found.bent else 2
+    wanted = 1 if criteria.bent else 2
     missing = np.maximum(1, wanted - anchors(named & (named.sum(axis=0) >= 2)))
     return [_HELP[int(n)].format(name=name) for name, n in zip(names, missing, strict=True)]
 
 
 def _verdicts(
-    names: list[str], features: list[str], draws: Bools, found: Criteria, sure: float, advice: list[str]
+    names: list[str], features: list[str], draws: Bools, criteria: Criteria, sure: float, advice: list[str]
 ) -> pd.DataFrame:
-    alone = list(found.alone.values())[-1]
-    free = found.free
+    alone = list(criteria.alone.values())[-1]
+    free = criteria.free
     table = verdicts(
         names,
         IdentifiabilityProbability(
@@ -255,7 +255,7 @@ def _doubt(table: pd.DataFrame, agreement: Agreement) -> None:
 
 
 def _caution(
-    found: Criteria,
+    criteria: Criteria,
     table: pd.DataFrame,
     straight: bool,
     slopes: SlopeDirections | None,
@@ -269,6 +269,6 @@ def _caution(
         )
     if slopes is None and (table["by"] == "structural sparsity").any():
         notes.append("that features bend is taken on trust; identify(fit, idata=idata) measures it")
-    if mode == "paper" and "diversity" not in found.alone:
+    if mode == "paper" and "diversity" not in criteria.alone:
         notes.append("diversity wants every feature of several factors to bend: it was not asked")
     return notes

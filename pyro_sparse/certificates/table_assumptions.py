@@ -130,8 +130,8 @@ def _curves_of_anchors(fit: Any, named: Bools, names: list[str], curves: Curves)
             f"the best pair of anchors correlates {alike[a]:.2f} for {names[a]}, the lowest",
         )
     }
-    given = list((getattr(fit.model, "anchors", None) or {}).values())
-    if all(given.count(k) >= 2 for k in np.flatnonzero(named.any(axis=0))):
+    anchored = list((getattr(fit.model, "anchors", None) or {}).values())
+    if all(anchored.count(k) >= 2 for k in np.flatnonzero(named.any(axis=0))):
         rows["anchors are steep enough"] = (True, "not needed: anchors were given")
     elif np.isfinite(steep[b]):
         rows["anchors are steep enough"] = (

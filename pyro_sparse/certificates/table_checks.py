@@ -119,13 +119,13 @@ def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool |
     if fit is None:
         return [""] * len(used), "ask the fit: its edge posterior does not know all restarts", None
     doubt = doubted_factors(fit, used)
-    found = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
+    recovered = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
     rivals = np.logical_or(*rival_restarts(fit, int(used.sum())))
     if not rivals.any():
-        why = "there is one only" if len(found) == 1 else "no other had as many factors"
+        why = "there is one only" if len(recovered) == 1 else "no other had as many factors"
         return doubt, f"nothing to compare with: {why}", None
-    every = int(found[rivals][:, used].all(axis=1).sum())
-    text = f"{every} of {int(rivals.sum())} other restarts with as many factors found all of them"
+    n_complete = int(recovered[rivals][:, used].all(axis=1).sum())
+    text = f"{n_complete} of {int(rivals.sum())} other restarts with as many factors found all of them"
     return doubt, text, not any(doubt)
 
 

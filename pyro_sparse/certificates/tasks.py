@@ -52,12 +52,12 @@ def task_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     Certificate
     """
     draws = pooled(graph_draws(idata))
-    found = support_identifiability(draws)
+    identifiability = support_identifiability(draws)
     names = [str(n) for n in _arviz.get_group(idata, "edge_posterior")["latent"].to_numpy()]
     return Certificate(
         theorem=_THEOREM,
-        table=doubted(verdicts(names, found, sure, _HELP), findings_of(fit, idata), _ADVICE),
-        all_identified=found.all_disentangled,
+        table=doubted(verdicts(names, identifiability, sure, _HELP), findings_of(fit, idata), _ADVICE),
+        all_identified=identifiability.all_disentangled,
         assumptions=_assumptions(fit, idata),
         caution=_caution(fit, idata),
     )
@@ -102,11 +102,11 @@ def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
     return table
 
 
-def _row(holds: bool, found: Any) -> dict[str, Any]:
+def _row(holds: bool, sufficiency: Any) -> dict[str, Any]:
     return {
         "holds": bool(holds),
-        "figure": f"rank {int(found.rank.sum())} of {int(found.dimension.sum())}, "
-        f"condition {found.condition:.3g}",
+        "figure": f"rank {int(sufficiency.rank.sum())} of {int(sufficiency.dimension.sum())}, "
+        f"condition {sufficiency.condition:.3g}",
     }
 
 

@@ -50,13 +50,13 @@ def transition_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
         pooled(graph_draws(idata, name)) if f"edge_{name}" in _arviz.get_group(idata, "posterior") else None
         for name in ("time", "action")
     )
-    found = identifiability_probability(action, time)
+    identifiability = identifiability_probability(action, time)
     edges = _arviz.get_group(idata, "edge_posterior")
     names = [str(n) for n in edges["target"].to_numpy()]
     return Certificate(
         theorem=_THEOREM,
-        table=doubted(verdicts(names, found, sure, _HELP), findings_of(fit, idata), _ADVICE),
-        all_identified=found.all_disentangled,
+        table=doubted(verdicts(names, identifiability, sure, _HELP), findings_of(fit, idata), _ADVICE),
+        all_identified=identifiability.all_disentangled,
         assumptions=_assumptions(fit),
         caution=sentences(findings_of(fit, idata)),
     )
@@ -77,17 +77,17 @@ def _assumptions(fit: Any) -> pd.DataFrame:
         turn = fit.alignment["permutation"][best]
         d, lags = fit.model.n_latents, fit.model.lags
         batch = fit.sequences.batch(like.device, like.dtype)
-        own = turned_jacobian(fit.model, batch)[best][:, turn]
-        inputs = [turn + lag * d for lag in range(lags)] + [np.arange(lags * d, own.shape[2])]
+        jacobian = turned_jacobian(fit.model, batch)[best][:, turn]
+        inputs = [turn + lag * d for lag in range(lags)] + [np.arange(lags * d, jacobian.shape[2])]
         graphs = [] if fit.graph_time is None else list(fit.graph_time[best])
         graphs += [] if fit.graph_action is None else [fit.graph_action[best]]
         beyond = fit.agreement.get("beyond_linear", {best: np.nan})[best]
-        own, graph = believed(own, beyond), np.concatenate(graphs, 1)
-        found = fitted_influence(own[:, :, np.concatenate(inputs)], graph, d, lags)
+        jacobian, graph = believed(jacobian, beyond), np.concatenate(graphs, 1)
+        influences = fitted_influence(jacobian[:, :, np.concatenate(inputs)], graph, d, lags)
         checks = axis_checks(fit.model, batch, best, turn, graph, beyond)
         # a sufficient condition: with independent noise only rotations are left, which less rules out
         enough = bool(lags) and checks.independent_noise and bool(checks.mixing.max() < MIXED)
-        for kind, (influence, error) in found.items():
+        for kind, (influence, error) in influences.items():
             rows[f"sufficient influence ({kind})"] = {
                 "holds": True if influence.holds else None if enough else False,
                 "figure": f"rank {int(influence.rank.sum())} of {int(influence.dimension.sum())}, least "
