@@ -53,6 +53,6 @@ def arrays(*tensors: Tensor) -> tuple[Any, ...]:
     return torch, *(t.detach() for t in tensors)
 
 
-def tensor(found: Any) -> Tensor:
+def tensor(computed: Any) -> Tensor:
     """What was computed, as a tensor."""
-    return found if isinstance(found, Tensor) else torch.from_numpy(np.asarray(found))
+    return computed if isinstance(computed, Tensor) else torch.from_numpy(np.asarray(computed))

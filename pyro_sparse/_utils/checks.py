@@ -34,4 +34,4 @@ def plain_fields(record: Any) -> None:
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
-    return tuple(_plain(one) for one in value) if isinstance(value, list | tuple) else value
+    return tuple(_plain(element) for element in value) if isinstance(value, list | tuple) else value

@@ -109,10 +109,10 @@ def changes(thing: Any, kind: str) -> list[Change]:
     list of Change
         Empty if it keeps to the declaration; its class if it has none.
     """
-    found = [overridden(thing, base, declared) for base, declared in _declarations(thing, kind)]
-    if not found:
+    by_declaration = [overridden(thing, base, declared) for base, declared in _declarations(thing, kind)]
+    if not by_declaration:
         return [Change(type(thing).__name__, "")]
-    return [] if not all(found) else found[0]
+    return [] if not all(by_declaration) else by_declaration[0]
 
 
 def overridden(thing: Any, base: type, declared: Declared) -> list[Change]:
@@ -126,20 +126,22 @@ def overridden(thing: Any, base: type, declared: Declared) -> list[Change]:
     declared : Declared
     """
     kind, free = type(thing), _FREE_ALWAYS | declared.free
-    known = {*dir(base)} | {name for own in base.__mro__ for name in vars(own).get("__annotations__", ())}
-    rests_on = known if declared.rests_on is None else declared.rests_on
-    found: list[Change] = []
-    for own in kind.__mro__:
-        if own in base.__mro__:
+    base_names = {*dir(base)} | {
+        name for ancestor in base.__mro__ for name in vars(ancestor).get("__annotations__", ())
+    }
+    rests_on = base_names if declared.rests_on is None else declared.rests_on
+    changed: list[Change] = []
+    for ancestor in kind.__mro__:
+        if ancestor in base.__mro__:
             continue
-        for name in vars(own):
-            if name in free or name not in known or name not in rests_on:
+        for name in vars(ancestor):
+            if name in free or name not in base_names or name not in rests_on:
                 continue
             if inspect.getattr_static(kind, name) is inspect.getattr_static(base, name, _MISSING):
                 continue  # the same function under the same name, or one that is hidden by it
-            found.append(Change(own.__name__, name))
-    found += [Change(kind.__name__, name, on_object=True) for name in _set_on(thing, free)]
-    return found
+            changed.append(Change(ancestor.__name__, name))
+    changed += [Change(kind.__name__, name, on_object=True) for name in _set_on(thing, free)]
+    return changed
 
 
 def hooks(thing: nn.Module, leave_out: Iterable[str] = ()) -> list[str]:
@@ -162,20 +164,20 @@ def hooks(thing: nn.Module, leave_out: Iterable[str] = ()) -> list[str]:
 def _declarations(thing: Any, kind: str) -> list[tuple[type, Declared]]:
     """Classes that declare a kind, the nearest first."""
     return [
-        (own, declared)
-        for own in type(thing).__mro__
-        for declared in vars(own).get("declares", ())
+        (ancestor, declared)
+        for ancestor in type(thing).__mro__
+        for declared in vars(ancestor).get("declares", ())
         if declared.kind == kind
     ]
 
 
 def _set_on(thing: Any, free: frozenset[str]) -> list[str]:
     """Names of methods and properties that the object itself has something else for."""
-    found = []
+    names = []
     for name in vars(thing) if hasattr(thing, "__dict__") else ():
         of_class = inspect.getattr_static(type(thing), name, None)
         if name not in free and (
             callable(of_class) or isinstance(of_class, property | staticmethod | classmethod)
         ):
-            found.append(name)
-    return found
+            names.append(name)
+    return names

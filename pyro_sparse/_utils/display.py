@@ -34,8 +34,8 @@ class _Narrow(pd.DataFrame):
     def __repr__(self) -> str:
         if self.empty or self.index.name != self._under or not set(self.columns) & set(self._needed):
             return printable(str(super().__repr__()))
-        told = [name for name in self._first if name in self.columns]
-        names = [name for name in told if name != "selected" or not self[name].all()]
+        leading = [name for name in self._first if name in self.columns]
+        names = [name for name in leading if name != "selected" or not self[name].all()]
         fallback = (pd.get_option("display.width") or 80, 24)
         width = shutil.get_terminal_size(fallback).columns
         text = self._in_short(names)

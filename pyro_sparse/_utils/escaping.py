@@ -35,7 +35,7 @@ def printable(text: str, one_line: bool = False) -> str:
     >>> print(printable("red \x1b[31m"))
     red \x1b[31m
     """
-    text = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
     return text.replace("\t", r"\t").replace("\n", r"\n") if one_line else text
 
 

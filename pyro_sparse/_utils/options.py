@@ -21,7 +21,7 @@ def options_of(function: Callable[..., Any]) -> set[str]:
     return {*inspect.signature(function).parameters} - _FROM_THE_FIT
 
 
-def check_options(method: str, options: Iterable[str], known: Iterable[str] = ()) -> None:
+def check_options(method: str, options: Iterable[str], accepted: Iterable[str] = ()) -> None:
     """Complain of an option that a method does not have.
 
     Parameters
@@ -29,7 +29,7 @@ def check_options(method: str, options: Iterable[str], known: Iterable[str] = ()
     method : str
     options : iterable of str
         Those given.
-    known : iterable of str
+    accepted : iterable of str
         Those there are.
 
     Raises
@@ -37,7 +37,7 @@ def check_options(method: str, options: Iterable[str], known: Iterable[str] = ()
     TypeError
         An option is not known.
     """
-    unknown = sorted({*options} - {*known})
+    unknown = sorted({*options} - {*accepted})
     if unknown:
-        takes = ", ".join(sorted(known)) or "none"
+        takes = ", ".join(sorted(accepted)) or "none"
         raise TypeError(f"edge_posterior(method={method!r}): no option {unknown[0]!r}; it takes {takes}")

@@ -30,10 +30,10 @@ class Recorded:
                 try:
                     bound = signature.bind(self, *args, **options).arguments
                 except TypeError as error:
-                    known = list(signature.parameters)[1:]
-                    raise TypeError(f"{type(self).__name__}: {error}; its arguments are {known}") from None
-                own = next(iter(signature.parameters))  # the object itself, whatever it is called
-                flat = {k: v for k, v in bound.items() if k != own}
+                    names = list(signature.parameters)[1:]
+                    raise TypeError(f"{type(self).__name__}: {error}; its arguments are {names}") from None
+                self_name = next(iter(signature.parameters))  # the object itself, whatever it is called
+                flat = {k: v for k, v in bound.items() if k != self_name}
                 for name, parameter in signature.parameters.items():
                     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                         flat.update(flat.pop(name, {}))
@@ -91,7 +91,7 @@ def rebuild(text: Any) -> Any:
         )
     import importlib
 
-    found = getattr(importlib.import_module(module), name)
-    if not (isinstance(found, type) and issubclass(found, Recorded)):
+    made_class = getattr(importlib.import_module(module), name)
+    if not (isinstance(made_class, type) and issubclass(made_class, Recorded)):
         raise ValueError(f"load: {text['made']!r} is not a model, prior or likelihood")
-    return found(**{k: rebuild(v) for k, v in text["with"].items()})
+    return made_class(**{k: rebuild(v) for k, v in text["with"].items()})

@@ -26,27 +26,29 @@ def signature_misfits(thing: Any, base: type, by_name: tuple[str, ...] = ()) -> 
     list of str
         "Class.method(…): …" of each method that does not fit.
     """
-    found = []
+    misfits = []
     for name in dir(base):
         of_base = inspect.getattr_static(base, name)
         if name.startswith("_") or not (callable(of_base) or isinstance(of_base, property | staticmethod)):
             continue
         if not _defined_by(base, name).startswith("pyro_sparse"):
             continue  # torch's
-        own = vars(thing).get(name, inspect.getattr_static(type(thing), name))
-        if own is of_base:
+        member = vars(thing).get(name, inspect.getattr_static(type(thing), name))
+        if member is of_base:
             continue
         label = f"{type(thing).__name__}.{name}"
         if isinstance(of_base, property):
-            if inspect.isroutine(own):
-                found.append(f"{label}: is a method, and the package reads it; write @property above it")
+            if inspect.isroutine(member):
+                misfits.append(f"{label}: is a method, and the package reads it; write @property above it")
             continue
-        if isinstance(own, property):
-            found.append(f"{label}: is a property, and the package calls it; leave @property out")
+        if isinstance(member, property):
+            misfits.append(f"{label}: is a property, and the package calls it; leave @property out")
             continue
-        if inspect.isroutine(own) and (why := _misfit(name, getattr(thing, name), of_base, name in by_name)):
-            found.append(f"{label}{why}")
-    return found
+        if inspect.isroutine(member) and (
+            why := _misfit(name, getattr(thing, name), of_base, name in by_name)
+        ):
+            misfits.append(f"{label}{why}")
+    return misfits
 
 
 def refuse_signatures(argument: str, thing: Any, base: type, by_name: tuple[str, ...] = ()) -> None:
@@ -71,7 +73,7 @@ def refuse_signatures(argument: str, thing: Any, base: type, by_name: tuple[str,
 
 
 def _defined_by(base: type, name: str) -> str:
-    return next((own.__module__ for own in base.__mro__ if name in vars(own)), "")
+    return next((ancestor.__module__ for ancestor in base.__mro__ if name in vars(ancestor)), "")
 
 
 def _misfit(name: str, method: Any, of_base: Any, by_name: bool) -> str:

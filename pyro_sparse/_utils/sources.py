@@ -114,9 +114,9 @@ def reading(path: Path, kind: str, argument: str = "path") -> Iterator[None]:
         named = (f"{argument}:", "X:", "columns:", "layer:")
         if isinstance(error, ValueError | TypeError | FileNotFoundError) and text.startswith(named):
             raise
-        said = f"{type(error).__name__}: {text.splitlines()[0][:200]}" if text else type(error).__name__
+        complaint = f"{type(error).__name__}: {text.splitlines()[0][:200]}" if text else type(error).__name__
         raise ValueError(
-            f"{argument}: {str(path)!r} cannot be read as {kind} ({said}); "
+            f"{argument}: {str(path)!r} cannot be read as {kind} ({complaint}); "
             "is it whole, and what its name says?"
         ) from error
 
@@ -165,9 +165,9 @@ def check_hdf5(path: Path, file: Any) -> None:
     """
     sizes: list[int] = []
 
-    def add(_: str, held: Any) -> None:
-        if hasattr(held, "dtype") and held.size:
-            sizes.append(held.size * held.dtype.itemsize)
+    def add(_: str, node: Any) -> None:
+        if hasattr(node, "dtype") and node.size:
+            sizes.append(node.size * node.dtype.itemsize)
 
     file.visititems(add)
     check_expanded(path, sum(sizes))

@@ -188,8 +188,8 @@ def random_state() -> list[torch.Tensor]:
 def load_random_state(state: list[torch.Tensor]) -> None:
     """Continue the streams of `random_state`; those of accelerators that are not here are left out."""
     torch.set_rng_state(state[0])
-    for device, own in zip(_accelerators(), state[1:], strict=False):
-        torch.cuda.set_rng_state(own, device)
+    for device, stream in zip(_accelerators(), state[1:], strict=False):
+        torch.cuda.set_rng_state(stream, device)
 
 
 def _accelerators() -> list[int]:
