@@ -284,7 +284,7 @@ def summary(
     folder: Folder,
     fdr: OfFit = None,
     salient: Salient = None,
-    every: Annotated[bool, typer.Option("--all", help="Also the edges that are not kept.")] = False,
+    all_edges: Annotated[bool, typer.Option("--all", help="Also the edges that are not kept.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print the edges of a fit at a false-discovery rate.
@@ -302,12 +302,12 @@ def summary(
     rate = rate_of(idata, fdr)
     if salient is not None:
         idata = ps.salient_edges(idata, salient)
-    edges, said = ps.summary(idata, fdr=rate, selected_only=not every), verdict_of(idata)
+    edges, verdict = ps.summary(idata, fdr=rate, selected_only=not all_edges), verdict_of(idata)
     if as_json:
-        about = {"verdict": said, "unresolved": int(edges["unresolved"].sum())}
+        about = {"verdict": verdict, "unresolved": int(edges["unresolved"].sum())}
         print_json({"fdr": rate, **jsonable(edges.attrs), **about, "edges": records(edges)})
     else:
-        print_edges(edges, verdict=said)
+        print_edges(edges, verdict=verdict)
 
 
 @app.command()
@@ -368,15 +368,15 @@ def simulate(
     from .._utils.escaping import write_csv
 
     out = file_to_write(out, "simulated.csv", "--out")
-    given = {name: value for name, value in {"rho": rho, "noise": noise}.items() if value is not None}
+    settings = {name: value for name, value in {"rho": rho, "noise": noise}.items() if value is not None}
     if generator is Generator.topics:
-        if given:
-            raise ValueError(f"--{next(iter(given))}: topics have no such setting; leave it out")
+        if settings:
+            raise ValueError(f"--{next(iter(settings))}: topics have no such setting; leave it out")
         drawn = datasets.topic_counts(rows, seed=seed)
     elif generator is Generator.anchored60:
-        drawn = datasets.anchored60(rows, n_test=0, seed=seed, **given)
+        drawn = datasets.anchored60(rows, n_test=0, seed=seed, **settings)
     else:
-        drawn = datasets.sim1(rows, seed=seed, **given)
+        drawn = datasets.sim1(rows, seed=seed, **settings)
     truth = out.with_suffix(".truth.csv")
     x = drawn.frame.iloc[drawn.splits["train"]] if generator is Generator.topics else drawn.frame
     write_csv(x, out, index=False)
@@ -414,7 +414,7 @@ def doctor(as_json: Json = False) -> None:
     absent = [
         name for name, version in {"pyro-sparse": _version("pyro-sparse"), **core}.items() if version is None
     ]
-    found = {
+    facts = {
         "pyro_sparse": _version("pyro-sparse"),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -422,14 +422,14 @@ def doctor(as_json: Json = False) -> None:
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "devices": devices,
-        "extras": {name: all(found.values()) for name, found in extras.items()},
-        "missing": {name: [m for m, v in found.items() if v is None] for name, found in extras.items()},
+        "extras": {name: all(versions.values()) for name, versions in extras.items()},
+        "missing": {name: [m for m, v in versions.items() if v is None] for name, versions in extras.items()},
         "ok": not absent,
     }
     if as_json:
-        print_json(found)
+        print_json(facts)
     else:
-        print_doctor(found)
+        print_doctor(facts)
     if absent:
         raise typer.Exit(1)
 

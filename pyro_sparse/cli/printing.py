@@ -79,14 +79,14 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Seq
     for factor, group in ordered.groupby("factor", sort=False):
         shown = group.head(per_factor or len(group))
         for first, row in zip([factor, *[""] * len(shown)], shown.to_dict("records"), strict=False):
-            own, effect, gap = (
+            figure, effect, gap = (
                 "" if v != v else f"{v:.2f}" for v in (row[number], row["effect"], row["gap"])
             )
             mark = " ?" if row["unresolved"] else ""
             factor_name, feature = (
                 Text(printable(str(name), one_line=True)) for name in (first, row["feature"])
             )
-            table.add_row(factor_name, feature.append(mark), own, _signed(row), effect, gap)
+            table.add_row(factor_name, feature.append(mark), figure, _signed(row), effect, gap)
         if len(group) > len(shown):
             table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
         table.add_section()
@@ -117,16 +117,16 @@ def _natural(column: pd.Series) -> pd.Series:
     return column.map(lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(6), str(name)))
 
 
-def print_doctor(found: dict[str, Any]) -> None:
+def print_doctor(facts: dict[str, Any]) -> None:
     """What `pyro-sparse doctor` found, for people."""
     table = Table(show_header=False, box=None)
-    table.add_row("pyro_sparse", found["pyro_sparse"] or "not installed")
-    table.add_row("python", f"{found['python']} on {found['platform']}")
-    for name, version in found["versions"].items():
+    table.add_row("pyro_sparse", facts["pyro_sparse"] or "not installed")
+    table.add_row("python", f"{facts['python']} on {facts['platform']}")
+    for name, version in facts["versions"].items():
         table.add_row(name, version or "[red]absent[/red]")
-    table.add_row("threads", f"{found['threads']} of {found['cores']} cores (OMP_NUM_THREADS sets them)")
-    table.add_row("devices", ", ".join(found["devices"]))
-    for name, missing in found["missing"].items():
+    table.add_row("threads", f"{facts['threads']} of {facts['cores']} cores (OMP_NUM_THREADS sets them)")
+    table.add_row("devices", ", ".join(facts["devices"]))
+    for name, missing in facts["missing"].items():
         fix = f"absent: {', '.join(missing)}; pip install 'pyro-sparse\\[{name}]'"
         table.add_row(f"extra {name}", fix if missing else "ready")
     Console(soft_wrap=True).print(table)

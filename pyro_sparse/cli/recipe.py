@@ -94,10 +94,10 @@ class Recipe:
         """The table, that of exposures among its columns."""
         from ..data.files import read_table
 
-        own = [] if self.exposure is None else [self.exposure]
-        columns = None if self.columns is None else [*self.columns, *own]
+        extra = [] if self.exposure is None else [self.exposure]
+        columns = None if self.columns is None else [*self.columns, *extra]
         frame = read_table(self.table, columns=columns, drop=self.drop, index=self.index)
-        if own and self.exposure not in frame.columns:
+        if extra and self.exposure not in frame.columns:
             raise ValueError(
                 f"--exposure: the table has no column {self.exposure!r}; its columns: "
                 + ", ".join(map(str, frame.columns[:8]))
@@ -254,13 +254,13 @@ def train_restart(
     return path, time.perf_counter() - begun
 
 
-def together(recipe: Recipe, frame: pd.DataFrame, parts: list[Path], threads: int) -> Fit:
+def together(recipe: Recipe, frame: pd.DataFrame, paths: list[Path], threads: int) -> Fit:
     """The fit of restarts that `train_restart` wrote."""
     import pyro_sparse as ps
 
     model, settings = _begin(recipe, frame, threads, quiet=True)
     with _told_by_finish():
-        result: Fit = ps.merge(parts, model, recipe.features(frame), **settings)
+        result: Fit = ps.merge(paths, model, recipe.features(frame), **settings)
     return result
 
 
@@ -276,12 +276,12 @@ def _begin(recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool) -> tu
     import torch
 
     torch.set_num_threads(threads)
-    found = recipe.call(frame)
+    model_and_settings = recipe.call(frame)
     if not quiet:
         features = recipe.features(frame)
         missing = int(features.isna().sum().sum())
         say(f"{features.shape[0]} rows, {features.shape[1]} features, {missing} missing cells")
-    return found
+    return model_and_settings
 
 
 def finish(
@@ -313,14 +313,14 @@ def finish(
     training_cut = bool(cut_short(result))
     if training_cut and method != "score":
         say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
-    given = {} if exposure is None else {"exposure": exposure}
-    idata, chains_cut = _edges(result, {"X": frame, **given}, method, edge_seconds, as_json)
+    arguments = {} if exposure is None else {"exposure": exposure}
+    idata, chains_cut = _edges(result, {"X": frame, **arguments}, method, edge_seconds, as_json)
     interrupted = training_cut or chains_cut
     idata.attrs[_RATE] = fdr
     edges = ps.summary(idata, fdr=fdr)
     write_csv(edges, files["edges"])
     files["factors"] = out / "factors.csv"
-    scores = pd.DataFrame(result.transform(frame, **given), frame.index, result.factor_names)
+    scores = pd.DataFrame(result.transform(frame, **arguments), frame.index, result.factor_names)
     write_csv(scores, files["factors"])
     if not _absent_for_report():  # `folder` has said so if not
         files["report"] = out / "report.html"
@@ -330,7 +330,7 @@ def finish(
         files["idata"] = to_netcdf(idata, out / "idata.nc")
     except (ImportError, OSError, ValueError, TypeError) as error:
         unwritten = f"idata.nc could not be written ({error}); all else was, and ps.load reads model.pt"
-    kept, said = edges[edges["selected"]], verdict_of(idata)
+    kept, verdict = edges[edges["selected"]], verdict_of(idata)
     if as_json:
         print_json(
             {
@@ -347,7 +347,7 @@ def finish(
                 "elbo": jsonable(result.elbo),
                 "heldout_elbo": jsonable(result.heldout_elbo),
                 "seconds": round(seconds, 2),
-                "verdict": said,
+                "verdict": verdict,
                 "warnings": list(result.warnings),
                 "interrupted": interrupted,
                 "unwritten": unwritten,
@@ -355,7 +355,7 @@ def finish(
             }
         )
     else:
-        print_edges(kept, per_factor=8, verdict=said)
+        print_edges(kept, per_factor=8, verdict=verdict)
         if idata.attrs.get("stopped_by") == "time":
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
             say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")
