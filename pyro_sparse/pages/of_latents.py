@@ -80,16 +80,16 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
         As in `pyro_sparse.report`.
     """
     kind = str(idata.attrs["kind"])
-    own, table = _WORDS[kind], summary(idata, fdr)
+    words, table = _WORDS[kind], summary(idata, fdr)
     word = "score" if table.attrs["is_score"] else "probability"
     chosen, latents = table[table["selected"]], list(fit.latent_names)
     of = "target" if kind == "transition" else "latent"
     near = left_open(table)
     return {
-        "asked": own.asked,
+        "asked": words.asked,
         "kind": kind,
-        "row": own.row,
-        "strength": own.strength,
+        "row": words.row,
+        "strength": words.strength,
         "word": word,
         "method": table.attrs["edge_method"],
         "note": str(idata.attrs.get("note", "")),
@@ -104,7 +104,7 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
         "verdict": _verdict(fit, chosen, fdr),
         "warnings": sentences(findings_of(fit, idata)),
         "groups": [
-            {"name": own.group.format(name), "edges": _rows(chosen[chosen[of] == name], kind, word)}
+            {"name": words.group.format(name), "edges": _rows(chosen[chosen[of] == name], kind, word)}
             for name in latents
             if (chosen[of] == name).any()
         ],
@@ -124,7 +124,7 @@ def _size(fit: Any, kind: str) -> str:
     else:
         counts = {"sequence": len(fit.sequences), "frame": fit.sequences.n_frames}
         counts |= {"feature": len(fit.feature_names), "action": len(fit.action_names)}
-    return ", ".join(f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in counts.items() if n)
+    return ", ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for noun, n in counts.items() if n)
 
 
 def _verdict(fit: Any, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:

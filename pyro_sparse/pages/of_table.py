@@ -103,9 +103,11 @@ def report(
     need_libraries()
     if not hasattr(fit, "factor_names"):
         beside = {"X": X, "groups": groups, "salient": salient}
-        given = [name for name, value in beside.items() if value is not None]
-        if given:
-            raise TypeError(f"{given[0]}: is for a table's fit, not for a {type(fit).__name__}; leave it out")
+        misplaced = [name for name, value in beside.items() if value is not None]
+        if misplaced:
+            raise TypeError(
+                f"{misplaced[0]}: is for a table's fit, not for a {type(fit).__name__}; leave it out"
+            )
         idata = fit.edge_posterior() if idata is None else idata
         check_labels(fit, idata)
         return write_latents(fit, path, idata, fdr)
@@ -156,8 +158,8 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
     table = summary(_shown(idata, salient), fdr)
     word = "score" if table.attrs["is_score"] else "probability"
     chosen = table[table["selected"]]
-    own = get_group(idata, "edge_posterior").transpose("feature", "factor", ...)
-    effects, answers = own["effect"].to_numpy(), _answers(fit, own["weight"].to_numpy())
+    numbers = get_group(idata, "edge_posterior").transpose("feature", "factor", ...)
+    effects, answers = numbers["effect"].to_numpy(), _answers(fit, numbers["weight"].to_numpy())
     names, features = list(fit.factor_names), list(fit.feature_names)
     factors, unfitted = [], False
     for k, name in enumerate(names):
@@ -181,7 +183,7 @@ def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> di
     return {
         "word": word,
         "run": run,
-        "n_given": int(own.get("given", own["probability"] < 0).sum()),
+        "n_given": int(numbers.get("given", numbers["probability"] < 0).sum()),
         "note": table.attrs["note"],
         "method": table.attrs["edge_method"],
         "fdr": fdr,
@@ -248,8 +250,8 @@ def _answers(fit: Fit, loading: NDArray) -> NDArray:
     sweeps, absent = _sweeps(fit), np.asarray(fit.weights)[int(fit.best)] == 0
     if getattr(fit.model, "decoder_kind", "") != "linear":
         return np.where(absent, np.nan, sweeps)
-    known = np.where(absent, 0.0, np.abs(loading)).max(axis=1)
-    range_of_one = np.where(known > 0, _span(sweeps) / np.where(known > 0, known, 1.0), 1.0)
+    largest = np.where(absent, 0.0, np.abs(loading)).max(axis=1)
+    range_of_one = np.where(largest > 0, _span(sweeps) / np.where(largest > 0, largest, 1.0), 1.0)
     slope = range_of_one[:, None] * loading / np.ptp(_SWEEP)
     return np.where(absent, sweeps.mean(axis=0) + slope * _SWEEP[:, None, None], sweeps)
 
@@ -313,7 +315,7 @@ def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[s
 
 def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
     """(what they do, the strongest features, how many more) for each kind of answer that occurs."""
-    said = {
+    phrases = {
         "rises": ("is", "are", "higher"),
         "falls": ("is", "are", "lower"),
         "dips": ("is", "are", "high at both ends of the factor, low in the middle"),
@@ -322,10 +324,10 @@ def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
         _NOT_IN_FIT: ("is", "are", "different, in a way of which the fit has no curve"),
     }
     groups = []
-    for shape, (one, several, how) in said.items():
+    for shape, (singular, several, how) in phrases.items():
         names = [row["feature"] for row in rows if row["shape"] == shape]
         if names:
-            verb = one if len(names) == 1 else several
+            verb = singular if len(names) == 1 else several
             groups.append((f"{verb} {how}", names[:6], max(len(names) - 6, 0)))
     return groups
 

@@ -87,13 +87,13 @@ def how_made(fit: Any) -> dict[str, Any]:
 
 
 def _versions() -> list[tuple[str, str]]:
-    found = []
+    versions = []
     for library in _LIBRARIES:
         try:
-            found.append((library, metadata.version(library)))
+            versions.append((library, metadata.version(library)))
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def inlined(drawings: Mapping[str, Drawing]) -> dict[str, dict[str, str]]:
