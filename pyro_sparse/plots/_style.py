@@ -162,14 +162,14 @@ def shorten(names: Sequence[object], limit: int = 28) -> list[str]:
 def table_edges(idata: Any) -> Any:
     """The group `edge_posterior` of a table's fit, for pictures that can show no other kind."""
     group = get_group(idata, "edge_posterior")
-    other = {
+    other_kinds = {
         "transition": ("a latent transition", "draw them with plot_transition"),
         "tasks": ("tasks", "draw them with plot_edges or plot_graph"),
     }
     kind = idata.attrs.get("kind")
-    if kind in other:
-        what, fix = other[kind]
-        raise TypeError(f"idata: holds the edges of {what}, this picture is of a table's; {fix}")
+    if kind in other_kinds:
+        noun, fix = other_kinds[kind]
+        raise TypeError(f"idata: holds the edges of {noun}, this picture is of a table's; {fix}")
     return group
 
 

@@ -118,11 +118,14 @@ def _draw_correlations(ax: Axes, data: NDArray, simulated: NDArray) -> None:
     dots = len(upper[0])
     ax.plot(predicted[upper], observed[upper], "o", color=c["negative"], markeredgewidth=0, alpha=0.55,
             markersize=3.5 if dots < 2000 else 1.5, rasterized=dots > 2000)  # fmt: skip
-    both = np.concatenate([observed[upper], predicted[upper]])
-    both = both[np.isfinite(both)]
-    if both.size:
-        pad = 0.05 * (both.max() - both.min() + 0.1)
-        ax.set(xlim=(both.min() - pad, both.max() + pad), ylim=(both.min() - pad, both.max() + pad))
+    correlations = np.concatenate([observed[upper], predicted[upper]])
+    correlations = correlations[np.isfinite(correlations)]
+    if correlations.size:
+        pad = 0.05 * (correlations.max() - correlations.min() + 0.1)
+        ax.set(
+            xlim=(correlations.min() - pad, correlations.max() + pad),
+            ylim=(correlations.min() - pad, correlations.max() + pad),
+        )
     ax.set_xlabel("simulated")
     ax.set_ylabel("data")
     ax.set_title("All correlations", fontsize=9.5, pad=5)
@@ -136,8 +139,8 @@ def _draw_feature(ax: Axes, data: NDArray, simulated: NDArray, name: str) -> Non
     ax.spines["left"].set_visible(False)
     if not len(data) or not len(simulated):
         return
-    both = np.concatenate([np.quantile(part, [0.005, 0.995]) for part in (data, simulated)])
-    low, high = min(both.min(), data.min()), max(both.max(), np.quantile(data, 0.995))
+    ends = np.concatenate([np.quantile(values, [0.005, 0.995]) for values in (data, simulated)])
+    low, high = min(ends.min(), data.min()), max(ends.max(), np.quantile(data, 0.995))
     if np.array_equal(data, np.round(data)) and high - low <= 30:  # whole numbers: one bar each
         bins = np.arange(np.floor(low) - 0.5, np.ceil(high) + 1)
     else:

@@ -143,9 +143,9 @@ def plot_agreement(idata: Any, *, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(0, n, step), names[::step])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    what = compared_runs(idata)
-    ax.set_xlabel(f"{what}, {'those of the best restart' if what == 'chain' else 'best'} (*) first")
-    ax.set_title(f"Agreement between {what}s")
+    run = compared_runs(idata)
+    ax.set_xlabel(f"{run}, {'those of the best restart' if run == 'chain' else 'best'} (*) first")
+    ax.set_title(f"Agreement between {run}s")
     if n > 12:
         ax.figure.colorbar(image, ax=ax, shrink=0.8).outline.set_visible(False)
     return ax

@@ -72,44 +72,46 @@ def plot_sets(
     if max_regions < 1:
         raise ValueError(f"max_regions: want at least 1, got {max_regions}")
     draws, features, factors = _edges(graph, feature_names, factor_names)
-    found: AtomProbability | None = None
+    regions: AtomProbability | None = None
     if groups is not None:
-        found, members = atom_probability(draws, groups, feature_names=features), factors
+        regions, members = atom_probability(draws, groups, feature_names=features), factors
         title = "Which factors the groups share"
     else:
         members, title = features, "Which features depend on which factors"
         sets = {factors[k]: [k] for k in np.flatnonzero(draws.any(axis=1).mean(axis=0) > 0.5)}
         if sets:
-            found = atom_probability(draws.swapaxes(-1, -2), sets)
-    if found is None:
+            regions = atom_probability(draws.swapaxes(-1, -2), sets)
+    if regions is None:
         ax = new_axes(ax, 4.0, 1.5)
         ax.set_axis_off()
         ax.set_title(title)
         ax.text(0.5, 0.5, "no factor reaches a feature", ha="center", va="center", transform=ax.transAxes)
         return ax
-    shown = _shown(found, max_regions)
-    n_sets, n = len(found.groups), len(shown)
-    tallest = max(1.0, float((found.expected_size + found.size_sd)[shown].max(initial=1.0)))
+    shown = _shown(regions, max_regions)
+    n_sets, n = len(regions.groups), len(shown)
+    tallest = max(1.0, float((regions.expected_size + regions.size_sd)[shown].max(initial=1.0)))
     # One unit of height is a member above the line and a set below it: neither may be too thin to read.
     unit = float(np.clip(4.0 / tallest, 0.04, 0.5))
     row = 0.26 / unit
     named = len(members) <= _NAMED and unit > 0.12
-    sizes = found.expected_size @ found.inside
-    labels = [f"{name}  {_number(size)}" for name, size in zip(shorten(found.groups, 22), sizes, strict=True)]
+    sizes = regions.expected_size @ regions.inside
+    labels = [
+        f"{name}  {_number(size)}" for name, size in zip(shorten(regions.groups, 22), sizes, strict=True)
+    ]
     width = max(1.6 + (0.95 if named else 0.6) * n, 3.8 + 0.07 * max(map(len, labels)))
     ax = new_axes(ax, width, 1.4 + unit * tallest + 0.26 * n_sets)
-    _stacks(ax, found, shown, shorten(members, 14), named)
-    _dots(ax, found, shown, row)
+    _stacks(ax, regions, shown, shorten(members, 14), named)
+    _dots(ax, regions, shown, row)
     places = -row * (np.arange(n_sets) + 0.8)
     ax.set_yticks(places, labels)
     ax.tick_params(length=0)
     ax.set_xticks([])
     ax.spines[:].set_visible(False)
     ax.set(xlim=(-0.6, max(n, 2) - 0.4), ylim=(places[-1] - 0.6 * row, tallest + 0.7 / unit * 0.26))
-    left = len(found.inside) - n
+    left = len(regions.inside) - n
     if left:
-        kept = found.expected_size[shown].sum() / found.expected_size.sum()
-        title += f"\n{n} of {len(found.inside)} regions, {100 * kept:.0f} % of all"
+        kept = regions.expected_size[shown].sum() / regions.expected_size.sum()
+        title += f"\n{n} of {len(regions.inside)} regions, {100 * kept:.0f} % of all"
     ax.set_title(title)
     c = colours()
     keys = [("positive", "of one only"), ("negative", "shared"), ("muted", "of none")]
@@ -141,28 +143,28 @@ def _edges(
     )
 
 
-def _shown(found: AtomProbability, limit: int) -> NDArray[np.intp]:
+def _shown(regions: AtomProbability, limit: int) -> NDArray[np.intp]:
     """Regions to draw: those of one set first, then those of two …, none last."""
-    size, degree = found.expected_size, found.inside.sum(axis=1)
+    size, degree = regions.expected_size, regions.inside.sum(axis=1)
     keep = np.flatnonzero(size >= _LEAST)
     keep = keep[np.argsort(-size[keep], kind="stable")[:limit]]
-    first = np.where(found.inside.any(axis=1), found.inside.argmax(axis=1), 0)
+    first = np.where(regions.inside.any(axis=1), regions.inside.argmax(axis=1), 0)
     return keep[np.lexsort((keep, first[keep], np.where(degree[keep] == 0, np.inf, degree[keep])))]
 
 
 def _stacks(
-    ax: Axes, found: AtomProbability, shown: NDArray[np.intp], members: list[str], named: bool
+    ax: Axes, regions: AtomProbability, shown: NDArray[np.intp], members: list[str], named: bool
 ) -> None:
     c = colours()
     for x, atom in enumerate(shown):
-        degree = int(found.inside[atom].sum())
+        degree = int(regions.inside[atom].sum())
         colour = c["muted"] if degree == 0 else c["positive"] if degree == 1 else c["negative"]
         base = 0.0
         if len(members) > _PIECES:
-            base = float(found.expected_size[atom])
+            base = float(regions.expected_size[atom])
             ax.bar(x, base, 0.8, color=colour, alpha=0.85)
-        for member in [] if len(members) > _PIECES else np.argsort(-found.probability[atom], kind="stable"):
-            p = float(found.probability[atom, member])
+        for member in [] if len(members) > _PIECES else np.argsort(-regions.probability[atom], kind="stable"):
+            p = float(regions.probability[atom, member])
             if p < 0.01:
                 break
             ax.bar(
@@ -178,20 +180,20 @@ def _stacks(
             if named and p >= 0.4:
                 ax.text(x, base + p / 2, members[member], ha="center", va="center", fontsize=7.5)
             base += p
-        sd = float(found.size_sd[atom])
+        sd = float(regions.size_sd[atom])
         if sd > 0.05:
             ax.vlines(x + 0.44, base - sd, base + sd, color=c["muted"], linewidth=1.2)
         ax.annotate(_number(base), (x, base), (0, 3), textcoords="offset points", ha="center", fontsize=9)
 
 
-def _dots(ax: Axes, found: AtomProbability, shown: NDArray[np.intp], row: float) -> None:
+def _dots(ax: Axes, regions: AtomProbability, shown: NDArray[np.intp], row: float) -> None:
     c = colours()
-    n_sets = len(found.groups)
+    n_sets = len(regions.groups)
     y = -row * (np.arange(n_sets) + 0.8)
     for i in range(0, n_sets, 2):
         ax.axhspan(y[i] - row / 2, y[i] + row / 2, color=c["zero"], zorder=0)
     for x, atom in enumerate(shown):
-        on = found.inside[atom]
+        on = regions.inside[atom]
         ax.scatter(
             np.full(n_sets, x), y, s=48, color=[c["muted"] if here else c["line"] for here in on], zorder=3
         )
