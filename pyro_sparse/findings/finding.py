@@ -208,7 +208,11 @@ def findings_of(fit: Any = None, idata: Any = None) -> list[Finding]:
     idata : InferenceData or DataTree, optional
         From its `edge_posterior`.
     """
-    known = read_findings(str(idata.attrs.get("findings", "[]"))) if idata is not None else []
-    written = {write_findings([finding]) for finding in known}  # a size of NaN equals no other
-    extra = [] if fit is None else [one for one in fit.findings if write_findings([one]) not in written]
-    return [*extra, *known]
+    recorded = read_findings(str(idata.attrs.get("findings", "[]"))) if idata is not None else []
+    written = {write_findings([finding]) for finding in recorded}  # a size of NaN equals no other
+    extra = (
+        []
+        if fit is None
+        else [candidate for candidate in fit.findings if write_findings([candidate]) not in written]
+    )
+    return [*extra, *recorded]
