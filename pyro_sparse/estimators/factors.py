@@ -223,8 +223,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             Posterior mode of each row's factors (with `refine`), or the encoder's mean.
         """
         check_is_fitted(self)
-        found = self.fit_.transform(self._validated(X), refine=self.refine, exposure=exposure)
-        return np.asarray(found, dtype=float)
+        scores = self.fit_.transform(self._validated(X), refine=self.refine, exposure=exposure)
+        return np.asarray(scores, dtype=float)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Expected measurements at given factor scores.

@@ -144,8 +144,8 @@ class MultiTaskSparseRegressor(
         table = under_names(X, validate_data(self, in_numbers(X), dtype=np.float64, ensure_min_samples=2))
         if y is None:
             raise ValueError("y: this regressor requires y to be passed, but the target y is None")
-        for name, given in (("y", y), ("task", task)):
-            check_order(name, row_names(given), row_names(X))
+        for name, argument in (("y", y), ("task", task)):
+            check_order(name, row_names(argument), row_names(X))
         names = y.columns if isinstance(y, pd.DataFrame) else None
         y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
         self._by_label = task is not None
@@ -201,8 +201,8 @@ class MultiTaskSparseRegressor(
         if not self._by_label:
             if task is not None:
                 raise ValueError("task: the tasks of this fit are columns of y, not labels; leave it out")
-            found = self.fit_.intercept[self.fit_.best] + self.fit_.transform(X) @ self.coef_.T
-            return found[:, 0] if self._flat else found
+            predictions = self.fit_.intercept[self.fit_.best] + self.fit_.transform(X) @ self.coef_.T
+            return predictions[:, 0] if self._flat else predictions
         labels = self.tasks_[_places(task, self.tasks_, len(X))]
         return self.fit_.predict(X, [str(label) for label in labels])
 
@@ -219,21 +219,21 @@ class MultiTaskSparseRegressor(
         """
         from sklearn.metrics import r2_score  # imported at the top it would draw from numpy's random stream
 
-        found = self.predict(X, task)
+        predictions = self.predict(X, task)
         y = check_array(y, ensure_2d=False, ensure_all_finite="allow-nan", dtype=np.float64, input_name="y")
-        targets, means = (one.reshape(len(one), -1) for one in (y, found))
+        targets, means = (array.reshape(len(array), -1) for array in (y, predictions))
         if targets.shape != means.shape or np.isnan(targets).all():
             raise ValueError(
                 f"y: got shape {y.shape} with {int(np.isfinite(y).sum())} target(s), the predictions have "
-                f"{found.shape}; want that shape, and some target"
+                f"{predictions.shape}; want that shape, and some target"
             )
-        own = []
+        scores = []
         for target, mean in zip(targets.T, means.T, strict=True):
-            seen = ~np.isnan(target)
-            weight = None if sample_weight is None else np.asarray(sample_weight)[seen]
-            if seen.any():
-                own.append(r2_score(target[seen], mean[seen], sample_weight=weight))
-        return float(np.mean(own))
+            observed = ~np.isnan(target)
+            weight = None if sample_weight is None else np.asarray(sample_weight)[observed]
+            if observed.any():
+                scores.append(r2_score(target[observed], mean[observed], sample_weight=weight))
+        return float(np.mean(scores))
 
     def transform(self, X: Any) -> np.ndarray:
         """Latents (row, latent), in standard deviations over the training rows."""
@@ -343,21 +343,21 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         codes_of_tasks, tasks = in_order(labels if task is None else task)
         self.tasks_ = None if task is None else tasks.to_numpy()
         groups = [np.flatnonzero(codes_of_tasks == t) for t in range(len(tasks))]
-        found = [
+        solutions = [
             group_svm(
-                torch.as_tensor(rows[own])[None],
-                torch.as_tensor(codes[own])[None],
+                torch.as_tensor(rows[members])[None],
+                torch.as_tensor(codes[members])[None],
                 len(self.classes_),
                 sparsity=self.sparsity,
                 l2=self.l2,
                 tol=self.tol,
                 max_iter=self.max_steps,
             )
-            for own in groups
+            for members in groups
         ]
-        coef = np.stack([one.weight[0].numpy().T for one in found])
-        self.gap_ = np.array([float(one.gap[0]) for one in found])
-        active = np.stack([one.active[0].numpy() for one in found])
+        coef = np.stack([solution.weight[0].numpy().T for solution in solutions])
+        self.gap_ = np.array([float(solution.gap[0]) for solution in solutions])
+        active = np.stack([solution.active[0].numpy() for solution in solutions])
         self.coef_ = coef[0] if self.tasks_ is None else coef
         self.active_ = active[0] if self.tasks_ is None else active
         return self
@@ -377,8 +377,8 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         ) / self._scale
         if self.tasks_ is None:
             return self._scores(rows @ self.coef_.T)
-        own = self.coef_[_places(task, self.tasks_, len(rows))]
-        return self._scores(np.einsum("nd,ncd->nc", rows, own))
+        coef = self.coef_[_places(task, self.tasks_, len(rows))]
+        return self._scores(np.einsum("nd,ncd->nc", rows, coef))
 
     def _scores(self, scores: np.ndarray) -> np.ndarray:
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
@@ -404,10 +404,10 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         return float(accuracy_score(y, self.predict(X, task), sample_weight=sample_weight))
 
 
-def _places(task: Any, known: np.ndarray, n_rows: int) -> np.ndarray:
+def _places(task: Any, tasks: np.ndarray, n_rows: int) -> np.ndarray:
     """Which of the known tasks each row belongs to."""
     labels = np.asarray(task)
-    places = pd.Index(known).get_indexer(labels) if labels.shape == (n_rows,) else np.array([-1])
+    places = pd.Index(tasks).get_indexer(labels) if labels.shape == (n_rows,) else np.array([-1])
     if (places < 0).any():
-        raise ValueError(f"task: want one of {known.tolist()[:8]} for each of {n_rows} rows")
+        raise ValueError(f"task: want one of {tasks.tolist()[:8]} for each of {n_rows} rows")
     return places
