@@ -341,9 +341,13 @@ class BernoulliKL(SparsityControl):
         """Divergence, and the negative log density of a learned eta, shape (restart,)."""
         self.expected_edges(probabilities)
         eta = self.eta.to(probabilities.dtype)
-        each = bernoulli_kl(torch.logit(clamp_probs(probabilities.flatten(1))), eta[:, None])
+        divergence = bernoulli_kl(torch.logit(clamp_probs(probabilities.flatten(1))), eta[:, None])
         # Forced edges stand in the sum as -log(eta) and -log(1 - eta): they are no news, take them out.
-        total = each.sum(1) + self.n_required * eta.log() + self._n_forbidden(probabilities) * (-eta).log1p()
+        total = (
+            divergence.sum(1)
+            + self.n_required * eta.log()
+            + self._n_forbidden(probabilities) * (-eta).log1p()
+        )
         if self.learned:
             total = total - Beta(torch.full_like(eta, self.a), torch.full_like(eta, self.b)).log_prob(eta)
         return total

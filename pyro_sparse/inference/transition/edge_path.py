@@ -166,10 +166,10 @@ def decreasing_path(
             exchanged = _exchange(now, free, must)
             if exchanged is None:
                 break
-            other = _train(train, exchanged, now.state)
-            if other.scores.mean() <= now.scores.mean():
+            candidate = _train(train, exchanged, now.state)
+            if candidate.scores.mean() <= now.scores.mean():
                 break
-            now = other
+            now = candidate
         return now
 
     path = [visit(free, None)]
@@ -216,17 +216,17 @@ def _judge(path: list[Checkpoint]) -> tuple[int, NDArray[np.float64], NDArray[np
 
 def _train(train: Train, edges: NDArray[np.bool_], state: Any) -> Checkpoint:
     new_state, scores, strengths = train(edges.copy(), state)
-    s, found = np.asarray(scores, dtype=float), np.asarray(strengths, dtype=float)
+    s, strength = np.asarray(scores, dtype=float), np.asarray(strengths, dtype=float)
     if (
         s.ndim != 1
-        or found.shape != edges.shape
-        or not (np.isfinite(found[edges]).all() and np.isfinite(s).all())
+        or strength.shape != edges.shape
+        or not (np.isfinite(strength[edges]).all() and np.isfinite(s).all())
     ):
         raise ValueError(
             f"train: at {int(edges.sum())} edges got scores of shape {s.shape} and strengths of shape "
-            f"{found.shape}, wanted (row,) and {edges.shape}, finite but for edges left out"
+            f"{strength.shape}, wanted (row,) and {edges.shape}, finite but for edges left out"
         )
-    return Checkpoint(edges, new_state, s, np.where(np.isnan(found), -np.inf, found))
+    return Checkpoint(edges, new_state, s, np.where(np.isnan(strength), -np.inf, strength))
 
 
 def _strongest(now: Checkpoint, must: NDArray[np.bool_], level: int) -> NDArray[np.bool_]:

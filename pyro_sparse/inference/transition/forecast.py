@@ -30,14 +30,14 @@ __all__ = ["carry", "forecast"]
 
 
 def forecast(
-    fit: TransitionFit, own: Sequences, steps: int, future_actions: Any, num_draws: int, seed: int
+    fit: TransitionFit, sequences: Sequences, steps: int, future_actions: Any, num_draws: int, seed: int
 ) -> xr.DataArray:
     """Draws (draw, sequence, step, feature) of the frames after the last; see `TransitionFit.forecast`.
 
     Parameters
     ----------
     fit : TransitionFit
-    own : Sequences
+    sequences : Sequences
         Read by the fit.
     steps, future_actions, num_draws, seed
         As in `TransitionFit.forecast`.
@@ -46,30 +46,30 @@ def forecast(
     check_whole(0, seed=seed)
     model = pick(fit.model, [fit.best])
     model.dense = False
-    short = own.lengths < model.lags
+    short = sequences.lengths < model.lags
     if short.any():
         first = int(short.argmax())
         raise ValueError(
-            f"X: sequence {own.sequence_names[first]!r} has {int(own.lengths[first])} frame(s), "
+            f"X: sequence {sequences.sequence_names[first]!r} has {int(sequences.lengths[first])} frame(s), "
             f"wanted at least the {model.lags} that lead to the next"
         )
     like = fit.model.axes
-    batch = own.batch(like.device, like.dtype)
-    actions = _future(fit.sequences, own, steps, future_actions)
+    batch = sequences.batch(like.device, like.dtype)
+    actions = _future(fit.sequences, sequences, steps, future_actions)
     ahead = None if actions is None else torch.as_tensor(actions, dtype=like.dtype, device=like.device)
     with undisturbed(seed=seed), torch.no_grad():
         q = model.posterior(batch)
-        found = []
+        draws = []
         for _ in range(num_draws):
             z = carry(model, _last(q.rsample()[0], batch, model.lags), ahead, steps)
             f = model.decode(z.flatten(0, 1).unsqueeze(0))
             x = model.likelihood.observation(f).sample()[0].unflatten(0, z.shape[:2])
-            found.append(x.double().cpu().numpy() * fit.sequences.scale + fit.sequences.centre)
+            draws.append(x.double().cpu().numpy() * fit.sequences.scale + fit.sequences.centre)
     return xr.DataArray(
-        np.stack(found),
+        np.stack(draws),
         dims=("draw", "sequence", "step", "feature"),
         coords={
-            "sequence": own.sequence_names,
+            "sequence": sequences.sequence_names,
             "step": np.arange(1, steps + 1),
             "feature": fit.feature_names,
         },
@@ -89,14 +89,14 @@ def carry(model: Any, past: Tensor, actions: Tensor | None, steps: int) -> Tenso
     steps : int
     """
     gates = torch.bernoulli(model.edge_probability)
-    found = []
+    latents = []
     for h in range(steps):
         inputs = past.flatten(1) if actions is None else torch.cat([past.flatten(1), actions[:, h]], 1)
         mean, log_sd = model.gated(inputs.unsqueeze(0), gates)
         z = (mean + log_sd.exp() * torch.randn_like(mean))[0]
-        found.append(z)
+        latents.append(z)
         past = torch.cat([z.unsqueeze(1), past], 1)[:, : model.lags]
-    return torch.stack(found, 1)
+    return torch.stack(latents, 1)
 
 
 def _last(z: Tensor, batch: SequenceBatch, lags: int) -> Tensor:
@@ -107,7 +107,7 @@ def _last(z: Tensor, batch: SequenceBatch, lags: int) -> Tensor:
     return z[torch.arange(n, device=z.device).unsqueeze(1), at]
 
 
-def _future(like: Sequences, own: Sequences, steps: int, actions: Any) -> np.ndarray | None:
+def _future(like: Sequences, past: Sequences, steps: int, actions: Any) -> np.ndarray | None:
     """Actions to come in the fit's units, (sequence, step, action)."""
     if (actions is None) != (like.actions is None):
         had = "without actions; leave them out"
@@ -117,15 +117,15 @@ def _future(like: Sequences, own: Sequences, steps: int, actions: Any) -> np.nda
     if actions is None:
         return None
     columns = like.action_columns
-    wanted = (len(own), steps, len(columns))
+    wanted = (len(past), steps, len(columns))
     actions = as_frame(actions)
     if isinstance(actions, pd.DataFrame):
-        split = _by_sequence(actions, like, own, steps)
+        split = _by_sequence(actions, like, past, steps)
     else:
-        split = [as_frame(one) for one in actions] if hasattr(actions, "__len__") else []
+        split = [as_frame(table) for table in actions] if hasattr(actions, "__len__") else []
         if len(split) == wanted[0] == 1 and np.ndim(split[0]) < 2 and steps > 1:
             split = [actions]  # (step, action) for the only sequence
-        shapes = [_shape(one) for one in split]
+        shapes = [_shape(table) for table in split]
         odd = next((i for i, shape in enumerate(shapes) if shape != wanted[1:]), None)
         if len(split) != wanted[0] or odd is not None:
             if not isinstance(actions, list | tuple):
@@ -136,19 +136,19 @@ def _future(like: Sequences, own: Sequences, steps: int, actions: Any) -> np.nda
                 f"future_actions: want (sequence, step, action) = {wanted}, got {got}; give for every "
                 f"sequence the actions {columns} that lead to each of the {steps} step(s)"
             )
-    blank = np.zeros((len(own), steps, len(like.feature_names)))
+    blank = np.zeros((len(past), steps, len(like.feature_names)))
     try:
-        found = as_sequences(blank, actions=split, like=like, lag=0)
+        future = as_sequences(blank, actions=split, like=like, lag=0)
     except (TypeError, ValueError) as error:
         raise type(error)(f"future_{error}" if str(error).startswith("actions: ") else str(error)) from None
-    assert found.actions is not None
-    if found.linked is not None:
-        s, h = np.argwhere(~found.linked)[0]
+    assert future.actions is not None
+    if future.linked is not None:
+        s, h = np.argwhere(~future.linked)[0]
         raise ValueError(
-            f"future_actions: an action is missing in sequence {own.sequence_names[s]!r}, step {h + 1} "
-            f"({int((~found.linked).sum())} such step(s)); say what it will be"
+            f"future_actions: an action is missing in sequence {past.sequence_names[s]!r}, step {h + 1} "
+            f"({int((~future.linked).sum())} such step(s)); say what it will be"
         )
-    return found.actions
+    return future.actions
 
 
 def _shape(actions: Any) -> tuple[int, ...] | None:
@@ -160,7 +160,7 @@ def _shape(actions: Any) -> tuple[int, ...] | None:
     return (*shape, 1) if len(shape) == 1 else shape
 
 
-def _by_sequence(table: pd.DataFrame, like: Sequences, own: Sequences, steps: int) -> list[pd.DataFrame]:
+def _by_sequence(table: pd.DataFrame, like: Sequences, past: Sequences, steps: int) -> list[pd.DataFrame]:
     """The actions of each sequence in a long table with the fit's columns: rows by time, if it has that."""
     id, time, columns = like.roles.get("id"), like.roles.get("time"), like.action_columns
     names = [name for name in (id, time, *columns) if name is not None]
@@ -174,15 +174,15 @@ def _by_sequence(table: pd.DataFrame, like: Sequences, own: Sequences, steps: in
     if time is not None and str(time) in table:
         table = table.sort_values(str(time), kind="stable")
     rows = np.zeros(len(table), str) if id is None else table[str(id)].astype(str).to_numpy()
-    wanted = [""] if id is None else own.sequence_names
-    if len(wanted) != len(own):  # the fit's table was one sequence, X are arrays of several
-        raise ValueError(f"future_actions: is one table, X has {len(own)} sequences; give an array for each")
+    wanted = [""] if id is None else past.sequence_names
+    if len(wanted) != len(past):  # the fit's table was one sequence, X are arrays of several
+        raise ValueError(f"future_actions: is one table, X has {len(past)} sequences; give an array for each")
     places = pd.Index(wanted).get_indexer(rows)
     counts = np.bincount(places[places >= 0], minlength=len(wanted))
     if (counts != steps).any():
         s = int((counts != steps).argmax())
         raise ValueError(
-            f"future_actions: has {counts[s]} row(s) of sequence {own.sequence_names[s]!r} "
+            f"future_actions: has {counts[s]} row(s) of sequence {past.sequence_names[s]!r} "
             f"({int((counts != steps).sum())} such sequence(s)), want {steps}, one for each step"
         )
     return [table.loc[places == s, columns] for s in range(len(wanted))]

@@ -51,26 +51,26 @@ def fitted_influence(
         Without a kind that has no input, fewer steps than edges, or more than one lag.
     """
     past = lags * n_latents
-    found: dict[Literal["time", "actions"], FittedInfluence] = {}
-    parts: dict[Literal["time", "actions"], slice] = {"time": slice(0, past), "actions": slice(past, None)}
-    for kind, part in parts.items():
-        values, edges = jacobian[:, :, part], graph[:, part] == 1
+    influences: dict[Literal["time", "actions"], FittedInfluence] = {}
+    slices: dict[Literal["time", "actions"], slice] = {"time": slice(0, past), "actions": slice(past, None)}
+    for kind, columns in slices.items():
+        values, edges = jacobian[:, :, columns], graph[:, columns] == 1
         if not edges.any() or len(values) < edges.sum() or (kind == "time" and lags > 1):
             continue
         error = float(np.sqrt((values[:, ~edges] ** 2).mean())) if (~edges).any() else 0.0
         scale = float(np.sqrt((values[:, edges] ** 2).mean()))
         tolerance = float(np.clip(error / max(scale, 1e-12), 1e-6, 0.5))
-        found[kind] = FittedInfluence(sufficient_influence(values, edges, kind, tolerance), error)
-    return found
+        influences[kind] = FittedInfluence(sufficient_influence(values, edges, kind, tolerance), error)
+    return influences
 
 
-def share_spanned(found: Mapping[Any, FittedInfluence]) -> float:
+def share_spanned(influences: Mapping[Any, FittedInfluence]) -> float:
     """Smallest share, over the kinds, of the directions asked for that are there; 1 where none is asked.
 
     Parameters
     ----------
-    found : dict
+    influences : dict
         From `fitted_influence`.
     """
-    shares = [f.influence.rank.sum() / f.influence.dimension.sum() for f in found.values()]
+    shares = [f.influence.rank.sum() / f.influence.dimension.sum() for f in influences.values()]
     return float(min(shares, default=1.0))

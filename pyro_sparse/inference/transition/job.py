@@ -117,11 +117,11 @@ class TransitionJob:
 
     def run(self, number: int) -> TransitionRun:
         """The dense run of a restart, at its start."""
-        part = copy.deepcopy(self.model)
+        model = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[number])
-        part.setup(n_restarts=1, **self.setup)
-        part.to(device=self.device, dtype=self.dtype)
-        return TransitionRun(part, self.train, self.heldout, self.schedule, first_restart=number)
+        model.setup(n_restarts=1, **self.setup)
+        model.to(device=self.device, dtype=self.dtype)
+        return TransitionRun(model, self.train, self.heldout, self.schedule, first_restart=number)
 
     def groups(self) -> list[range]:
         """Restarts are trained one by one."""
@@ -145,39 +145,41 @@ class TransitionJob:
             dense=bool(trained) and not trained[-1].has_edges,
         )
 
-    def edges(self, part: Any, number: int, show: Callable[[Any], None]) -> list[dict[str, Any]]:
+    def edges(self, model: Any, number: int, show: Callable[[Any], None]) -> list[dict[str, Any]]:
         """Fit the edges of a folded restart; the history of that."""
-        return _fit_edges(part, self.train, self.heldout, self.schedule, self.sparsity, number, show)
+        return _fit_edges(model, self.train, self.heldout, self.schedule, self.sparsity, number, show)
 
-    def part(self, own: range) -> dict[str, Any]:
+    def part(self, restarts: range) -> dict[str, Any]:
         """Train restarts, one after the other; each has its own random numbers."""
         states, answers, history = [], [], []
-        for number in own:
+        for number in restarts:
             run = self.run(number)
             run.finish()
-            found = find_axes(run.model, self.train, number, self.heldout)
+            axes = find_axes(run.model, self.train, number, self.heldout)
             if self.schedule.polish_steps:
-                found = polish(run.model, found, self.train, self.schedule, number, self.heldout)
-            fold(run.model, found)
+                axes = polish(run.model, axes, self.train, self.schedule, number, self.heldout)
+            fold(run.model, axes)
             rows = self.edges(run.model, number, lambda run: None)
             states.append(run.model.state_dict())
             answers += [
                 [*(torch.as_tensor(a) for a in answer[:3]), *(float(v) for v in answer[3:])]
-                for answer in found
+                for answer in axes
             ]
             history += [*run.history, *rows]
-        return {"restarts": list(own), "states": states, "answers": answers, "history": history}
+        return {"restarts": list(restarts), "states": states, "answers": answers, "history": history}
 
-    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> TransitionFit:
+    def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> TransitionFit:
         """The fit of restarts that were trained in parts, in the order of their numbers."""
-        numbers = [r for part in parts for r in part["restarts"]]
+        numbers = [r for trained_part in trained_parts for r in trained_part["restarts"]]
         answers = [
             FoundAxes(*(t.numpy() for t in answer[:3]), *answer[3:])
-            for part in parts
-            for answer in part["answers"]
+            for trained_part in trained_parts
+            for answer in trained_part["answers"]
         ]
-        states = [state for part in parts for state in part["states"]]
-        history = renumbered([row for part in parts for row in part["history"]], numbers)
+        states = [state for trained_part in trained_parts for state in trained_part["states"]]
+        history = renumbered(
+            [row for trained_part in trained_parts for row in trained_part["history"]], numbers
+        )
         return self.result(states, answers, history, notes)
 
     def result(
@@ -292,32 +294,32 @@ class TransitionGroup:
 
     def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
         """Find the axes, straighten the latents along them and fit the edges, as far as there is time."""
-        job, number, part = self.job, self.number, self.run.model
+        job, number, model = self.job, self.number, self.run.model
         if notes:
             self.run.settle()
         try:
-            answers = find_axes(part, job.train, number, job.heldout)
+            answers = find_axes(model, job.train, number, job.heldout)
         except KeyboardInterrupt:
             notes.append(f"interrupted in the search for the axes of restart {number}")
             if not alone:
                 return False
-            answers = find_axes(part, job.train, number, job.heldout, **_BRIEF)
+            answers = find_axes(model, job.train, number, job.heldout, **_BRIEF)
         self.history = list(self.run.history)
         try:
             if job.schedule.polish_steps and not notes:
-                answers = polish(part, answers, job.train, job.schedule, number, job.heldout)
-            fold(part, answers)
+                answers = polish(model, answers, job.train, job.schedule, number, job.heldout)
+            fold(model, answers)
             if not notes:
-                self.history += job.edges(part, number, show)
+                self.history += job.edges(model, number, show)
         except KeyboardInterrupt:
             notes.append(f"interrupted after the dense fit of restart {number}")
-            fold(part, answers)
+            fold(model, answers)
         self.answers, self.has_edges = answers, not notes
         return True
 
 
 def _fit_edges(
-    part: Any,
+    model: Any,
     train: SequenceBatch,
     heldout: SequenceBatch | None,
     schedule: TransitionSchedule,
@@ -330,22 +332,22 @@ def _fit_edges(
         return []
     if sparsity == "auto":
         assert heldout is not None
-        choose_edges(part, train, heldout, schedule)
+        choose_edges(model, train, heldout, schedule)
         sparsity = None
-    run = EdgeRun(part, train, heldout, schedule.of_edges(), get_control(sparsity), first_restart=number)
+    run = EdgeRun(model, train, heldout, schedule.of_edges(), get_control(sparsity), first_restart=number)
     run.finish(show)
     return [{**row, "stage": "edges"} for row in run.history]
 
 
 def _check(model: Any, sequences: Sequences) -> None:
     n_actions = 0 if sequences.actions is None else sequences.actions.shape[-1]
-    for name, wanted, seen in (
+    for name, wanted, size in (
         ("n_features", model.n_features, sequences.x.shape[-1]),
         ("n_actions", model.n_actions, n_actions),
     ):
-        if wanted != seen:
+        if wanted != size:
             raise ValueError(
-                f"X: the sequences have {name[2:]}: {seen}, the model was made for {name}={wanted}; "
+                f"X: the sequences have {name[2:]}: {size}, the model was made for {name}={wanted}; "
                 "make the model for these sequences (a categorical action counts once per level)"
             )
 

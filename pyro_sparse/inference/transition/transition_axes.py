@@ -97,8 +97,8 @@ def latents(model: Any, batch: SequenceBatch, chunk: int = 5000) -> torch.Tensor
     chunk : int
         Sequences at a time.
     """
-    parts = torch.arange(len(batch), device=batch.x.device).split(chunk)
-    return torch.cat([model.posterior(batch.rows(index)).loc for index in parts], 1)
+    chunks = torch.arange(len(batch), device=batch.x.device).split(chunk)
+    return torch.cat([model.posterior(batch.rows(index)).loc for index in chunks], 1)
 
 
 def seen_steps(model: Any, batch: SequenceBatch, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,7 +154,7 @@ def dense_moments(model: Any, batch: SequenceBatch, white: Whitening = "past") -
     white : {"past", "noise"}
         Covariance that becomes the identity: of the past latents, or of the noise of the transition.
     """
-    return [_moments(model, *parts, white) for parts in dense_steps(model, batch)]
+    return [_moments(model, *steps, white) for steps in dense_steps(model, batch)]
 
 
 def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
@@ -168,8 +168,8 @@ def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
         Up to 20,000 steps of it are used.
     """
     axes = model.axes.double().cpu().numpy()
-    found = dense_steps(model, batch)
-    return [rotated(model, jacobian, turn) for (jacobian, *_), turn in zip(found, axes, strict=True)]
+    steps = dense_steps(model, batch)
+    return [rotated(model, jacobian, turn) for (jacobian, *_), turn in zip(steps, axes, strict=True)]
 
 
 @torch.no_grad()
@@ -191,27 +191,27 @@ def beyond_linear(model: Any, train: SequenceBatch, heldout: SequenceBatch) -> l
     list of float
         One for each restart; NaN where fewer than two sequences tell.
     """
-    parts = []
+    designs = []
     for batch in (train, heldout):
         few = _few(model, batch)
         z = latents(model, few)
         inputs, use = seen_steps(model, few, z)
-        parts.append((inputs, z[:, :, model.lags :][:, use], use.nonzero()[:, 0].cpu().numpy()))
-    (learned, targets, _), (inputs, wanted, sequence) = parts
-    found = []
+        designs.append((inputs, z[:, :, model.lags :][:, use], use.nonzero()[:, 0].cpu().numpy()))
+    (learned, targets, _), (inputs, wanted, sequence) = designs
+    z_scores = []
     for r, predicted in enumerate(model.transition(inputs)):
-        x, y, own, out, bent = (
+        x, y, new_inputs, out, bent = (
             t.double().cpu().numpy() for t in (learned[r], targets[r], inputs[r], wanted[r], predicted)
         )
-        x, own = (np.insert(u, 0, 1.0, axis=1) for u in (x, own))
+        x, new_inputs = (np.insert(u, 0, 1.0, axis=1) for u in (x, new_inputs))
         line = np.linalg.lstsq(x, y, rcond=None)[0]
         values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(y - x @ line, rowvar=False)))
         white = vectors / np.sqrt(np.maximum(values, 1e-8 * values[-1] + 1e-30))
-        errors = [(((out - mean) @ white) ** 2).sum(1) for mean in (own @ line, bent)]
+        errors = [(((out - mean) @ white) ** 2).sum(1) for mean in (new_inputs @ line, bent)]
         gain = np.bincount(sequence, errors[0] - errors[1])[np.unique(sequence)]
         error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
-        found.append(float(gain.mean() / error) if error > 0 else np.nan)
-    return found
+        z_scores.append(float(gain.mean() / error) if error > 0 else np.nan)
+    return z_scores
 
 
 def believed(jacobian: np.ndarray, beyond: float) -> np.ndarray:
@@ -238,7 +238,7 @@ def transition_jacobian(model: Any, inputs: torch.Tensor) -> torch.Tensor:
         The means of a row depend on its own inputs.
     """
     network = model.transition
-    first = next(own for own in type(network).__mro__ if {"forward", "jacobian"} & vars(own).keys())
+    first = next(cls for cls in type(network).__mro__ if {"forward", "jacobian"} & vars(cls).keys())
     if "jacobian" in vars(first) and not hooks(network):
         return network.jacobian(inputs)
     with torch.enable_grad():
@@ -285,16 +285,16 @@ def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarra
     posterior = model.posterior(batch)
     z = posterior.loc
     inputs, use = seen_steps(model, batch, z)
-    found = []
+    by_restart = []
     for r, rows in enumerate(inputs):
-        one = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
-        jacobian = transition_jacobian(model, one)[r].double().cpu().numpy()
+        repeated = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
+        jacobian = transition_jacobian(model, repeated)[r].double().cpu().numpy()
         past = rows[:, : model.n_latents] if model.lags else z[r][batch.seen]
-        away = z[r, :, model.lags :][use] - model.transition(one)[r]
+        away = z[r, :, model.lags :][use] - model.transition(repeated)[r]
         factor = posterior.factor[r, :, model.lags :][use]
         noise = away.mT @ away / len(away) + (factor @ factor.mT).mean(0)
-        found.append((jacobian, past.double().cpu().numpy(), noise.double().cpu().numpy()))
-    return found
+        by_restart.append((jacobian, past.double().cpu().numpy(), noise.double().cpu().numpy()))
+    return by_restart
 
 
 def rotated(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
@@ -327,9 +327,9 @@ def _moments(
             vec = (inverse @ jacobian[:, :, lag * d : (lag + 1) * d] @ root).reshape(n, -1)
             time += vec.T @ vec / n
     if model.n_actions:
-        own = jacobian[:, :, lags * d :]
-        own = inverse @ own if lags else own
-        actions = np.einsum("nij,nkj->jik", own, own) / n
+        by_actions = jacobian[:, :, lags * d :]
+        by_actions = inverse @ by_actions if lags else by_actions
+        actions = np.einsum("nij,nkj->jik", by_actions, by_actions) / n
     return _Moments(time, actions, jacobian, root, noise, spread)
 
 
@@ -363,15 +363,15 @@ def find_axes(
     """
     answers = []
     bent = [np.nan] * model.n_restarts if heldout is None else beyond_linear(model, batch, heldout)
-    for parts, beyond in zip(dense_steps(model, batch), bent, strict=True):
+    for steps, beyond in zip(dense_steps(model, batch), bent, strict=True):
         if model.lags:
             whitenings = _whitenings(batch.x.shape[1], model.lags)
-            moments = [_moments(model, *parts, white) for white in whitenings]
-            clear = _clearer([_time_axes(model, part, seed, options) for part in moments])
+            moments = [_moments(model, *steps, white) for white in whitenings]
+            clear = _clearer([_time_axes(model, moment, seed, options) for moment in moments])
         else:
-            clear = _action_axes(model, _moments(model, *parts, "past"), seed, options)
+            clear = _action_axes(model, _moments(model, *steps, "past"), seed, options)
         turn, graph, gap, share = clear
-        jacobian = rotated(model, parts[0], turn)
+        jacobian = rotated(model, steps[0], turn)
         strength = np.sqrt((jacobian**2).mean(0))
         varying = believed(jacobian, beyond)
         spanned = share_spanned(fitted_influence(varying, graph, model.n_latents, model.lags))
@@ -393,27 +393,27 @@ class _Axes(NamedTuple):
     share: float  # of the search's starts that ended there
 
 
-def _time_axes(model: Any, part: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
+def _time_axes(model: Any, moments: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
     """Axes where the past acts: rotations of the latents whitened as `part` says."""
-    found = _search(part.time, part.actions, seed, options)
-    turn = _unit_rows(found.map @ np.linalg.inv(part.root), part.past)
-    strength = np.sqrt((rotated(model, part.jacobian, turn) ** 2).mean(0))
-    graph, gap = _graph(model, found, strength)
-    return _Axes(turn, graph, gap, found.agreement / found.n_starts)
+    axes = _search(moments.time, moments.actions, seed, options)
+    turn = _unit_rows(axes.map @ np.linalg.inv(moments.root), moments.past)
+    strength = np.sqrt((rotated(model, moments.jacobian, turn) ** 2).mean(0))
+    graph, gap = _graph(model, axes, strength)
+    return _Axes(turn, graph, gap, axes.agreement / axes.n_starts)
 
 
-def _action_axes(model: Any, part: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
+def _action_axes(model: Any, moments: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
     """Axes of what the actions move; the rest, independent of that by its noise, stays as it is."""
-    assert part.actions is not None
-    white = np.linalg.inv(np.linalg.cholesky(part.noise))
-    values, vectors = np.linalg.eigh(white @ part.actions.sum(0) @ white.T)
+    assert moments.actions is not None
+    white = np.linalg.inv(np.linalg.cholesky(moments.noise))
+    values, vectors = np.linalg.eigh(white @ moments.actions.sum(0) @ white.T)
     moved = values > _DRIVEN * values[-1]
-    driven, rest = vectors[:, moved].T @ white, vectors[:, ~moved].T @ white
-    found = _search(None, driven @ part.actions @ driven.T, seed, options)
+    driven, unmoved = vectors[:, moved].T @ white, vectors[:, ~moved].T @ white
+    axes = _search(None, driven @ moments.actions @ driven.T, seed, options)
     graph = np.zeros((model.n_latents, model.n_inputs), int)
-    graph[: len(driven)] = found.graph_a
-    turn = _unit_rows(np.concatenate([found.map @ driven, rest]), part.past)
-    return _Axes(turn, graph, found.gap, found.agreement / found.n_starts)
+    graph[: len(driven)] = axes.graph_a
+    turn = _unit_rows(np.concatenate([axes.map @ driven, unmoved]), moments.past)
+    return _Axes(turn, graph, axes.gap, axes.agreement / axes.n_starts)
 
 
 def _unit_rows(turn: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -426,16 +426,16 @@ def _whitenings(n_frames: int, lags: int) -> list[Whitening]:
     return ["past"] if n_frames <= lags + 1 else ["past", "noise"]
 
 
-def _clearer(found: list[_Axes]) -> _Axes:
+def _clearer(axes: list[_Axes]) -> _Axes:
     """Axes of which the noise is independent, unless those of independent latents part edges more clearly.
 
     The noise of the transition is independent between latents by the model; that the latents themselves are
     holds at a start from N(0, I) only, since latents that drive each other are correlated. But where noise is
     as small as the errors of the fit, its covariance is that of those errors.
     """
-    if len(found) == 1:
-        return found[0]
-    past, noise = found
+    if len(axes) == 1:
+        return axes[0]
+    past, noise = axes
     return past if past.gap > noise.gap + _CLEARER else noise
 
 
@@ -455,7 +455,7 @@ def _seats(model: Any, strength: np.ndarray) -> np.ndarray:
         quadratic_assignment(wish, share, method="2opt", options={"maximize": True, "rng": rng})
         for _ in range(_SEATINGS)
     ]
-    return max(tries, key=lambda found: found.fun).col_ind
+    return max(tries, key=lambda seating: seating.fun).col_ind
 
 
 def _search(
@@ -472,7 +472,7 @@ def _search(
             return replace(guess, gap=0.0, gap_a=0.0)
 
 
-def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> tuple[np.ndarray, float]:
+def _graph(model: Any, axes: JacobianAxes, strength: np.ndarray) -> tuple[np.ndarray, float]:
     """Time and action graphs side by side and their gap; the time graph by the strengths of latents of unit
     variance at each lag, where the search saw all lags as one and the latents in units of their noise."""
     past = strength[:, : model.lags * model.n_latents]
@@ -481,8 +481,8 @@ def _graph(model: Any, found: JacobianAxes, strength: np.ndarray) -> tuple[np.nd
     except ValueError:  # hardly an edge: a guess, as in the search
         cut = strength_gap(past, model.n_latents, floor=1e-9)._replace(gap=0.0)
     graph = (past > cut.threshold).astype(int)
-    parts = [g for g in (graph, found.graph_a) if g is not None]
-    return np.concatenate(parts, -1), min(cut.gap, found.gap_a)
+    graphs = [g for g in (graph, axes.graph_a) if g is not None]
+    return np.concatenate(graphs, -1), min(cut.gap, axes.gap_a)
 
 
 @torch.no_grad()

@@ -150,8 +150,8 @@ def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> 
     moment = table @ table.T / len(jacobian)
     values, vectors = np.linalg.eigh(moment)
     spread = ((vectors**2) / np.maximum(values, size**2 * 1e-6 + 1e-300)).sum(1)
-    for (i, j), one in zip(pairs, size * np.sqrt(spread), strict=True):
-        error[i, j], error[j, i] = one * scale[i] / scale[j], one * scale[j] / scale[i]
+    for (i, j), sd in zip(pairs, size * np.sqrt(spread), strict=True):
+        error[i, j], error[j, i] = sd * scale[i] / scale[j], sd * scale[j] / scale[i]
     return np.minimum(error, 1.0)
 
 
@@ -166,29 +166,29 @@ def axis_findings(checks: AxisChecks, names: Sequence[str], lags: int) -> list[F
     lags : int
         Without a past the axes are those of the noise.
     """
-    found = []
+    findings = []
     enough = checks.noise_share >= _NOISE_SHARE
     away = np.abs(checks.noise_correlation) * (1 - np.eye(len(names))) * np.outer(enough, enough)
     shared = [(i, j) for i in range(len(names)) for j in range(i) if away[i, j] >= SHARED] if lags else []
     if shared:
-        those = sorted({k for pair in shared for k in pair})
+        sharers = sorted({k for pair in shared for k in pair})
         i, j = max(shared, key=lambda pair: away[pair])
-        found.append(
+        findings.append(
             Finding(
                 "noise",
-                f"{_and([names[k] for k in those])} move together within a step, beyond what drives them "
+                f"{_and([names[k] for k in sharers])} move together within a step, beyond what drives them "
                 f"(correlation {checks.noise_correlation[i, j]:.2f} of {names[j]} and {names[i]}): they act "
                 "on each other faster than the steps, share a cause that is not in the table, or are mixed",
                 "give shorter steps, or what they share as an action",
                 "doubt",
-                factors=tuple(names[k] for k in those),
+                factors=tuple(names[k] for k in sharers),
                 size=float(away.max()),
             )
         )
     mixed = [(i, j) for i in range(len(names)) for j in range(len(names)) if checks.mixing[i, j] >= MIXED]
     for k in dict.fromkeys(i for i, _ in mixed):
         others = [names[j] for i, j in mixed if i == k]
-        found.append(
+        findings.append(
             Finding(
                 "influence",
                 f"{names[k]} may hold some of {_and(others)}: with that its Jacobian would have the same "
@@ -199,7 +199,7 @@ def axis_findings(checks: AxisChecks, names: Sequence[str], lags: int) -> list[F
                 size=float(checks.mixing[k].max()),
             )
         )
-    return found
+    return findings
 
 
 def graph_findings(agreement: pd.DataFrame, best: int, checks: AxisChecks) -> list[Finding]:
@@ -217,10 +217,10 @@ def graph_findings(agreement: pd.DataFrame, best: int, checks: AxisChecks) -> li
     checks : AxisChecks
         Of that restart.
     """
-    found = []
+    findings = []
     gap, share = float(agreement["gap"][best]), float(agreement["influence"][best])
     if gap < GUESS:
-        found.append(
+        findings.append(
             Finding(
                 "gap",
                 f"the weakest edge is only {np.exp(gap):.1f} times the strongest zero: the graph is a guess",
@@ -235,7 +235,7 @@ def graph_findings(agreement: pd.DataFrame, best: int, checks: AxisChecks) -> li
             if unseen
             else "the dynamics are nearly linear"
         )
-        found.append(
+        findings.append(
             Finding(
                 "influence",
                 f"its influences span {share:.0%} of the directions that its edges need: {why}, and "
@@ -244,7 +244,7 @@ def graph_findings(agreement: pd.DataFrame, best: int, checks: AxisChecks) -> li
                 size=share,
             )
         )
-    return found
+    return findings
 
 
 def restart_findings(
@@ -271,14 +271,14 @@ def restart_findings(
     others = [r for r in range(len(frames)) if r != best]
     if not others:
         return only_restart(1)
-    own = frames[best]
-    found = []
-    recovered = np.array([_recovered(own, frames[r], allowed) for r in others])
+    best_latents = frames[best]
+    findings = []
+    recovered = np.array([_recovered(best_latents, frames[r], allowed) for r in others])
     nearest = recovered.max(0)
     lost = np.flatnonzero(nearest < SAME_LATENTS).tolist()
     if lost:
         figures = ", ".join(f"{nearest[k]:.2f}" for k in lost)
-        found.append(
+        findings.append(
             Finding(
                 "restarts",
                 f"no other restart found {_and([names[int(k)] for k in lost])}: the nearest recovers it to "
@@ -292,7 +292,7 @@ def restart_findings(
     disputed = set(differing[others[0]]).intersection(*(differing[r] for r in others[1:]))
     if disputed:
         edges = tuple(sorted(disputed))
-        found.append(
+        findings.append(
             Finding(
                 "restarts",
                 f"every other restart decides otherwise about {len(edges)} edge(s): "
@@ -304,18 +304,18 @@ def restart_findings(
                 size=float(len(edges)),
             )
         )
-    return found
+    return findings
 
 
-def _recovered(own: np.ndarray, other: np.ndarray, allowed: np.ndarray) -> list[float]:
+def _recovered(latents: np.ndarray, other_latents: np.ndarray, allowed: np.ndarray) -> list[float]:
     """R of each latent of the best restart on those of another that it may be mixed with."""
-    found = []
-    for k in range(own.shape[1]):
+    recovered = []
+    for k in range(latents.shape[1]):
         mates = np.flatnonzero(allowed[k])
-        design = np.column_stack([np.ones(len(own)), other[:, mates]])
-        rest = own[:, k] - design @ np.linalg.lstsq(design, own[:, k], rcond=None)[0]
-        found.append(float(np.sqrt(max(0.0, 1 - rest.var() / max(own[:, k].var(), 1e-300)))))
-    return found
+        design = np.column_stack([np.ones(len(latents)), other_latents[:, mates]])
+        residual = latents[:, k] - design @ np.linalg.lstsq(design, latents[:, k], rcond=None)[0]
+        recovered.append(float(np.sqrt(max(0.0, 1 - residual.var() / max(latents[:, k].var(), 1e-300)))))
+    return recovered
 
 
 def _and(names: Sequence[str], word: str = "and") -> str:

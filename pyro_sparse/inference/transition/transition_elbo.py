@@ -69,10 +69,10 @@ def transition_elbo(model: LatentTransition, batch: SequenceBatch, skip: tuple[s
         priors = model.likelihood.priors()
         terms |= {name: priors[name].log_prob(value) for name, value in values.items()}
     n, t = batch.x.shape[:2]
-    x, seen = batch.x.flatten(0, 1), None if batch.mask is None else batch.mask.flatten(0, 1)
+    x, observed = batch.x.flatten(0, 1), None if batch.mask is None else batch.mask.flatten(0, 1)
     noise = torch.randn(model.n_restarts, n, t, model.n_latents, dtype=x.dtype, device=x.device)
     assert isinstance(model.encoder, FrameEncoder)
-    z, log_det = model.encoder.draw(x, seen, noise.flatten(1, 2))
+    z, log_det = model.encoder.draw(x, observed, noise.flatten(1, 2))
     inside = z
     if not model.dense:
         z = z @ model.axes.mT
@@ -87,7 +87,7 @@ def transition_elbo(model: LatentTransition, batch: SequenceBatch, skip: tuple[s
         terms["z"] = term * (scale * model.kl_weight * model.beta)
     if "x" not in skip:
         f = model.decoder(inside)
-        terms["x"] = model.likelihood.observation(f, seen).log_prob(x).sum(1) * scale
+        terms["x"] = model.likelihood.observation(f, observed).log_prob(x).sum(1) * scale
     total = sum(terms.values(), torch.zeros(()))
     if not torch.isfinite(total.detach()).all():
         for name, term in terms.items():

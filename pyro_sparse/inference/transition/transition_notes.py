@@ -24,21 +24,21 @@ def fell(history: pd.DataFrame, best: int, reported: float, least: float) -> lis
     least : float
         Nats per sequence that count as a fall.
     """
-    own = history[(history["restart"] == best) & history["heldout_elbo"].notna()].set_index("step")
-    edges = own["stage"] == "edges"
-    back = ", so the fit went back" if (own["stage"] == UNDONE).any() else ""
+    rows = history[(history["restart"] == best) & history["heldout_elbo"].notna()].set_index("step")
+    edges = rows["stage"] == "edges"
+    back = ", so the fit went back" if (rows["stage"] == UNDONE).any() else ""
     notes = []
     for path, of, advice in (
-        (own[~edges], "", f"{back}; fewer steps, or smaller hidden and units"),
-        (own[edges], " of the edges' networks", "; fewer edge_steps, or smaller gated_units"),
+        (rows[~edges], "", f"{back}; fewer steps, or smaller hidden and units"),
+        (rows[edges], " of the edges' networks", "; fewer edge_steps, or smaller gated_units"),
     ):
-        held = path["heldout_elbo"]
-        if len(held) and held.max() - held.iloc[-1] > least:
-            best_state = f"{held.max():.0f} at step {held.idxmax()}"
-            last_state = f"{held.iloc[-1]:.0f} at step {held.index[-1]}"
+        elbo = path["heldout_elbo"]
+        if len(elbo) and elbo.max() - elbo.iloc[-1] > least:
+            best_state = f"{elbo.max():.0f} at step {elbo.idxmax()}"
+            last_state = f"{elbo.iloc[-1]:.0f} at step {elbo.index[-1]}"
             message = f"held-out ELBO{of} fell from {best_state} to {last_state}: overfit{advice}"
-            notes.append(Finding("overfit", message, size=float(held.max() - held.iloc[-1])))
-    dense = own.loc[own["stage"] == "dense", "heldout_elbo"].max()
+            notes.append(Finding("overfit", message, size=float(elbo.max() - elbo.iloc[-1])))
+    dense = rows.loc[rows["stage"] == "dense", "heldout_elbo"].max()
     if dense - reported > least:
         message = (
             f"held-out ELBO, {reported:.0f}, is that of the edges' networks, and was {dense:.0f} in the "

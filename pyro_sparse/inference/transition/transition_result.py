@@ -158,15 +158,15 @@ class TransitionFit(Answers):
         best = _best(rows, gap)
         few = first_rows(data, 2000)
         frames = latents(model, few).double().cpu().numpy()
-        seen = np.ones(frames.shape[1:3], bool) if few.present is None else few.present.cpu().numpy()
-        permutation, sign, similarity = align_latents(frames[:, seen], best)
+        present = np.ones(frames.shape[1:3], bool) if few.present is None else few.present.cpu().numpy()
+        permutation, sign, similarity = align_latents(frames[:, present], best)
         d, lags = model.n_latents, model.lags
 
         def framed(inputs: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
             """(restart, latent, input) in its own frame to the graphs in that of the best."""
-            turned = np.stack([one[turn] for one, turn in zip(inputs, permutation, strict=True)])
+            turned = np.stack([matrix[turn] for matrix, turn in zip(inputs, permutation, strict=True)])
             past = turned[:, :, : lags * d].reshape(len(turned), d, lags, d).transpose(0, 2, 1, 3)
-            past = np.stack([one[:, :, turn] for one, turn in zip(past, permutation, strict=True)])
+            past = np.stack([matrices[:, :, turn] for matrices, turn in zip(past, permutation, strict=True)])
             return (past if lags else None), (turned[:, :, lags * d :] if model.n_actions else None)
 
         graphs = list(framed(np.stack([a.graph for a in answers])))
@@ -174,20 +174,20 @@ class TransitionFit(Answers):
             (np.abs(g - g[best]).reshape(len(g), -1).sum(1) for g in graphs if g is not None),
             np.zeros(len(answers), int),
         )
-        found = np.array([a.found for a in answers])
+        shares = np.array([a.found for a in answers])
         elbo = rows.mean(1)
         allowed = consistency(
             None if graphs[1] is None else graphs[1][best],
             None if graphs[0] is None else graphs[0][best].max(0),
         )
-        recovered = _recovered(frames[:, seen], permutation, best, allowed)
+        recovered = _recovered(frames[:, present], permutation, best, allowed)
         agreement = AgreementTable(
             {
                 "similarity": similarity.mean(1),
                 "recovered": recovered,
                 "edges_differing": differing,
                 "gap": gap,
-                "found": found,
+                "found": shares,
                 "influence": [a.influence for a in answers],
                 "beyond_linear": [a.beyond_linear for a in answers],
                 "elbo": elbo,
@@ -199,7 +199,7 @@ class TransitionFit(Answers):
         checks = axis_checks(
             model, data, best, permutation[best], _inputs(graphs, best), answers[best].beyond_linear
         )
-        framed_latents = [one[:, turn] for one, turn in zip(frames[:, seen], permutation, strict=True)]
+        framed_latents = [z[:, turn] for z, turn in zip(frames[:, present], permutation, strict=True)]
         doubts = [
             *graph_findings(agreement, best, checks),
             *axis_findings(checks, names[0], lags),
@@ -252,14 +252,19 @@ class TransitionFit(Answers):
         ValueError, TypeError
             As `fit`; also if `X` is left out and the fit was loaded, without its sequences.
         """
-        own = self._own(X, columns)
+        sequences = self._own(X, columns)
         like = self.model.axes
         with undisturbed():
-            z = latents(self.model, own.batch(like.device, like.dtype))[self.best].double().cpu().numpy()
+            z = (
+                latents(self.model, sequences.batch(like.device, like.dtype))[self.best]
+                .double()
+                .cpu()
+                .numpy()
+            )
         z = in_frame(self, z)
-        if own.present is not None:
-            z[~own.present] = np.nan
-        return z if X is None else own.framed(z, self.latent_names)
+        if sequences.present is not None:
+            z[~sequences.present] = np.nan
+        return z if X is None else sequences.framed(z, self.latent_names)
 
     @isolated()
     def forecast(
@@ -342,8 +347,8 @@ class TransitionFit(Answers):
         check_whole(1, num_draws=num_draws)
         check_whole(0, seed=seed)
 
-        def compute(method: str, **given: Any) -> Any:
-            return methods.by_name[method](self, **given)
+        def compute(method: str, **arguments: Any) -> Any:
+            return methods.by_name[method](self, **arguments)
 
         return self._kept(compute, name, num_draws, seed, options)
 
@@ -352,7 +357,7 @@ class TransitionFit(Answers):
         arrays = {n: torch.as_tensor(v) for n in _ARRAYS if (v := getattr(self, n)) is not None}
         arrays |= {f"alignment.{n}": torch.as_tensor(v) for n, v in self.alignment.items()}
         arrays |= {f"sequences.{n}": torch.as_tensor(getattr(self.sequences, n)) for n in _UNITS}
-        own, step = self.sequences, self.sequences.step
+        sequences, step = self.sequences, self.sequences.step
         made = files.made(self.model)
         meta = {
             "version": __version__,
@@ -363,13 +368,13 @@ class TransitionFit(Answers):
             "n_samples": self.model.n_samples,
             "missing": self.model.missing,
             "dtype": str(self.model.axes.dtype).removeprefix("torch."),
-            "feature_names": own.feature_names,
+            "feature_names": sequences.feature_names,
             "sequences": {
-                "feature_names": own.feature_names,
-                "action_names": own.action_names,
+                "feature_names": sequences.feature_names,
+                "action_names": sequences.action_names,
                 "sequence_names": [],
-                "action_levels": {k: [_plain(v) for v in vs] for k, vs in own.action_levels.items()},
-                "roles": own.roles,
+                "action_levels": {k: [_plain(v) for v in vs] for k, vs in sequences.action_levels.items()},
+                "roles": sequences.roles,
                 "step": _plain(step) if isinstance(step, int | float | np.number | None) else str(step),
             },
             "agreement": self.agreement.to_dict("list"),
@@ -416,8 +421,8 @@ class TransitionFit(Answers):
                 f"got an unexpected argument {unknown[0]!r}; what says how to read X is one of "
                 f"{', '.join(_COLUMNS)}"
             )
-        own = {"like": self.sequences, "lag": self.model.lags, "likelihood": self.model.likelihood}
-        new = as_sequences(X, **own, **columns)
+        fit_arguments = {"like": self.sequences, "lag": self.model.lags, "likelihood": self.model.likelihood}
+        new = as_sequences(X, **fit_arguments, **columns)
         if new.missing and not self.model.missing:
             warnings.warn(
                 "X: has missing cells, and the fit's sequences had none, so that its encoder reads each as "
@@ -439,18 +444,18 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
     arrays : dict of str to ndarray
     """
     model.dense = False
-    own: dict[str, Any] = dict(meta["sequences"])
-    if isinstance(own["step"], str):
-        own["step"] = pd.Timedelta(own["step"])
-    own |= {name: arrays[f"sequences.{name}"] for name in _UNITS}
-    n_actions = len(own["action_names"])
+    fields: dict[str, Any] = dict(meta["sequences"])
+    if isinstance(fields["step"], str):
+        fields["step"] = pd.Timedelta(fields["step"])
+    fields |= {name: arrays[f"sequences.{name}"] for name in _UNITS}
+    n_actions = len(fields["action_names"])
     sequences = Sequences(
         x=np.zeros((0, 1, model.n_features)),
         mask=None,
         present=None,
         linked=None,
         actions=np.zeros((0, 1, n_actions)) if n_actions else None,
-        **own,
+        **fields,
     )
     return TransitionFit(
         model=model,
@@ -477,18 +482,18 @@ def _best(rows: np.ndarray, gap: np.ndarray) -> int:
 
 def _recovered(frames: np.ndarray, permutation: np.ndarray, best: int, allowed: np.ndarray) -> list[float]:
     """R_con of the best restart's latents on each restart's, mixing allowed as its graph allows it."""
-    own = frames[best][:, permutation[best]]
+    reference = frames[best][:, permutation[best]]
     return [
-        r_con(own, one[:, turn], allowed, permutation=np.arange(own.shape[1]))
-        for one, turn in zip(frames, permutation, strict=True)
+        r_con(reference, z[:, turn], allowed, permutation=np.arange(reference.shape[1]))
+        for z, turn in zip(frames, permutation, strict=True)
     ]
 
 
 def _inputs(graphs: list[np.ndarray | None], best: int) -> np.ndarray:
     """Graphs (restart, lag, target, source) and (restart, target, action) of one restart side by side."""
     time, action = graphs
-    parts = [] if time is None else list(time[best])
-    return np.concatenate([*parts, *([] if action is None else [action[best]])], 1)
+    by_lag = [] if time is None else list(time[best])
+    return np.concatenate([*by_lag, *([] if action is None else [action[best]])], 1)
 
 
 def _differing(
@@ -500,9 +505,9 @@ def _differing(
     away.append(None if action is None else action[restart] != action[best])
     return [
         (names[0][target], sources[source])
-        for one, sources in zip(away, names, strict=True)
-        if one is not None
-        for target, source in np.argwhere(one)
+        for differs, sources in zip(away, names, strict=True)
+        if differs is not None
+        for target, source in np.argwhere(differs)
     ]
 
 

@@ -53,9 +53,9 @@ class TransitionRun(Run):
     ):
         self.trained = [p for name in self.trains for p in model.part(name)]
         self.of_frames = tuple(model.likelihood.priors())  # sites of the likelihood's own quantities
-        own = {id(p) for p in self.trained}
+        trained_ids = {id(p) for p in self.trained}
         for parameter in model.parameters():
-            parameter.requires_grad_(id(parameter) in own)
+            parameter.requires_grad_(id(parameter) in trained_ids)
         schedule = schedule.decided(model.lags, train.total)
         super().__init__(model, train, heldout, schedule, first_restart)
         self.kept: dict[str, Any] | None = None  # the best state of each restart, and the last one's rows
@@ -85,15 +85,15 @@ class TransitionRun(Run):
         if not self.keeps:
             return
         if self.kept is None:
-            parts = [p.detach().clone() for p in self.trained]
-            self.kept = {"step": [self.step] * len(rows), "rows": rows.clone(), "parts": parts}
+            copies = [p.detach().clone() for p in self.trained]
+            self.kept = {"step": [self.step] * len(rows), "rows": rows.clone(), "parts": copies}
         self.kept["last"] = rows
         now, before = rows.mean(-1), self.kept["rows"].mean(-1)
         for r in ((now > before) | before.isnan()).nonzero()[:, 0].tolist():
             self.kept["step"][r] = self.step
             self.kept["rows"][r] = rows[r]
-            for best, own in zip(self.kept["parts"], self.trained, strict=True):
-                best[r] = own[r]
+            for best, parameter in zip(self.kept["parts"], self.trained, strict=True):
+                best[r] = parameter[r]
 
     @torch.no_grad()
     def settle(self) -> None:
@@ -103,8 +103,8 @@ class TransitionRun(Run):
         kept, self.kept = self.kept, None
         lost = kept["rows"] - kept["last"]
         for r in (lost.mean(-1) > lost.std(-1) / lost.shape[-1] ** 0.5).nonzero()[:, 0].tolist():
-            for best, own in zip(kept["parts"], self.trained, strict=True):
-                own[r] = best[r]
+            for best, parameter in zip(kept["parts"], self.trained, strict=True):
+                parameter[r] = best[r]
             for row in self.history:
                 if row["restart"] == self.first_restart + r and row["step"] > kept["step"][r]:
                     row["stage"] = UNDONE
@@ -127,8 +127,8 @@ class TransitionRun(Run):
         kept, place = state.get("kept"), self.train.x.device  # from a file, and so on the processor
         if kept is not None:
             tensors = {name: kept[name].to(place) for name in ("rows", "last")}
-            parts = [part.to(place) for part in kept["parts"]]
-            kept = {**tensors, "parts": parts, "step": list(kept["step"])}
+            copies = [tensor.to(place) for tensor in kept["parts"]]
+            kept = {**tensors, "parts": copies, "step": list(kept["step"])}
         self.kept = kept
 
 
