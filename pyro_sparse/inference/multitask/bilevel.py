@@ -95,9 +95,9 @@ def left_out_error(model: Any, batch: TaskBatch, inner: str, penalty: float, rid
         In variances of the task's target; NaN for a task with fewer than two samples in either half.
     """
     f = model.latents(batch)
-    seen = samples(batch)
-    second = seen.cumsum(1) % 2 == 0
-    first, second = seen & ~second, seen & second
+    present = samples(batch)
+    second = present.cumsum(1) % 2 == 0
+    first, second = present & ~second, present & second
     enough = (first.sum(1) > 1) & (second.sum(1) > 1)
     answer = torch.full_like(batch.y[:, 0], torch.nan)
     if not bool(enough.any()):

@@ -43,11 +43,11 @@ def batches(episodes: Iterable[Any], size: int) -> Iterator[tuple[Tensor, ...]]:
     """
     waiting: list[tuple[Tensor, ...]] = []
     for number, episode in enumerate(episodes):
-        parts = _checked(episode, number)
-        if parts[1].ndim == 2:
-            yield parts
+        tensors = _checked(episode, number)
+        if tensors[1].ndim == 2:
+            yield tensors
             continue
-        waiting.append(parts)
+        waiting.append(tensors)
         if len(waiting) == size:
             yield _stack(waiting)
             waiting = []
@@ -56,18 +56,18 @@ def batches(episodes: Iterable[Any], size: int) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _stack(waiting: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    shapes = {tuple(part.shape for part in parts) for parts in waiting}
+    shapes = {tuple(tensor.shape for tensor in tensors) for tensors in waiting}
     if len(shapes) > 1:
         raise ValueError(
             f"episodes: those of one step have shapes {sorted(map(str, shapes))}; wanted the same number of "
             "classes and examples in all, or episodes_per_step=1"
         )
-    return tuple(torch.stack(part) for part in zip(*waiting, strict=True))
+    return tuple(torch.stack(tensors) for tensors in zip(*waiting, strict=True))
 
 
 def _checked(episode: Any, number: int) -> tuple[Tensor, ...]:
     try:
-        support_x, support_y, query_x, query_y = (torch.as_tensor(part) for part in episode)
+        support_x, support_y, query_x, query_y = (torch.as_tensor(array) for array in episode)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"episode {number}: {error}; wanted (support_x, support_y, query_x, query_y), arrays or tensors"
@@ -75,7 +75,7 @@ def _checked(episode: Any, number: int) -> tuple[Tensor, ...]:
     lead = support_y.ndim
     fits = lead in (1, 2) and query_y.ndim == lead and support_x.shape[:lead] == support_y.shape
     if not fits or query_x.shape != (*query_y.shape, *support_x.shape[lead:]):
-        shapes = ", ".join(str(tuple(part.shape)) for part in (support_x, support_y, query_x, query_y))
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (support_x, support_y, query_x, query_y))
         raise ValueError(
             f"episode {number}: got shapes {shapes}; wanted (n, ...), (n,), (q, ...), (q,), or these with a "
             "leading dimension of episodes"

@@ -150,39 +150,44 @@ class TaskJob:
 
     def fresh(self, number: int) -> Any:
         """A restart's model with its first parameters."""
-        part = copy.deepcopy(self.model)
+        model = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[number])
-        part.setup(n_tasks=len(self.tasks))
-        return part.to(device=self.device, dtype=self.dtype)
+        model.setup(n_tasks=len(self.tasks))
+        return model.to(device=self.device, dtype=self.dtype)
 
-    def part(self, own: range) -> dict[str, Any]:
+    def part(self, restarts: range) -> dict[str, Any]:
         """Train restarts, one after the other; each has its own random numbers."""
-        found: dict[str, list[Any]] = {"states": [], "found": [], "blocks": [], "history": []}
-        for number in own:
-            one = TaskGroup(self.fresh(number), number, self)
-            one.finish(lambda run: None)
-            settle(one.model, self.data, self.inner, self.schedule.ridge)
-            found["states"].append(one.model.state_dict())
-            found["found"].append(float(one.found))
-            found["blocks"].append([int(k) for k in one.block])
-            found["history"] += one.rows
-        return {"restarts": list(own), **found}
+        trained: dict[str, list[Any]] = {"states": [], "found": [], "blocks": [], "history": []}
+        for number in restarts:
+            group = TaskGroup(self.fresh(number), number, self)
+            group.finish(lambda run: None)
+            settle(group.model, self.data, self.inner, self.schedule.ridge)
+            trained["states"].append(group.model.state_dict())
+            trained["found"].append(float(group.found))
+            trained["blocks"].append([int(k) for k in group.block])
+            trained["history"] += group.rows
+        return {"restarts": list(restarts), **trained}
 
-    def merge(self, parts: list[dict[str, Any]], notes: list[str]) -> MultiTaskFit:
+    def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> MultiTaskFit:
         """The fit of restarts that were trained in parts, in the order of their numbers."""
-        numbers = [r for part in parts for r in part["restarts"]]
+        numbers = [r for trained in trained_parts for r in trained["restarts"]]
         models = []
-        for number, state in zip(numbers, (s for part in parts for s in part["states"]), strict=True):
+        for number, state in zip(
+            numbers, (s for trained in trained_parts for s in trained["states"]), strict=True
+        ):
             models.append(self.fresh(number).eval())
             models[-1].load_state_dict(state)
-        found, blocks = ([one for part in parts for one in part[name]] for name in ("found", "blocks"))
-        history = renumbered([row for part in parts for row in part["history"]], numbers)
-        return self.result(models, found, blocks, history, notes)
+        shares, blocks = (
+            [of_restart for trained in trained_parts for of_restart in trained[name]]
+            for name in ("found", "blocks")
+        )
+        history = renumbered([row for trained in trained_parts for row in trained["history"]], numbers)
+        return self.result(models, shares, blocks, history, notes)
 
     def result(
         self,
         models: list[Any],
-        found: list[float],
+        shares: list[float],
         blocks: list[list[int]],
         history: list[dict[str, Any]],
         notes: list[str],
@@ -192,7 +197,7 @@ class TaskJob:
         Parameters
         ----------
         models : list of MultiTaskRegression
-        found : list of float
+        shares : list of float
             Share of the search's starts that ended at the same axes.
         blocks : list of list of int
             Which latents the tasks tell apart.
@@ -217,7 +222,7 @@ class TaskJob:
                 models,
                 self.tasks,
                 judged=judged,
-                found=np.array(found),
+                found=np.array(shares),
                 blocks=np.array(blocks),
                 inner=self.inner,
                 history=table.rename(columns=names),
@@ -358,14 +363,14 @@ def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0, **search: Any
     model.eval()
     raw = raw_latents(model, data).double()
     rows, white = ridge_rows(raw, data, ridge)
-    found = task_axes(rows.cpu().numpy(), seed=seed, **search)
-    turn = torch.as_tensor(found.map).to(white) @ white
+    axes = task_axes(rows.cpu().numpy(), seed=seed, **search)
+    turn = torch.as_tensor(axes.map).to(white) @ white
     centred = moments(raw @ turn.mT, data.y.unsqueeze(-1).double(), data.mask).features[samples(data)]
-    turn = torch.as_tensor(independent_blocks(centred.cpu().numpy(), found.block, seed)).to(turn) @ turn
+    turn = torch.as_tensor(independent_blocks(centred.cpu().numpy(), axes.block, seed)).to(turn) @ turn
     # unit variance, so that a step of the optimiser means the same for every latent
     turn = turn / (raw[samples(data)] @ turn.mT).std(0).unsqueeze(1)
     model.turn.copy_((turn @ model.turn.double()).to(model.turn))
-    return found
+    return axes
 
 
 def _check(model: Any, tasks: Tasks, inner: str) -> None:

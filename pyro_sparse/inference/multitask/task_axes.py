@@ -177,16 +177,16 @@ class _Weights:
     def gradient(self, maps: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
         """Gradient of the cost by the map ("count"), or of sum log(r^2 + epsilon^2) / 2 ("log")."""
         rows = maps.reshape(-1, self.d)
-        found = torch.empty_like(rows)
-        for few, own in zip(rows.split(_TOGETHER), found.split(_TOGETHER), strict=True):
+        gradient = torch.empty_like(rows)
+        for few, few_gradients in zip(rows.split(_TOGETHER), gradient.split(_TOGETHER), strict=True):
             r = few @ self.weights.T
             level = r.square().add_(epsilon**2)
             if kind == "log":
                 r.div_(level)
             else:
                 r.mul_(2 * epsilon**2).div_(level.square_())
-            torch.mm(r, self.weights, out=own)
-        return found.view(maps.shape)
+            torch.mm(r, self.weights, out=few_gradients)
+        return gradient.view(maps.shape)
 
 
 def _assemble(problem: _Weights, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -221,28 +221,28 @@ def _evidence(
     evidence of zero on average.
     """
     n, d = w.shape
-    found = np.zeros((d, d))
-    np.fill_diagonal(found, np.inf)
+    no_evidence = np.zeros((d, d))
+    np.fill_diagonal(no_evidence, np.inf)
     order = np.random.default_rng(seed).permutation(n)
     folds = [(np.setdiff1d(order, fold), fold) for fold in np.array_split(order, _FOLDS)]
-    if d == 1 or any(len(fold) < 2 or np.linalg.matrix_rank(w[own]) < d for own, fold in folds):
-        return found
+    if d == 1 or any(len(fold) < 2 or np.linalg.matrix_rank(w[training]) < d for training, fold in folds):
+        return no_evidence
     more = np.zeros((n, d, d))
-    for own, other in folds:
-        fold_turn, *_ = _search(w[own], n_starts, steps, epsilon, seed)
+    for training, test in folds:
+        fold_turn, *_ = _search(w[training], n_starts, steps, epsilon, seed)
         # in the order of the whole
         alike = np.abs(np.corrcoef(w @ turn.T, w @ fold_turn.T, rowvar=False)[:d, d:])
-        v = w[other] @ fold_turn[linear_sum_assignment(-np.nan_to_num(alike))[1]].T
+        v = w[test] @ fold_turn[linear_sum_assignment(-np.nan_to_num(alike))[1]].T
         v = v / np.sqrt((v**2).mean(0))
         cost = v**2 / (v**2 + epsilon[-1] ** 2)
         for k in range(d):
             for j in range(k):
                 mixed = v[:, [j, k]] @ np.array([[1.0, 1.0], [1.0, -1.0]])
                 mixed = mixed**2 / (mixed**2).mean(0)
-                more[other, j, k] = (mixed / (mixed + epsilon[-1] ** 2)).sum(1) - cost[:, j] - cost[:, k]
+                more[test, j, k] = (mixed / (mixed + epsilon[-1] ** 2)).sum(1) - cost[:, j] - cost[:, k]
     error = more.std(0, ddof=1) / np.sqrt(n)
     evidence = np.divide(more.mean(0), error, out=np.zeros((d, d)), where=error > 0)
-    return np.where(np.isinf(found), found, evidence + evidence.T)
+    return np.where(np.isinf(no_evidence), no_evidence, evidence + evidence.T)
 
 
 def independent_blocks(latents: ArrayLike, block: ArrayLike, seed: int = 0) -> NDArray[np.float64]:
@@ -278,10 +278,10 @@ def independent_blocks(latents: ArrayLike, block: ArrayLike, seed: int = 0) -> N
         z = z[np.random.default_rng(seed).permutation(len(z))[:_ROWS]]
     across = np.abs(np.corrcoef(z, rowvar=False)) * (label[:, None] != label)
     turn = np.eye(len(label))
-    for which in np.unique(label):
-        own = np.flatnonzero(label == which)
-        if 1 < len(own) < len(label) and across[own].max() < UNCORRELATED:
+    for number in np.unique(label):
+        members = np.flatnonzero(label == number)
+        if 1 < len(members) < len(label) and across[members].max() < UNCORRELATED:
             with ignored(category=ConvergenceWarning):
-                search = FastICA(len(own), whiten="unit-variance", random_state=seed, max_iter=500)
-                turn[np.ix_(own, own)] = search.fit(z[:, own]).components_
+                search = FastICA(len(members), whiten="unit-variance", random_state=seed, max_iter=500)
+                turn[np.ix_(members, members)] = search.fit(z[:, members]).components_
     return turn

@@ -68,40 +68,40 @@ def latent_findings(
     names : sequence of str
         Of the latents.
     """
-    found = []
+    findings = []
     others = np.delete(np.asarray(similarity, dtype=float), best, axis=0)
     if len(others):
         nearest = others.max(0)
         lost = np.flatnonzero(~(nearest >= SAME_LATENTS)).tolist()
         if lost:
-            which = tuple(names[k] for k in lost)
+            lost_names = tuple(names[k] for k in lost)
             figures = ", ".join(f"{nearest[k]:.2f}" for k in lost)
-            found.append(
+            findings.append(
                 Finding(
                     "restarts",
-                    f"no other restart found {', '.join(which)}: the nearest has a correlation of only "
+                    f"no other restart found {', '.join(lost_names)}: the nearest has a correlation of only "
                     f"{figures}",
                     "more restarts, or more tasks and rows",
                     "doubt",
-                    factors=which,
+                    factors=lost_names,
                     size=float(nearest.min()),
                 )
             )
     for number in np.unique(block):
         members = np.flatnonzero(block == number).tolist()
         if len(members) > 1:
-            which = tuple(names[k] for k in members)
-            found.append(
+            alike = tuple(names[k] for k in members)
+            findings.append(
                 Finding(
                     "axes",
                     f"latents {', '.join(str(k + 1) for k in members)}: the tasks do not tell them apart; "
                     "their axes rest on independence, or on nothing",
-                    f"tasks that use {which[0]} and not {' or '.join(which[1:4])}, and the reverse",
+                    f"tasks that use {alike[0]} and not {' or '.join(alike[1:4])}, and the reverse",
                     "doubt",
-                    factors=which,
+                    factors=alike,
                 )
             )
-    return found
+    return findings
 
 
 def linear_map_only() -> list[Finding]:

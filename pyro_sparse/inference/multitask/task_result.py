@@ -112,14 +112,14 @@ class MultiTaskFit(Answers):
     @property
     def model_weights(self) -> np.ndarray:
         """Weights (restart, task, latent) in standard deviations of the task's target."""
-        own = np.stack([m.weights[0].double().cpu().numpy() for m in self.models])
-        return self._framed(own)
+        weights = np.stack([m.weights[0].double().cpu().numpy() for m in self.models])
+        return self._framed(weights)
 
     @property
     def intercept(self) -> np.ndarray:
         """Expected target where all latents are 0, (restart, task), in units of the target."""
-        own = np.stack([m.intercept.double().cpu().numpy() for m in self.models])
-        return self.tasks.target_centre + own * self.tasks.target_scale
+        intercepts = np.stack([m.intercept.double().cpu().numpy() for m in self.models])
+        return self.tasks.target_centre + intercepts * self.tasks.target_scale
 
     @property
     def noise(self) -> np.ndarray:
@@ -160,14 +160,14 @@ class MultiTaskFit(Answers):
     ) -> MultiTaskFit:
         """Choose a restart and bring the others into its frame."""
         few = first_rows(judged, 200)
-        seen = samples(few)
+        present = samples(few)
         frames, errors = [], []
         for model in models:
             f = (raw_latents(model, few) - model.centre) / model.spread
-            frames.append(f[seen].double().cpu().numpy())
+            frames.append(f[present].double().cpu().numpy())
 
-            def error_of(part: TaskBatch, model: Any = model) -> torch.Tensor:
-                return left_out_error(model, part, inner, settings["penalty"], settings["ridge"])
+            def error_of(batch: TaskBatch, model: Any = model) -> torch.Tensor:
+                return left_out_error(model, batch, inner, settings["penalty"], settings["ridge"])
 
             errors.append(float(in_chunks(error_of, judged).nanmean()))
         error = np.array(errors)
@@ -237,9 +237,9 @@ class MultiTaskFit(Answers):
             return z
         x = self.tasks.inputs(X)
         like = self.model.turn
-        parts = [self.tasks.standardised(x[i : i + _ROWS], like.device, like.dtype)
+        chunks = [self.tasks.standardised(x[i : i + _ROWS], like.device, like.dtype)
                  for i in range(0, len(x), _ROWS)]  # fmt: skip
-        return self._framed_best(torch.cat([self.model.standardised(part) for part in parts]))
+        return self._framed_best(torch.cat([self.model.standardised(chunk) for chunk in chunks]))
 
     def _has_rows(self) -> None:
         if not self.tasks.x.shape[1]:
@@ -270,22 +270,22 @@ class MultiTaskFit(Answers):
         ValueError, TypeError
             As `fit`; a task is missing or not of the fit.
         """
-        own, new = self.tasks, as_tasks(X, y, task, like=self.tasks)
+        old, new = self.tasks, as_tasks(X, y, task, like=self.tasks)
         places = {name: t for t, name in enumerate(new.task_names)}
-        strange = [name for name in new.task_names if name not in set(own.task_names)]
-        missing = [name for name in own.task_names if name not in places]
+        strange = [name for name in new.task_names if name not in set(old.task_names)]
+        missing = [name for name in old.task_names if name not in places]
         if strange or missing:
-            what = f"{strange[0]!r} is none of the fit's" if strange else f"{missing[0]!r} is missing"
+            why = f"{strange[0]!r} is none of the fit's" if strange else f"{missing[0]!r} is missing"
             count = len(strange or missing)
             raise ValueError(
-                f"task: {what} ({count} such task(s)); wanted the fit's {len(own.task_names)} tasks, such as "
-                f"{own.task_names[0]!r} (adapt() fits new ones)"
+                f"task: {why} ({count} such task(s)); wanted the fit's {len(old.task_names)} tasks, such as "
+                f"{old.task_names[0]!r} (adapt() fits new ones)"
             )
-        new = new.rows([places[name] for name in own.task_names])
-        ratio = (new.target_scale / own.target_scale)[:, None]  # weights are in the fit's units of targets
-        shift = ((new.target_centre - own.target_centre) / own.target_scale)[:, None]
+        new = new.rows([places[name] for name in old.task_names])
+        ratio = (new.target_scale / old.target_scale)[:, None]  # weights are in the fit's units of targets
+        shift = ((new.target_centre - old.target_centre) / old.target_scale)[:, None]
         y = new.y * ratio + shift if new.mask is None else np.where(new.mask, new.y * ratio + shift, 0.0)
-        new = replace(new, y=y, target_centre=own.target_centre, target_scale=own.target_scale)
+        new = replace(new, y=y, target_centre=old.target_centre, target_scale=old.target_scale)
         return replace(self, tasks=new)
 
     @isolated()
@@ -314,9 +314,9 @@ class MultiTaskFit(Answers):
         tasks = as_tasks(X, y, task, like=self.tasks)
         models = []
         with undisturbed():
-            for own in self.models:
-                new = own.for_tasks(len(tasks))
-                data = tasks.batch(own.turn.device, own.turn.dtype)
+            for model in self.models:
+                new = model.for_tasks(len(tasks))
+                data = tasks.batch(model.turn.device, model.turn.dtype)
                 solve_tasks(new, data, self.settings["inner"], self.settings["ridge"], learn=False)
                 models.append(new)
         settings = {**self.settings, "tasks": len(tasks), "adapted": True}
@@ -407,23 +407,23 @@ class MultiTaskFit(Answers):
         check_whole(1, num_draws=num_draws)
         check_whole(0, seed=seed)
 
-        def compute(method: str, **given: Any) -> Any:
-            return methods.by_name[method](self, method=method, **given)
+        def compute(method: str, **arguments: Any) -> Any:
+            return methods.by_name[method](self, method=method, **arguments)
 
         return self._kept(compute, name, num_draws, seed, options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""
         made = files.made(self.model)
-        own = self.tasks
+        tasks = self.tasks
         meta = {
             "version": __version__,
             "made": made if isinstance(made, dict) else None,
             "fingerprint": files.fingerprint(self.model, {}),
             "best": self.best,
             "dtype": str(self.model.turn.dtype).removeprefix("torch."),
-            "task_names": own.task_names,
-            "feature_names": own.feature_names,
+            "task_names": tasks.task_names,
+            "feature_names": tasks.feature_names,
             "agreement": self.agreement.to_dict("list"),
             "history": self.history.to_dict("list"),
             "settings": self.settings,
@@ -432,7 +432,7 @@ class MultiTaskFit(Answers):
         arrays = {n: torch.as_tensor(getattr(self, n)) for n in _ARRAYS}
         arrays |= {f"alignment.{n}": torch.as_tensor(v) for n, v in self.alignment.items()}
         arrays |= {
-            f"tasks.{n}": torch.as_tensor(getattr(own, n))
+            f"tasks.{n}": torch.as_tensor(getattr(tasks, n))
             for n in ("centre", "scale", "target_centre", "target_scale")
         }
         states = {f"restart {r}": model.state_dict() for r, model in enumerate(self.models)}
@@ -455,12 +455,12 @@ def restore(
     """
     names, models = meta["task_names"], []
     for state in states.values():
-        one = copy.deepcopy(model)
+        restored = copy.deepcopy(model)
         with undisturbed():
-            one.setup(n_tasks=len(names))
-        one.to(getattr(torch, meta["dtype"]))
-        one.load_state_dict(state)
-        models.append(one.eval())
+            restored.setup(n_tasks=len(names))
+        restored.to(getattr(torch, meta["dtype"]))
+        restored.load_state_dict(state)
+        models.append(restored.eval())
     n = len(names)
     units = ("centre", "scale", "target_centre", "target_scale")
     measured: dict[str, Any] = {unit: arrays[f"tasks.{unit}"] for unit in units}

@@ -97,7 +97,7 @@ class TaskRun(Run):
         self.model.encoder.eval()
         settings = self.schedule
         error = in_chunks(
-            lambda part: left_out_error(self.model, part, self.inner, settings.penalty, settings.ridge),
+            lambda batch: left_out_error(self.model, batch, self.inner, settings.penalty, settings.ridge),
             self.heldout,
         )
         self.model.encoder.train()
@@ -119,13 +119,13 @@ def in_chunks(function: Any, batch: TaskBatch) -> Tensor:
     """
     places = torch.arange(len(batch), device=batch.y.device)
     size = max(1, _SAMPLES // batch.y.shape[1])
-    return torch.cat([function(batch.rows(part)) for part in places.split(size)])
+    return torch.cat([function(batch.rows(chunk)) for chunk in places.split(size)])
 
 
 @torch.no_grad()
 def raw_latents(model: Any, data: TaskBatch) -> Tensor:
     """Raw latents of every sample, (task, sample, latent)."""
-    return in_chunks(lambda part: model.encode(part.inputs), data)
+    return in_chunks(lambda batch: model.encode(batch.inputs), data)
 
 
 @torch.no_grad()
@@ -220,7 +220,7 @@ def settle(model: Any, data: TaskBatch, inner: str, ridge: float) -> None:
     """
     model.eval()
     raw = raw_latents(model, data)
-    seen = raw[samples(data)]
-    model.centre.copy_(seen.mean(0))
-    model.spread.copy_(seen.std(0, correction=0).clamp(min=1e-8))
+    observed = raw[samples(data)]
+    model.centre.copy_(observed.mean(0))
+    model.spread.copy_(observed.std(0, correction=0).clamp(min=1e-8))
     solve_tasks(model, data, inner, ridge, raw)

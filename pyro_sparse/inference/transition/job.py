@@ -170,16 +170,14 @@ class TransitionJob:
 
     def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> TransitionFit:
         """The fit of restarts that were trained in parts, in the order of their numbers."""
-        numbers = [r for trained_part in trained_parts for r in trained_part["restarts"]]
+        numbers = [r for trained in trained_parts for r in trained["restarts"]]
         answers = [
             FoundAxes(*(t.numpy() for t in answer[:3]), *answer[3:])
-            for trained_part in trained_parts
-            for answer in trained_part["answers"]
+            for trained in trained_parts
+            for answer in trained["answers"]
         ]
-        states = [state for trained_part in trained_parts for state in trained_part["states"]]
-        history = renumbered(
-            [row for trained_part in trained_parts for row in trained_part["history"]], numbers
-        )
+        states = [state for trained in trained_parts for state in trained["states"]]
+        history = renumbered([row for trained in trained_parts for row in trained["history"]], numbers)
         return self.result(states, answers, history, notes)
 
     def result(

@@ -118,9 +118,9 @@ def _gap(moment, square, penalty, weight, gradient):
         pull = _norm(gradient, j)
         if pull > 0:
             scale = min(scale, penalty[j] / pull)
-    rest, along = square - fitted - left, square - fitted
-    scale = min(scale, max(along / rest, 0.0) if rest > 0 else 1.0)
-    return max(0.5 * rest + norms - scale * along + 0.5 * scale**2 * rest, 0.0)
+    residual, along = square - fitted - left, square - fitted
+    scale = min(scale, max(along / residual, 0.0) if residual > 0 else 1.0)
+    return max(0.5 * residual + norms - scale * along + 0.5 * scale**2 * residual, 0.0)
 
 
 @_compile
@@ -130,9 +130,9 @@ def _settled(gram, moment, penalty, weight, gradient):
     for j in range(len(penalty)):
         terms += np.sqrt(max(gram[j, j], 0.0)) * _norm(weight, j)
     for j in range(len(penalty)):
-        own = gram[j, j]
-        if own > 0 and _norm(weight, j) == 0.0:
-            slack = _ROUNDING * (_norm(moment, j) + np.sqrt(own) * terms)
+        diagonal = gram[j, j]
+        if diagonal > 0 and _norm(weight, j) == 0.0:
+            slack = _ROUNDING * (_norm(moment, j) + np.sqrt(diagonal) * terms)
             if _norm(gradient, j) > penalty[j] + slack:
                 return False
     return True
@@ -164,14 +164,14 @@ def _scalar_sweep(gram, penalty, times, weight, gradient, only_active):
     changed = False
     d = len(penalty)
     for j in range(d):
-        old, own, least = weight[0, j], gram[j, j], times * penalty[j]
-        if own <= 0 or (only_active and old == 0.0):
+        old, diagonal, least = weight[0, j], gram[j, j], times * penalty[j]
+        if diagonal <= 0 or (only_active and old == 0.0):
             continue
-        free, new = gradient[0, j] + own * old, 0.0
+        free, new = gradient[0, j] + diagonal * old, 0.0
         if free > least:
-            new = (free - least) / own
+            new = (free - least) / diagonal
         elif free < -least:
-            new = (free + least) / own
+            new = (free + least) / diagonal
         if new != old:
             step = new - old
             weight[0, j] = new
@@ -257,15 +257,15 @@ def _group_sweep(gram, penalty, times, weight, gradient, free, only_active):
     changed = False
     n_outputs, d = weight.shape
     for j in range(d):
-        own, old, norm = gram[j, j], _norm(weight, j), 0.0
-        if own <= 0 or (only_active and old == 0.0):
+        diagonal, old, norm = gram[j, j], _norm(weight, j), 0.0
+        if diagonal <= 0 or (only_active and old == 0.0):
             continue
         for o in range(n_outputs):
-            free[o] = gradient[o, j] + own * weight[o, j]
+            free[o] = gradient[o, j] + diagonal * weight[o, j]
             norm += free[o] ** 2
         norm = np.sqrt(norm)
         least = times * penalty[j]
-        factor = (1.0 - least / norm) / own if norm > least else 0.0
+        factor = (1.0 - least / norm) / diagonal if norm > least else 0.0
         changed = changed or (factor == 0.0) != (old == 0.0)
         for o in range(n_outputs):
             step = factor * free[o] - weight[o, j]
@@ -389,12 +389,12 @@ def descend(
     gaps, sweeps = np.zeros(len(square)), np.zeros(len(square), np.int64)
     weight[square <= 0] = 0
     # one output after the other: inner loops then run along memory
-    moment, found = (np.ascontiguousarray(part.swapaxes(1, 2)) for part in (moment, weight))
+    moment, solution = (np.ascontiguousarray(array.swapaxes(1, 2)) for array in (moment, weight))
     if moment.shape[1] == 1:
-        _descend_scalar(gram, moment, square, penalty, found, max_sweeps, gaps, sweeps)
+        _descend_scalar(gram, moment, square, penalty, solution, max_sweeps, gaps, sweeps)
     else:
-        _descend_group(gram, moment, square, penalty, found, tol, max_sweeps, gaps, sweeps)
-    weight[:] = found.swapaxes(1, 2)
+        _descend_group(gram, moment, square, penalty, solution, tol, max_sweeps, gaps, sweeps)
+    weight[:] = solution.swapaxes(1, 2)
     return gaps, sweeps
 
 

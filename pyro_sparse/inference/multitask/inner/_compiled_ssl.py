@@ -70,14 +70,14 @@ def descend(gram, moment, weight, temper, odds, low, high, sweeps):
         for _ in range(sweeps):
             moved = False
             for j in range(d):
-                own, old = gram[t, j, j], weight[t, j]
+                diagonal, old = gram[t, j, j], weight[t, j]
                 new = 0.0
-                if own > 0:
+                if diagonal > 0:
                     pull = moment[t, j]
                     for i in range(d):
                         pull -= gram[t, j, i] * weight[t, i]
                     lam = low[t, j]
-                    new = prox(old + pull / own, temper[t] / own, odds[t, j], lam, high[t, j] - lam)
+                    new = prox(old + pull / diagonal, temper[t] / diagonal, odds[t, j], lam, high[t, j] - lam)
                 if new != old:
                     weight[t, j] = new
                     moved = True

@@ -26,12 +26,12 @@ _SHARES = (0.03, 0.1, 0.3, 1.0)  # of a Newton step
 def gap(moment: Tensor, square: Tensor, penalty: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
     """Primal minus dual value; gradient is moment - gram @ weight."""
     fitted, left = (moment * weight).sum((1, 2)), (gradient * weight).sum((1, 2))
-    rest, along = square - fitted - left, square - fitted
+    residual, along = square - fitted - left, square - fitted
     pull = gradient.norm(dim=-1)
     limit = torch.where(pull > 0, penalty / pull, torch.inf).amin(1)
-    scale = torch.minimum(limit, torch.where(rest > 0, (along / rest).clamp(min=0), 1.0))
+    scale = torch.minimum(limit, torch.where(residual > 0, (along / residual).clamp(min=0), 1.0))
     norms = (penalty * weight.norm(dim=-1)).sum(1)
-    return (rest / 2 + norms - scale * along + scale**2 * rest / 2).clamp(min=0)
+    return (residual / 2 + norms - scale * along + scale**2 * residual / 2).clamp(min=0)
 
 
 def descend(
@@ -65,20 +65,22 @@ def _value(moment: Tensor, penalty: Tensor, weight: Tensor, gradient: Tensor) ->
 
 def _settled(gram: Tensor, moment: Tensor, penalty: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
     """Whether no row outside of the support wants to enter, to rounding."""
-    own, norm = gram.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt(), weight.norm(dim=-1)
-    slack = ROUNDING * (moment.norm(dim=-1) + own * (own * norm).sum(1, keepdim=True))
+    column_norm, norm = gram.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt(), weight.norm(dim=-1)
+    slack = ROUNDING * (moment.norm(dim=-1) + column_norm * (column_norm * norm).sum(1, keepdim=True))
     return ((norm > 0) | (gradient.norm(dim=-1) <= penalty + slack)).all(1)
 
 
 def _sweep(gram: Tensor, moment: Tensor, penalty: Tensor, weight: Tensor) -> None:
     """Every row in turn to its minimum, in place."""
-    own = gram.diagonal(dim1=1, dim2=2)
-    safe = own.clamp(min=TINY)
+    diagonal = gram.diagonal(dim1=1, dim2=2)
+    safe = diagonal.clamp(min=TINY)
     for j in range(weight.shape[1]):
-        free = moment[:, j] - (gram[:, j].unsqueeze(1) @ weight)[:, 0] + own[:, j, None] * weight[:, j]
+        free = moment[:, j] - (gram[:, j].unsqueeze(1) @ weight)[:, 0] + diagonal[:, j, None] * weight[:, j]
         norm = free.norm(dim=-1)
         factor = (1 - penalty[:, j] / norm.clamp(min=TINY)).clamp(min=0) / safe[:, j]
-        weight[:, j] = torch.where((own[:, j] > 0)[:, None], factor[:, None] * free, torch.zeros_like(free))
+        weight[:, j] = torch.where(
+            (diagonal[:, j] > 0)[:, None], factor[:, None] * free, torch.zeros_like(free)
+        )
 
 
 def _finish(gram: Tensor, moment: Tensor, square: Tensor, penalty: Tensor, weight: Tensor) -> Tensor:

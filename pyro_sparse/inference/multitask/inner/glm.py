@@ -237,12 +237,12 @@ class _Problem:
     ):
         self.share = sample_weights(features, mask, weights).unsqueeze(-1)
         self.family, self.ridge = family, ridge
-        seen = self.share > 0
-        self.x = torch.where(seen, features, features.new_zeros(()))
-        known = torch.where(seen, targets, targets.new_zeros(())).detach()
-        average = (self.share * known).sum(1, keepdim=True)
-        self.y = torch.where(seen, targets, average)
-        wanted = family.check(self.y[seen])
+        observed = self.share > 0
+        self.x = torch.where(observed, features, features.new_zeros(()))
+        filled = torch.where(observed, targets, targets.new_zeros(())).detach()
+        average = (self.share * filled).sum(1, keepdim=True)
+        self.y = torch.where(observed, targets, average)
+        wanted = family.check(self.y[observed])
         if wanted:
             raise ValueError(f"targets: the {family.name} family wants values {wanted}")
         none = (family.variance(average)[:, 0, 0] <= 0).nonzero()[:, 0].tolist()
@@ -279,8 +279,8 @@ class _Problem:
             variance = self.family.variance(mean).clamp(min=_LEAST_VARIANCE)
             mass = (share * variance).sum(1)
             data = moments(x, eta + (y - mean) / variance, weights=(share * variance)[..., 0])
-            found = solve(data, lam / mass, self.ridge / mass[:, 0], w, 1e-12, 10_000, compiled)[0]
-            to_w, to_b = found - w, data.intercept(found).unsqueeze(1) - b
+            solution = solve(data, lam / mass, self.ridge / mass[:, 0], w, 1e-12, 10_000, compiled)[0]
+            to_w, to_b = solution - w, data.intercept(solution).unsqueeze(1) - b
             scale = torch.ones_like(b)
             for _ in range(40):
                 after = self._objective(w + scale * to_w, b + scale * to_b, lam)
@@ -288,7 +288,7 @@ class _Problem:
                 if not bool(worse.any()):
                     break
                 scale = torch.where(worse.reshape(-1, 1, 1), scale / 2, scale)
-            w, b = torch.where(scale == 1, found, w + scale * to_w), b + scale * to_b
+            w, b = torch.where(scale == 1, solution, w + scale * to_w), b + scale * to_b
             b = self._centre(w, b)
             now = self._objective(w, b, lam)
             gap = self._gap(w, b, lam, now)
@@ -336,6 +336,6 @@ class _Problem:
         drift = error.sum(1)
         residual = self.x.mT @ error - centre.unsqueeze(-1) * drift.unsqueeze(-1)
         residual = residual + self.ridge * w + lam.unsqueeze(-1) * w.sign()
-        found = attach(w, residual, curvature, (w != 0)[..., 0])
-        moved = (drift - drift.detach()) / bend + (centre.unsqueeze(1) @ (found - w))[:, 0]
-        return found, b - moved
+        solution = attach(w, residual, curvature, (w != 0)[..., 0])
+        moved = (drift - drift.detach()) / bend + (centre.unsqueeze(1) @ (solution - w))[:, 0]
+        return solution, b - moved

@@ -219,17 +219,17 @@ def _accelerated(problem: SVMDual, tol: float, max_iter: int) -> tuple[Tensor, T
             near = ((gap > tol) & (gap < _NEAR)).nonzero()[:, 0]
             if len(near):
                 some = problem.of(near)
-                found = face_steps(some, dual[near])
-                good = some.gap(found) < _WORTH * gap[near]  # a restart for less would cost its momentum
-                near, found = near[good], found[good]
-                dual, ahead = dual.index_copy(0, near, found), ahead.index_copy(0, near, found)
+                refined = face_steps(some, dual[near])
+                good = some.gap(refined) < _WORTH * gap[near]  # a restart for less would cost its momentum
+                near, refined = near[good], refined[good]
+                dual, ahead = dual.index_copy(0, near, refined), ahead.index_copy(0, near, refined)
                 momentum = momentum.index_fill(0, near, 1.0)
                 gap = problem.gap(dual)
             if bool((gap <= tol).all()):
                 break
-    found = face_steps(problem, dual)  # the gradient wants the very face
-    better = (its := problem.gap(found)) <= gap
-    return torch.where(better[:, None, None], found, dual), torch.where(better, its, gap)
+    refined = face_steps(problem, dual)  # the gradient wants the very face
+    better = (its := problem.gap(refined)) <= gap
+    return torch.where(better[:, None, None], refined, dual), torch.where(better, its, gap)
 
 
 def _one_hot(labels: Tensor, n_classes: int) -> Tensor:

@@ -100,14 +100,14 @@ def solve_flagged(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | No
     """
     n_tasks, d, n_outputs = right.shape
     wanted = {"gram": (n_tasks, d, d), "active": (n_tasks, d), "bend": (n_tasks, d, n_outputs, n_outputs)}
-    for name, given in (("gram", gram), ("active", active), ("bend", bend)):
-        if given is not None and given.shape != wanted[name]:
+    for name, tensor in (("gram", gram), ("active", active), ("bend", bend)):
+        if tensor is not None and tensor.shape != wanted[name]:
             raise ValueError(
-                f"{name}: got {tuple(given.shape)}, want {wanted[name]} for right {tuple(right.shape)}"
+                f"{name}: got {tuple(tensor.shape)}, want {wanted[name]} for right {tuple(right.shape)}"
             )
     if bend is None and gram.dtype == right.dtype == torch.float64 and _compiled.usable(gram):
         answer = torch.zeros_like(right, memory_format=torch.contiguous_format)
-        arrays = [part.detach().contiguous().numpy() for part in (gram, right, active)]
+        arrays = [tensor.detach().contiguous().numpy() for tensor in (gram, right, active)]
         singular = torch.as_tensor(_compiled.solve_supports(*arrays, answer.numpy()))
         if bool(singular.any()):
             answer[singular] = _solve_batch(gram[singular], right[singular], active[singular], None)[0]
@@ -127,11 +127,11 @@ def _solve_batch(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | Non
     matrix = gram[tasks[:, :, None], index[:, :, None], index[:, None, :]]
     matrix = matrix * (used[:, :, None] & used[:, None, :])
     largest = matrix.diagonal(dim1=1, dim2=2).amax(1)
-    rest = torch.where(largest > 0, largest, torch.ones_like(largest))
-    matrix = matrix + torch.diag_embed(rest.unsqueeze(1) * ~used)
-    known = right[tasks, index] * used.unsqueeze(-1)
+    padding = torch.where(largest > 0, largest, torch.ones_like(largest))
+    matrix = matrix + torch.diag_embed(padding.unsqueeze(1) * ~used)
+    active_right = right[tasks, index] * used.unsqueeze(-1)
     if bend is None:
-        found, singular = _solve(matrix, known)
+        solved, singular = _solve(matrix, active_right)
     else:
         n_outputs = right.shape[-1]
         eye = torch.eye(n_outputs, dtype=gram.dtype, device=gram.device)
@@ -139,9 +139,9 @@ def _solve_batch(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | Non
         place = torch.arange(n_active, device=gram.device)
         blocks[:, place, :, place] += (bend[tasks, index] * used[:, :, None, None]).transpose(0, 1)
         size = n_active * n_outputs
-        found, singular = _solve(blocks.reshape(-1, size, size), known.reshape(-1, size, 1))
-        found = found.reshape(known.shape)
-    return answer.scatter_(1, index.unsqueeze(-1).expand_as(found), found * used.unsqueeze(-1)), singular
+        solved, singular = _solve(blocks.reshape(-1, size, size), active_right.reshape(-1, size, 1))
+        solved = solved.reshape(active_right.shape)
+    return answer.scatter_(1, index.unsqueeze(-1).expand_as(solved), solved * used.unsqueeze(-1)), singular
 
 
 def _solve(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,10 +149,10 @@ def _solve(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     diagonal = factor.diagonal(dim1=1, dim2=2)
     least = matrix.diagonal(dim1=1, dim2=2) * (16 * torch.finfo(matrix.dtype).eps * matrix.shape[-1])
     singular = (info > 0) | (diagonal**2 <= least).any(1)
-    found = torch.cholesky_solve(right, factor)
+    solution = torch.cholesky_solve(right, factor)
     if bool(singular.any()):
-        found = found.clone()
+        solution = solution.clone()
         # eigenvalues that a factor could not tell from rounding count as none
         rtol = 1e4 * torch.finfo(matrix.dtype).eps
-        found[singular] = torch.linalg.pinv(matrix[singular], rtol=rtol, hermitian=True) @ right[singular]
-    return found, singular
+        solution[singular] = torch.linalg.pinv(matrix[singular], rtol=rtol, hermitian=True) @ right[singular]
+    return solution, singular

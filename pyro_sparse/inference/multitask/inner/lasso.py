@@ -75,20 +75,22 @@ def check_penalty(penalty: float | Tensor, data: Moments) -> Tensor:
         One number, or shape (task,) or (task, feature).
     data : Moments
     """
-    given = torch.as_tensor(penalty, dtype=data.gram.dtype, device=data.gram.device)
+    penalties = torch.as_tensor(penalty, dtype=data.gram.dtype, device=data.gram.device)
     shape = data.moment.shape[:2]
-    if given.shape == shape[:1]:
-        given = given.unsqueeze(1)
-    elif given.dim() not in (0, 2) or any(a not in (1, b) for a, b in zip(given.shape, shape, strict=False)):
+    if penalties.shape == shape[:1]:
+        penalties = penalties.unsqueeze(1)
+    elif penalties.dim() not in (0, 2) or any(
+        a not in (1, b) for a, b in zip(penalties.shape, shape, strict=False)
+    ):
         raise ValueError(
-            f"penalty: got shape {tuple(given.shape)}, want (), (task,) or (task, feature) {tuple(shape)}"
+            f"penalty: got shape {tuple(penalties.shape)}, want (), (task,) or (task, feature) {tuple(shape)}"
         )
     # where a task's targets are constant, its own largest penalty is 0, and so are its weights
-    fine = (given > 0) & given.isfinite() | (given == 0) & (data.square == 0).unsqueeze(1)
+    fine = (penalties > 0) & penalties.isfinite() | (penalties == 0) & (data.square == 0).unsqueeze(1)
     if not bool(fine.all()):
-        wrong = float(given.expand(fine.shape)[~fine][0])
+        wrong = float(penalties.expand(fine.shape)[~fine][0])
         raise ValueError(f"penalty: want finite and > 0, got {wrong}; without a penalty use ridge_weights")
-    return given.expand(shape)
+    return penalties.expand(shape)
 
 
 def check_ridge(ridge: float | Tensor, data: Moments) -> Tensor:
@@ -99,12 +101,12 @@ def check_ridge(ridge: float | Tensor, data: Moments) -> Tensor:
     ridge : float or Tensor
     data : Moments
     """
-    given = torch.as_tensor(ridge, dtype=data.gram.dtype, device=data.gram.device)
-    if given.shape not in ((), data.square.shape) or not bool(((given >= 0) & given.isfinite()).all()):
+    ridges = torch.as_tensor(ridge, dtype=data.gram.dtype, device=data.gram.device)
+    if ridges.shape not in ((), data.square.shape) or not bool(((ridges >= 0) & ridges.isfinite()).all()):
         raise ValueError(
             f"ridge: want finite and >= 0, shape () or (task,) {tuple(data.square.shape)}, got {ridge!r}"
         )
-    return given
+    return ridges
 
 
 def sparse_weights(
@@ -153,14 +155,14 @@ def sparse_weights(
     >>> from pyro_sparse.inference.multitask.inner import moments, sparse_weights
     >>> F = torch.randn(3, 50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     >>> W = torch.tensor([[1., 0, 0, -2], [0, 3, 0, 0], [0, 0, 0, 0]], dtype=torch.float64)
-    >>> found = sparse_weights(moments(F, (F @ W.unsqueeze(-1))), penalty=0.1)
-    >>> found.active.int()
+    >>> solution = sparse_weights(moments(F, (F @ W.unsqueeze(-1))), penalty=0.1)
+    >>> solution.active.int()
     tensor([[1, 0, 0, 1],
             [0, 1, 0, 0],
             [0, 0, 0, 0]], dtype=torch.int32)
     """
-    given, kappa = check_penalty(penalty, data), check_ridge(ridge, data)
-    weight, gap, relative, sweeps, curvature = solve(data, given, kappa, start, tol, max_sweeps, compiled)
+    penalties, kappa = check_penalty(penalty, data), check_ridge(ridge, data)
+    weight, gap, relative, sweeps, curvature = solve(data, penalties, kappa, start, tol, max_sweeps, compiled)
     short = int((relative > max(tol, _tensors.ROUNDING)).sum())
     if short:
         warnings.warn(
@@ -169,7 +171,7 @@ def sparse_weights(
             RuntimeWarning,
             stacklevel=2,
         )
-    weight = _with_gradient(weight, curvature, data, given, kappa)
+    weight = _with_gradient(weight, curvature, data, penalties, kappa)
     return SparseWeights(weight.to(data.dtype), gap, relative, sweeps)
 
 
@@ -217,7 +219,9 @@ def solve(
         raise ValueError("compiled: numba is not installed or the data is not on the CPU; pip install numba")
     lam, tol = penalty.detach().contiguous(), max(tol, _tensors.ROUNDING)
     if usable and compiled is not False:
-        gram, moment, square = (part.contiguous().numpy() for part in (curvature, data.moment, data.square))
+        gram, moment, square = (
+            tensor.contiguous().numpy() for tensor in (curvature, data.moment, data.square)
+        )
         counts = _compiled.descend(gram, moment, square, lam.numpy(), weight.numpy(), tol, max_sweeps)
         gap, sweeps = (torch.as_tensor(count) for count in counts)
     else:
@@ -228,7 +232,7 @@ def solve(
 def _with_gradient(
     weight: Tensor, curvature: Tensor, data: Moments, penalty: Tensor, ridge: Tensor
 ) -> Tensor:
-    if not any(part.requires_grad for part in (data.features, data.targets, penalty, ridge)):
+    if not any(tensor.requires_grad for tensor in (data.features, data.targets, penalty, ridge)):
         return weight
     active, unit, bend = _tensors.curve(weight, penalty.detach())
     residual = data.residual(weight) + ridge.reshape(-1, 1, 1) * weight + penalty.unsqueeze(-1) * unit

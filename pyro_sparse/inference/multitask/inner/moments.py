@@ -107,23 +107,23 @@ def sample_weights(features: Tensor, mask: Tensor | None = None, weights: Tensor
         A weight is negative or not finite, a shape does not fit, a mask is not bool, or a task has no weight.
     """
     shape = features.shape[:2]
-    for name, given in (("mask", mask), ("weights", weights)):
-        if given is not None and given.shape != shape:
-            raise ValueError(f"{name}: got shape {tuple(given.shape)}, want (task, sample) {tuple(shape)}")
+    for name, tensor in (("mask", mask), ("weights", weights)):
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, want (task, sample) {tuple(shape)}")
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"mask: want bool, True where there is a target, got {mask.dtype}; use mask > 0")
-    own = features.new_ones(shape) if weights is None else weights.to(features)
-    if weights is not None and not bool(((own >= 0) & own.isfinite()).all()):
+    raw = features.new_ones(shape) if weights is None else weights.to(features)
+    if weights is not None and not bool(((raw >= 0) & raw.isfinite()).all()):
         raise ValueError(
-            f"weights: want finite and >= 0, got {float(own.min())} to {float(own.max())}; mask what has none"
+            f"weights: want finite and >= 0, got {float(raw.min())} to {float(raw.max())}; mask what has none"
         )
     if mask is not None:
-        own = own * mask
-    total = own.sum(1, keepdim=True)
+        raw = raw * mask
+    total = raw.sum(1, keepdim=True)
     if not bool((total > 0).all()):
         empty = (total[:, 0] <= 0).nonzero()[:, 0].tolist()
         raise ValueError(f"tasks {empty[:5]} have no sample with a target; drop them")
-    return own / total
+    return raw / total
 
 
 def moments(
@@ -171,7 +171,7 @@ def moments(
     if mask is not None:
         features = torch.where(mask.unsqueeze(-1), features, features.new_zeros(()))
         targets = torch.where(mask.unsqueeze(-1), targets, targets.new_zeros(()))
-    given = features, targets
+    raw = features, targets
     if intercept:
         centre, target_centre = (share.mT @ features)[:, 0], (share.mT @ targets)[:, 0]
         features, targets = features - centre.unsqueeze(1), targets - target_centre.unsqueeze(1)
@@ -186,7 +186,7 @@ def moments(
         features = torch.where(flat[0].unsqueeze(1), features - features.detach(), features)
         targets = torch.where(flat[1].unsqueeze(1), targets - targets.detach(), targets)
         gram, moment, spread = _products(features, targets, share, even)
-    return Moments(gram, moment, spread.sum(1), features, targets, share, centre, target_centre, given, dtype)
+    return Moments(gram, moment, spread.sum(1), features, targets, share, centre, target_centre, raw, dtype)
 
 
 @torch.no_grad()
@@ -211,8 +211,8 @@ def _check_finite(gram: Tensor, spread: Tensor) -> None:
     squares = gram.diagonal(dim1=1, dim2=2)
     if bool((squares.sum() + spread.sum()).isfinite()):
         return
-    for name, found in (("features", squares), ("targets", spread)):
-        bad = (~found.isfinite()).any(1).nonzero()[:, 0].tolist()
+    for name, sums in (("features", squares), ("targets", spread)):
+        bad = (~sums.isfinite()).any(1).nonzero()[:, 0].tolist()
         if bad:
             raise ValueError(
                 f"{name}: tasks {bad[:5]} have values that are NaN, infinite or too large to square; mask a "

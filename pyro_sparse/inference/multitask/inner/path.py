@@ -126,33 +126,35 @@ def choose_penalty(
     if family != "normal" and family not in FAMILIES:
         raise ValueError(f"family: want normal, {' or '.join(FAMILIES)}, got {family!r}")
     with torch.no_grad():
-        seen = torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
-        seen = seen.to(features.device)
-        data = moments(features, targets, seen)
+        observed = torch.ones(features.shape[:2], dtype=torch.bool) if mask is None else mask
+        observed = observed.to(features.device)
+        data = moments(features, targets, observed)
         if kind == "lasso":
             grid = penalty_grid(largest_penalty(data), levels, ratio)
         else:
             grid = penalty_grid(data.gram.diagonal(dim1=1, dim2=2).sum(1), levels, ratio)
         if by == "cv":
-            fold = _folds(seen, targets[..., 0] > 0, family, folds, seed)
-            score = _left_out(features, targets, seen, grid, kind, family, fold)
+            fold = _folds(observed, targets[..., 0] > 0, family, folds, seed)
+            score = _left_out(features, targets, observed, grid, kind, family, fold)
         else:
-            score = _criterion(features, targets, seen, grid, family, by)
+            score = _criterion(features, targets, observed, grid, family, by)
         level = score.argmin(1) if per_task else score.sum(0).argmin().expand(len(grid))
         return PenaltyChoice(grid.gather(1, level.unsqueeze(1))[:, 0], grid, score)
 
 
-def _folds(seen: Tensor, above: Tensor, family: str, folds: int, seed: int) -> Tensor:
+def _folds(observed: Tensor, above: Tensor, family: str, folds: int, seed: int) -> Tensor:
     """Fold of every sample, as equal in size as can be within each task (and class)."""
-    fewest = int(seen.sum(1).min()) if len(seen) else folds
+    fewest = int(observed.sum(1).min()) if len(observed) else folds
     if not 2 <= folds <= fewest:
         raise ValueError(f"folds: want 2 to {fewest} (the samples of the smallest task), got {folds}")
     generator = torch.Generator().manual_seed(seed)
-    place = torch.rand(seen.shape, generator=generator).to(seen.device) + 2 * (~seen)
+    place = torch.rand(observed.shape, generator=generator).to(observed.device) + 2 * (~observed)
     if family != "normal":
         place = place + above
         needed = (above, ~above) if family == "bernoulli" else (above,)
-        single = torch.stack([(group & seen).sum(1) < 2 for group in needed]).any(0).nonzero()[:, 0].tolist()
+        single = (
+            torch.stack([(group & observed).sum(1) < 2 for group in needed]).any(0).nonzero()[:, 0].tolist()
+        )
         if single:
             raise ValueError(
                 f"targets: tasks {single[:5]} have fewer than two ones, zeros or positive counts, so "
@@ -162,15 +164,17 @@ def _folds(seen: Tensor, above: Tensor, family: str, folds: int, seed: int) -> T
 
 
 def _along(
-    features: Tensor, targets: Tensor, seen: Tensor, grid: Tensor, kind: str, family: str
+    features: Tensor, targets: Tensor, observed: Tensor, grid: Tensor, kind: str, family: str
 ) -> list[tuple[Tensor, Tensor]]:
     """Weights and intercepts at every level."""
-    found = []
+    solutions = []
     weight = None
-    data = moments(features, targets, seen)
+    data = moments(features, targets, observed)
     for level in range(grid.shape[1]):
         if family != "normal":
-            answer = sparse_glm(features, targets, grid[:, level], family, mask=seen, start=weight, tol=1e-6)
+            answer = sparse_glm(
+                features, targets, grid[:, level], family, mask=observed, start=weight, tol=1e-6
+            )
             weight, intercept = answer.weight, answer.intercept
         else:
             if kind == "lasso":
@@ -178,24 +182,24 @@ def _along(
             else:
                 weight = ridge_weights(data, grid[:, level])
             intercept = data.intercept(weight)
-        found.append((weight, intercept))
-    return found
+        solutions.append((weight, intercept))
+    return solutions
 
 
 def _loss(predicted: Tensor, targets: Tensor, share: Tensor, family: str) -> Tensor:
     if family == "normal":
-        each = 0.5 * (targets - predicted) ** 2
+        loss = 0.5 * (targets - predicted) ** 2
     else:
-        each = half_deviance(FAMILIES[family], predicted, targets)
-    return (share * torch.where(share > 0, each, torch.zeros_like(each))).sum((1, 2))
+        loss = half_deviance(FAMILIES[family], predicted, targets)
+    return (share * torch.where(share > 0, loss, torch.zeros_like(loss))).sum((1, 2))
 
 
 def _left_out(
-    features: Tensor, targets: Tensor, seen: Tensor, grid: Tensor, kind: str, family: str, fold: Tensor
+    features: Tensor, targets: Tensor, observed: Tensor, grid: Tensor, kind: str, family: str, fold: Tensor
 ) -> Tensor:
-    n_folds = int(fold[seen].max()) + 1
-    inside = torch.cat([seen & (fold != k) for k in range(n_folds)])
-    outside = torch.cat([seen & (fold == k) for k in range(n_folds)])
+    n_folds = int(fold[observed].max()) + 1
+    inside = torch.cat([observed & (fold != k) for k in range(n_folds)])
+    outside = torch.cat([observed & (fold == k) for k in range(n_folds)])
     x, y = features.repeat(n_folds, 1, 1), targets.repeat(n_folds, 1, 1)
     share = sample_weights(x, outside).unsqueeze(-1)
     paths = _along(x, y, inside, grid.repeat(n_folds, 1), kind, family)
@@ -203,12 +207,14 @@ def _left_out(
     return torch.stack(losses, 1).reshape(n_folds, len(grid), -1).mean(0)
 
 
-def _criterion(features: Tensor, targets: Tensor, seen: Tensor, grid: Tensor, family: str, by: str) -> Tensor:
-    n = seen.sum(1).to(features)
-    share = sample_weights(features, seen).unsqueeze(-1)
+def _criterion(
+    features: Tensor, targets: Tensor, observed: Tensor, grid: Tensor, family: str, by: str
+) -> Tensor:
+    n = observed.sum(1).to(features)
+    share = sample_weights(features, observed).unsqueeze(-1)
     price = {"aic": torch.full_like(n, 2.0), "bic": n.log()}.get(by, n.log() + math.log(features.shape[-1]))
     scores = []
-    for weight, intercept in _along(features, targets, seen, grid, "lasso", family):
+    for weight, intercept in _along(features, targets, observed, grid, "lasso", family):
         loss = _loss(features @ weight + intercept.unsqueeze(1), targets, share, family)
         used = (weight != 0).sum((1, 2))
         n_outputs = targets.shape[2]

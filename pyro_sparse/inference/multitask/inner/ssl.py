@@ -64,23 +64,23 @@ def ssl_sweeps(
     shape, device = start.shape, start.device
     low, high = (torch.as_tensor(r, dtype=torch.float64, device=device) for r in (lambda1, lambda0))
     if compiled or (compiled is None and _compiled_ssl.AVAILABLE and on_cpu):
-        parts = (data.gram, data.moment[..., 0], start, temper)
-        gram, moment, begun, tempers = (part.detach().double().contiguous().numpy() for part in parts)
+        tensors = (data.gram, data.moment[..., 0], start, temper)
+        gram, moment, begun, tempers = (tensor.detach().double().contiguous().numpy() for tensor in tensors)
         odds = em.edge_log_odds(torch.zeros_like(eta), eta, low.to(eta), high.to(eta))
         terms = (
-            part.detach().double().broadcast_to(shape).contiguous().numpy() for part in (odds, low, high)
+            tensor.detach().double().broadcast_to(shape).contiguous().numpy() for tensor in (odds, low, high)
         )
-        found = begun.copy()
-        _compiled_ssl.descend(gram, moment, found, tempers, *terms, sweeps)
-        return torch.as_tensor(found).to(start)
+        solution = begun.copy()
+        _compiled_ssl.descend(gram, moment, solution, tempers, *terms, sweeps)
+        return torch.as_tensor(solution).to(start)
     weight = start.clone()
-    own = data.gram.diagonal(dim1=1, dim2=2)
-    safe = own.clamp(min=torch.finfo(own.dtype).tiny ** 0.5)
-    eta, low, high = (part.broadcast_to(shape) for part in (eta, low, high))
+    diagonal = data.gram.diagonal(dim1=1, dim2=2)
+    safe = diagonal.clamp(min=torch.finfo(diagonal.dtype).tiny ** 0.5)
+    eta, low, high = (tensor.broadcast_to(shape) for tensor in (eta, low, high))
     for _ in range(sweeps):
         for j in range(weight.shape[1]):
             user_density = eta[:, j], low[:, j], high[:, j]
             pull = data.moment[:, j, 0] - (data.gram[:, j] * weight).sum(1)
             new = em.ssl_prox(weight[:, j] + pull / safe[:, j], temper / safe[:, j], *user_density)
-            weight[:, j] = torch.where(own[:, j] > 0, new, torch.zeros_like(new))
+            weight[:, j] = torch.where(diagonal[:, j] > 0, new, torch.zeros_like(new))
     return weight

@@ -66,7 +66,7 @@ class SVMDual(NamedTuple):
 
     def of(self, episodes: Tensor) -> SVMDual:
         """The problems of some episodes."""
-        return SVMDual(*(part[episodes] for part in self))
+        return SVMDual(*(tensor[episodes] for tensor in self))
 
 
 def simplex(p: Tensor) -> Tensor:

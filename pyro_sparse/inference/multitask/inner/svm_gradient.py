@@ -45,5 +45,5 @@ def adjoint(problem: SVMDual, dual: Tensor, grad: Tensor) -> tuple[Tensor, Tenso
     z = on_the_face(x, dual, j, x @ u)
     back = x.mT @ z
     grad_x = (problem.y - dual) @ (u - j(back)).mT - z @ weight.mT
-    rest = (grad - back) / problem.l2[:, None, None]
-    return grad_x, -(rest * j.unit).sum((-1, -2)), -(rest * weight).sum((-1, -2))
+    residual = (grad - back) / problem.l2[:, None, None]
+    return grad_x, -(residual * j.unit).sum((-1, -2)), -(residual * weight).sum((-1, -2))
