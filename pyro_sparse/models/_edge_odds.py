@@ -19,7 +19,7 @@ EdgeOdds: TypeAlias = "Mapping[tuple[int | str, int], float] | pd.DataFrame | Ar
 
 
 def odds_of_edges(
-    told: EdgeOdds,
+    edge_odds: EdgeOdds,
     shape: tuple[int, int],
     names: list[str] | None,
     place: Callable[[Any, Any], tuple[int, int]],
@@ -28,7 +28,7 @@ def odds_of_edges(
 
     Parameters
     ----------
-    told : mapping (feature, factor) -> odds, DataFrame or array (feature, factor)
+    edge_odds : mapping (feature, factor) -> odds, DataFrame or array (feature, factor)
         Edges that a mapping does not name have 1.
     shape : tuple of int
         (feature, factor).
@@ -48,14 +48,14 @@ def odds_of_edges(
     TypeError
         A key of a mapping is no edge, a value no number.
     """
-    if isinstance(told, Mapping):
+    if isinstance(edge_odds, Mapping):
         odds = np.ones(shape)
-        for edge, each in told.items():
+        for edge, number in edge_odds.items():
             if np.shape(edge) != (2,) or isinstance(edge, str):
                 raise TypeError(f"edge_odds: want pairs (feature, factor) as keys, got {edge!r}")
-            odds[place(*edge)] = _number(each, edge)
+            odds[place(*edge)] = _number(number, edge)
     else:
-        table = _in_order(told, names) if isinstance(told, pd.DataFrame) else told
+        table = _in_order(edge_odds, names) if isinstance(edge_odds, pd.DataFrame) else edge_odds
         try:
             odds = np.asarray(table, dtype=float)
         except (TypeError, ValueError) as error:
@@ -82,17 +82,17 @@ def _number(odds: Any, edge: Any) -> float:
         raise TypeError(f"edge_odds: the edge {edge!r} has odds {odds!r}, wanted a number") from error
 
 
-def _in_order(told: pd.DataFrame, names: list[str] | None) -> pd.DataFrame:
+def _in_order(table: pd.DataFrame, names: list[str] | None) -> pd.DataFrame:
     """A table of odds with its rows in the order of the table's columns."""
     if names is None:
-        return told
-    labels = [str(label) for label in told.index]
+        return table
+    labels = [str(label) for label in table.index]
     if sorted(labels) != sorted(names):
         strange = [f"names {label!r}, which is none of them" for label in labels if label not in names]
         missing = [f"lacks {name!r}" for name in names if name not in labels]
-        what = [*strange, *missing, "names one of them twice"][0]
+        complaint = [*strange, *missing, "names one of them twice"][0]
         raise ValueError(
-            f"edge_odds: its index is to name the table's columns, each once, and {what}; "
+            f"edge_odds: its index is to name the table's columns, each once, and {complaint}; "
             "edge_odds.reindex(X.columns, fill_value=1) makes it so"
         )
-    return told.iloc[[labels.index(name) for name in names]]
+    return table.iloc[[labels.index(name) for name in names]]

@@ -27,13 +27,13 @@ def check_positions(model: Any, labels: Iterable[Any]) -> None:
     labels = list(labels)
     called = {label: j for j, label in enumerate(labels) if _is_whole(label)}
     for argument in ("anchors", "required", "forbidden", "edge_odds"):
-        told = getattr(model, argument, None)
+        prescribed = getattr(model, argument, None)
         if argument == "anchors":
-            features = list(told or ())
-        elif argument == "edge_odds" and not isinstance(told, Mapping):
+            features = list(prescribed or ())
+        elif argument == "edge_odds" and not isinstance(prescribed, Mapping):
             continue  # a table is in the order of its names, an array in that of the columns
         else:
-            features = [edge[0] for edge in told or () if np.shape(edge) == (2,)]
+            features = [edge[0] for edge in prescribed or () if np.shape(edge) == (2,)]
         for feature in features:
             if _is_whole(feature) and called.get(feature, feature) != feature:
                 at = f", or {str(labels[feature])!r} for position {feature}" if feature < len(labels) else ""

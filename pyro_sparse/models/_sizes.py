@@ -38,5 +38,5 @@ def sizes_repr(model: Any, inner: str, about: Mapping[str, Any]) -> str:
     about : mapping of str to text
     """
     n = "<taken from the data>" if model.n_features is None else model.n_features
-    own = {"n_features": n, inner: getattr(model, inner), **about}
-    return f"{type(model).__name__}({', '.join(f'{name}={value}' for name, value in own.items())})"
+    arguments = {"n_features": n, inner: getattr(model, inner), **about}
+    return f"{type(model).__name__}({', '.join(f'{name}={value}' for name, value in arguments.items())})"

@@ -194,10 +194,10 @@ class FactorModel(Recorded, nn.Module):
             self.decoder.intercept.copy_(intercept.expand_as(self.decoder.intercept))
             self.likelihood.start_noise(torch.where(bent.view(-1, 1, 1), 0.0, residual_sd * unit))
             if self.learn_factor_cov:
-                found = scores.mT @ scores / scores.shape[1]
-                off = ~torch.eye(self.n_factors, dtype=torch.bool, device=found.device)
+                correlation = scores.mT @ scores / scores.shape[1]
+                off = ~torch.eye(self.n_factors, dtype=torch.bool, device=correlation.device)
                 self.factor_cov.add_(
-                    torch.where(off, 0.9 * found, torch.zeros_like(found)) * ~bent.view(-1, 1, 1)
+                    torch.where(off, 0.9 * correlation, torch.zeros_like(correlation)) * ~bent.view(-1, 1, 1)
                 )
 
     # ---- the programs --------------------------------------------------------------------------------------

@@ -288,8 +288,8 @@ class LatentTransition(Recorded, nn.Module):
                 z = pyro.sample("z", self.chain(batch, gates))
             with self.frames(batch):
                 f = self.decode(z.flatten(1, 2))
-                seen = None if batch.mask is None else batch.mask.flatten(0, 1)
-                pyro.sample("x", self.likelihood.observation(f, seen), obs=batch.x.flatten(0, 1))
+                observed = None if batch.mask is None else batch.mask.flatten(0, 1)
+                pyro.sample("x", self.likelihood.observation(f, observed), obs=batch.x.flatten(0, 1))
 
     def guide(self, batch: SequenceBatch) -> None:
         """The variational program: relaxed edges, and a Gaussian for the frames' latents."""
@@ -337,10 +337,11 @@ class LatentTransition(Recorded, nn.Module):
         def transition(inputs: Tensor) -> tuple[Tensor, Tensor]:
             if gates is None:
                 return self.transition(inputs), self.log_sd.expand(*inputs.shape[:-1], -1)
-            own = gates
-            if own.dim() == 4 and inputs.shape[1] != own.shape[1]:  # every step of a sequence has its edges
-                own = own.repeat_interleave(inputs.shape[1] // own.shape[1], 1)
-            return self.gated(inputs, own)
+            edges = gates
+            # every step of a sequence has its edges
+            if edges.dim() == 4 and inputs.shape[1] != edges.shape[1]:
+                edges = edges.repeat_interleave(inputs.shape[1] // edges.shape[1], 1)
+            return self.gated(inputs, edges)
 
         return LatentChain(
             transition,
@@ -357,13 +358,13 @@ class LatentTransition(Recorded, nn.Module):
             q = self.encoder(batch)
             return q if self.dense else q.turned(self.axes.unsqueeze(1))
         n, t = batch.x.shape[:2]
-        seen = None if batch.mask is None else batch.mask.flatten(0, 1)
-        loc, factor, log_det = self.encoder(batch.x.flatten(0, 1), seen)
+        observed = None if batch.mask is None else batch.mask.flatten(0, 1)
+        loc, factor, log_det = self.encoder(batch.x.flatten(0, 1), observed)
         if not self.dense:
             loc = loc @ self.axes.mT
             factor = self.axes.unsqueeze(1) @ factor
             log_det = log_det + torch.linalg.slogdet(self.axes)[1].unsqueeze(1)
-        loc, factor, log_det = (part.unflatten(1, (n, t)) for part in (loc, factor, log_det))
+        loc, factor, log_det = (tensor.unflatten(1, (n, t)) for tensor in (loc, factor, log_det))
         return FullNormal(loc, factor, log_det, event_dims=2, present=batch.present)
 
     def decode(self, z: Tensor) -> Tensor:
@@ -395,14 +396,14 @@ class LatentTransition(Recorded, nn.Module):
             Encoder, decoder and likelihood; the dense transition; the networks of the single latents; the
             relaxed edges.
         """
-        parts: dict[str, list[nn.Parameter]] = {
+        groups: dict[str, list[nn.Parameter]] = {
             "dense": [*self.transition.parameters(), self.log_sd],
             "gated": list(self.gated.parameters()),
             "edges": [self.logits],
         }
-        others = {id(p) for own in parts.values() for p in own}
-        parts["frames"] = [p for p in self.parameters() if id(p) not in others]
-        return parts[name]
+        others = {id(p) for group in groups.values() for p in group}
+        groups["frames"] = [p for p in self.parameters() if id(p) not in others]
+        return groups[name]
 
     @torch.no_grad()
     def after_step(self, batch: SequenceBatch, progress: float) -> None:

@@ -117,8 +117,8 @@ class MultiTaskRegression(Recorded, nn.Module):
             if isinstance(n_features, (tuple, list))
             else (1 if n_features is None else n_features,)
         )
-        given = (*sizes, n_latents, hidden)
-        if not sizes or not all(isinstance(n, Integral) and n >= 1 for n in given):
+        counts = (*sizes, n_latents, hidden)
+        if not sizes or not all(isinstance(n, Integral) and n >= 1 for n in counts):
             raise ValueError(
                 f"n_features: got {n_features!r}, n_latents {n_latents!r}, hidden {hidden!r}; want whole "
                 "numbers, all >= 1"
@@ -226,17 +226,17 @@ class MultiTaskRegression(Recorded, nn.Module):
         if mask is None:
             share = raw.new_full((*raw.shape[:2], 1), 1 / raw.shape[1])
         else:
-            seen = mask.to(raw.dtype)
-            share = (seen / seen.sum(1, keepdim=True)).unsqueeze(-1)
-        own = raw - (share * raw).sum(1, keepdim=True)
+            observed = mask.to(raw.dtype)
+            share = (observed / observed.sum(1, keepdim=True)).unsqueeze(-1)
+        centred = raw - (share * raw).sum(1, keepdim=True)
         if self.training:
-            variance = (share * own**2).sum(1, keepdim=True)
+            variance = (share * centred**2).sum(1, keepdim=True)
             if self.normalise == "global":
                 variance = variance.mean(0, keepdim=True)
-            found = own / (variance + _TINY).sqrt()
+            scaled = centred / (variance + _TINY).sqrt()
         else:
-            found = own / self.spread
-        return found if mask is None else found * mask.unsqueeze(-1)
+            scaled = centred / self.spread
+        return scaled if mask is None else scaled * mask.unsqueeze(-1)
 
     # ---- the programs --------------------------------------------------------------------------------------
     def model(self, batch: TaskBatch) -> None:
@@ -261,8 +261,8 @@ class MultiTaskRegression(Recorded, nn.Module):
 
     def noise_prior(self) -> dist.Distribution:
         """Inverse gamma of the noise's variance: mode at a hundredth of the target's, worth four samples."""
-        one = self.variance.new_ones(())
-        return dist.InverseGamma(one, 0.02 * one)
+        unit = self.variance.new_ones(())
+        return dist.InverseGamma(unit, 0.02 * unit)
 
     def noise_mode(self, square: Tensor, n: Tensor) -> Tensor:
         """Mode of the variance given sums of squared residuals of n samples, both (task,)."""

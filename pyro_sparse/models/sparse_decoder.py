@@ -188,18 +188,18 @@ class SparseDecoder(FactorModel):
         self.register_buffer("must", required)
         self.register_buffer("held", torch.zeros(shape[:2], dtype=torch.bool))
         self.register_buffer("held_weights", torch.zeros(shape))
-        told: dict[str, Any] = {}
+        beliefs: dict[str, Any] = {}
         if self.edge_odds is not None:
             size = self.n_features, self.n_factors
             place = partial(self._edge, "edge_odds", names=feature_names)
-            told["edge_odds"] = torch.as_tensor(odds_of_edges(self.edge_odds, size, feature_names, place))
+            beliefs["edge_odds"] = torch.as_tensor(odds_of_edges(self.edge_odds, size, feature_names, place))
         self.prior.setup(
             n_features=self.n_features,
             n_factors=self.n_factors,
             n_restarts=self.n_restarts,
             n_samples=self.n_samples,
             allowed=allowed,
-            **told,
+            **beliefs,
         )
         check_prior(self.prior)
 
@@ -290,44 +290,48 @@ class SparseDecoder(FactorModel):
 
     def net(self, weights: Tensor) -> MaskedNet:
         """The tensors of the MLP decoder with these weights, for passes that go a few features at a time."""
-        own = self.decoder
-        trunk = own.trunk
-        return MaskedNet(weights, own.first, trunk.weight, trunk.bias, own.slope, own.head, own.intercept)
+        decoder = self.decoder
+        trunk = decoder.trunk
+        return MaskedNet(
+            weights, decoder.first, trunk.weight, trunk.bias, decoder.slope, decoder.head, decoder.intercept
+        )
 
     @torch.no_grad()
     def project(self) -> None:
         """Return to the constraints: held rows, allowed edges, first layer's norm, rows of W at most 1."""
-        own, weights = self.decoder, self.weights
-        if COMPILED and type(own) is MaskedDecoder and weights.device.type == "cpu":
-            given = weights, self.held, self.held_weights, self.allowed, own.first, own.slope
-            _project(*arrays(*given)[1:], own.column_norm)
+        decoder, weights = self.decoder, self.weights
+        if COMPILED and type(decoder) is MaskedDecoder and weights.device.type == "cpu":
+            tensors = weights, self.held, self.held_weights, self.allowed, decoder.first, decoder.slope
+            _project(*arrays(*tensors)[1:], decoder.column_norm)
             return
         weights.copy_(torch.where(self.held.unsqueeze(-1), self.held_weights, weights) * self.allowed)
-        own.project()
+        decoder.project()
         if self.decoder_kind == "mlp":
             scale = weights.abs().amax(-1)
             scale = torch.where(scale > 1e-6, scale, torch.ones_like(scale))
             weights.div_(scale.unsqueeze(-1))
-            own.rescale(scale)
+            decoder.rescale(scale)
 
     def alike_factors(self) -> list[np.ndarray]:
         """Sets of factors that can change places: same constraints and odds (one set if there are none)."""
         columns = torch.cat([self.permitted, self.must, *self._beliefs()]).cpu().numpy()
         kind = np.unique(columns, axis=1, return_inverse=True)[1].reshape(self.n_factors)
-        return [np.flatnonzero(kind == which) for which in np.unique(kind)]
+        return [np.flatnonzero(kind == label) for label in np.unique(kind)]
 
     def _seated(self, scores: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """The guessed factors in the order that suits the constraints, which name factors by number, best."""
         believed = self._beliefs()
         if self.permitted.all() and not self.must.any() and not believed:
             return scores, *others
-        suits = sum((part.to(scores) for part in (self.must, *believed)), self.permitted.to(scores))
+        suits = sum(
+            (constraint.to(scores) for constraint in (self.must, *believed)), self.permitted.to(scores)
+        )
         turned: list[list[Tensor]] = []
         for r, share in enumerate(others[-1] ** 2):
             agreement = share.mT @ suits  # (guess, seat)
             seat = linear_sum_assignment(-agreement.cpu().numpy())[1].argsort()
-            turned.append([part[r][:, seat.tolist()] for part in (scores, *others)])
-        return tuple(torch.stack(parts) for parts in zip(*turned, strict=True))
+            turned.append([tensor[r][:, seat.tolist()] for tensor in (scores, *others)])
+        return tuple(torch.stack(tensors) for tensors in zip(*turned, strict=True))
 
     def _beliefs(self) -> list[Tensor]:
         """Log odds of single edges (feature, factor), if there are any."""
@@ -382,17 +386,17 @@ class SparseDecoder(FactorModel):
 
 def _pairs(argument: str, edges: Iterable[Edge] | None) -> list[Edge]:
     """Edges as a list, refused unless each has a feature and a factor."""
-    found = list(edges) if isinstance(edges, Iterable) else [] if edges is None else [edges]
-    strange = [edge for edge in found if isinstance(edge, str) or np.shape(edge) != (2,)]
+    pairs = list(edges) if isinstance(edges, Iterable) else [] if edges is None else [edges]
+    strange = [edge for edge in pairs if isinstance(edge, str) or np.shape(edge) != (2,)]
     if strange:
         raise TypeError(
             f"{argument}: want pairs (feature, factor), such as [(0, 1), (3, 2)], got {strange[0]!r}"
         )
-    return found
+    return pairs
 
 
 @compiled
-def _project(weights, held, held_weights, allowed, first, slope, norm):
+def _project(weights, held_rows, held_weights, allowed, first, slope, norm):
     """`SparseDecoder.project` of an MLP decoder in one call."""
     for r in range(weights.shape[0]):
         for k in range(first.shape[1]):
@@ -405,7 +409,7 @@ def _project(weights, held, held_weights, allowed, first, slope, norm):
         for g in range(weights.shape[1]):
             scale = 0.0
             for k in range(weights.shape[2]):
-                w = held_weights[r, g, k] if held[r, g] else weights[r, g, k]
+                w = held_weights[r, g, k] if held_rows[r, g] else weights[r, g, k]
                 weights[r, g, k] = w * allowed[r, g, k]
                 scale = max(scale, abs(weights[r, g, k]))
             if scale > 1e-6:
