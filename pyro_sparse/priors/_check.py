@@ -81,24 +81,24 @@ def check_prior(prior: Prior) -> None:
 
 def _refuse_points(prior: Prior) -> None:
     """Complain of slab or spike with mass at single points: no density has an answer to what lies there."""
-    parts = prior.components()
-    for which, part in zip(("slab", "spike"), parts or (), strict=False):
-        if point_mass(part):
+    components = prior.components()
+    for role, component in zip(("slab", "spike"), components or (), strict=False):
+        if point_mass(component):
             raise ValueError(
-                f"prior: the {which} of {type(prior).__name__}.components() is a {type(part).__name__} with "
-                "mass at single points, and a weight that is not exactly there would always be of the other "
-                "component; want a narrow density, such as Laplace(0.0, 0.01)"
+                f"prior: the {role} of {type(prior).__name__}.components() is a {type(component).__name__} "
+                "with mass at single points, and a weight that is not exactly there would always be of the "
+                "other component; want a narrow density, such as Laplace(0.0, 0.01)"
             )
 
 
-def point_mass(part: Any) -> bool:
+def point_mass(distribution: Any) -> bool:
     """Whether a distribution has mass at single points.
 
     Parameters
     ----------
-    part : torch.distributions.Distribution
+    distribution : torch.distributions.Distribution
     """
-    base = part
+    base = distribution
     while (inner := getattr(base, "base_dist", None)) is not None:
         base = inner
     try:
@@ -117,12 +117,12 @@ def _refuse_two_densities(prior: Prior, weights: Tensor) -> None:
     trace.compute_log_prob()
     if set(trace.nodes) - {"_INPUT", "_RETURN", "restart", prior.site, prior.hyper_site}:
         return
-    said, own = trace.nodes[prior.site]["log_prob"], prior.log_density(weights)
-    if own.shape != said.shape or not torch.allclose(own, said, rtol=1e-3, atol=1e-3):
+    declared, density = trace.nodes[prior.site]["log_prob"], prior.log_density(weights)
+    if density.shape != declared.shape or not torch.allclose(density, declared, rtol=1e-3, atol=1e-3):
         name, at = type(prior).__name__, float(weights.flatten()[0])
-        found, wanted = (float(values.flatten()[0]) for values in (own, said))
+        stated, wanted = (float(values.flatten()[0]) for values in (density, declared))
         raise ValueError(
-            f"prior: {name}.log_density(weights) is {found:.6g}, and its program, which draws from "
+            f"prior: {name}.log_density(weights) is {stated:.6g}, and its program, which draws from "
             f"distribution(), has log density {wanted:.6g} at the same weights (the first is {at:g}): a fit "
             "would train by one and declare the other; write distribution() alone, or both alike"
         )

@@ -84,5 +84,5 @@ class ARDNormal(Prior):
 
     def log_hyper(self) -> Tensor:
         """Log Gamma density of the precisions, shape (R,)."""
-        one = torch.ones_like(self.precision)
-        return dist.Gamma(self.a * one, self.b * one).log_prob(self.precision).sum((-2, -1))
+        ones = torch.ones_like(self.precision)
+        return dist.Gamma(self.a * ones, self.b * ones).log_prob(self.precision).sum((-2, -1))

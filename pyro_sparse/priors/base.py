@@ -157,8 +157,8 @@ class Prior(Recorded, nn.Module):
 
     def log_density(self, weights: Tensor) -> Tensor:
         """Log prior density of the allowed weights (R, G, K), summed to shape (R,)."""
-        each = self.distribution().log_prob(weights)
-        return torch.where(self.allowed, each, torch.zeros_like(each)).sum((-2, -1))
+        log_probs = self.distribution().log_prob(weights)
+        return torch.where(self.allowed, log_probs, torch.zeros_like(log_probs)).sum((-2, -1))
 
     def log_hyper(self) -> Tensor:
         """Log prior density of the hyper-parameters at their current values, shape (R,); zero by default."""
@@ -236,10 +236,12 @@ class Prior(Recorded, nn.Module):
         ValueError
             It has no such argument, or refuses the value; the prior is then as it was.
         """
-        known = self.get_params()
-        unknown = sorted(set(params) - set(known))
+        arguments = self.get_params()
+        unknown = sorted(set(params) - set(arguments))
         if unknown:
-            raise ValueError(f"{type(self).__name__} has no argument {unknown[0]!r}; it has {sorted(known)}.")
+            raise ValueError(
+                f"{type(self).__name__} has no argument {unknown[0]!r}; it has {sorted(arguments)}."
+            )
         new = type(self)(**(self._arguments | params))
         self.__dict__.clear()
         self.__dict__.update(new.__dict__)

@@ -88,10 +88,10 @@ def eta_step(
     Tensor
         Shape (..., 1, K), or (..., 1, 1) if ``shared``; kept ``ETA_MARGIN`` inside (0, 1).
     """
-    found, count = _counts(prob, allowed)
+    expected, count = _counts(prob, allowed)
     if shared:
-        found, count = found.sum(-1, keepdim=True), count.sum(-1, keepdim=True)
-    return _ratio(found + (a - 1), count + (a + b - 2))
+        expected, count = expected.sum(-1, keepdim=True), count.sum(-1, keepdim=True)
+    return _ratio(expected + (a - 1), count + (a + b - 2))
 
 
 def ordered_eta_step(prob: Tensor, alpha: float, allowed: Tensor | None = None) -> Tensor:
@@ -126,20 +126,20 @@ def ordered_eta_step(prob: Tensor, alpha: float, allowed: Tensor | None = None) 
     Ročková and George (2016), Fast Bayesian factor analysis via automatic rotations to sparsity, JASA 111,
     section 3.
     """
-    found, count = _counts(prob, allowed)
-    count = count.expand_as(found)
-    order = (found / count.clamp(min=1)).argsort(-1, descending=True)
+    expected, count = _counts(prob, allowed)
+    count = count.expand_as(expected)
+    order = (expected / count.clamp(min=1)).argsort(-1, descending=True)
     # Pseudo-count of the last factor, then the pooled share of the last m factors for every m.
-    last_found = found.gather(-1, order).flip(-1).cumsum(-1).flip(-1) + (alpha - 1)
+    last_found = expected.gather(-1, order).flip(-1).cumsum(-1).flip(-1) + (alpha - 1)
     last_count = count.gather(-1, order).flip(-1).cumsum(-1).flip(-1) + (alpha - 1)
     floor = _ratio(last_found, last_count).amin(-1, keepdim=True)
-    eta = torch.maximum(_ratio(found, count), floor)
+    eta = torch.maximum(_ratio(expected, count), floor)
     return eta.scatter(-1, order[..., -1:], floor)
 
 
 def informed_eta_step(
     prob: Tensor,
-    known: Tensor,
+    prior_log_odds: Tensor,
     a: Tensor | float,
     b: Tensor | float,
     allowed: Tensor | None = None,
@@ -157,7 +157,7 @@ def informed_eta_step(
     ----------
     prob : Tensor
         Edge probabilities, shape (..., G, K).
-    known : Tensor
+    prior_log_odds : Tensor
         o, shape (G, K).
     a, b, allowed, shared
         As for `eta_step`.
@@ -167,20 +167,20 @@ def informed_eta_step(
     Tensor
         :math:`\eta_k`, shape (..., 1, K), or (..., 1, 1) if ``shared``; kept ``ETA_MARGIN`` inside (0, 1).
     """
-    free = torch.ones_like(known) if allowed is None else allowed.to(prob.dtype)
+    free = torch.ones_like(prior_log_odds) if allowed is None else allowed.to(prob.dtype)
     wanted = (prob * free).sum((-2, -1) if shared else -2, keepdim=True) + (a - 1)
-    found = solved_log_odds(wanted, known, free, a + b - 2)
-    return torch.sigmoid(found).clamp(ETA_MARGIN, 1 - ETA_MARGIN)
+    log_odds = solved_log_odds(wanted, prior_log_odds, free, a + b - 2)
+    return torch.sigmoid(log_odds).clamp(ETA_MARGIN, 1 - ETA_MARGIN)
 
 
-def solved_log_odds(wanted: Tensor, known: Tensor, free: Tensor, beside: Tensor | float) -> Tensor:
+def solved_log_odds(wanted: Tensor, prior_log_odds: Tensor, free: Tensor, beside: Tensor | float) -> Tensor:
     r"""l with :math:`\sum_j \sigma(l_k + o_{jk}) + n_0 \sigma(l_k) = t_k`, by bisection.
 
     Parameters
     ----------
     wanted : Tensor
         t, shape (..., 1, K), or (..., 1, 1) where one l is that of all columns.
-    known : Tensor
+    prior_log_odds : Tensor
         o, shape (G, K).
     free : Tensor
         1 where an edge is counted, shape (G, K).
@@ -192,12 +192,12 @@ def solved_log_odds(wanted: Tensor, known: Tensor, free: Tensor, beside: Tensor 
     Tensor
         Shape of `wanted`, within `_FAR` of 0.
     """
-    axes = (-2,) if wanted.shape[-1] == known.shape[-1] else (-2, -1)
+    axes = (-2,) if wanted.shape[-1] == prior_log_odds.shape[-1] else (-2, -1)
     low, high = torch.full_like(wanted, -_FAR), torch.full_like(wanted, _FAR)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        found = (torch.sigmoid(middle + known) * free).sum(axes, keepdim=True)
-        less = found + beside * torch.sigmoid(middle) < wanted
+        expected = (torch.sigmoid(middle + prior_log_odds) * free).sum(axes, keepdim=True)
+        less = expected + beside * torch.sigmoid(middle) < wanted
         low, high = torch.where(less, middle, low), torch.where(less, high, middle)
     return (low + high) / 2
 
@@ -264,9 +264,9 @@ def ssl_prox(
     xp, v, t, prob, low, high = arrays(weights, *(p.to(weights) for p in params))
     ready = v.ndim == prob.ndim == 3 and t.shape == v.shape and low.ndim == high.ndim == 0
     if COMPILED and ready and xp is np and v.dtype == np.float32:
-        found = np.empty_like(v)
-        _each_prox(v, t, prob, float(low), float(high), max_iter, found)
-        return tensor(found)
+        solution = np.empty_like(v)
+        _each_prox(v, t, prob, float(low), float(high), max_iter, solution)
+        return tensor(solution)
     eps = torch.finfo(weights.dtype).eps
     size, gap, prob = abs(v), high - low, xp.clip(prob, eps, 1 - eps)
     zero = xp.zeros_like(size + t * prob * gap)
@@ -313,13 +313,15 @@ def ssl_prox(
     return tensor(xp.where(objective(best) < 0, best * xp.sign(v), zero))
 
 
-def _unasked(w: Tensor, lower: Tensor, upper: Tensor, given: tuple[Tensor, ...], max_iter: int) -> Tensor:
+def _unasked(
+    w: Tensor, lower: Tensor, upper: Tensor, coefficients: tuple[Tensor, ...], max_iter: int
+) -> Tensor:
     """The same iterations in fewer calls, so many of them that no answer moves (see `_UNASKED`)."""
-    log_odds, gap, bend, shift = given
-    one, steep = torch.ones_like(bend), bend * gap
+    log_odds, gap, bend, shift = coefficients
+    ones, steep = torch.ones_like(bend), bend * gap
     for _ in range(min(max_iter, _UNASKED_DOUBLE if w.dtype == torch.float64 else _UNASKED)):
         absent = torch.addcmul(log_odds, gap, w, value=-1).sigmoid_()
-        slope = torch.addcmul(one, steep, torch.addcmul(absent, absent, absent, value=-1), value=-1)
+        slope = torch.addcmul(ones, steep, torch.addcmul(absent, absent, absent, value=-1), value=-1)
         rise = torch.addcmul(shift, bend, absent).add_(w)
         w = torch.addcdiv(w, rise, slope.clamp_min_(1e-6), value=-1).clamp(lower, upper)
     return w
@@ -356,7 +358,7 @@ def _one_prox(size, step, low, gap, spike_odds, max_iter):
 
 
 @compiled
-def _each_prox(v, t, eta, low, high, max_iter, found):
+def _each_prox(v, t, eta, low, high, max_iter, solution):
     """`ssl_prox` of weights (R, G, K) one after the other, in double precision; `eta` may have axes of 1."""
     gap = high - low
     for r in range(v.shape[0]):
@@ -366,4 +368,4 @@ def _each_prox(v, t, eta, low, high, max_iter, found):
                 slab = min(max(slab, 1e-7), 1 - 1e-7)
                 odds = (1 - slab) / slab * high / low  # of the spike at w = 0
                 best = _one_prox(abs(float(v[r, g, k])), float(t[r, g, k]), low, gap, odds, max_iter)
-                found[r, g, k] = best if v[r, g, k] > 0 else -best
+                solution[r, g, k] = best if v[r, g, k] > 0 else -best

@@ -75,8 +75,8 @@ class Horseshoe(Prior):
         if self.learn:
             with torch.no_grad():
                 n = self.allowed.to(weights.dtype).sum(-2, keepdim=True)
-                each = self.distribution().expected_scaled_square(weights) * self.allowed
-                total, s2 = self.tau**2 * each.sum(-2, keepdim=True), self.scale**2
+                squares = self.distribution().expected_scaled_square(weights) * self.allowed
+                total, s2 = self.tau**2 * squares.sum(-2, keepdim=True), self.scale**2
                 half = (n * s2 - total) / (2 * (n + 2))
                 new = (half**2 + total * s2 / (n + 2)).sqrt() - half
                 self.tau.copy_(new.sqrt().clamp(min=1e-6 * self.scale))

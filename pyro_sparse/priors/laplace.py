@@ -85,5 +85,5 @@ class Laplace(Prior):
         """Log Gamma density of the rates when they are learned, shape (R,); otherwise zero."""
         if not self.learn:
             return super().log_hyper()
-        one = torch.ones_like(self.rate)
-        return dist.Gamma(self.a * one, self.b * one).log_prob(self.rate).sum((-2, -1))
+        ones = torch.ones_like(self.rate)
+        return dist.Gamma(self.a * ones, self.b * ones).log_prob(self.rate).sum((-2, -1))

@@ -156,16 +156,20 @@ class SpikeSlabPrior(Prior):
             self._check_components()
 
     def _check_components(self) -> None:
-        name, parts = type(self).__name__, self.components()
-        two = isinstance(parts, tuple | list) and len(parts) == 2
-        if parts is not None and not (two and all(isinstance(part, Distribution) for part in parts)):
+        name, components = type(self).__name__, self.components()
+        two = isinstance(components, tuple | list) and len(components) == 2
+        if components is not None and not (
+            two and all(isinstance(component, Distribution) for component in components)
+        ):
             raise TypeError(
-                f"{name}.components() returns {parts!r}; it must return slab and spike, two distributions of "
-                "torch or Pyro"
+                f"{name}.components() returns {components!r}; it must return slab and spike, two "
+                "distributions of torch or Pyro"
             )
         distribution = self.distribution()
         with torch.no_grad():
-            slab, spike = (part.log_prob(torch.zeros(())) for part in (distribution.slab, distribution.spike))
+            slab, spike = (
+                density.log_prob(torch.zeros(())) for density in (distribution.slab, distribution.spike)
+            )
         if bool((slab > spike).any()):
             raise ValueError(
                 f"{name}.components(): the first density is higher at zero than the second; slab first, then "
@@ -195,13 +199,13 @@ class SpikeSlabPrior(Prior):
     def distribution(self) -> SpikeSlab:
         """Marginal density of one weight, batch shape that of `inclusion`."""
         with default_dtype(self.eta.dtype):  # densities of plain numbers are as exact as eta
-            parts = self.components()
-        if parts is None:
+            components = self.components()
+        if components is None:
             raise NotImplementedError(
                 f"{type(self).__name__} does not define components(); return two densities of one weight, "
                 "slab and spike."
             )
-        return SpikeSlabMixture(self.inclusion, *parts)
+        return SpikeSlabMixture(self.inclusion, *components)
 
     def edge_log_odds(self, weights: Tensor) -> Tensor:
         """E-step as log odds, shape (R, G, K); minus infinity at forbidden edges.
@@ -228,9 +232,13 @@ class SpikeSlabPrior(Prior):
                 eta = em.ordered_eta_step(prob, self.alpha, self.allowed)
             else:
                 b = self.b[:, :1] if self.shared else self.b
-                rest = (self.a, b, self.allowed, self.shared)
-                told = self.informed
-                eta = em.informed_eta_step(prob, self.known, *rest) if told else em.eta_step(prob, *rest)
+                settings = (self.a, b, self.allowed, self.shared)
+                informed = self.informed
+                eta = (
+                    em.informed_eta_step(prob, self.known, *settings)
+                    if informed
+                    else em.eta_step(prob, *settings)
+                )
             self.eta.copy_(eta.expand_as(self.eta))
 
     def log_hyper(self) -> Tensor:
