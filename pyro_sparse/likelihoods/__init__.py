@@ -55,8 +55,8 @@ def get_likelihood(likelihood: str | Likelihood) -> Likelihood:
     if isinstance(likelihood, str) and likelihood in _KNOWN:
         return _KNOWN[likelihood]()
     if isinstance(likelihood, type) and issubclass(likelihood, Likelihood):
-        own = likelihood.__name__
-        raise TypeError(f"likelihood is the class {own}; make an instance of it: {own}().")
+        name = likelihood.__name__
+        raise TypeError(f"likelihood is the class {name}; make an instance of it: {name}().")
     raise ValueError(
         f"likelihood={likelihood!r} is not known. Use one of {', '.join(map(repr, _KNOWN))}, "
         "or an instance of a subclass of pyro_sparse.likelihoods.Likelihood."

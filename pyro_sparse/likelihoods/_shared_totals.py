@@ -29,21 +29,21 @@ def log_sum(f: Tensor, mask: Tensor | None) -> Tensor:
     return torch.logsumexp(f if mask is None else f.masked_fill(~mask.bool(), -1e30), -1, keepdim=True)
 
 
-def log_sum_if(f: Tensor, reference: Tensor, seen: Tensor) -> Tensor:
+def log_sum_if(f: Tensor, reference: Tensor, present: Tensor) -> Tensor:
     """`log_sum` of the reference, for each feature with f in its place only, (..., row, feature).
 
     Parameters
     ----------
     f, reference : Tensor (..., row, feature)
-    seen : Tensor of bool of that shape
+    present : Tensor of bool of that shape
     """
-    r = reference.masked_fill(~seen, -1e30)
+    r = reference.masked_fill(~present, -1e30)
     share = torch.log_softmax(r, -1)
     others = torch.log1p(-share.exp().clamp(max=1 - torch.finfo(f.dtype).eps))
     return torch.logsumexp(r, -1, keepdim=True) + torch.logaddexp(others, share + f - reference)
 
 
-def of_shares(f: Tensor, reference: Tensor, x: Tensor, seen: Tensor) -> Tensor:
+def of_shares(f: Tensor, reference: Tensor, x: Tensor, present: Tensor) -> Tensor:
     r"""Log-likelihood of rows given their totals with one feature moved, less that with none, (..., feature).
 
     .. math:: \sum_i x_{ij} (f_{ij} - r_{ij})
@@ -55,11 +55,11 @@ def of_shares(f: Tensor, reference: Tensor, x: Tensor, seen: Tensor) -> Tensor:
         Linear predictors; r is what the others keep.
     x : Tensor (row, feature)
         Counts.
-    seen : Tensor of bool (row, feature)
+    present : Tensor of bool (row, feature)
     """
-    change = log_sum_if(f, reference, seen) - log_sum(reference, seen)
-    each = x * (f - reference) - (x * seen).sum(-1, keepdim=True) * change
-    return torch.where(seen, each, 0.0).sum(-2)
+    change = log_sum_if(f, reference, present) - log_sum(reference, present)
+    terms = x * (f - reference) - (x * present).sum(-1, keepdim=True) * change
+    return torch.where(present, terms, 0.0).sum(-2)
 
 
 def along(level: Callable[[Tensor], Tensor], shift: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def along(level: Callable[[Tensor], Tensor], shift: Tensor) -> Tensor:
     shift : Tensor (..., row, feature)
     """
     if shift.shape[-1] <= _POINTS:
-        return torch.cat([level(one) for one in shift.split(1, -1)], -1)
+        return torch.cat([level(column) for column in shift.split(1, -1)], -1)
     low, high = shift.amin(-1, keepdim=True).clamp(max=0), shift.amax(-1, keepdim=True).clamp(min=0)
     half = (high - low).clamp(min=_TOUCHES) / 2
     near = (shift - low) / half - 1

@@ -150,8 +150,8 @@ class Likelihood(Recorded, nn.Module):
             with torch.enable_grad():
                 distribution = self.observation(leaves[0], hidden, exposure)
                 rows = distribution.log_prob(torch.full_like(f[0], self.filler))
-                found = torch.autograd.grad(rows.sum(), leaves, materialize_grads=True)
-            why = "" if all(g.isfinite().all() for g in found) else "whose density has no finite gradient"
+                gradients = torch.autograd.grad(rows.sum(), leaves, materialize_grads=True)
+            why = "" if all(g.isfinite().all() for g in gradients) else "whose density has no finite gradient"
         except ValueError as error:
             why = str(error).splitlines()[0]
         if why:
@@ -201,9 +201,9 @@ class Likelihood(Recorded, nn.Module):
 
     def start(self, x: Any, mask: Any = None) -> Any:
         """Intercepts (G,) on the scale of the linear predictor, from data (N, G): `intercept` of its sums."""
-        cells, seen = observed(x, mask)
-        exposure, count = self.default_exposure(x, mask), seen.sum(0)
-        exposed = count if exposure is None else (seen * torch.as_tensor(exposure)).sum(0)
+        cells, present = observed(x, mask)
+        exposure, count = self.default_exposure(x, mask), present.sum(0)
+        exposed = count if exposure is None else (present * torch.as_tensor(exposure)).sum(0)
         return in_kind(self.intercept(cells.sum(0), count, exposed), x)
 
     def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
@@ -281,22 +281,22 @@ class Likelihood(Recorded, nn.Module):
         -------
         Slopes
         """
-        own = list(self.parameters())
+        parameters = list(self.parameters())
         with torch.enable_grad():
             leaf = f.detach().requires_grad_()
             terms = {"x": self.observation(leaf, mask, exposure).log_prob(x).sum(1)}
             priors = self.priors()
             terms |= {name: priors[name].log_prob(value) for name, value in self.values().items()}
             total = sum(term.sum() * (of_cells if name == "x" else of_priors) for name, term in terms.items())
-            given = [p for p in (leaf, *own) if p.requires_grad]
-            by = dict(zip(given, torch.autograd.grad(total, given, materialize_grads=True), strict=True))
-        found = {name: term.detach() for name, term in terms.items()}
-        return Slopes(found, by[leaf], [by[p] if p in by else torch.zeros_like(p) for p in own])
+            inputs = [p for p in (leaf, *parameters) if p.requires_grad]
+            by = dict(zip(inputs, torch.autograd.grad(total, inputs, materialize_grads=True), strict=True))
+        detached = {name: term.detach() for name, term in terms.items()}
+        return Slopes(detached, by[leaf], [by[p] if p in by else torch.zeros_like(p) for p in parameters])
 
     def closed_slopes(self) -> Callable[..., Slopes]:
         """`slopes` where its own class wrote it; of a subclass, which may say something else, by autograd."""
-        own = "slopes" in vars(type(self))
-        return self.slopes if own else functools.partial(Likelihood.slopes, self)
+        closed = "slopes" in vars(type(self))
+        return self.slopes if closed else functools.partial(Likelihood.slopes, self)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         """Expectation (R, B, G) of x given f."""
@@ -333,8 +333,8 @@ class Likelihood(Recorded, nn.Module):
         Tensor of shape (R, B)
             In nats; exactly the value of the table with the missing cells dropped.
         """
-        x, seen = observed(x, mask, self.filler)
-        return self.observation(f, seen, exposure).log_prob(x)
+        x, present = observed(x, mask, self.filler)
+        return self.observation(f, present, exposure).log_prob(x)
 
     def feature_statistic(
         self,
@@ -358,9 +358,9 @@ class Likelihood(Recorded, nn.Module):
         -------
         Tensor of shape (R, G) or (R, G, m)
         """
-        x, seen = observed(x, mask, self.filler)
-        each = self(f, exposure).log_prob(x)
-        return torch.where(seen, each, torch.zeros_like(each)).sum(-2)
+        x, present = observed(x, mask, self.filler)
+        log_probs = self(f, exposure).log_prob(x)
+        return torch.where(present, log_probs, torch.zeros_like(log_probs)).sum(-2)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
         """Log-likelihood (R, G) that each feature loses between two summed `feature_statistic`.
@@ -382,15 +382,15 @@ def in_kind(result: Tensor, x: Any) -> Any:
 def observed(x: Any, mask: Any = None, filler: float = 0.0) -> tuple[Tensor, Tensor]:
     """Data with missing cells at `filler`, and the boolean mask of observed cells (not NaN, and ``mask``)."""
     x = torch.as_tensor(x)
-    seen = ~torch.isnan(x)
+    present = ~torch.isnan(x)
     if mask is not None:
-        seen = seen & torch.as_tensor(mask, device=x.device).bool()
-    return torch.where(seen, x, torch.full_like(x, filler)), seen
+        present = present & torch.as_tensor(mask, device=x.device).bool()
+    return torch.where(present, x, torch.full_like(x, filler)), present
 
 
-def column_mean(x: Tensor, seen: Tensor) -> Tensor:
+def column_mean(x: Tensor, present: Tensor) -> Tensor:
     """Mean (G,) of the seen cells of each column; 0 where none was."""
-    return (x * seen).sum(0) / seen.sum(0).clamp(min=1)
+    return (x * present).sum(0) / present.sum(0).clamp(min=1)
 
 
 def _column(feature_names: Sequence[str] | None, j: int) -> str:

@@ -36,7 +36,7 @@ class Bernoulli(Likelihood):
         return dist.Bernoulli(logits=f)
 
     def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
-        return lambda f, x, r, own: x - torch.sigmoid(f)
+        return lambda f, x, r, features: x - torch.sigmoid(f)
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
         return torch.sigmoid(f)

@@ -87,11 +87,13 @@ class _Counts(Likelihood):
 
     def calibrate(self, x: Any, mask: Any = None) -> None:
         """Remember the training table's column shares and median row total, the yardstick of `totals`."""
-        cells, seen = observed(x, mask)
+        cells, present = observed(x, mask)
         few = slice(None, None, -(-len(cells) // MOST_ROWS) or 1)
-        holes = torch.where(seen[few], cells[few], torch.nan)
+        holes = torch.where(present[few], cells[few], torch.nan)
         self.calibrate_by(
-            column_mean(cells, seen), lambda: self._totals(cells, seen), lambda columns: holes[:, columns]
+            column_mean(cells, present),
+            lambda: self._totals(cells, present),
+            lambda columns: holes[:, columns],
         )
 
     def calibrate_by(
@@ -100,8 +102,8 @@ class _Counts(Likelihood):
         share = mean + 1e-6 * mean.mean() + torch.finfo(mean.dtype).tiny
         self.share = (share / share.sum()).to(self.share)
         self.typical_total = torch.ones_like(self.typical_total)  # known enough for `totals`
-        found = totals()
-        counted = found[found > 0]
+        row_totals = totals()
+        counted = row_totals[row_totals > 0]
         self.typical_total = (counted.median() if len(counted) else torch.ones(())).to(self.typical_total)
 
     def totals(self, x: Any, mask: Any = None) -> Any:
@@ -114,11 +116,11 @@ class _Counts(Likelihood):
             self.calibrate(x, mask)
         return in_kind(self._totals(*observed(x, mask)), x)
 
-    def _totals(self, x: Tensor, seen: Tensor) -> Tensor:
-        if seen.all():
+    def _totals(self, x: Tensor, present: Tensor) -> Tensor:
+        if present.all():
             return x.sum(-1, keepdim=True)
-        covered = (seen * self.share.to(x)).sum(-1, keepdim=True)
-        whole = torch.where(seen.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
+        covered = (present * self.share.to(x)).sum(-1, keepdim=True)
+        whole = torch.where(present.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
         return x.sum(-1, keepdim=True) / whole
 
     def default_exposure(self, x: Any, mask: Any = None) -> Any:
@@ -199,18 +201,18 @@ class Poisson(_Counts):
 
     @property
     def shares(self) -> bool:
-        own = type(self) in (Poisson, NegativeBinomial)  # a subclass may say something else of cells
-        return own and bool(self._said("from_totals")) and len(self.share) <= FEW_FEATURES
+        unchanged = type(self) in (Poisson, NegativeBinomial)  # a subclass may say something else of cells
+        return unchanged and bool(self._said("from_totals")) and len(self.share) <= FEW_FEATURES
 
     def _said(self, name: str) -> float:
         """The number in a buffer: it is asked for in every step, and an accelerator makes wait for it."""
         buffer = getattr(self, name)
         if buffer.device.type == "cpu":
             return float(buffer)
-        known = self._known.get(name)
-        if known is None or known[0] is not buffer or known[1] != buffer._version:
-            self._known[name] = known = buffer, buffer._version, float(buffer)
-        return known[2]
+        cached = self._known.get(name)
+        if cached is None or cached[0] is not buffer or cached[1] != buffer._version:
+            self._known[name] = cached = buffer, buffer._version, float(buffer)
+        return cached[2]
 
     @property
     def separable(self) -> bool:  # type: ignore[override]
@@ -273,7 +275,7 @@ class Poisson(_Counts):
     def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         shift = 0.0 if exposure is None else exposure.log().mT
 
-        def score(f: Tensor, x: Tensor, r: int, own: Tensor) -> Tensor:
+        def score(f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
             log_rate = f + shift
             excess = x - _soft_range(log_rate, *LOG_RATE_RANGE).exp()
             return excess * _soft_range_slope(log_rate, *LOG_RATE_RANGE)
@@ -352,13 +354,13 @@ class NegativeBinomial(Poisson):
         if not self.shares:
             return super().feature_statistic(f, reference, x, mask, exposure)
         # A feature that counts less leaves more of the row's total to the others.
-        x, seen = observed(x, mask)
-        base = reference - log_sum(reference, seen) + self._log_total(seen)
-        shift = torch.where(seen, log_sum(reference, seen) - log_sum_if(f, reference, seen), 0.0)
+        x, present = observed(x, mask)
+        base = reference - log_sum(reference, present) + self._log_total(present)
+        shift = torch.where(present, log_sum(reference, present) - log_sum_if(f, reference, present), 0.0)
 
         def level(at: Tensor) -> Tensor:
-            each = self.forward(torch.where(seen, at, 0.0), exposure).log_prob(x)
-            return torch.where(seen, each, 0.0)
+            log_probs = self.forward(torch.where(present, at, 0.0), exposure).log_prob(x)
+            return torch.where(present, log_probs, 0.0)
 
         before = level(base)
         others = along(lambda by: (level(base + by) - before).sum(-1, keepdim=True), shift)
@@ -371,8 +373,8 @@ class NegativeBinomial(Poisson):
     def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         shift, theta = 0.0 if exposure is None else exposure.log().mT, self._theta().mT
 
-        def score(f: Tensor, x: Tensor, r: int, own: Tensor) -> Tensor:
-            log_rate, size = f + shift, theta[r, own]
+        def score(f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
+            log_rate, size = f + shift, theta[r, features]
             over = torch.sigmoid(_soft_range(log_rate, *LOG_RATE_RANGE) - size.log())
             return (x - (x + size) * over) * _soft_range_slope(log_rate, *LOG_RATE_RANGE)
 

@@ -27,10 +27,12 @@ def _soft_floor(x: Tensor, width: float = FLOOR_WIDTH) -> Tensor:
 
 
 @compiled
-def _by_column(above, line, data, seen, masked, floor, a, b, of_cells, of_priors, score, by_own, cells, own):
+def _by_column(
+    above, line, data, present, masked, floor, a, b, of_cells, of_priors, score, by_own, cells, log_prior
+):
     """`Normal.slopes` by columns; `line` and `score` are (R, G, B), `above` and `by_own` (R, 1, G or 1)."""
     low, constant, zero = np.log(floor), a * np.log(b) - math.lgamma(a), line.dtype.type(0)
-    by_own[:], cells[:], own[:] = 0, 0, 0
+    by_own[:], cells[:], log_prior[:] = 0, 0, 0
     n_restarts, n_features, n_rows = line.shape
     for r in range(n_restarts):
         for g in range(n_features):
@@ -42,7 +44,7 @@ def _by_column(above, line, data, seen, masked, floor, a, b, of_cells, of_priors
             factor, squares, count = line.dtype.type(-of_cells * precision), zero, 0
             for i in range(n_rows):
                 residual = line[r, g, i] - data[i, g]
-                if masked and not seen[i, g]:
+                if masked and not present[i, g]:
                     residual = zero
                 else:
                     count += 1
@@ -51,7 +53,7 @@ def _by_column(above, line, data, seen, masked, floor, a, b, of_cells, of_priors
             cells[r] -= 0.5 * squares * precision + count * (log_sd + HALF_LOG_2PI)
             slope = of_cells * (squares * precision - count)
             if at == g:
-                own[r] += constant - 2 * (a + 1) * log_sd - b * precision
+                log_prior[r] += constant - 2 * (a + 1) * log_sd - b * precision
                 slope += 2 * of_priors * (b * precision - (a + 1))
             by_own[r, 0, at] += 0.5 * slope * (1 + over / root)
 
@@ -142,7 +144,7 @@ class Normal(Likelihood):
 
     def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         precision = self.noise_sd().mT ** -2
-        return lambda f, x, r, own: (x - f) * precision[r, own]
+        return lambda f, x, r, features: (x - f) * precision[r, features]
 
     def slopes(
         self,
@@ -165,13 +167,13 @@ class Normal(Likelihood):
         if COMPILED and xp is np and data.ndim == 2 and (mask is None or mask.ndim == 2):
             line = line.swapaxes(1, 2)
             score, by_own = np.empty(line.shape, line.dtype), np.empty_like(above)
-            cells, own = np.empty((2, len(line)), line.dtype)
-            seen = data if mask is None else arrays(mask)[1]
+            cells, log_prior = np.empty((2, len(line)), line.dtype)
+            present = data if mask is None else arrays(mask)[1]
             _by_column(
-                above, line, data, seen, mask is not None, self.floor, a, b, of_cells, of_priors,
-                score, by_own, cells, own,
+                above, line, data, present, mask is not None, self.floor, a, b, of_cells, of_priors,
+                score, by_own, cells, log_prior,
             )  # fmt: skip
-            terms = {"x": tensor(cells), "sigma2": tensor(own)}
+            terms = {"x": tensor(cells), "sigma2": tensor(log_prior)}
             return Slopes(terms, tensor(score).mT, [tensor(by_own)])
         above = above - math.log(self.floor)
         root = (above * above + FLOOR_WIDTH) ** 0.5
@@ -180,18 +182,18 @@ class Normal(Likelihood):
         residual = line - data
         count = data.shape[-2]
         if mask is not None:
-            seen = xp.asarray(arrays(mask)[1], dtype=line.dtype)
-            residual = residual * seen
-            count = seen.sum(-2, keepdims=True)
+            present = xp.asarray(arrays(mask)[1], dtype=line.dtype)
+            residual = residual * present
+            count = present.sum(-2, keepdims=True)
         squares = (residual * residual).sum(1, keepdims=True) * precision
         cells = -0.5 * squares - count * (log_sd + HALF_LOG_2PI)
-        own = a * math.log(b) - math.lgamma(a) - 2 * (a + 1) * log_sd - b * precision
+        log_prior = a * math.log(b) - math.lgamma(a) - 2 * (a + 1) * log_sd - b * precision
         by_log_sd = of_cells * (squares - count)
         if self.shared:
             by_log_sd = by_log_sd.sum(-1, keepdims=True)
         by_log_sd = by_log_sd + 2 * of_priors * (b * precision - (a + 1))
         by_own = 0.5 * by_log_sd * (1 + above / root)
-        terms = {"x": tensor(cells.sum((1, 2))), "sigma2": tensor(own.sum((1, 2)))}
+        terms = {"x": tensor(cells.sum((1, 2))), "sigma2": tensor(log_prior.sum((1, 2)))}
         return Slopes(terms, tensor(residual * (-of_cells * precision)), [tensor(by_own)])
 
     def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
@@ -206,9 +208,9 @@ class Normal(Likelihood):
         exposure: Tensor | None = None,
     ) -> Tensor:
         """Squared residuals and number of seen cells of each feature, (R, G, 2)."""
-        x, seen = observed(x, mask)
-        squares = ((x - f) ** 2 * seen).sum(-2)
-        return torch.stack([squares, seen.to(f).sum(-2).expand_as(squares)], -1)
+        x, present = observed(x, mask)
+        squares = ((x - f) ** 2 * present).sum(-2)
+        return torch.stack([squares, present.to(f).sum(-2).expand_as(squares)], -1)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
         r""":math:`\frac{n_j}{2}\log(s_j^{\mathrm{reduced}} / s_j^{\mathrm{full}})`, noise refitted."""
