@@ -35,8 +35,8 @@ def tanh_(h: Tensor) -> Tensor:
     """
     if h.device.type != "cpu" or h.dtype not in (torch.float32, torch.float64):
         return h.tanh_()
-    own = h.numpy()
-    np.tanh(own, out=own)
+    array = h.numpy()
+    np.tanh(array, out=array)
     return h
 
 

@@ -56,7 +56,7 @@ class MaskedNet(NamedTuple):
 
     def restart(self, r: int) -> MaskedNet:
         """The tensors of one restart."""
-        return MaskedNet(*(part[r] for part in self))
+        return MaskedNet(*(tensor[r] for tensor in self))
 
 
 class Routes(NamedTuple):
@@ -106,8 +106,8 @@ def routes(weights: Tensor, open_: Tensor | None, activation: str, gradient: boo
         sizes = weights[rows].sum(1).tolist()
         for j, k, w in zip(rows.tolist(), factors, sizes, strict=True):
             rays.setdefault((k, w), []).append(j)
-    found = [(k, w, torch.tensor(own, device=weights.device)) for (k, w), own in rays.items()]
-    return Routes(constant.nonzero().flatten(), found, (~(constant | single)).nonzero().flatten())
+    ray_routes = [(k, w, torch.tensor(features, device=weights.device)) for (k, w), features in rays.items()]
+    return Routes(constant.nonzero().flatten(), ray_routes, (~(constant | single)).nonzero().flatten())
 
 
 @torch.no_grad()
@@ -116,8 +116,8 @@ def values(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
     way = routes(net.weights, None, activation, gradient=False)
     order, net = _in_order(net, way)
     f = _lines(net, z)
-    for part, own in _parts(net, z, way, activation):
-        f[own].add_(part.forward())
+    for block, span in _parts(net, z, way, activation):
+        f[span].add_(block.forward())
     return _back(f, order).T
 
 
@@ -155,18 +155,18 @@ def sweep(
     """
     way = routes(net.weights, open_, activation, gradient=True)
     order, net = _in_order(net, way)
-    grads, dz = MaskedNet(*(torch.zeros_like(part) for part in net)), torch.zeros_like(z)
+    grads, dz = MaskedNet(*(torch.zeros_like(tensor) for tensor in net)), torch.zeros_like(z)
     f, scores = _lines(net, z), z.new_empty(len(net.weights), len(z))
-    for part, own in _parts(net, z, way, activation, rounded):
-        found = score(order[own], f[own].add_(part.forward()))
-        scores[own] = found
-        part.backward(found, grads, dz)
+    for block, span in _parts(net, z, way, activation, rounded):
+        derivatives = score(order[span], f[span].add_(block.forward()))
+        scores[span] = derivatives
+        block.backward(derivatives, grads, dz)
     toward = scores @ z
     grads.weights.addcmul_(toward, net.slope)
     grads.slope.copy_((toward * net.weights).sum(1, keepdim=True))
     grads.intercept.copy_(scores.sum(1))
     dz.addmm_(scores.T, net.weights * net.slope)
-    weights, slope, head, f = (_back(part, order) for part in (grads.weights, grads.slope, grads.head, f))
+    weights, slope, head, f = (_back(tensor, order) for tensor in (grads.weights, grads.slope, grads.head, f))
     if open_ is not None:
         weights.mul_(open_)
     intercept = _back(grads.intercept.T, order).T
@@ -175,16 +175,16 @@ def sweep(
 
 def _in_order(net: MaskedNet, way: Routes) -> tuple[Tensor, MaskedNet]:
     """Features sorted by their route, so that those that go together are neighbours: numbers, and tensors."""
-    order = torch.cat([way.constant, *(own for _, _, own in way.rays), way.dense])
+    order = torch.cat([way.constant, *(features for _, _, features in way.rays), way.dense])
     if len(way.dense) == len(order):
         return order, net
     per_feature = {name: getattr(net, name)[order] for name in ("weights", "slope", "head")}
     return order, net._replace(**per_feature, intercept=net.intercept[:, order])
 
 
-def _back(part: Tensor, order: Tensor) -> Tensor:
+def _back(rows: Tensor, order: Tensor) -> Tensor:
     """Rows in the features' own order."""
-    return torch.empty_like(part).index_copy_(0, order, part)
+    return torch.empty_like(rows).index_copy_(0, order, rows)
 
 
 def _parts(
@@ -198,16 +198,16 @@ def _parts(
     if way.rays:
         rays = _Rays(net)
         for k, w, features in way.rays:
-            own = slice(at, at + len(features))
-            at = own.stop
-            last = own.stop == len(net.weights) - len(way.dense)
-            yield _Ray(space, rays, k, w, own, last), own
+            span = slice(at, at + len(features))
+            at = span.stop
+            last = span.stop == len(net.weights) - len(way.dense)
+            yield _Ray(space, rays, k, w, span, last), span
     if rounded:
         space = _Space(net, z, activation, torch.bfloat16)
     while at < len(net.weights):
-        own = slice(at, min(at + space.together, len(net.weights)))
-        at = own.stop
-        yield _Chunk(space, own), own
+        span = slice(at, min(at + space.together, len(net.weights)))
+        at = span.stop
+        yield _Chunk(space, span), span
 
 
 def _lines(net: MaskedNet, z: Tensor) -> Tensor:
@@ -222,16 +222,16 @@ class _Space(Bend):
         n_rows, hidden = len(z), net.first.shape[1]
         self.net, self.z, self.relu, self.kind = net, z.contiguous(), activation == "relu", kind or z.dtype
         self.first, self.trunk, self.bias, self.head = (
-            part.to(self.kind) for part in (net.first, net.trunk, net.bias, net.head)
+            tensor.to(self.kind) for tensor in (net.first, net.trunk, net.bias, net.head)
         )
         room = CHUNK_BYTES if z.device.type == "cpu" else CHUNK_BYTES_THERE
         together = int(room // (n_rows * hidden * self.first.element_size()))
         self.together = max(1, min(len(net.weights), together))
         self.rooms = z.new_empty(3, self.together * n_rows, hidden, dtype=self.kind)
 
-    def room(self, which: int, n: int) -> Tensor:
+    def room(self, index: int, n: int) -> Tensor:
         """The first n rows of one of three matrices (any, hidden)."""
-        return self.rooms[which, :n]
+        return self.rooms[index, :n]
 
     def add(self, total: Tensor, a: Tensor, b: Tensor) -> None:
         """Add a product to a total, which is not rounded if the units are."""
@@ -245,9 +245,9 @@ class _Space(Bend):
 class _Chunk:
     """A few features forth and back; hidden units (feature * row, hidden) are overwritten on the way back."""
 
-    def __init__(self, space: _Space, own: slice):
-        self.space, self.own = space, own
-        self.w, self.head = space.net.weights[own], space.head[own].unsqueeze(1)
+    def __init__(self, space: _Space, span: slice):
+        self.space, self.own = space, span
+        self.w, self.head = space.net.weights[span], space.head[span].unsqueeze(1)
 
     def forward(self) -> Tensor:
         """Curved part of the linear predictor, (feature, row)."""
@@ -261,8 +261,8 @@ class _Chunk:
 
     def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
         """Add the gradients given those of the linear predictor, (feature, row)."""
-        space, own, n, score = self.space, self.own, len(self.h1), score.to(self.space.kind)
-        grads.head[own] = torch.bmm(score.unsqueeze(1), self.cube).squeeze(1).to(dz.dtype)
+        space, span, n, score = self.space, self.own, len(self.h1), score.to(self.space.kind)
+        grads.head[span] = torch.bmm(score.unsqueeze(1), self.cube).squeeze(1).to(dz.dtype)
         down = space.room(2, n)
         torch.mul(score.unsqueeze(-1), self.head, out=down.view_as(self.cube))
         d2 = space.through(down, self.h2, into=self.h2)
@@ -271,7 +271,7 @@ class _Chunk:
         d1 = space.through(torch.mm(d2, space.trunk.T, out=down), self.h1, into=down)
         space.add(grads.first, self.masked.T, d1)
         back = (d1 @ space.first.T).view(len(self.w), len(space.z), -1).to(dz.dtype)
-        grads.weights[own] = (back * space.z).sum(1)
+        grads.weights[span] = (back * space.z).sum(1)
         dz.add_(back.mul_(self.w.unsqueeze(1)).sum(0))
 
 
@@ -279,9 +279,9 @@ class _Chunk:
 class _Flat:
     """Features without factors: constants."""
 
-    def __init__(self, space: _Space, own: slice):
-        self.own, self.n_rows, self.relu = own, len(space.z), space.relu
-        self.head, self.h = space.net.head[own], space.bend(space.net.bias[0].clone())
+    def __init__(self, space: _Space, span: slice):
+        self.own, self.n_rows, self.relu = span, len(space.z), space.relu
+        self.head, self.h = space.net.head[span], space.bend(space.net.bias[0].clone())
 
     def forward(self) -> Tensor:
         """Curved part of the linear predictor, (feature, row)."""
@@ -299,8 +299,8 @@ class _Rays:
 
     def __init__(self, net: MaskedNet):
         self.net = net
-        both = torch.stack([torch.relu(net.first), torch.relu(-net.first)], 1) @ net.trunk
-        self.table = torch.cat([both, net.bias.expand(len(both), 1, -1)], 1)
+        by_sign = torch.stack([torch.relu(net.first), torch.relu(-net.first)], 1) @ net.trunk
+        self.table = torch.cat([by_sign, net.bias.expand(len(by_sign), 1, -1)], 1)
         self.back = torch.zeros_like(self.table)
 
     def gradients(self, grads: MaskedNet) -> None:
@@ -314,9 +314,9 @@ class _Rays:
 class _Ray:
     """Features that follow factor k with weight w: their hidden units are the same, (row, hidden)."""
 
-    def __init__(self, space: _Space, rays: _Rays, k: int, w: float, own: slice, last: bool):
-        self.space, self.rays, self.k, self.w, self.own, self.last = space, rays, k, w, own, last
-        self.head, self.zk = space.net.head[own], space.z[:, k]
+    def __init__(self, space: _Space, rays: _Rays, k: int, w: float, span: slice, last: bool):
+        self.space, self.rays, self.k, self.w, self.own, self.last = space, rays, k, w, span, last
+        self.head, self.zk = space.net.head[span], space.z[:, k]
         t = w * self.zk
         self.parts = torch.stack([t.clamp_min(0), (-t).clamp_min_(0), torch.ones_like(t)], 1)
 

@@ -38,7 +38,7 @@ def predictor(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
     -------
     Tensor (restart, row, feature)
     """
-    return torch.stack([values(net.restart(r), own, activation) for r, own in enumerate(z)])
+    return torch.stack([values(net.restart(r), latents, activation) for r, latents in enumerate(z)])
 
 
 def recomputed_predictor(
@@ -133,8 +133,10 @@ class DecodedCells(TorchDistribution):
 
     def cells(self) -> Any:
         """The same distribution by way of the linear predictor, without gradients: batch (restart, row)."""
-        found = self.likelihood(predictor(self.net, self.z, self.activation), self.exposure)
-        return (found if self.cell_mask is None else found.mask(self.cell_mask.bool())).to_event(1)
+        distribution = self.likelihood(predictor(self.net, self.z, self.activation), self.exposure)
+        return (
+            distribution if self.cell_mask is None else distribution.mask(self.cell_mask.bool())
+        ).to_event(1)
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
@@ -148,12 +150,12 @@ class DecodedCells(TorchDistribution):
         ----------
         value : Tensor (row, feature) or (restart, row, feature)
         """
-        own = dict(self.likelihood.named_parameters())
-        given = (self.z, *self.net, *own.values())
-        if not (torch.is_grad_enabled() and any(part.requires_grad for part in given)):
+        parameters = dict(self.likelihood.named_parameters())
+        tensors = (self.z, *self.net, *parameters.values())
+        if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
             with torch.no_grad():
                 return self.cells().log_prob(value)
-        return _OneSweep.apply(self._plan(value), *given)
+        return _OneSweep.apply(self._plan(value), *tensors)
 
     def slopes(self, value: Tensor) -> tuple[Tensor, list[Tensor]]:
         """`log_prob` and the gradients of its sum, outside autograd.
@@ -170,9 +172,9 @@ class DecodedCells(TorchDistribution):
         return self._plan(value).run((self.z, *self.net, *self.likelihood.parameters()), None)
 
     def _plan(self, value: Tensor) -> _Plan:
-        own = tuple(name for name, _ in self.likelihood.named_parameters())
+        names = tuple(name for name, _ in self.likelihood.named_parameters())
         return _Plan(
-            self.likelihood, own, value, self.cell_mask, self.exposure, self.allowed, self.activation,
+            self.likelihood, names, value, self.cell_mask, self.exposure, self.allowed, self.activation,
             self.rounded,
         )  # fmt: skip
 
@@ -189,61 +191,61 @@ class _Plan(NamedTuple):
     activation: str
     rounded: bool
 
-    def run(self, given: tuple[Tensor, ...], row_weight: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+    def run(self, tensors: tuple[Tensor, ...], row_weight: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """Log density (restart, row), and the gradients of its (weighted) sum by everything given."""
-        z, net, own = given[0], MaskedNet(*given[1:8]), given[8:]
+        z, net, parameters = tensors[0], MaskedNet(*tensors[1:8]), tensors[8:]
         f = z.new_empty(z.shape[0], net.weights.shape[1], z.shape[1])
         x = self.x.mT.contiguous().expand(f.shape)
         mask = None if self.mask is None else self.mask.mT.contiguous().bool().expand(f.shape)
         of_likelihood = getattr(self.likelihood, "scorer", lambda exposure: None)(self.exposure)
         of_cell = of_likelihood or self._by_autograd
-        found = []
+        by_restart = []
         for r, latents in enumerate(z):
 
             def score(features: Tensor, line: Tensor, r: int = r) -> Tensor:
-                each = of_cell(line, x[r, features], r, features)
+                derivatives = of_cell(line, x[r, features], r, features)
                 if mask is not None:
-                    each = torch.where(mask[r, features], each, torch.zeros_like(each))
-                return each if row_weight is None else each * row_weight[r]
+                    derivatives = torch.where(mask[r, features], derivatives, torch.zeros_like(derivatives))
+                return derivatives if row_weight is None else derivatives * row_weight[r]
 
             allowed = None if self.allowed is None else self.allowed[r]
             dnet, dz, f[r] = sweep(net.restart(r), latents, score, allowed, self.activation, self.rounded)
-            found.append((dz, *dnet))
-        grads = [torch.stack(parts) for parts in zip(*found, strict=True)]
+            by_restart.append((dz, *dnet))
+        grads = [torch.stack(gradients) for gradients in zip(*by_restart, strict=True)]
         with torch.enable_grad():  # the likelihood's own parameters: all features at once
-            leaves = [part.detach().requires_grad_() for part in own]
-            each = self._log_prob(leaves, f.mT, self.x)
+            leaves = [parameter.detach().requires_grad_() for parameter in parameters]
+            log_probs = self._log_prob(leaves, f.mT, self.x)
             if self.mask is not None:
-                each = torch.where(self.mask.bool(), each, torch.zeros_like(each))
-            rows = each.sum(-1)
+                log_probs = torch.where(self.mask.bool(), log_probs, torch.zeros_like(log_probs))
+            rows = log_probs.sum(-1)
             total = rows.sum() if row_weight is None else (rows * row_weight).sum()
             if leaves:
                 grads += torch.autograd.grad(total, leaves, materialize_grads=True)
         return rows.detach(), grads
 
-    def _log_prob(self, own: Sequence[Tensor], f: Tensor, x: Tensor) -> Tensor:
+    def _log_prob(self, parameters: Sequence[Tensor], f: Tensor, x: Tensor) -> Tensor:
         """Log density of cells (restart, row, feature) at these values of the likelihood's parameters."""
-        named = dict(zip(self.names, own, strict=True))
+        named = dict(zip(self.names, parameters, strict=True))
         return torch.func.functional_call(self.likelihood, named, (f, self.exposure)).log_prob(x)
 
     def _by_autograd(self, f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
         """What a likelihood's `scorer` says, for one that has none."""
         named = dict(self.likelihood.named_parameters())
-        own = [named[name][r : r + 1, :, features].detach() for name in self.names]
+        parameters = [named[name][r : r + 1, :, features].detach() for name in self.names]
         with torch.enable_grad():
             leaf = f.T.unsqueeze(0).detach().requires_grad_()
-            each = self._log_prob(own, leaf, x.T)
-            return torch.autograd.grad(each.sum(), leaf)[0][0].T
+            log_probs = self._log_prob(parameters, leaf, x.T)
+            return torch.autograd.grad(log_probs.sum(), leaf)[0][0].T
 
 
 class _OneSweep(torch.autograd.Function):
     """Log density of each row; its gradients are computed with it."""
 
     @staticmethod
-    def forward(ctx: Any, plan: _Plan, *given: Tensor) -> Tensor:
-        total, ctx.grads = plan.run(given, None)
+    def forward(ctx: Any, plan: _Plan, *tensors: Tensor) -> Tensor:
+        total, ctx.grads = plan.run(tensors, None)
         ctx.plan = plan
-        ctx.save_for_backward(*given)
+        ctx.save_for_backward(*tensors)
         return total
 
     @staticmethod
@@ -251,7 +253,7 @@ class _OneSweep(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         share = grad[:, :1]
         if (grad == share).all():
-            grads = [part * share.view(-1, *[1] * (part.dim() - 1)) for part in ctx.grads]
+            grads = [gradient * share.view(-1, *[1] * (gradient.dim() - 1)) for gradient in ctx.grads]
         else:
             grads = ctx.plan.run(ctx.saved_tensors, grad)[1]
         return (None, *grads)
@@ -271,9 +273,9 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        z, *rest = ctx.saved_tensors
-        net = MaskedNet(*rest)
-        found = []
+        z, *net_tensors = ctx.saved_tensors
+        net = MaskedNet(*net_tensors)
+        by_restart = []
         for r, latents in enumerate(z):
             toward = grad[r].T
 
@@ -282,5 +284,5 @@ class _Recomputed(torch.autograd.Function):
 
             allowed = None if ctx.allowed is None else ctx.allowed[r]
             dnet, dz, _ = sweep(net.restart(r), latents, score, allowed, ctx.activation, ctx.rounded)
-            found.append((dz, *dnet))
-        return (None, None, None, *(torch.stack(parts) for parts in zip(*found, strict=True)))
+            by_restart.append((dz, *dnet))
+        return (None, None, None, *(torch.stack(gradients) for gradients in zip(*by_restart, strict=True)))

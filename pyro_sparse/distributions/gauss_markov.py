@@ -107,22 +107,22 @@ class GaussMarkov(TorchDistribution):
         """Draws frame by frame, shape ``sample_shape + batch_shape + event_shape``."""
         shape = torch.Size(sample_shape) + self.loc.shape
         noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
-        own = self._kept((self.factor @ noise.unsqueeze(-1)).squeeze(-1))
-        away = [own[..., 0, :]]
+        innovations = self._kept((self.factor @ noise.unsqueeze(-1)).squeeze(-1))
+        away = [innovations[..., 0, :]]
         for t in range(1, shape[-2]):
             passed = (self.link[..., t, :, :] @ away[-1].unsqueeze(-1)).squeeze(-1)
-            away.append(self._kept(passed, t) + own[..., t, :])
+            away.append(self._kept(passed, t) + innovations[..., t, :])
         return self.loc + torch.stack(away, -2)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density, batch shape."""
         away = value - self.loc
         passed = (self.link[..., 1:, :, :] @ away[..., :-1, :].unsqueeze(-1)).squeeze(-1)
-        own = torch.cat([away[..., :1, :], away[..., 1:, :] - passed], -2)
-        noise = torch.linalg.solve(self.factor, own.unsqueeze(-1)).squeeze(-1)
+        innovations = torch.cat([away[..., :1, :], away[..., 1:, :] - passed], -2)
+        noise = torch.linalg.solve(self.factor, innovations.unsqueeze(-1)).squeeze(-1)
         n = self.loc.shape[-1]
-        each = -0.5 * ((noise**2).sum(-1) + n * math.log(2 * math.pi)) - self.log_det
-        return self._over_frames(each)
+        per_frame = -0.5 * ((noise**2).sum(-1) + n * math.log(2 * math.pi)) - self.log_det
+        return self._over_frames(per_frame)
 
     def entropy(self) -> Tensor:
         """Entropy in nats, batch shape: links turn and shift frames, and add nothing."""
@@ -136,5 +136,5 @@ class GaussMarkov(TorchDistribution):
         present = self.present if t is None else self.present[..., t]
         return torch.where(present.unsqueeze(-1), term, 0.0)
 
-    def _over_frames(self, each: Tensor) -> Tensor:
-        return (each if self.present is None else torch.where(self.present, each, 0.0)).sum(-1)
+    def _over_frames(self, per_frame: Tensor) -> Tensor:
+        return (per_frame if self.present is None else torch.where(self.present, per_frame, 0.0)).sum(-1)

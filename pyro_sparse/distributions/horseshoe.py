@@ -227,8 +227,8 @@ class RegularisedHorseshoe(TorchDistribution):
         if self._validate_args:
             self._validate_sample(value)
         weight, scale = self._components()
-        each = -0.5 * (value[..., None] / scale) ** 2 - scale.log() + weight.log()
-        return torch.logsumexp(each, -1) - 0.5 * math.log(2 * math.pi)
+        log_joint = -0.5 * (value[..., None] / scale) ** 2 - scale.log() + weight.log()
+        return torch.logsumexp(log_joint, -1) - 0.5 * math.log(2 * math.pi)
 
     def cdf(self, value: Tensor) -> Tensor:
         """Cumulative distribution function."""

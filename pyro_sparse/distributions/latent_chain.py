@@ -83,7 +83,7 @@ class LatentChain(TorchDistribution):
         if first >= z.shape[2]:
             return loc, log_sd
         follows = self.follows[..., first:].unsqueeze(-1)
-        here = [torch.where(follows, part, 0.0) for part in self._led(z)]
+        here = [torch.where(follows, moment, 0.0) for moment in self._led(z)]
         if not first:
             return here[0], here[1]
         return torch.cat([loc[:, :, :first], here[0]], 2), torch.cat([log_sd[:, :, :first], here[1]], 2)
@@ -125,7 +125,7 @@ class LatentChain(TorchDistribution):
 
     def _inputs(self, z: Tensor, start: int, stop: int) -> Tensor:
         """What frames start … stop-1 follow from, (restart, sequence, frame, n_inputs), the latest first."""
-        parts = [z[:, :, start - back : stop - back] for back in range(1, self.lags + 1)]
+        inputs = [z[:, :, start - back : stop - back] for back in range(1, self.lags + 1)]
         if self.actions is not None:
-            parts.append(self.actions[:, :, start:stop].expand(*self.batch_shape, stop - start, -1))
-        return torch.cat(parts, -1)
+            inputs.append(self.actions[:, :, start:stop].expand(*self.batch_shape, stop - start, -1))
+        return torch.cat(inputs, -1)

@@ -55,11 +55,11 @@ class SpikeSlabMixture(SpikeSlab):
         spike: Distribution,
         validate_args: bool | None = None,
     ) -> None:
-        for name, part in (("slab", slab), ("spike", spike)):
-            if part.event_shape:
+        for name, component in (("slab", slab), ("spike", spike)):
+            if component.event_shape:
                 raise ValueError(
-                    f"{name}: {type(part).__name__} is a density of shape {tuple(part.event_shape)}, wanted "
-                    "one of a number"
+                    f"{name}: {type(component).__name__} is a density of shape {tuple(component.event_shape)}, "
+                    "wanted one of a number"
                 )
         self.eta = torch.as_tensor(eta, dtype=None if isinstance(eta, Tensor) else torch.get_default_dtype())
         shape = torch.broadcast_shapes(self.eta.shape, slab.batch_shape, spike.batch_shape)
@@ -95,5 +95,7 @@ class SpikeSlabMixture(SpikeSlab):
         shape = self._extended_shape(torch.Size(sample_shape))
         with torch.no_grad():
             slab = torch.bernoulli(self.eta.expand(shape)).bool()
-            one, zero = (part.expand(shape).sample().to(self.eta) for part in (self.slab, self.spike))
-            return torch.where(slab, one, zero)
+            slab_draw, zero = (
+                component.expand(shape).sample().to(self.eta) for component in (self.slab, self.spike)
+            )
+            return torch.where(slab, slab_draw, zero)
