@@ -58,8 +58,8 @@ class SpikeSlabMixture(SpikeSlab):
         for name, component in (("slab", slab), ("spike", spike)):
             if component.event_shape:
                 raise ValueError(
-                    f"{name}: {type(component).__name__} is a density of shape {tuple(component.event_shape)}, "
-                    "wanted one of a number"
+                    f"{name}: {type(component).__name__} is a density of shape "
+                    f"{tuple(component.event_shape)}, wanted one of a number"
                 )
         self.eta = torch.as_tensor(eta, dtype=None if isinstance(eta, Tensor) else torch.get_default_dtype())
         shape = torch.broadcast_shapes(self.eta.shape, slab.batch_shape, spike.batch_shape)
