@@ -31,15 +31,15 @@ def scores(x: Floats) -> Floats:
 
 def split_rhat(x: Floats) -> Floats:
     """The larger one of R-hat of the scores, and of those of the distances from the median."""
-    parts = halves(x)
-    folded = np.abs(parts - np.median(parts, axis=(0, 1)))
-    n = parts.shape[1]
-    found = []
-    for z in (scores(parts), scores(folded)):
+    half_chains = halves(x)
+    folded = np.abs(half_chains - np.median(half_chains, axis=(0, 1)))
+    n = half_chains.shape[1]
+    rhats = []
+    for z in (scores(half_chains), scores(folded)):
         within, between = z.var(axis=1, ddof=1).mean(axis=0), z.mean(axis=1).var(axis=0, ddof=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found.append(np.sqrt((n - 1) / n + between / within))
-    return np.minimum(np.fmax(*found), np.sqrt(n))
+            rhats.append(np.sqrt((n - 1) / n + between / within))
+    return np.minimum(np.fmax(*rhats), np.sqrt(n))
 
 
 def bulk_ess(x: Floats) -> Floats:

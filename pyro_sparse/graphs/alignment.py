@@ -306,10 +306,10 @@ def agreement_matrix(stack: ArrayLike, kind: Kind = "loadings") -> NDArray[np.fl
     x = np.asarray(stack, dtype=float)
     if x.ndim != 3:
         raise ValueError(f"stack: want shape (restart, row, factor), got {x.shape}")
-    parts = [_columns(member, "stack", kind) for member in x]
+    normalised = [_columns(member, "stack", kind) for member in x]
     result = np.full((len(x), len(x)), np.nan)
-    for r, (unit_r, filled_r) in enumerate(parts):
-        for s, (unit_s, filled_s) in enumerate(parts[: r + 1]):
+    for r, (unit_r, filled_r) in enumerate(normalised):
+        for s, (unit_s, filled_s) in enumerate(normalised[: r + 1]):
             used = max(filled_r.sum(), filled_s.sum())
             if used:
                 table = np.abs(unit_r.T @ unit_s)

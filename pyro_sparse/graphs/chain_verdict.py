@@ -195,11 +195,11 @@ def contradictions(
     wanted = (p > 0.5) & (p * (1 - prior) >= _STRONG * (1 - p) * prior)
     sentences = []
     for k in np.flatnonzero(wanted.any(axis=0)):
-        own = [j for j in np.argsort(-p[:, k], kind="stable") if wanted[j, k]]
-        which = _listed([f"{row_names[j]} (p {p[j, k]:.2f})" for j in own], "")
+        wanted_rows = [j for j in np.argsort(-p[:, k], kind="stable") if wanted[j, k]]
+        wanted_edges = _listed([f"{row_names[j]} (p {p[j, k]:.2f})" for j in wanted_rows], "")
         sentences.append(
             f"Anchors or constraints contradict the data: without them {column_names[k]} would have edges to "
-            f"{which}. Look at these again, and at the other anchors of the same factors."
+            f"{wanted_edges}. Look at these again, and at the other anchors of the same factors."
         )
     return sentences
 

@@ -93,13 +93,15 @@ def align_draws(
     if not np.isfinite(x).all():
         raise ValueError("weights: want finite numbers, got NaN or infinity; leave the failed chain out")
     flat = x.reshape(-1, *x.shape[2:])
-    found = align(
+    alignment = align(
         flat, x[0, -1] if pivot is None else np.atleast_1d(pivot), kind, repivot=True, groups=groups
     )
     if pivot is None and kind == "loadings":
-        found = found._replace(sign=found.sign * orient(apply_alignment(flat, found).mean(axis=0)))
+        alignment = alignment._replace(
+            sign=alignment.sign * orient(apply_alignment(flat, alignment).mean(axis=0))
+        )
     lead = (*x.shape[:2], x.shape[3])
-    return Alignment(*(field.reshape(lead) for field in found))
+    return Alignment(*(field.reshape(lead) for field in alignment))
 
 
 def between_chain_gap(draws: ArrayLike) -> Floats:
@@ -234,11 +236,11 @@ def effective_sample_size(values: ArrayLike) -> Floats:
     if not np.isfinite(x).all():
         raise ValueError("values: want finite numbers, got NaN or infinity; leave the failed chain out")
     flat = x.reshape(*x.shape[:2], -1)
-    found = np.full(flat.shape[2], np.nan)
+    sizes = np.full(flat.shape[2], np.nan)
     varies = np.ptp(halves(flat), axis=(0, 1)) > 0
     if varies.any():
-        found[varies] = bulk_ess(flat[..., varies])
-    return found.reshape(x.shape[2:])
+        sizes[varies] = bulk_ess(flat[..., varies])
+    return sizes.reshape(x.shape[2:])
 
 
 class KeptChains(NamedTuple):

@@ -102,10 +102,12 @@ def credible_sets(draws: ArrayLike, alpha: float = 0.1) -> CredibleSets:
     (array([[1, 1, 1, 0]]), array([0.9]))
     """
     graphs, need = _needed(draws, alpha)
-    found = [_smallest(graphs[:, j], need) for j in range(graphs.shape[1])]
-    member = np.array([inside for inside, _ in found], dtype=bool).reshape(graphs.shape[1:])
+    smallest_sets = [_smallest(graphs[:, j], need) for j in range(graphs.shape[1])]
+    member = np.array([inside for inside, _ in smallest_sets], dtype=bool).reshape(graphs.shape[1:])
     covered = ~(graphs & ~member).any(axis=2)
-    return CredibleSets(member, covered.mean(axis=0), np.array([exact for _, exact in found], dtype=bool))
+    return CredibleSets(
+        member, covered.mean(axis=0), np.array([exact for _, exact in smallest_sets], dtype=bool)
+    )
 
 
 def credible_parents(draws: ArrayLike, alpha: float = 0.1) -> CredibleParents:

@@ -84,12 +84,12 @@ def slope_directions(slopes: ArrayLike, graph: ArrayLike, tolerance: float = 0.2
         raise ValueError(f"tolerance: want a share between 0 and 1, got {tolerance}")
     directions, evenness = np.ones(len(edges), dtype=np.intp), np.full(len(edges), np.nan)
     for j in np.flatnonzero(edges.sum(axis=1) > 1):
-        own = d[:, j, edges[j]]
-        size = np.sqrt((own**2).mean(axis=0))
+        feature_slopes = d[:, j, edges[j]]
+        size = np.sqrt((feature_slopes**2).mean(axis=0))
         alive = size > 1e-6 * size.max(initial=0.0)
         sigma = np.zeros(len(size))
         if alive.any():
-            values = np.linalg.svd(own[:, alive] / size[alive], compute_uv=False)
+            values = np.linalg.svd(feature_slopes[:, alive] / size[alive], compute_uv=False)
             sigma[: len(values)] = values
             directions[j] = int((sigma > tolerance * sigma[0]).sum())
         evenness[j] = sigma[-1] / sigma[0] if sigma[0] > 0 else 0.0
@@ -137,13 +137,13 @@ def anchor_scale(slopes: ArrayLike, graph: ArrayLike) -> Floats:
     edges, d = _checked(slopes, graph, "slopes", "(point, feature, factor)")
     d = np.abs(d) * edges
     total = d[:, edges.sum(axis=1) > 1].sum(axis=2)  # (point, feature that is no anchor)
-    found = np.full(edges.shape[1], np.nan)
-    for k, own in enumerate(_anchors_of(edges)):
-        if len(own) > 1:
-            most = (d[:, own, k].T @ total).max(axis=1, initial=0.0)
-            power = (d[:, own, k] ** 2).sum(axis=0)
-            found[k] = np.sort(np.divide(power, most, out=np.full(len(own), np.inf), where=most > 0))[-2]
-    return found
+    scale = np.full(edges.shape[1], np.nan)
+    for k, anchors in enumerate(_anchors_of(edges)):
+        if len(anchors) > 1:
+            most = (d[:, anchors, k].T @ total).max(axis=1, initial=0.0)
+            power = (d[:, anchors, k] ** 2).sum(axis=0)
+            scale[k] = np.sort(np.divide(power, most, out=np.full(len(anchors), np.inf), where=most > 0))[-2]
+    return scale
 
 
 def anchor_likeness(means: ArrayLike, graph: ArrayLike) -> Floats:
@@ -180,12 +180,12 @@ def anchor_likeness(means: ArrayLike, graph: ArrayLike) -> Floats:
     x = x - x.mean(axis=0)
     size = np.sqrt((x**2).sum(axis=0))
     unit = np.where(size > 0, x / np.where(size > 0, size, 1.0), 0.0)
-    found = np.full(edges.shape[1], np.nan)
-    for k, own in enumerate(_anchors_of(edges)):
-        if len(own) > 1:
-            table = np.abs(unit[:, own].T @ unit[:, own])
-            found[k] = min(1.0, table[np.triu_indices(len(own), 1)].max())
-    return found
+    likeness = np.full(edges.shape[1], np.nan)
+    for k, anchors in enumerate(_anchors_of(edges)):
+        if len(anchors) > 1:
+            table = np.abs(unit[:, anchors].T @ unit[:, anchors])
+            likeness[k] = min(1.0, table[np.triu_indices(len(anchors), 1)].max())
+    return likeness
 
 
 def _anchors_of(edges: Bools) -> list[NDArray[np.intp]]:

@@ -130,13 +130,13 @@ def kept_apart(
            [1, 0, 0]])
     """
     _check(mode)
-    found = index_sets(graph, a, b, feature_names=feature_names)
+    sets = index_sets(graph, a, b, feature_names=feature_names)
 
     def pairs(i: Bools, j: Bools) -> Bools:
         return i[..., :, None] & j[..., None, :]
 
-    shared, either = found.intersection, found.symmetric_difference
-    apart = pairs(shared, either) | pairs(found.only_a, found.only_b) | pairs(found.only_b, found.only_a)
+    shared, either = sets.intersection, sets.symmetric_difference
+    apart = pairs(shared, either) | pairs(sets.only_a, sets.only_b) | pairs(sets.only_b, sets.only_a)
     return apart | pairs(either, shared) if mode == "paper" else apart
 
 

@@ -187,9 +187,10 @@ def blocks(graph_a: ArrayLike | None = None, graph_z: ArrayLike | None = None) -
         raise ValueError(
             f"graph_a, graph_z: want one graph, got a stack of shape {free.shape[:-2]}; loop over it"
         )
-    parts = (connected_components(free, connection=kind)[1] for kind in ("weak", "strong"))
+    labels = (connected_components(free, connection=kind)[1] for kind in ("weak", "strong"))
     connected, equivalent = (
-        tuple(sorted(tuple(np.flatnonzero(label == k).tolist()) for k in np.unique(label))) for label in parts
+        tuple(sorted(tuple(np.flatnonzero(label == k).tolist()) for k in np.unique(label)))
+        for label in labels
     )
     return Blocks(connected, equivalent, free & ~free.T)
 
@@ -251,10 +252,10 @@ def identifiability_probability(
     """
     leading = {np.shape(g)[:-2] for g in (graph_a, graph_z) if g is not None}
     if len(leading) > 1 or any(len(axes) == 0 or 0 in axes for axes in leading):
-        seen = " and ".join(str(np.shape(g)) for g in (graph_a, graph_z) if g is not None)
+        shapes = " and ".join(str(np.shape(g)) for g in (graph_a, graph_z) if g is not None)
         raise ValueError(
             f"graph_a, graph_z: want at least one draw, with the same leading axes for both graphs, "
-            f"got shape {seen}; use graph[None] for a single graph"
+            f"got shape {shapes}; use graph[None] for a single graph"
         )
     free = consistency(graph_a, graph_z)
     free = free.reshape(-1, *free.shape[-2:])

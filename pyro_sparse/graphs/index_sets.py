@@ -140,27 +140,27 @@ def positions_of(features: Features, names: list[str] | None, n: int, argument: 
         raise ValueError(
             f"{argument}: want a list of features, got the text {features!r}; use [{features!r}]"
         )
-    found = []
+    positions = []
     for feature in features:
         if isinstance(feature, str):
             if names is None or feature not in names:
                 few = ", ".join((names or [])[:5]) + (", …" if len(names or []) > 5 else "")
-                known = f"one of {few}" if names else "a position: the features have no names"
-                raise ValueError(f"{argument}: no feature is called {feature!r}; want {known}")
-            found.append(names.index(feature))
+                expected = f"one of {few}" if names else "a position: the features have no names"
+                raise ValueError(f"{argument}: no feature is called {feature!r}; want {expected}")
+            positions.append(names.index(feature))
         elif isinstance(feature, int | np.integer) and not isinstance(feature, bool) and 0 <= feature < n:
-            found.append(int(feature))
+            positions.append(int(feature))
         else:
             raise ValueError(f"{argument}: want positions from 0 to {n - 1} or names, got {feature!r}")
-    return np.array(found, dtype=np.intp)
+    return np.array(positions, dtype=np.intp)
 
 
-def names_of(graph: Any, given: Sequence[str] | None, n: int, axis: str, argument: str) -> list[str] | None:
+def names_of(graph: Any, names: Sequence[str] | None, n: int, axis: str, argument: str) -> list[str] | None:
     """Names that were given, or those of a DataFrame."""
-    if given is None and hasattr(graph, "columns"):
-        given = list(getattr(graph, axis))
-    if given is None:
+    if names is None and hasattr(graph, "columns"):
+        names = list(getattr(graph, axis))
+    if names is None:
         return None
-    if len(given) != n:
-        raise ValueError(f"{argument}: want {n} names, as in the graph, got {len(given)}")
-    return [str(name) for name in given]
+    if len(names) != n:
+        raise ValueError(f"{argument}: want {n} names, as in the graph, got {len(names)}")
+    return [str(name) for name in names]

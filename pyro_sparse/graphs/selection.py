@@ -60,12 +60,12 @@ def q_values(probability: ArrayLike, given: ArrayLike | None = None) -> NDArray[
     Rousseau (2004), JASA 99(468).
     """
     p = probabilities(probability)
-    found, free = np.zeros_like(p), ~_told(given, p)
+    q, free = np.zeros_like(p), ~_told(given, p)
     if free.any():
         values, inverse, counts = np.unique(-p[free], return_inverse=True, return_counts=True)
         running = np.cumsum((1 + values) * counts) / np.cumsum(counts)
-        found[free] = running[inverse]
-    return found
+        q[free] = running[inverse]
+    return q
 
 
 def bayesian_fdr(
@@ -99,15 +99,15 @@ def bayesian_fdr(
     if not isinstance(floor, Real) or not 0 <= floor <= 1:
         raise ValueError(f"floor: want a probability in [0, 1], got {floor!r}")
     p = probabilities(probability)
-    told = _told(given, p)
-    return told | ((q_values(p, told) <= fdr + ROUNDING) & (p >= floor - ROUNDING))
+    prescribed = _told(given, p)
+    return prescribed | ((q_values(p, prescribed) <= fdr + ROUNDING) & (p >= floor - ROUNDING))
 
 
-def _told(given: ArrayLike | None, p: NDArray) -> NDArray[np.bool_]:
-    told = np.zeros(p.shape, dtype=bool) if given is None else np.asarray(given, dtype=bool)
-    if told.shape != p.shape:
-        raise ValueError(f"given: want the shape of probability, {p.shape}, got {told.shape}")
-    return told
+def _told(mask: ArrayLike | None, p: NDArray) -> NDArray[np.bool_]:
+    prescribed = np.zeros(p.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+    if prescribed.shape != p.shape:
+        raise ValueError(f"given: want the shape of probability, {p.shape}, got {prescribed.shape}")
+    return prescribed
 
 
 def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:
@@ -242,8 +242,8 @@ def edge_verdicts(
     disputed = np.zeros(p.shape, dtype=bool) if gap is None else unresolved(gap)
     if disputed.shape != p.shape:
         raise ValueError(f"gap: want the shape of probability, {p.shape}, got {disputed.shape}")
-    found = np.where(p >= sure - ROUNDING, "present", np.where(p <= 1 - sure + ROUNDING, "absent", "open"))
-    return np.where(disputed, "open", found)
+    verdicts = np.where(p >= sure - ROUNDING, "present", np.where(p <= 1 - sure + ROUNDING, "absent", "open"))
+    return np.where(disputed, "open", verdicts)
 
 
 def kept_restarts(

@@ -216,9 +216,9 @@ def sufficient_within_supports(
     if not length.all():
         task = int(np.flatnonzero(length == 0)[0])
         raise ValueError(f"weights: all weights on the support of task {task} (of those with one) are 0")
-    found, which = np.unique(used, axis=0, return_inverse=True)
+    patterns, pattern_of_task = np.unique(used, axis=0, return_inverse=True)
     unit = w / length
-    tables = [unit[which.ravel() == i][:, support] for i, support in enumerate(found)]
+    tables = [unit[pattern_of_task.ravel() == i][:, support] for i, support in enumerate(patterns)]
     spans = _span(tables, tolerance)
     concentration, p_value = np.array([_fullest_plane(table, tolerance) for table in tables]).T
     n_tasks = np.array([len(table) for table in tables])
@@ -227,7 +227,7 @@ def sufficient_within_supports(
         spans.dimension,
         spans.smallest,
         spans.largest,
-        found,
+        patterns,
         n_tasks,
         concentration,
         p_value,

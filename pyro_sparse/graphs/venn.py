@@ -52,14 +52,14 @@ class Atoms:
 
         The key ``()`` holds latents that reach no group.
         """
-        found: dict[tuple[str, ...], tuple[str, ...]] = {}
+        atoms: dict[tuple[str, ...], tuple[str, ...]] = {}
         for row in sorted(
             {tuple(row) for row in self.inside.tolist()}, key=lambda r: (-sum(r), [not x for x in r])
         ):
             members = np.flatnonzero((self.inside == row).all(axis=1))
             key = tuple(name for name, on in zip(self.groups, row, strict=True) if on)
-            found[key] = tuple(self.factors[k] for k in members)
-        return found
+            atoms[key] = tuple(self.factors[k] for k in members)
+        return atoms
 
     def describe(self, group: str) -> str:
         """Genus and differentia of one group, in a sentence.
@@ -76,22 +76,22 @@ class Atoms:
         """
         if group not in self.groups:
             raise ValueError(f"group: want one of {list(self.groups)}, got {group!r}")
-        parts = {key: names for key, names in self.parts.items() if group in key}
-        if not parts:
+        atoms = {key: names for key, names in self.parts.items() if group in key}
+        if not atoms:
             return f"{group} depends on no latent"
-        own = parts.pop((group,), ())
+        exclusive = atoms.pop((group,), ())
         others = [name for name in self.groups if name != group]
         shared = [
             f"with {_listed([g for g in key if g != group])} ({', '.join(names)})"
-            for key, names in parts.items()
+            for key, names in atoms.items()
         ]
-        alone = f"unlike {_listed(others, 'or') if others else 'nothing else'}, {', '.join(own)}"
+        alone = f"unlike {_listed(others, 'or') if others else 'nothing else'}, {', '.join(exclusive)}"
         if not others:
-            return f"{group} is {', '.join(own)}"
+            return f"{group} is {', '.join(exclusive)}"
         if not shared:
-            return f"{group} shares nothing with {_listed(others, 'or')}: it is {', '.join(own)}"
+            return f"{group} shares nothing with {_listed(others, 'or')}: it is {', '.join(exclusive)}"
         genus = f"{group} is what it shares {_listed(shared)}"
-        return f"{genus} and, {alone}" if own else f"{genus} and nothing else"
+        return f"{genus} and, {alone}" if exclusive else f"{genus} and nothing else"
 
     def __str__(self) -> str:
         lines = [f"{_region(key, self.groups)}: {', '.join(names)}" for key, names in self.parts.items()]
@@ -227,11 +227,11 @@ def atom_probability(
         raise ValueError(f"groups: want at most 62 in one diagram, got {len(names)}")
     reached = np.stack([edges[:, rows].any(axis=1) for rows in members], axis=-1)
     codes = reached @ (1 << np.arange(len(names), dtype=np.int64))
-    found, which = np.unique(codes, return_inverse=True)
-    inside = (found[:, None] >> np.arange(len(names))) & 1 == 1
+    distinct_codes, inverse = np.unique(codes, return_inverse=True)
+    inside = (distinct_codes[:, None] >> np.arange(len(names))) & 1 == 1
     order = np.lexsort((*(~inside.T[::-1]), -inside.sum(axis=1)))
-    place = order.argsort()[which.reshape(codes.shape)]  # the atom of each latent in each draw
-    (n_draws, k), n = codes.shape, len(found)
+    place = order.argsort()[inverse.reshape(codes.shape)]  # the atom of each latent in each draw
+    (n_draws, k), n = codes.shape, len(distinct_codes)
     probability = np.bincount((place * k + np.arange(k)).ravel(), minlength=n * k).reshape(n, k) / n_draws
     size = np.bincount((place + n * np.arange(n_draws)[:, None]).ravel(), minlength=n * n_draws)
     return AtomProbability(names, inside[order], probability, size.reshape(n_draws, n).std(axis=0))
@@ -241,13 +241,16 @@ def _members(
     graph: ArrayLike, edges: Bools, groups: Groups, feature_names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], list[NDArray[np.intp]]]:
     """Names of the groups and positions of their features."""
-    known = names_of(graph, feature_names, edges.shape[-2], "index", "feature_names")
+    row_names = names_of(graph, feature_names, edges.shape[-2], "index", "feature_names")
     if not isinstance(groups, Mapping):
         letters = [chr(ord("A") + i) if i < 26 else f"group {i + 1}" for i in range(len(groups))]
         groups = dict(zip(letters, groups, strict=True))
     if not groups:
         raise ValueError("groups: want at least one group of features, got none")
-    members = [positions_of(own, known, edges.shape[-2], f"groups[{name!r}]") for name, own in groups.items()]
+    members = [
+        positions_of(features, row_names, edges.shape[-2], f"groups[{name!r}]")
+        for name, features in groups.items()
+    ]
     for name, rows in zip(groups, members, strict=True):
         if not len(rows):
             raise ValueError(f"groups[{name!r}]: want at least one feature, got none; leave the group out")
@@ -255,11 +258,11 @@ def _members(
 
 
 def _region(key: tuple[str, ...], groups: tuple[str, ...]) -> str:
-    rest = [name for name in groups if name not in key]
+    others = [name for name in groups if name not in key]
     if not key:
         return "in none of them"
-    return _listed(key) + (f", not {_listed(rest, 'or')}" if rest else "")
+    return _listed(key) + (f", not {_listed(others, 'or')}" if others else "")
 
 
 def _listed(names: Sequence[str], word: str = "and") -> str:
-    return f" {word} ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    return f" {word} ".join(phrase for phrase in (", ".join(names[:-1]), names[-1]) if phrase)

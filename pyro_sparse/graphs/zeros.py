@@ -95,23 +95,23 @@ def free_given_zeros(graph: ArrayLike, directions: ArrayLike = 1, *, overdetermi
     turns = np.broadcast_to(turns, edges.shape[-2:-1])
     k = edges.shape[-1]
     flat = edges.reshape(-1, *edges.shape[-2:])
-    found = np.empty((len(flat), k, k), dtype=bool)
-    known: dict[bytes, Bools] = {}  # draws of a graph repeat where edges are nearly certain
-    for n, one in enumerate(flat):
-        key = one.tobytes()
-        if key not in known:
-            known[key] = _free(one, turns, overdetermined)
-        found[n] = known[key]
-    return found.reshape(*edges.shape[:-2], k, k)
+    free = np.empty((len(flat), k, k), dtype=bool)
+    cache: dict[bytes, Bools] = {}  # draws of a graph repeat where edges are nearly certain
+    for n, draw in enumerate(flat):
+        key = draw.tobytes()
+        if key not in cache:
+            cache[key] = _free(draw, turns, overdetermined)
+        free[n] = cache[key]
+    return free.reshape(*edges.shape[:-2], k, k)
 
 
 def _free(edges: Bools, turns: NDArray[np.float64], overdetermined: bool) -> Bools:
     """The same for one graph."""
-    seen = edges.any(axis=1)
-    edges, turns = edges[seen], turns[seen]
-    patterns, which = np.unique(edges, axis=0, return_inverse=True)
-    which, size = which.ravel(), patterns.sum(axis=1)
-    copies = np.bincount(which, turns, len(patterns))
+    nonempty = edges.any(axis=1)
+    edges, turns = edges[nonempty], turns[nonempty]
+    patterns, pattern_of_row = np.unique(edges, axis=0, return_inverse=True)
+    pattern_of_row, size = pattern_of_row.ravel(), patterns.sum(axis=1)
+    copies = np.bincount(pattern_of_row, turns, len(patterns))
     free = _left_by(patterns, np.minimum(copies, size))
     straight = turns == 1
     if not overdetermined or not straight.any():
@@ -119,16 +119,16 @@ def _free(edges: Bools, turns: NDArray[np.float64], overdetermined: bool) -> Boo
     # What each half of the straight features pins down stays so if any one of them is left out: nearly always
     # this is the answer. They are dealt out in turn, those that pin down most first.
     dealt = np.zeros(len(edges), dtype=int)
-    order = np.lexsort((which, edges.sum(axis=1)))
+    order = np.lexsort((pattern_of_row, edges.sum(axis=1)))
     order = order[straight[order]]
     dealt[order] = np.arange(len(order)) % 2
     halves = [~straight | (dealt == half) for half in (0, 1)]
-    counts = [np.bincount(which[half], turns[half], len(patterns)) for half in halves]
+    counts = [np.bincount(pattern_of_row[half], turns[half], len(patterns)) for half in halves]
     most = free | np.logical_or(*(_left_by(patterns, np.minimum(n, size)) for n in counts))
     # Else they are left out one by one: those that touch a latent that is not pinned down by both halves, and
     # that are not one too many anyway; features of one pattern are alike.
     touched = patterns[:, (most & ~np.eye(len(most), dtype=bool)).any(axis=1)].any(axis=1)
-    some = np.bincount(which, straight, len(patterns)) > 0
+    some = np.bincount(pattern_of_row, straight, len(patterns)) > 0
     for p in np.flatnonzero(some & (copies <= size) & touched):
         if (free == most).all():
             break
@@ -144,30 +144,30 @@ def _left_by(patterns: Bools, copies: NDArray[np.float64]) -> Bools:
     rows = np.repeat(patterns, copies.astype(int), axis=0)
     rows = rows[np.argsort(rows.sum(axis=1), kind="stable")]  # those that pin down most come first
     # A latent with an anchor is pinned down in every column but its own.
-    rest = np.flatnonzero(~rows[rows.sum(axis=1) == 1].any(axis=0))
+    unanchored = np.flatnonzero(~rows[rows.sum(axis=1) == 1].any(axis=0))
     free = np.eye(k, dtype=bool)
-    columns = np.arange(k) if len(rest) else rest
+    columns = np.arange(k) if len(unanchored) else unanchored
     for limit in (_FIRST * k, len(rows)):
         if not len(columns):
             break
-        left = _unpinned(rows[:limit], columns, rest)
+        left = _unpinned(rows[:limit], columns, unanchored)
         open_ = left.any(axis=1)
         if limit >= len(rows) or not open_.any():
-            free[np.ix_(rest, columns)] |= left.T
+            free[np.ix_(unanchored, columns)] |= left.T
             break
         columns = columns[open_]
     return free
 
 
-def _unpinned(rows: Bools, columns: NDArray[np.intp], rest: NDArray[np.intp]) -> Bools:
-    """Latents of `rest` that some largest matching with the rows leaves out: shape (column, rest).
+def _unpinned(rows: Bools, columns: NDArray[np.intp], unanchored: NDArray[np.intp]) -> Bools:
+    """Latents of `unanchored` that some largest matching with the rows leaves out: (column, unanchored).
 
-    One problem for each column j, with the rows that lack j and the latents of `rest` but j, solved all at
-    once as blocks of a single graph.
+    One problem for each column j, with the rows that lack j and the latents of `unanchored` but j, solved
+    all at once as blocks of a single graph.
     """
-    allowed = ~rows.T[columns][:, :, None] & rows[None][:, :, rest]  # (column, row, latent)
+    allowed = ~rows.T[columns][:, :, None] & rows[None][:, :, unanchored]  # (column, row, latent)
     block, row, latent = np.nonzero(allowed)
-    n, m = len(rows), len(rest)
+    n, m = len(rows), len(unanchored)
     total = len(columns) * m
     i, c = block * n + row, block * m + latent
     graph = csr_array((np.ones(len(i), dtype=bool), (i, c)), shape=(len(columns) * n, total))
@@ -183,4 +183,4 @@ def _unpinned(rows: Bools, columns: NDArray[np.intp], rest: NDArray[np.intp]) ->
     reached = breadth_first_order(walk, total, return_predecessors=False)
     left = np.zeros(total + 1, dtype=bool)
     left[reached] = True
-    return left[:total].reshape(len(columns), m) & (columns[:, None] != rest)
+    return left[:total].reshape(len(columns), m) & (columns[:, None] != unanchored)
