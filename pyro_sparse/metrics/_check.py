@@ -17,24 +17,26 @@ def edges_of(values: ArrayLike, name: str) -> np.ndarray:
 
 
 def same_rows(
-    first: ArrayLike, second: ArrayLike, name: str, other: str, finite: bool = True
+    first: ArrayLike, second: ArrayLike, name: str, second_name: str, finite: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """Both as float tables of shape (N, .), finite where asked for, or a ValueError that names them."""
     a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if a.ndim != 2 or b.ndim != 2 or len(a) != len(b) or len(a) == 0:
-        raise ValueError(f"{name} has shape {a.shape}, {other} {b.shape}: want two tables with the same rows")
-    for values, what in ((a, name), (b, other)):
+        raise ValueError(
+            f"{name} has shape {a.shape}, {second_name} {b.shape}: want two tables with the same rows"
+        )
+    for values, argument in ((a, name), (b, second_name)):
         if finite and not np.isfinite(values).all():
             bad = int((~np.isfinite(values)).sum())
-            raise ValueError(f"{what}: want finite numbers, got {bad} that are NaN or infinite")
+            raise ValueError(f"{argument}: want finite numbers, got {bad} that are NaN or infinite")
     return a, b
 
 
 def levels_and_codes(
-    levels: ArrayLike, codes: ArrayLike, name: str = "levels", other: str = "codes"
+    levels: ArrayLike, codes: ArrayLike, name: str = "levels", second_name: str = "codes"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Levels (N, F) counted from 0 without gaps, finite codes (N, K); or a ValueError that names them."""
-    level, code = same_rows(levels, codes, name, other)
+    level, code = same_rows(levels, codes, name, second_name)
     if not np.array_equal(level, np.rint(level)):
         raise ValueError(f"{name}: want whole numbers, a level for each factor, got others")
     ranks = np.column_stack([np.unique(column, return_inverse=True)[1] for column in level.T])

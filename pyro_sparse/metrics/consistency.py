@@ -183,9 +183,9 @@ def mechanism_shd(
     best, exact, better = order, False, True
     while better and not exact:  # a cheaper order leaves less to search for the next
         best = _swap(truth, guess, best)
-        found, exact = _branch_and_bound(truth, guess, _distance(truth, guess, best))
-        better = found is not None
-        best = best if found is None else found
+        cheaper, exact = _branch_and_bound(truth, guess, _distance(truth, guess, best))
+        better = cheaper is not None
+        best = best if cheaper is None else cheaper
     return MechanismSHD(_distance(truth, guess, order), _distance(truth, guess, best), best, exact)
 
 
@@ -252,11 +252,11 @@ def _branch_and_bound(truth: np.ndarray, guess: np.ndarray, bound: int) -> tuple
     steps = np.argsort(
         -(truth.sum(1) + truth[:, :k].sum(0)), kind="stable"
     )  # many edges first: they tell most
-    own = (truth[:, None, k:] != guess[None, :, k:]).sum(-1) + (
+    fixed_prices = (truth[:, None, k:] != guess[None, :, k:]).sum(-1) + (
         truth.diagonal()[:, None] != guess.diagonal()[None, :]
     )
     prices, costs, orders = (
-        own[None].astype(np.int32),
+        fixed_prices[None].astype(np.int32),
         np.zeros(1, dtype=np.int32),
         np.zeros((1, k), dtype=int),
     )

@@ -257,7 +257,7 @@ def _items(x: np.ndarray) -> np.ndarray:
 
 
 def _ranked(
-    scores: ArrayLike, heldout: ArrayLike, k: int, seen: ArrayLike | None
+    scores: ArrayLike, heldout: ArrayLike, k: int, observed: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """0/1 relevance of each row's k best items, and how many relevant items the row has."""
     value, items = same_rows(scores, heldout, "scores", "heldout", finite=False)
@@ -268,11 +268,11 @@ def _ranked(
         raise ValueError(
             f"scores {value.shape}, heldout {wanted.shape}, k={k}: want equal shapes and 1 <= k <= G"
         )
-    if seen is not None:
-        known = _items(np.asarray(seen, dtype=float))
-        if known.shape != value.shape or (known & wanted).any():
+    if observed is not None:
+        excluded = _items(np.asarray(observed, dtype=float))
+        if excluded.shape != value.shape or (excluded & wanted).any():
             raise ValueError("seen must have the shape of scores, and no item may be both seen and held out")
-        value = np.where(known, -np.inf, value)
+        value = np.where(excluded, -np.inf, value)
     rows = wanted.any(1)
     if not rows.any():
         raise ValueError("heldout has no item in any row")

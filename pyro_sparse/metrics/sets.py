@@ -144,7 +144,7 @@ def set_r2(
             f"{hat.shape[1]} estimated latents (-1: none)"
         )
     first, second = _reach(graph, groups, k)
-    both, either = first & second, first ^ second
+    shared, either = first & second, first ^ second
     rows = np.random.default_rng(seed).permutation(n)
     train, test = rows[: int(0.8 * n)], rows[int(0.8 * n) :]
 
@@ -152,17 +152,17 @@ def set_r2(
         return _r2(true, hat[:, order[source & (order >= 0)]], train, test, seed)
 
     pairs = [
-        (both, either),
-        (either, both),
+        (shared, either),
+        (either, shared),
         (first & ~second, second & ~first),
         (second & ~first, first & ~second),
     ]
-    found = {source.tobytes(): predicted(source) for source, _ in pairs}
+    r2 = {source.tobytes(): predicted(source) for source, _ in pairs}
     empty = [not (a.any() and b.any()) for a, b in pairs]
-    leak = [np.nan if e else found[b.tobytes()][a].mean() for (a, b), e in zip(pairs, empty, strict=True)]
-    own = [found[a.tobytes()][a].mean() if a.any() else np.nan for a, _ in pairs]
+    leak = [np.nan if e else r2[b.tobytes()][a].mean() for (a, b), e in zip(pairs, empty, strict=True)]
+    own_r2 = [r2[a.tobytes()][a].mean() if a.any() else np.nan for a, _ in pairs]
     everything = predicted(np.ones(k, dtype=bool)).mean()
-    return SetR2(SetScores(*map(float, leak)), SetScores(*map(float, own)), float(everything), order)
+    return SetR2(SetScores(*map(float, leak)), SetScores(*map(float, own_r2)), float(everything), order)
 
 
 def _reach(graph: ArrayLike, groups: tuple[Sequence[int], Sequence[int]], k: int) -> list[np.ndarray]:

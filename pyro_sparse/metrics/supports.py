@@ -63,24 +63,24 @@ def support_scores(
     ValueError
         If the features differ in number, an entry is NaN, or the permutation is no matching.
     """
-    truth, found = same_rows(edges_of(true, "true"), edges_of(estimated, "estimated"), "true", "estimated")
+    truth, estimate = same_rows(edges_of(true, "true"), edges_of(estimated, "estimated"), "true", "estimated")
     k = truth.shape[1]
     if permutation is None:
         matching = np.full(k, -1)
-        rows, columns = linear_sum_assignment(-(truth.T.astype(float) @ found.astype(float)))
+        rows, columns = linear_sum_assignment(-(truth.T.astype(float) @ estimate.astype(float)))
         matching[rows] = columns
     else:
         matching = np.asarray(permutation, dtype=int)
         used = matching[matching >= 0]
-        inside = ((matching >= -1) & (matching < found.shape[1])).all()
+        inside = ((matching >= -1) & (matching < estimate.shape[1])).all()
         if matching.shape != (k,) or len(set(used)) < len(used) or not inside:
             raise ValueError(
                 f"permutation={matching.tolist()} does not match {k} true columns to distinct ones of "
-                f"{found.shape[1]} estimated columns"
+                f"{estimate.shape[1]} estimated columns"
             )
     kept = matching >= 0
-    hits = int((truth[:, kept] * found[:, matching[kept]]).sum())
-    n_true, n_found = int(truth.sum()), int(found.sum())
+    hits = int((truth[:, kept] * estimate[:, matching[kept]]).sum())
+    n_true, n_found = int(truth.sum()), int(estimate.sum())
     f1 = 2 * hits / (n_true + n_found) if n_true + n_found else 1.0
     precision = hits / n_found if n_found else float(n_true == 0)
     recall = hits / n_true if n_true else 1.0
@@ -112,10 +112,10 @@ def shd(
     ValueError
         If shapes differ, an entry is NaN, or `permutation` is not a permutation of the rows.
     """
-    truth, found = edges_of(true, "true"), edges_of(estimated, "estimated")
-    if truth.ndim != 2 or truth.shape != found.shape:
+    truth, estimate = edges_of(true, "true"), edges_of(estimated, "estimated")
+    if truth.ndim != 2 or truth.shape != estimate.shape:
         raise ValueError(
-            f"true has shape {truth.shape}, estimated {found.shape}: want the same two dimensions"
+            f"true has shape {truth.shape}, estimated {estimate.shape}: want the same two dimensions"
         )
     if reversal not in (1, 2):
         raise ValueError(f"reversal={reversal} must be 1 or 2")
@@ -124,10 +124,10 @@ def shd(
         order = np.asarray(permutation, dtype=int)
         if not np.array_equal(np.sort(order), np.arange(len(truth))):
             raise ValueError(f"permutation={order.tolist()} is not a permutation of {len(truth)} rows")
-        found = found[order][:, order] if square else found[order]
-    distance = int((truth != found).sum())
+        estimate = estimate[order][:, order] if square else estimate[order]
+    distance = int((truth != estimate).sum())
     if square and reversal == 1:
-        turned = (truth & ~found) & (found & ~truth).T
+        turned = (truth & ~estimate) & (estimate & ~truth).T
         distance -= int(turned.sum())
     return distance
 
