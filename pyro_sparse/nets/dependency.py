@@ -215,8 +215,8 @@ class SharedDecoder(_Masked):
             return self.straight(z) + torch.bmm(h, self.head)
         masks, slot, slots = self._groups()
         r, n, _ = z.shape
-        seen = (z.unsqueeze(1) * masks.unsqueeze(2)).flatten(1, 2)
-        h = smooth_leaky(torch.baddbmm(self.bias, seen, self.first)).view(-1, n, self.head.shape[1])
+        masked = (z.unsqueeze(1) * masks.unsqueeze(2)).flatten(1, 2)
+        h = smooth_leaky(torch.baddbmm(self.bias, masked, self.first)).view(-1, n, self.head.shape[1])
         heads = self.head.mT.flatten(0, 1)
         heads = heads.new_zeros(len(h) * slots, heads.shape[1]).index_copy(0, slot, heads)
         values = torch.bmm(h, heads.view(len(h), slots, -1).mT)
@@ -227,13 +227,15 @@ class SharedDecoder(_Masked):
 
         Every group has as many slots as the largest has features, so that all are one batch.
         """
-        own = [torch.unique(mask, dim=0, return_inverse=True) for mask in self.mask]
-        most = max(len(different) for different, _ in own)
-        masks = torch.stack([F.pad(different, (0, 0, 0, most - len(different))) for different, _ in own])
-        member = torch.stack([F.one_hot(group, most) for _, group in own])
+        partitions = [torch.unique(mask, dim=0, return_inverse=True) for mask in self.mask]
+        most = max(len(different) for different, _ in partitions)
+        masks = torch.stack(
+            [F.pad(different, (0, 0, 0, most - len(different))) for different, _ in partitions]
+        )
+        member = torch.stack([F.one_hot(group, most) for _, group in partitions])
         place = ((member.cumsum(1) - 1) * member).sum(-1)
         slots = int(place.max()) + 1
-        group = torch.stack([group + r * most for r, (_, group) in enumerate(own)])
+        group = torch.stack([group + r * most for r, (_, group) in enumerate(partitions)])
         return masks, (group * slots + place).flatten(), slots
 
     @torch.no_grad()

@@ -62,11 +62,12 @@ class Smoother(nn.Module):
         n_below = len(encoder.place)
         n_in = 2 * n_latents + n_below + 2 + n_actions
         # torch's GRU knows no restarts: it is given the parameters of each in turn, and has none of its own
-        one = nn.GRU(n_in, units, batch_first=True, bidirectional=True, device="meta")
-        self.__dict__["_one"] = one
+        gru = nn.GRU(n_in, units, batch_first=True, bidirectional=True, device="meta")
+        self.__dict__["_one"] = gru
         self.recurrent = nn.ParameterDict()
-        for name, own in one.named_parameters():
-            shape = own.shape if own.dim() == 2 else (1, len(own))  # a bias is a row, as in `BatchLinear`
+        for name, parameter in gru.named_parameters():
+            # a bias is a row, as in `BatchLinear`
+            shape = parameter.shape if parameter.dim() == 2 else (1, len(parameter))
             self.recurrent[name] = torch.empty(n_restarts, *shape).uniform_(-(units**-0.5), units**-0.5)
         self.sizes = [n_latents, n_latents, n_latents, n_below, n_latents**2]
         self.answer = BatchLinear(n_restarts, 2 * units, sum(self.sizes), gain=0.1)
@@ -78,39 +79,43 @@ class Smoother(nn.Module):
         """Distribution of the latents, batch (restart, sequence), event (time, latent)."""
         n, t = batch.x.shape[:2]
         k = self.n_latents
-        seen = None if batch.mask is None else batch.mask.flatten(0, 1)
+        observed = None if batch.mask is None else batch.mask.flatten(0, 1)
         loc, log_sd, below = (
-            part.unflatten(1, (n, t)) for part in self.frames.outputs(batch.x.flatten(0, 1), seen)
+            output.unflatten(1, (n, t)) for output in self.frames.outputs(batch.x.flatten(0, 1), observed)
         )
         everywhere = batch.x.new_ones(n, t)
         linked = everywhere if batch.linked is None else batch.linked.to(batch.x.dtype)
         ahead = torch.cat([linked[:, 1:], torch.zeros_like(linked[:, :1])], 1)
-        known = [linked.unsqueeze(-1), ahead.unsqueeze(-1)]
-        known += [] if batch.actions is None else [batch.actions]
-        known_ = torch.cat(known, -1).expand(self.n_restarts, n, t, -1)
-        states = self._passed(torch.cat([loc, log_sd, below, known_], -1), batch.present)
+        conditions = [linked.unsqueeze(-1), ahead.unsqueeze(-1)]
+        conditions += [] if batch.actions is None else [batch.actions]
+        condition = torch.cat(conditions, -1).expand(self.n_restarts, n, t, -1)
+        states = self._passed(torch.cat([loc, log_sd, below, condition], -1), batch.present)
         towards, gate, wider, skewed, link = self.answer(states.flatten(1, 2)).split(self.sizes, -1)
-        towards, gate, wider, skewed = (part.unflatten(1, (n, t)) for part in (towards, gate, wider, skewed))
+        towards, gate, wider, skewed = (
+            output.unflatten(1, (n, t)) for output in (towards, gate, wider, skewed)
+        )
         loc = loc + gate.sigmoid() * (towards - loc)
         log_sd = (log_sd + wider).clamp(*self.frames.log_sd_range)
         factor = ((below + skewed) @ self.frames.place).unflatten(-1, (k, k)) + torch.diag_embed(log_sd.exp())
         link = link.reshape(self.n_restarts, n, t, k, k) * linked[..., None, None]
         return GaussMarkov(loc, link, factor, log_sd.sum(-1), batch.present)
 
-    def _passed(self, said: Tensor, present: Tensor | None) -> Tensor:
+    def _passed(self, sequences: Tensor, present: Tensor | None) -> Tensor:
         """States of both directions, (restart, sequence, time, 2 units); padding is not read."""
-        found = []
+        hidden_states = []
         network: nn.Module = self.__dict__["_one"]
-        for r, inputs in enumerate(said):
-            own: Any = {
+        for r, inputs in enumerate(sequences):
+            parameters: Any = {
                 name: value[r, 0] if name.startswith("bias") else value[r]
                 for name, value in self.recurrent.items()
             }
             if present is None:
-                found.append(functional_call(network, own, (inputs,))[0])
+                hidden_states.append(functional_call(network, parameters, (inputs,))[0])
                 continue
             lengths = present.sum(1).clamp(min=1).cpu()
             packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-            states = functional_call(network, own, (packed,))[0]
-            found.append(pad_packed_sequence(states, batch_first=True, total_length=inputs.shape[1])[0])
-        return torch.stack(found)
+            states = functional_call(network, parameters, (packed,))[0]
+            hidden_states.append(
+                pad_packed_sequence(states, batch_first=True, total_length=inputs.shape[1])[0]
+            )
+        return torch.stack(hidden_states)

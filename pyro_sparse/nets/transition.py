@@ -60,9 +60,9 @@ class _Chain(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         half = len(ctx.saved_tensors) // 2
         activations, weights = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
-        found: list[Tensor | None] = []
+        gradients: list[Tensor | None] = []
         for i in reversed(range(half)):
-            found = [activations[i].mT @ slope, slope.sum(1, keepdim=True), *found]
+            gradients = [activations[i].mT @ slope, slope.sum(1, keepdim=True), *gradients]
             if not i:
                 break
             slope = slope @ weights[i].mT
@@ -70,7 +70,7 @@ class _Chain(torch.autograd.Function):
             torch.ops.aten.leaky_relu_backward.grad_input(
                 slope, activations[i], _SLOPE, True, grad_input=slope
             )
-        return slope @ weights[0].mT if ctx.needs_input_grad[0] else None, *found
+        return slope @ weights[0].mT if ctx.needs_input_grad[0] else None, *gradients
 
 
 class FrameEncoder(nn.Module):
@@ -259,8 +259,8 @@ class GatedTransition(nn.Module):
             weights = gates.unsqueeze(-1)
             inner = (weights * self.inner).transpose(1, 2).flatten(2)
             line = (weights * self.line).transpose(1, 2).flatten(2)
-            own = torch.eye(self.n_latents, dtype=inputs.dtype, device=inputs.device)[:, None, :, None]
-            outer = (self.outer.unsqueeze(3) * own).flatten(3, 4).flatten(1, 2)
+            identity = torch.eye(self.n_latents, dtype=inputs.dtype, device=inputs.device)[:, None, :, None]
+            outer = (self.outer.unsqueeze(3) * identity).flatten(3, 4).flatten(1, 2)
             hidden = torch.baddbmm(self.phase.transpose(1, 2).flatten(2), inputs, inner).sin()
             out = torch.baddbmm(torch.bmm(inputs, line), hidden, outer).unflatten(-1, (self.n_latents, -1))
             out = out + self.constant.transpose(1, 2)
