@@ -88,5 +88,5 @@ def _inside(n: int, z: Array, low: Counts, high: Counts) -> float:
         jump = poisson.pmf(np.arange(last - start + 1), n * step)
         reached = np.convolve(weight, jump)[first - start : last - start + 1]
         weight, start = reached, int(first)
-    rest = n - np.arange(low[-1], high[-1] + 1)
-    return float(weight @ poisson.pmf(rest, n * (1 - z[-1])) / poisson.pmf(n, n))
+    remaining = n - np.arange(low[-1], high[-1] + 1)
+    return float(weight @ poisson.pmf(remaining, n * (1 - z[-1])) / poisson.pmf(n, n))

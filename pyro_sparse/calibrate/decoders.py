@@ -107,26 +107,26 @@ def experiment(
 
     def simulate(rng: np.random.Generator) -> tuple[Truth, NDArray[np.float64]]:
         with undisturbed(int(rng.integers(2**31))):
-            found = draw_decoder(copy.deepcopy(model), n_rows, rng, prior)
-        return {"edge": found.edge.astype(np.int8), "weight": found.loading}, found.x
+            simulated = draw_decoder(copy.deepcopy(model), n_rows, rng, prior)
+        return {"edge": simulated.edge.astype(np.int8), "weight": simulated.loading}, simulated.x
 
     def infer(data: NDArray[np.float64], rng: np.random.Generator) -> Truth:
         from ..inference.fit import fit
         from ..inference.training.interrupt import whole
 
-        own = {"restarts": 1, "holdout": 0.0, "patience": None, "standardise": False, **settings}
+        fit_settings = {"restarts": 1, "holdout": 0.0, "patience": None, "standardise": False, **settings}
         with ignored(category=RuntimeWarning):
-            result = whole(fit, model, data, seed=int(rng.integers(2**31)), progress=False, **own)
-            found = result.edge_posterior(
+            result = whole(fit, model, data, seed=int(rng.integers(2**31)), progress=False, **fit_settings)
+            chains = result.edge_posterior(
                 "mcmc",
                 seed=int(rng.integers(2**31)),
                 sweeps=sweeps,
                 num_draws=num_draws,
                 decoder_prior=prior,
             )
-        if found.attrs["interrupted"]:
+        if chains.attrs["interrupted"]:
             raise KeyboardInterrupt("interrupted during the edges' chains")
-        draws, kept = found["posterior"], found["sample_stats"]["kept"].to_numpy()
+        draws, kept = chains["posterior"], chains["sample_stats"]["kept"].to_numpy()
         return {
             name: draws[name].to_numpy()[kept].reshape(-1, model.n_features, model.n_factors)
             for name in ("edge", "weight")

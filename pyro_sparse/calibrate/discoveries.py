@@ -73,14 +73,14 @@ def realised_fdr(
     home = groups(group, np.shape(probability))
     order = np.argsort(home, kind="stable")
     starts = np.flatnonzero(np.diff(home[order])) + 1
-    false, claimed, found = [], [], []
+    false, claimed, recalled = [], [], []
     for some in np.split(order, starts):
         named, there = bayesian_fdr(p[some], fdr), gamma[some] == 1
         false.append((named & ~there).sum() / max(named.sum(), 1))
         claimed.append(expected_fdr(p[some], named))
         if there.any():
-            found.append((named & there).sum() / there.sum())
-    return RealisedFDR(*_mean_se(false), float(np.mean(claimed)), *_mean_se(found))
+            recalled.append((named & there).sum() / there.sum())
+    return RealisedFDR(*_mean_se(false), float(np.mean(claimed)), *_mean_se(recalled))
 
 
 def _mean_se(values: list[float]) -> tuple[float, float]:

@@ -120,8 +120,8 @@ class Reliability:
         of the one for independent edges.
         """
         alone = {"ece": self.ece_p}
-        for name, one in (("sharpness", self.spiegelhalter_z), ("mean", self.mean_z)):
-            alone[name] = float(2 * norm.sf(abs(one)))
+        for name, z_score in (("sharpness", self.spiegelhalter_z), ("mean", self.mean_z)):
+            alone[name] = float(2 * norm.sf(abs(z_score)))
         if not self._by_data_set:
             return alone
         z = np.abs([self.cluster_spiegelhalter_z, self.cluster_z])
@@ -129,8 +129,8 @@ class Reliability:
         sharpness, mean = np.where(
             np.isinf(z), 2.0 ** (1 - self.n_data_sets), 2 * t.sf(z, self.n_data_sets - 1)
         )
-        found = {"ece": self.cluster_ece_p, "sharpness": float(sharpness), "mean": float(mean)}
-        return {name: max(p, alone[name]) for name, p in found.items()} if self._few else found
+        clustered = {"ece": self.cluster_ece_p, "sharpness": float(sharpness), "mean": float(mean)}
+        return {name: max(p, alone[name]) for name, p in clustered.items()} if self._few else clustered
 
     @property
     def _by_data_set(self) -> bool:
@@ -153,14 +153,14 @@ class Reliability:
             return "no sign of miscalibration"
         level = (1 - self.prob) / len(self.p_values)
         small = [name for name, p in self.p_values.items() if p <= level]
-        found = []
+        findings = []
         if "sharpness" in small:
             z = self.cluster_spiegelhalter_z if self._by_data_set else self.spiegelhalter_z
-            found.append("too sure" if z > 0 else "not sure enough")
+            findings.append("too sure" if z > 0 else "not sure enough")
         if "mean" in small:
             z = self.cluster_z if self._by_data_set else self.mean_z
-            found.append("claims too many edges" if z < 0 else "claims too few edges")
-        return ", ".join(found) or "says one thing, and another is so"
+            findings.append("claims too many edges" if z < 0 else "claims too few edges")
+        return ", ".join(findings) or "says one thing, and another is so"
 
     def __str__(self) -> str:
         sets = f" in {self.n_data_sets} data sets" if self.n_data_sets else ""
@@ -343,25 +343,27 @@ def reliability(
     )
 
 
-def _share_above(null: Array, seen: float) -> float:
+def _share_above(null: Array, observed: float) -> float:
     """p-value by simulation; what differs by rounding only is a tie."""
-    return float((1 + (null >= seen - 1e-12).sum()) / (1 + len(null)))
+    return float((1 + (null >= observed - 1e-12).sum()) / (1 + len(null)))
 
 
 def _curve(p: Array, gamma: Array, bins: int, prob: float) -> pd.DataFrame:
     home = bin_of(p, bins)
     count = np.bincount(home, minlength=bins)
-    held = np.flatnonzero(count)
-    n = count[held]
-    said = np.bincount(home, p, minlength=bins)[held] / n
+    filled = np.flatnonzero(count)
+    n = count[filled]
+    mean_probability = np.bincount(home, p, minlength=bins)[filled] / n
     # A binomial at the bin's mean varies at least as much as a sum of unequal chances does.
-    low, high = (binom.ppf(q, n, np.clip(said, 0, 1)) / n for q in ((1 - prob) / 2, (1 + prob) / 2))
+    low, high = (
+        binom.ppf(q, n, np.clip(mean_probability, 0, 1)) / n for q in ((1 - prob) / 2, (1 + prob) / 2)
+    )
     return pd.DataFrame(
         {
-            "low": held / bins,
-            "high": (held + 1) / bins,
-            "mean_probability": said,
-            "frequency": np.bincount(home, gamma, minlength=bins)[held] / n,
+            "low": filled / bins,
+            "high": (filled + 1) / bins,
+            "mean_probability": mean_probability,
+            "frequency": np.bincount(home, gamma, minlength=bins)[filled] / n,
             "count": n,
             "band_low": low,
             "band_high": high,

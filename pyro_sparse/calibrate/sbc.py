@@ -264,8 +264,8 @@ def sbc(
 
 def _points(num_draws: int) -> Array:
     """Multiples of 1 / (L + 1) strictly inside, at most 127."""
-    each = np.linspace(1, num_draws, min(num_draws, _MAX_POINTS))
-    return np.unique(np.rint(each)) / (num_draws + 1)
+    ranks = np.linspace(1, num_draws, min(num_draws, _MAX_POINTS))
+    return np.unique(np.rint(ranks)) / (num_draws + 1)
 
 
 def _both(simulate: Any, infer: Any, num_draws: int, of_model: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -296,19 +296,21 @@ def _one(
     truth, data = made
     stack = _stack(truth, infer(data, streams[1]), num_draws)
     values = graph_statistics(stack["edge"].astype(float), columns)
-    for key, held in stack.items():
+    for key, truth_and_draws in stack.items():
         if key != "edge":
-            values |= value_statistics(key, held)
+            values |= value_statistics(key, truth_and_draws)
     bare = not isinstance(truth, Mapping)
     for name, function in extra.items():
         items = ({key: value[j] for key, value in stack.items()} for j in range(num_draws + 1))
-        found = [np.asarray(function(item["edge"] if bare else item, data), dtype=float) for item in items]
-        if any(value.size != 1 for value in found) or not np.isfinite(found).all():
+        statistics = [
+            np.asarray(function(item["edge"] if bare else item, data), dtype=float) for item in items
+        ]
+        if any(value.size != 1 for value in statistics) or not np.isfinite(statistics).all():
             raise ValueError(
-                f"statistics: {name!r} wants to give one finite number, got {found[0]} for the truth; "
+                f"statistics: {name!r} wants to give one finite number, got {statistics[0]} for the truth; "
                 "return a float"
             )
-        values[name] = np.array([value.item() for value in found])
+        values[name] = np.array([value.item() for value in statistics])
     ranks = []
     for value in values.values():
         below, equal = (value[1:] < value[0]).sum(), (value[1:] == value[0]).sum()
@@ -319,22 +321,24 @@ def _one(
 
 def _stack(truth: Any, draws: Any, num_draws: int) -> dict[str, NDArray]:
     """The truth on top of its draws, by key."""
-    one = truth if isinstance(truth, Mapping) else {"edge": truth}
+    true_values = truth if isinstance(truth, Mapping) else {"edge": truth}
     many = draws if isinstance(draws, Mapping) else {"edge": draws}
-    if "edge" not in one:
-        raise TypeError(f'simulate: want the truth to be an array or to have "edge", got keys {list(one)}')
-    missing = [key for key in one if key not in many]
+    if "edge" not in true_values:
+        raise TypeError(
+            f'simulate: want the truth to be an array or to have "edge", got keys {list(true_values)}'
+        )
+    missing = [key for key in true_values if key not in many]
     if missing:
         raise ValueError(
-            f"infer: the truth has {list(one)}, the draws lack {missing}; draw them, or "
+            f"infer: the truth has {list(true_values)}, the draws lack {missing}; draw them, or "
             "leave them out of the truth"
         )
     stack = {}
-    for key, value in one.items():
+    for key, value in true_values.items():
         top, below = np.asarray(value), np.asarray(many[key])
-        for who, part in (("simulate", top), ("infer", below)):
-            if part.dtype.kind not in "biuf":
-                raise TypeError(f"{who}: want real numbers in {key!r}, got {part.dtype}; leave it out")
+        for who, array in (("simulate", top), ("infer", below)):
+            if array.dtype.kind not in "biuf":
+                raise TypeError(f"{who}: want real numbers in {key!r}, got {array.dtype}; leave it out")
         if below.ndim != top.ndim + 1 or below.shape[1:] != top.shape:
             raise ValueError(
                 f"infer: want draws of {key!r} of shape (draw, {', '.join(map(str, top.shape))}), got "
@@ -347,13 +351,14 @@ def _stack(truth: Any, draws: Any, num_draws: int) -> dict[str, NDArray]:
             )
         kept = below[np.rint(np.linspace(0, len(below) - 1, num_draws)).astype(int)]
         stack[key] = np.concatenate([top[None], kept])
-        for who, part in (("simulate", top), ("infer", kept)):
-            if not np.isfinite(part).all():
+        for who, array in (("simulate", top), ("infer", kept)):
+            if not np.isfinite(array).all():
                 raise ValueError(
-                    f"{who}: want finite numbers, got {int((~np.isfinite(part)).sum())} NaN or inf in {key!r}"
+                    f"{who}: want finite numbers, "
+                    f"got {int((~np.isfinite(array)).sum())} NaN or inf in {key!r}"
                 )
-            if key == "edge" and (part.size == 0 or not np.isin(part, (0, 1)).all()):
-                strange = part[~np.isin(part, (0, 1))].flat[0] if part.size else "none"
+            if key == "edge" and (array.size == 0 or not np.isin(array, (0, 1)).all()):
+                strange = array[~np.isin(array, (0, 1))].flat[0] if array.size else "none"
                 raise ValueError(
                     f"{who}: want edges of 0 or 1, at least one, got {strange}; compare weights with 0"
                 )

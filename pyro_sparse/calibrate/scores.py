@@ -201,13 +201,13 @@ def brier_decomposition(probability: ArrayLike, truth: ArrayLike, bins: int = 15
     p, gamma = pair(probability, truth)
     home = bin_of(p, bins)
     count = np.maximum(np.bincount(home), 1)
-    said, seen = np.bincount(home, p) / count, np.bincount(home, gamma) / count
-    inside = p - said[home]
+    mean_probability, frequency = np.bincount(home, p) / count, np.bincount(home, gamma) / count
+    inside = p - mean_probability[home]
     return BrierDecomposition(
-        reliability=float(np.mean((said - seen)[home] ** 2)),
-        resolution=float(np.mean((seen[home] - gamma.mean()) ** 2)),
+        reliability=float(np.mean((mean_probability - frequency)[home] ** 2)),
+        resolution=float(np.mean((frequency[home] - gamma.mean()) ** 2)),
         uncertainty=float(gamma.mean() * (1 - gamma.mean())),
-        within_bin=float(np.mean(inside**2 - 2 * inside * (gamma - seen[home]))),
+        within_bin=float(np.mean(inside**2 - 2 * inside * (gamma - frequency[home]))),
     )
 
 

@@ -36,16 +36,16 @@ def graph_statistics(edge: Array, columns: int = 3) -> dict[str, Array]:
     flat = edge.reshape(stack, -1)
     # Half an edge more, half an edge less: no probability is 0 or 1.
     mean = (flat.sum(0) + 0.5) / (stack + 1)
-    found = {
+    statistics = {
         "edges": flat.sum(1),
         "log score": np.where(flat == 1, np.log(mean), np.log1p(-mean)).sum(1),
     }
     if edge.ndim > 2 and edge.shape[-1] > 1:
         count = edge.reshape(stack, -1, edge.shape[-1]).sum(1)
-        found["same parent"] = (count * (count - 1) / 2).sum(1)
-        found["largest column"] = count.max(1)
-        found |= {f"column {k}": count[:, k] for k in range(min(columns, count.shape[1]))}
-    return found
+        statistics["same parent"] = (count * (count - 1) / 2).sum(1)
+        statistics["largest column"] = count.max(1)
+        statistics |= {f"column {k}": count[:, k] for k in range(min(columns, count.shape[1]))}
+    return statistics
 
 
 def value_statistics(name: str, values: Array) -> dict[str, Array]:
