@@ -72,5 +72,5 @@ def locate(
         ) from error
     folder = Path(cache or os.environ.get("PYRO_SPARSE_DATA") or pooch.os_cache("pyro_sparse"))
     processor = None if unpack is None else pooch.Unzip(members=list(unpack))
-    found = pooch.retrieve(url, known_hash=known_hash, path=folder, processor=processor)
-    return [Path(f) for f in found] if unpack is not None else Path(found)
+    retrieved = pooch.retrieve(url, known_hash=known_hash, path=folder, processor=processor)
+    return [Path(f) for f in retrieved] if unpack is not None else Path(retrieved)

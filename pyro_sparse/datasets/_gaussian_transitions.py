@@ -156,9 +156,9 @@ class GaussianTransition:
         """Standard deviation of the next latents: a number, or of shape (row, d_z) where k = 2."""
         if self.noise is not None:
             return self.noise
-        given = [(m, u) for m, u in ((self.spread_time, z), (self.spread_action, a)) if m is not None]
-        parents = sum(m.weight.shape[-1] for m, _ in given)
-        exponent = sum(m(u) for m, u in given if u is not None)
+        mechanisms = [(m, u) for m, u in ((self.spread_time, z), (self.spread_action, a)) if m is not None]
+        parents = sum(m.weight.shape[-1] for m, _ in mechanisms)
+        exponent = sum(m(u) for m, u in mechanisms if u is not None)
         return np.sqrt(0.1 / parents * np.exp(exponent))
 
 
@@ -220,9 +220,9 @@ def mix(weights: list[np.ndarray], z: np.ndarray) -> np.ndarray:
     -------
     ndarray of shape (..., d_x)
     """
-    first, *rest = weights
+    first, *later = weights
     x = z @ first.T
-    for weight in rest:
+    for weight in later:
         x = leaky_relu(x) @ weight.T
     return x
 
@@ -245,6 +245,6 @@ def transition_of(settings: Mapping[str, Any]) -> GaussianTransition:
 
 def mixing_of(settings: Mapping[str, Any]) -> list[np.ndarray]:
     """The matrices of the decoder, rebuilt from the arguments that drew them."""
-    own = settings["decoder_seed"]
-    rng = streams(settings["seed"] if own is None else own)["mixing"]
+    decoder_seed = settings["decoder_seed"]
+    rng = streams(settings["seed"] if decoder_seed is None else decoder_seed)["mixing"]
     return draw_mixing(settings["d_z"], settings["d_x"], rng)

@@ -77,7 +77,7 @@ def _traced(
 ) -> np.ndarray:
     """The four weights of every ray: (4, ray)."""
     distance, normal = _hit(shape, scale, np.broadcast_to(eye, rays.shape), rays)
-    seen = distance < reach
+    visible = distance < reach
     lit = np.where(_hit(shape, scale, points, np.broadcast_to(_LAMP, rays.shape))[0] < np.inf, _SHADOW, 1.0)
     half = _LAMP - rays
     half /= np.linalg.norm(half, axis=1, keepdims=True)
@@ -85,10 +85,10 @@ def _traced(
     body = _AMBIENT + _DIFFUSE * np.maximum(normal @ _LAMP, 0)
     return np.stack(
         [
-            np.where(seen | ~floor, 0.0, shade * lit),
-            np.where(seen | floor, 0.0, shade * lit),
-            np.where(seen, body * (1 - shine), 0.0),
-            np.where(seen, shine, 0.0),
+            np.where(visible | ~floor, 0.0, shade * lit),
+            np.where(visible | floor, 0.0, shade * lit),
+            np.where(visible, body * (1 - shine), 0.0),
+            np.where(visible, shine, 0.0),
         ]
     )
 
@@ -110,14 +110,14 @@ def _hit(shape: int, scale: float, start: np.ndarray, ray: np.ndarray) -> tuple[
     distance, normal = np.full(len(ray), np.inf), np.zeros(ray.shape)
     o, d = start[near], ray[near]
     if shape == 0:
-        found = _box(o, d, 0.46 * scale)
+        intersection = _box(o, d, 0.46 * scale)
     elif shape == 1:
-        found = _cylinder(o, d, 0.48 * scale, 1.05 * scale)
+        intersection = _cylinder(o, d, 0.48 * scale, 1.05 * scale)
     elif shape == 2:
-        found = _capsule(o, d, 0.58 * scale, 0.58 * scale, 0.58 * scale)
+        intersection = _capsule(o, d, 0.58 * scale, 0.58 * scale, 0.58 * scale)
     else:
-        found = _capsule(o, d, 0.36 * scale, 0.36 * scale, 1.0 * scale)
-    distance[near], normal[near] = found
+        intersection = _capsule(o, d, 0.36 * scale, 0.36 * scale, 1.0 * scale)
+    distance[near], normal[near] = intersection
     return distance, normal
 
 

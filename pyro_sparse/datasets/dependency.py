@@ -255,12 +255,12 @@ def _random(rows: int, d_z: int, seed: int) -> np.ndarray:
 
 def _decoder(support: np.ndarray, settings: Mapping[str, Any]) -> _Map:
     """The map from latents to features; the training rows set every scale."""
-    parts = _parts(support.astype(bool), settings["mechanism"], stream(settings["seed"], _LAW))
+    terms = _parts(support.astype(bool), settings["mechanism"], stream(settings["seed"], _LAW))
     train = _latents(settings)
-    sized = [(weight, part, *_moments(part(train))) for weight, part in parts]
+    sized = [(weight, term, *_moments(term(train))) for weight, term in terms]
 
     def raw(z: np.ndarray) -> np.ndarray:
-        return sum((w * (part(z) - m) / s for w, part, m, s in sized), np.zeros((len(z), len(support))))
+        return sum((w * (term(z) - m) / s for w, term, m, s in sized), np.zeros((len(z), len(support))))
 
     mean, deviation = _moments(raw(train))
     return lambda z: (raw(z) - mean) / deviation
@@ -277,10 +277,10 @@ def _parts(support: np.ndarray, mechanism: str, rng: np.random.Generator) -> lis
     size = rng.uniform(0.5, 1.5, support.shape) * rng.choice([-1, 1], support.shape) * support
     draw = {"leaky_relu": _network, "softplus": _network, "sine": _sine, "product": _product}[mechanism]
     activation = _rounded if mechanism == "softplus" else _leaky
-    each = [draw(int(s.sum()), rng, activation) for s in support]
+    maps = [draw(int(s.sum()), rng, activation) for s in support]
 
     def bent(z: np.ndarray) -> np.ndarray:
-        return np.column_stack([f(z[:, s]) for f, s in zip(each, support, strict=True)])
+        return np.column_stack([f(z[:, s]) for f, s in zip(maps, support, strict=True)])
 
     return [(1.0, lambda z: z @ size.T), (_NONLINEAR, bent)]
 

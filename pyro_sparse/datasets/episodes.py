@@ -210,7 +210,7 @@ class Episodes:
         check_whole(0, step=step)
         check_whole(1, n_episodes=n_episodes)
         drawn = [self.episode(step * n_episodes + i) for i in range(n_episodes)]
-        return Episode(*(np.stack(part) for part in zip(*drawn, strict=True)))
+        return Episode(*(np.stack(arrays) for arrays in zip(*drawn, strict=True)))
 
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(step) for step in count())
@@ -254,9 +254,9 @@ def split_classes(
             "that there are, so that some are left to test on"
         )
     order = stream(seed).permutation(len(classes))
-    parts = np.split(order, [n_train, n_train + n_validation])
+    groups = np.split(order, [n_train, n_train + n_validation])
     names = ("train", "validation", "test")
-    return {name: np.flatnonzero(np.isin(inverse, part)) for name, part in zip(names, parts, strict=True)}
+    return {name: np.flatnonzero(np.isin(inverse, group)) for name, group in zip(names, groups, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)

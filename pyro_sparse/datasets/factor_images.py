@@ -142,26 +142,26 @@ def _car(file: Path, size: int) -> np.ndarray:
     from scipy.io import loadmat
 
     try:
-        found = loadmat(file).get("im")
+        images = loadmat(file).get("im")
     except Exception as error:  # SciPy has an error for each place where a file may end
         raise ValueError(
             f"{file.name} is not a MATLAB file of version 5; want the files as published"
         ) from error
     if (
-        found is None
-        or found.ndim != 5
-        or found.shape[2:] != (3, *_CARS_VIEWS[::-1])
-        or found.dtype != np.uint8
+        images is None
+        or images.ndim != 5
+        or images.shape[2:] != (3, *_CARS_VIEWS[::-1])
+        or images.dtype != np.uint8
     ):
-        got = "nothing" if found is None else f"{found.dtype} of shape {found.shape}"
+        got = "nothing" if images is None else f"{images.dtype} of shape {images.shape}"
         raise ValueError(
             f"{file.name}: want 'im', uint8 of shape (rows, columns, 3, 24, 4), got {got}; "
             "is it a car of Cars3D?"
         )
-    rows, columns = found.shape[:2]
+    rows, columns = images.shape[:2]
     if rows != columns or rows % size:
         raise ValueError(f"size={size} does not divide the {rows} x {columns} pixels of {file.name}")
-    views = found.transpose(4, 3, 0, 1, 2)
+    views = images.transpose(4, 3, 0, 1, 2)
     step = rows // size
     squares = views.reshape(*_CARS_VIEWS, size, step, size, step, 3).mean((3, 5))
     return np.rint(squares).astype(np.uint8)

@@ -276,20 +276,20 @@ def _movielens_frames(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     wanted = {"ratings": ["userId", "movieId", "rating"], "movies": ["movieId", "title", "genres"]}
     members = tuple(f"ml-25m/{name}.csv" for name in wanted)
-    found = locate("MovieLens", path, url=url, known_hash=known_hash, cache=cache, unpack=members)
+    source = locate("MovieLens", path, url=url, known_hash=known_hash, cache=cache, unpack=members)
     frames = {}
     with contextlib.ExitStack() as stack:
-        if isinstance(found, Path) and found.is_file():
-            if not zipfile.is_zipfile(found):
-                raise ValueError(f"MovieLens source {found} is no zip archive; want ml-25m.zip or a folder")
-            archive = stack.enter_context(zipfile.ZipFile(found))
+        if isinstance(source, Path) and source.is_file():
+            if not zipfile.is_zipfile(source):
+                raise ValueError(f"MovieLens source {source} is no zip archive; want ml-25m.zip or a folder")
+            archive = stack.enter_context(zipfile.ZipFile(source))
             files: dict[str, Any] = {Path(m).stem: m for m in archive.namelist() if Path(m).suffix == ".csv"}
         else:
-            listed = found if isinstance(found, list) else sorted(found.glob("*.csv"))
+            listed = source if isinstance(source, list) else sorted(source.glob("*.csv"))
             files = {file.stem: file for file in listed}
         absent = [name for name in wanted if name not in files]
         if absent:
-            raise ValueError(f"MovieLens source {found} lacks {absent}; want ratings.csv and movies.csv")
+            raise ValueError(f"MovieLens source {source} lacks {absent}; want ratings.csv and movies.csv")
         for name, columns in wanted.items():
             file = files[name]
             handle = stack.enter_context(file.open("rb") if isinstance(file, Path) else archive.open(file))
@@ -338,9 +338,9 @@ def _neighbours(x: np.ndarray, threshold: float, chunk: int = 1000) -> np.ndarra
     scale = np.sqrt((scaled**2).sum(0))
     scaled = (scaled / np.where(scale > 0, scale, 1.0)).astype(np.float32)
     blocks = range(0, x.shape[1], chunk)
-    own = scale > 0
+    varies = scale > 0
     total = np.concatenate([((scaled[:, i : i + chunk].T @ scaled) > threshold).sum(1) for i in blocks])
-    return total - own
+    return total - varies
 
 
 def _noise(x: np.ndarray) -> np.ndarray:
@@ -358,13 +358,13 @@ def _noise(x: np.ndarray) -> np.ndarray:
 
 
 def _unique(names: Iterable[str]) -> list[str]:
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     out = []
     for name in names:
         new = name
-        while new in seen:
-            seen[name] += 1
-            new = f"{name} ({seen[name]})"
-        seen[new] = 1
+        while new in counts:
+            counts[name] += 1
+            new = f"{name} ({counts[name]})"
+        counts[new] = 1
         out.append(new)
     return out

@@ -152,9 +152,9 @@ def load_3dshapes(path: str | os.PathLike[str]) -> Shapes3D:
         raise ValueError(f"path={str(path)!r} is not an HDF5 file; want 3dshapes.h5") from error
     n = int(np.prod(COUNTS))
     for name, shape, kind in (("images", (n, 64, 64, 3), "u1"), ("labels", (n, len(COUNTS)), "f8")):
-        seen = opened.get(name)
-        if seen is None or (seen.shape, seen.dtype) != (shape, np.dtype(kind)):
-            got = "nothing" if seen is None else f"{seen.dtype} of shape {seen.shape}"
+        dataset = opened.get(name)
+        if dataset is None or (dataset.shape, dataset.dtype) != (shape, np.dtype(kind)):
+            got = "nothing" if dataset is None else f"{dataset.dtype} of shape {dataset.shape}"
             opened.close()
             raise ValueError(
                 f"path={str(path)!r}: want {name!r}, {np.dtype(kind)} of shape {shape}, got {got}; "

@@ -110,11 +110,11 @@ def topic_counts(
         support = (beta > 1.0 / n_words).T.astype(int)
     theta = theta / theta.sum(1, keepdims=True)
     shifted = _copy_half(theta, sigma, rng)
-    parts = [_draw(p, beta, length, draw, rng) for p in (shifted, theta)]
-    kept = [part.sum(1) > 0 for part in parts]
+    tables = [_draw(p, beta, length, draw, rng) for p in (shifted, theta)]
+    kept = [table.sum(1) > 0 for table in tables]
     if not all(k.any() for k in kept):
         raise ValueError("every document is empty: raise mean_length, or give counts of longer documents")
-    x = np.concatenate([part[k] for part, k in zip(parts, kept, strict=True)])
+    x = np.concatenate([table[k] for table, k in zip(tables, kept, strict=True)])
     z = np.concatenate([p[k] for p, k in zip((shifted, theta), kept, strict=True)])
     names = [f"word{j + 1}" for j in range(n_words)] if vocabulary is None else list(vocabulary)
     if len(names) != n_words:
@@ -142,9 +142,9 @@ def topic_counts(
 def _copy_half(theta: np.ndarray, sigma: float, rng: np.random.Generator) -> np.ndarray:
     half = theta.shape[1] // 2
     logs = np.log(theta[:, :half])
-    both = np.hstack([logs, logs + sigma * rng.standard_normal(logs.shape)])
-    both = np.exp(both - both.max(1, keepdims=True))
-    return both / both.sum(1, keepdims=True)
+    weights = np.hstack([logs, logs + sigma * rng.standard_normal(logs.shape)])
+    weights = np.exp(weights - weights.max(1, keepdims=True))
+    return weights / weights.sum(1, keepdims=True)
 
 
 def _draw(
@@ -168,8 +168,8 @@ def _simulated_topics(
         )
     beta = np.zeros((n_topics, n_words))
     for k in range(n_topics):
-        own = np.arange(k * anchors, (k + 1) * anchors)
-        words = np.concatenate([own, rng.choice(shared, size=extra, replace=False)])
+        anchor_words = np.arange(k * anchors, (k + 1) * anchors)
+        words = np.concatenate([anchor_words, rng.choice(shared, size=extra, replace=False)])
         beta[k, words] = rng.dirichlet(np.full(len(words), 0.5)) + 1e-3
     return beta / beta.sum(1, keepdims=True)
 

@@ -23,7 +23,9 @@ _SHAPES = {
     "Random(p)": "every edge with probability p, Time keeps its diagonal: what is identified varies",
 }
 TRANSITION_GRAPHS = {
-    f"{side}{shape}": said for side in ("Action", "Time", "ActionTime") for shape, said in _SHAPES.items()
+    f"{side}{shape}": identified
+    for side in ("Action", "Time", "ActionTime")
+    for shape, identified in _SHAPES.items()
 }
 """Names that `transition_data` knows, and how far each graph identifies the latents."""
 TRANSITION_GRAPHS["ActionTimeCross"] = (

@@ -358,21 +358,21 @@ def _inputs(
     transition: GaussianTransition, z: ArrayLike | None, a: ArrayLike | None
 ) -> tuple[tuple[int, ...], list]:
     """Leading shape, and the inputs as matrices; None where the set has no such graph."""
-    given: list[np.ndarray | None] = []
+    inputs: list[np.ndarray | None] = []
     lead: tuple[int, ...] | None = None
     for argument, mechanism, values in (("z", transition.time, z), ("a", transition.action, a)):
         if mechanism is None:
-            given.append(None)
+            inputs.append(None)
             continue
         width = mechanism.weight.shape[-1]
         u = np.asarray(np.nan if values is None else values, dtype=float)
         if u.shape[-1:] != (width,) or (lead is not None and u.shape[:-1] != lead):
             wanted = f"(..., {width})" if lead is None else f"{(*lead, width)}"
-            seen = "None" if values is None else f"shape {u.shape}"
-            raise ValueError(f"{argument}: this set depends on it; want shape {wanted}, got {seen}")
+            got = "None" if values is None else f"shape {u.shape}"
+            raise ValueError(f"{argument}: this set depends on it; want shape {wanted}, got {got}")
         lead = u.shape[:-1]
-        given.append(u.reshape(-1, width))
-    return lead or (), given
+        inputs.append(u.reshape(-1, width))
+    return lead or (), inputs
 
 
 def transition_mean(
