@@ -108,9 +108,9 @@ def decomposed_divergence(z: Tensor, loc: Tensor, log_sd: Tensor, total: int) ->
     weight = math.log(total * len(z))
     joint = log_q.sum(-1).logsumexp(1) - weight
     marginals = (log_q.logsumexp(1) - weight).sum(-1)
-    own = log_q.diagonal(dim1=0, dim2=1).sum(0)
+    posterior = log_q.diagonal(dim1=0, dim2=1).sum(0)
     prior = (-0.5 * z**2 - _HALF_LOG_TWO_PI).sum(-1)
-    return Decomposition((own - joint).mean(), (joint - marginals).mean(), (marginals - prior).mean())
+    return Decomposition((posterior - joint).mean(), (joint - marginals).mean(), (marginals - prior).mean())
 
 
 def expected_distance(apart: Tensor, sd: Tensor) -> Tensor:
@@ -197,11 +197,11 @@ class Rows(NamedTuple):
     latents: Tensor | None  # (sequence, time, latent)
 
     def pick(self, index: Tensor) -> Rows:
-        return Rows(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
+        return Rows(*(None if tensor is None else tensor[index] for tensor in self))  # type: ignore[arg-type]
 
     def frames(self) -> Rows:
         """Each frame a sequence of its own."""
-        return Rows(*(None if part is None else part.flatten(0, 1).unsqueeze(1) for part in self))  # type: ignore[arg-type]
+        return Rows(*(None if tensor is None else tensor.flatten(0, 1).unsqueeze(1) for tensor in self))  # type: ignore[arg-type]
 
 
 class Encoder(nn.Module):
@@ -287,15 +287,15 @@ class _IVAE(_VAE):
     def auxiliary(rows: Rows) -> Tensor:
         """u of every frame that has one, (sequence, time or time - 1, input)."""
         past = rows.x.shape[1] > 1
-        known = [rows.x[:, :-1]] if past else []
-        return torch.cat(known + ([] if rows.actions is None else [rows.actions[:, int(past) :]]), -1)
+        previous = [rows.x[:, :-1]] if past else []
+        return torch.cat(previous + ([] if rows.actions is None else [rows.actions[:, int(past) :]]), -1)
 
     def divergence(self, loc: Tensor, log_sd: Tensor, z: Tensor, rows: Rows) -> Tensor:
         u = self.auxiliary(rows)
         out = self.prior(u.reshape(1, -1, u.shape[-1])).reshape(*u.shape[:-1], -1)
         first = loc.shape[1] - u.shape[1]
         prior_loc, prior_log_sd = (
-            torch.cat([torch.zeros_like(loc[:, :first]), part], 1) for part in out.chunk(2, -1)
+            torch.cat([torch.zeros_like(loc[:, :first]), moment], 1) for moment in out.chunk(2, -1)
         )
         return gaussian_divergence(loc, log_sd, prior_loc, prior_log_sd.clamp(-9, 2)).sum(1).mean()
 
@@ -310,8 +310,8 @@ class _BetaTCVAE(_VAE):
         self.beta, self.total = beta, len(rows.x)
 
     def divergence(self, loc: Tensor, log_sd: Tensor, z: Tensor, rows: Rows) -> Tensor:
-        parts = decomposed_divergence(z[:, 0], loc[:, 0], log_sd[:, 0], self.total)
-        return parts.mutual_information + self.beta * parts.total_correlation + parts.dimensionwise
+        terms = decomposed_divergence(z[:, 0], loc[:, 0], log_sd[:, 0], self.total)
+        return terms.mutual_information + self.beta * terms.total_correlation + terms.dimensionwise
 
 
 class _SlowVAE(_VAE):

@@ -94,7 +94,7 @@ class Classical:
                 f"n_factors: got {self.n_factors} for n_features={n_features}; wanted "
                 "1 <= n_factors < n_features (a factor must be shared by features; lower n_factors)"
             )
-        seen = np.ones(table.x.shape, bool) if table.mask is None else table.mask
+        observed = np.ones(table.x.shape, bool) if table.mask is None else table.mask
         x = table.x
         if self.method == "nmf" and (x < 0).any():
             i, j = np.argwhere(x < 0)[0]
@@ -102,15 +102,15 @@ class Classical:
                 f'X: column {table.feature_names[j]!r} holds {x[i, j]:g} (row {i}); method="nmf" wants '
                 'values >= 0. Shift the column, or use method="factor_analysis".'
             )
-        mean = x.sum(0) / seen.sum(0)
-        spread = np.sqrt((((x - mean) * seen) ** 2).sum(0) / seen.sum(0))
-        x = np.where(seen, x, mean)
-        for _ in range(self.max_fill if not seen.all() else 1):
+        mean = x.sum(0) / observed.sum(0)
+        spread = np.sqrt((((x - mean) * observed) ** 2).sum(0) / observed.sum(0))
+        x = np.where(observed, x, mean)
+        for _ in range(self.max_fill if not observed.all() else 1):
             estimator = self._estimator().fit(x)
             fit = ClassicalFit(self, estimator, table, mean, spread)
-            if seen.all():
+            if observed.all():
                 break
-            filled = np.where(seen, x, fit._decode(estimator.transform(x), x))
+            filled = np.where(observed, x, fit._decode(estimator.transform(x), x))
             moved = (np.abs(filled - x) / spread).max()
             x = filled
             if moved < self.tolerance:
@@ -236,15 +236,15 @@ class ClassicalFit:
             raise NotImplementedError(
                 f'method="{self.method}" has no likelihood in closed form; compare `predict` on hidden cells'
             )
-        x, seen = self._fill(X)
+        x, observed = self._fill(X)
         cov, mean = self.estimator.get_covariance(), self.estimator.mean_
         out = np.zeros(len(x))
-        patterns, which = np.unique(seen, axis=0, return_inverse=True)
+        patterns, pattern_of_row = np.unique(observed, axis=0, return_inverse=True)
         for p, pattern in enumerate(patterns):
-            rows = which.reshape(-1) == p
+            rows = pattern_of_row.reshape(-1) == p
             if pattern.any():
-                part = cov[np.ix_(pattern, pattern)]
-                out[rows] = multivariate_normal.logpdf(x[np.ix_(rows, pattern)], mean[pattern], part)
+                block = cov[np.ix_(pattern, pattern)]
+                out[rows] = multivariate_normal.logpdf(x[np.ix_(rows, pattern)], mean[pattern], block)
         return out
 
     def score(self, X: Any) -> float:

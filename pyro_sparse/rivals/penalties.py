@@ -156,8 +156,8 @@ class OrthogonalJacobian(LatentPenalty):
         with torch.enable_grad():
             x, inputs = graph(fn, z, x_hat)
             moved = directional(x, inputs, _signs(z, self.n_directions), batched=True)
-            found = moved.square().sum(-1).var(0).mean(-1)
-        return found if training else found.detach()
+            penalty = moved.square().sum(-1).var(0).mean(-1)
+        return penalty if training else penalty.detach()
 
     def copies(self, n_latents: int) -> int:
         return 2 + self.n_directions

@@ -141,8 +141,8 @@ class SequenceBaseline:
         FloatingPointError
             The loss is not finite: the message names method and step.
         """
-        given = {"X": X, "actions": actions, "latents": latents}
-        data = {n: None if v is None and n != "X" else _checked(v, n, X) for n, v in given.items()}
+        arguments = {"X": X, "actions": actions, "latents": latents}
+        data = {n: None if v is None and n != "X" else _checked(v, n, X) for n, v in arguments.items()}
         self._check(*data.values())  # type: ignore[arg-type]
         scales = {n: _Scale.of(v, n) for n, v in data.items() if v is not None}
         rows = Rows(*(None if v is None else scales[n].forward(v) for n, v in data.items()))  # type: ignore[arg-type]
@@ -268,7 +268,7 @@ class SequenceBaselineFit:
             _checked(actions, "actions", x)
         frames = self._scales["X"].forward(x).flatten(0, 1)
         with undisturbed(), torch.no_grad():
-            z = torch.cat([self._encode(part) for part in frames.split(_CHUNK)]).double().numpy()
+            z = torch.cat([self._encode(chunk) for chunk in frames.split(_CHUNK)]).double().numpy()
         if "latents" in self._scales:
             z = z * self._scales["latents"].sd + self._scales["latents"].mean
         return z.reshape(*x.shape[:2], -1)

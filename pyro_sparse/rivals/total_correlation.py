@@ -61,8 +61,8 @@ class DensityRatio(nn.Module):
 
     def total_correlation(self, z: Tensor) -> Tensor:
         """Estimate of each restart, (restart,), in nats: a gradient in `z`, none in this network."""
-        held = {name: parameter.detach() for name, parameter in self.named_parameters()}
-        return functional_call(self, held, (z,)).mean(-1)
+        frozen = {name: parameter.detach() for name, parameter in self.named_parameters()}
+        return functional_call(self, frozen, (z,)).mean(-1)
 
     def loss(self, z: Tensor) -> Tensor:
         """What this network learns by, (restart,): a gradient in its parameters, none in `z`."""

@@ -73,7 +73,7 @@ class ZeroOrNormal(TorchDistribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> ZeroOrNormal:
         """The same distribution with a larger batch shape."""
-        return self.mapped(lambda part: part.expand(batch_shape))
+        return self.mapped(lambda tensor: tensor.expand(batch_shape))
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> ZeroOrNormal:
         """The distribution whose parameters are changed alike (unsqueezed, expanded, picked from)."""
@@ -154,8 +154,10 @@ class PseudoInputPrior(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density (R, B) of values (R, B, K)."""
-        parts = self.components.mapped(lambda part: part.unsqueeze(1))
-        return torch.logsumexp(parts.log_prob(value.unsqueeze(-2)).sum(-1) + self.log_weight.unsqueeze(1), -1)
+        components = self.components.mapped(lambda tensor: tensor.unsqueeze(1))
+        return torch.logsumexp(
+            components.log_prob(value.unsqueeze(-2)).sum(-1) + self.log_weight.unsqueeze(1), -1
+        )
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Pick a pseudo-input per row, then draw; weights normalised."""
@@ -166,8 +168,8 @@ class PseudoInputPrior(TorchDistribution):
                 Categorical(logits=logits).sample()[..., None, None].expand((*shape, 1, *self.event_shape))
             )
 
-            def pick(part: Tensor) -> Tensor:
-                return part.unsqueeze(1).expand((*shape, *part.shape[1:])).gather(-2, index).squeeze(-2)
+            def pick(tensor: Tensor) -> Tensor:
+                return tensor.unsqueeze(1).expand((*shape, *tensor.shape[1:])).gather(-2, index).squeeze(-2)
 
             return self.components.mapped(pick).sample()
 
@@ -189,9 +191,9 @@ def _kl_pseudo_inputs(q: Independent, p: PseudoInputPrior) -> Tensor:
 
     The paper learns a classifier to choose u; this is the value at its optimum.
     """
-    row = q.base_dist.mapped(lambda part: part.unsqueeze(-2))
-    each = p.components.mapped(lambda part: part.unsqueeze(1))
-    divergence = kl_divergence(row, each).sum(-1)
+    row = q.base_dist.mapped(lambda tensor: tensor.unsqueeze(-2))
+    components = p.components.mapped(lambda tensor: tensor.unsqueeze(1))
+    divergence = kl_divergence(row, components).sum(-1)
     return -torch.logsumexp(p.log_weight.unsqueeze(1) - divergence, -1)
 
 
