@@ -18,8 +18,8 @@ _USUAL = 7  # times as likely as each other kind: accepted input is to be tried,
 _LARGEST_WHOLE = 2.0**53  # whole numbers beyond it are not exact in double precision
 
 
-def _labels(*given: Any) -> Callable[[int], list[Any]]:
-    return lambda n: [*given, *(f"more {j}" for j in range(n))][:n]
+def _labels(*labels: Any) -> Callable[[int], list[Any]]:
+    return lambda n: [*labels, *(f"more {j}" for j in range(n))][:n]
 
 
 _NAMES: dict[str, Callable[[int], Any]] = {

@@ -153,8 +153,8 @@ def _labelled(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarra
     )
     features = list(X.columns) if isinstance(X, pd.DataFrame) else None
     arguments = {"X": X, "y": y.tolist() if draw(st.booleans()) else y, "task": labels}
-    found = [str(name) for name in names]
-    return Case(arguments, xs, ys, features, found, done=(*done, f"labels: {kind}", words), refuse=why)
+    task_names = [str(name) for name in names]
+    return Case(arguments, xs, ys, features, task_names, done=(*done, f"labels: {kind}", words), refuse=why)
 
 
 def _framed(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarray], done: list[str]) -> Case:
@@ -180,8 +180,8 @@ def _framed(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarray]
         arguments["X"], why = frame.assign(note="a"), "an input of text"
     elif kind == "nullable":
         arguments["X"] = frame.assign(y=frame["y"].astype("Float64"))
-    found = [str(name) for name in names]
-    return Case(arguments, xs, ys, features, found, done=(*done, f"a frame: {kind}", words), refuse=why)
+    task_names = [str(name) for name in names]
+    return Case(arguments, xs, ys, features, task_names, done=(*done, f"a frame: {kind}", words), refuse=why)
 
 
 def _columned(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarray], done: list[str]) -> Case:
@@ -191,11 +191,11 @@ def _columned(draw: Callable[..., Any], xs: list[np.ndarray], ys: list[np.ndarra
     names = [f"t{t}" for t in range(table.shape[1])]
     X: Any = pd.DataFrame(x, columns=[f"f{j}" for j in range(x.shape[1])]) if framed else x
     y: Any = pd.DataFrame(table, columns=names) if framed else table
-    seen = ~np.isnan(table.T)
+    observed = ~np.isnan(table.T)
     return Case(
         {"X": X, "y": y},
-        [x[rows] for rows in seen],
-        [one[rows] for one, rows in zip(table.T, seen, strict=True)],
+        [x[rows] for rows in observed],
+        [target[rows] for target, rows in zip(table.T, observed, strict=True)],
         list(X.columns) if framed else None,
         names if framed else None,
         done=(*done, "a column for each task"),

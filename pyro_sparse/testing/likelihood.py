@@ -94,11 +94,13 @@ class LikelihoodTestCase:
             likelihood, f, x = self.ready(n_restarts=2), self.predictor(2), self.data()
             exposure = self.exposure(likelihood)
             mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
-            for seen in (None, mask):
-                filled = x if seen is None else torch.where(seen, x, torch.full_like(x, likelihood.filler))
-                want = likelihood.observation(f, seen, exposure).log_prob(filled)
-                found = likelihood.log_prob(f, x, seen, exposure)
-                _close(found, want, 1e-9, "log_prob, the density of observation")
+            for observed in (None, mask):
+                filled = (
+                    x if observed is None else torch.where(observed, x, torch.full_like(x, likelihood.filler))
+                )
+                want = likelihood.observation(f, observed, exposure).log_prob(filled)
+                log_prob = likelihood.log_prob(f, x, observed, exposure)
+                _close(log_prob, want, 1e-9, "log_prob, the density of observation")
 
     def test_density_sums_to_one(self):
         """Sum, or quadrature, of exp(log_prob) over everything a row may be."""
@@ -140,8 +142,8 @@ class LikelihoodTestCase:
         inside = to.log_abs_det_jacobian(y, to(y)).abs() < 700
         y = torch.where(inside, y, centre)
         slope = to.log_abs_det_jacobian(y, to(y)) + (size * t.cosh()).log()
-        given = self._only(f, to(y)[:, 0], j, likelihood)
-        density = (likelihood.log_prob(*given)[0] + slope[:, 0, j]).exp()
+        arguments = self._only(f, to(y)[:, 0], j, likelihood)
+        density = (likelihood.log_prob(*arguments)[0] + slope[:, 0, j]).exp()
         return float(simpson(torch.where(inside[:, 0, j], density, 0.0), x=t.flatten()))
 
     def _only(self, f: Tensor, x: Tensor, j: int, likelihood: Likelihood):
@@ -164,13 +166,15 @@ class LikelihoodTestCase:
         _close(own_rows, rows, 1e-9, "log_prob of a separable likelihood, forward summed")
         score = likelihood.scorer(exposure)
         for r in range(2):
-            for own in (torch.tensor([2, 0]), torch.tensor([1])):
+            for features in (torch.tensor([2, 0]), torch.tensor([1])):
                 if score is not None:
-                    found = score(f[r].mT[own], x.mT[own], r, own)
-                    _close(found.detach(), expected[r].mT[own], 1e-9, "scorer")
+                    derivative = score(f[r].mT[features], x.mT[features], r, features)
+                    _close(derivative.detach(), expected[r].mT[features], 1e-9, "scorer")
                 moved = f.detach().clone()
-                moved[..., [j for j in range(f.shape[-1]) if j not in own]] += 1.0
-                cells = [likelihood(g.detach(), exposure).log_prob(x)[r][:, own].detach() for g in (f, moved)]
+                moved[..., [j for j in range(f.shape[-1]) if j not in features]] += 1.0
+                cells = [
+                    likelihood(g.detach(), exposure).log_prob(x)[r][:, features].detach() for g in (f, moved)
+                ]
                 _close(cells[1], cells[0], 1e-12, "log_prob of a separable likelihood")
 
     def test_slopes(self):
@@ -178,14 +182,14 @@ class LikelihoodTestCase:
         likelihood, x, f = self.ready(n_restarts=2), self.data(), self.predictor(2)
         exposure, names = self.exposure(likelihood), [name for name, _ in likelihood.named_parameters()]
         mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
-        for seen, weights in itertools.product((None, mask), ((1.0, 1.0), (3.0, 0.4))):
-            found = likelihood.closed_slopes()(f, x, seen, exposure, *weights)
-            wanted = Likelihood.slopes(likelihood, f, x, seen, exposure, *weights)
-            assert found.terms.keys() == wanted.terms.keys(), f"slopes has the terms {list(found.terms)}"
+        for observed, weights in itertools.product((None, mask), ((1.0, 1.0), (3.0, 0.4))):
+            slopes = likelihood.closed_slopes()(f, x, observed, exposure, *weights)
+            wanted = Likelihood.slopes(likelihood, f, x, observed, exposure, *weights)
+            assert slopes.terms.keys() == wanted.terms.keys(), f"slopes has the terms {list(slopes.terms)}"
             for name, term in wanted.terms.items():
-                _close(found.terms[name], term, 1e-9, f"term {name} of slopes")
-            _close(found.by_f, wanted.by_f, 1e-9, "slopes by f")
-            for name, got, want in zip(names, found.by_own, wanted.by_own, strict=True):
+                _close(slopes.terms[name], term, 1e-9, f"term {name} of slopes")
+            _close(slopes.by_f, wanted.by_f, 1e-9, "slopes by f")
+            for name, got, want in zip(names, slopes.by_own, wanted.by_own, strict=True):
                 _close(got, want, 1e-9, f"slopes by {name}")
 
     def test_feature_gain(self):
@@ -196,13 +200,13 @@ class LikelihoodTestCase:
             mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
 
             def statistic(g: Tensor, rows: slice = slice(None)) -> Tensor:
-                own = None if exposure is None else exposure[rows]
-                return likelihood.feature_statistic(g[:, rows], f[:, rows], x[rows], mask[rows], own)
+                row_exposure = None if exposure is None else exposure[rows]
+                return likelihood.feature_statistic(g[:, rows], f[:, rows], x[rows], mask[rows], row_exposure)
 
-            other = f + torch.tensor([3.0, -3.0], dtype=f.dtype).reshape(2, 1, 1)
-            full, reduced = statistic(f), statistic(other)
-            parts = statistic(other, slice(15)) + statistic(other, slice(15, None))
-            _close(parts, reduced, 1e-9, "feature_statistic of all rows")
+            shifted = f + torch.tensor([3.0, -3.0], dtype=f.dtype).reshape(2, 1, 1)
+            full, reduced = statistic(f), statistic(shifted)
+            summed = statistic(shifted, slice(15)) + statistic(shifted, slice(15, None))
+            _close(summed, reduced, 1e-9, "feature_statistic of all rows")
             _close(likelihood.feature_gain(full, full), 0.0, 1e-12, "feature_gain of nothing")
             never = likelihood.feature_statistic(f, f, x, torch.zeros_like(mask), exposure)
             _close(likelihood.feature_gain(never, never), 0.0, 1e-12, "feature_gain of features never seen")
@@ -210,14 +214,16 @@ class LikelihoodTestCase:
             assert gain.shape == (2, self.n_features), f"feature_gain has shape {gain.shape}"
             best = likelihood.log_prob(f, x, mask, exposure).sum(1)
             for j in range(self.n_features):
-                one = f.clone()
-                one[..., j] = other[..., j]
-                lost = best - likelihood.log_prob(one, x, mask, exposure).sum(1)
+                shifted_j = f.clone()
+                shifted_j[..., j] = shifted[..., j]
+                lost = best - likelihood.log_prob(shifted_j, x, mask, exposure).sum(1)
                 if torch.allclose(gain[:, j], lost, rtol=1e-6, atol=1e-6):
                     continue
-                own = slice(j, j + 1)
-                cells = x[:, own], mask[:, own], exposure
-                refitted = self._refitted(f[..., own], *cells) - self._refitted(other[..., own], *cells)
+                column = slice(j, j + 1)
+                cells = x[:, column], mask[:, column], exposure
+                refitted = self._refitted(f[..., column], *cells) - self._refitted(
+                    shifted[..., column], *cells
+                )
                 assert torch.allclose(gain[:, j], refitted, rtol=0.02, atol=0.1), (
                     f"feature_gain of feature {j} is {gain[:, j]}, the log-likelihood lost {lost}, or "
                     f"{refitted} with own parameters refitted"
@@ -318,11 +324,11 @@ class LikelihoodTestCase:
             mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
             got = likelihood.feature_statistic(f + 0.5, f, x, mask, exposure)
             for hidden in (1 - x, torch.full_like(x, np.nan)):
-                other = torch.where(mask, x, hidden)
-                found = likelihood.feature_statistic(f + 0.5, f, other, mask, exposure)
-                _close(found, got, 1e-12, "feature_statistic, other values behind the mask")
-            found = likelihood.feature_statistic(f + 0.5, f, other, None, exposure)
-            _close(found, got, 1e-12, "feature_statistic, NaN instead of a mask")
+                masked = torch.where(mask, x, hidden)
+                statistic = likelihood.feature_statistic(f + 0.5, f, masked, mask, exposure)
+                _close(statistic, got, 1e-12, "feature_statistic, other values behind the mask")
+            statistic = likelihood.feature_statistic(f + 0.5, f, masked, None, exposure)
+            _close(statistic, got, 1e-12, "feature_statistic, NaN instead of a mask")
             want = torch.zeros_like(got)
             for i in range(self.n_rows):
                 kept = mask[i].nonzero().flatten()
@@ -354,9 +360,9 @@ class LikelihoodTestCase:
         except ValueError as error:
             raise AssertionError(f"filler = {filler:g} is no value that a cell may have: {error}") from error
         _close(rows.detach(), likelihood.log_prob(f, x, mask, exposure).detach(), 1e-12, "rows with filler")
-        every = likelihood.log_prob(f, torch.full_like(x, filler), None, exposure)
-        assert torch.isfinite(every).all(), f"log_prob of filler = {filler:g} is {every}"
-        for gradient in torch.autograd.grad(every.sum(), leaves):
+        at_filler = likelihood.log_prob(f, torch.full_like(x, filler), None, exposure)
+        assert torch.isfinite(at_filler).all(), f"log_prob of filler = {filler:g} is {at_filler}"
+        for gradient in torch.autograd.grad(at_filler.sum(), leaves):
             assert torch.isfinite(gradient).all(), f"log_prob of filler = {filler:g} has no finite gradient"
 
     def test_masked_cells_pass_no_gradient(self):
@@ -407,11 +413,11 @@ class LikelihoodTestCase:
     def test_restarts_do_not_mix(self):
         """Row values of restart 1 are those of restart 1 alone."""
         with torch.no_grad():
-            both, one, f, x = self.ready(n_restarts=2), self.ready(), self.predictor(2), self.data()
-            for a, b in zip(one.parameters(), both.parameters(), strict=True):
+            pair, single, f, x = self.ready(n_restarts=2), self.ready(), self.predictor(2), self.data()
+            for a, b in zip(single.parameters(), pair.parameters(), strict=True):
                 a.copy_(b[1:])
-            exposure = self.exposure(both)
-            got, want = both.log_prob(f, x, None, exposure), one.log_prob(f[1:], x, None, exposure)
+            exposure = self.exposure(pair)
+            got, want = pair.log_prob(f, x, None, exposure), single.log_prob(f[1:], x, None, exposure)
             _close(got[1:], want, 1e-12, "restart 1")
 
     def test_state_round_trip(self):
@@ -498,7 +504,7 @@ class LikelihoodTestCase:
             raise AssertionError(f"check accepted {value} in column {names[1]!r}")
 
 
-def _close(got, want, tolerance: float, what: str) -> None:
+def _close(got, want, tolerance: float, quantity: str) -> None:
     np.testing.assert_allclose(
-        np.asarray(got), np.asarray(want), rtol=tolerance, atol=tolerance, err_msg=what
+        np.asarray(got), np.asarray(want), rtol=tolerance, atol=tolerance, err_msg=quantity
     )

@@ -119,8 +119,8 @@ def _place(error: Exception) -> str:
 
 def _speaks(message: str) -> bool:
     """Whether it names an argument and says something of it."""
-    found = _FORM.match(message)
-    return found is not None and found.group(1) in _ARGUMENTS
+    match = _FORM.match(message)
+    return match is not None and match.group(1) in _ARGUMENTS
 
 
 # ---- results -----------------------------------------------------------------------------------------------
@@ -150,21 +150,21 @@ def _not_finite(**arrays: Any) -> Iterator[str]:
             yield f"{name} is not finite"
 
 
-def _named(what: str, got: list[str], wanted: list[str] | None) -> Iterator[str]:
+def _named(label: str, got: list[str], wanted: list[str] | None) -> Iterator[str]:
     if wanted is not None and list(got) != list(wanted):
-        yield f"{what} are {list(got)[:8]}, wanted {list(wanted)[:8]}"
+        yield f"{label} are {list(got)[:8]}, wanted {list(wanted)[:8]}"
 
 
-def _differs(what: str, got: np.ndarray, wanted: np.ndarray) -> Iterator[str]:
+def _differs(quantity: str, got: np.ndarray, wanted: np.ndarray) -> Iterator[str]:
     """Whether numbers were read otherwise than given, but for rounding."""
     if got.shape != wanted.shape:
-        yield f"{what} has shape {got.shape}, wanted {wanted.shape}"
+        yield f"{quantity} has shape {got.shape}, wanted {wanted.shape}"
     elif (np.isnan(got) != np.isnan(wanted)).any():
-        yield f"{what} has other missing cells than were given"
+        yield f"{quantity} has other missing cells than were given"
     elif got.size:
         largest = np.nanmax(np.abs(wanted), axis=0, initial=0.0)
         if not (np.isnan(got) | (np.abs(got - wanted) <= _ROUNDING * largest)).all():
-            yield f"{what} holds other numbers than were given"
+            yield f"{quantity} holds other numbers than were given"
 
 
 def _table_faults(table: Table, case: Case) -> Iterator[str]:
@@ -212,10 +212,10 @@ def _fit_faults(fit: Fit, case: Case, ask: bool) -> Iterator[str]:
     if case.cells is not None:
         filled = np.asarray(fit.impute(X, num_draws=2, **beside), dtype=float)
         yield from _not_finite(imputed=filled)
-        seen = ~np.isnan(case.cells[0]) & (
+        observed = ~np.isnan(case.cells[0]) & (
             "mask" not in case.arguments
         )  # impute knows nothing of a fit's mask
-        if filled.shape != seen.shape or not _close(filled[seen], case.cells[0][seen], _ROUNDING):
+        if filled.shape != observed.shape or not _close(filled[observed], case.cells[0][observed], _ROUNDING):
             yield "imputing changed cells that were seen"
 
 
@@ -223,25 +223,25 @@ def _close(got: np.ndarray, wanted: np.ndarray, tolerance: float = _SINGLE) -> b
     return got.shape == wanted.shape and bool(np.allclose(got, wanted, rtol=tolerance, atol=tolerance))
 
 
-def _sequence_faults(found: Sequences, case: Case) -> Iterator[str]:
-    yield from _named("feature names", found.feature_names, case.features)
-    yield from _named("sequences", found.sequence_names, case.groups)
-    yield from _not_finite(x=found.x, scale=found.scale, actions=found.actions)
+def _sequence_faults(sequences: Sequences, case: Case) -> Iterator[str]:
+    yield from _named("feature names", sequences.feature_names, case.features)
+    yield from _named("sequences", sequences.sequence_names, case.groups)
+    yield from _not_finite(x=sequences.x, scale=sequences.scale, actions=sequences.actions)
     if case.cells is None:
         return
-    if len(found) != len(case.cells):
-        yield f"{len(found)} sequences, wanted {len(case.cells)}"
+    if len(sequences) != len(case.cells):
+        yield f"{len(sequences)} sequences, wanted {len(case.cells)}"
         return
     if np.isinf(np.concatenate(case.cells)).any():
         yield "accepted infinite cells"
-    cells = found.x * found.scale + found.centre
-    cells = cells if found.mask is None else np.where(found.mask, cells, np.nan)
-    read = [x[:length] for x, length in zip(cells, found.lengths, strict=True)]
+    cells = sequences.x * sequences.scale + sequences.centre
+    cells = cells if sequences.mask is None else np.where(sequences.mask, cells, np.nan)
+    read = [x[:length] for x, length in zip(cells, sequences.lengths, strict=True)]
     if [len(x) for x in read] != [len(x) for x in case.cells]:
         yield f"sequences of {[len(x) for x in read]} frames, wanted {[len(x) for x in case.cells]}"
         return
     yield from _differs("X", np.concatenate(read), np.concatenate(case.cells))
-    if not np.isfinite(found.x.astype(np.float32)).all():
+    if not np.isfinite(sequences.x.astype(np.float32)).all():
         yield "X in model units is too large for single precision"
 
 
@@ -261,20 +261,20 @@ def _transition_faults(fit: TransitionFit, case: Case, ask: bool) -> Iterator[st
             yield f"latents of {got} frames, wanted {frames}"
 
 
-def _task_faults(found: Tasks, case: Case) -> Iterator[str]:
-    yield from _named("feature names", found.feature_names, case.features)
-    yield from _named("tasks", found.task_names, case.groups)
-    yield from _not_finite(x=found.standardised(found.x), y=found.batch().y, target_scale=found.target_scale)
+def _task_faults(tasks: Tasks, case: Case) -> Iterator[str]:
+    yield from _named("feature names", tasks.feature_names, case.features)
+    yield from _named("tasks", tasks.task_names, case.groups)
+    yield from _not_finite(x=tasks.standardised(tasks.x), y=tasks.batch().y, target_scale=tasks.target_scale)
     if case.cells is None or case.targets is None:
         return
-    if len(found) != len(case.cells):
-        yield f"{len(found)} tasks, wanted {len(case.cells)}"
+    if len(tasks) != len(case.cells):
+        yield f"{len(tasks)} tasks, wanted {len(case.cells)}"
         return
-    y = found.y * found.target_scale[:, None] + found.target_centre[:, None]
-    y = y if found.mask is None else np.where(found.mask, y, np.nan)
+    y = tasks.y * tasks.target_scale[:, None] + tasks.target_centre[:, None]
+    y = y if tasks.mask is None else np.where(tasks.mask, y, np.nan)
     for t, (x, target) in enumerate(zip(case.cells, case.targets, strict=True)):
-        length = found.lengths[t]
-        yield from _differs(f"X of task {t}", np.asarray(found.x[t, :length], dtype=float), x)
+        length = tasks.lengths[t]
+        yield from _differs(f"X of task {t}", np.asarray(tasks.x[t, :length], dtype=float), x)
         yield from _differs(f"y of task {t}", y[t, :length], target)
 
 
@@ -283,8 +283,8 @@ def _regression_faults(fit: MultiTaskFit, case: Case, ask: bool) -> Iterator[str
         weights=fit.weights[fit.best], intercept=fit.intercept[fit.best], noise=fit.noise[fit.best]
     )
     if ask:
-        own = np.arange(fit.tasks.x.shape[1]) < fit.tasks.lengths[:, None]
+        present = np.arange(fit.tasks.x.shape[1]) < fit.tasks.lengths[:, None]
         z, y = fit.transform(), fit.predict()
-        yield from _not_finite(latents=z[own], predictions=y[own])
-        if z.shape[:2] != own.shape or y.shape != own.shape:
-            yield f"latents have shape {z.shape}, predictions {y.shape}, tasks {own.shape}"
+        yield from _not_finite(latents=z[present], predictions=y[present])
+        if z.shape[:2] != present.shape or y.shape != present.shape:
+            yield f"latents have shape {z.shape}, predictions {y.shape}, tasks {present.shape}"

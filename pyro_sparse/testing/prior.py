@@ -83,12 +83,12 @@ class PriorTestCase:
             Frozen :mod:`scipy.stats` distributions of a weight with and without an edge.
         """
         with default_dtype(torch.float64):
-            parts = prior.components()
-        if not isinstance(prior, SpikeSlabPrior) or parts is None:
+            components = prior.components()
+        if not isinstance(prior, SpikeSlabPrior) or components is None:
             raise NotImplementedError(
                 f"{type(self).__name__} must define by_scipy(prior): its prior has edge odds."
             )
-        slab, spike = map(_Density, parts)
+        slab, spike = map(_Density, components)
         return torch.sigmoid(torch.logit(prior.eta) + prior.known).numpy(), slab, spike
 
     # What the tests share
@@ -135,13 +135,13 @@ class PriorTestCase:
 
     def test_components_are_densities(self) -> None:
         """Slab and spike have no mass at single points: beside one, the other density counts for nothing."""
-        parts = self._prior().components()
-        if parts is None:
+        components = self._prior().components()
+        if components is None:
             raise SkipTest("the prior has no slab and spike")
-        for which, part in zip(("slab", "spike"), parts, strict=True):
-            assert not point_mass(part), (
-                f"the {which} of components() is a {type(part).__name__} with mass at single points; want a "
-                "narrow density"
+        for name, component in zip(("slab", "spike"), components, strict=True):
+            assert not point_mass(component), (
+                f"the {name} of components() is a {type(component).__name__} with mass at single points; "
+                "want a narrow density"
             )
 
     def test_density_integrates_to_one(self) -> None:
@@ -168,9 +168,9 @@ class PriorTestCase:
         value = torch.as_tensor(points).reshape(shape).expand(-1, *d.batch_shape).clone().requires_grad_()
         (gradient,) = torch.autograd.grad(d.log_prob(value).sum(), value)
         # Both are compared as w times the gradient: the change for a relative change of w.
-        found = gradient.numpy() * points.reshape(shape)
+        scaled_gradient = gradient.numpy() * points.reshape(shape)
         np.testing.assert_allclose(
-            found, slope, rtol=1e-4, atol=1e-5, err_msg="w times the gradient of log_prob"
+            scaled_gradient, slope, rtol=1e-4, atol=1e-5, err_msg="w times the gradient of log_prob"
         )
         for dtype in (torch.float32, torch.float64):
             d = self._prior(dtype=dtype).distribution()
@@ -210,8 +210,8 @@ class PriorTestCase:
                 assert site["log_prob"].shape == (restarts,), (
                     f"log density has shape {site['log_prob'].shape}"
                 )
-                each = prior.distribution().log_prob(site["value"]).expand(shape)
-                total = (each if allowed is None else each * allowed).sum((1, 2))
+                log_densities = prior.distribution().log_prob(site["value"]).expand(shape)
+                total = (log_densities if allowed is None else log_densities * allowed).sum((1, 2))
                 torch.testing.assert_close(site["log_prob"], total)
                 torch.testing.assert_close(prior.log_density(site["value"]), total)
                 assert prior.log_hyper().shape == (restarts,), "log_hyper() must have shape (restart,)"
@@ -231,15 +231,15 @@ class PriorTestCase:
             present = np.log(eta) + slab.logpdf(weights)
             absent = np.log1p(-np.asarray(eta)) + spike.logpdf(weights)
             mixture = np.logaddexp(present, absent)
-            seen = np.isfinite(mixture)  # not where both components underflow
+            finite = np.isfinite(mixture)  # not where both components underflow
             odds = prior.edge_log_odds(torch.as_tensor(weights))
             assert odds is not None and odds.shape == shape, (
                 f"edge_log_odds must have the weights' shape {shape}"
             )
-            found, wanted = special.expit(odds.numpy())[seen], np.exp((present - mixture)[seen])
-            np.testing.assert_allclose(found, wanted, atol=1e-8, err_msg="P(edge | w)")
+            probability, wanted = special.expit(odds.numpy())[finite], np.exp((present - mixture)[finite])
+            np.testing.assert_allclose(probability, wanted, atol=1e-8, err_msg="P(edge | w)")
             density = prior.distribution().log_prob(torch.as_tensor(weights)).numpy()
-            np.testing.assert_allclose(density[seen], mixture[seen], rtol=1e-8, err_msg="log density")
+            np.testing.assert_allclose(density[finite], mixture[finite], rtol=1e-8, err_msg="log density")
 
     def test_update_climbs_to_the_maximum(self) -> None:
         """EM never lowers log p(W, hyper), and where it stops no hyper-parameter can be improved."""
@@ -362,10 +362,10 @@ class PriorTestCase:
         weights = self._draw(prior)
         prior.update(weights)
         prior.anneal(0.5)
-        other = self._prior()
-        other.load_state_dict(prior.state_dict())
-        assert torch.equal(other.log_density(weights), prior.log_density(weights)), "log_density changed"
-        assert torch.equal(other.log_hyper(), prior.log_hyper()), "log_hyper changed"
+        restored = self._prior()
+        restored.load_state_dict(prior.state_dict())
+        assert torch.equal(restored.log_density(weights), prior.log_density(weights)), "log_density changed"
+        assert torch.equal(restored.log_hyper(), prior.log_hyper()), "log_hyper changed"
 
     def test_dtype_and_device(self) -> None:
         """Single and double precision agree; on a GPU too, where there is one."""
@@ -379,12 +379,12 @@ class PriorTestCase:
                 prior = self._prior(dtype=dtype).to(device)
                 there = weights.to(device, dtype)
                 prior.update(there)
-                found = prior.log_density(there)
-                assert found.dtype == dtype and found.device.type == device, (
-                    f"{found.dtype} on {found.device}"
+                log_density = prior.log_density(there)
+                assert log_density.dtype == dtype and log_density.device.type == device, (
+                    f"{log_density.dtype} on {log_density.device}"
                 )
                 torch.testing.assert_close(
-                    found.cpu().double(), wanted, rtol=rtol, atol=rtol * self.n_features
+                    log_density.cpu().double(), wanted, rtol=rtol, atol=rtol * self.n_features
                 )
                 new = prior.prox(there, 0.1)
                 assert new is None or (new.dtype, new.device) == (there.dtype, there.device)

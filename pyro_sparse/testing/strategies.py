@@ -134,8 +134,8 @@ def tasks(*, max_tasks: int = 4, max_rows: int = 10) -> Any:
     return require_hypothesis().composite(draw_tasks)(max_tasks, max_rows)
 
 
-def _check_most(given: dict[str, tuple[int, int]]) -> None:
-    for name, (value, least) in given.items():
+def _check_most(sizes: dict[str, tuple[int, int]]) -> None:
+    for name, (value, least) in sizes.items():
         if value < least:
             raise ValueError(f"{name}: got {value}, wanted at least {least}")
 
@@ -177,13 +177,13 @@ def _with(
 
 def _mask(draw: Callable[..., Any], case: Case, cells: np.ndarray) -> Case:
     st = require_hypothesis()
-    seen = np.random.default_rng(draw(st.integers(0, 9))).random(cells.shape) < 0.85
+    observed = np.random.default_rng(draw(st.integers(0, 9))).random(cells.shape) < 0.85
     kind = draw(
         st.sampled_from(
             ["bool", "0 and 1", "weights", "transposed", "one column less", "frame", "inverted words"]
         )
     )
-    read = np.where(seen, cells, np.nan)
+    read = np.where(observed, cells, np.nan)
     if (
         kind == "frame"
         and case.features
@@ -192,17 +192,19 @@ def _mask(draw: Callable[..., Any], case: Case, cells: np.ndarray) -> Case:
     ):
         X = case.arguments["X"]
         if isinstance(X, pd.DataFrame):  # columns in another order: they are found by name
-            given: Any = pd.DataFrame(seen, X.index, X.columns).iloc[:, ::-1]
-            return _with(case, "mask: a frame in another order", cells=read, mask=given)
+            mask: Any = pd.DataFrame(observed, X.index, X.columns).iloc[:, ::-1]
+            return _with(case, "mask: a frame in another order", cells=read, mask=mask)
     if kind in ("bool", "0 and 1", "frame"):
         return _with(
-            case, f"mask: {kind}", cells=read, mask=seen.astype(float) if kind == "0 and 1" else seen
+            case, f"mask: {kind}", cells=read, mask=observed.astype(float) if kind == "0 and 1" else observed
         )
     if kind == "weights":
         return _with(case, "mask: weights", "a mask of fractions", mask=np.full(cells.shape, 0.5))
     if kind == "inverted words":
         return _with(case, "mask: text", "a mask of text", mask=np.full(cells.shape, "yes"))
-    wrong = seen[:, 1:] if kind == "one column less" or seen.shape[0] == seen.shape[1] else seen.T
+    wrong = (
+        observed[:, 1:] if kind == "one column less" or observed.shape[0] == observed.shape[1] else observed.T
+    )
     return _with(case, f"mask: {kind}", "a mask of another shape", mask=wrong)
 
 
@@ -247,9 +249,9 @@ def _feature_names(draw: Callable[..., Any], case: Case, cells: np.ndarray) -> C
             features=[str(j + 50) for j in range(d)],
             feature_names=np.arange(d) + 50,
         )
-    given = {"too few": good[1:], "repeated": ["a"] * d, "one text": "f", "a number": 3}[kind]
+    names = {"too few": good[1:], "repeated": ["a"] * d, "one text": "f", "a number": 3}[kind]
     return _with(
-        case, f"feature_names: {kind}", "" if d < 2 else f"feature_names {kind}", feature_names=given
+        case, f"feature_names: {kind}", "" if d < 2 else f"feature_names {kind}", feature_names=names
     )
 
 
