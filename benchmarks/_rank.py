@@ -66,7 +66,7 @@ def speed(folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     x = np.tanh(rng.normal(size=(n, k))) @ loadings + 0.5 * rng.normal(size=(n, g))
     model = ps.models.SparseDecoder(g, k)
     model.data_start = False  # what is done once is not timed
-    schedule = ps.Schedule(steps=1000, batch_size=task["batch_size"])
+    schedule = ps.inference.Schedule(steps=1000, batch_size=task["batch_size"])
     ranks = ranks_here("cpu")
     torch.set_num_threads(1)
     table = as_table(x, likelihood=model.likelihood)

@@ -38,8 +38,8 @@ def started(
     """A run of `ps.fit` under way, in the stage where W has its own prior; two minibatches of rows, or n."""
     import torch
 
-    from pyro_sparse import Schedule
     from pyro_sparse.data.read import Batch
+    from pyro_sparse.inference import Schedule
     from pyro_sparse.inference.table.sparse_run import SparseRun
     from pyro_sparse.models import SparseDecoder
 

@@ -89,8 +89,8 @@ def started(x: np.ndarray, n_factors: int, width: int, n_rows: int, penalty: Any
     """A run of `ps.fit` under way, of a VAE that began at random."""
     import torch
 
-    from pyro_sparse import Schedule
     from pyro_sparse.data.read import Batch
+    from pyro_sparse.inference import Schedule
     from pyro_sparse.inference.table.sparse_run import SparseRun
     from pyro_sparse.rivals import VAE
 

@@ -140,7 +140,7 @@ def measured(folder: str, task: Row) -> None:
     say("fitted")
     fit.transform(ps.open_rows(x[:1000]))
     transform = time.process_time() - start
-    plan = ps.Schedule(steps=task["steps"])
+    plan = ps.inference.Schedule(steps=task["steps"])
     in_epoch = (task["n_rows"] - min(100, task["n_rows"] // 10)) / plan.batch_size
     share = np.bincount([list(stages).index(plan.stage(s)) for s in range(task["steps"])])
     usual = {stage: float(np.median(each)) for stage, each in stages.items()}

@@ -17,53 +17,21 @@ from . import (
     testing,
 )
 from ._utils.version import __version__
-from .certificates import Certificate, identify
+from .certificates import identify
 from .data.checks import check_table
 from .data.stores import open_rows
 from .estimators.factors import SparseFactorModel
 from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
-from .inference import (
-    DependencySchedule,
-    Fit,
-    MultiTaskFit,
-    Schedule,
-    TaskSchedule,
-    TransitionFit,
-    TransitionSchedule,
-    fit,
-    fit_restart,
-    load,
-    merge,
-)
+from .inference import fit, fit_restart, load, merge
 from .pages.of_table import report
-from .plots import (
-    plot_agreement,
-    plot_edges,
-    plot_elbo,
-    plot_forest,
-    plot_graph,
-    plot_predictive,
-    plot_reliability,
-    plot_sbc,
-    plot_sets,
-    plot_transition,
-)
 from .posterior.draws import graph_draws
 from .posterior.salience import salient_edges
 from .posterior.tables import edge_prob, summary
 
 __all__ = [
-    "Certificate",
-    "DependencySchedule",
-    "Fit",
-    "MultiTaskFit",
     "MultiTaskSparseRegressor",
-    "Schedule",
     "SparseFactorModel",
     "SparseTaskSVM",
-    "TaskSchedule",
-    "TransitionFit",
-    "TransitionSchedule",
     "__version__",
     "calibrate",
     "check_table",
@@ -84,16 +52,6 @@ __all__ = [
     "models",
     "nets",
     "open_rows",
-    "plot_agreement",
-    "plot_edges",
-    "plot_elbo",
-    "plot_forest",
-    "plot_graph",
-    "plot_predictive",
-    "plot_reliability",
-    "plot_sbc",
-    "plot_sets",
-    "plot_transition",
     "plots",
     "priors",
     "report",

@@ -85,7 +85,7 @@ print(f"{len(edges)} edges, {len(edges) / X.shape[1]:.1f} per column")
 edges[["score", "weight", "effect", "gap"]].round(2).head(12)
 
 # %%
-ps.plot_edges(idata)
+ps.plots.plot_edges(idata)
 plt.show()
 
 # %% [markdown]

@@ -135,7 +135,7 @@ idata = fit.edge_posterior()
 ps.summary(idata, fdr=0.1)[columns].round(2)
 
 # %%
-ps.plot_transition(idata)
+ps.plots.plot_transition(idata)
 plt.show()
 
 # %% [markdown]
@@ -150,7 +150,7 @@ plt.show()
 
 # %%
 tempting = fits[3].edge_posterior()
-ps.plot_transition(tempting)
+ps.plots.plot_transition(tempting)
 plt.show()
 
 # %% [markdown]

@@ -206,7 +206,7 @@ scores, probabilities = (ps.calibrate.reliability(q, exists, group=which) for q 
 assert probabilities.passes and not scores.passes
 fig, axes = plt.subplots(1, 2, figsize=(9.4, 4.9), layout="constrained")
 for ax, found, name in ((axes[0], scores, "score"), (axes[1], probabilities, "probability")):
-    ps.plot_reliability(found, ax)
+    ps.plots.plot_reliability(found, ax)
     ax.set_xlabel(f"{name} given to {found.n_edges:,} edges")
 plt.show()
 
@@ -311,14 +311,14 @@ def ranks(eta_prior):
 
 right, wrong = ranks((2, 2)), ranks((1, 3))
 assert right.passes and not wrong.passes
-ps.plot_sbc(right)
+ps.plots.plot_sbc(right)
 plt.show()
 
 # %% [markdown]
 # Every curve stays within its band. Now the same with a prior that expects one input in four:
 
 # %%
-ps.plot_sbc(wrong)
+ps.plots.plot_sbc(wrong)
 plt.show()
 print(wrong)
 

@@ -151,7 +151,7 @@ print(graphs.atoms(structure, groups))
 # that *one* of them exists, and one is enough to put a factor into a set. Large groups show more of this.
 
 # %%
-ps.plot_sets(idata, groups)
+ps.plots.plot_sets(idata, groups)
 plt.show()
 
 # %% [markdown]
@@ -264,7 +264,7 @@ sets_found(other, z2_test, z2)
 # factor with a column of its own has *anchors*, features that depend on nothing else.
 
 # %%
-ps.plot_sets(idata2)
+ps.plots.plot_sets(idata2)
 plt.show()
 
 # %% [markdown]

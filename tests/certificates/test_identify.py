@@ -205,7 +205,7 @@ def test_lags_have_their_own_dimension_and_a_union():
 
 
 def test_pictures_of_tables_say_that_they_are():
-    for plot in (ps.plot_edges, ps.plot_forest, ps.plot_graph, ps.plot_agreement):
+    for plot in (ps.plots.plot_edges, ps.plots.plot_forest, ps.plots.plot_graph, ps.plots.plot_agreement):
         with pytest.raises(TypeError, match="plot_transition"):
             plot(idata_of(draws_of(np.eye(2))))
 

@@ -36,7 +36,7 @@ def run_of(restarts=1, heldout=True, **settings):
     torch.manual_seed(0)
     model = ps.models.LatentTransition(5, 2, hidden=64, units=64, gated_units=8)
     model.setup(restarts, 14)
-    schedule = ps.TransitionSchedule(**{**FEW, **settings}).decided(1, 14)
+    schedule = ps.inference.TransitionSchedule(**{**FEW, **settings}).decided(1, 14)
     return TransitionRun(model, train, aside if heldout else None, schedule)
 
 
@@ -111,7 +111,9 @@ def test_a_polish_that_loses_sequences_kept_aside_is_undone():
     run = run_of()
     run.finish()
     before = heldout_elbo(run.model, run.heldout)
-    schedule = ps.TransitionSchedule(**{**FEW, "polish_steps": 120, "polish_rate": 0.03}).decided(1, 14)
+    schedule = ps.inference.TransitionSchedule(**{**FEW, "polish_steps": 120, "polish_rate": 0.03}).decided(
+        1, 14
+    )
     found = find_axes(run.model, run.train)
     state = {name: value.clone() for name, value in run.model.state_dict().items()}
     polish(run.model, found, run.train, schedule)
@@ -126,7 +128,7 @@ def test_free_edges_are_not_taken_back():
     run = run_of(steps=20)
     run.finish()
     model = run.model
-    schedule = ps.TransitionSchedule(steps=20, edge_steps=20).decided(1, 14)
+    schedule = ps.inference.TransitionSchedule(steps=20, edge_steps=20).decided(1, 14)
     assert not EdgeRun(model, run.train, run.heldout, schedule.of_edges()).keeps
     model.must.fill_(True)
     assert EdgeRun(model, run.train, run.heldout, schedule.of_edges()).keeps

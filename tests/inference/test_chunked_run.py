@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse import Schedule
 from pyro_sparse.data.read import Batch
-from pyro_sparse.inference import DependencyPenalty
+from pyro_sparse.inference import DependencyPenalty, Schedule
 from pyro_sparse.inference.table.sparse_run import SparseRun
 from pyro_sparse.inference.training.elbo import elbo_by_restart, rowwise_elbo
 from pyro_sparse.models import SparseDecoder, sparse_decoder

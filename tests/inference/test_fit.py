@@ -215,7 +215,9 @@ def test_holdout_zero_one_restart_and_double_precision():
 
 
 def test_caps_and_settings_are_recorded():
-    found = quick(small(3), n_factors_init=[3, 1, 2], schedule=ps.Schedule(em_every=3), learning_rate=1e-3)
+    found = quick(
+        small(3), n_factors_init=[3, 1, 2], schedule=ps.inference.Schedule(em_every=3), learning_rate=1e-3
+    )
     assert found.settings["n_factors_init"] == [3, 1, 2] and found.settings["em_every"] == 3
     assert found.settings["learning_rate"] == 1e-3 and found.settings["steps"] == 20
     assert ((found.weights != 0).any(1).sum(1) <= [3, 1, 2]).all()

@@ -209,9 +209,9 @@ def test_what_is_refused(data):
     with pytest.raises(ValueError, match="axes_at: want .*, got 1.5"):
         ps.fit(ps.models.DependencyVAE(9, 3), data.x, axes_at=1.5)
     with pytest.raises(ValueError, match="learning_rate: want .*, got 0"):
-        ps.DependencySchedule(learning_rate=0)
+        ps.inference.DependencySchedule(learning_rate=0)
     with pytest.raises(ValueError, match="steps: want .*, got 0"):
-        ps.DependencySchedule(steps=0)
+        ps.inference.DependencySchedule(steps=0)
 
 
 @pytest.mark.usefixtures("hurried")

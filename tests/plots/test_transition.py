@@ -85,7 +85,7 @@ def test_lines_are_the_selected_edges_with_the_width_of_their_probability():
     time[:, [0, 1, 2, 2], [0, 1, 2, 0]] = [1.0, 0.97, 0.9, 0.95]  # (target, source)
     action = np.zeros((2, 3, 2))
     action[:, 1, 0] = 0.92
-    ax = ps.plot_transition(transition(time=time, action=action), fdr=0.1)
+    ax = ps.plots.plot_transition(transition(time=time, action=action), fdr=0.1)
     want = {
         ("latent 1, t − 1", "latent 1"): 1.0,
         ("latent 2, t − 1", "latent 2"): 0.97,
@@ -111,7 +111,7 @@ def test_disputed_edges_are_dashed_and_hairlines_where_not_selected():
     time[0, 0, 0], time[0, 1, 1] = 0.99, 0.98  # the other restart has neither
     time[1, 2, 2] = 0.9  # only the other restart has it
     time[:, 0, 1] = 0.97
-    ax = ps.plot_transition(transition(time=time, actions=()))
+    ax = ps.plots.plot_transition(transition(time=time, actions=()))
     dashed = [patch for patch in ax.patches if patch.get_linestyle() != "-"]
     assert len(ax.patches) == 4 and len(dashed) == 3
     thin = [patch for patch in dashed if patch.get_linewidth() < 1]
@@ -122,17 +122,17 @@ def test_disputed_edges_are_dashed_and_hairlines_where_not_selected():
 
 
 def test_lags_and_actions_have_their_own_nodes():
-    ax = ps.plot_transition(transition(d=3, lags=2, actions=("push",)))
+    ax = ps.plots.plot_transition(transition(d=3, lags=2, actions=("push",)))
     assert names(ax, False) == [f"latent {k}, t − {lag}" for lag in (1, 2) for k in (1, 2, 3)] + ["push"]
     assert names(ax, True) == ["latent 1", "latent 2", "latent 3"]
-    ax = ps.plot_transition(transition(d=4, lags=0, actions=("push", "pull")))
+    ax = ps.plots.plot_transition(transition(d=4, lags=0, actions=("push", "pull")))
     assert names(ax, False) == ["push", "pull"]
     heights = [place(ax, name, False) for name in ("push", "pull")]
     assert np.mean(heights) == pytest.approx(np.mean([place(ax, f"latent {k}", True) for k in (1, 2, 3, 4)]))
 
 
 def test_own_past_is_level_with_its_latent():
-    ax = ps.plot_transition(transition(d=6))
+    ax = ps.plots.plot_transition(transition(d=6))
     for k in range(1, 7):
         assert place(ax, f"latent {k}, t − 1", False) == place(ax, f"latent {k}", True)
 
@@ -149,7 +149,7 @@ def test_own_past_is_level_with_its_latent():
 )
 def test_small_large_and_oddly_named_graphs_render_on_dark(options):
     with matplotlib.style.context("dark_background"):
-        ax = ps.plot_transition(transition(**options))
+        ax = ps.plots.plot_transition(transition(**options))
         assert len(render(ax)) > 2000
     assert max(len(name) for name in (*names(ax, False), *names(ax, True))) <= 20
 
@@ -158,12 +158,12 @@ def test_scores_are_called_scores_and_given_axes_are_used():
     import matplotlib.pyplot as plt
 
     _, ax = plt.subplots()
-    assert ps.plot_transition(transition(is_score=True), ax=ax) is ax
+    assert ps.plots.plot_transition(transition(is_score=True), ax=ax) is ax
     assert ax.get_legend().get_title().get_text() == "width = score"
 
 
 def test_a_graph_without_edges_says_so():
-    ax = ps.plot_transition(transition(time=np.full((2, 3, 3), 0.1), action=np.full((2, 3, 2), 0.1)))
+    ax = ps.plots.plot_transition(transition(time=np.full((2, 3, 3), 0.1), action=np.full((2, 3, 2), 0.1)))
     assert not ax.patches and "no edge is selected" in ax.texts[0].get_text()
     assert ax.get_legend() is None
     render(ax)
@@ -171,4 +171,4 @@ def test_a_graph_without_edges_says_so():
 
 def test_edges_of_a_table_are_refused():
     with pytest.raises(TypeError, match="idata: got a .* holds no transition, wanted .* plot_graph"):
-        ps.plot_transition(fake_fit().edge_posterior(num_draws=2))
+        ps.plots.plot_transition(fake_fit().edge_posterior(num_draws=2))

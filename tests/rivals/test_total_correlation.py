@@ -127,10 +127,13 @@ def test_steps_are_small_unless_asked_for():
         fit = ps.fit(model, x, restarts=1, steps=2, progress=False, **settings)
         return fit.settings["learning_rate"]
 
-    assert rate(VAE(6, 2)) == ps.Schedule().learning_rate
+    assert rate(VAE(6, 2)) == ps.inference.Schedule().learning_rate
     assert rate(VAE(6, 2, total_correlation=1.0)) == 1e-3
     assert rate(VAE(6, 2, total_correlation=1.0), learning_rate=2e-3) == 2e-3
-    assert rate(VAE(6, 2, total_correlation=1.0), schedule=ps.Schedule()) == ps.Schedule().learning_rate
+    assert (
+        rate(VAE(6, 2, total_correlation=1.0), schedule=ps.inference.Schedule())
+        == ps.inference.Schedule().learning_rate
+    )
 
 
 @pytest.mark.slow

@@ -382,7 +382,7 @@ def test_images():
         ({"penalty": 0.0}, ValueError, "penalty: want .*, got 0.0"),
         ({"ridge": -1.0}, ValueError, "ridge: want .*, got -1.0"),
         ({"lambda_": 0.1}, TypeError, "unknown setting 'lambda_'"),
-        ({"schedule": ps.Schedule()}, TypeError, "wants a TaskSchedule"),
+        ({"schedule": ps.inference.Schedule()}, TypeError, "wants a TaskSchedule"),
         ({"restarts": 0}, ValueError, "restarts: want a whole number of at least 1, got 0"),
         ({"holdout": 0.99}, ValueError, "holdout: 0.99 of 40 tasks leaves 1"),
         ({"holdout": 1.0}, ValueError, r"holdout: got 1.0, wanted a share of rows in \[0, 1\)"),

@@ -162,7 +162,7 @@ def test_answers_that_would_be_dense_are_refused(found):
         with pytest.raises(ValueError, match=rf"dense table of 300 x 12 cells.*fit.{method}\(X\[:1000\]\)"):
             getattr(found, method)(open_rows(SPARSE))
     with pytest.raises(ValueError, match="is read by rows, and this wants a table in memory"):
-        ps.plot_predictive(found, open_rows(SPARSE))
+        ps.plots.plot_predictive(found, open_rows(SPARSE))
     assert found.excess_cov is None and found.predict(COUNTS[:3]).shape == (3, 12)
 
 

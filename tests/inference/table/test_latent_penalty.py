@@ -48,7 +48,7 @@ def run_of(dependency, model=None, **settings):
     model.setup(R, N)
     x = torch.randn(N, G, generator=torch.Generator().manual_seed(1))
     dense = isinstance(model, DependencyVAE)
-    kind, run = (DependencySchedule, DependencyRun) if dense else (ps.Schedule, SparseRun)
+    kind, run = (DependencySchedule, DependencyRun) if dense else (ps.inference.Schedule, SparseRun)
     schedule = kind(**{"steps": 20, "batch_size": 8, "evaluate_every": 5, **settings})
     return run(model, Batch(x, x, None, None, N), None, schedule, 0, dependency)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse import DependencySchedule, Schedule, TaskSchedule, TransitionSchedule
+from pyro_sparse.inference import DependencySchedule, Schedule, TaskSchedule, TransitionSchedule
 
 S = Schedule(
     steps=1000, learning_rate=0.01, warm_up=10, decay_from=0.5, decay_to=0.1, kl_start=0.2, kl_until=0.4,

@@ -143,9 +143,9 @@ def test_of_a_wide_table_the_strongest_features_are_read(monkeypatch):
 
 
 def test_when_it_happens_can_be_said():
-    schedule = ps.DependencySchedule(steps=1000, axes_at=0.8, unfold_at=0.25)
+    schedule = ps.inference.DependencySchedule(steps=1000, axes_at=0.8, unfold_at=0.25)
     assert schedule.unfold_step == 200
-    assert ps.DependencySchedule(unfold_at=None).unfold_step == 0
-    assert ps.DependencySchedule(axes_at=None).unfold_step == 0
+    assert ps.inference.DependencySchedule(unfold_at=None).unfold_step == 0
+    assert ps.inference.DependencySchedule(axes_at=None).unfold_step == 0
     with pytest.raises(ValueError, match="unfold_at: want a share of the dense steps"):
-        ps.DependencySchedule(unfold_at=1.0)
+        ps.inference.DependencySchedule(unfold_at=1.0)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse import Schedule, priors
+from pyro_sparse import priors
 from pyro_sparse.data.read import Batch
+from pyro_sparse.inference import Schedule
 from pyro_sparse.inference.table.sparse_run import SparseRun
 from pyro_sparse.inference.training.loop import stopped_at
 from pyro_sparse.models import SparseDecoder

@@ -225,14 +225,14 @@ def test_own_draws_leave_orders_and_other_generators_alone():
 
 
 def test_where_a_group_stops():
-    schedule = ps.Schedule(steps=100, evaluate_every=10, patience=2, prune_at=(), lasso_until=0.3)
+    schedule = ps.inference.Schedule(steps=100, evaluate_every=10, patience=2, prune_at=(), lasso_until=0.3)
     assert schedule.settled == 31 and possible_stops(schedule) == [50, 60, 70, 80, 90]
     falling = [{"step": s, "heldout_elbo": -float(s)} for s in range(10, 101, 10)]
     assert stopped_at(falling, schedule) == 50
     other = [{"step": s, "heldout_elbo": float(min(s, 70))} for s in range(10, 101, 10)]
     assert stopped_at([*falling, *other], schedule) == 90
     assert stopped_at([{"step": s, "heldout_elbo": np.nan} for s in range(10, 101, 10)], schedule) == 50
-    assert possible_stops(ps.Schedule(patience=None)) == []
+    assert possible_stops(ps.inference.Schedule(patience=None)) == []
 
 
 # ---- refusals

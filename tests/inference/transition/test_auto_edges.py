@@ -63,7 +63,7 @@ def test_gains_are_those_of_single_flips(known):
 
 def test_the_path_ends_at_the_true_graph(known):
     model, train, heldout = known
-    schedule = ps.TransitionSchedule(steps=1, edge_steps=300, batch_size=100, edge_rate=0.02)
+    schedule = ps.inference.TransitionSchedule(steps=1, edge_steps=300, batch_size=100, edge_rate=0.02)
     path = choose_edges(model, train, heldout, schedule)
     np.testing.assert_array_equal(path.checkpoints[path.chosen].edges, TRUE)
     np.testing.assert_array_equal(model.edge_probability[0].detach().numpy() > 0.5, TRUE)
@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_the_callers_constraints(known, monkeypatch):
 
     monkeypatch.setattr(EdgeRun, "advance", pressed)
     with pytest.raises(KeyboardInterrupt):
-        choose_edges(model, train, heldout, ps.TransitionSchedule(steps=1, edge_steps=5))
+        choose_edges(model, train, heldout, ps.inference.TransitionSchedule(steps=1, edge_steps=5))
     assert model.allowed.all()
     assert not model.must.any()
 

@@ -227,7 +227,7 @@ def test_a_long_table_with_gaps_and_a_categorical_action():
         ({"actions": None}, ValueError, "actions: 0, the model was made for n_actions=3"),
         ({"steps": 0}, ValueError, "steps: want .*, got 0"),
         ({"lasso_weight": 1.0}, TypeError, "unknown setting 'lasso_weight'"),
-        ({"schedule": ps.Schedule()}, TypeError, "wants a TransitionSchedule"),
+        ({"schedule": ps.inference.Schedule()}, TypeError, "wants a TransitionSchedule"),
         ({"restarts": 0}, ValueError, "restarts: want a whole number of at least 1, got 0"),
         ({"holdout": 0.999}, ValueError, "holdout"),
         ({"sparsity": "few"}, ValueError, "sparsity"),

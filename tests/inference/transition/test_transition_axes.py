@@ -80,7 +80,7 @@ def test_new_latents_have_unit_variance_and_their_own_strengths(data):
     torch.manual_seed(0)
     model = model_of(x, n_actions=3)
     model.setup(1, 200)
-    TransitionRun(model, batch, None, ps.TransitionSchedule(steps=30, evaluate_every=30)).finish()
+    TransitionRun(model, batch, None, ps.inference.TransitionSchedule(steps=30, evaluate_every=30)).finish()
     found = find_axes(model, batch, n_starts=8, steps=40)[0]
     past = model.posterior(batch).loc[0, :, :-1].detach().double().numpy().reshape(-1, 3)
     assert (past @ found.map.T).std(0) == pytest.approx(np.ones(3), rel=1e-3)

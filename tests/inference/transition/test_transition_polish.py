@@ -26,7 +26,9 @@ def trained():
     torch.manual_seed(0)
     model = ps.models.LatentTransition(6, 3, n_actions=3, lags=0, hidden=32, units=32, gated_units=16)
     model.setup(1, len(batch))
-    schedule = ps.TransitionSchedule(steps=400, batch_size=256, polish_steps=300, evaluate_every=10_000)
+    schedule = ps.inference.TransitionSchedule(
+        steps=400, batch_size=256, polish_steps=300, evaluate_every=10_000
+    )
     TransitionRun(model, batch, None, schedule).finish()
     return model, batch, schedule, z
 
@@ -65,7 +67,7 @@ def test_ctrl_c_leaves_the_fit_as_it_was(dense, monkeypatch, place, call):
     def pressed(*_, **__):
         raise KeyboardInterrupt
 
-    short = ps.TransitionSchedule(steps=5, batch_size=256, polish_steps=5, evaluate_every=10_000)
+    short = ps.inference.TransitionSchedule(steps=5, batch_size=256, polish_steps=5, evaluate_every=10_000)
     with monkeypatch.context() as patch:
         patch.setattr(place, call, pressed)
         with pytest.raises(KeyboardInterrupt):
