@@ -22,6 +22,7 @@ def test_jobs():
     ]
 
 
+@pytest.mark.slow
 def test_figures(monkeypatch):
     monkeypatch.setitem(bf16.SIZES, "anchored60", (9, 3))
     rows = [bf16.run("anchored60", seed, steps=30, hidden=8) for seed in (1000, 1001)]

@@ -50,6 +50,7 @@ def test_a_failed_task_fails_the_run_after_the_others(capfd):
     assert "seed 99 breaks" in noise and "value=1" in noise
 
 
+@pytest.mark.slow
 def test_rows_on_record_are_not_run_again(tmp_path, capfd):
     record = tmp_path / "rows.jsonl"
     first = _common.run_tasks("tests.benchmarks.cheap", [{"seed": 2, "slow": False}], 1, record)

@@ -45,6 +45,7 @@ def test_all_kinds_are_counted(monkeypatch, capsys):
     assert capsys.readouterr().out.count("silent: w at f.py:1") == 2
 
 
+@pytest.mark.slow
 def test_a_few_cases_run():
     pytest.importorskip("hypothesis")
     row = faults_fuzz.fuzz(10, 1000)

@@ -44,6 +44,7 @@ def test_the_gap_is_the_package_s_where_they_overlap():
         assert found == pytest.approx(float(wanted[t]))
 
 
+@pytest.mark.slow
 def test_an_accuracy_row_is_exact_and_a_wrong_answer_is_seen(monkeypatch):
     row = inner.accuracy(8, 6, 1000)
     assert row["gap"] < 1e-12 and row["support_errors"] == 0

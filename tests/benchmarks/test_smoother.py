@@ -24,6 +24,7 @@ def test_whole_frames_are_missing():
     assert not np.isnan(x).any()
 
 
+@pytest.mark.slow
 def test_a_short_run(monkeypatch):
     monkeypatch.setattr(smoother, "SIZES", {**smoother.SIZES, "n": 150, "n_test": 20})
     monkeypatch.setattr(smoother, "STEPS", {"steps": 300, "polish_steps": 0, "edge_steps": 50})

@@ -91,6 +91,7 @@ def test_steps_in_bfloat16_are_timed_where_all_features_are_dense():
     assert "ms_bf16" not in speed.times("ml", 0.7, 1, 1000, 2, "")
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_process_of_its_own():
     assert 0 < speed.memory("plain", "tiny", 1000, "") < 500
 

@@ -156,6 +156,7 @@ def test_only_kept_chains_count_and_long_runs_are_thinned():
     assert ps.identify(idata).table["verdict"].tolist() == ["identified"] * 2
 
 
+@pytest.mark.slow
 def test_each_criterion_implies_the_next():
     rng = np.random.default_rng(14)
     draws = rng.random((400, 8, 4)) < rng.uniform(0.2, 0.6, (400, 1, 1))
@@ -342,6 +343,7 @@ def test_warnings_of_the_fit_and_of_the_chains_come_first():
     assert set(found.table["verdict"]) == {"unresolved"}
 
 
+@pytest.mark.slow
 def test_a_real_fit_end_to_end():
     rng = np.random.default_rng(1000)
     graph = np.repeat(np.eye(2), 4, axis=0)

@@ -150,6 +150,7 @@ def test_tasks_by_column_and_missing_targets():
         regressor().fit(ROWS, TARGETS, task=[1, 2, 3])
 
 
+@pytest.mark.slow
 def test_svm_uses_few_features_and_still_classifies():
     x, y = load_wine(return_X_y=True)
     few, all_ = ps.SparseTaskSVM(sparsity=0.5), ps.SparseTaskSVM(sparsity=0.0)

@@ -107,6 +107,7 @@ def test_a_resumed_run_goes_back_to_the_same_state(overfitted, tmp_path):
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.slow
 def test_a_polish_that_loses_sequences_kept_aside_is_undone():
     run = run_of()
     run.finish()
@@ -135,6 +136,7 @@ def test_free_edges_are_not_taken_back():
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.slow
 def test_a_fit_says_that_it_went_back_and_reports_what_it_kept():
     model = ps.models.LatentTransition(5, 2, hidden=64, units=64, gated_units=8)
     settings = {

@@ -86,6 +86,7 @@ def test_while_a_second_restart_is_set_up(monkeypatch, tasks, job, name):
         _ = fit_tasks(tasks) if job is TaskJob else fit_sequences()
 
 
+@pytest.mark.slow
 def test_while_restarts_of_sequences_are_judged(monkeypatch):
     whole = fit_sequences(n=300)
     monkeypatch.setattr(transition_module, "BRIEF", 10)

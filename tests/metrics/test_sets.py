@@ -15,6 +15,7 @@ GRAPH = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]])
 PAIR = ([0], [1])  # share latent 1; latent 0 and latent 2 are theirs alone
 
 
+@pytest.mark.slow
 def test_gaussian_closed_forms():
     rng = np.random.default_rng(0)
     mix = np.eye(4) + 0.4 * rng.standard_normal((4, 4))
@@ -44,6 +45,7 @@ def test_gaussian_closed_forms():
     assert max(score.leak) > 0.1
 
 
+@pytest.mark.slow
 def test_groups_of_several_features():
     rng = np.random.default_rng(1)
     z = rng.standard_normal((1500, 4))
@@ -58,6 +60,7 @@ def test_groups_of_several_features():
     assert swapped.own.complement_b == score.own.complement_a
 
 
+@pytest.mark.slow
 def test_right_up_to_order_and_distortion_leaks_nothing():
     rng = np.random.default_rng(2)
     z = rng.standard_normal((2000, 4))
@@ -69,6 +72,7 @@ def test_right_up_to_order_and_distortion_leaks_nothing():
     np.testing.assert_allclose([*again.leak, *again.own], [*score.leak, *score.own], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_leaks_that_no_correlation_shows():
     rng = np.random.default_rng(3)
     z = rng.standard_normal((2000, 4))

@@ -68,6 +68,7 @@ def test_files_and_resume_give_the_same_bits(tmp_path, data, fit):
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.slow
 def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypatch):
     from pyro_sparse.inference.table.dependency_run import DependencyRun
 
@@ -109,6 +110,7 @@ def test_the_axes_may_be_left_to_a_penalty(data, decoder):
     assert fit.settings["dependency"]["weight"] == 0.05 and fit.settings["axes_at"] is None
 
 
+@pytest.mark.slow
 def test_an_edge_that_is_needed_is_not_cut_when_nothing_can_take_its_place(data, monkeypatch):
     from pyro_sparse.inference.table import dependency_run
 
@@ -139,6 +141,7 @@ def test_an_edge_that_is_needed_is_not_cut_when_nothing_can_take_its_place(data,
     assert fit.model.decoder.mask[0][needed[0]] == 1
 
 
+@pytest.mark.slow
 def test_axes_found_last_leave_a_decoder_that_works():
     """To cut it then to what is more probable than not would cost .17 nats a row."""
     x = ps.datasets.dependency_data("cycle", 3, n=2000, seed=1001).x

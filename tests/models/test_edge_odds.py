@@ -146,6 +146,7 @@ def test_factors_take_the_places_that_the_odds_give_them(tmp_path):
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.slow
 def test_probabilities_weigh_odds_as_bayes_says():
     x, truth = table()
     weak = truth & ~(np.arange(15) % 5 % 2 == 0)[:, None]

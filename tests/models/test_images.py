@@ -75,6 +75,7 @@ def test_parameters_have_a_leading_restart_and_one_can_be_picked(gamma):
     torch.testing.assert_close(pick(model, [2]).decode(z[2:], None), model.decode(z, None)[2:])
 
 
+@pytest.mark.slow
 def test_a_fit_learns_images_and_is_the_same_again(tmp_path):
     settings = {"steps": 400, "batch_size": 32, "learning_rate": 1e-2, "evaluate_every": 400}
     model = ImageVAE(SHAPE, 2, width=8, hidden=16)

@@ -394,6 +394,7 @@ class LearnedRate(ps.priors.Prior):
 
 
 @pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.slow
 def test_a_parameter_of_the_prior_goes_where_its_posterior_is_highest(exact):
     data = ps.datasets.sim1(n=100, seed=1)
     model = SparseDecoder(7, 2, prior=LearnedRate(exact), decoder="linear", encoder_hidden=4)

@@ -129,6 +129,7 @@ def test_a_loaded_fit_asks_the_table_for_its_edges(prior, tmp_path, no_pictures,
     assert ("scores, not calibrated probabilities" in page.text) == (prior == "laplace")
 
 
+@pytest.mark.slow
 def test_names_are_escaped(tmp_path):
     fit = fake_fit()
     bad = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "$\\x{$", "</title>"]
@@ -143,6 +144,7 @@ def test_names_are_escaped(tmp_path):
         assert name in page.text
 
 
+@pytest.mark.slow
 def test_names_in_a_script_the_font_lacks(tmp_path):
     fit = fake_fit(n_restarts=2)
     fit.feature_names[0] = "測定 \U0001f9ec"
@@ -252,6 +254,7 @@ def test_one_restart_and_long_lists(tmp_path, no_pictures):
     assert "weaker edges" in page.text
 
 
+@pytest.mark.slow
 def test_it_leaves_no_figure_behind(fit, tmp_path):
     import matplotlib.pyplot as plt
 
@@ -298,6 +301,7 @@ def probable(fit):
     )
 
 
+@pytest.mark.slow
 def test_the_certificate_is_on_the_page(fit, tmp_path):
     import pyro_sparse as ps
 
@@ -361,6 +365,7 @@ def test_edges_that_were_told_are_said_to_be(fit, tmp_path, no_pictures):
     assert "Edges that were told to the model are named and do not count." in page.text
 
 
+@pytest.mark.slow
 def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):
     _, page = write(fit, tmp_path, idata=probable(fit))
     for said in (

@@ -72,6 +72,7 @@ def test_everything_renders_on_dark_without_a_warning(fit, idata):
         {"n_factors": 1, "n_active": 1, "n_features": 2, "n_restarts": 2},
     ],
 )
+@pytest.mark.slow
 def test_small_and_large_fits_render(options):
     fit = fake_fit(**options)
     for draw in drawings(fit, fit.edge_posterior(num_draws=2), fit.sample(30)).values():

@@ -67,6 +67,7 @@ def test_the_certificate(fit, idata):
     assert "rank 3 of 3" in str(certificate) and "latent 2: identified (P = 1.00)" in str(certificate)
 
 
+@pytest.mark.slow
 def test_latents_always_used_together_are_mixed():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(100, 30, 2))

@@ -98,6 +98,7 @@ def modes(request, problems):
     return request.param, ssl_regression(X, y, LADDER, LAMBDA1, beta_prior=request.param, tol=1e-9)
 
 
+@pytest.mark.slow
 def test_twenty_regressions_agree_in_the_mode(problems, modes):
     designs, responses = problems
     beta_prior, found = modes

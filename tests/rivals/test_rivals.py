@@ -272,6 +272,7 @@ def test_vsc_encoder_answers_with_the_moments_of_its_posterior():
     np.testing.assert_allclose(sd.detach() ** 2, q.variance.detach(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_vsc_learns_rows_that_use_few_factors():
     rng = np.random.default_rng(0)
     z = np.where(np.arange(400)[:, None] % 2 == [0, 1], 3 + rng.normal(size=(400, 2)), 0.0)

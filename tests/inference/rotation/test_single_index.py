@@ -50,6 +50,7 @@ def test_splines_add_to_one_and_have_their_slopes():
     np.testing.assert_allclose(slope[0], by_difference, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_search_leaves_a_guess_of_mixed_factors():
     """From the guess alone five factors are found, in other axes than the true three."""
     rng = np.random.default_rng(1003)

@@ -19,6 +19,7 @@ def drawn(rng, shape=(24, 6)):
     return edge, np.where(edge, rng.beta(own._SLAB, 1, size=shape), np.minimum(spike, 1.0))
 
 
+@pytest.mark.slow
 def test_probabilities_are_calibrated_on_data_of_its_own_prior():
     rng = np.random.default_rng(0)
     sets = [drawn(rng) for _ in range(40)]

@@ -44,6 +44,7 @@ def example():
     return as_table(x, likelihood=SparseDecoder(16, 3).likelihood), z
 
 
+@pytest.mark.slow
 def test_sums_and_differences_lead_to_the_true_axes(example):
     table, z = example
     turned = z @ np.array([[1.0, 1.0], [1.0, -1.0]])
@@ -55,6 +56,7 @@ def test_sums_and_differences_lead_to_the_true_axes(example):
     assert found.start.scores.std(0) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_the_true_axes_are_left_alone(example):
     table, z = example
     assert axis_start(Trained([z]), table, np.arange(len(z)), np.zeros(1), 0) is None

@@ -38,6 +38,7 @@ def test_share_is_adjusted_r_squared():
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.slow
 def test_totals_of_many_features_that_are_no_depth_are_told_of():
     x, told = counts(depth=0, features=310), ps.likelihoods.Poisson(size_factors=True)
     (said,) = fitted(x, told)
@@ -59,12 +60,14 @@ def test_totals_are_taken_where_rows_differ_in_depth_and_only_there():
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.slow
 def test_totals_that_are_depth_are_left_alone():
     assert not fitted(counts(depth=0.8, features=120))
     for likelihood in ("poisson", "negative_binomial", "multinomial"):
         assert not fitted(counts(depth=0.8), likelihood)
 
 
+@pytest.mark.slow
 def test_totals_that_factors_move_make_no_weights():
     """Of features that no factor moves; held as if they were known, they do."""
     rng = np.random.default_rng(1)

@@ -114,6 +114,7 @@ def test_no_steps_is_the_encoder(linear):
     torch.testing.assert_close(q.stddev, expected[1])
 
 
+@pytest.mark.slow
 def test_a_full_guide_keeps_its_shape_and_comes_nearer_to_the_exact_posterior(linear):
     """Given a root of the exact covariance times a number, the refinement finds mean and number."""
     model, batch = linear

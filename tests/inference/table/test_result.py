@@ -402,6 +402,7 @@ def test_a_prior_of_ones_own_needs_its_model_again(tmp_path):
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.slow
 def test_one_frame_for_summary_and_edges(found):
     frame = found.summary(fdr=0.1)
     assert len(frame) <= 12

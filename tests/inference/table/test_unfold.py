@@ -39,6 +39,7 @@ def test_curves_find_a_factor_of_which_a_feature_is_not_monotone(folded):
     assert correlation(z[:, 0], found) > 0.98
 
 
+@pytest.mark.slow
 def test_curves_read_observed_cells_only(folded):
     z, x, edge = folded
     mask = torch.ones_like(x, dtype=torch.bool)

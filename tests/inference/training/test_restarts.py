@@ -129,6 +129,7 @@ def test_all_rows_choose_the_number_of_factors_and_rows_aside_the_restart():
     assert chosen_restart(held[:1], seen[:1], active[:1], edges[:1], 200) == 0
 
 
+@pytest.mark.slow
 def test_a_fit_keeps_a_factor_that_the_few_rows_aside_cannot_tell_from_none():
     rng = np.random.default_rng(1)
     z, loading = rng.standard_normal((130, 3)), np.kron(np.eye(3), np.ones((4, 1)))

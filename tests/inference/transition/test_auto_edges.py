@@ -61,6 +61,7 @@ def test_gains_are_those_of_single_flips(known):
         assert gains[i, j] == pytest.approx(wanted, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_path_ends_at_the_true_graph(known):
     model, train, heldout = known
     schedule = ps.inference.TransitionSchedule(steps=1, edge_steps=300, batch_size=100, edge_rate=0.02)

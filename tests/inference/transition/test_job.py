@@ -98,6 +98,7 @@ def test_a_resumed_fit_gives_the_same_bits(fitted, data, tmp_path, monkeypatch):
         ps.fit(model_of(x, n_actions=3), x, actions=a, seed=2, restarts=2, **settings)
 
 
+@pytest.mark.slow
 def test_a_smoother_goes_through_all_stages(data, tmp_path, monkeypatch):
     """Frames missing, two restarts: the same bits again, when resumed, from a file, and each by itself."""
     x, _, a = data.part("train")

@@ -140,6 +140,7 @@ def rates(kernel, state):
 @pytest.mark.parametrize(
     "case", ["all", "others", "others missing", "others anchor", "others negative_binomial"]
 )
+@pytest.mark.slow
 def test_loadings_that_move_alike_go_where_prior_and_other_features_ask(case, monkeypatch):
     """The stationary density of what was added to the first factor's, by integration over a grid."""
     permitted = np.array([True, True, True, case == "all"])

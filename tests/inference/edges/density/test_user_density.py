@@ -309,6 +309,7 @@ def test_learned_parameters_are_not_drawn():
     assert "Learned learns parameters (nn.Parameter)" in found.attrs["chosen_because"]
 
 
+@pytest.mark.slow
 def test_probabilities_of_draws_are_calibrated():
     """Weights seen with noise: an edge of probability p is there in a share p of cases."""
     density, slab, spike = frozen("sides")

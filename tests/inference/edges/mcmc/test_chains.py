@@ -144,6 +144,7 @@ def user_density(case):
         "one noise",
     ],
 )
+@pytest.mark.slow
 def test_linear_chains_leave_the_prior_alone(case):
     name, density = user_density(case)
     own = Joint(
@@ -217,6 +218,7 @@ def test_linear_chains_leave_the_prior_alone(case):
         "tanh one noise",
     ],
 )
+@pytest.mark.slow
 def test_decoder_chains_leave_the_prior_alone(case):
     """Exact for normal noise and for straight lines; curves under other likelihoods have Laplace's error."""
     n = 400
@@ -293,6 +295,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
+@pytest.mark.slow
 def test_turns_keep_the_prior_where_other_factors_are_correlated_too(correlation):
     """With a third factor in the way half a turn is no whole orbit."""
     n, k = 3000, 4

@@ -104,6 +104,7 @@ def test_the_object_holds_draws_of_every_chain(fit):
 
 
 @pytest.mark.parametrize("decoder", ["linear", "mlp"])
+@pytest.mark.slow
 def test_effects_come_from_the_chains_as_the_weights_do(decoder):
     """The shares of variance of the program that made the table, also of edges that the fit does not have."""
     fit = fitted(table(n=400), decoder=decoder)
@@ -391,6 +392,7 @@ def test_models_without_a_prior_on_weights_are_refused(make, method, message):
         found.edge_posterior(method)
 
 
+@pytest.mark.slow
 def test_a_subclass_that_says_something_else_is_taken_at_its_word():
     x = table()
     x[np.random.default_rng(1).random(x.shape) < 0.03] += 25

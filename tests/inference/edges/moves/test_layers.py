@@ -269,6 +269,7 @@ def test_stretches_bring_factors_to_their_scale_at_once():
     np.testing.assert_allclose(new.z.std(1), state.z.std(1), atol=0.12)
 
 
+@pytest.mark.slow
 def test_scale_of_a_factor_follows_its_density():
     """With two rows z'z / s^2 and six weights that are edges, against numerical integration."""
     kernel, state = drawn(rows=2, chains=1)

@@ -6,6 +6,7 @@ That chains with them leave the prior alone is tested with the chains (`test_edg
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
@@ -45,6 +46,7 @@ def test_a_swivel_keeps_the_covariance_of_what_is_predicted():
     assert (np.linalg.eigvalsh(other) > 0).all()
 
 
+@pytest.mark.slow
 def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch):
     """Without data the prior is the density: correlations flat over correlation matrices, by rejection."""
     monkeypatch.setattr(_turns, "_CELLS", 10**9)
@@ -72,6 +74,7 @@ def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch)
         assert stats.ks_2samp(before, after).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says(monkeypatch):
     """Against the density by scipy, over all angles; loadings of one factor are on record for each draw."""
     monkeypatch.setattr(_turns, "_CELLS", 10**9)

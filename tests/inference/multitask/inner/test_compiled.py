@@ -29,6 +29,7 @@ def problem(k, n_tasks=3):
 
 
 @pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.slow
 def test_python_and_machine_code_agree(k, monkeypatch):
     given = problem(k)
     quick, slow = np.zeros((3, 8, k)), np.zeros((3, 8, k))
