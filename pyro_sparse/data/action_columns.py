@@ -88,7 +88,7 @@ def encode(frames: Frames, like: KnownActions | None) -> tuple[np.ndarray, list[
                     f"which the model was not fitted to; it knows {levels[name][:8]}; "
                     "leave those sequences out, or fit again with them"
                 )
-        codes = np.asarray(pd.Categorical(values, categories=levels[name]).codes)
+        codes = pd.Index(levels[name], dtype=object).get_indexer(values.astype(object))  # -1: missing
         for j, level in enumerate(levels[name]):
             columns[level_name(name, level)] = np.where(codes < 0, np.nan, codes == j)
     names = list(columns) if like is None else like.names

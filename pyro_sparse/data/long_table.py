@@ -235,7 +235,7 @@ def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
             "(for periods: how many)"
         )
     if isinstance(kind, pd.PeriodDtype):
-        return stamps.astype("int64").to_numpy(), step, kind.freq.name
+        return stamps.astype("int64").to_numpy(), step, kind.freq.rule_code
     if not kinds.is_numeric_dtype(kind) or kinds.is_bool_dtype(kind):
         raise TypeError(
             f"time: column {stamps.name!r} holds {kind}; wanted numbers, datetimes or periods "

@@ -10,10 +10,8 @@ import torch
 
 from benchmarks import jacobian_cost
 
+
 # torch's own forward derivatives, when first used
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-
-
 def options(**given):
     return argparse.Namespace(**{"quick": False, "seeds": 2, **given})
 

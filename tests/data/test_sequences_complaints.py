@@ -24,6 +24,7 @@ def at(values, i, value):
     return values
 
 
+TEXT = pd.Series(["a"]).dtype  # object, or str since pandas 3
 RNG = np.random.default_rng(0)
 DAYS = pd.date_range("2020-01-01", periods=16)
 READ = {"id": "who", "time": "t", "actions": ["do"]}
@@ -41,7 +42,7 @@ READ = {"id": "who", "time": "t", "actions": ["do"]}
         (table(), {"time": "t", "feature_names": ["x"]}, ValueError,
          "time: sequence '0' has two rows at 0 (8 such"),
         (table(t=[str(d) for d in DAYS]), READ, TypeError,
-         "time: column 't' holds object; wanted numbers, datetimes"),
+         f"time: column 't' holds {TEXT}; wanted numbers, datetimes"),
         (table(t=[True, False] * 8), READ, TypeError, "time: column 't' holds bool"),
         (table(t=at(np.arange(16.0), 3, 3.5)), READ, ValueError,
          "time: sequence 'a' goes from 2.0 to 3.5, 1.5 steps of 1 (2 such pair(s)); wanted whole steps"),
@@ -176,7 +177,7 @@ def test_complaints_about_arrays(data, options, kind, text):
         (table(), READ, ValueError,
          "actions: are ['do'], the model was fitted to ['do', 'dose']; give the same"),
         (table(dose="high"), READ | {"actions": ["do", "dose"]}, TypeError,
-         "actions: column 'dose' holds object, the model was fitted to numbers"),
+         f"actions: column 'dose' holds {TEXT}, the model was fitted to numbers"),
         (table(dose=1.0).rename(columns={"x": "y"}), READ, ValueError, "feature_names: X has no column 'x'"),
         (np.zeros((2, 3, 2)), {"actions": np.zeros((2, 3, 2))}, ValueError,
          "X: has 2 feature(s), the model was fitted to 1"),

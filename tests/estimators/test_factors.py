@@ -215,7 +215,7 @@ def test_columns_that_are_no_numbers_are_named_and_missing_ones_of_pandas_are_mi
     cells = table.to_numpy().astype(object)
     cells[0, 0] = pd.NA  # what DataFrame.to_numpy() makes of nullable columns
     made = SparseFactorModel(n_factors=2, restarts=1, steps=5, random_state=0).fit(cells)
-    holes = table.to_numpy()
+    holes = table.to_numpy(copy=True)
     holes[0, 0] = np.nan
     assert_array_equal(made.transform(cells), made.transform(holes))
 

@@ -62,7 +62,7 @@ def test_latents_of_a_new_table_are_found_by_id_and_time(panel, fitted):
     pd.testing.assert_frame_equal(found, fitted.transform(few, id="patient", time="day"))
     assert found.index.names == ["patient", "day"] and list(found.columns) == ["latent 1", "latent 2"]
     both = few.set_index(["patient", "day"]).join(found)
-    assert len(both) == len(found) == 21 and both.notna().all(None)
+    assert len(both) == len(found) == 21 and both.notna().all(axis=None)
     alone = few[few["patient"] == 107].sort_values("day")[list("abcd")].to_numpy()
     np.testing.assert_allclose(found.loc[107], fitted.transform(alone)[0], atol=1e-5)
     own = fitted.transform()  # of the fit: an array

@@ -32,7 +32,6 @@ def test_smooth_leaky_is_a_leaky_relu_without_its_corner():
     assert np.abs(smooth - bend(h.numpy()))[[0, -1]].max() < 1e-3
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_derivatives_of_smooth_leaky():
     h = (3 * draw(4, 5)).requires_grad_(True)
     assert torch.autograd.gradcheck(smooth_leaky, h, check_forward_ad=True)

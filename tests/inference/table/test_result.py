@@ -234,7 +234,7 @@ def test_one_row_is_enough_and_rows_do_not_mix(found):
 
 @pytest.mark.parametrize("method", ["transform", "predict", "impute"])
 def test_refined_rows_do_not_mix(found, method):
-    new = table(40, seed=1).to_numpy()
+    new = table(40, seed=1).to_numpy(copy=True)
     new[::3, 1] = np.nan
     answer = getattr(found, method)
     whole = answer(new)

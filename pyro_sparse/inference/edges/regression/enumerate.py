@@ -199,7 +199,10 @@ def _grow(gram: Tensor, cross: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
     log_det = torch.zeros(state.shape[:-2], dtype=gram.dtype)
     for _ in range(m):
         column, kept = state[..., 1:, 0], state[..., 1:, 1:]
-        pivot = state[..., 0, 0].clamp(min=1)  # as it is but for rounding, M - I being a Gram matrix
+        pivot = state[..., 0, 0]
+        # At least 1 but for rounding, M - I being a Gram matrix. The slope of `clamp` at 1, where a constant
+        # feature lies, differs between versions of torch: here it is 1.
+        pivot = pivot + (1 - pivot).clamp(min=0).detach()
         scaled = column / pivot.unsqueeze(-1)
         state = torch.cat([kept, kept - column.unsqueeze(-1) * scaled.unsqueeze(-2)], -3)
         log_det = torch.cat([log_det, log_det + pivot.log()], -1)
