@@ -57,7 +57,7 @@ def odds_of_edges(
     else:
         table = _in_order(edge_odds, names) if isinstance(edge_odds, pd.DataFrame) else edge_odds
         try:
-            odds = np.array(table, dtype=float)  # a copy: pandas 3 lends a table's cells to read only
+            odds = np.asarray(table, dtype=float).copy()  # pandas 3 lends cells to read only
         except (TypeError, ValueError) as error:
             raise TypeError(f"edge_odds: want numbers, one for each feature and factor ({error})") from error
     if odds.shape != shape:

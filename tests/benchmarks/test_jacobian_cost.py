@@ -11,7 +11,6 @@ import torch
 from benchmarks import jacobian_cost
 
 
-# torch's own forward derivatives, when first used
 def options(**given):
     return argparse.Namespace(**{"quick": False, "seeds": 2, **given})
 
