@@ -66,7 +66,7 @@ def child_seeds(seed: int, n_restarts: int) -> list[int]:
     True
     """
     children = np.random.SeedSequence(seed).spawn(n_restarts)
-    return [int(child.generate_state(1, np.uint64)[0] >> 1) for child in children]
+    return [int(child.generate_state(1, np.uint64)[0]) >> 1 for child in children]
 
 
 def bent_starts(n_factors_init: np.ndarray) -> np.ndarray:
