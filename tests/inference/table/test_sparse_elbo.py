@@ -103,7 +103,7 @@ def test_in_single_precision(likelihood):
     check(
         model_of(dtype=torch.float32, likelihood=likelihood),
         batch_of(likelihood, dtype=torch.float32),
-        tolerance=1e-6,
+        tolerance=5e-6,  # sums of thousands in single precision: 1.3e-6 on one kind of processor
     )
 
 
