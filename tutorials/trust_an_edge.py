@@ -84,7 +84,7 @@ def fit_table(table, anchors, scales=(1, 50)):
 anchors = {f"x{k}": k for k in range(n_factors)}
 fit = fit_table(table, anchors)
 score = fit.edge_posterior("score")
-polished = fit.edge_posterior("mcmc", sweeps=800)
+sampled = fit.edge_posterior("mcmc", sweeps=800)
 
 # %% [markdown]
 # The score treats the fitted loading as if it were known exactly, and asks which of the two scales it came
@@ -94,12 +94,12 @@ polished = fit.edge_posterior("mcmc", sweeps=800)
 # %%
 truth = pd.DataFrame(edge, feature_names, fit.factor_names)
 both = ps.summary(score)[["feature", "factor", "score"]]
-both = both.join(ps.summary(polished)[["probability", "gap", "unresolved", "verdict"]])
+both = both.join(ps.summary(sampled)[["probability", "gap", "unresolved", "verdict"]])
 both["exists"] = [truth.at[place] for place in zip(both.pop("feature"), both.pop("factor"), strict=True)]
 both.loc[(both["score"] - both["probability"]).abs().sort_values().index[::-1]].head(8).round(2)
 
 # %%
-p = ps.edge_prob(polished)
+p = ps.edge_prob(sampled)
 panels = {"truth": truth, "score": ps.edge_prob(score), "probability": p}
 fig, axes = plt.subplots(1, 3, figsize=(9, 4.6), sharey=True, layout="constrained")
 for ax, (title, values) in zip(axes, panels.items(), strict=True):
@@ -133,7 +133,7 @@ pd.DataFrame({"between .05 and .95": grey, "mean squared error": errors}).round(
 # not use the probability, which is their mean. The verdict in words:
 
 # %%
-draws = ps.graph_draws(polished)
+draws = ps.graph_draws(sampled)
 names = {"rows": feature_names, "columns": range(1, n_factors + 1)}
 print(*ps.graphs.verdict(ps.graphs.between_chain_gap(draws), **names), sep="\n")
 assert not both["unresolved"].any()
@@ -353,8 +353,8 @@ print(misled)
 small = fit_table(table, anchors, scales=(4, 200))
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    told_wrong = small.edge_posterior("mcmc", sweeps=800)
-print(told_wrong.attrs["verdict"])
+    misspecified = small.edge_posterior("mcmc", sweeps=800)
+print(misspecified.attrs["verdict"])
 assert any("unlike their prior" in str(w.message) for w in said)
 
 # %% [markdown]
@@ -364,10 +364,10 @@ assert any("unlike their prior" in str(w.message) for w in said)
 learned = small.edge_posterior("mcmc", sweeps=800, learn_scales=True)
 found = {
     name: ps.edge_prob(idata).iloc[n_factors:].to_numpy()
-    for name, idata in {"told right": polished, "told wrong": told_wrong, "learned": learned}.items()
+    for name, idata in {"right scales": sampled, "wrong scales": misspecified, "learned": learned}.items()
 }
 wrong = {name: int(((q > 0.5) & ~there.to_numpy()).sum()) for name, q in found.items()}
-assert wrong["learned"] < wrong["told wrong"]
+assert wrong["learned"] < wrong["wrong scales"]
 pd.DataFrame({"named": {name: int((q > 0.5).sum()) for name, q in found.items()}, "of these false": wrong})
 
 # %% [markdown]

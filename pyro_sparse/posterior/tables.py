@@ -20,7 +20,7 @@ from ..data.read import read_like
 from ..data.stores import store_of
 from ..findings.finding import Finding, doubted_edges, findings_of
 from ..graphs.selection import edge_gap, edge_verdicts, q_values, unresolved
-from ..inference.training.restarts import compared_restarts, told_of
+from ..inference.training.restarts import compared_restarts, prescribed_in_fit
 from . import arviz as _arviz
 from .draws import graph_numbers
 from .edge_table import about_edges, attributes, concluded, finished, selected_edges
@@ -141,7 +141,7 @@ def to_arviz(
         edge_effect=(effect, shape[1:]),
     )
     good = compared_restarts(fit, origin)[0] if kept is None else np.asarray(kept, dtype=bool)
-    prescribed = told_of(fit)[best]
+    prescribed = prescribed_in_fit(fit)[best]
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))

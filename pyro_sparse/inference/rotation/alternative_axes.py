@@ -22,14 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from .axes import obliques
+from .axes import SILENT, counted, obliques
 
 __all__ = ["Alternative", "Directions", "alternatives", "directions", "in_axes_of"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_LOUD = 1e-3  # of the largest total slope: a feature with less says nothing about axes
 _SIZE = 0.1  # of a loading that counts half an edge, where a direction has length 1
 _STARTS, _SHRINK = 64, (0.3, _SIZE**2)
 _MOST_CORRELATED = 0.9  # two factors of a solution
@@ -89,7 +88,7 @@ def directions(scores: Floats, moments: Floats) -> Directions:
     root, inverse = (axes * np.sqrt(values)) @ axes.T, (axes / np.sqrt(values)) @ axes.T
     share = root @ moments @ root
     total = np.trace(share, axis1=1, axis2=2)
-    direction = np.linalg.eigh(share)[1][:, :, -1] * (total > _LOUD * total.max())[:, None]
+    direction = np.linalg.eigh(share)[1][:, :, -1] * (total > SILENT * total.max())[:, None]
     sd = np.maximum(centred.std(0), 1e-12)
     return Directions(centred / sd, centred @ inverse, direction, direction @ inverse * sd)
 
@@ -110,7 +109,7 @@ def alternatives(of: Directions) -> list[Alternative]:
     if (of.direction != 0).any(1).sum() <= k:
         return []
     ends = obliques(of.direction, _STARTS, epsilon=_SHRINK, max_correlation=_MOST_CORRELATED)
-    to_loadings = [np.linalg.lstsq(of.direction, end.loadings, rcond=None)[0] for end in ends]
+    to_loadings = [np.linalg.lstsq(of.direction, loadings, rcond=None)[0] for loadings, _ in ends]
     return [_compared(of, np.linalg.pinv(map_).T) for map_ in to_loadings]
 
 
@@ -133,18 +132,13 @@ def in_axes_of(of: Directions, scores: Floats) -> Alternative:
     return _compared(of, map_ / np.maximum(np.linalg.norm(map_, axis=0), 1e-12))
 
 
-def _counted(loadings: Floats) -> Floats:
-    squares = loadings**2
-    return squares / (squares + _SIZE**2)
-
-
 def _compared(of: Directions, map_: Floats) -> Alternative:
     """Axes that a map of white factors makes, columns of length 1, beside the fit's."""
     k = map_.shape[1]
     loadings = of.direction @ np.linalg.pinv(map_).T
     between = np.abs(np.nan_to_num(np.corrcoef(of.scores.T, (of.white @ map_).T)[:k, k:]))
     _, place = linear_sum_assignment(-between)  # the first is 0, 1, ... of a square matrix
-    before, after = _counted(of.loadings), _counted(loadings[:, place])
+    before, after = counted(of.loadings, _SIZE), counted(loadings[:, place], _SIZE)
     return Alternative(
         float(after.sum() - before.sum()), np.abs(before - after) > 0.5, between[np.arange(k), place]
     )

@@ -12,14 +12,13 @@ oblique map has :math:`K(K-1)/2` more free numbers, the correlations, and must s
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Axes", "n_sizeable", "oblique", "obliques", "simple", "varimax"]
+__all__ = ["SILENT", "counted", "n_sizeable", "oblique", "obliques", "simple", "varimax"]
 
+SILENT = 1e-3  # of the largest total slope: a feature with less says nothing about axes
 BARRIER = 0.1  # weight of what keeps two factors apart
 
 
@@ -45,23 +44,6 @@ def varimax(loadings: np.ndarray, max_iter: int = 500, tol: float = 1e-8) -> np.
             break
         previous = float(s.sum())
     return rotation
-
-
-class Axes(NamedTuple):
-    """Factors of one rotation.
-
-    Attributes
-    ----------
-    loadings : ndarray (feature, factor)
-    correlation : ndarray (factor, factor)
-        Of the rotated factors, unit diagonal.
-    cost : float
-        Smooth number of sizeable loadings.
-    """
-
-    loadings: np.ndarray
-    correlation: np.ndarray
-    cost: float
 
 
 def oblique(
@@ -94,7 +76,7 @@ def oblique(
     solutions = obliques(loadings, n_starts, steps, epsilon, max_correlation, seed)
     if not solutions:
         return loadings @ varimax(loadings), np.eye(loadings.shape[1])
-    return solutions[0].loadings, solutions[0].correlation
+    return solutions[0]
 
 
 def obliques(
@@ -104,7 +86,7 @@ def obliques(
     epsilon: tuple[float, float] = (0.3, 0.1),
     max_correlation: float = 0.95,
     seed: int = 0,
-) -> list[Axes]:
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Where the starts of `oblique` end, those with the fewest sizeable loadings first.
 
     Parameters
@@ -114,12 +96,12 @@ def obliques(
 
     Returns
     -------
-    list of Axes
-        One for each start that does not end in one factor twice.
+    list of (loadings, correlation)
+        As `oblique` returns them, one for each start that does not end in one factor twice.
     """
     n_factors = loadings.shape[1]
     if n_factors == 1:
-        return [Axes(loadings.copy(), np.eye(1), float((loadings**2 / (loadings**2 + epsilon[1])).sum()))]
+        return [(loadings.copy(), np.eye(1))]
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(n_starts, n_factors, n_factors, generator=generator, dtype=torch.float64)
     spread = torch.linspace(0, 1.0, n_starts, dtype=torch.float64).reshape(-1, 1, 1)
@@ -139,7 +121,7 @@ def obliques(
     order = [
         int(r) for r in cost.argsort(stable=True) if worst[r] < max_correlation and torch.isfinite(cost[r])
     ]
-    return [Axes(rotated[r].numpy(), correlation[r].numpy(), float(cost[r])) for r in order]
+    return [(rotated[r].numpy(), correlation[r].numpy()) for r in order]
 
 
 def _rotated(turn: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -164,6 +146,19 @@ def _slope(turn: Tensor, a: Tensor, small: float) -> Tensor:
     return slope / turn.norm(dim=1, keepdim=True)
 
 
+def counted(loadings: np.ndarray, size: float = 0.1) -> np.ndarray:
+    r"""How much of an edge each loading is: :math:`\lambda^2 / (\lambda^2 + s^2)`, half at the size s.
+
+    Parameters
+    ----------
+    loadings : ndarray
+        Of any shape.
+    size : float
+    """
+    squares = loadings**2
+    return np.asarray(squares / (squares + size**2))
+
+
 def n_sizeable(loadings: np.ndarray, size: float = 0.1) -> float:
     r"""Smooth number of loadings larger than `size`, of which one as large as it counts half.
 
@@ -174,7 +169,7 @@ def n_sizeable(loadings: np.ndarray, size: float = 0.1) -> float:
     loadings : ndarray (feature, factor)
     size : float
     """
-    return float((loadings**2 / (loadings**2 + size**2)).sum())
+    return float(counted(loadings, size).sum())
 
 
 def simple(loadings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

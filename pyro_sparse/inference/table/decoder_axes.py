@@ -21,13 +21,13 @@ from torch import Tensor
 
 from ..._utils.torch_state import undisturbed
 from ...data.read import Batch
+from ..rotation.axes import SILENT
 from ..rotation.jacobian_axes import jacobian_axes
 
 __all__ = ["DecoderAxes", "decoder_axes", "decoder_jacobian", "second_moments", "strengths"]
 
 MOST_ROWS = 2000
 _CELLS = 100_000  # whose derivatives are taken at once
-_SILENT = 1e-3  # of the largest total slope: a feature with less says nothing about axes
 
 
 class DecoderAxes(NamedTuple):
@@ -107,7 +107,7 @@ def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> lis
         root = (vectors * values.sqrt()) @ vectors.mT
         share = root @ moment @ root
         total = share.diagonal(dim1=-2, dim2=-1).sum(-1)
-        loud = total > _SILENT * total.max()
+        loud = total > SILENT * total.max()
         stack = (share[loud] / total[loud, None, None]).cpu().numpy()
         with undisturbed(threads=1):
             axes = jacobian_axes(

@@ -38,9 +38,9 @@ from ..training.restarts import (
     join,
     only_restart,
     pick,
+    prescribed_edges,
     put,
     restart_findings,
-    told_edges,
     unconfirmed,
 )
 from .axis_findings import axis_findings
@@ -558,4 +558,4 @@ def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
         full = np.full(model.n_restarts, model.n_factors)
         return full * model.n_features, full
     present = (weights != 0).cpu().numpy()
-    return present.sum((1, 2)), found_factors(present, told_edges(model))
+    return present.sum((1, 2)), found_factors(present, prescribed_edges(model))

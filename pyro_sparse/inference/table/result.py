@@ -38,9 +38,9 @@ from ..training.restarts import (
     level_of,
     out_of_frame,
     pick,
+    prescribed_in_fit,
     rival_restarts,
     score_similarity,
-    told_of,
 )
 from .by_rows import frugal, pieces
 from .effects import total_effects
@@ -312,7 +312,7 @@ class Fit(Answers):
                 "similarity": alike.mean(axis=1).to_numpy(),
                 "least": alike.min(axis=1).to_numpy(),
                 "edges_differing": (edges != edges[self.best]).sum((1, 2)),
-                "factors": found_factors(edges, told_of(self)),
+                "factors": found_factors(edges, prescribed_in_fit(self)),
                 "elbo": level_of(self),
             },
             index=pd.RangeIndex(self.n_restarts, name="restart"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...data.read import Table
 from ...findings.finding import Finding
-from ..training.restarts import told_edges
+from ..training.restarts import prescribed_edges
 from .weight_scores import has_zeros
 
 __all__ = ["of_units", "of_weights"]
@@ -25,7 +25,7 @@ def of_weights(model: Any, best: int) -> list[Finding]:
         Restart.
     """
     edges = (model.weights[best] != 0).cpu().numpy()
-    prescribed = told_edges(model)
+    prescribed = prescribed_edges(model)
     permitted = model.permitted.cpu().numpy()
     if not permitted.any():
         message = "no edge was left to find: every edge is forbidden"

@@ -58,11 +58,11 @@ def fingerprint(model: Any, settings: dict[str, Any]) -> str:
             for component in ("prior", "likelihood")
         },
     }
-    return json.dumps({**shape, **_told_of_edges(model), **settings}, sort_keys=True)
+    return json.dumps({**shape, **_edge_constraints(model), **settings}, sort_keys=True)
 
 
-def _told_of_edges(model: Any) -> dict[str, Any]:
-    """What the model was told about single edges, by argument; long lists as a hash."""
+def _edge_constraints(model: Any) -> dict[str, Any]:
+    """What the model's arguments say of single edges; long lists as a hash."""
     prescribed: dict[str, Any] = {}
     for name in ("anchors", "required", "forbidden", "edge_odds"):
         edges = getattr(model, name, None)

@@ -68,7 +68,7 @@ class Job(Protocol):
     def groups(self) -> list[range]:
         """The restarts that are trained together."""
 
-    def make(self, group: range) -> Any:
+    def make(self, group: range) -> Group:
         """A `Group` at its start."""
 
     def status(self, run: Any) -> str:
@@ -79,7 +79,7 @@ class Job(Protocol):
 
 
 def train(
-    job: Any,
+    job: Job,
     *,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -128,7 +128,8 @@ def train(
 
         def report(run: Any, group: Group = group) -> None:
             show(run)
-            if file is not None and run.step % checkpoint_every == 0:
+            # the last step of a run is written with what ends it
+            if file is not None and run.step % checkpoint_every == 0 and not run.done:
                 files.write_run(file, fingerprint, finished, group.state())
 
         try:

@@ -43,8 +43,8 @@ __all__ = [
     "restart_findings",
     "rival_restarts",
     "score_similarity",
-    "told_edges",
-    "told_of",
+    "prescribed_edges",
+    "prescribed_in_fit",
     "unconfirmed",
 ]
 
@@ -262,32 +262,32 @@ def chosen_restart(
     return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
 
 
-def told_edges(model: Any) -> np.ndarray:
+def prescribed_edges(model: Any) -> np.ndarray:
     """Edges that anchors or the user's list require, of bool (feature, factor), or a single False."""
     must = getattr(model, "must", None)
     return np.array(False) if must is None else must.cpu().numpy()
 
 
 def found_factors(edge: np.ndarray, prescribed: np.ndarray) -> np.ndarray:
-    """How many factors each restart found: those with an edge beyond the ones it was told.
+    """How many factors each restart found: those with an edge beyond the prescribed ones.
 
     Parameters
     ----------
     edge : ndarray of bool (restart, feature, factor)
     prescribed : ndarray of bool
-        As `told_edges`, or for each restart in its own order of factors.
+        As `prescribed_edges`, or for each restart in its own order of factors.
     """
     return (edge & ~prescribed).any(1).sum(1)
 
 
-def told_of(fit: Any) -> np.ndarray:
-    """`told_edges` of a fit's model, of bool (restart, feature, factor), in the fit's order of factors.
+def prescribed_in_fit(fit: Any) -> np.ndarray:
+    """`prescribed_edges` of a fit's model, of bool (restart, feature, factor), in the fit's order of factors.
 
     Parameters
     ----------
     fit : Fit
     """
-    prescribed = told_edges(fit.model)
+    prescribed = prescribed_edges(fit.model)
     if not prescribed.any():
         return np.zeros(np.shape(fit.weights), dtype=bool)
     return np.moveaxis(prescribed[:, np.asarray(fit.alignment["permutation"])], 0, 1)
@@ -310,7 +310,7 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
         Whether it has as many factors, and whether it explains the data as well; False for the best one.
     """
     best = int(fit.best)
-    used, level = found_factors(np.asarray(fit.weights) != 0, told_of(fit)), level_of(fit)
+    used, level = found_factors(np.asarray(fit.weights) != 0, prescribed_in_fit(fit)), level_of(fit)
     wanted = used[best] if n_factors is None else n_factors
     rivals = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
     rivals[:, best] = False

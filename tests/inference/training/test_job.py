@@ -37,7 +37,7 @@ class Counted:
                 raise Stopped
             self.step += 1
             self.job.log.append((self.restarts.start, self.step))
-            show(SimpleNamespace(step=self.step, history=[], schedule=None))
+            show(SimpleNamespace(step=self.step, history=[], schedule=None, done=self.step == 10))
 
     def conclude(self, notes, alone, show):
         self.is_concluded = (list(notes), alone)

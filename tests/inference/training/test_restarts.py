@@ -145,10 +145,10 @@ def test_a_fit_keeps_a_factor_that_the_few_rows_aside_cannot_tell_from_none():
 def test_factors_held_by_their_anchors_alone_are_not_found():
     edge = np.zeros((2, 5, 2), dtype=bool)
     edge[:, 0, 0] = edge[:, 1, 1] = edge[0, 2:, 0] = edge[1, 3, 1] = edge[1, 4, 0] = True
-    assert restarts.found_factors(edge, restarts.told_edges(object())).tolist() == [2, 2]
+    assert restarts.found_factors(edge, restarts.prescribed_edges(object())).tolist() == [2, 2]
     model = SparseDecoder(5, 2, anchors={0: 0, 1: 1})
     model.setup(2)
-    assert restarts.found_factors(edge, restarts.told_edges(model)).tolist() == [1, 2]
+    assert restarts.found_factors(edge, restarts.prescribed_edges(model)).tolist() == [1, 2]
 
 
 def test_a_graph_that_was_told_whole_is_not_called_empty():
