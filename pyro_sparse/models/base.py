@@ -25,7 +25,7 @@ from ..likelihoods import Likelihood, get_likelihood
 from ..nets.layers import Encoder
 from ._sizes import check_sized, sizes_repr
 
-__all__ = ["EdgeSet", "FactorModel"]
+__all__ = ["EdgeSet", "FactorModel", "Model"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,25 @@ class EdgeSet:
     site: str
 
 
-class FactorModel(Recorded, nn.Module):
+class Model(Recorded, nn.Module):
+    """What training asks of every model: two Pyro programs whose parameters lead with the restart.
+
+    Attributes
+    ----------
+    n_restarts : int
+        Restarts that are trained together; 0 before `setup`.
+    kl_weight : float
+        What KL divergences count for; below 1 while a fit warms up.
+    edges : tuple of EdgeSet
+        The graphs that it carries.
+    """
+
+    n_restarts: int = 0
+    kl_weight: float = 1.0
+    edges: tuple[EdgeSet, ...] = ()
+
+
+class FactorModel(Model):
     r"""Latent factors :math:`z_i \sim N(0, C)`, an amortised Gaussian guide, and any likelihood.
 
     Parameters
@@ -60,10 +78,8 @@ class FactorModel(Recorded, nn.Module):
     """
 
     n_features: int
-    edges: tuple[EdgeSet, ...] = ()
-    kl_weight: float = 1.0
+    likelihood: Likelihood
     beta: float = 1.0
-    n_restarts: int = 0
     factor_cov_rate = 0.02
     encoder: Any  # callable (inputs, mask) -> location and standard deviation of the guide
     decoder: Any  # callable (z, weights) -> linear predictor, with an `intercept` and a `project`

@@ -22,14 +22,13 @@ from torch import Tensor, nn
 
 from .._utils.checks import check_whole
 from .._utils.declared import Declared
-from .._utils.recorded import Recorded
 from ..data.sequences import SequenceBatch
 from ..distributions import FullNormal, GaussMarkov, LatentChain, RelaxedEdges
 from ..likelihoods import Likelihood, Normal, get_likelihood
 from ..nets.smoother import Smoother
 from ..nets.transition import FrameDecoder, FrameEncoder, GatedTransition, SineTransition
 from ._sizes import check_sized, sizes_repr
-from .base import EdgeSet
+from .base import EdgeSet, Model
 
 __all__ = ["LatentTransition"]
 
@@ -43,7 +42,7 @@ _FREE = frozenset({
 })  # fmt: skip
 
 
-class LatentTransition(Recorded, nn.Module):
+class LatentTransition(Model):
     r"""Sequences driven by their latents' past, by actions, or by both, through a sparse graph.
 
     Parameters
@@ -112,11 +111,8 @@ class LatentTransition(Recorded, nn.Module):
     (5, True)
     """
 
-    edges: tuple[EdgeSet, ...]
     declares = (Declared("latent transition", free=_FREE),)
-    kl_weight: float = 1.0
     beta: float = 1.0
-    n_restarts: int = 0
     dense: bool = True
     temperature: float = 1.0
     axes: Tensor

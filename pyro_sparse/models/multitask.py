@@ -23,14 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from .._utils.declared import Declared
-from .._utils.recorded import Recorded
 from .._utils.torch_state import undisturbed
 from ..data.tasks import TaskBatch
 from ..nets.tasks import task_encoder
 from ..priors import Prior, SpikeSlabLasso, get_prior
 from ..priors._check import check_prior
 from ._sizes import check_sized, sizes_repr
-from .base import EdgeSet
+from .base import EdgeSet, Model
 
 __all__ = ["MultiTaskRegression"]
 
@@ -42,7 +41,7 @@ _TINY = 1e-5
 _LEAST_VARIANCE = 1e-4
 
 
-class MultiTaskRegression(Recorded, nn.Module):
+class MultiTaskRegression(Model):
     r"""Tasks that share an encoder and use few of its latents each.
 
     Parameters

@@ -25,8 +25,8 @@ from ...data.tasks import TaskBatch, Tasks, as_tasks
 from ...findings.finding import Finding, read_findings, write_findings
 from ...posterior.method_names import warned_name
 from ..training import checkpoint as files
-from ..training._answers import Answers
 from ..training._repr import in_short
+from ..training.fit_result import FitResult
 from ..training.restarts import align_latents, in_frame, only_restart
 from .bilevel import left_out_error, samples
 from .task_notes import error_findings, latent_findings, linear_map_only, unused
@@ -39,7 +39,7 @@ _ROWS = 2000  # encoded at once
 
 
 @dataclass
-class MultiTaskFit(Answers):
+class MultiTaskFit(FitResult):
     """Result of `pyro_sparse.fit` on tasks.
 
     Attributes

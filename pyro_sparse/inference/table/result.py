@@ -28,9 +28,9 @@ from ...data.read import Batch, Table, as_table, give_back, read_like
 from ...findings.finding import Finding, read_findings, write_findings
 from ...graphs.alignment import apply_alignment
 from ..training import checkpoint as files
-from ..training._answers import Answers
 from ..training._repr import in_short
 from ..training.elbo import rowwise_elbo
+from ..training.fit_result import FitResult
 from ..training.restarts import (
     align_factors,
     found_factors,
@@ -52,7 +52,7 @@ __all__ = ["Fit", "restore"]
 
 
 @dataclass
-class Fit(Answers):
+class Fit(FitResult):
     """Result of `pyro_sparse.fit`.
 
     Attributes

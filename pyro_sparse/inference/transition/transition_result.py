@@ -27,8 +27,8 @@ from ...graphs.identifiability import consistency
 from ...metrics.consistency import r_con
 from ...posterior.method_names import warned_name
 from ..training import checkpoint as files
-from ..training._answers import Answers
 from ..training._repr import in_short
+from ..training.fit_result import FitResult
 from ..training.restarts import align_latents, in_frame
 from .transition_axes import FoundAxes, latents
 from .transition_checks import axis_checks, axis_findings, graph_findings, restart_findings
@@ -52,7 +52,7 @@ _UNITS = ("centre", "scale", "action_centre", "action_scale")
 
 
 @dataclass
-class TransitionFit(Answers):
+class TransitionFit(FitResult):
     """Result of `pyro_sparse.fit` on sequences.
 
     Attributes

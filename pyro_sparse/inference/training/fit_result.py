@@ -13,11 +13,11 @@ import pandas as pd
 from ..._utils.torch_state import isolated
 from ...findings.finding import Finding, sentences
 
-__all__ = ["Answers"]
+__all__ = ["FitResult"]
 
 
 @dataclass
-class Answers:
+class FitResult:
     """A fit whose `edge_posterior` is computed once: what follows from it does not compute it again."""
 
     findings: list[Finding] = field(default_factory=list, kw_only=True)
