@@ -155,7 +155,9 @@ def _sound_fit(likelihood: str) -> Any:
 
 def _new_rows(case: Any) -> None:
     """Scores and imputed cells of new rows: of the fit's columns, or of others, which is to be refused."""
-    given = {name: value for name, value in case.arguments.items() if name == "exposure"}
+    from pyro_sparse.inference.registry import PER_ROW
+
+    given = {name: value for name, value in case.arguments.items() if name in PER_ROW}
     X, fit = case.arguments["X"], _sound_fit(case.likelihood)
     z = fit.transform(X, refine=False, **given)
     if case.refuse and "names" not in case.refuse:

@@ -23,6 +23,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse import likelihoods
+from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import DependencyVAE, LatentTransition, MultiTaskRegression, SparseDecoder
 from pyro_sparse.nets.layers import BatchLinear
 from pyro_sparse.priors import SpikeSlabLasso, SpikeSlabNormal, SpikeSlabPrior
@@ -292,7 +293,7 @@ def warm(model: SparseDecoder) -> None:
 
 def other_cells(model: SparseDecoder) -> None:
     """Cells of another density, by the object."""
-    model.likelihood.forward = lambda f, exposure=None: dist.Laplace(f, torch.ones_like(f))
+    model.likelihood.forward = lambda f, per_row=None: dist.Laplace(f, torch.ones_like(f))
 
 
 def class_patched(seed: int) -> str:
@@ -420,21 +421,21 @@ def prior_on_object(model: SparseDecoder) -> None:
 class OwnRows(likelihoods.Normal):
     """Rows of half the weight."""
 
-    def log_prob(self, f, x, mask=None, exposure=None):
-        return 0.5 * super().log_prob(f, x, mask, exposure)
+    def log_prob(self, f, x, mask=None, per_row=NOTHING):
+        return 0.5 * super().log_prob(f, x, mask, per_row)
 
 
 class OwnObservation(likelihoods.Bernoulli):
     """Rows that are more than their cells."""
 
-    def observation(self, f, mask=None, exposure=None):
-        return super().observation(f - f.mean(-1, keepdim=True), mask, exposure)
+    def observation(self, f, mask=None, per_row=NOTHING):
+        return super().observation(f - f.mean(-1, keepdim=True), mask, per_row)
 
 
 class OwnForward(likelihoods.Normal):
     """Cells of one's own: the chains ask for them, so these are probabilities of the user's own model."""
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.StudentT(4.0, f, self._sd())
 
 
@@ -443,7 +444,7 @@ class OwnSlopes(likelihoods.Normal):
 
     separable = False
 
-    def __call__(self, f, exposure=None):
+    def __call__(self, f, per_row=NOTHING):
         return dist.Laplace(f, torch.ones_like(f))
 
 

@@ -64,7 +64,7 @@ def started(
     }
     schedule = Schedule(steps=10**9, batch_size=sizes.rows, evaluate_every=10**9, prune_at=(), **at_once)
     model, x = model.to(device), x.to(device)
-    return SparseRun(model, Batch(x, x, None, None, len(x)), None, schedule)
+    return SparseRun(model, Batch(x, x, None, len(x)), None, schedule)
 
 
 def usual(once: Callable[[], Any], least: float, at_least: int = 2) -> float:

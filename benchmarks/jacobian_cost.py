@@ -102,7 +102,7 @@ def started(x: np.ndarray, n_factors: int, width: int, n_rows: int, penalty: Any
     schedule = Schedule(
         steps=never, batch_size=n_rows, evaluate_every=never, encoder_frozen_until=0.0, kl_until=0.0
     )
-    return SparseRun(model, Batch(rows, rows, None, None, len(rows)), None, schedule, 0, penalty)
+    return SparseRun(model, Batch(rows, rows, None, len(rows)), None, schedule, 0, penalty)
 
 
 def bare(x: np.ndarray, n_factors: int, width: int, n_rows: int, penalty: Any) -> Callable[[], None]:

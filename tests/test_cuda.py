@@ -103,7 +103,7 @@ def test_likelihood_and_gradients_are_the_processors(dtype, activation, in_piece
     found = {}
     for device in ("cpu", DEVICE):
         own.to(device).zero_grad()
-        rows = Batch(x.to(device), x.to(device), None, None, 100)
+        rows = Batch(x.to(device), x.to(device), None, 100)
         value = own.observation(z.to(device), own.weights, rows).log_prob(rows.x).sum()
         value.backward()
         grads = {name: p.grad.cpu().clone() for name, p in own.named_parameters() if p.grad is not None}

@@ -136,5 +136,5 @@ def experiment(
         trial = copy.deepcopy(model)
         x = draw_decoder(trial, 10, np.random.default_rng(0), prior).x  # complaints come now
         rows = torch.as_tensor(x[:4]).to(trial.factor_cov)
-        refuse_differences(trial, Batch(rows, rows, mask=None, exposure=None, total=len(rows)))
+        refuse_differences(trial, Batch(rows, rows, mask=None, total=len(rows)))
     return Experiment(simulate, infer)

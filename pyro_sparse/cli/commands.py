@@ -191,7 +191,7 @@ def fit(
 
     recipe = Recipe(
         str(table), factors, likelihood, str(decoder), _split(columns), _split(drop), index,
-        restarts, steps, seed, device, depth, exposure,
+        restarts, steps, seed, device, depth, {} if exposure is None else {"exposure": exposure},
     )  # fmt: skip
     frame = recipe.frame()
     # torchrun's processes share the folder, and their group is not there yet: only the first one locks it
@@ -201,7 +201,7 @@ def fit(
             if first_rank():
                 finish(
                     result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
-                    recipe.exposures(frame),
+                    recipe.of_rows(frame),
                 )  # fmt: skip
             return
         path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)
@@ -244,7 +244,7 @@ def merge(
         seconds = time.perf_counter() - begun
         finish(
             result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
-            recipe.exposures(frame),
+            recipe.of_rows(frame),
         )  # fmt: skip
 
 

@@ -13,9 +13,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ class Recipe:
     seed: int = 0
     device: str = "cpu"
     depth: bool | None = None
-    exposure: str | None = None
+    per_row: dict[str, str] = field(default_factory=dict)  # columns that are no features, by what they are
 
     @classmethod
     def of_parts(cls, paths: list[Path], table: Path | None = None) -> Recipe:
@@ -91,27 +91,27 @@ class Recipe:
         return recipe if table is None else replace(recipe, table=str(table))
 
     def frame(self) -> pd.DataFrame:
-        """The table, that of exposures among its columns."""
+        """The table, what is no feature among its columns."""
         from ..data.files import read_table
 
-        extra = [] if self.exposure is None else [self.exposure]
-        columns = None if self.columns is None else [*self.columns, *extra]
+        columns = None if self.columns is None else [*self.columns, *self.per_row.values()]
         frame = read_table(self.table, columns=columns, drop=self.drop, index=self.index)
-        if extra and self.exposure not in frame.columns:
-            raise ValueError(
-                f"--exposure: the table has no column {self.exposure!r}; its columns: "
-                + ", ".join(map(str, frame.columns[:8]))
-                + (" …" if frame.shape[1] > 8 else "")
-            )
+        for name, column in self.per_row.items():
+            if column not in frame.columns:
+                raise ValueError(
+                    f"--{name}: the table has no column {column!r}; its columns: "
+                    + ", ".join(map(str, frame.columns[:8]))
+                    + (" …" if frame.shape[1] > 8 else "")
+                )
         return frame
 
     def features(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The table without its exposures."""
-        return frame if self.exposure is None else frame.drop(columns=self.exposure)
+        """The table without what is no feature."""
+        return frame.drop(columns=list(self.per_row.values())) if self.per_row else frame
 
-    def exposures(self, frame: pd.DataFrame) -> pd.Series | None:
-        """Those of the rows."""
-        return None if self.exposure is None else frame[self.exposure]
+    def of_rows(self, frame: pd.DataFrame) -> dict[str, pd.Series]:
+        """What is no feature, by the name that `pyro_sparse.fit` has for it."""
+        return {name: frame[column] for name, column in self.per_row.items()}
 
     def call(self, frame: pd.DataFrame) -> tuple[Any, dict[str, Any]]:
         """The model, and what else `pyro_sparse.fit` is to be given beside `features`."""
@@ -129,9 +129,7 @@ class Recipe:
         settings: dict[str, Any] = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
         if self.steps is not None:
             settings["steps"] = self.steps
-        if self.exposure is not None:
-            settings["exposure"] = self.exposures(frame)
-        return model, settings
+        return model, {**settings, **self.of_rows(frame)}
 
     def _of_depth(self, taken: bool) -> Any:
         from ..likelihoods import NegativeBinomial, Poisson
@@ -293,11 +291,11 @@ def finish(
     as_json: bool,
     method: str,
     edge_seconds: float,
-    exposure: pd.Series | None = None,
+    per_row: Mapping[str, pd.Series] | None = None,
 ) -> None:
     """Write everything the fit gives into `out`, say so, and exit with what the fit deserves.
 
-    `frame` has the features only, `exposure` what goes with its rows.
+    `frame` has the features only, `per_row` what goes with its rows.
     """
     import pandas as pd
 
@@ -308,19 +306,19 @@ def finish(
     from ..posterior.arviz import to_netcdf
     from ..posterior.edge_table import beside_verdict, verdict_of
 
+    of_rows = per_row or {}
     files = {"model": out / "model.pt", "edges": out / "edges.csv"}
     result.save(files["model"])  # first, so that nothing after it can lose the fit
     training_cut = bool(cut_short(result))
     if training_cut and method != "score":
         say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
-    arguments = {} if exposure is None else {"exposure": exposure}
-    idata, chains_cut = _edges(result, {"X": frame, **arguments}, method, edge_seconds, as_json)
+    idata, chains_cut = _edges(result, {"X": frame, **of_rows}, method, edge_seconds, as_json)
     interrupted = training_cut or chains_cut
     idata.attrs[_RATE] = fdr
     edges = ps.summary(idata, fdr=fdr)
     write_csv(edges, files["edges"])
     files["factors"] = out / "factors.csv"
-    scores = pd.DataFrame(result.transform(frame, **arguments), frame.index, result.factor_names)
+    scores = pd.DataFrame(result.transform(frame, **of_rows), frame.index, result.factor_names)
     write_csv(scores, files["factors"])
     if not _absent_for_report():  # `folder` has said so if not
         files["report"] = out / "report.html"

@@ -8,7 +8,7 @@ whose median is known at the end of the first.) A minibatch is dense, and nothin
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,8 +20,9 @@ from torch import Tensor
 from ..likelihoods import Likelihood
 from ..likelihoods.row_depth import MOST_ROWS
 from .columns import check_scales, match_features, name_features
+from .per_row import of_rows, read_per_row, tensors_of
 from .stores import RowStore
-from .table import MOST_JUDGED, Batch, Table, given_exposure
+from .table import MOST_JUDGED, Batch, Table
 
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
 
@@ -48,10 +49,15 @@ class LargeBatch(Batch):
         return len(self.index)
 
     def rows(self, index: Tensor) -> Batch:
-        cells = self.table.cells(self.index[index.cpu().numpy()], self.x.dtype)
-        x, inputs, mask, exposure = (None if tensor is None else tensor.to(self.x.device) for tensor in cells)
-        assert x is not None and inputs is not None
-        return Batch(x, inputs, mask, exposure, self.total)
+        x, inputs, mask, per_row = self.table.cells(self.index[index.cpu().numpy()], self.x.dtype)
+        device = self.x.device
+        return Batch(
+            x=x.to(device),
+            inputs=inputs.to(device),
+            mask=None if mask is None else mask.to(device),
+            total=self.total,
+            per_row={name: values.to(device) for name, values in per_row.items()},
+        )
 
     def whole(self) -> Batch:
         return replace(self, total=len(self))
@@ -68,13 +74,13 @@ class LargeTable(Table):
     Attributes
     ----------
     likelihood : Likelihood
-        Calibrated: gives exposures and what the encoder reads.
+        Calibrated: gives inputs of rows and what the encoder reads.
     columns : ndarray of int or None
         Where the features of the fit stand in the store; None: in order.
     has_missing : bool
     sums : tuple of ndarray (feature,)
-        Of each column the sum, the number of cells seen and the sum of their rows' exposures; of the raw
-        cells. Empty for new rows.
+        Of each column the sum, the number of cells seen and the sum of their rows' `Likelihood.amount`; of
+        the raw cells. Empty for new rows.
     """
 
     x: Any
@@ -97,38 +103,39 @@ class LargeTable(Table):
         return int(np.clip(cells // len(self.feature_names), least, most))
 
     def content(self) -> tuple[np.ndarray | None, ...]:
-        return (*self.sums, self.exposure, self.centre, self.scale)
+        per_row = (self.per_row[name] for name in sorted(self.per_row))
+        return (*self.sums, *per_row, self.centre, self.scale)
 
     def rows(self, index: np.ndarray) -> Table:
-        x, inputs, mask, exposure = self.cells(index, torch.float64)
+        x, inputs, mask, per_row = self.cells(index, torch.float64)
         return Table(
             x=x.numpy(),
             inputs=inputs.numpy(),
             mask=None if mask is None else mask.numpy(),
-            exposure=None if exposure is None else exposure.numpy(),
             centre=self.centre,
             scale=self.scale,
             input_centre=self.input_centre,
             input_scale=self.input_scale,
             feature_names=self.feature_names,
             sample_names=[self.sample_names[i] for i in index],
-            exposure_unit=self.exposure_unit,
+            per_row={name: values.numpy() for name, values in per_row.items()},
+            row_units=self.row_units,
         )
 
     def part(self, index: np.ndarray, device: Any, dtype: torch.dtype) -> Batch:
         nothing = torch.empty(0, len(self.feature_names), dtype=dtype, device=device)
         mixed = np.asarray(index)[self.x.shuffled(np.asarray(index), 0)]
-        return LargeBatch(nothing, nothing, None, None, len(mixed), self, mixed)
+        return LargeBatch(nothing, nothing, None, len(mixed), self, mixed)
 
     def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
         return self.part(np.arange(len(self.x)), device, dtype)
 
     def intercept(self, likelihood: Any, kept: np.ndarray) -> Any:
         if type(likelihood).start is Likelihood.start:
-            total, count, exposed = (torch.as_tensor(sums) for sums in self.sums)
+            total, count, amounts = (torch.as_tensor(sums) for sums in self.sums)
             if likelihood.standardise:  # sums of what `x` holds
                 total = (total - count * torch.as_tensor(self.centre)) / torch.as_tensor(self.scale)
-            return likelihood.intercept(total, count, exposed).numpy()
+            return likelihood.intercept(total, count, amounts).numpy()
         some = kept[self.x.shuffled(kept, 0)][: self.most_judged]  # the caller's own likelihood
         return self.rows(some).intercept(likelihood, np.arange(len(some)))
 
@@ -139,14 +146,14 @@ class LargeTable(Table):
 
     def cells(
         self, index: np.ndarray, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Values, inputs, mask and exposure of these rows, in model units; missing cells as in `Batch`."""
+    ) -> tuple[Tensor, Tensor, Tensor | None, dict[str, Tensor]]:
+        """Values, inputs, mask and `per_row` of these rows, in model units; missing cells as in `Batch`."""
         precision = torch.float64 if self.likelihood.standardise else dtype  # measurements may be far from 0
         raw = torch.from_numpy(self.x.rows(index, np.float64 if precision == torch.float64 else np.float32))
         if self.columns is not None:
             raw = raw[:, self.columns]
-        size = None if self.exposure is None else torch.as_tensor(self.exposure[index], dtype=precision)
-        x, inputs = raw, self.likelihood.encoder_view(raw, size)
+        per_row = tensors_of(of_rows(self.per_row, index), precision)
+        x, inputs = raw, self.likelihood.encoder_view(raw, per_row)
         inputs = inputs - torch.as_tensor(self.input_centre, dtype=precision)
         inputs /= torch.as_tensor(self.input_scale, dtype=precision)
         if self.likelihood.standardise:
@@ -158,7 +165,12 @@ class LargeTable(Table):
             observed = ~torch.isnan(raw)
             x = torch.where(observed, x, torch.full_like(x, self.likelihood.filler))
             inputs = torch.where(observed, inputs, torch.zeros_like(inputs))
-        return x.to(dtype), inputs.to(dtype), observed, None if size is None else size.to(dtype)
+        return (
+            x.to(dtype),
+            inputs.to(dtype),
+            observed,
+            {name: values.to(dtype) for name, values in per_row.items()},
+        )
 
 
 def as_large_table(
@@ -167,7 +179,7 @@ def as_large_table(
     likelihood: Any,
     standardise: bool = True,
     mask: Any = None,
-    exposure: Any = None,
+    per_row: Mapping[str, Any] | None = None,
     feature_names: list[str] | None = None,
     like: Table | None = None,
 ) -> LargeTable:
@@ -180,7 +192,7 @@ def as_large_table(
         As in `as_table`.
     mask : None
         Refused: missing cells are NaN in the store.
-    exposure, feature_names, like
+    per_row, feature_names, like
         As in `as_table`.
 
     Raises
@@ -217,21 +229,20 @@ def as_large_table(
     if sums.hollow is not None:
         raise ValueError(f"X: row {sums.hollow} has no observed value; drop it")
     missing = bool((sums.count < n_rows).any())
-    size, unit = given_exposure(exposure, n_rows, store.sample_names, likelihood, like)
-    made = _exposures(store, likelihood, size is not None, sums, missing, calibrate=like is None)
-    size = made if size is None else size
+    given, row_units = read_per_row(per_row or {}, n_rows, store.sample_names, likelihood, like)
+    rows = {**given, **_default_per_row(store, likelihood, given, sums, missing, calibrate=like is None)}
     table = LargeTable(
         x=store,
         inputs=np.empty((0, n_features)),
         mask=None,
-        exposure=size,
         centre=np.zeros(n_features),
         scale=np.ones(n_features),
         input_centre=np.zeros(n_features),
         input_scale=np.ones(n_features),
         feature_names=names,
         sample_names=store.sample_names or [str(i) for i in range(n_rows)],
-        exposure_unit=unit,
+        per_row=rows,
+        row_units=row_units,
         likelihood=copy.deepcopy(likelihood),
         columns=columns,
         has_missing=missing,
@@ -241,7 +252,7 @@ def as_large_table(
             table, centre=like.centre, scale=like.scale,
             input_centre=like.input_centre, input_scale=like.input_scale,
         )  # fmt: skip
-    exposed = sums.count if size is None else _exposed(store, size, sums.count, missing)
+    amounts = _amounts(store, likelihood.amount(tensors_of(rows, torch.float64)), sums.count, missing)
     centre, scale = sums.mean, np.sqrt(sums.squares / sums.count)
     inputs = (centre, scale)
     if _reads_otherwise(likelihood):
@@ -255,7 +266,7 @@ def as_large_table(
         scale=scale,
         input_centre=inputs[0],
         input_scale=np.where(inputs[1] > 0, inputs[1], 1.0),
-        sums=(sums.mean * sums.count, sums.count, exposed),
+        sums=(sums.mean * sums.count, sums.count, amounts),
     )
 
 
@@ -345,10 +356,15 @@ def _check_columns(sums: _Sums, names: list[str], store: RowStore) -> None:
         )
 
 
-def _exposures(
-    store: RowStore, likelihood: Any, has_exposures: bool, sums: _Sums, missing: bool, calibrate: bool
-) -> np.ndarray | None:
-    """Size of every row, (row, 1), unless it was given; calibrates the likelihood on the way, if asked."""
+def _default_per_row(
+    store: RowStore,
+    likelihood: Any,
+    given: Mapping[str, np.ndarray],
+    sums: _Sums,
+    missing: bool,
+    calibrate: bool,
+) -> dict[str, np.ndarray]:
+    """What the cells say of inputs that were not given; calibrates the likelihood on the way, if asked."""
 
     def by_piece(of: Callable[[Tensor], Tensor]) -> Tensor:
         """Of all rows; where it asks for totals, a row without missing cells may be given by its own."""
@@ -371,16 +387,22 @@ def _exposures(
 
     if calibrate:
         likelihood.calibrate_by(torch.as_tensor(sums.mean), lambda: by_piece(likelihood.totals), some)
-        likelihood.note_exposures(has_exposures)
-    if has_exposures or not likelihood.uses_exposure:
-        return None
-    if likelihood.default_exposure(torch.ones(1, len(sums.mean), dtype=torch.float64)) is None:
-        return None
-    return by_piece(likelihood.default_exposure).numpy()
+        likelihood.note_per_row(given)
+    if not set(likelihood.per_row_inputs) - set(given):
+        return {}
+    names = likelihood.default_per_row(torch.ones(1, len(sums.mean), dtype=torch.float64))
+
+    def values_of(name: str) -> Callable[[Tensor], Tensor]:
+        return lambda piece: likelihood.default_per_row(piece)[name]
+
+    return {name: by_piece(values_of(name)).numpy() for name in names if name not in given}
 
 
-def _exposed(store: RowStore, size: np.ndarray, count: np.ndarray, missing: bool) -> np.ndarray:
-    """Sum of the exposures of each column's seen cells."""
+def _amounts(store: RowStore, amount: Tensor | None, count: np.ndarray, missing: bool) -> np.ndarray:
+    """Sum over each column's seen cells of how much their rows are."""
+    if amount is None:
+        return count
+    size = amount.numpy()
     if not missing:
         return np.full(len(count), size.sum())
     total = np.zeros(len(count))

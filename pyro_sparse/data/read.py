@@ -1,12 +1,13 @@
 """From a caller's data (array, DataFrame, scipy.sparse, AnnData) to what the loop reads: `Table`, `Batch`.
 
 Every complaint about input data that does not depend on the likelihood is made here, those about columns and
-their names in `data/columns.py`, those about exposures in `data/table.py`.
+their names in `data/columns.py`, those about rows' other inputs in `data/per_row.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,10 +32,24 @@ from .columns import (
     without_na,
 )
 from .large_table import as_large_table
+from .per_row import check_names, default_per_row, read_per_row, tensors_of
 from .stores import store_of
-from .table import MOST_JUDGED, Batch, Table, given_exposure
+from .table import MOST_JUDGED, Batch, Table
 
-__all__ = ["MOST_JUDGED", "Batch", "Table", "as_table", "give_back", "read_array", "read_like", "unmasked"]
+if TYPE_CHECKING:
+    from .._utils.types import VectorLike
+
+__all__ = [
+    "MOST_JUDGED",
+    "Batch",
+    "Table",
+    "as_table",
+    "give_back",
+    "read_array",
+    "read_like",
+    "read_table",
+    "unmasked",
+]
 
 
 def unmasked(data: Any) -> Any:
@@ -165,9 +180,9 @@ def as_table(
     likelihood: Any,
     standardise: bool = True,
     mask: Any = None,
-    exposure: Any = None,
     feature_names: list[str] | None = None,
     like: Table | None = None,
+    **per_row: VectorLike | None,
 ) -> Table:
     """Check a caller's data and bring it to model units; a `LargeTable` where it is read by rows.
 
@@ -181,28 +196,47 @@ def as_table(
         False leaves columns as they are, whatever the likelihood.
     mask : array_like of bool (row, feature), optional
         True where a cell was seen (in addition to NaN). Columns of a DataFrame are found by name.
-    exposure : array_like (row,), optional
-        Size factors of counts.
     feature_names : list of str, optional
         Names for an array without any.
     like : Table, optional
         Use this table's centre, scale and features (new rows for a fitted model).
+    **per_row : array_like (row,), optional
+        What rows have beside their cells, by the names of `likelihood.per_row_inputs`.
 
     Raises
     ------
     ValueError, TypeError
         Names the argument, what was seen, what is wanted and the fix.
     """
+    return read_table(
+        data, per_row, likelihood=likelihood, standardise=standardise, mask=mask,
+        feature_names=feature_names, like=like,
+    )  # fmt: skip
+
+
+def read_table(
+    data: Any,
+    per_row: Mapping[str, VectorLike | None],
+    *,
+    likelihood: Any,
+    standardise: bool = True,
+    mask: Any = None,
+    feature_names: list[str] | None = None,
+    like: Table | None = None,
+) -> Table:
+    """`as_table`, with `per_row` as a mapping; its other arguments are those of that.
+
+    Parameters
+    ----------
+    per_row : mapping of str to array_like (row,) or None
+    """
     data, feature_names = unmasked(data), read_names(feature_names)
-    if exposure is not None and not likelihood.uses_exposure:
-        raise ValueError(
-            f"exposure: got some, and {type(likelihood).__name__} has no use for them; leave them out, or "
-            "take a likelihood of counts"
-        )
+    beside = {name: values for name, values in per_row.items() if values is not None}
+    check_names(beside, likelihood)
     store = store_of(data)
     if store is not None:
         return as_large_table(
-            store, likelihood=likelihood, standardise=standardise, mask=mask, exposure=exposure,
+            store, likelihood=likelihood, standardise=standardise, mask=mask, per_row=beside,
             feature_names=feature_names, like=like,
         )  # fmt: skip
     data = as_frame(data)
@@ -241,12 +275,10 @@ def as_table(
         if likelihood.standardise:
             check_extremes(observed, names, samples, standardise)
         likelihood.calibrate(torch.as_tensor(observed))
-        likelihood.note_exposures(exposure is not None)
-    size, unit = given_exposure(exposure, n_rows, samples, likelihood, like)
-    size = _own_exposure(observed, likelihood) if size is None else size
-    raw = likelihood.encoder_view(
-        torch.as_tensor(observed), None if size is None else torch.as_tensor(size)
-    ).numpy()
+        likelihood.note_per_row(beside)
+    given, row_units = read_per_row(beside, n_rows, samples, likelihood, like)
+    rows = {**given, **default_per_row(observed, likelihood, given)}
+    raw = likelihood.encoder_view(torch.as_tensor(observed), tensors_of(rows, torch.float64)).numpy()
     if like is None:
         units = _units(observed, raw, standardise and likelihood.standardise, names)
     else:
@@ -258,11 +290,11 @@ def as_table(
         x=values,
         inputs=np.where(is_observed, (raw - units.input_centre) / units.input_scale, 0.0),
         mask=None if is_observed.all() else is_observed,
-        exposure=size,
         **units._asdict(),
         feature_names=names,
         sample_names=samples or [str(i) for i in range(n_rows)],
-        exposure_unit=unit,
+        per_row=rows,
+        row_units=row_units,
     )
 
 
@@ -285,14 +317,6 @@ def _units(observed: np.ndarray, raw: np.ndarray, standardise: bool, names: list
     input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
     check_scales(names, (centre, input_centre), (scale, input_scale))
     return _Units(centre, scale, input_centre, input_scale)
-
-
-def _own_exposure(observed: np.ndarray, likelihood: Any) -> np.ndarray | None:
-    """What the rows say of their size, (row, 1), where the likelihood has a use for it."""
-    if not likelihood.uses_exposure:
-        return None
-    size = likelihood.default_exposure(torch.as_tensor(observed))
-    return None if size is None else size.numpy()
 
 
 def _read_mask(

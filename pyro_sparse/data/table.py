@@ -6,6 +6,7 @@ A `Table` knows its names, which cells are missing, and how it was standardised,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,11 +15,10 @@ import torch
 from torch import Tensor
 
 from ..findings.finding import Finding
-from .columns import check_order, row_names
+from .per_row import of_rows, tensors_of
 
-__all__ = ["MOST_JUDGED", "Batch", "Table", "given_exposure"]
+__all__ = ["MOST_JUDGED", "Batch", "Table"]
 
-_MOST_EXPOSED = 1e30  # times a typical row, and as many times less: beyond it single precision has no number
 MOST_JUDGED = 2000  # held-out rows: enough to tell restarts apart
 
 
@@ -34,27 +34,31 @@ class Batch:
         What the encoder reads: `x`, or for counts their standardised logarithm; missing cells 0.
     mask : Tensor (row, feature) of bool, or None
         True where the cell was seen; None when all were.
-    exposure : Tensor (row, 1) or None
-        Size factor or total count of each row.
     total : int
         Number of rows in the full data: the plate scales the minibatch by ``total / len(x)``.
+    per_row : mapping of str to Tensor (row, 1)
+        What rows have beside their cells, by name: whoever declares a name reads it, and nobody else knows.
     """
 
     x: Tensor
     inputs: Tensor
     mask: Tensor | None
-    exposure: Tensor | None
     total: int
+    per_row: Mapping[str, Tensor] = field(default_factory=dict, kw_only=True)
 
     def __len__(self) -> int:
         return self.x.shape[0]
 
     def rows(self, index: Tensor) -> Batch:
         """The minibatch with these rows, still scaled to `total`."""
-        mask, exposure = (None if p is None else p.index_select(0, index) for p in (self.mask, self.exposure))
         x = self.x.index_select(0, index)
-        inputs = x if self.inputs is self.x else self.inputs.index_select(0, index)
-        return Batch(x, inputs, mask, exposure, self.total)
+        return Batch(
+            x=x,
+            inputs=x if self.inputs is self.x else self.inputs.index_select(0, index),
+            mask=None if self.mask is None else self.mask.index_select(0, index),
+            total=self.total,
+            per_row={name: values.index_select(0, index) for name, values in self.per_row.items()},
+        )
 
     def whole(self) -> Batch:
         """The same rows seen as a data set of their own (no scaling up)."""
@@ -80,15 +84,15 @@ class Table:
     inputs : ndarray (row, feature)
         What the encoder reads of them (z-scored, for counts their logarithm); missing cells 0.
     mask : ndarray of bool (row, feature) or None
-    exposure : ndarray (row, 1) or None
-        In units of `exposure_unit`.
     centre, scale : ndarray (feature,)
         ``x = (original - centre) / scale``.
     input_centre, input_scale : ndarray (feature,)
         The same for `inputs`.
     feature_names, sample_names : list of str
-    exposure_unit : float, optional
-        The typical one of the caller's exposures; None where he gave none.
+    per_row : mapping of str to ndarray (row, 1)
+        What rows have beside their cells, in units of `row_units` where a caller gave it.
+    row_units : mapping of str to float
+        The typical number of each input that a caller gave; what the likelihood made itself is not there.
     findings : tuple of Finding
         What the checks before a fit noticed.
     """
@@ -96,14 +100,14 @@ class Table:
     x: np.ndarray
     inputs: np.ndarray
     mask: np.ndarray | None
-    exposure: np.ndarray | None
     centre: np.ndarray
     scale: np.ndarray
     input_centre: np.ndarray
     input_scale: np.ndarray
     feature_names: list[str]
     sample_names: list[str]
-    exposure_unit: float | None = None
+    per_row: Mapping[str, np.ndarray] = field(default_factory=dict)
+    row_units: Mapping[str, float] = field(default_factory=dict)
     findings: tuple[Finding, ...] = field(default=(), repr=False, compare=False)
 
     def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
@@ -113,10 +117,8 @@ class Table:
             x=x,
             inputs=x if same else torch.as_tensor(self.inputs, dtype=dtype, device=device),
             mask=None if self.mask is None else torch.as_tensor(self.mask, device=device),
-            exposure=None
-            if self.exposure is None
-            else torch.as_tensor(self.exposure, dtype=dtype, device=device),
             total=len(self.x),
+            per_row=tensors_of(self.per_row, dtype, device),
         )
 
     def unit(self, likelihood: Any) -> np.ndarray:
@@ -130,24 +132,21 @@ class Table:
         return self.input_scale / self.scale if likelihood.standardise else np.ones(len(self.scale))
 
     def units(self) -> dict[str, np.ndarray]:
-        """What leads back to the caller's units, by attribute, and the exposures if there are any."""
-        names = ("centre", "scale", "input_centre", "input_scale", "exposure")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        """What leads back to the caller's units, by attribute."""
+        return {name: getattr(self, name) for name in ("centre", "scale", "input_centre", "input_scale")}
 
     @classmethod
-    def without_rows(cls, scale: np.ndarray, exposure: np.ndarray | None = None, **about: Any) -> Table:
+    def without_rows(cls, scale: np.ndarray, **about: Any) -> Table:
         """A table that knows its units and names, and has no row.
 
         Parameters
         ----------
         scale : ndarray (feature,)
-        exposure : ndarray (row, 1), optional
-            Of the rows that there were.
         **about
-            The other attributes.
+            The other attributes; `per_row` of the rows that there were.
         """
         empty = np.zeros((0, len(scale)))
-        return cls(x=empty, inputs=empty, mask=None, exposure=exposure, scale=scale, **about)
+        return cls(x=empty, inputs=empty, mask=None, scale=scale, **about)
 
     @property
     def missing(self) -> bool:
@@ -161,7 +160,7 @@ class Table:
 
     def content(self) -> tuple[np.ndarray | None, ...]:
         """Arrays that tell this table from another."""
-        return self.x, self.mask, self.exposure
+        return self.x, self.mask, *(self.per_row[name] for name in sorted(self.per_row))
 
     def part(self, index: np.ndarray, device: Any, dtype: torch.dtype) -> Batch:
         """These rows as what minibatches are taken from."""
@@ -179,64 +178,6 @@ class Table:
             x=self.x[index],
             inputs=self.inputs[index],
             mask=None if self.mask is None else self.mask[index],
-            exposure=None if self.exposure is None else self.exposure[index],
             sample_names=[self.sample_names[i] for i in index],
+            per_row=of_rows(self.per_row, index),
         )
-
-
-def given_exposure(
-    exposure: Any, n_rows: int, samples: list[str] | None, likelihood: Any, like: Table | None
-) -> tuple[np.ndarray | None, float | None]:
-    """A caller's exposures (row, 1) in units of the training table's typical one, and that; None without any.
-
-    Parameters
-    ----------
-    exposure : array_like (row,), or None
-    n_rows : int
-    samples : list of str or None
-        Names of the table's rows, where it has any.
-    likelihood : Likelihood
-    like : Table, optional
-        Of the fit that these rows are for.
-
-    Raises
-    ------
-    ValueError
-        They are no positive numbers, one per row; or have the names of the rows in another order; or the fit
-        was given some and these rows are not, or the other way round.
-    TypeError
-        They are the name of a column, or no numbers.
-    """
-    if exposure is None:
-        if like is not None and like.exposure_unit is not None:
-            raise ValueError("exposure: got none, and the fit was given its rows'; give those of these rows")
-        return None, None
-    if like is not None and like.exposure_unit is None:
-        raise ValueError("exposure: got some, and the fit was made without; leave them out")
-    if isinstance(exposure, str):
-        raise TypeError(
-            f"exposure: got the name {exposure!r}, wanted one positive number per row; give the column "
-            f"itself, such as adata.obs[{exposure!r}]"
-        )
-    try:
-        size = np.array(exposure, dtype=float).reshape(-1, 1)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"exposure: cannot be read as numbers ({error}), wanted one positive per row"
-        ) from error
-    bad = ~(np.isfinite(size) & (size > 0))
-    if len(size) != n_rows or bad.any():
-        fault = f"has shape {np.shape(exposure)} for {n_rows} rows"
-        if len(size) == n_rows:
-            fault = f"is {size[bad][0]:g} in row {bad.argmax()}"
-        raise ValueError(f"exposure: {fault}, wanted one positive number per row")
-    check_order("exposure", row_names(exposure), samples)
-    unit = float(likelihood.typical_exposure(size)) if like is None else like.exposure_unit
-    size = size / unit
-    far = ~((size > 1 / _MOST_EXPOSED) & (size < _MOST_EXPOSED))
-    if far.any():
-        raise ValueError(
-            f"exposure: is {size[far][0] * unit:g} in row {far.argmax()}, and {unit:g} in a typical one; "
-            f"wanted numbers less than a factor of {_MOST_EXPOSED:g} apart from that"
-        )
-    return size, unit

@@ -10,7 +10,7 @@ are, and no hidden unit is kept (`_sweep.py`). Where the likelihood couples the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -74,15 +74,16 @@ class DecodedCells(TorchDistribution):
     Parameters
     ----------
     likelihood : Module
-        ``likelihood(f, exposure)`` is the distribution of the cells given the linear predictor (restart, row,
+        ``likelihood(f, per_row)`` is the distribution of the cells given the linear predictor (restart, row,
         feature), each cell depending on its own entry of `f` and on its own feature's entry of parameters
-        (restart, 1, feature). If it has a ``scorer(exposure)``, that is the derivative (see `Likelihood`).
+        (restart, 1, feature). If it has a ``scorer(per_row)``, that is the derivative (see `Likelihood`).
     net : MaskedNet
         Tensors of the decoder with a leading restart dimension; weights (restart, feature, factor).
     z : Tensor (restart, row, factor)
     mask : Tensor of bool (row, feature) or (restart, row, feature), optional
         True where a cell was seen.
-    exposure : Tensor (row, 1), optional
+    per_row : mapping of str to Tensor (row, 1), optional
+        What the likelihood reads of rows beside their cells.
     allowed : Tensor of bool (restart, feature, factor), optional
         Edges that may be there, default all. A weight that is zero and stays so gets no gradient, which is
         what lets a feature of one factor be evaluated without hidden units of its own.
@@ -107,13 +108,13 @@ class DecodedCells(TorchDistribution):
         z: Tensor,
         *,
         mask: Tensor | None = None,
-        exposure: Tensor | None = None,
+        per_row: Mapping[str, Tensor] | None = None,
         allowed: Tensor | None = None,
         activation: str = "relu",
         rounded: bool = False,
     ):
         self.likelihood, self.net, self.z, self.rounded = likelihood, net, z, rounded
-        self.cell_mask, self.exposure, self.allowed, self.activation = mask, exposure, allowed, activation
+        self.cell_mask, self.per_row, self.allowed, self.activation = mask, per_row or {}, allowed, activation
         super().__init__(z.shape[:-1], net.weights.shape[1:2], validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> DecodedCells:
@@ -133,7 +134,7 @@ class DecodedCells(TorchDistribution):
 
     def cells(self) -> Any:
         """The same distribution by way of the linear predictor, without gradients: batch (restart, row)."""
-        distribution = self.likelihood(predictor(self.net, self.z, self.activation), self.exposure)
+        distribution = self.likelihood(predictor(self.net, self.z, self.activation), self.per_row)
         return (
             distribution if self.cell_mask is None else distribution.mask(self.cell_mask.bool())
         ).to_event(1)
@@ -174,7 +175,7 @@ class DecodedCells(TorchDistribution):
     def _plan(self, value: Tensor) -> _Plan:
         names = tuple(name for name, _ in self.likelihood.named_parameters())
         return _Plan(
-            self.likelihood, names, value, self.cell_mask, self.exposure, self.allowed, self.activation,
+            self.likelihood, names, value, self.cell_mask, self.per_row, self.allowed, self.activation,
             self.rounded,
         )  # fmt: skip
 
@@ -186,7 +187,7 @@ class _Plan(NamedTuple):
     names: tuple[str, ...]
     x: Tensor
     mask: Tensor | None
-    exposure: Tensor | None
+    per_row: Mapping[str, Tensor]
     allowed: Tensor | None
     activation: str
     rounded: bool
@@ -197,7 +198,7 @@ class _Plan(NamedTuple):
         f = z.new_empty(z.shape[0], net.weights.shape[1], z.shape[1])
         x = self.x.mT.contiguous().expand(f.shape)
         mask = None if self.mask is None else self.mask.mT.contiguous().bool().expand(f.shape)
-        of_likelihood = getattr(self.likelihood, "scorer", lambda exposure: None)(self.exposure)
+        of_likelihood = getattr(self.likelihood, "scorer", lambda per_row: None)(self.per_row)
         of_cell = of_likelihood or self._by_autograd
         by_restart = []
         for r, latents in enumerate(z):
@@ -226,7 +227,7 @@ class _Plan(NamedTuple):
     def _log_prob(self, parameters: Sequence[Tensor], f: Tensor, x: Tensor) -> Tensor:
         """Log density of cells (restart, row, feature) at these values of the likelihood's parameters."""
         named = dict(zip(self.names, parameters, strict=True))
-        return torch.func.functional_call(self.likelihood, named, (f, self.exposure)).log_prob(x)
+        return torch.func.functional_call(self.likelihood, named, (f, self.per_row)).log_prob(x)
 
     def _by_autograd(self, f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
         """What a likelihood's `scorer` says, for one that has none."""

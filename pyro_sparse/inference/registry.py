@@ -16,10 +16,11 @@ from ..data.checks import check_read_table
 from ..data.checks.sequences import sequence_findings
 from ..data.checks.tasks import task_findings
 from ..data.columns import as_frame
-from ..data.read import as_table
+from ..data.read import read_table
 from ..data.sequences import as_sequences
 from ..data.tasks import Tasks, as_tasks
 from ..findings.finding import Finding
+from ..likelihoods import get_likelihood, known_likelihoods
 from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
@@ -32,7 +33,7 @@ from .table.schedule import Schedule
 from .transition.job import TransitionJob
 from .transition.transition_schedule import TransitionSchedule
 
-__all__ = ["KINDS", "Kind", "kind_of", "n_features_of"]
+__all__ = ["KINDS", "PER_ROW", "Kind", "kind_of", "n_features_of"]
 
 
 class Kind(NamedTuple):
@@ -101,12 +102,12 @@ def _table(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
     X = as_frame(X)
     if isinstance(X, pd.DataFrame):
         check_positions(model, X.columns)
-    table = as_table(
+    table = read_table(
         X,
+        {name: arguments[name] for name in PER_ROW},
         likelihood=model.likelihood,
         standardise=arguments["standardise"],
         mask=arguments["mask"],
-        exposure=arguments["exposure"],
         feature_names=arguments["feature_names"],
     )
     findings = check_read_table(table, model.likelihood)
@@ -138,7 +139,10 @@ def _warned(data: Any, findings: list[Finding]) -> Any:
 
 
 _OF_SEQUENCES = ("actions", "id", "time", "time_step")
-_OF_TABLES = ("mask", "exposure", "feature_names")
+PER_ROW = tuple(  # what the likelihoods read of rows beside their cells
+    dict.fromkeys(name for kind in known_likelihoods() for name in get_likelihood(kind).per_row_inputs)
+)
+_OF_TABLES = ("mask", *PER_ROW, "feature_names")
 KINDS = (
     Kind(
         LatentTransition, TransitionSchedule, 2, _sequences, (*_OF_SEQUENCES, "feature_names"),

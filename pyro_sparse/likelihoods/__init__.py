@@ -30,6 +30,17 @@ _KNOWN: dict[str, type[Likelihood]] = {
 }
 
 
+def known_likelihoods() -> list[str]:
+    """The names that `get_likelihood` knows.
+
+    Examples
+    --------
+    >>> "poisson" in known_likelihoods()
+    True
+    """
+    return list(_KNOWN)
+
+
 def get_likelihood(likelihood: str | Likelihood) -> Likelihood:
     """Return a likelihood by name, or the instance itself.
 

@@ -9,8 +9,8 @@ Shapes: R = restart, B or N = row, G = feature; x is (B, G), the linear predicto
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyro.distributions as dist
@@ -20,15 +20,18 @@ from torch import Tensor, nn
 from .._utils.declared import Declared
 from .._utils.recorded import Recorded
 
-__all__ = ["AROUND_CELLS", "CELLS", "Likelihood", "Slopes"]
+__all__ = ["AROUND_CELLS", "CELLS", "CELL_TERMS", "NOTHING", "Likelihood", "PerRow", "Slopes"]
+
+PerRow: TypeAlias = Mapping[str, Tensor]  # tensors (row, 1) by name: what rows have beside their cells
+NOTHING: PerRow = {}
 
 # What a subclass may write anew without changing the density of a row: checks and views of the data, where a
 # fit starts, expectations, and gradients in closed form.
 AROUND_CELLS = frozenset({
-    "_refuse", "calibrate", "calibrate_by", "check", "check_filler", "closed_slopes", "default_exposure",
-    "encoder_view", "feature_gain", "feature_statistic", "filler", "intercept", "mean", "name",
-    "note_exposures", "scorer", "separable", "setup", "slopes", "standardise", "start", "start_noise",
-    "typical_exposure", "uses_exposure",
+    "_refuse", "amount", "calibrate", "calibrate_by", "check", "check_filler", "check_per_row",
+    "closed_slopes", "default_per_row", "encoder_view", "feature_gain", "feature_statistic", "filler",
+    "intercept", "mean", "name", "note_per_row", "per_row_inputs", "scorer", "separable", "setup", "slopes",
+    "standardise", "start", "start_noise", "typical",
 })  # fmt: skip
 # Rows are the sum of what `forward` says of their cells, whatever that is.
 CELLS = Declared(
@@ -38,6 +41,10 @@ CELLS = Declared(
         {"__call__", "__getattr__", "__getattribute__", "_call_impl", "log_prob", "observation"}
     ),
 )
+
+
+# `cell_terms`, and what goes with it, are of the density that `forward` says.
+CELL_TERMS = Declared("cell terms", free=AROUND_CELLS)
 
 
 class Slopes(NamedTuple):
@@ -67,8 +74,11 @@ class Likelihood(Recorded, nn.Module):
         The name `get_likelihood` knows it by.
     standardise : bool
         Whether the fit works on z-scored columns (only `Normal` does) and undoes it on output.
-    uses_exposure : bool
-        Whether rows carry an exposure: a size factor, or the total count of a multinomial row.
+    per_row_inputs : tuple of str
+        Names of what it reads of each row beside the cells. Callers give them by name to `pyro_sparse.fit`
+        and to the methods of a fit.
+    has_dispersion : bool
+        Whether it has one positive number for each feature, its `dispersion`, that chains draw by themselves.
     separable : bool
         Whether each cell depends on its own entry of f and on its own feature's parameters only, and a row's
         `observation` is what `forward` says of its cells, so that a few features at a time may be evaluated.
@@ -81,8 +91,9 @@ class Likelihood(Recorded, nn.Module):
     Notes
     -----
     Everywhere, ``mask`` has the shape of ``x`` and is true where a cell was seen (None: where x is no NaN),
-    and ``exposure`` has shape (B, 1), broadcastable to f.  `start` and `default_exposure` take
-    numpy arrays or tensors and answer in kind.
+    and ``per_row`` has tensors (B, 1), broadcastable to f, by the names of `per_row_inputs`; one that is not
+    there is as if it made no difference.  `start` and `default_per_row` take numpy arrays or tensors and
+    answer in kind.
 
     Parameters of which `priors` speaks are as uncertain as anything else to the Markov chains of
     `edge_posterior`, if each of `values` is an elementwise function of one of them; others are held where the
@@ -92,7 +103,8 @@ class Likelihood(Recorded, nn.Module):
     declares: tuple[Declared, ...] = (CELLS,)
     name: str = ""
     standardise: bool = False
-    uses_exposure: bool = False
+    per_row_inputs: tuple[str, ...] = ()
+    has_dispersion: bool = False
     separable: bool = False
     filler: float = 0.0
 
@@ -145,10 +157,10 @@ class Likelihood(Recorded, nn.Module):
         """
         leaves = [f.detach().requires_grad_(), *(p for p in self.parameters() if p.requires_grad)]
         hidden = torch.zeros(f.shape[1:], dtype=torch.bool, device=f.device)
-        exposure = torch.ones_like(f[0, :, :1]) if self.uses_exposure else None
+        per_row = {name: torch.ones_like(f[0, :, :1]) for name in self.per_row_inputs}
         try:
             with torch.enable_grad():
-                distribution = self.observation(leaves[0], hidden, exposure)
+                distribution = self.observation(leaves[0], hidden, per_row)
                 rows = distribution.log_prob(torch.full_like(f[0], self.filler))
                 gradients = torch.autograd.grad(rows.sum(), leaves, materialize_grads=True)
             why = "" if all(g.isfinite().all() for g in gradients) else "whose density has no finite gradient"
@@ -181,39 +193,53 @@ class Likelihood(Recorded, nn.Module):
             Of numbers of columns, gives these columns of some thousand rows, evenly spread; NaN: missing.
         """
 
-    def note_exposures(self, given: bool) -> None:
-        """Hear whether the training table's exposures are the caller's; default nothing."""
+    def note_per_row(self, given: Collection[str]) -> None:
+        """Hear which of `per_row_inputs` the caller gave with the training table; default nothing."""
 
-    def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
+    def encoder_view(self, x: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         """What the encoder reads of data (N, G), NaN where missing, before z-scoring; default the data."""
         return x
 
     def start_noise(self, residual_sd: Tensor, where: Tensor | None = None) -> None:
         """Begin, where asked, at noise (R, 1, G) guessed from a rough fit, model's scale; default nothing."""
 
-    def default_exposure(self, x: Any, mask: Any = None) -> Any:
-        """Exposure (N, 1) of each row when the caller gives none; None where there is no such thing."""
-        return None
+    def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
+        """What the cells say of `per_row_inputs`, (N, 1) by name, where nobody gives it; default {}."""
+        return {}
 
-    def typical_exposure(self, exposure: np.ndarray) -> float:
-        """What a caller's exposures (N, 1) are divided by, so that their unit does not matter; default 1."""
+    def check_per_row(self, name: str, values: np.ndarray) -> None:
+        """Refuse finite numbers (N, 1) that cannot be this one of `per_row_inputs`; default none.
+
+        Raises
+        ------
+        ValueError
+            "is 0 in row 3, wanted one positive number per row": what follows the name and a colon.
+        """
+
+    def typical(self, name: str, values: np.ndarray) -> float:
+        """What a caller's inputs (N, 1) are divided by, so that their unit does not matter; default 1."""
         return 1.0
+
+    def amount(self, per_row: PerRow) -> Tensor | None:
+        """How much of a typical row each one is, (N, 1); None, the default, where all are alike."""
+        return None
 
     def start(self, x: Any, mask: Any = None) -> Any:
         """Intercepts (G,) on the scale of the linear predictor, from data (N, G): `intercept` of its sums."""
         cells, present = observed(x, mask)
-        exposure, count = self.default_exposure(x, mask), present.sum(0)
-        exposed = count if exposure is None else (present * torch.as_tensor(exposure)).sum(0)
-        return in_kind(self.intercept(cells.sum(0), count, exposed), x)
+        default, count = self.default_per_row(x, mask), present.sum(0)
+        amount = self.amount({name: torch.as_tensor(values) for name, values in default.items()})
+        amounts = count if amount is None else (present * amount).sum(0)
+        return in_kind(self.intercept(cells.sum(0), count, amounts), x)
 
-    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
+    def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
         """Intercepts (G,) from the sums of columns, of a table too large for `start`; default column means.
 
         Parameters
         ----------
-        total, seen, exposed : Tensor (G,)
-            Of each column the sum, the number of cells seen and the sum of their rows' exposures (without
-            exposures their number).
+        total, seen, amounts : Tensor (G,)
+            Of each column the sum, the number of cells seen and the sum of their rows' `amount` (their number
+            where all are alike).
         """
         return total / seen.clamp(min=1)
 
@@ -229,20 +255,18 @@ class Likelihood(Recorded, nn.Module):
         """Noise standard deviation (R, 1, G) on the model's scale, or None where it depends on the mean."""
         return None
 
-    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+    def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
         """Distribution of x given f (R, B, G): batch (R, B, G), event ()."""
         raise NotImplementedError(
-            f"{type(self).__name__} must define forward(f, exposure): the distribution of each cell"
+            f"{type(self).__name__} must define forward(f, per_row): the distribution of each cell"
         )
 
-    def scorer(
-        self, exposure: Tensor | None = None
-    ) -> Callable[[Tensor, Tensor, int, Tensor], Tensor] | None:
+    def scorer(self, per_row: PerRow = NOTHING) -> Callable[[Tensor, Tensor, int, Tensor], Tensor] | None:
         r"""Closed form of :math:`\partial \log p(x_{ij} | f_{ij}) / \partial f_{ij}`, if `separable`.
 
         Parameters
         ----------
-        exposure : Tensor of shape (B, 1), optional
+        per_row : mapping of str to Tensor of shape (B, 1), optional
 
         Returns
         -------
@@ -252,12 +276,65 @@ class Likelihood(Recorded, nn.Module):
         """
         return None
 
+    def cell_terms(
+        self, f: Tensor, x: Tensor, dispersion: Tensor, per_row: PerRow, order: int
+    ) -> tuple[Tensor, ...] | None:
+        r"""Closed forms of :math:`\log p(x_{ij} \mid f_{ij})` and its derivatives, for Markov chains.
+
+        They are used where the class that has them declares "cell terms" and no subclass writes the
+        density anew; else, and where this returns None (the default), `forward` is differentiated.
+
+        Parameters
+        ----------
+        f, x : Tensor (..., feature, row)
+        dispersion : Tensor (..., feature)
+            Where `has_dispersion`; else unused.
+        per_row : mapping of str to Tensor (..., 1, row)
+        order : int
+            0, 1 or 2: how many derivatives.
+
+        Returns
+        -------
+        tuple of Tensor (..., feature, row), or None
+            Log density, up to what f does not move and `log_base` has; its slope; minus its curvature.
+        """
+        return None
+
+    def dispersion(self) -> Tensor:
+        """The fitted one (R, G), where `has_dispersion`: the variance of normal cells, say."""
+        raise NotImplementedError(f"{type(self).__name__} has no dispersion")
+
+    def log_base(self, x: Tensor, dispersion: Tensor) -> Tensor:
+        """What `cell_terms` leave out of a cell's log density and the dispersion moves; default 0."""
+        return torch.zeros_like(x, dtype=torch.float64)
+
+    def log_dispersion_prior(self, dispersion: Tensor) -> Tensor:
+        """Log prior density of the quantity in `priors` that it stands for, (..., feature), float64."""
+        raise NotImplementedError(f"{type(self).__name__} has no dispersion")
+
+    def given_totals(self, made: Collection[str]) -> Likelihood | None:
+        """The likelihood of cells that come apart given a number for each row, of which only totals speak.
+
+        Chains then draw that number. Rows of a multinomial are Poisson counts of this kind.
+
+        Parameters
+        ----------
+        made : collection of str
+            Those of `per_row_inputs` that `default_per_row` made.
+
+        Returns
+        -------
+        Likelihood or None
+            None, the default: rows have no such number, or it is known.
+        """
+        return None
+
     def slopes(
         self,
         f: Tensor,
         x: Tensor,
         mask: Tensor | None = None,
-        exposure: Tensor | None = None,
+        per_row: PerRow = NOTHING,
         of_cells: float = 1.0,
         of_priors: float = 1.0,
     ) -> Slopes:
@@ -272,7 +349,7 @@ class Likelihood(Recorded, nn.Module):
 
         Parameters
         ----------
-        f, x, mask, exposure
+        f, x, mask, per_row
             As in `log_prob`; missing cells of x hold `filler`.
         of_cells, of_priors : float
             a and b.
@@ -284,7 +361,7 @@ class Likelihood(Recorded, nn.Module):
         parameters = list(self.parameters())
         with torch.enable_grad():
             leaf = f.detach().requires_grad_()
-            terms = {"x": self.observation(leaf, mask, exposure).log_prob(x).sum(1)}
+            terms = {"x": self.observation(leaf, mask, per_row).log_prob(x).sum(1)}
             priors = self.priors()
             terms |= {name: priors[name].log_prob(value) for name, value in self.values().items()}
             total = sum(term.sum() * (of_cells if name == "x" else of_priors) for name, term in terms.items())
@@ -298,23 +375,21 @@ class Likelihood(Recorded, nn.Module):
         closed = "slopes" in vars(type(self))
         return self.slopes if closed else functools.partial(Likelihood.slopes, self)
 
-    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+    def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         """Expectation (R, B, G) of x given f."""
         raise NotImplementedError(
-            f"{type(self).__name__} must define mean(f, exposure): the expectation of each cell, which "
+            f"{type(self).__name__} must define mean(f, per_row): the expectation of each cell, which "
             "predictions and reports are made of"
         )
 
     def observation(
-        self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
+        self, f: Tensor, mask: Tensor | None = None, per_row: PerRow = NOTHING
     ) -> dist.Distribution:
         """Distribution of the seen cells of a row, batch (R, B), event (G,): a model's ``x`` site."""
-        cells = self(f, exposure)
+        cells = self(f, per_row)
         return (cells if mask is None else cells.mask(mask.bool())).to_event(1)
 
-    def log_prob(
-        self, f: Tensor, x: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
-    ) -> Tensor:
+    def log_prob(self, f: Tensor, x: Tensor, mask: Tensor | None = None, per_row: PerRow = NOTHING) -> Tensor:
         r"""Log-likelihood of each row, :math:`\sum_{j\ \mathrm{seen}} \log p(x_{ij} \mid f_{ij})`.
 
         Parameters
@@ -325,8 +400,8 @@ class Likelihood(Recorded, nn.Module):
             Data; missing cells may hold anything, NaN included.
         mask : Tensor of shape (B, G) or (R, B, G), optional
             True (or 1) where seen.
-        exposure : Tensor of shape (B, 1), optional
-            Ignored where the likelihood has none.
+        per_row : mapping of str to Tensor of shape (B, 1), optional
+            What is not among `per_row_inputs` is ignored.
 
         Returns
         -------
@@ -334,7 +409,7 @@ class Likelihood(Recorded, nn.Module):
             In nats; exactly the value of the table with the missing cells dropped.
         """
         x, present = observed(x, mask, self.filler)
-        return self.observation(f, present, exposure).log_prob(x)
+        return self.observation(f, present, per_row).log_prob(x)
 
     def feature_statistic(
         self,
@@ -342,7 +417,7 @@ class Likelihood(Recorded, nn.Module):
         reference: Tensor,
         x: Tensor,
         mask: Tensor | None = None,
-        exposure: Tensor | None = None,
+        per_row: PerRow = NOTHING,
     ) -> Tensor:
         r"""What `feature_gain` needs of some rows, additive over rows; default each log-likelihood.
 
@@ -351,7 +426,7 @@ class Likelihood(Recorded, nn.Module):
         f, reference : Tensor of shape (R, B, G)
             Linear predictor to judge, and the one the other features keep (only the multinomial needs it:
             feature j is judged with ``f`` in place j and ``reference`` elsewhere).
-        x, mask, exposure
+        x, mask, per_row
             As in `log_prob`.
 
         Returns
@@ -359,7 +434,7 @@ class Likelihood(Recorded, nn.Module):
         Tensor of shape (R, G) or (R, G, m)
         """
         x, present = observed(x, mask, self.filler)
-        log_probs = self(f, exposure).log_prob(x)
+        log_probs = self(f, per_row).log_prob(x)
         return torch.where(present, log_probs, torch.zeros_like(log_probs)).sum(-2)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ import numpy as np
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from .base import Likelihood, refuse_where
+from .base import CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow, refuse_where
 
 __all__ = ["Bernoulli"]
 
@@ -17,6 +18,7 @@ __all__ = ["Bernoulli"]
 class Bernoulli(Likelihood):
     r"""Yes/no data (0, 1, NaN): :math:`x_{ij} \sim \mathrm{Bernoulli}(\mathrm{logit}^{-1} f_{ij})`."""
 
+    declares = (CELLS, CELL_TERMS)
     name = "bernoulli"
     separable = True
 
@@ -29,14 +31,23 @@ class Bernoulli(Likelihood):
             'Recode the column to 0/1, or use likelihood="normal" or "poisson".',
         )
 
-    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
+    def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
         return torch.logit((total + 0.5) / (seen + 1.0))
 
-    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+    def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
         return dist.Bernoulli(logits=f)
 
-    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+    def scorer(self, per_row: PerRow = NOTHING) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         return lambda f, x, r, features: x - torch.sigmoid(f)
 
-    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+    def cell_terms(
+        self, f: Tensor, x: Tensor, dispersion: Tensor, per_row: PerRow, order: int
+    ) -> tuple[Tensor, ...] | None:
+        log_p = logsigmoid((2 * x - 1) * f)
+        if order == 0:
+            return (log_p,)
+        p = torch.sigmoid(f)
+        return (log_p, x - p, p * (1 - p))[: order + 1]
+
+    def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         return torch.sigmoid(f)

@@ -8,8 +8,8 @@ the yardstick for the totals of later tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Sequence
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -20,9 +20,20 @@ from torch import Tensor, nn
 from torch.distributions import AbsTransform, constraints
 from torch.nn import functional as F
 
-from .._utils.declared import Declared
+from .._utils.declared import Declared, keeps
 from ._shared_totals import along, log_sum, log_sum_if, of_shares
-from .base import AROUND_CELLS, CELLS, Likelihood, column_mean, in_kind, observed, refuse_where
+from .base import (
+    AROUND_CELLS,
+    CELL_TERMS,
+    CELLS,
+    NOTHING,
+    Likelihood,
+    PerRow,
+    column_mean,
+    in_kind,
+    observed,
+    refuse_where,
+)
 from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
 
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
@@ -32,6 +43,7 @@ DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better
 NOT_ASKED = -1.0
 LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
 _MOST_COUNTED = math.floor(math.exp(LOG_RATE_RANGE[1]))  # no rate is larger
+PLAIN_RANGE = (-25.0, 8.0)  # log rates in which these ends bend no rate by more than 1e-7
 LOG_THETA_RANGE = (-6.0, 7.0)  # above, lgamma(theta + x) - lgamma(theta) loses its digits in float32
 
 
@@ -45,10 +57,22 @@ def _soft_range_slope(x: Tensor, low: float, high: float) -> Tensor:
     return 1 - torch.sigmoid(low - x) - torch.sigmoid(x - high)
 
 
+def _soft_range_curvature(x: Tensor, low: float, high: float) -> Tensor:
+    """Second derivative of `_soft_range`."""
+    below, above = torch.sigmoid(low - x), torch.sigmoid(x - high)
+    return below * (1 - below) - above * (1 - above)
+
+
+def _with_offset(f: Tensor, per_row: PerRow) -> Tensor:
+    """The predictor with the log of the rows' exposures, as an offset is in a generalised linear model."""
+    exposure = per_row.get("exposure")
+    return f if exposure is None else f + exposure.to(f).log()
+
+
 class _Counts(Likelihood):
     """What the count likelihoods share: the data check, row totals, a log link."""
 
-    uses_exposure = True
+    per_row_inputs = ("exposure",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,26 +147,36 @@ class _Counts(Likelihood):
         whole = torch.where(present.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
         return x.sum(-1, keepdim=True) / whole
 
-    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+    def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
         """Size factors (N, 1): row totals over their median in the training table; see `totals`.
 
         An empty row counts as half a count, so that the log rate stays finite.
         """
-        return self.totals(x, mask).clip(min=0.5) / float(self.typical_total)
+        return {"exposure": self.totals(x, mask).clip(min=0.5) / float(self.typical_total)}
 
-    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
-        return torch.log((total + 0.5) / (exposed + 1.0))
+    def check_per_row(self, name: str, values: np.ndarray) -> None:
+        bad = ~(np.isfinite(values) & (values > 0))
+        if bad.any():
+            i = int(bad.argmax())
+            raise ValueError(f"is {values[i, 0]:g} in row {i}, wanted one positive number per row")
 
-    def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
+    def amount(self, per_row: PerRow) -> Tensor | None:
+        return per_row.get("exposure")
+
+    def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
+        return torch.log((total + 0.5) / (amounts + 1.0))
+
+    def encoder_view(self, x: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         """``log1p`` of the counts, divided by the row's exposure if there is one."""
+        exposure = per_row.get("exposure")
         return torch.log1p(x if exposure is None else x / exposure)
 
-    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
-        return self._log_rate(f, exposure).exp()
+    def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
+        return self._log_rate(f, per_row).exp()
 
     @staticmethod
-    def _log_rate(f: Tensor, exposure: Tensor | None) -> Tensor:
-        return _soft_range(f if exposure is None else f + exposure.to(f).log(), *LOG_RATE_RANGE)
+    def _log_rate(f: Tensor, per_row: PerRow) -> Tensor:
+        return _soft_range(_with_offset(f, per_row), *LOG_RATE_RANGE)
 
 
 class Poisson(_Counts):
@@ -151,7 +185,7 @@ class Poisson(_Counts):
     Parameters
     ----------
     size_factors : bool or "auto"
-        Whether rows without a given exposure get ``s_i`` from their totals (`default_exposure`), so that
+        Whether rows without a given exposure get ``s_i`` from their totals (`default_per_row`), so that
         factors speak of composition, not of depth; False sets ``s_i = 1``. "auto": if the training table says
         that at least half of what moves the totals is depth (`row_depth`).
 
@@ -175,7 +209,7 @@ class Poisson(_Counts):
     The log rate is bent smoothly into (−30, 25): no overflow, no zero rate, no dead gradient.
     """
 
-    declares = (CELLS,)  # where totals are shared out, the rows are Poisson cells given their exposures
+    declares = (CELLS, CELL_TERMS)  # where totals are shared out, cells are Poisson given the exposures
     name = "poisson"
 
     def __init__(self, size_factors: bool | Literal["auto"] = "auto") -> None:
@@ -201,8 +235,13 @@ class Poisson(_Counts):
 
     @property
     def shares(self) -> bool:
-        unchanged = type(self) in (Poisson, NegativeBinomial)  # a subclass may say something else of cells
-        return unchanged and bool(self._said("from_totals")) and len(self.share) <= FEW_FEATURES
+        few = len(self.share) <= FEW_FEATURES
+        return few and bool(self._said("from_totals")) and self._says_its_cells
+
+    @cached_property
+    def _says_its_cells(self) -> bool:
+        """Whether `forward` is what this file says of cells: a subclass may say something else."""
+        return keeps(self, "cell terms")
 
     def _said(self, name: str) -> float:
         """The number in a buffer: it is asked for in every step, and an accelerator makes wait for it."""
@@ -227,31 +266,32 @@ class Poisson(_Counts):
             columns = mean.argsort(descending=True)[:MOST_COLUMNS]
             self.depth = torch.full_like(self.depth, depth_share(some(columns), once()))
 
-    def note_exposures(self, given: bool) -> None:
-        self.from_totals = torch.full_like(self.from_totals, self.takes_totals and not given)
+    def note_per_row(self, given: Collection[str]) -> None:
+        from_totals = self.takes_totals and "exposure" not in given
+        self.from_totals = torch.full_like(self.from_totals, from_totals)
 
-    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+    def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
         if self.size_factors == "auto" and self.depth == NOT_ASKED:
             self.calibrate(x, mask)
-        return super().default_exposure(x, mask) if self.takes_totals else None
+        return super().default_per_row(x, mask) if self.takes_totals else {}
 
-    def typical_exposure(self, exposure: np.ndarray) -> float:
-        return float(np.median(exposure))
+    def typical(self, name: str, values: np.ndarray) -> float:
+        return float(np.median(values))
 
-    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
-        return dist.Poisson(self._log_rate(f, exposure).exp())
+    def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
+        return dist.Poisson(self._log_rate(f, per_row).exp())
 
     def observation(
-        self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
+        self, f: Tensor, mask: Tensor | None = None, per_row: PerRow = NOTHING
     ) -> dist.Distribution:
         if self.shares:
             f = f - log_sum(f, mask) + self._log_total(mask)
-        return super().observation(f, mask, exposure)
+        return super().observation(f, mask, per_row)
 
-    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+    def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         if self.shares:
             f = f - log_sum(f, None) + self._log_total(None)
-        return super().mean(f, exposure)
+        return super().mean(f, per_row)
 
     def feature_statistic(
         self,
@@ -259,10 +299,10 @@ class Poisson(_Counts):
         reference: Tensor,
         x: Tensor,
         mask: Tensor | None = None,
-        exposure: Tensor | None = None,
+        per_row: PerRow = NOTHING,
     ) -> Tensor:
         if not self.shares:
-            return super().feature_statistic(f, reference, x, mask, exposure)
+            return super().feature_statistic(f, reference, x, mask, per_row)
         return of_shares(f, reference, *observed(x, mask))
 
     def _log_total(self, mask: Tensor | None) -> Tensor:
@@ -272,7 +312,28 @@ class Poisson(_Counts):
             return typical
         return typical + (mask * self.share).sum(-1, keepdim=True).clamp(min=1e-30).log()
 
-    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+    def cell_terms(
+        self, f: Tensor, x: Tensor, dispersion: Tensor, per_row: PerRow, order: int
+    ) -> tuple[Tensor, ...] | None:
+        log_rate = _with_offset(f, per_row)
+        low, high = (end.item() for end in torch.aminmax(log_rate.detach()))
+        if PLAIN_RANGE[0] < low and high < PLAIN_RANGE[1]:
+            rate = log_rate.exp()
+            return (x * log_rate - rate, x - rate, rate)[: order + 1]
+        bent = _soft_range(log_rate, *LOG_RATE_RANGE)
+        rate = bent.exp()
+        log_p = x * bent - rate
+        if order == 0:
+            return (log_p,)
+        slope, excess = _soft_range_slope(log_rate, *LOG_RATE_RANGE), x - rate
+        curvature = rate * slope**2 - excess * _soft_range_curvature(log_rate, *LOG_RATE_RANGE)
+        return (log_p, excess * slope, curvature.clamp(min=0))[: order + 1]
+
+    def given_totals(self, made: Collection[str]) -> Likelihood | None:
+        return Poisson(size_factors=False) if "exposure" in made else None
+
+    def scorer(self, per_row: PerRow = NOTHING) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+        exposure = per_row.get("exposure")
         shift = 0.0 if exposure is None else exposure.log().mT
 
         def score(f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
@@ -313,7 +374,9 @@ class NegativeBinomial(Poisson):
         Starting value of ``extra_cv``.
     """
 
+    declares = (CELLS, CELL_TERMS)
     name = "negative_binomial"
+    has_dispersion = True
 
     def __init__(
         self,
@@ -349,29 +412,59 @@ class NegativeBinomial(Poisson):
         reference: Tensor,
         x: Tensor,
         mask: Tensor | None = None,
-        exposure: Tensor | None = None,
+        per_row: PerRow = NOTHING,
     ) -> Tensor:
         if not self.shares:
-            return super().feature_statistic(f, reference, x, mask, exposure)
+            return super().feature_statistic(f, reference, x, mask, per_row)
         # A feature that counts less leaves more of the row's total to the others.
         x, present = observed(x, mask)
         base = reference - log_sum(reference, present) + self._log_total(present)
         shift = torch.where(present, log_sum(reference, present) - log_sum_if(f, reference, present), 0.0)
 
         def level(at: Tensor) -> Tensor:
-            log_probs = self.forward(torch.where(present, at, 0.0), exposure).log_prob(x)
+            log_probs = self.forward(torch.where(present, at, 0.0), per_row).log_prob(x)
             return torch.where(present, log_probs, 0.0)
 
         before = level(base)
         others = along(lambda by: (level(base + by) - before).sum(-1, keepdim=True), shift)
         return (level(base + f - reference + shift) + others - (level(base + shift) - before)).sum(-2)
 
-    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+    def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
         theta = self._theta()
-        return dist.NegativeBinomial(theta, logits=self._log_rate(f, exposure) - theta.log())
+        return dist.NegativeBinomial(theta, logits=self._log_rate(f, per_row) - theta.log())
 
-    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
-        shift, theta = 0.0 if exposure is None else exposure.log().mT, self._theta().mT
+    def cell_terms(
+        self, f: Tensor, x: Tensor, dispersion: Tensor, per_row: PerRow, order: int
+    ) -> tuple[Tensor, ...] | None:
+        theta = 1 / dispersion.unsqueeze(-1)
+        odds = _with_offset(f, per_row) - theta.log()
+        log_p = -x * F.softplus(-odds) - theta * F.softplus(odds)  # no large numbers that cancel
+        if order == 0:
+            return (log_p,)
+        over, under = torch.sigmoid(odds), torch.sigmoid(-odds)
+        return (log_p, x * under - theta * over, (x + theta) * over * under)[: order + 1]
+
+    def dispersion(self) -> Tensor:
+        """1 / theta, (R, G): the square of ``extra_cv``."""
+        return self.values()["extra_cv"] ** 2
+
+    def log_base(self, x: Tensor, dispersion: Tensor) -> Tensor:
+        r""":math:`\log \Gamma(x + \theta) - \log \Gamma(\theta)`."""
+        theta = 1 / dispersion.double().unsqueeze(-1)
+        return torch.lgamma(x.double() + theta) - torch.lgamma(theta)
+
+    def log_dispersion_prior(self, dispersion: Tensor) -> Tensor:
+        """Of ``extra_cv``, as far as `log_theta` can go."""
+        low, high = LOG_THETA_RANGE
+        inside = (dispersion.log() >= -high) & (dispersion.log() <= -low)
+        return torch.where(inside, -0.5 * dispersion.double() / self.prior_scale**2, -torch.inf)
+
+    def given_totals(self, made: Collection[str]) -> Likelihood | None:
+        return self if "exposure" in made else None
+
+    def scorer(self, per_row: PerRow = NOTHING) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+        exposure, theta = per_row.get("exposure"), self._theta().mT
+        shift = 0.0 if exposure is None else exposure.log().mT
 
         def score(f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
             log_rate, size = f + shift, theta[r, features]
@@ -395,25 +488,29 @@ class Multinomial(_Counts):
     declares = (Declared("row totals", free=AROUND_CELLS),)
     name = "multinomial"
 
-    def default_exposure(self, x: Any, mask: Any = None) -> Any:
+    def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
         """Total count (N, 1) of each row over all features; see `totals` for missing cells."""
-        return self.totals(x, mask)
+        return {"exposure": self.totals(x, mask)}
 
-    def intercept(self, total: Tensor, seen: Tensor, exposed: Tensor) -> Tensor:
-        start = super().intercept(total, seen, exposed)
+    def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
+        start = super().intercept(total, seen, amounts)
         return start - start.mean()  # softmax does not see a common shift
 
-    def encoder_view(self, x: Tensor, exposure: Tensor | None = None) -> Tensor:
-        return super().encoder_view(x, _Counts.default_exposure(self, x))
+    def encoder_view(self, x: Tensor, per_row: PerRow = NOTHING) -> Tensor:
+        return super().encoder_view(x, _Counts.default_per_row(self, x))
 
-    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+    def given_totals(self, made: Collection[str]) -> Likelihood | None:
+        return Poisson(size_factors=False)
+
+    def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
         """Distribution of whole rows: batch (R, B), event (G,)."""
+        exposure = per_row.get("exposure")
         return MultinomialCounts(f, None if exposure is None else exposure.squeeze(-1))
 
     def observation(
-        self, f: Tensor, mask: Tensor | None = None, exposure: Tensor | None = None
+        self, f: Tensor, mask: Tensor | None = None, per_row: PerRow = NOTHING
     ) -> dist.Distribution:
-        return self(f if mask is None else f.masked_fill(~mask.bool(), -1e30), exposure)
+        return self(f if mask is None else f.masked_fill(~mask.bool(), -1e30), per_row)
 
     def feature_statistic(
         self,
@@ -421,13 +518,13 @@ class Multinomial(_Counts):
         reference: Tensor,
         x: Tensor,
         mask: Tensor | None = None,
-        exposure: Tensor | None = None,
+        per_row: PerRow = NOTHING,
     ) -> Tensor:
         """`_shared_totals.of_shares`: what each feature's share of the totals is worth."""
         return of_shares(f, reference, *observed(x, mask))
 
-    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
-        share = torch.softmax(f, -1)
+    def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
+        share, exposure = torch.softmax(f, -1), per_row.get("exposure")
         return share if exposure is None else share * exposure.to(f)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .._utils.arrays import COMPILED, arrays, compiled, tensor
 from .._utils.declared import Declared
-from .base import AROUND_CELLS, Likelihood, Slopes, observed
+from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes, observed
 
 __all__ = ["Normal"]
 
@@ -84,8 +84,9 @@ class Normal(Likelihood):
     floor)), s a soft max(·, 0).
     """
 
-    declares = (Declared("normal noise", free=AROUND_CELLS),)
+    declares = (Declared("normal noise", free=AROUND_CELLS), CELL_TERMS)
     name = "normal"
+    has_dispersion = True
     standardise = True
     separable = True
 
@@ -139,19 +140,32 @@ class Normal(Likelihood):
     def values(self) -> dict[str, Tensor]:
         return {"sigma2": self._sd().squeeze(1) ** 2}
 
-    def forward(self, f: Tensor, exposure: Tensor | None = None) -> dist.Distribution:
+    def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
         return dist.Normal(f, self._sd())
 
-    def scorer(self, exposure: Tensor | None = None) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
+    def scorer(self, per_row: PerRow = NOTHING) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         precision = self.noise_sd().mT ** -2
         return lambda f, x, r, features: (x - f) * precision[r, features]
+
+    def cell_terms(
+        self, f: Tensor, x: Tensor, dispersion: Tensor, per_row: PerRow, order: int
+    ) -> tuple[Tensor, ...] | None:
+        variance = dispersion.unsqueeze(-1)
+        residual = x - f
+        slope = residual / variance
+        log_p = -0.5 * (residual * slope + variance.log())
+        return (log_p, slope, (1 / variance).expand_as(f))[: order + 1]
+
+    def dispersion(self) -> Tensor:
+        """Variances (R, G)."""
+        return self.noise_sd()[:, 0] ** 2
 
     def slopes(
         self,
         f: Tensor,
         x: Tensor,
         mask: Tensor | None = None,
-        exposure: Tensor | None = None,
+        per_row: PerRow = NOTHING,
         of_cells: float = 1.0,
         of_priors: float = 1.0,
     ) -> Slopes:
@@ -196,7 +210,7 @@ class Normal(Likelihood):
         terms = {"x": tensor(cells.sum((1, 2))), "sigma2": tensor(log_prior.sum((1, 2)))}
         return Slopes(terms, tensor(residual * (-of_cells * precision)), [tensor(by_own)])
 
-    def mean(self, f: Tensor, exposure: Tensor | None = None) -> Tensor:
+    def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         return f
 
     def feature_statistic(
@@ -205,7 +219,7 @@ class Normal(Likelihood):
         reference: Tensor,
         x: Tensor,
         mask: Tensor | None = None,
-        exposure: Tensor | None = None,
+        per_row: PerRow = NOTHING,
     ) -> Tensor:
         """Squared residuals and number of seen cells of each feature, (R, G, 2)."""
         x, present = observed(x, mask)

@@ -251,7 +251,7 @@ class FactorModel(Model):
 
     def observation(self, z: Tensor, weights: Tensor | None, batch: Batch) -> dist.Distribution:
         """Distribution of the rows' seen cells given their factors: the likelihood of what `decode` says."""
-        return self.likelihood.observation(self.decode(z, weights), batch.mask, batch.exposure)
+        return self.likelihood.observation(self.decode(z, weights), batch.mask, batch.per_row)
 
     def factor_prior(self) -> dist.Distribution:
         """N(0, C), event (factor,), batch (restart, 1)."""

@@ -251,15 +251,15 @@ class SparseDecoder(FactorModel):
         """What `FactorModel.observation` says; through many hidden units a few features at a time."""
         if weights is None or not self.in_chunks(z, 1.0 if torch.is_grad_enabled() else WITHOUT_GRADIENT):
             return super().observation(z, weights, batch)
-        net, mask, exposure = self.net(weights), batch.mask, batch.exposure
+        net, mask, per_row = self.net(weights), batch.mask, batch.per_row
         if self.likelihood.separable:
             return DecodedCells(
                 self.likelihood, net, z,
-                mask=mask, exposure=exposure, allowed=self.allowed, activation=self.activation,
+                mask=mask, per_row=per_row, allowed=self.allowed, activation=self.activation,
                 rounded=self.rounded,
             )  # fmt: skip
         f = recomputed_predictor(net, z, self.allowed, self.activation, self.rounded)
-        return self.likelihood.observation(f, mask, exposure)
+        return self.likelihood.observation(f, mask, per_row)
 
     def in_chunks(self, z: Tensor, share: float = 1.0) -> bool:
         """Whether a pass of factors (restart, row, factor) goes a few features at a time.

@@ -25,6 +25,7 @@ from torch.distributions.transforms import identity_transform
 
 from .._utils.signatures import signature_misfits
 from ..likelihoods import Likelihood
+from ..likelihoods.base import PerRow
 
 __all__ = ["LikelihoodTestCase"]
 
@@ -68,11 +69,10 @@ class LikelihoodTestCase:
         shape = (n_restarts, n_rows or self.n_rows, n_features or self.n_features)
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    def exposure(self, likelihood: Likelihood, n_rows: int | None = None) -> Tensor | None:
-        """Unequal exposures (B, 1), or None."""
-        if not likelihood.uses_exposure:
-            return None
-        return torch.arange(3.0, 3.0 + (n_rows or self.n_rows), dtype=torch.float64).unsqueeze(-1)
+    def per_row(self, likelihood: Likelihood, n_rows: int | None = None) -> dict[str, Tensor]:
+        """What the likelihood reads of rows, (B, 1) by name, all unequal."""
+        unequal = torch.arange(3.0, 3.0 + (n_rows or self.n_rows), dtype=torch.float64).unsqueeze(-1)
+        return {name: unequal for name in likelihood.per_row_inputs}
 
     def data(self, n_rows: int | None = None, n_features: int | None = None) -> Tensor:
         """Valid data (B, G), no cell missing: default a draw from the likelihood itself."""
@@ -80,7 +80,7 @@ class LikelihoodTestCase:
             torch.manual_seed(2)
             likelihood = self.ready(n_features)
             f = self.predictor(1, n_rows, n_features)
-            return likelihood.observation(f, exposure=self.exposure(likelihood, n_rows)).sample()[0]
+            return likelihood.observation(f, per_row=self.per_row(likelihood, n_rows)).sample()[0]
 
     def test_signatures(self):
         """Methods take the arguments that the package calls them with."""
@@ -92,21 +92,21 @@ class LikelihoodTestCase:
         """Programs draw rows from `observation`, tables are judged by `log_prob`: one density, masked too."""
         with torch.no_grad():
             likelihood, f, x = self.ready(n_restarts=2), self.predictor(2), self.data()
-            exposure = self.exposure(likelihood)
+            per_row = self.per_row(likelihood)
             mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
             for observed in (None, mask):
                 filled = (
                     x if observed is None else torch.where(observed, x, torch.full_like(x, likelihood.filler))
                 )
-                want = likelihood.observation(f, observed, exposure).log_prob(filled)
-                log_prob = likelihood.log_prob(f, x, observed, exposure)
+                want = likelihood.observation(f, observed, per_row).log_prob(filled)
+                log_prob = likelihood.log_prob(f, x, observed, per_row)
                 _close(log_prob, want, 1e-9, "log_prob, the density of observation")
 
     def test_density_sums_to_one(self):
         """Sum, or quadrature, of exp(log_prob) over everything a row may be."""
         with torch.no_grad():
             likelihood, f = self.ready(3), self.predictor(1, 1, 3)
-            cells = likelihood(f, self.exposure(likelihood, 1))
+            cells = likelihood(f, self.per_row(likelihood, 1))
             if len(cells.event_shape):
                 rows = [r for r in itertools.product(range(5), repeat=3) if sum(r) == 4]
                 x = torch.tensor(rows, dtype=torch.float64)
@@ -149,22 +149,22 @@ class LikelihoodTestCase:
     def _only(self, f: Tensor, x: Tensor, j: int, likelihood: Likelihood):
         mask = torch.zeros(x.shape, dtype=torch.bool)
         mask[:, j] = True
-        return f.expand(1, len(x), -1), x, mask, self.exposure(likelihood, 1)
+        return f.expand(1, len(x), -1), x, mask, self.per_row(likelihood, 1)
 
     def test_score(self):
         """If cells are separable: rows are sums of them, the derivative in closed form, cells one by one."""
         likelihood, x = self.ready(n_restarts=2), self.data()
         if not likelihood.separable:
             return
-        exposure, f = self.exposure(likelihood), 3 * self.predictor(2).requires_grad_()
-        cells = likelihood(f, exposure).log_prob(x)
+        per_row, f = self.per_row(likelihood), 3 * self.predictor(2).requires_grad_()
+        cells = likelihood(f, per_row).log_prob(x)
         (expected,) = torch.autograd.grad(cells.sum(), f)
         rows = cells.detach().sum(-1)
-        site = likelihood.observation(f.detach(), exposure=exposure)
+        site = likelihood.observation(f.detach(), per_row=per_row)
         _close(site.log_prob(x).detach(), rows, 1e-9, "observation of a separable likelihood, forward summed")
-        own_rows = likelihood.log_prob(f.detach(), x, None, exposure).detach()
+        own_rows = likelihood.log_prob(f.detach(), x, None, per_row).detach()
         _close(own_rows, rows, 1e-9, "log_prob of a separable likelihood, forward summed")
-        score = likelihood.scorer(exposure)
+        score = likelihood.scorer(per_row)
         for r in range(2):
             for features in (torch.tensor([2, 0]), torch.tensor([1])):
                 if score is not None:
@@ -173,18 +173,18 @@ class LikelihoodTestCase:
                 moved = f.detach().clone()
                 moved[..., [j for j in range(f.shape[-1]) if j not in features]] += 1.0
                 cells = [
-                    likelihood(g.detach(), exposure).log_prob(x)[r][:, features].detach() for g in (f, moved)
+                    likelihood(g.detach(), per_row).log_prob(x)[r][:, features].detach() for g in (f, moved)
                 ]
                 _close(cells[1], cells[0], 1e-12, "log_prob of a separable likelihood")
 
     def test_slopes(self):
         """Values and gradients as fits take them against autograd, with a mask and other weights, too."""
         likelihood, x, f = self.ready(n_restarts=2), self.data(), self.predictor(2)
-        exposure, names = self.exposure(likelihood), [name for name, _ in likelihood.named_parameters()]
+        per_row, names = self.per_row(likelihood), [name for name, _ in likelihood.named_parameters()]
         mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
         for observed, weights in itertools.product((None, mask), ((1.0, 1.0), (3.0, 0.4))):
-            slopes = likelihood.closed_slopes()(f, x, observed, exposure, *weights)
-            wanted = Likelihood.slopes(likelihood, f, x, observed, exposure, *weights)
+            slopes = likelihood.closed_slopes()(f, x, observed, per_row, *weights)
+            wanted = Likelihood.slopes(likelihood, f, x, observed, per_row, *weights)
             assert slopes.terms.keys() == wanted.terms.keys(), f"slopes has the terms {list(slopes.terms)}"
             for name, term in wanted.terms.items():
                 _close(slopes.terms[name], term, 1e-9, f"term {name} of slopes")
@@ -196,31 +196,31 @@ class LikelihoodTestCase:
         """Statistics add up over rows; a gain is the log-likelihood lost, the noise refitted or as it is."""
         with torch.no_grad():
             likelihood, x, f = self.ready(n_restarts=2), self.data(40), self.predictor(1, 40).repeat(2, 1, 1)
-            exposure = self.exposure(likelihood, 40)
+            per_row = self.per_row(likelihood, 40)
             mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
 
             def statistic(g: Tensor, rows: slice = slice(None)) -> Tensor:
-                row_exposure = None if exposure is None else exposure[rows]
-                return likelihood.feature_statistic(g[:, rows], f[:, rows], x[rows], mask[rows], row_exposure)
+                some_rows = {name: values[rows] for name, values in per_row.items()}
+                return likelihood.feature_statistic(g[:, rows], f[:, rows], x[rows], mask[rows], some_rows)
 
             shifted = f + torch.tensor([3.0, -3.0], dtype=f.dtype).reshape(2, 1, 1)
             full, reduced = statistic(f), statistic(shifted)
             summed = statistic(shifted, slice(15)) + statistic(shifted, slice(15, None))
             _close(summed, reduced, 1e-9, "feature_statistic of all rows")
             _close(likelihood.feature_gain(full, full), 0.0, 1e-12, "feature_gain of nothing")
-            never = likelihood.feature_statistic(f, f, x, torch.zeros_like(mask), exposure)
+            never = likelihood.feature_statistic(f, f, x, torch.zeros_like(mask), per_row)
             _close(likelihood.feature_gain(never, never), 0.0, 1e-12, "feature_gain of features never seen")
             gain = likelihood.feature_gain(full, reduced)
             assert gain.shape == (2, self.n_features), f"feature_gain has shape {gain.shape}"
-            best = likelihood.log_prob(f, x, mask, exposure).sum(1)
+            best = likelihood.log_prob(f, x, mask, per_row).sum(1)
             for j in range(self.n_features):
                 shifted_j = f.clone()
                 shifted_j[..., j] = shifted[..., j]
-                lost = best - likelihood.log_prob(shifted_j, x, mask, exposure).sum(1)
+                lost = best - likelihood.log_prob(shifted_j, x, mask, per_row).sum(1)
                 if torch.allclose(gain[:, j], lost, rtol=1e-6, atol=1e-6):
                     continue
                 column = slice(j, j + 1)
-                cells = x[:, column], mask[:, column], exposure
+                cells = x[:, column], mask[:, column], per_row
                 refitted = self._refitted(f[..., column], *cells) - self._refitted(
                     shifted[..., column], *cells
                 )
@@ -229,7 +229,7 @@ class LikelihoodTestCase:
                     f"{refitted} with own parameters refitted"
                 )
 
-    def _refitted(self, f: Tensor, x: Tensor, mask: Tensor, exposure: Tensor | None) -> Tensor:
+    def _refitted(self, f: Tensor, x: Tensor, mask: Tensor, per_row: PerRow) -> Tensor:
         """Log-likelihood (R,) of a table of one feature, at the own parameters that suit it best."""
         likelihood = self.ready(1, n_restarts=len(f))
         if leaves := list(likelihood.parameters()):
@@ -238,22 +238,22 @@ class LikelihoodTestCase:
             def loss() -> Tensor:
                 optimiser.zero_grad()
                 with torch.enable_grad():
-                    value = -likelihood.log_prob(f, x, mask, exposure).sum()
+                    value = -likelihood.log_prob(f, x, mask, per_row).sum()
                 value.backward()
                 return value
 
             optimiser.step(loss)
-        return likelihood.log_prob(f, x, mask, exposure).sum(1)
+        return likelihood.log_prob(f, x, mask, per_row).sum(1)
 
     def test_gradient(self):
         """Of log_prob in f and in every parameter, against finite differences."""
         likelihood, x = self.ready(n_restarts=2), self.data()
-        exposure = self.exposure(likelihood)
+        per_row = self.per_row(likelihood)
         mask = torch.ones_like(x, dtype=torch.bool)
         mask[0, 1] = False
         f = self.predictor(2).requires_grad_()
         leaves = [f, *likelihood.parameters()]
-        rows = likelihood.log_prob(f, x, mask, exposure).sum()
+        rows = likelihood.log_prob(f, x, mask, per_row).sum()
         analytic = torch.autograd.grad(rows, leaves)
         step = 1e-5
         with torch.no_grad():
@@ -264,7 +264,7 @@ class LikelihoodTestCase:
                     ends = []
                     for side in (step, -step):
                         flat[i] = here + side
-                        ends.append(float(likelihood.log_prob(f, x, mask, exposure).sum()))
+                        ends.append(float(likelihood.log_prob(f, x, mask, per_row).sum()))
                     flat[i] = here
                     numeric = (ends[0] - ends[1]) / (2 * step)
                     _close(gradient.view(-1)[i], numeric, 1e-5 * (1 + abs(numeric)), f"gradient entry {i}")
@@ -275,7 +275,7 @@ class LikelihoodTestCase:
         x = self.data().float()
         for size in (-1e3, 0.0, 1e3):
             f = torch.full((1, *x.shape), size).requires_grad_()
-            value = likelihood.log_prob(f, x, None, None)
+            value = likelihood.log_prob(f, x)
             assert torch.isfinite(value).all(), f"log_prob at f={size} is {value}"
             (gradient,) = torch.autograd.grad(value.sum(), f)
             assert torch.isfinite(gradient).all(), f"gradient at f={size} is {gradient}"
@@ -285,10 +285,10 @@ class LikelihoodTestCase:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(4)
             likelihood, f = self.ready(n_restarts=2), self.predictor(2)
-            exposure = self.exposure(likelihood)
-            draws = likelihood.observation(f, exposure=exposure).sample((4000,))
+            per_row = self.per_row(likelihood)
+            draws = likelihood.observation(f, per_row=per_row).sample((4000,))
             assert draws.shape == (4000, 2, self.n_rows, self.n_features), f"sample has shape {draws.shape}"
-            error = (draws.mean(0) - likelihood.mean(f, exposure)).abs()
+            error = (draws.mean(0) - likelihood.mean(f, per_row)).abs()
             allowed = 5 * draws.std(0) / 4000**0.5 + 5e-3
             assert (error < allowed).all(), (
                 f"mean() is off by {error.max():.3g}, expected < {allowed.max():.3g}"
@@ -299,20 +299,20 @@ class LikelihoodTestCase:
         """A masked row has the log-likelihood of the same row in the smaller table; an empty row has 0."""
         with torch.no_grad():
             likelihood, f, x = self.ready(n_restarts=2), self.predictor(2), self.data()
-            exposure = self.exposure(likelihood)
+            per_row = self.per_row(likelihood)
             mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
             mask[0], mask[1] = False, True
-            got = likelihood.log_prob(f, x, mask, exposure)
+            got = likelihood.log_prob(f, x, mask, per_row)
             holes = torch.where(mask, x, torch.full_like(x, np.nan))
-            _close(likelihood.log_prob(f, holes, None, exposure), got, 1e-12, "NaN instead of a mask")
-            _close(likelihood.log_prob(f, holes, mask.to(x), exposure), got, 1e-12, "mask of 0 and 1")
+            _close(likelihood.log_prob(f, holes, None, per_row), got, 1e-12, "NaN instead of a mask")
+            _close(likelihood.log_prob(f, holes, mask.to(x), per_row), got, 1e-12, "mask of 0 and 1")
             junk = torch.where(mask, x, 1 - x)
-            _close(likelihood.log_prob(f, junk, mask, exposure), got, 1e-12, "other values behind the mask")
+            _close(likelihood.log_prob(f, junk, mask, per_row), got, 1e-12, "other values behind the mask")
             _close(got[:, 0], 0.0, 1e-12, "a row without any cell")
             for i in range(1, self.n_rows):
                 kept = mask[i].nonzero().flatten()
                 small = self._columns(likelihood, kept)
-                row = None if exposure is None else exposure[i : i + 1]
+                row = {name: values[i : i + 1] for name, values in per_row.items()}
                 want = small.log_prob(f[:, i : i + 1, kept], x[i : i + 1, kept], None, row)
                 _close(got[:, i : i + 1], want, 1e-12, f"row {i} against the smaller table")
 
@@ -320,14 +320,14 @@ class LikelihoodTestCase:
         """They do not matter, whatever they hold: each row's statistic is that of the smaller table."""
         with torch.no_grad():
             likelihood, x, f = self.ready(n_restarts=2), self.data(), self.predictor(2)
-            exposure = self.exposure(likelihood)
+            per_row = self.per_row(likelihood)
             mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
-            got = likelihood.feature_statistic(f + 0.5, f, x, mask, exposure)
+            got = likelihood.feature_statistic(f + 0.5, f, x, mask, per_row)
             for hidden in (1 - x, torch.full_like(x, np.nan)):
                 masked = torch.where(mask, x, hidden)
-                statistic = likelihood.feature_statistic(f + 0.5, f, masked, mask, exposure)
+                statistic = likelihood.feature_statistic(f + 0.5, f, masked, mask, per_row)
                 _close(statistic, got, 1e-12, "feature_statistic, other values behind the mask")
-            statistic = likelihood.feature_statistic(f + 0.5, f, masked, None, exposure)
+            statistic = likelihood.feature_statistic(f + 0.5, f, masked, None, per_row)
             _close(statistic, got, 1e-12, "feature_statistic, NaN instead of a mask")
             want = torch.zeros_like(got)
             for i in range(self.n_rows):
@@ -336,7 +336,7 @@ class LikelihoodTestCase:
                     continue
                 small = self._columns(likelihood, kept)
                 cells = f[:, i : i + 1, kept]
-                row = None if exposure is None else exposure[i : i + 1]
+                row = {name: values[i : i + 1] for name, values in per_row.items()}
                 want[:, kept] += small.feature_statistic(cells + 0.5, cells, x[i : i + 1, kept], None, row)
             _close(got, want, 1e-9, "feature_statistic against the smaller table")
 
@@ -350,17 +350,17 @@ class LikelihoodTestCase:
     def test_filler(self):
         """What missing cells hold has a finite density, and does not matter where it is left out."""
         likelihood, x = self.ready(n_restarts=2), self.data()
-        filler, exposure = likelihood.filler, self.exposure(likelihood)
+        filler, per_row = likelihood.filler, self.per_row(likelihood)
         mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(5)) < 0.6
         filled = torch.where(mask, x, torch.full_like(x, filler))
         f = self.predictor(2).requires_grad_()
         leaves = [f, *likelihood.parameters()]
         try:
-            rows = likelihood.observation(f, mask, exposure).log_prob(filled)
+            rows = likelihood.observation(f, mask, per_row).log_prob(filled)
         except ValueError as error:
             raise AssertionError(f"filler = {filler:g} is no value that a cell may have: {error}") from error
-        _close(rows.detach(), likelihood.log_prob(f, x, mask, exposure).detach(), 1e-12, "rows with filler")
-        at_filler = likelihood.log_prob(f, torch.full_like(x, filler), None, exposure)
+        _close(rows.detach(), likelihood.log_prob(f, x, mask, per_row).detach(), 1e-12, "rows with filler")
+        at_filler = likelihood.log_prob(f, torch.full_like(x, filler), None, per_row)
         assert torch.isfinite(at_filler).all(), f"log_prob of filler = {filler:g} is {at_filler}"
         for gradient in torch.autograd.grad(at_filler.sum(), leaves):
             assert torch.isfinite(gradient).all(), f"log_prob of filler = {filler:g} has no finite gradient"
@@ -371,10 +371,10 @@ class LikelihoodTestCase:
         x[0, 0] = np.nan
         f = self.predictor().requires_grad_()
         leaves = [f, *likelihood.parameters()]
-        exposure = self.exposure(likelihood)
-        for gradient in torch.autograd.grad(likelihood.log_prob(f, x, None, exposure).sum(), leaves):
+        per_row = self.per_row(likelihood)
+        for gradient in torch.autograd.grad(likelihood.log_prob(f, x, None, per_row).sum(), leaves):
             assert torch.isfinite(gradient).all(), "a missing cell put NaN into a gradient"
-        (gradient,) = torch.autograd.grad(likelihood.log_prob(f, x, None, exposure).sum(), f)
+        (gradient,) = torch.autograd.grad(likelihood.log_prob(f, x, None, per_row).sum(), f)
         assert gradient[0, 0, 0] == 0, "the predictor of a missing cell has a gradient"
 
     # ---- shapes ------------------------------------------------------------------------------------------
@@ -383,14 +383,14 @@ class LikelihoodTestCase:
         x = self.data()
         for n_restarts, dtype in itertools.product((1, 2, 7), (torch.float32, torch.float64)):
             likelihood = self.ready(n_restarts=n_restarts, dtype=dtype)
-            exposure = self.exposure(likelihood)
-            exposure = None if exposure is None else exposure.to(dtype)
+            per_row = self.per_row(likelihood)
+            per_row = {name: values.to(dtype) for name, values in per_row.items()}
             f, data = self.predictor(n_restarts).to(dtype), x.to(dtype)
             rows, cells = (n_restarts, self.n_rows), (n_restarts, self.n_rows, self.n_features)
-            logp, mean = likelihood.log_prob(f, data, None, exposure), likelihood.mean(f, exposure)
+            logp, mean = likelihood.log_prob(f, data, None, per_row), likelihood.mean(f, per_row)
             assert logp.shape == rows and logp.dtype == dtype, f"log_prob is {logp.shape} {logp.dtype}"
             assert mean.shape == cells and mean.dtype == dtype, f"mean is {mean.shape} {mean.dtype}"
-            site = likelihood.observation(f, torch.ones_like(data, dtype=torch.bool), exposure)
+            site = likelihood.observation(f, torch.ones_like(data, dtype=torch.bool), per_row)
             assert site.batch_shape == rows, f"observation has batch shape {site.batch_shape}"
             assert site.event_shape == (self.n_features,), f"observation has event shape {site.event_shape}"
             for name, p in likelihood.named_parameters():
@@ -416,8 +416,8 @@ class LikelihoodTestCase:
             pair, single, f, x = self.ready(n_restarts=2), self.ready(), self.predictor(2), self.data()
             for a, b in zip(single.parameters(), pair.parameters(), strict=True):
                 a.copy_(b[1:])
-            exposure = self.exposure(pair)
-            got, want = pair.log_prob(f, x, None, exposure), single.log_prob(f[1:], x, None, exposure)
+            per_row = self.per_row(pair)
+            got, want = pair.log_prob(f, x, None, per_row), single.log_prob(f[1:], x, None, per_row)
             _close(got[1:], want, 1e-12, "restart 1")
 
     def test_state_round_trip(self):
@@ -429,11 +429,11 @@ class LikelihoodTestCase:
             twin.setup(self.n_features, 1)
             twin.double()
             twin.load_state_dict(likelihood.state_dict())
-            exposure = likelihood.default_exposure(x[:3])
-            again = twin.default_exposure(x[:3])
-            assert (exposure is None) == (again is None), "default_exposure is lost"
-            if exposure is not None:
-                _close(again, exposure, 1e-12, "default_exposure")
+            per_row = likelihood.default_per_row(x[:3])
+            again = twin.default_per_row(x[:3])
+            assert per_row.keys() == again.keys(), "default_per_row is lost"
+            for name, values in per_row.items():
+                _close(again[name], values, 1e-12, f"default_per_row, {name}")
             _close(twin.log_prob(f, x), likelihood.log_prob(f, x), 0.0, "log_prob")
 
     # ---- data --------------------------------------------------------------------------------------------
@@ -444,12 +444,12 @@ class LikelihoodTestCase:
             x[5, 0] = np.nan
             start = likelihood.start(x)
             assert start.shape == (self.n_features,), f"start has shape {start.shape}"
-            exposure = likelihood.default_exposure(x)
-            here = likelihood.log_prob(start.expand(1, *x.shape), x, None, exposure).sum()
+            per_row = likelihood.default_per_row(x)
+            here = likelihood.log_prob(start.expand(1, *x.shape), x, None, per_row).sum()
             for j, side in itertools.product(range(self.n_features), (-0.5, 0.5)):
                 moved = start.clone()
                 moved[j] += side
-                there = likelihood.log_prob(moved.expand(1, *x.shape), x, None, exposure).sum()
+                there = likelihood.log_prob(moved.expand(1, *x.shape), x, None, per_row).sum()
                 assert there <= here, f"intercept {j} is better by {there - here:.3g} nats at {side:+}"
             _close(likelihood.start(x.numpy()), start, 1e-12, "start of a numpy array")
 
@@ -459,26 +459,27 @@ class LikelihoodTestCase:
         x[3, 1] = np.nan
         likelihood = self.ready()
         likelihood.calibrate(x)
-        exposure = likelihood.default_exposure(x)
-        view = likelihood.encoder_view(x, exposure)
+        per_row = likelihood.default_per_row(x)
+        view = likelihood.encoder_view(x, per_row)
         some = torch.tensor([150, 3, 4])
-        alone = likelihood.encoder_view(x[some], None if exposure is None else exposure[some])
+        alone = likelihood.encoder_view(x[some], {name: values[some] for name, values in per_row.items()})
         _close(alone, view[some], 1e-9, "encoder_view of some rows against those of the table")
         assert view.shape == x.shape, f"encoder_view has shape {view.shape}, the data {x.shape}"
         assert torch.equal(torch.isfinite(view), torch.isfinite(x)), "finite where seen, NaN where missing"
         assert (np.nanstd(view.numpy(), 0) > 0).all(), "a column became constant"
 
-    def test_default_exposure(self):
-        """Rows' exposures are measured by the table of `calibrate`, not by the one that is asked about."""
+    def test_default_per_row(self):
+        """What rows say of themselves is measured by the table of `calibrate`, not by the one asked about."""
         x = self.data(200)
         x[1, 0] = np.nan
         likelihood = self.ready()
         likelihood.calibrate(x)
-        whole, some = likelihood.default_exposure(x), likelihood.default_exposure(x[:3])
-        assert (whole is None) == (some is None), "default_exposure is None for some rows only"
-        if whole is not None:
-            assert whole.shape == (200, 1), f"default_exposure has shape {whole.shape}"
-            _close(some, whole[:3], 1e-9, "default_exposure of some rows against those of the table")
+        whole, some = likelihood.default_per_row(x), likelihood.default_per_row(x[:3])
+        assert whole.keys() == some.keys(), "default_per_row has other names for some rows"
+        assert whole.keys() <= set(likelihood.per_row_inputs), "default_per_row has a name not declared"
+        for name, values in whole.items():
+            assert values.shape == (200, 1), f"default_per_row has {name} of shape {values.shape}"
+            _close(some[name], values[:3], 1e-9, f"default_per_row, {name}, of some rows against the table's")
 
     def test_check(self):
         """Valid data pass, NaN included; bad values are refused with the column's name and the value."""

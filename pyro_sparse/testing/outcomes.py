@@ -21,6 +21,7 @@ from ..data.sequences import Sequences
 from ..data.table import Table
 from ..data.tasks import Tasks
 from ..inference import Fit, MultiTaskFit, TransitionFit
+from ..inference.registry import PER_ROW
 from ._cases import Case
 from ._fuzz_cells import COUNTS, is_allowed
 
@@ -28,7 +29,7 @@ __all__ = ["Outcome", "outcome"]
 
 _FORM = re.compile(r"([A-Za-z_][\w.]*)(\[\d+\])?(=[^:]{1,80})?: \S")  # "argument: …", "X[3]: …", "lag=0: …"
 _ARGUMENTS = {
-    "X", "y", "task", "actions", "id", "time", "time_step", "mask", "exposure", "feature_names",
+    "X", "y", "task", "actions", "id", "time", "time_step", "mask", *PER_ROW, "feature_names",
     "action_names", "holdout", "likelihood", "n_factors", "n_latents", "n_features", "lag", "standardise",
     "dtype",
 }  # fmt: skip
@@ -194,7 +195,7 @@ def _fit_faults(fit: Fit, case: Case, ask: bool) -> Iterator[str]:
         return
     if "feature_names" in case.arguments and hasattr(case.arguments["X"], "columns"):
         return  # new rows are to have the names that the fit was given, and these have their own
-    X, beside = case.arguments["X"], {n: case.arguments[n] for n in ("exposure",) if n in case.arguments}
+    X, beside = case.arguments["X"], {n: case.arguments[n] for n in PER_ROW if n in case.arguments}
     n, k = len(fit.sample_names), fit.weights.shape[2]
     z = fit.transform(X, refine=False, **beside)
     yield from _not_finite(scores=z)

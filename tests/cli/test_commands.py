@@ -327,7 +327,7 @@ def test_a_column_of_exposures(run, tmp_path):
         assert done.code in (0, cli.NOTHING_FOUND), done.err
         assert json.loads(done.out)["features"] == 6
     found = ps.load(tmp_path / "score" / "model.pt")
-    assert found.feature_names == list("abcdef") and found.table.exposure_unit is not None
+    assert found.feature_names == list("abcdef") and "exposure" in found.table.row_units
     model = ps.models.SparseDecoder(6, 2, likelihood="poisson", decoder="linear")
     plain = ps.fit(model, frame, exposure=hours, restarts=2, steps=40, progress=False)
     np.testing.assert_allclose(found.weights, plain.weights, atol=1e-5)

@@ -48,7 +48,10 @@ def test_it_is_the_table_in_memory(name, data, several_pieces):
         np.testing.assert_allclose(getattr(large, part), getattr(table, part), rtol=1e-5, atol=1e-6)
     index = np.array([250, 3, 3, 99])
     few, own = table.rows(index), large.rows(index)
-    for part in ("x", "inputs", "mask", "exposure"):
+    assert few.per_row.keys() == own.per_row.keys()
+    for key, values in few.per_row.items():
+        np.testing.assert_allclose(own.per_row[key], values, rtol=1e-4, atol=1e-5, err_msg=key)
+    for part in ("x", "inputs", "mask"):
         wanted, found = getattr(few, part), getattr(own, part)
         assert (wanted is None) == (found is None)
         if wanted is not None:
@@ -73,8 +76,8 @@ def test_standardise_and_exposure_are_the_callers():
     assert (large.centre == 0).all() and (large.scale == 1).all() and (table.scale == 1).all()
     size = np.linspace(0.5, 2, 300)
     table, large, one, _ = both("poisson", SPARSE, exposure=size)
-    np.testing.assert_allclose(large.exposure[:, 0], size / np.median(size))
-    assert large.exposure_unit == table.exposure_unit == large.rows(np.arange(3)).exposure_unit
+    np.testing.assert_allclose(large.per_row["exposure"][:, 0], size / np.median(size))
+    assert large.row_units == table.row_units == large.rows(np.arange(3)).row_units
     np.testing.assert_allclose(large.input_centre, table.input_centre, rtol=1e-5)
     at_risk = size.sum() / np.median(size) + 1
     np.testing.assert_allclose(
@@ -88,7 +91,7 @@ def test_a_likelihood_of_ones_own_sees_tables():
             assert x.ndim == 2
             return 0.5 * x.double().mean(0).numpy()
 
-        def encoder_view(self, x, exposure=None):
+        def encoder_view(self, x, per_row=None):
             return x**2
 
     own = Halved()

@@ -54,7 +54,7 @@ def test_columns_of_a_mask_are_found_by_name():
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (["one"] * 20, TypeError, "exposure: cannot be read as numbers .*wanted one positive"),
+        (["one"] * 20, TypeError, "exposure: cannot be read as numbers .*wanted one per row"),
         ([1e40, *[1.0] * 19], ValueError, r"exposure: is 1e\+40 in row 0, and 1 in a typical one; wanted"),
         ([2.0] * 19 + [1e-40], ValueError, "exposure: is 1e-40 in row 19, and 2 in a typical one; wanted"),
     ],
@@ -63,7 +63,7 @@ def test_exposures_that_are_no_numbers_or_too_far_apart_are_refused(given, error
     with pytest.raises(error, match=message):
         table(COUNTS, Poisson(), exposure=given)
     size = np.full(20, 1e-200)  # their unit does not matter
-    np.testing.assert_allclose(table(COUNTS, Poisson(), exposure=size).exposure, 1.0)
+    np.testing.assert_allclose(table(COUNTS, Poisson(), exposure=size).per_row["exposure"], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,13 @@ def test_exposures_are_refused_where_their_labels_are_those_of_x_in_another_orde
     for x in (counts, anndata(COUNTS, "abcd", rows)):
         with pytest.raises(ValueError, match=r"^exposure: .* in another order; give exposure.loc\[X.index\]"):
             table(x, Poisson(), exposure=size[::-1])
-        np.testing.assert_array_equal(table(x, Poisson(), exposure=size).exposure, plain.exposure)
+        again = table(x, Poisson(), exposure=size)
+        np.testing.assert_array_equal(again.per_row["exposure"], plain.per_row["exposure"])
     with pytest.raises(ValueError, match="exposure: has the rows of X in another order"):
         table(counts.tail(3), Poisson(), exposure=size[::-1][:3], like=plain)
     for x, other in ((counts, size.set_axis(range(20))[::-1]), (COUNTS, size[::-1])):  # no labels of X
-        turned = table(x, Poisson(), exposure=other).exposure
-        np.testing.assert_array_equal(turned, plain.exposure[::-1])
+        turned = table(x, Poisson(), exposure=other).per_row["exposure"]
+        np.testing.assert_array_equal(turned, plain.per_row["exposure"][::-1])
 
 
 def test_what_a_masked_array_hides_is_missing():
@@ -109,5 +110,5 @@ def test_what_a_masked_array_hides_is_missing():
 
 def test_exposure_of_a_reversed_view():
     size = np.arange(1.0, 21)
-    found = table(COUNTS, Poisson(), exposure=size[::-1]).exposure[:, 0]
+    found = table(COUNTS, Poisson(), exposure=size[::-1]).per_row["exposure"][:, 0]
     np.testing.assert_allclose(found, size[::-1] / np.median(size))

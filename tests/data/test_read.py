@@ -219,15 +219,15 @@ def test_counts_keep_their_values_and_the_encoder_reads_logarithms():
     np.testing.assert_array_equal(found.x, COUNTS)
     assert (found.centre == 0).all() and (found.scale == 1).all()
     size = COUNTS.sum(1, keepdims=True) / np.median(COUNTS.sum(1))
-    logs = np.log1p(COUNTS / found.exposure)
+    logs = np.log1p(COUNTS / found.per_row["exposure"])
     np.testing.assert_allclose(found.inputs, (logs - logs.mean(0)) / logs.std(0), rtol=1e-5, atol=1e-6)
-    assert np.corrcoef(found.exposure[:, 0], size[:, 0])[0, 1] > 0.999
+    assert np.corrcoef(found.per_row["exposure"][:, 0], size[:, 0])[0, 1] > 0.999
     given = table(COUNTS, own := Poisson(size_factors=True), exposure=np.arange(1, 21))
     assert not own.shares  # there is nothing to share out
-    np.testing.assert_allclose(given.exposure[:, 0], np.arange(1, 21) / 10.5)  # their unit does not matter
-    assert given.exposure_unit == 10.5
+    np.testing.assert_allclose(given.per_row["exposure"][:, 0], np.arange(1, 21) / 10.5)  # whatever the unit
+    assert given.row_units["exposure"] == 10.5
     again = table(COUNTS[:3], Poisson(), exposure=[21.0, 1, 2], like=given)
-    np.testing.assert_allclose(again.exposure[:, 0], np.array([21, 1, 2]) / 10.5)
+    np.testing.assert_allclose(again.per_row["exposure"][:, 0], np.array([21, 1, 2]) / 10.5)
     with pytest.raises(ValueError, match="exposure: got none, and the fit was given its rows'"):
         table(COUNTS, Poisson(), like=given)
     with pytest.raises(ValueError, match="exposure: got some, and the fit was made without"):
@@ -399,13 +399,14 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match=r"mask: has shape \(3, 20\), X has \(20, 3\)"):
         table(X, mask=np.ones((3, 20)))
     for what, bad in {
-        "has shape (3,) for 20 rows": np.ones(3),
         "is 0 in row 0": np.zeros(20),
         "is nan in row 0": np.full(20, np.nan),
         "is inf in row 19": np.append(np.ones(19), np.inf),
     }.items():
         with pytest.raises(ValueError, match=re.escape(f"exposure: {what}, wanted one positive number per")):
             table(COUNTS, Poisson(), exposure=bad)
+    with pytest.raises(ValueError, match=r"has shape \(3,\) for 20 rows, wanted one number per row"):
+        table(COUNTS, Poisson(), exposure=np.ones(3))
     with pytest.raises(TypeError, match=r"exposure: got the name 'size', .*, such as adata.obs\['size'\]"):
         table(COUNTS, Poisson(), exposure="size")
     with pytest.raises(ValueError, match="exposure: got some, and Normal has no use for them"):
@@ -444,8 +445,8 @@ def test_batches_and_rows():
     assert batch.x.dtype == torch.float64 and not small.mask[0, 1]
     np.testing.assert_array_equal(small.x.numpy(), found.x[[3, 0]])
     counts = table(COUNTS, Poisson(size_factors=True))
-    assert counts.batch().rows(torch.tensor([1])).exposure.shape == (1, 1)
-    assert counts.rows(np.array([1, 2])).exposure.shape == (2, 1)
+    assert counts.batch().rows(torch.tensor([1])).per_row["exposure"].shape == (1, 1)
+    assert counts.rows(np.array([1, 2])).per_row["exposure"].shape == (2, 1)
 
 
 @pytest.mark.parametrize("given", ["f", 3, b"ab"])

@@ -9,6 +9,7 @@ from torch import nn
 
 from pyro_sparse.distributions import DecodedCells, MaskedNet, _sweep, predictor, recomputed_predictor
 from pyro_sparse.likelihoods import Likelihood, get_likelihood
+from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.nets.layers import MaskedDecoder
 
 R, B, G, K, H = 2, 17, 12, 4, 9
@@ -22,7 +23,7 @@ class Slow(Likelihood):
     def setup(self, n_features, n_restarts=1):
         self.log_scale = nn.Parameter(torch.randn(n_restarts, 1, n_features, dtype=torch.float64))
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.StudentT(5.0, f, self.log_scale.exp())
 
 
@@ -81,19 +82,19 @@ def test_values_and_gradients_are_those_of_the_plain_pass(activation, likelihood
     likelihood = get_likelihood(likelihood)
     likelihood.setup(G, R)
     likelihood.double()
-    exposure = torch.rand(B, 1, dtype=torch.float64) + 0.5 if likelihood.uses_exposure else None
+    per_row = {name: torch.rand(B, 1, dtype=torch.float64) + 0.5 for name in likelihood.per_row_inputs}
     with torch.no_grad():
-        x = likelihood.observation(0.3 * decoder(z, w), None, exposure).sample()[0]
+        x = likelihood.observation(0.3 * decoder(z, w), None, per_row).sample()[0]
     mask = torch.rand(B, G) < 0.7 if missing else None
     leaves = [w, z, *decoder.parameters(), *likelihood.parameters()]
     share = torch.rand(R, B, dtype=torch.float64) if weighted else torch.tensor([[2.0], [3.0]])
-    plain = likelihood.observation(decoder(z, w), mask, exposure).log_prob(x)
+    plain = likelihood.observation(decoder(z, w), mask, per_row).log_prob(x)
     cells = DecodedCells(
         likelihood,
         net_of(decoder, w),
         z,
         mask=mask,
-        exposure=exposure,
+        per_row=per_row,
         allowed=allowed,
         activation=activation,
     )

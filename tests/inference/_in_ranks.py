@@ -67,7 +67,7 @@ def pieces(folder, rank):
     model = decoder()
     model.setup(2, 16)
     rows = torch.as_tensor(X[:16], dtype=torch.float32)
-    batch = Batch(rows, rows, None, None, 16)
+    batch = Batch(rows, rows, None, 16)
     if rank == 1:  # as if it had drifted
         torch.manual_seed(6)
         model.weights.data += 1.0

@@ -35,15 +35,15 @@ def run_of(options, device="cpu", missing=False):
     name = options.get("likelihood", "normal")
     x = torch.as_tensor({"normal": X, "bernoulli": COUNTS > 2}.get(name, COUNTS), dtype=torch.float32)
     inputs = x if name in ("normal", "bernoulli") else torch.log1p(x)
-    exposure = x.sum(1, keepdim=True) if name == "multinomial" else None
+    per_row = {"exposure": x.sum(1, keepdim=True).to(device)} if name == "multinomial" else {}
     mask = torch.rand(x.shape) < 0.9 if missing else None
     model.missing = missing
     model.setup(2, len(x))
-    parts = [None if part is None else part.to(device) for part in (x, inputs, mask, exposure)]
+    parts = [None if part is None else part.to(device) for part in (x, inputs, mask)]
     if inputs is x:
         parts[1] = parts[0]
     schedule = Schedule(steps=STEPS, batch_size=20, evaluate_every=100, prune_at=(), warm_up=10)
-    return SparseRun(model.to(device), Batch(*parts, len(x)), None, schedule)
+    return SparseRun(model.to(device), Batch(*parts, len(x), per_row=per_row), None, schedule)
 
 
 def trained(run, steps=STEPS):

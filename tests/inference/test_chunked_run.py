@@ -30,8 +30,8 @@ def batch_of(likelihood, missing):
     x = torch.randn(N, G) if likelihood == "normal" else torch.poisson(torch.full((N, G), 2.0))
     mask = torch.rand(N, G) < 0.8 if missing else None
     x = (x if mask is None else x * mask).double()
-    exposure = torch.rand(N, 1).double() + 0.5 if likelihood == "poisson" else None
-    return Batch(x, x, mask, exposure, N)
+    per_row = {"exposure": torch.rand(N, 1).double() + 0.5} if likelihood == "poisson" else {}
+    return Batch(x, x, mask, N, per_row=per_row)
 
 
 def run_of(chunked, likelihood="normal", missing=False, dependency=None, **settings):

@@ -40,7 +40,7 @@ def test_expected_cells_of_a_linear_model_are_the_gaussian_conditional_mean():
     mask = torch.as_tensor(rng.random((8, 6)) < 0.8)
     mask[:, 0] = True
     x = torch.where(mask, x, torch.zeros_like(x))
-    found = expected_cells(model, Batch(x, x, mask, None, 8), steps=600, num_draws=64)
+    found = expected_cells(model, Batch(x, x, mask, 8), steps=600, num_draws=64)
     for r in range(2):
         w = model.weights[r].detach().numpy()
         c = model.decoder.intercept[r, 0].detach().numpy()

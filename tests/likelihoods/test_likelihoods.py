@@ -18,6 +18,7 @@ from pyro_sparse.likelihoods import (
     Poisson,
     get_likelihood,
 )
+from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.testing.likelihood import LikelihoodTestCase
 
 COUNTS = (-1.0, 2.5)
@@ -72,8 +73,8 @@ class TestCategorical(LikelihoodTestCase):
     def make(self):
         return Categorical()
 
-    def exposure(self, likelihood, n_rows=None):
-        return torch.ones(n_rows or self.n_rows, 1, dtype=torch.float64)
+    def per_row(self, likelihood, n_rows=None):
+        return {"exposure": torch.ones(n_rows or self.n_rows, 1, dtype=torch.float64)}
 
 
 # ---- against scipy ---------------------------------------------------------------------------------------
@@ -156,11 +157,12 @@ def test_poisson_uses_the_exposure():
     likelihood.setup(2)
     f = torch.tensor([[[0.3, -0.2], [1.0, 0.5]]], dtype=torch.float64)
     exposure = torch.tensor([[2.0], [0.5]], dtype=torch.float64)
+    per_row = {"exposure": exposure}
     x = torch.tensor([[3.0, 0.0], [1.0, 4.0]], dtype=torch.float64)
     rate = exposure.numpy() * np.exp(f[0].numpy())
     want = stats.poisson.logpmf(x.numpy(), rate).sum(1)
-    np.testing.assert_allclose(likelihood.log_prob(f, x, None, exposure)[0], want, rtol=1e-9)
-    np.testing.assert_allclose(likelihood.mean(f, exposure)[0], rate, rtol=1e-9)
+    np.testing.assert_allclose(likelihood.log_prob(f, x, None, per_row)[0], want, rtol=1e-9)
+    np.testing.assert_allclose(likelihood.mean(f, per_row)[0], rate, rtol=1e-9)
 
 
 def test_negative_binomial_is_scipys_and_has_the_stated_variance():
@@ -238,7 +240,7 @@ def test_feature_statistic_is_the_gain_of_changing_one_feature(cls):
     likelihood.double()
     reference, f = torch.randn(2, 1, 8, 3, dtype=torch.float64)
     x, mask = (torch.rand(8, 3) < 0.5).double(), torch.rand(8, 3) < 0.8
-    exposure = torch.rand(8, 1, dtype=torch.float64) + 0.5
+    exposure = {"exposure": torch.rand(8, 1, dtype=torch.float64) + 0.5}
     with torch.no_grad():
         gain = likelihood.feature_gain(
             likelihood.feature_statistic(f, reference, x, mask, exposure),
@@ -274,7 +276,7 @@ def test_normal_feature_gain_refits_the_noise():
 def test_size_factors_are_row_totals_over_their_median():
     x = np.array([[1.0, 3.0], [4.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
     likelihood = Poisson(size_factors=True)
-    got = likelihood.default_exposure(x)
+    got = likelihood.default_per_row(x)["exposure"]
     assert isinstance(got, np.ndarray) and got.shape == (4, 1)
     np.testing.assert_allclose(got[:3, 0] / got[0, 0], [1.0, 2.0, 0.5])
     np.testing.assert_allclose(got[0, 0], 4 / np.median([4, 8, 2]))
@@ -286,12 +288,12 @@ def test_size_factors_of_new_rows_use_the_training_yardstick():
     x = rng.poisson(5.0, (200, 6)).astype(float)
     likelihood = Poisson(size_factors=True)
     likelihood.setup(6)
-    whole = likelihood.default_exposure(x)
-    np.testing.assert_allclose(likelihood.default_exposure(3 * x[:7]), 3 * whole[:7])
+    whole = likelihood.default_per_row(x)["exposure"]
+    np.testing.assert_allclose(likelihood.default_per_row(3 * x[:7])["exposure"], 3 * whole[:7])
     likelihood.setup(6)
-    np.testing.assert_allclose(likelihood.default_exposure(x[:7]), whole[:7])
+    np.testing.assert_allclose(likelihood.default_per_row(x[:7])["exposure"], whole[:7])
     likelihood.calibrate(3 * x)
-    np.testing.assert_allclose(likelihood.default_exposure(3 * x), whole)
+    np.testing.assert_allclose(likelihood.default_per_row(3 * x)["exposure"], whole)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -308,14 +310,14 @@ def test_a_poisson_row_is_multinomial_given_its_total(missing):
     for likelihood in (poisson, multinomial):
         likelihood.setup(5)
         likelihood.double().calibrate(x)
-        likelihood.note_exposures(given=False)
-        exposure = likelihood.default_exposure(torch.as_tensor(x))
+        likelihood.note_per_row([])
+        exposure = likelihood.default_per_row(torch.as_tensor(x))
         levels.append(likelihood.log_prob(f, torch.as_tensor(x), None, exposure).numpy())
     difference = levels[0] - levels[1]
     total = np.nansum(x, 1)
     want = np.broadcast_to(stats.poisson.logpmf(total, total), difference.shape)
     np.testing.assert_allclose(difference, want, rtol=1e-6)
-    exposure = poisson.default_exposure(torch.as_tensor(x))
+    exposure = poisson.default_per_row(torch.as_tensor(x))
     np.testing.assert_allclose(poisson.mean(f, exposure).sum(-1)[0], poisson.totals(x)[:, 0], rtol=1e-6)
 
 
@@ -326,8 +328,8 @@ def test_rates_that_share_a_total_are_scipys():
     likelihood = NegativeBinomial(size_factors=True, init=0.5)
     likelihood.setup(3)
     likelihood.double().calibrate(x)
-    likelihood.note_exposures(given=False)
-    exposure = likelihood.default_exposure(torch.as_tensor(x))
+    likelihood.note_per_row([])
+    exposure = likelihood.default_per_row(torch.as_tensor(x))
     theta = 1 / likelihood.values()["extra_cv"].detach().numpy()[0] ** 2
 
     def each(f):
@@ -346,7 +348,8 @@ def test_rates_that_share_a_total_are_scipys():
 
 def test_totals_are_shared_out_by_few_features_that_plain_counts_fill():
     class Other(Poisson):
-        pass
+        def forward(self, f, per_row=NOTHING):
+            return super().forward(2 * f, per_row)
 
     rng = np.random.default_rng(2)
     narrow, wide = (rng.poisson(3.0, (10, g)).astype(float) for g in (4, 301))
@@ -354,9 +357,9 @@ def test_totals_are_shared_out_by_few_features_that_plain_counts_fill():
     for (likelihood, x), shares in zip(cases, [True, False, False, False], strict=True):
         likelihood.setup(x.shape[1])
         likelihood.calibrate(x)
-        likelihood.note_exposures(given=True)
+        likelihood.note_per_row(["exposure"])
         assert not likelihood.shares and likelihood.separable
-        likelihood.note_exposures(given=False)
+        likelihood.note_per_row([])
         assert likelihood.shares == shares and likelihood.separable != shares
 
 
@@ -365,19 +368,19 @@ def test_size_factors_survive_missing_cells():
     mean = np.array([2.0, 50.0, 100.0, 7.0])
     x = rng.poisson(mean * rng.gamma(9.0, 1 / 9.0, (500, 1))).astype(float)
     likelihood = NegativeBinomial()
-    whole = likelihood.default_exposure(x)
+    whole = likelihood.default_per_row(x)["exposure"]
     holes = x.copy()
     holes[::2, 2] = np.nan
-    ratio = likelihood.default_exposure(holes) / whole
+    ratio = likelihood.default_per_row(holes)["exposure"] / whole
     assert 0.97 < np.median(ratio[::2]) < 1.03
     np.testing.assert_allclose(ratio[1::2], 1.0)
-    assert Multinomial().default_exposure(x)[0, 0] == x[0].sum()
+    assert Multinomial().default_per_row(x)["exposure"][0, 0] == x[0].sum()
 
 
 def test_no_size_factors_where_none_are_wanted():
     x = np.array([[1.0, 0.0], [1.0, 1.0]])
     for likelihood in (Normal(), Bernoulli(), Poisson(size_factors=False)):
-        assert likelihood.default_exposure(x) is None
+        assert likelihood.default_per_row(x) == {}
     with pytest.raises(ValueError, match='size_factors: got 2, wanted True, False or "auto"'):
         Poisson(size_factors=2)
 

@@ -72,10 +72,10 @@ def test_only_rows_that_differ_in_depth_have_size_factors():
     for kind in (Poisson, NegativeBinomial):
         likelihood = kind()
         likelihood.setup(24)
-        assert likelihood.default_exposure(flat) is None and not likelihood.takes_totals
-        assert likelihood.default_exposure(deep) is None  # the training table has decided
+        assert likelihood.default_per_row(flat) == {} and not likelihood.takes_totals
+        assert likelihood.default_per_row(deep) == {}  # the training table has decided
         likelihood.calibrate(deep)
-        torch.testing.assert_close(likelihood.default_exposure(deep), kind(True).default_exposure(deep))
+        torch.testing.assert_close(likelihood.default_per_row(deep), kind(True).default_per_row(deep))
         assert kind(True).takes_totals and not kind(False).takes_totals
 
 

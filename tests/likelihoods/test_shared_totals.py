@@ -25,7 +25,7 @@ def test_gain_of_a_feature_is_the_log_likelihood_that_is_lost(kind, n_features, 
     likelihood.double().calibrate(x, mask)
     likelihood.from_totals.fill_(True)
     assert likelihood.shares
-    exposure = likelihood.default_exposure(x, mask)
+    exposure = likelihood.default_per_row(x, mask)
     other = f + 0.7 * torch.randn(f.shape, dtype=f.dtype, generator=generator)
     other[..., 0] -= 2
     full, reduced = (likelihood.feature_statistic(at, f, x, mask, exposure) for at in (f, other))
@@ -47,7 +47,7 @@ def test_rows_that_nobody_saw_count_for_nothing():
     f = torch.randn(1, 6, 4, generator=torch.Generator().manual_seed(1))
     mask = torch.ones(6, 4, dtype=torch.bool)
     mask[2] = False
-    seen = likelihood.feature_statistic(f + 0.3, f, x, mask, likelihood.default_exposure(x, mask))
+    seen = likelihood.feature_statistic(f + 0.3, f, x, mask, likelihood.default_per_row(x, mask))
     kept = torch.arange(6) != 2
-    few = x[kept], None, likelihood.default_exposure(x[kept])
+    few = x[kept], None, likelihood.default_per_row(x[kept])
     torch.testing.assert_close(seen, likelihood.feature_statistic(f[:, kept] + 0.3, f[:, kept], *few))

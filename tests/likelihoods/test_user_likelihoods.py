@@ -15,6 +15,7 @@ from pyro_sparse.data.sequences import as_sequences
 from pyro_sparse.data.stores import open_rows
 from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.likelihoods import Likelihood
+from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.testing import LikelihoodTestCase
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
@@ -34,27 +35,27 @@ class Gamma(Likelihood):
     def setup(self, n_features, n_restarts=1):
         self.log_shape = nn.Parameter(torch.full((n_restarts, 1, n_features), 0.5))
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         shape = self.log_shape.exp()
         return dist.Gamma(shape.expand_as(f), shape / log_mean(f).exp())
 
-    def mean(self, f, exposure=None):
+    def mean(self, f, per_row=NOTHING):
         return log_mean(f).exp()
 
     def intercept(self, total, seen, exposed):
         return torch.log(total / seen.clamp(min=1))
 
-    def encoder_view(self, x, exposure=None):
+    def encoder_view(self, x, per_row=NOTHING):
         return x.log()
 
 
 class LogNormal(Gamma):
     name = "lognormal"
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.LogNormal(log_mean(f), (-self.log_shape).exp().expand_as(f))
 
-    def mean(self, f, exposure=None):
+    def mean(self, f, per_row=NOTHING):
         return (log_mean(f) + (-2 * self.log_shape).exp() / 2).exp()
 
     def start(self, x, mask=None):
@@ -69,11 +70,11 @@ class Beta(Likelihood):
     separable = True
     filler = 0.5
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         mean = self.mean(f)
         return dist.Beta(9 * mean, 9 * (1 - mean))
 
-    def mean(self, f, exposure=None):
+    def mean(self, f, per_row=NOTHING):
         return torch.sigmoid(f.clamp(-10, 10))
 
     def intercept(self, total, seen, exposed):
@@ -84,10 +85,10 @@ class StudentT(Likelihood):
     name = "student_t"
     separable = True
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.StudentT(4.0, f, 0.5)
 
-    def mean(self, f, exposure=None):
+    def mean(self, f, per_row=NOTHING):
         return f
 
 
@@ -97,10 +98,10 @@ class Binomial(Likelihood):
     name = "binomial"
     separable = True
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Binomial(7, logits=f)
 
-    def mean(self, f, exposure=None):
+    def mean(self, f, per_row=NOTHING):
         return 7 * torch.sigmoid(f)
 
     def intercept(self, total, seen, exposed):
@@ -172,7 +173,7 @@ def test_cells_that_are_missing_have_no_slope():
     likelihood.setup(3)
     x = torch.tensor([[[0.0, 2.0], [1.0, 0.0], [3.0, 4.0]]])
     seen, f = (x > 0).float(), torch.full((1, 3, 2), 0.3)
-    cells = Cells(x, seen, None, likelihood)
+    cells = Cells(x, seen, {}, likelihood)
     each, slope, bend = cells.expanded(f, torch.ones(1, 3))
     shape = float(likelihood.log_shape.detach()[0, 0, 0].exp())
     ratio = shape * x[0].numpy() / np.exp(0.3)
@@ -205,7 +206,7 @@ class ToNowhere(LogNormal):
 
     filler = 0.0
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.LogNormal(log_mean(f), (-self.log_shape).exp().expand_as(f), validate_args=False)
 
 

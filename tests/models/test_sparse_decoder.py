@@ -27,7 +27,7 @@ def made(**options):
 
 def batch_of(total=None):
     x = torch.randn(N, G, generator=torch.Generator().manual_seed(1))
-    return Batch(x, x, None, None, total or N)
+    return Batch(x, x, None, total or N)
 
 
 def test_sites_and_shapes():

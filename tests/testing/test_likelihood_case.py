@@ -9,37 +9,37 @@ import pytest
 import torch
 
 from pyro_sparse.likelihoods import Bernoulli, Likelihood, Multinomial, Normal, Poisson
-from pyro_sparse.likelihoods.base import observed
+from pyro_sparse.likelihoods.base import NOTHING, observed
 from pyro_sparse.testing import LikelihoodTestCase
 
 
 class WrongMean(Poisson):
-    def mean(self, f, exposure=None):
-        return 1.1 * super().mean(f, exposure)
+    def mean(self, f, per_row=NOTHING):
+        return 1.1 * super().mean(f, per_row)
 
 
 class DeafToMasks(Bernoulli):
-    def observation(self, f, mask=None, exposure=None):
-        return super().observation(f, None, exposure)
+    def observation(self, f, mask=None, per_row=NOTHING):
+        return super().observation(f, None, per_row)
 
 
 class KeepsMissingInSoftmax(Multinomial):
-    def observation(self, f, mask=None, exposure=None):
-        return self(f, exposure)
+    def observation(self, f, mask=None, per_row=NOTHING):
+        return self(f, per_row)
 
 
 class MixesRestarts(Normal):
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Normal(f.mean(0, keepdim=True).expand_as(f), self.noise_sd())
 
 
 class NoGradient(Bernoulli):
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Bernoulli(logits=f.detach() + 0 * f)
 
 
 class Overflows(Poisson):
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Poisson(f.exp(), validate_args=False)
 
 
@@ -49,8 +49,8 @@ class AcceptsAnything(Poisson):
 
 
 class HalfDensity(Bernoulli):
-    def log_prob(self, f, x, mask=None, exposure=None):
-        return 0.5 * super().log_prob(f, x, mask, exposure)
+    def log_prob(self, f, x, mask=None, per_row=NOTHING):
+        return 0.5 * super().log_prob(f, x, mask, per_row)
 
 
 class WrongSlopes(Normal):
@@ -62,13 +62,13 @@ class WrongSlopes(Normal):
 class WrongOwnSlopes(Normal):
     """Forgets the weight of the priors."""
 
-    def slopes(self, f, x, mask=None, exposure=None, of_cells=1.0, of_priors=1.0):
-        return super().slopes(f, x, mask, exposure, of_cells)
+    def slopes(self, f, x, mask=None, per_row=NOTHING, of_cells=1.0, of_priors=1.0):
+        return super().slopes(f, x, mask, per_row, of_cells)
 
 
 class SlopesDeafToMasks(Normal):
-    def slopes(self, f, x, mask=None, exposure=None, of_cells=1.0, of_priors=1.0):
-        return super().slopes(f, x, None, exposure, of_cells, of_priors)
+    def slopes(self, f, x, mask=None, per_row=NOTHING, of_cells=1.0, of_priors=1.0):
+        return super().slopes(f, x, None, per_row, of_cells, of_priors)
 
 
 class NegatedGain(Normal):
@@ -77,20 +77,20 @@ class NegatedGain(Normal):
 
 
 class MeanStatistic(Bernoulli):
-    def feature_statistic(self, f, reference, x, mask=None, exposure=None):
-        return super().feature_statistic(f, reference, x, mask, exposure) / f.shape[1]
+    def feature_statistic(self, f, reference, x, mask=None, per_row=NOTHING):
+        return super().feature_statistic(f, reference, x, mask, per_row) / f.shape[1]
 
 
 class CountsMissingCells(Poisson):
     """Takes missing cells for what they are filled with."""
 
-    def feature_statistic(self, f, reference, x, mask=None, exposure=None):
-        return self(f, exposure).log_prob(observed(x, mask)[0]).sum(-2)
+    def feature_statistic(self, f, reference, x, mask=None, per_row=NOTHING):
+        return self(f, per_row).log_prob(observed(x, mask)[0]).sum(-2)
 
 
 class ReadsBehindTheMask(Poisson):
-    def feature_statistic(self, f, reference, x, mask=None, exposure=None):
-        return self(f, exposure).log_prob(x.nan_to_num().clamp(min=0)).sum(-2)
+    def feature_statistic(self, f, reference, x, mask=None, per_row=NOTHING):
+        return self(f, per_row).log_prob(x.nan_to_num().clamp(min=0)).sum(-2)
 
 
 class HundredfoldGain(Poisson):
@@ -106,25 +106,25 @@ class HundredfoldRefittedGain(Normal):
 class MeasuredByItself(Poisson):
     """Exposures by the yardstick of whatever table is asked about."""
 
-    def default_exposure(self, x, mask=None):
+    def default_per_row(self, x, mask=None):
         total = x.nansum(1, keepdim=True)
-        return total / total.median()
+        return {"exposure": total / total.median()}
 
 
 class ViewByPosition(Normal):
-    def encoder_view(self, x, exposure=None):
+    def encoder_view(self, x, per_row=NOTHING):
         return torch.cos(1e3 * x) + torch.arange(len(x))[:, None]
 
 
 class CentredView(Normal):
-    def encoder_view(self, x, exposure=None):
+    def encoder_view(self, x, per_row=NOTHING):
         return x - x.nanmean(0)
 
 
 class ObservationOnly(Normal):
     """Long tails in rows, none in cells."""
 
-    def observation(self, f, mask=None, exposure=None):
+    def observation(self, f, mask=None, per_row=NOTHING):
         cells = dist.StudentT(4.0, f, self._sd())
         return (cells if mask is None else cells.mask(mask.bool())).to_event(1)
 
@@ -132,12 +132,12 @@ class ObservationOnly(Normal):
 class InfiniteAtZero(Bernoulli):
     """Positive numbers, and missing cells are filled with 0."""
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Gamma(torch.full_like(f, 0.7), (-f).exp())
 
 
 class OutsideTheSupport(Bernoulli):
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.LogNormal(f, 1.0)
 
 
@@ -153,8 +153,8 @@ class SigmaForItsSquare(Normal):
 class HalfOfTheRow(Multinomial):
     """Tables are judged by one density, rows drawn from another."""
 
-    def log_prob(self, f, x, mask=None, exposure=None):
-        return 0.5 * super().log_prob(f, x, mask, exposure)
+    def log_prob(self, f, x, mask=None, per_row=NOTHING):
+        return 0.5 * super().log_prob(f, x, mask, per_row)
 
 
 class OtherRows(Bernoulli):
@@ -162,11 +162,11 @@ class OtherRows(Bernoulli):
 
     separable = False
 
-    def observation(self, f, mask=None, exposure=None):
-        return super().observation(f + 0.1, mask, exposure)
+    def observation(self, f, mask=None, per_row=NOTHING):
+        return super().observation(f + 0.1, mask, per_row)
 
-    def log_prob(self, f, x, mask=None, exposure=None):
-        return super().log_prob(f - 0.1, x, mask, exposure) + 0.01
+    def log_prob(self, f, x, mask=None, per_row=NOTHING):
+        return super().log_prob(f - 0.1, x, mask, per_row) + 0.01
 
 
 class NoExposure(Bernoulli):
@@ -201,7 +201,7 @@ class ValuesAsProperty(Normal):
         (ReadsBehindTheMask, "test_feature_statistic_of_missing_cells"),
         (HundredfoldGain, "test_feature_gain"),
         (HundredfoldRefittedGain, "test_feature_gain"),
-        (MeasuredByItself, "test_default_exposure"),
+        (MeasuredByItself, "test_default_per_row"),
         (ViewByPosition, "test_encoder_view"),
         (CentredView, "test_encoder_view"),
         (ObservationOnly, "test_score"),
@@ -228,14 +228,14 @@ def test_broken_likelihoods_fail(broken, check):
 class Waiting(Likelihood):
     """Exponential waiting times: positive."""
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Exponential(torch.exp(-f))
 
 
 class Shares(Likelihood):
     """In (0, 1)."""
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Beta(2 + f.sigmoid(), 3 - f.sigmoid())
 
 
@@ -244,26 +244,26 @@ class Positive(Likelihood):
 
     filler = 1.0
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.LogNormal(f, torch.full_like(f, 3.0))
 
 
 class Steep(Likelihood):
     """Infinite at both ends."""
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Beta(torch.full_like(f, 0.6), torch.full_like(f, 0.8))
 
 
 class LongTails(Likelihood):
     """Of 3, 2 and 1 degrees of freedom: from two on no variance, then no mean."""
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.StudentT(torch.tensor([3.0, 2.0, 1.0], dtype=f.dtype), f, 0.1)
 
 
 class Corner(Likelihood):
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Laplace(f, 0.3)
 
 
@@ -272,12 +272,12 @@ class Successes(Likelihood):
 
     trials = torch.tensor([3.0, 40.0, 7.0], dtype=torch.float64)
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Binomial(self.trials, logits=f)
 
 
 class ClumpedSuccesses(Successes):
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.BetaBinomial(f.exp(), torch.ones_like(f), self.trials)
 
 

@@ -7,9 +7,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..large_table import LargeTable
+from ..per_row import tensors_of
 from ..table import Table
 
 __all__ = ["MOST_COLUMNS", "Cells", "cells_of", "correlation", "listed", "naming"]
@@ -32,8 +34,8 @@ class Cells:
         What an encoder reads: z-scored, counts as their logarithm; 0 where missing.
     features, rows : list of str
     likelihood : str
-    exposure : ndarray (row, 1) or None
-        Size factors of counts.
+    amount : ndarray (row, 1) or None
+        How much of a typical row each one is; None where all are alike.
     is_whole : bool
         Whether these are all rows of the table, in its order.
     """
@@ -43,7 +45,7 @@ class Cells:
     features: list[str]
     rows: list[str]
     likelihood: str
-    exposure: NDArray[np.float64] | None
+    amount: NDArray[np.float64] | None
     is_whole: bool
 
     @property
@@ -66,7 +68,7 @@ class Cells:
             values=self.values[kept],
             view=self.view[kept],
             rows=[self.rows[i] for i in kept],
-            exposure=None if self.exposure is None else self.exposure[kept],
+            amount=None if self.amount is None else self.amount[kept],
         )
 
     def hidden(self, where: NDArray[np.bool_]) -> Cells:
@@ -126,13 +128,14 @@ def cells_of(table: Table, likelihood: Any) -> Cells:
     values = table.x * table.scale + table.centre
     if table.mask is not None:
         values = np.where(table.mask, values, np.nan)
+    amount = likelihood.amount(tensors_of(table.per_row, torch.float64))
     return Cells(
         values,
         table.inputs,
         table.feature_names,
         table.sample_names,
         likelihood.name,
-        table.exposure,
+        None if amount is None else amount.numpy(),
         is_whole,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...findings.finding import Finding
 from ...likelihoods import Likelihood, get_likelihood
-from ..read import as_table
+from ..read import read_table
 from ..table import Table
 from ._cells import Cells, cells_of
 from .counts import overdispersed_counts
@@ -28,8 +28,8 @@ def check_table(
     likelihood: str | Likelihood = "normal",
     *,
     mask: Any = None,
-    exposure: Any = None,
     feature_names: Sequence[str] | None = None,
+    **per_row: Any,
 ) -> list[Finding]:
     """What a table holds that would mislead a fit: ask before one; `fit` asks, too, and warns.
 
@@ -39,8 +39,10 @@ def check_table(
         As for `pyro_sparse.fit`. Of a table that is read by rows some thousand are looked at.
     likelihood : str or Likelihood
         As for the model.
-    mask, exposure, feature_names : optional
+    mask, feature_names : optional
         As for `pyro_sparse.fit`.
+    **per_row : array_like (row,)
+        What `pyro_sparse.fit` takes of rows beside their cells.
 
     Returns
     -------
@@ -68,7 +70,7 @@ def check_table(
     """
     names = None if feature_names is None else [str(name) for name in feature_names]
     density = get_likelihood(likelihood)
-    table = as_table(X, likelihood=density, mask=mask, exposure=exposure, feature_names=names)
+    table = read_table(X, per_row, likelihood=density, mask=mask, feature_names=names)
     return check_read_table(table, density)
 
 

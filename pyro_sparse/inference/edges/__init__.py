@@ -76,6 +76,8 @@ def edge_posterior(
     check_whole(1, num_draws=num_draws)
     check_whole(0, seed=seed)
     method = warned_name(method)
+    rows = {name: options.pop(name) for name in fit.model.likelihood.per_row_inputs if name in options}
+    options = {**options, "per_row": rows} if rows else options
     if method == "auto":
         allowed = sorted(set().union(*(options_of(METHODS[candidate]) for candidate in METHODS)))
         if unknown := sorted(set(options) - set(allowed)):

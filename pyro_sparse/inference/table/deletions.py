@@ -66,7 +66,7 @@ def edge_gains(
     noise = ranks.own(noise, own_rows)
     for index in torch.arange(len(own_rows), device=batch.x.device).split(chunk):
         rows = own_rows.rows(index)
-        cells = rows.x, rows.mask, rows.exposure
+        cells = rows.x, rows.mask, rows.per_row
         location, sd = model.encode(rows)
         for draw in noise[:, :, index]:
             z = location + sd * draw

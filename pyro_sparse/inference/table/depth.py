@@ -46,16 +46,17 @@ def depth_of_factors(model: Any, batch: Batch, best: int) -> list[Finding]:
         return []
     most = batch.table.most_judged if isinstance(batch, LargeBatch) else MOST_JUDGED
     few = batch.rows(torch.arange(min(len(batch), most), device=batch.x.device)).whole()
-    if few.exposure is None:
+    exposure = few.per_row.get("exposure")
+    if exposure is None:
         return _left_alone(model.likelihood)
     if model.likelihood.shares or not model.likelihood.takes_totals:
         return []  # or they were given
-    from_totals = model.likelihood.default_exposure(few.x, few.mask)
-    if not torch.allclose(from_totals.to(few.exposure), few.exposure, rtol=1e-3):
+    from_totals = model.likelihood.default_per_row(few.x, few.mask)["exposure"]
+    if not torch.allclose(from_totals.to(exposure), exposure, rtol=1e-3):
         return []  # they were given
     with torch.no_grad():
         z = model.factor_posterior(few).mean[best]
-    share = told_by_factors(few.exposure.squeeze(-1).double().cpu().numpy(), z.double().cpu().numpy())
+    share = told_by_factors(exposure.squeeze(-1).double().cpu().numpy(), z.double().cpu().numpy())
     if share < MOST:
         return []
     message = (

@@ -141,14 +141,12 @@ class TableJob:
         }
         self._starts: dict[tuple[int, str], Any] = {}
         dependency_settings = None if dependency is None else dependency.as_dict()
-        made = None if table.exposure is None else "from totals"
-        exposed = made if table.exposure_unit is None else "given"
         self.record = {
             "seed": seed,
             "holdout": holdout,
             "rows": n_rows,
             "dependency": dependency_settings,
-            "exposure": exposed,
+            "per_row": {n: "given" if n in table.row_units else "from the cells" for n in table.per_row},
             "ranks": ranks.size,
             **schedule.as_dict(),
         }

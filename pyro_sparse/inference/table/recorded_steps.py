@@ -74,7 +74,9 @@ class RecordedSteps:
         if self.batch is None:
             self.batch = _copy(batch)
             return
-        for name in ("x", "inputs", "mask", "exposure"):
+        for name, values in self.batch.per_row.items():
+            values.copy_(batch.per_row[name])
+        for name in ("x", "inputs", "mask"):
             tensor = getattr(self.batch, name)
             if tensor is not None and not (name == "inputs" and tensor is self.batch.x):
                 tensor.copy_(getattr(batch, name))
@@ -111,8 +113,9 @@ class RecordedSteps:
 def _copy(batch: Batch) -> Batch:
     x = batch.x.clone()
     inputs = x if batch.inputs is batch.x else batch.inputs.clone()
-    mask, exposure = (None if tensor is None else tensor.clone() for tensor in (batch.mask, batch.exposure))
-    return Batch(x, inputs, mask, exposure, batch.total)
+    mask = None if batch.mask is None else batch.mask.clone()
+    per_row = {name: values.clone() for name, values in batch.per_row.items()}
+    return Batch(x, inputs, mask, batch.total, per_row=per_row)
 
 
 @contextmanager

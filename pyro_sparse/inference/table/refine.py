@@ -116,7 +116,7 @@ def _refine_rows(model: Any, batch: Batch, half: Tensor, rate: float) -> tuple[T
             guide = _made(m, *_stretched(tuple(spread), stretch))
             for draw in noise:
                 f = model.decode(draw_at(guide, draw), weights)
-                fit = fit + model.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure) / len(noise)
+                fit = fit + model.likelihood.log_prob(f, batch.x, batch.mask, batch.per_row) / len(noise)
             loss = divergence(guide, prior) - fit
             optimiser.zero_grad(set_to_none=True)
             loss.sum().backward()
@@ -159,7 +159,7 @@ def refined_elbo(
     for _ in range(num_draws):
         noise = ranks.own(q.mean.new_empty(len(q.mean), len(batch), q.mean.shape[-1]).normal_(), own_rows)
         f = model.decode(draw_at(q, noise), weights)
-        fit += model.likelihood.log_prob(f, own_rows.x, own_rows.mask, own_rows.exposure) / num_draws
+        fit += model.likelihood.log_prob(f, own_rows.x, own_rows.mask, own_rows.per_row) / num_draws
     return ranks.joined(fit - divergence(q, model.factor_prior()), own_rows)
 
 
@@ -197,6 +197,6 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, num_draws: int = 3
                 (draw_at(q, noise), draw_at(q, -noise)) if model.gaussian_guide else (q.sample(), q.sample())
             )
             for z in pair:
-                total += model.likelihood.mean(model.decode(z, weights), rows.exposure) / (2 * len(half))
+                total += model.likelihood.mean(model.decode(z, weights), rows.per_row) / (2 * len(half))
         expected.append(total)
     return torch.cat(expected, 1)

@@ -9,10 +9,11 @@ when a factor is shuffled, which is the better answer to "how strong" when the d
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,8 @@ from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
 from ...data.columns import check_number, check_rows
 from ...data.large_table import JUDGED_CELLS, LargeTable
-from ...data.read import Batch, Table, as_table, give_back, read_like
+from ...data.per_row import check_names, tensors_of
+from ...data.read import Batch, Table, give_back, read_like, read_table
 from ...findings.finding import Finding, read_findings, write_findings
 from ...graphs.alignment import apply_alignment
 from ..training import checkpoint as files
@@ -47,6 +49,9 @@ from .effects import total_effects
 from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
 from .weight_scores import weight_scores
+
+if TYPE_CHECKING:
+    from ..._utils.types import VectorLike
 
 __all__ = ["Fit", "restore"]
 
@@ -185,7 +190,7 @@ class Fit(FitResult):
 
     # ---- using it ------------------------------------------------------------------------------------------
     @isolated()
-    def transform(self, X: Any = None, refine: bool | None = None, exposure: Any = None) -> np.ndarray:
+    def transform(self, X: Any = None, refine: bool | None = None, **per_row: VectorLike) -> np.ndarray:
         """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
         Parameters
@@ -196,10 +201,11 @@ class Fit(FitResult):
         refine : bool, optional
             Climb each row's ELBO from the encoder's guess. Default: not if X is so large that it is read by
             rows, for a climb costs a row as much as some 200 steps of training.
-        exposure : array_like (row,), optional
-            Of these rows, if the fit was given exposures; so in all methods that take rows.
+        **per_row : array_like (row,)
+            What the fit was given of its rows beside their cells, of these rows, by the same names; so in all
+            methods that take rows.
         """
-        table = self._table(X, exposure)
+        table = self._table(X, per_row)
         large = isinstance(table, LargeTable)
         climb = not large if refine is None else refine
         like = self.model.factor_cov
@@ -208,7 +214,7 @@ class Fit(FitResult):
 
     @isolated()
     def predict(
-        self, X: Any = None, num_draws: int = 32, average: bool = True, exposure: Any = None
+        self, X: Any = None, num_draws: int = 32, average: bool = True, **per_row: VectorLike
     ) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
@@ -222,19 +228,21 @@ class Fit(FitResult):
             Draws of each row's refined guide.
         average : bool
             Average over the restarts in `equally_good`; False uses the best one only.
-        exposure : array_like (row,), optional
+        **per_row : array_like (row,)
             As in `transform`.
         """
         check_whole(1, num_draws=num_draws)
+        return self._expected(self._whole(X, "predict", per_row), num_draws, average)
+
+    def _expected(self, table: Table, num_draws: int, average: bool) -> np.ndarray:
         with undisturbed(seed=0):
             few = pick(self.model, self.equally_good if average else [self.best])
             like = self.model.factor_cov
-            batch = self._whole(X, "predict", exposure).batch(like.device, like.dtype)
-            mean = expected_cells(few, batch, num_draws=num_draws).mean(0)
+            mean = expected_cells(few, table.batch(like.device, like.dtype), num_draws=num_draws).mean(0)
         return self._given_back(mean)
 
     @isolated()
-    def impute(self, X: Any, num_draws: int = 32, exposure: Any = None) -> Any:
+    def impute(self, X: Any, num_draws: int = 32, **per_row: VectorLike) -> Any:
         r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
 
         A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
@@ -247,7 +255,7 @@ class Fit(FitResult):
             NaN marks a missing cell; columns of a DataFrame are found by name.
         num_draws : int
             As in `predict`.
-        exposure : array_like (row,), optional
+        **per_row : array_like (row,)
             As in `transform`.
 
         Returns
@@ -256,10 +264,10 @@ class Fit(FitResult):
             A DataFrame with X's index and columns where X is one.
         """
         check_whole(1, num_draws=num_draws)
-        table = self._whole(X, "impute", exposure)
+        table = self._whole(X, "impute", per_row)
         filled = read_like(X, self.feature_names)  # what was seen stays as it is
         if table.mask is not None:
-            mean = self.predict(X, num_draws=num_draws, exposure=exposure)
+            mean = self._expected(table, num_draws, average=True)
             predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
             if excess is not None:
                 predicted = add_residuals(predicted, table.x, table.mask, *self._implied(), excess)
@@ -335,7 +343,7 @@ class Fit(FitResult):
         return self._given_back(mean[self.best])
 
     @isolated()
-    def log_likelihood(self, X: Any = None, num_draws: int = 16, exposure: Any = None) -> np.ndarray:
+    def log_likelihood(self, X: Any = None, num_draws: int = 16, **per_row: VectorLike) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
 
         Parameters
@@ -344,22 +352,26 @@ class Fit(FitResult):
             As in `transform`.
         num_draws : int
             Draws of each row's guide.
-        exposure : array_like (row,), optional
+        **per_row : array_like (row,)
             As in `transform`.
         """
         check_whole(1, num_draws=num_draws)
+        return self._bounds(self._table(X, per_row), num_draws)
+
+    def _bounds(self, table: Table, num_draws: int = 16) -> np.ndarray:
         restart, like = pick(self.model, [self.best]), self.model.factor_cov
         bounds = []
-        for batch in pieces(self._table(X, exposure), like.device, like.dtype):
+        for batch in pieces(table, like.device, like.dtype):
             with undisturbed(seed=0):
                 rows = rowwise_elbo(restart, batch, num_draws=num_draws)[0].cpu().double().numpy()
             observed = np.ones(batch.x.shape, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
             bounds.append(rows - (observed * np.log(self.table.scale)).sum(1))
         return np.concatenate(bounds)
 
-    def score(self, X: Any = None, exposure: Any = None) -> float:
+    @isolated()
+    def score(self, X: Any = None, **per_row: VectorLike) -> float:
         """Mean of `log_likelihood`."""
-        return float(self.log_likelihood(X, exposure=exposure).mean())
+        return float(self._bounds(self._table(X, per_row)).mean())
 
     @isolated()
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
@@ -369,12 +381,14 @@ class Fit(FitResult):
         with undisturbed(seed), torch.no_grad():
             prior = self.model.factor_prior()
             z = prior.expand((*prior.batch_shape[:-1], n)).sample()
-            exposure = None
-            if self.table.exposure is not None:
-                pick = np.random.default_rng(seed).integers(len(self.table.exposure), size=n)
-                exposure = torch.as_tensor(self.table.exposure[pick], dtype=z.dtype, device=z.device)
+            rows = np.random.default_rng(seed)
+            drawn = {
+                name: values[rows.integers(len(values), size=n)]
+                for name, values in self.table.per_row.items()
+            }
+            per_row = tensors_of(drawn, z.dtype, z.device)
             f = self.model.decode(z, getattr(self.model, "weights", None))
-            x = self.model.likelihood.observation(f, None, exposure).sample()[self.best]
+            x = self.model.likelihood.observation(f, None, per_row).sample()[self.best]
         return self._given_back(x)
 
     def edge_posterior(
@@ -396,6 +410,7 @@ class Fit(FitResult):
         }
         arrays |= {f"alignment.{name}": torch.as_tensor(value) for name, value in self.alignment.items()}
         arrays |= {f"table.{name}": torch.as_tensor(value) for name, value in self.table.units().items()}
+        arrays |= {f"per_row.{name}": torch.as_tensor(value) for name, value in self.table.per_row.items()}
         if self.excess_cov is not None:
             arrays["excess_cov"] = torch.as_tensor(self.excess_cov)
         if self.noise_sd is not None:
@@ -412,7 +427,7 @@ class Fit(FitResult):
             "dtype": str(self.model.factor_cov.dtype).removeprefix("torch."),
             "feature_names": self.feature_names,
             "sample_names": self.sample_names,
-            "exposure_unit": self.table.exposure_unit,
+            "row_units": dict(self.table.row_units),
             "settings": self.settings,
             "findings": write_findings(self.findings),
             "history": self.history.to_dict("list"),
@@ -420,7 +435,7 @@ class Fit(FitResult):
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
     @isolated()
-    def with_data(self, X: Any, *, mask: Any = None, exposure: Any = None) -> Fit:
+    def with_data(self, X: Any, *, mask: Any = None, **per_row: VectorLike) -> Fit:
         """The same fit with rows to ask: a loaded one has none, and edge probabilities need them.
 
         Parameters
@@ -429,8 +444,8 @@ class Fit(FitResult):
             The table of the fit, or another one with its columns; NaN marks a missing cell.
         mask : array_like of bool (row, feature), optional
             True where a cell was seen, beside NaN.
-        exposure : array_like (row,), optional
-            Of these rows, if the fit was given exposures.
+        **per_row : array_like (row,)
+            As in `transform`.
 
         Returns
         -------
@@ -443,26 +458,28 @@ class Fit(FitResult):
         ValueError, TypeError
             As `fit`: other columns, bad cells, a row without any, fewer than ten rows.
         """
-        table = as_table(X, likelihood=self.model.likelihood, mask=mask, exposure=exposure, like=self.table)
+        table = read_table(X, per_row, likelihood=self.model.likelihood, mask=mask, like=self.table)
         check_number(len(table.x))
         if table.mask is not None:
             check_rows(table.mask)
         return replace(self, table=table)
 
     # ---- inside --------------------------------------------------------------------------------------------
-    def _table(self, X: Any, exposure: Any = None) -> Table:
+    def _table(self, X: Any, per_row: Mapping[str, VectorLike]) -> Table:
         """The fit's rows, or new ones."""
         if X is not None:
-            return as_table(X, likelihood=self.model.likelihood, exposure=exposure, like=self.table)
-        if exposure is not None:
-            raise ValueError("exposure: is of the rows of X, and X was left out; give both or neither")
+            return read_table(X, per_row, likelihood=self.model.likelihood, like=self.table)
+        for name, values in per_row.items():
+            if values is not None:
+                check_names([name], self.model.likelihood)
+                raise ValueError(f"{name}: is of the rows of X, and X was left out; give both or neither")
         if not len(self.table.x):
             raise ValueError("X: a loaded fit has no rows of its own; give some")
         return self.table
 
-    def _whole(self, X: Any, method: str, exposure: Any = None) -> Table:
+    def _whole(self, X: Any, method: str, per_row: Mapping[str, VectorLike]) -> Table:
         """The table, refused if it is read by rows: the answer would be dense."""
-        table = self._table(X, exposure)
+        table = self._table(X, per_row)
         if isinstance(table, LargeTable):
             n, g = table.x.shape
             raise ValueError(
@@ -498,10 +515,11 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:
         By name: weights, effects and edge_score (restart, feature, factor), elbo (restart,) …
     """
     units = {n.removeprefix("table."): v for n, v in arrays.items() if n.startswith("table.")}
-    names = {n: meta[n] for n in ("feature_names", "sample_names", "exposure_unit")}
+    per_row = {n.removeprefix("per_row."): v for n, v in arrays.items() if n.startswith("per_row.")}
+    names = {n: meta[n] for n in ("feature_names", "sample_names", "row_units")}
     return Fit(
         model=model,
-        table=Table.without_rows(**units, **names),
+        table=Table.without_rows(**units, **names, per_row=per_row),
         best=meta["best"],
         **{
             n: arrays[n]

@@ -35,11 +35,11 @@ def cell_information(model: Any, train: Batch) -> Tensor:
     """
     restart = pick(model, [0])
     some = torch.arange(min(len(train), _SIMULATED), device=train.x.device)
-    exposure = train.rows(some).exposure
+    per_row = train.rows(some).per_row
     f = restart.decoder.intercept.detach().expand(-1, len(some), -1)
     with undisturbed(seed=0, threads=None):
-        x = restart.likelihood.observation(f, None, exposure).sample()
-    score = restart.likelihood.closed_slopes()(f, x, None, exposure).by_f
+        x = restart.likelihood.observation(f, None, per_row).sample()
+    score = restart.likelihood.closed_slopes()(f, x, None, per_row).by_f
     return score.square().mean(1).unsqueeze(-1).nan_to_num(1.0, 1.0)
 
 

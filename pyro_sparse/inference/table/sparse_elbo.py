@@ -209,7 +209,7 @@ class SparseElbo:
         assert self.compiled is not None
         f = self.compiled.forward(x, noise).mT
         terms, score, of_likelihood = self.slopes(
-            f, batch.x, batch.mask, batch.exposure, scale * factor, factor
+            f, batch.x, batch.mask, batch.per_row, scale * factor, factor
         )
         divergence, slopes = self.compiled.backward(score.mT, precision, of_z)
         return divergence, {**terms, "x": terms["x"] * scale}, [*slopes, *of_likelihood]
@@ -243,7 +243,7 @@ class SparseElbo:
         else:
             f = self.plain.forward(self.net, z, model.rounded).mT
         terms, score, of_likelihood = self.slopes(
-            f, batch.x, batch.mask, batch.exposure, scale * factor, factor
+            f, batch.x, batch.mask, batch.per_row, scale * factor, factor
         )
         score = score.mT.contiguous()
         if self.net is None:

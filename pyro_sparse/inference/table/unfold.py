@@ -206,7 +206,7 @@ def _teach(restart: Any, rows: Batch, z: Tensor, generator: torch.Generator) -> 
         index = torch.randint(len(rows), (min(256, len(rows)),), device=z.device, generator=generator)
         batch, latents = rows.rows(index).whole(), z[index].unsqueeze(0)
         f = restart.decode(latents, None)
-        cells = restart.likelihood.log_prob(f, batch.x, batch.mask, batch.exposure)
+        cells = restart.likelihood.log_prob(f, batch.x, batch.mask, batch.per_row)
         loss = -(cells + restart.factor_posterior(batch).log_prob(latents)).mean()
         optimiser.zero_grad()
         loss.backward()

@@ -36,9 +36,9 @@ __all__ = [
     "write_run",
 ]
 
-# 1: encoders of counts without exposures read shares, totals were taken for depth by default;
-# 2: totals of few features were not shared out
-FORMAT = 3
+# 1: encoders of counts read shares, totals were taken for depth by default;
+# 2: totals of few features were not shared out; 3: what rows have beside their cells had no names
+FORMAT = 4
 _LONG = 500  # characters of what a message shows
 
 

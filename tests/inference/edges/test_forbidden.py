@@ -25,6 +25,7 @@ PERMITTED = np.array([[True, False], [False, True], [True, True]])
 MUST = np.array([[True, False], [False, True], [False, False]])
 RATES = (np.full(2, 2.0), np.full(2, 3.0))
 ETA = np.array([0.3, 0.6])
+NORMAL = ps.likelihoods.Normal()
 
 
 @pytest.fixture
@@ -57,13 +58,13 @@ def odds_of(log_evidence, eta, nodes=4001):
 def decoder_chains(world, likelihood, x, curve, trunk, head):
     z, weight, _, _ = world
     chains = DecoderChains(
-        Cells(tensor(x.T[None]), None, None, likelihood), curve, LAW, torch.as_tensor(PERMITTED),
+        Cells(tensor(x.T[None]), None, {}, likelihood or NORMAL), curve, LAW, torch.as_tensor(PERMITTED),
         torch.as_tensor(MUST), tensor(np.eye(2)[None]), RATES, False, (1.0, 1.0),
     )  # fmt: skip
     noise = torch.full((1, 3), NOISE if likelihood is None else 1.0)
     odds = tensor(special.logit(ETA))[None, None]
     edge = torch.as_tensor(weight != 0)[None]
-    return chains, DecoderState(tensor(z[None]), tensor(weight[None]), edge, odds, head, noise, trunk, None)
+    return chains, DecoderState(tensor(z[None]), tensor(weight[None]), edge, odds, head, noise, trunk, {})
 
 
 def test_linear_chains_have_the_odds_of_the_integral(world):

@@ -38,7 +38,7 @@ def hidden(seed=0):
 
 
 def batch_of(x):
-    return Batch(x=x, inputs=x, mask=None, exposure=None, total=len(x))
+    return Batch(x=x, inputs=x, mask=None, total=len(x))
 
 
 def test_jacobian_is_autograds():

@@ -31,7 +31,7 @@ def problem():
     with torch.no_grad():
         model.weights.copy_(torch.as_tensor(w))
         model.likelihood.start_noise(torch.full((R, 1, G), 0.6, dtype=torch.float64))
-    batch = Batch(torch.as_tensor(x), torch.as_tensor(x), None, None, N)
+    batch = Batch(torch.as_tensor(x), torch.as_tensor(x), None, N)
     location = torch.as_tensor(z).unsqueeze(0)
 
     def encode(rows):
@@ -59,7 +59,7 @@ def test_gain_with_missing_cells_counts_what_was_seen(problem):
     mask = np.random.default_rng(1).random((N, G)) > 0.4
     location = torch.as_tensor(z).unsqueeze(0)
     model.encode = lambda rows: (location, torch.zeros_like(location))
-    hidden = Batch(torch.as_tensor(x * mask), torch.as_tensor(x * mask), torch.as_tensor(mask), None, N)
+    hidden = Batch(torch.as_tensor(x * mask), torch.as_tensor(x * mask), torch.as_tensor(mask), N)
     gains = edge_gains(model, hidden, chunk=N)[0].numpy()
     seen = mask[:, 0]
     full = ((x[seen, 0] - z[seen] @ w[0]) ** 2).sum()
@@ -83,7 +83,7 @@ def test_unused_factors_gain_nothing_and_counts_work(problem):
     counts = SparseDecoder(G, 2, likelihood="poisson", hidden=4, encoder_hidden=4)
     counts.setup(2, 50)
     x = torch.poisson(torch.ones(50, G))
-    table = Batch(x, x, None, torch.ones(50, 1), 50)
+    table = Batch(x, x, None, 50, per_row={"exposure": torch.ones(50, 1)})
     torch.manual_seed(1)
     gains = edge_gains(counts, table, num_draws=1)
     location, sd = counts.encode(table)
@@ -92,7 +92,7 @@ def test_unused_factors_gain_nothing_and_counts_work(problem):
     without = counts.weights.detach().clone()
     without[..., 1] = 0
     for_each = [
-        counts.likelihood(counts.decode(z, w), table.exposure).log_prob(x).sum(1)
+        counts.likelihood(counts.decode(z, w), table.per_row).log_prob(x).sum(1)
         for w in (counts.weights, without)
     ]
     torch.testing.assert_close(gains[..., 1], (for_each[0] - for_each[1]).detach(), rtol=1e-3, atol=1e-3)
@@ -107,8 +107,8 @@ def test_factor_costs_are_differences_of_divergence():
     c = torch.tensor([[1, 0.5, 0.2], [0.5, 1, 0.1], [0.2, 0.1, 1]], dtype=torch.float64)
     model.factor_cov.copy_(c)
     x = torch.randn(60, G, dtype=torch.float64)
-    found = factor_costs(model, Batch(x, x, None, None, 60), max_rows=30)
-    location, sd = (part[:, :30] for part in model.encode(Batch(x, x, None, None, 60)))
+    found = factor_costs(model, Batch(x, x, None, 60), max_rows=30)
+    location, sd = (part[:, :30] for part in model.encode(Batch(x, x, None, 60)))
 
     def divergence(keep):
         zero = torch.zeros(len(keep), dtype=torch.float64)
@@ -120,7 +120,7 @@ def test_factor_costs_are_differences_of_divergence():
     single = SparseDecoder(G, 1, encoder_hidden=4)
     single.setup(2, 60)
     single.double()
-    batch = Batch(x, x, None, None, 60)
+    batch = Batch(x, x, None, 60)
     location, sd = single.encode(batch)
     exact = 0.5 * (location**2 + sd**2 - 1 - 2 * sd.log()).sum((1, 2))
     torch.testing.assert_close(factor_costs(single, batch)[:, 0], exact.detach())
@@ -163,7 +163,7 @@ def test_a_prior_without_edge_odds_deletes_nothing(prior):
     model.setup(2, n_samples=40)
     x = torch.randn(40, 6)
     before = model.weights.detach().clone()
-    assert prune(model, Batch(x, x, None, None, 40)) == 0
+    assert prune(model, Batch(x, x, None, 40)) == 0
     assert torch.equal(model.weights, before)
 
 

@@ -24,7 +24,7 @@ def fitted(x, likelihood="poisson", **settings):
 
 def settings(x, **given):
     model = ps.models.SparseDecoder(x.shape[1], 2, likelihood="poisson", decoder="linear")
-    return ps.fit(model, x, restarts=1, steps=5, progress=False, **given).settings["exposure"]
+    return ps.fit(model, x, restarts=1, steps=5, progress=False, **given).settings["per_row"].get("exposure")
 
 
 def test_share_is_adjusted_r_squared():
@@ -52,7 +52,7 @@ def test_totals_of_many_features_that_are_no_depth_are_told_of():
 @pytest.mark.usefixtures("hurried")
 def test_totals_are_taken_where_rows_differ_in_depth_and_only_there():
     assert not fitted(counts(depth=0))
-    assert settings(counts(depth=0)) is None and settings(counts(depth=0.8)) == "from totals"
+    assert settings(counts(depth=0)) is None and settings(counts(depth=0.8)) == "from the cells"
     assert settings(counts(depth=0.8), exposure=np.ones(300)) == "given"
     between = counts(depth=0.12)
     (said,) = fitted(between)

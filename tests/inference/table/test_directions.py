@@ -87,7 +87,7 @@ def model_of(table, **options):
         torch.zeros(5), residual_sd, torch.zeros(2, dtype=torch.bool),
     )  # fmt: skip
     model.encode = lambda rows: (z.expand(2, N, K)[:, : len(rows)], torch.full((2, len(rows), K), 0.1))
-    return model, Batch(x, x, None, None, N)
+    return model, Batch(x, x, None, N)
 
 
 def test_unexplained_features_wait_are_admitted_held_and_released(table):

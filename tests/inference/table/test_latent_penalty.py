@@ -50,7 +50,7 @@ def run_of(dependency, model=None, **settings):
     dense = isinstance(model, DependencyVAE)
     kind, run = (DependencySchedule, DependencyRun) if dense else (ps.inference.Schedule, SparseRun)
     schedule = kind(**{"steps": 20, "batch_size": 8, "evaluate_every": 5, **settings})
-    return run(model, Batch(x, x, None, None, N), None, schedule, 0, dependency)
+    return run(model, Batch(x, x, None, N), None, schedule, 0, dependency)
 
 
 def same(one, two):

@@ -30,7 +30,7 @@ def linear():
         model.likelihood.start_noise(torch.full((R, 1, G), 0.9, dtype=torch.float64))
     x = torch.randn(N, G, dtype=torch.float64)
     mask = torch.rand(N, G) > 0.3
-    return model, Batch(x=x * mask, inputs=x * mask, mask=mask, exposure=None, total=N)
+    return model, Batch(x=x * mask, inputs=x * mask, mask=mask, total=N)
 
 
 def test_refine_reaches_the_exact_posterior_mean(linear):
@@ -149,7 +149,7 @@ def test_rows_of_many_hidden_units_go_a_few_at_a_time_with_the_same_draws(monkey
     model.setup(R, N)
     model.double()
     x = torch.randn(N, G, dtype=torch.float64)
-    batch = Batch(x=x, inputs=x, mask=None, exposure=None, total=N)
+    batch = Batch(x=x, inputs=x, mask=None, total=N)
 
     def found(most):
         monkeypatch.setattr("pyro_sparse.inference.table.refine.MOST_UNITS", most)
@@ -180,7 +180,7 @@ def yes_no():
         model.weights.normal_().mul_(2)
         model.factor_cov[:, 0, 1] = model.factor_cov[:, 1, 0] = 0.3
     x = (torch.rand(N, G, dtype=torch.float64) < 0.5).double()
-    return model, Batch(x=x, inputs=x, mask=None, exposure=None, total=N)
+    return model, Batch(x=x, inputs=x, mask=None, total=N)
 
 
 @pytest.mark.parametrize(

@@ -352,7 +352,7 @@ def test_effects_of_a_linear_model():
         model.weights.normal_()
     z = torch.randn(1, 4000, 2) * torch.tensor([1.0, 0.5])
     model.encode = lambda batch: (z, torch.full_like(z, 1e-6))
-    batch = ps.data.Batch(torch.zeros(4000, 6), torch.zeros(4000, 6), None, None, 4000)
+    batch = ps.data.Batch(torch.zeros(4000, 6), torch.zeros(4000, 6), None, 4000)
     effects, slopes = total_effects(model, batch, max_rows=4000)
     w = model.weights[0].detach().numpy()
     share = w**2 * [1.0, 0.25]
@@ -442,7 +442,9 @@ def test_exposures_are_asked_for_after_the_fit_and_their_unit_does_not_matter(tm
             one.edge_posterior("mcmc", **data, **short)["sample_stats"]["log_joint"].to_numpy()
             for one, data in ((loaded, {"X": x, "exposure": years}), (fits[0], {}))
         ]
-    np.testing.assert_array_equal(loaded.with_data(x, exposure=years).table.exposure, fits[0].table.exposure)
+    np.testing.assert_array_equal(
+        loaded.with_data(x, exposure=years).table.per_row["exposure"], fits[0].table.per_row["exposure"]
+    )
     # Chains amplify rounding: up to 2.3e-3 on nine seeds and two processor settings, where only one of them
     # took some proposal. A wrong unit is worth thousands of nats.
     np.testing.assert_allclose(joint[0], joint[1], rtol=1e-2)

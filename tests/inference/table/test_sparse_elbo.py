@@ -14,6 +14,7 @@ from pyro_sparse.inference.table.schedule import Schedule
 from pyro_sparse.inference.table.sparse_elbo import SparseElbo, is_written_out
 from pyro_sparse.inference.table.sparse_run import SparseRun
 from pyro_sparse.inference.training.elbo import elbo_by_restart
+from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import ARDNormal, Horseshoe, Laplace, SpikeSlabLasso
 from pyro_sparse.rivals import VAE
@@ -34,8 +35,10 @@ def batch_of(likelihood="normal", missing=False, dtype=torch.float64, rows=11):
     mask = torch.rand(rows, G, generator=generator) > 0.3 if missing else None
     if mask is not None:
         x, inputs = x * mask, inputs * mask
-    exposure = None if likelihood == "normal" else 1 + torch.rand(rows, 1, generator=generator, dtype=dtype)
-    return Batch(x, inputs, mask, exposure, N)
+    per_row = {}
+    if likelihood != "normal":
+        per_row["exposure"] = 1 + torch.rand(rows, 1, generator=generator, dtype=dtype)
+    return Batch(x, inputs, mask, N, per_row=per_row)
 
 
 def model_of(missing=False, dtype=torch.float64, cls=SparseDecoder, **options):
@@ -190,7 +193,7 @@ def test_a_likelihood_of_another_kind():
     """Its programs are followed, also where its base class knows a closed form."""
 
     class Heavy(likelihoods.Normal):
-        def forward(self, f, exposure=None):
+        def forward(self, f, per_row=NOTHING):
             return dist.StudentT(4.0, f, self._sd())
 
     check(model_of(likelihood=Heavy()), batch_of())

@@ -25,7 +25,7 @@ def batch_of(n=N, g=G, seed=0, missing=True, dtype=torch.float64):
     x = torch.randn(n, g, generator=generator, dtype=dtype)
     mask = torch.rand(n, g, generator=generator) > 0.2 if missing else None
     x = x if mask is None else x * mask
-    return Batch(x=x, inputs=x, mask=mask, exposure=None, total=n)
+    return Batch(x=x, inputs=x, mask=mask, total=n)
 
 
 def model_of(missing=True, seed=0, **options):

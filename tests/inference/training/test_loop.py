@@ -23,7 +23,7 @@ def batch_of(n=N, seed=1):
     x = z @ torch.tensor([[1.0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]) + 0.3 * torch.randn(
         n, G, generator=generator
     )
-    return Batch(x, x, None, None, n)
+    return Batch(x, x, None, n)
 
 
 def run_of(model=None, heldout=True, **settings):

@@ -125,7 +125,7 @@ def test_a_job_whose_ranks_are_all_killed_resumes(jobs):
 
 def test_one_process_is_alone_and_copies_nothing():
     x = torch.arange(10.0).reshape(5, 2)
-    batch = Batch(x, x, None, None, 5)
+    batch = Batch(x, x, None, 5)
     assert ranks_here("cpu") is ALONE and first_rank()
     assert type(ALONE.rows(batch, torch.tensor([3, 1]))) is Batch
     assert (
@@ -141,7 +141,7 @@ def test_one_process_is_alone_and_copies_nothing():
 
 def test_every_row_is_some_ranks_own():
     x = torch.arange(17.0).reshape(17, 1)
-    batch = Batch(x, x, None, None, 17)
+    batch = Batch(x, x, None, 17)
     for size in (2, 3, 17):
         order = torch.arange(17).flip(0)
         parts = [Ranks(rank, size).rows(batch, order) for rank in range(size)]

@@ -7,28 +7,29 @@ With :math:`f_j = \beta_j^\top \phi + o`, :math:`\beta_j \sim N(0, \Lambda^{-1})
           - \tfrac1{2\sigma^2} |x_j - o|^2 + \text{const};
 
 under any other likelihood by Laplace's method: Newton steps from some f that is not unlikely, and
-the same at the mode. A feature has at most one parameter of its own, its "noise": the variance of
-normal cells, :math:`1 / \theta` of negative binomial ones.
+the same at the mode. A feature has at most one parameter of its own, its "noise": the likelihood's
+`dispersion`. What a likelihood declares ("normal noise", "cell terms") says which of this is in closed form;
+of any other its `forward` is differentiated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyro
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
 
-from ....likelihoods import Bernoulli, NegativeBinomial, Poisson
+from ...._utils.declared import keeps
+from ....likelihoods import Likelihood
+from ....likelihoods.base import PerRow
 
 __all__ = ["Cells", "Summed", "weighted"]
 
 _NEWTON = 3
 _TIGHT = 5e-3  # noise over variance below which single precision costs log evidence tenths and more
-_PLAIN = (-25.0, 8.0)  # log rates in which a Poisson's soft range bends nothing that matters
 
 
 def weighted(head: Tensor, phi: Tensor) -> Tensor:
@@ -49,6 +50,13 @@ class Summed(NamedTuple):
         return self.mean + step.squeeze(-1)
 
 
+class Declares(NamedTuple):
+    """What is in closed form."""
+
+    normal_noise: bool
+    cell_terms: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """The data, feature by feature, and what a last layer makes of them.
@@ -61,41 +69,50 @@ class Cells:
         Missing cells hold a value that the likelihood allows.
     seen : Tensor of the same shape, or None
         1 where a cell was seen.
-    exposure : Tensor (chain or 1, 1, row) or None
-    likelihood : Likelihood or None
-        None: normal noise. Parameters of its own lead with the chain, but for a negative binomial's
-        dispersion, which is given as a variance is.
+    per_row : mapping of str to Tensor (chain or 1, 1, row)
+        What the likelihood reads of rows beside their cells.
+    likelihood : Likelihood
+        Its parameters lead with the chain, but for a dispersion, which is given as the noise.
+    declares : Declares, optional
+        Of the likelihood; default what it declares.
     """
 
     x: Tensor
     seen: Tensor | None
-    exposure: Tensor | None
-    likelihood: Any
+    per_row: PerRow
+    likelihood: Likelihood
+    declares: Declares = None  # type: ignore[assignment]  # found once, not for every few features
+
+    def __post_init__(self) -> None:
+        if self.declares is None:
+            declares = Declares(keeps(self.likelihood, "normal noise"), keeps(self.likelihood, "cell terms"))
+            object.__setattr__(self, "declares", declares)
 
     def features(self, indices: slice | Tensor) -> Cells:
         """The cells of some features."""
-        return Cells(
-            self.x[:, indices],
-            None if self.seen is None else self.seen[:, indices],
-            self.exposure,
-            self.likelihood,
-        )
+        observed = None if self.seen is None else self.seen[:, indices]
+        return replace(self, x=self.x[:, indices], seen=observed)
 
     def rows(self, indices: Tensor) -> Cells:
         """The cells of some rows."""
         observed = None if self.seen is None else self.seen[..., indices]
-        exposure = None if self.exposure is None else self.exposure[..., indices]
-        return Cells(self.x[..., indices], observed, exposure, self.likelihood)
+        per_row = {name: values[..., indices] for name, values in self.per_row.items()}
+        return replace(self, x=self.x[..., indices], seen=observed, per_row=per_row)
+
+    @property
+    def normal(self) -> bool:
+        """Whether the noise is normal, so that what is linear in f is summed out exactly."""
+        return self.declares.normal_noise
 
     @property
     def overdispersed(self) -> bool:
-        """Whether the noise is 1 / theta of a negative binomial."""
-        return type(self.likelihood) is NegativeBinomial
+        """Whether the noise is a dispersion that is drawn by random walks: not that of normal cells."""
+        return self.likelihood.has_dispersion and self.declares.cell_terms and not self.normal
 
     @property
     def separate(self) -> bool:
         """Whether features can be looked at a few at a time: the likelihood holds no parameters for all."""
-        return self.likelihood is None or self.overdispersed or not list(self.likelihood.parameters())
+        return self.normal or self.overdispersed or not list(self.likelihood.parameters())
 
     def log_prob(self, f: Tensor, noise: Tensor) -> Tensor:
         """log p(cell | f) of every cell, up to what f does not move; 0 where missing."""
@@ -110,15 +127,11 @@ class Cells:
         return self._where_seen(self._derivatives(f, noise, 2))
 
     def log_base(self, noise: Tensor) -> Tensor:
-        """What `log_prob` leaves out and the noise moves: the sum over a feature's cells, (chain, feature).
-
-        0 but for a negative binomial, which has :math:`\\log \\Gamma(x + \\theta) - \\log \\Gamma(\\theta)`.
-        """
+        """What `log_prob` leaves out and the noise moves, summed over a feature's cells: (chain, feature)."""
         if not self.overdispersed:
             return torch.zeros_like(noise, dtype=torch.float64)
-        theta = 1 / noise.double().unsqueeze(-1)
-        log_ratio = torch.lgamma(self.x.double() + theta) - torch.lgamma(theta)
-        return (log_ratio if self.seen is None else log_ratio * self.seen).sum(-1)
+        log_base = self.likelihood.log_base(self.x, noise)
+        return (log_base if self.seen is None else log_base * self.seen).sum(-1)
 
     def _where_seen(self, derivatives: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (
@@ -126,38 +139,12 @@ class Cells:
         )
 
     def _derivatives(self, f: Tensor, noise: Tensor, order: int) -> tuple[Tensor, ...]:
-        """log p and as many of its slope and its bend: by hand where they are short, else by autograd."""
-        if self.likelihood is None:
-            s = noise.unsqueeze(-1)
-            left = self.x - f
-            slope = left / s
-            log_p = -0.5 * (left * slope + s.log())
-            return (log_p, slope, (1 / s).expand_as(f))[: order + 1]
-        if type(self.likelihood) is Bernoulli:
-            sign = 2 * self.x - 1
-            log_p = logsigmoid(sign * f)
-            if order == 0:
-                return (log_p,)
-            p = torch.sigmoid(f)
-            return (log_p, self.x - p, p * (1 - p))[: order + 1]
-        if self.overdispersed:
-            theta = 1 / noise.unsqueeze(-1)
-            odds = self._log_rate(f) - theta.log()
-            log_p = -self.x * softplus(-odds) - theta * softplus(odds)  # no large numbers that cancel
-            if order == 0:
-                return (log_p,)
-            over, under = torch.sigmoid(odds), torch.sigmoid(-odds)
-            return (log_p, self.x * under - theta * over, (self.x + theta) * over * under)[: order + 1]
-        if type(self.likelihood) is Poisson:
-            log_rate = self._log_rate(f)
-            low, high = (end.item() for end in torch.aminmax(log_rate.detach()))
-            if _PLAIN[0] < low and high < _PLAIN[1]:
-                rate = log_rate.exp()
-                return (self.x * log_rate - rate, self.x - rate, rate)[: order + 1]
+        """log p and as many of its slope and minus its curvature as asked, in closed form or by autograd."""
+        if self.declares.cell_terms:
+            terms = self.likelihood.cell_terms(f, self.x, noise, self.per_row, order)
+            if terms is not None:
+                return terms
         return self._by_autograd(f, order)
-
-    def _log_rate(self, f: Tensor) -> Tensor:
-        return f if self.exposure is None else f + self.exposure.to(f).log()
 
     def _by_autograd(self, f: Tensor, order: int) -> tuple[Tensor, ...]:
         """As above, of any likelihood.
@@ -165,15 +152,11 @@ class Cells:
         Where its logarithm has no bend anywhere in a feature's row, as that of a Laplace distribution, the
         squared slope stands for it: both have the information as their mean.
         """
-        exposure = None if self.exposure is None else self.exposure.mT
+        per_row = {name: values.mT for name, values in self.per_row.items()}
         at = f.detach().requires_grad_(order > 0)
         # f may be anything where a trajectory diverges: what comes out is then no number, and refused.
         with torch.set_grad_enabled(order > 0), pyro.validation_enabled(False):
-            if type(self.likelihood) is Poisson:  # as above, without the factorial
-                rate = self.likelihood.mean(at.mT, exposure).mT
-                derivative = self.x * rate.log() - rate
-            else:
-                derivative = self.likelihood(at.mT, exposure).log_prob(self.x.mT.expand_as(at.mT)).mT
+            derivative = self.likelihood(at.mT, per_row).log_prob(self.x.mT.expand_as(at.mT)).mT
             derivatives = [derivative.detach()]
             for n in range(order):
                 (derivative,) = torch.autograd.grad(derivative.sum(), at, create_graph=n + 1 < order)
@@ -246,7 +229,7 @@ class Cells:
         newton : int
             Steps after the first, which finds the coefficients whose f is nearest. Unused under normal noise.
         """
-        if self.likelihood is None:
+        if self.normal:
             left = self.x - offset if self.seen is None else (self.x - offset) * self.seen
             s = noise.double().unsqueeze(-1)
             phi = phi.double() if self._tight(noise) else phi

@@ -6,20 +6,20 @@ The moves (`moves/mh_weights.py`, `moves/sir_weights.py`, `moves/layers.py`, `mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ....likelihoods.counts import LOG_THETA_RANGE
+from ....likelihoods.base import PerRow
 from .cells import Cells
 from .curves import Curve, Trunk
 from .likelihood_parameters import OwnParameters
 from .mixture import WeightDensity
 from .rates import log_density
-from .row_exposures import drawn_exposures
+from .rows_from_totals import drawn_from_totals
 
 __all__ = ["DecoderProgram", "DecoderState"]
 
@@ -40,8 +40,8 @@ class DecoderState(NamedTuple):
     noise : Tensor (chain, feature)
         Variance of a normal likelihood, 1 / theta of a negative binomial one, else 1.
     trunk : Trunk
-    exposure : Tensor (chain, 1, row) or None
-        Of counts; redrawn where only totals speak of them.
+    per_row : mapping of str to Tensor (chain, 1, row)
+        What the likelihood reads of rows; redrawn where only totals speak of it.
     own : tuple of Tensor
         Parameters of a likelihood that is none of the package's, as `OwnParameters` orders them.
     """
@@ -53,7 +53,7 @@ class DecoderState(NamedTuple):
     head: Tensor
     noise: Tensor
     trunk: Trunk
-    exposure: Tensor | None
+    per_row: PerRow
     own: tuple[Tensor, ...] = ()
 
 
@@ -77,7 +77,7 @@ class DecoderProgram:
     shared_noise : bool
         One variance for all features.
     totals : Tensor (chain or 1, row) or None
-        Sums of rows of counts, where they are all that speaks of the exposures (`row_exposures.py`):
+        Sums of rows of counts, where they are all that speaks of a number per row (`rows_from_totals.py`):
         multinomial rows, whose features come apart so as Poisson counts, and depths taken from totals.
     own : OwnParameters or None
         Of the cells' likelihood, where the state holds values for its parameters.
@@ -111,11 +111,11 @@ class DecoderProgram:
         return state.log_odds if self.known is None else state.log_odds + self.known
 
     def cells_of(self, state: DecoderState) -> Cells:
-        """The data, with what the state says of their exposures and their likelihood."""
+        """The data, with what the state says of their rows and their likelihood."""
         c = self.cells
         if self.totals is not None:
-            return Cells(c.x, c.seen, state.exposure, c.likelihood)
-        return c if self.own is None else Cells(c.x, c.seen, c.exposure, self.own.at(state.own))
+            return replace(c, per_row=state.per_row)
+        return c if self.own is None else replace(c, likelihood=self.own.at(state.own))
 
     def value(self, state: DecoderState, z: Tensor | None = None) -> Tensor:
         """f of a state, (chain, feature, row), or of other factors in their place."""
@@ -130,13 +130,13 @@ class DecoderProgram:
         total += (weight_log_prior * self.permitted).double().sum((-1, -2))
         rates = state.log_odds.double().cpu().numpy()
         total += torch.as_tensor(log_density(rates, self.eta_prior, self.shared_eta)).to(total)
-        if self.cells.likelihood is None:
+        if self.cells.normal:
             a, b = self.noise_prior
             noise = state.noise[:, :1] if self.shared_noise else state.noise
             total -= ((a + 1) * noise.log() + b / noise).double().sum(-1)
         if self.cells.overdispersed:
-            total += (self.cells_of(state).log_base(state.noise) + self._log_extra(state.noise)).sum(-1)
-            if self.totals is not None:  # how much room a row's exposure has, which moves with the noise
+            total += (self.cells_of(state).log_base(state.noise) + self.log_noise_prior(state.noise)).sum(-1)
+            if self.totals is not None:  # how much room the number of a row has, which moves with the noise
                 bend = self.cells_of(state).expanded(f, state.noise)[2].double().sum(1)
                 total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
         if self.own is not None:
@@ -186,18 +186,16 @@ class DecoderProgram:
         piece_size = _CACHE // (n_tried * len(state.z) * self.curve.hidden * state.z.shape[1])
         return features.split(max(1, piece_size))
 
-    def with_exposures(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
-        """The state with exposures drawn given f, if totals are all that speaks of them."""
+    def with_rows(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
+        """The state with `per_row` drawn given f, if totals are all that speaks of it."""
         if self.totals is None:
             return state
-        exposure = drawn_exposures(self.cells, f, state.noise, self.totals, state.exposure, rng)
-        return state._replace(exposure=exposure)
+        per_row = drawn_from_totals(self.cells, f, state.noise, self.totals, state.per_row, rng)
+        return state._replace(per_row=per_row)
 
     def _squares(self, z: Tensor) -> Tensor:
         return ((z @ self.precision.to(z)) * z).sum(-1)
 
-    def _log_extra(self, noise: Tensor) -> Tensor:
-        """log prior density of a negative binomial's extra_cv, whose square the noise is."""
-        scale, (low, high) = self.cells.likelihood.prior_scale, LOG_THETA_RANGE
-        inside = (noise.log() >= -high) & (noise.log() <= -low)
-        return torch.where(inside, -0.5 * noise.double() / scale**2, -torch.inf)
+    def log_noise_prior(self, noise: Tensor) -> Tensor:
+        """log prior density of what a dispersion stands for, (chain, feature)."""
+        return self.cells.likelihood.log_dispersion_prior(noise)

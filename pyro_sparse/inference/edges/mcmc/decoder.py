@@ -16,14 +16,15 @@ through their product only.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
+from ....likelihoods import Likelihood
 from ..density.cells import Cells, weighted
 from ..density.decoder_program import DecoderProgram, DecoderState
 from ..density.rates import drawn_log_odds
@@ -103,7 +104,7 @@ class DecoderChains(DecoderProgram):
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(rates_fixed.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
-        state = self.with_exposures(self._with_own(state, f, rng), f, rng)
+        state = self.with_rows(self._with_own(state, f, rng), f, rng)
         state = self._rows(state, tuning, rng, warm)
         state = stretched(self, state, rng)
         state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
@@ -118,7 +119,7 @@ class DecoderChains(DecoderProgram):
         """
         prob = torch.zeros_like(state.weight)
         cells = self.cells_of(state)
-        near = None if cells.likelihood is None else self.value(state)
+        near = None if cells.normal else self.value(state)
         quantiles = np.concatenate([self.density.slab_nodes(_NODES), self.density.spike_nodes(_NODES)])
         nodes = torch.as_tensor(quantiles).to(state.weight)
         for k in range(state.weight.shape[-1]):
@@ -217,7 +218,7 @@ class DecoderChains(DecoderProgram):
         tried = (weights.view(-1, 1, 1) * torch.eye(k).to(weights)).view(-1, 1, 1, k)
         tried = tried.expand(-1, len(state.z), len(features), k)
         cells = self.cells_of(state)
-        near = None if cells.likelihood is None else self.value(state)
+        near = None if cells.normal else self.value(state)
         log_evidence = self.evidence(state, cells, tried, features, near)
         return log_evidence.unflatten(0, (len(nodes), k)).movedim(1, -1).cpu().numpy()
 
@@ -234,9 +235,9 @@ class DecoderChains(DecoderProgram):
         """
         phi = self.curve.design(state.z, weight, state.trunk)
         offset = self.curve.offset(state.z, weight)
-        near = phi if cells.likelihood is None else self.value(state)
+        near = phi if cells.normal else self.value(state)
         summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
-        n = 1 if cells.likelihood is None else _HEADS
+        n = 1 if cells.normal else _HEADS
         normal = self._normal((n, *state.head.shape), rng)
         heads = summed.draw(normal)
         f = weighted(heads, phi) + offset
@@ -256,7 +257,7 @@ class DecoderChains(DecoderProgram):
     def _noise(self, f: Tensor, noise: Tensor, cells: Cells, rng: np.random.Generator) -> Tensor:
         if cells.overdispersed:
             return self._dispersion(f, noise, cells, rng)
-        if cells.likelihood is not None:
+        if not cells.normal:
             return noise
         a, b = self.noise_prior
         left, observed = cells.x - f, cells.seen
@@ -274,7 +275,8 @@ class DecoderChains(DecoderProgram):
 
         def level(noise: Tensor) -> Tensor:
             log_p = cells.log_prob(f, noise).double().sum(-1) + cells.log_base(noise)
-            return log_p + self._log_extra(noise) + 0.5 * noise.double().log()  # the last: of the logarithm
+            jacobian = 0.5 * noise.double().log()  # of the logarithm
+            return log_p + self.log_noise_prior(noise) + jacobian
 
         here = level(noise)
         for stride in _STRIDES:
@@ -291,8 +293,8 @@ class DecoderChains(DecoderProgram):
             return state
         c = self.cells
 
-        def log_cells(likelihood: Any) -> Tensor:
-            return Cells(c.x, c.seen, c.exposure, likelihood).log_prob(f, state.noise).double().sum(-1)
+        def log_cells(likelihood: Likelihood) -> Tensor:
+            return replace(c, likelihood=likelihood).log_prob(f, state.noise).double().sum(-1)
 
         return state._replace(own=self.own.moved(state.own, log_cells, rng))
 

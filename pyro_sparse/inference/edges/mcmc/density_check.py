@@ -163,7 +163,7 @@ def _log_cells(likelihood: Any, f: Tensor, batch: Batch) -> Tensor:
     if has_normal_noise(likelihood):
         log_prob = dist.Normal(f, likelihood.noise_sd()).log_prob(batch.x)
         return (log_prob if batch.mask is None else log_prob * batch.mask).sum(-1)
-    return likelihood.observation(f, batch.mask, batch.exposure).log_prob(batch.x)
+    return likelihood.observation(f, batch.mask, batch.per_row).log_prob(batch.x)
 
 
 def _of_prior(model: Any, density: Any, weights: list[Tensor]) -> list[str]:

@@ -8,6 +8,7 @@ and data: `LinearChains` for a linear decoder with normal noise, `DecoderChains`
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,13 +117,9 @@ def has_cells(likelihood: Any) -> bool:
     return not lacks_of_likelihood(likelihood)
 
 
-def _of_totals(likelihood: Any) -> bool:
-    return keeps(likelihood, "row totals")
-
-
 def own_parameters(likelihood: Any) -> OwnParameters:
     """Parameters that only the likelihood speaks of; the package's are drawn in ways of their own."""
-    built_in = has_normal_noise(likelihood) or type(likelihood) is likelihoods.NegativeBinomial
+    built_in = likelihood.has_dispersion and keeps(likelihood, "cell terms")
     return OwnParameters(likelihoods.Likelihood() if built_in else likelihood)
 
 
@@ -237,8 +234,8 @@ def chains_of(
         chains, state = _linear(model, batch, z, log_odds, density, prior, rates, origin)
         later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
         return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
-    from_totals = table.exposure_unit is None
-    return _curved(model, batch, z, log_odds, density, prior, rates, origin, from_totals, settings)
+    made = batch.per_row.keys() - table.row_units.keys()
+    return _curved(model, batch, z, log_odds, density, prior, rates, origin, made, settings)
 
 
 def turned_round(
@@ -332,16 +329,15 @@ def _curved(
     prior: DecoderPrior,
     rates: dict[str, Any],
     origin: _Origin,
-    from_totals: bool,
+    made: Collection[str],
     settings: dict[str, Any],
 ) -> tuple[DecoderChains, DecoderState]:
     curve, likelihood = prior.curve(model), model.likelihood
-    exposure = None if batch.exposure is None else batch.exposure.T[None].to(z)
-    counts = type(likelihood) in (likelihoods.Poisson, likelihoods.NegativeBinomial)
-    drawn = _of_totals(likelihood) or (counts and exposure is not None and from_totals)
-    if drawn and type(likelihood) is not likelihoods.NegativeBinomial:
-        likelihood = likelihoods.Poisson(size_factors=False)  # a multinomial row is one, given its exposure
-    exposure = None if drawn else exposure
+    per_row = {name: values.T[None].to(z) for name, values in batch.per_row.items()}
+    apart = likelihood.given_totals(made) if keeps(likelihood, "cell terms", "row totals") else None
+    drawn = apart is not None
+    if apart is not None:
+        likelihood, per_row = apart, {}
     observed = None if batch.mask is None else batch.mask.T[None].to(z)
     normal = has_normal_noise(likelihood)
     centre = torch.as_tensor(origin.centre).to(z)
@@ -353,7 +349,7 @@ def _curved(
         curve = replace(curve, intercept_sd=curve.intercept_sd * math.hypot(1.0, far))
     parameters = own_parameters(likelihood)
     chains = DecoderChains(
-        cells=Cells(x, observed, exposure, None if normal else likelihood),
+        cells=Cells(x, observed, per_row, likelihood),
         curve=curve,
         density=density,
         permitted=model.permitted,
@@ -374,7 +370,7 @@ def _curved(
     if normal:
         noise = (likelihood.noise_sd()[:, 0] / unit) ** 2
     elif chains.cells.overdispersed:
-        noise = likelihood.values()["extra_cv"] ** 2
+        noise = likelihood.dispersion()
     state = DecoderState(
         z=z,
         weight=model.weights.detach().clone(),
@@ -383,12 +379,12 @@ def _curved(
         head=head,
         noise=noise.detach().clone(),
         trunk=trunk,
-        exposure=exposure,
+        per_row=per_row,
         own=parameters.start(),
     )
     if drawn:
         with torch.no_grad():
-            state = chains.with_exposures(state, chains.value(state), np.random.default_rng(0))
+            state = chains.with_rows(state, chains.value(state), np.random.default_rng(0))
     return chains, state
 
 

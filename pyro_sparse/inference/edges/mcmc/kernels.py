@@ -218,7 +218,7 @@ class CurvedRun:
 
     def _loading(self, f: torch.Tensor, rng: np.random.Generator) -> Array:
         kernel, state = self.kernel, self.state
-        noise = state.noise if kernel.cells.likelihood is None else 1.0
+        noise = state.noise if kernel.cells.normal else 1.0
         return _array(curve_loadings(lambda z: kernel.value(state, z), state.z, f, noise, rng))
 
     def if_permitted(self) -> Array:

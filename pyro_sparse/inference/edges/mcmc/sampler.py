@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from ...._utils.checks import check_whole
 from ...._utils.torch_state import undisturbed
 from ....data.columns import check_number, check_rows
 from ....data.large_table import LargeTable
-from ....data.read import Table, as_table
+from ....data.read import Table, read_table
 from ....findings.finding import Finding
 from ....graphs.chains import KeptChains, keep_chains
 from ....graphs.selection import edge_gap
@@ -73,7 +74,7 @@ def mcmc_edges(
     seed: int = 0,
     X: Any = None,
     *,
-    exposure: Any = None,
+    per_row: Mapping[str, Any] | None = None,
     chains: int | None = None,
     sweeps: int | None = None,
     warm_up: int | None = None,
@@ -96,8 +97,9 @@ def mcmc_edges(
     seed : int
     X : array_like (row, feature), optional
         The data; needed after `load`, otherwise the fit's own.
-    exposure : array_like (row,), optional
-        Of the rows of X, if the fit was given exposures.
+    per_row : mapping of str to array_like (row,), optional
+        What the fit was given of its rows beside their cells, of the rows of X. `edge_posterior` takes each
+        by its name, as the other methods of a fit do.
     chains : int, optional
         Two begin at the best restart (sparse, and with all edges), two more at the next good one, or there
         again if there is none. Default 4, or 2 where a sweep takes long. For a linear decoder with normal
@@ -158,7 +160,7 @@ def mcmc_edges(
     """
     weight_density(getattr(fit.model, "prior", None))  # complains of models that chains do not know
     refuse_other_programs(fit.model)
-    table = _table_of(fit, X, exposure)
+    table = _table_of(fit, X, per_row)
     exact = _is_exact(fit)
     small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
     chains = (4 if exact or small else 2) if chains is None else chains
@@ -391,9 +393,9 @@ def _told(seconds: float) -> str:
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
-def _table_of(fit: Fit, X: Any, exposure: Any) -> Table:
+def _table_of(fit: Fit, X: Any, per_row: Mapping[str, Any] | None) -> Table:
     if X is not None:
-        table = as_table(X, likelihood=fit.model.likelihood, exposure=exposure, like=fit.table)
+        table = read_table(X, per_row or {}, likelihood=fit.model.likelihood, like=fit.table)
         check_number(len(table.x))
         if table.mask is not None:
             check_rows(table.mask)

@@ -43,8 +43,8 @@ def levelled(program: DecoderProgram, state: DecoderState, rng: np.random.Genera
     move = program.curve.intercept_sd / math.sqrt(intercept.shape[1]) * draw - intercept.mean(1)
     head = state.head.clone()
     head[..., 0] += move[:, None]
-    factor = (-move).exp().to(state.exposure)
-    return state._replace(head=head, exposure=_exposure(state) * factor[:, None, None])
+    factor = (-move).exp().to(_exposure(state))
+    return state._replace(head=head, per_row={"exposure": _exposure(state) * factor[:, None, None]})
 
 
 def shifted(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
@@ -76,7 +76,7 @@ def shifted(program: DecoderProgram, state: DecoderState, rng: np.random.Generat
         weight = state.weight.clone()
         weight[..., k] = torch.where(permitted, moved[to, chain], weight[..., k])
         taken = (-h[to, chain] * state.z[..., k]).exp().unsqueeze(1)
-        state = state._replace(weight=weight, exposure=_exposure(state) * taken)
+        state = state._replace(weight=weight, per_row={"exposure": _exposure(state) * taken})
     return state
 
 
@@ -97,6 +97,6 @@ def _log_others(program: DecoderProgram, state: DecoderState, others: Tensor, h:
 
 
 def _exposure(state: DecoderState) -> Tensor:
-    if state.exposure is None:
+    if "exposure" not in state.per_row:
         raise ValueError("state: has no exposures; only those of which totals speak can take a shift")
-    return state.exposure
+    return state.per_row["exposure"]

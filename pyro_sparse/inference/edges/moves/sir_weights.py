@@ -40,7 +40,7 @@ def curve_weights(
     """
     weight, prob, density = state.weight.clone(), torch.zeros_like(state.weight), program.density
     here = None  # log evidence at `weight`, (chain, feature)
-    near = None if cells.likelihood is None else program.value(state)
+    near = None if cells.normal else program.value(state)
     for k in range(weight.shape[-1]):
         free = program.permitted[:, k]
         if not bool(free.any()):
@@ -56,7 +56,7 @@ def curve_weights(
         u = torch.as_tensor(rng.random(tuple(centre.shape)), device=weight.device)
         pick = (chance.cumsum(0) < u).sum(0, keepdim=True).clamp(max=len(tried) - 1)
         weight[..., k] = torch.where(free, tried.gather(0, pick)[0], weight[..., k])
-        if cells.likelihood is None:
+        if cells.normal:
             here = torch.where(free, level.gather(0, pick)[0], level[0] if here is None else here)
     return weight, prob
 
@@ -78,11 +78,11 @@ def _evidence(
     """
     log_evidence = torch.zeros(tried.shape, dtype=torch.float64, device=tried.device)
     at = torch.arange(weight.shape[1], device=weight.device)
-    asked = cells.likelihood is not None or here is not None  # else the first candidates' levels are kept
+    asked = not cells.normal or here is not None  # else the first candidates' levels are kept
     for features in program.pieces(at[program.permitted[:, k]] if asked else at, len(tried), state):
         full = weight[:, features].expand(len(tried), -1, -1, -1).clone()
         full[..., k] = tried[..., features]
-        if cells.likelihood is not None or here is None:
+        if not cells.normal or here is None:
             log_evidence[:, :, features] = program.evidence(state, cells, full, features, near)
         else:
             log_evidence[1:, :, features] = program.evidence(state, cells, full[1:], features, near)

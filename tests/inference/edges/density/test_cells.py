@@ -14,6 +14,9 @@ from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 G, K, H = 4, 2, 3
 
 
+NORMAL = ps.likelihoods.Normal()
+
+
 def tensor(values):
     return torch.as_tensor(np.asarray(values), dtype=torch.float32)
 
@@ -22,7 +25,7 @@ def test_a_last_layer_is_summed_out_exactly_under_normal_noise():
     rng = np.random.default_rng(0)
     phi, x = rng.standard_normal((1, 1, 3, 6)), rng.standard_normal((1, 1, 6))
     noise, precision = torch.full((1, 1), 0.7), np.array([1.0, 2.0, 4.0])
-    cells = Cells(torch.as_tensor(x), None, None, None)
+    cells = Cells(torch.as_tensor(x), None, {}, NORMAL)
     found, other = (
         cells.sum_out(torch.as_tensor(p), 0.0, noise, torch.as_tensor(precision), torch.zeros(1, 1, 3))
         for p in (phi, 2 * phi)
@@ -46,7 +49,7 @@ def test_bordered_evidence_is_that_of_the_layer_summed_out():
     )
     noise, precision = torch.as_tensor(rng.random((2, 3)) + 0.2), torch.tensor([1.0, 2.0, 4.0, 0.5])
     seen = torch.as_tensor(rng.random(x.shape) < 0.8).double()
-    for cells in (Cells(x, None, None, None), Cells(x * seen, seen, None, None)):
+    for cells in (Cells(x, None, {}, NORMAL), Cells(x * seen, seen, {}, NORMAL)):
         design = torch.cat([phi, cells.x[None, :, :, None].expand(5, -1, -1, -1, -1)], -2)
         found = cells.evidence(design, noise, precision.double())
         want = [cells.sum_out(p, 0.0, noise, precision.double(), phi[0, ..., 0]).log_evidence for p in phi]
@@ -59,7 +62,7 @@ def test_large_hidden_units_and_little_noise_are_no_end_of_the_chains():
     a, b = 300 * rng.standard_normal((2, 100))
     phi = tensor(np.stack([np.ones(100), a, b, a + b, 0.3 * a - 0.7 * b]))[None, None]
     x, noise, precision = tensor(rng.standard_normal((1, 1, 100))), tensor([[1e-3]]), torch.ones(5).double()
-    cells = Cells(x, None, None, None)
+    cells = Cells(x, None, {}, NORMAL)
     gram = (phi @ phi.mT).double() / 1e-3 + precision.diag()
     assert torch.linalg.cholesky_ex(gram)[1].any()
     exact = phi[0, 0].double().numpy()
@@ -82,24 +85,23 @@ def test_derivatives_of_cells_are_those_of_the_likelihood(kind):
     x = torch.as_tensor(rng.integers(0, 2, size=(2, 3, 8)).astype(float))
     seen, exposure = torch.as_tensor(rng.random(x.shape) < 0.8).double(), torch.full((1, 1, 8), 1.7)
     noise = torch.as_tensor(rng.random((2, 3)) + 0.5)
-    own = {"bernoulli": ps.likelihoods.Bernoulli(), "normal": None}
+    own = {"bernoulli": ps.likelihoods.Bernoulli(), "normal": NORMAL}
     likelihood = own.get(kind, ps.likelihoods.Poisson(size_factors=False))
     if kind == "negative binomial":
         likelihood = ps.likelihoods.NegativeBinomial(size_factors=False)
-    counts = likelihood is not None and likelihood.uses_exposure
-    cells = Cells(x * seen, seen, exposure if counts else None, likelihood)
+    per_row = {"exposure": exposure} if likelihood.per_row_inputs else {}
+    cells = Cells(x * seen, seen, per_row, likelihood)
 
     def log_prob(at):
         if kind == "negative binomial":
-            odds = at + cells.exposure.log() + noise.log().unsqueeze(-1)
+            odds = at + exposure.log() + noise.log().unsqueeze(-1)
             return (
                 torch.distributions.NegativeBinomial(1 / noise.unsqueeze(-1), logits=odds).log_prob(cells.x)
                 * seen
             )
-        if likelihood is None:
+        if likelihood is NORMAL:
             return torch.distributions.Normal(at, noise.sqrt().unsqueeze(-1)).log_prob(cells.x) * seen
-        exposures = None if cells.exposure is None else cells.exposure.mT
-        return likelihood(at.mT, exposures).log_prob(cells.x.mT).mT * seen
+        return likelihood(at.mT, {name: e.mT for name, e in per_row.items()}).log_prob(cells.x.mT).mT * seen
 
     at = f.clone().requires_grad_(True)
     value = log_prob(at)
@@ -169,7 +171,7 @@ def test_laplace_is_close_to_the_integral(kind):
     likelihood = (
         ps.likelihoods.Poisson(size_factors=False) if kind == "poisson" else ps.likelihoods.Bernoulli()
     )
-    cells = Cells(torch.as_tensor(x, dtype=torch.float64)[None, None], None, None, likelihood)
+    cells = Cells(torch.as_tensor(x, dtype=torch.float64)[None, None], None, {}, likelihood)
 
     def evidence(shift):
         return cells.sum_out(
@@ -214,7 +216,7 @@ def test_a_mode_is_found_from_any_f_near_by_whatever_the_basis(kind):
         return 0.5 * (precision * beta**2).sum() - each.sum()
 
     best = optimize.minimize(loss, np.zeros(4), tol=1e-12)
-    cells = Cells(tensor(x)[None, None], None, None, likelihood)
+    cells = Cells(tensor(x)[None, None], None, {}, likelihood)
     near = tensor(f + 0.2 * rng.standard_normal(200))[None, None]
 
     def found(newton):

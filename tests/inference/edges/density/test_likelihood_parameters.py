@@ -11,6 +11,7 @@ from scipy import stats
 import pyro_sparse as ps
 from pyro_sparse.inference.edges.density.likelihood_parameters import OwnParameters
 from pyro_sparse.likelihoods import Likelihood
+from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import SparseDecoder
 
 A, B = 3.0, 0.4
@@ -35,10 +36,10 @@ class Noisy(Likelihood):
     def values(self):
         return {"variance": (2 * self.log_sd[:, 0]).exp()} if self.spoken else {}
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Normal(f, self.log_sd.exp())
 
-    def mean(self, f, exposure=None):
+    def mean(self, f, per_row=NOTHING):
         return f
 
 

@@ -14,6 +14,7 @@ import pyro_sparse as ps
 from benchmarks._faults_models import KINDS, run_kind
 from pyro_sparse.inference.edges.mcmc.density_check import OtherProgram, check_program, program_differences
 from pyro_sparse.likelihoods import Normal
+from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import LatentTransition, SparseDecoder
 from pyro_sparse.nets.transition import SineTransition
 from pyro_sparse.priors import SpikeSlabLasso, SpikeSlabNormal
@@ -114,7 +115,7 @@ class WideNormal(Normal):
 
     declares = Normal.declares
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Normal(f, 1.1 * self._sd())
 
 

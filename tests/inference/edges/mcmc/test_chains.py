@@ -234,7 +234,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
     head = torch.as_tensor(sd * rng.standard_normal((n, G, len(sd))))
     f = curve.value(tensor(own.z), tensor(own.weight), trunk, head).numpy()
-    likelihood, totals = None, None
+    likelihood, totals = ps.likelihoods.Normal(), None
     if case == "bernoulli":
         likelihood, x = ps.likelihoods.Bernoulli(), rng.random(f.shape) < 1 / (1 + np.exp(-f))
     elif case.startswith("poisson"):
@@ -254,18 +254,18 @@ def test_decoder_chains_leave_the_prior_alone(case):
     seen = None if own.seen is None else tensor(own.seen.swapaxes(1, 2))
     x = tensor(x) if seen is None else tensor(x) * seen
     chains = DecoderChains(
-        Cells(x, seen, None, likelihood), curve, density,
+        Cells(x, seen, {}, likelihood), curve, density,
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
         totals=totals, known=None if own.known is None else tensor(own.known), shared_noise=alike,
     )  # fmt: skip
-    noisy = likelihood is None or chains.cells.overdispersed
+    noisy = likelihood.has_dispersion
     noise = tensor(own.noise) if noisy else torch.ones(n, G)
     state = DecoderState(
         tensor(own.z), tensor(own.weight), torch.as_tensor(own.edge), tensor(own.log_odds), head, noise,
-        trunk, None,
+        trunk, {},
     )  # fmt: skip
     if totals is not None:
-        state = chains.with_exposures(state, tensor(f), rng)
+        state = chains.with_rows(state, tensor(f), rng)
     tuning = chains.tuning(state)
     tuning.centre.fill_(0.5)  # of no chain in particular: proposals must not know where a chain stands
     tuning.metric = shared(information(chains, state, rng))
@@ -324,7 +324,7 @@ def test_evidence_of_little_noise_is_exact_in_single_precision():
     design = np.concatenate([basis, np.broadcast_to(x, (3, 1, 1, 1, 1500))], -2)
     found = []
     for kind in (torch.float32, torch.float64):
-        cells = Cells(torch.as_tensor(x[None], dtype=kind), None, None, None)
+        cells = Cells(torch.as_tensor(x[None], dtype=kind), None, {}, ps.likelihoods.Normal())
         noise = torch.full((1, 1), 0.003**2, dtype=kind)
         own = torch.as_tensor(design, dtype=torch.float32).to(kind)
         found.append(cells.evidence(own, noise, torch.ones(10, dtype=torch.float64)).flatten())
@@ -338,7 +338,7 @@ def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
     curve, rng = Curve("tanh", H), own.rng
     trunk = Trunk(*(tensor(rng.standard_normal((3, *size))) for size in ((K, H), (H, H), (1, H))))
     chains = DecoderChains(
-        Cells(tensor(rng.standard_normal((3, G, 9))), None, None, None), curve,
+        Cells(tensor(rng.standard_normal((3, G, 9))), None, {}, ps.likelihoods.Normal()), curve,
         MixtureDensity(True, SLAB, SPIKE),
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
     )  # fmt: skip

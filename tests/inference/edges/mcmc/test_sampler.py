@@ -19,6 +19,7 @@ from pyro_sparse.inference.edges import DecoderPrior
 from pyro_sparse.inference.edges.mcmc import diagnostics, sampler
 from pyro_sparse.inference.edges.mcmc.initialise import has_cells
 from pyro_sparse.inference.edges.mcmc.sampler import chain_plan, run_chains
+from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.posterior.edge_table import concluded
 from pyro_sparse.rivals import VAE
 
@@ -345,27 +346,27 @@ def test_priors_without_spike_and_slab_are_refused():
 class Robust(ps.likelihoods.Normal):
     """Calls itself normal, and is not."""
 
-    def forward(self, f, exposure=None):
-        normal = super().forward(f, exposure)
+    def forward(self, f, per_row=NOTHING):
+        normal = super().forward(f, per_row)
         return dist.StudentT(2.0, normal.loc, normal.scale)
 
 
 class RobustRows(ps.likelihoods.Normal):
     """Says of rows what `Robust` says of cells."""
 
-    def observation(self, f, mask=None, exposure=None):
+    def observation(self, f, mask=None, per_row=NOTHING):
         cells = dist.StudentT(2.0, f, self._sd())
         return (cells if mask is None else cells.mask(mask.bool())).to_event(1)
 
 
 class HalfRows(ps.likelihoods.Normal):
-    def log_prob(self, f, x, mask=None, exposure=None):
-        return 0.5 * super().log_prob(f, x, mask, exposure)
+    def log_prob(self, f, x, mask=None, per_row=NOTHING):
+        return 0.5 * super().log_prob(f, x, mask, per_row)
 
 
 class TemperedShares(ps.likelihoods.Multinomial):
-    def log_prob(self, f, x, mask=None, exposure=None):
-        return 0.5 * super().log_prob(f, x, mask, exposure)
+    def log_prob(self, f, x, mask=None, per_row=NOTHING):
+        return 0.5 * super().log_prob(f, x, mask, per_row)
 
 
 class Doubtful(ps.priors.SpikeSlabLasso):
@@ -422,10 +423,10 @@ class DoubleExponential(ps.likelihoods.Likelihood):
 
     standardise = True
 
-    def forward(self, f, exposure=None):
+    def forward(self, f, per_row=NOTHING):
         return dist.Laplace(f, torch.full_like(f, 0.4))
 
-    def mean(self, f, exposure=None):
+    def mean(self, f, per_row=NOTHING):
         return f
 
 

@@ -22,6 +22,7 @@ from pyro_sparse.inference.edges.moves.rescaling import stretched
 
 N, G, K, H = 3, 5, 2, 3  # chains, features, factors, hidden units
 COV = np.array([[1.0, 0.4], [0.4, 1.0]])
+NORMAL = ps.likelihoods.Normal()
 
 
 def tensor(values):
@@ -47,14 +48,14 @@ def drawn(activation="tanh", rows=40, likelihood=None, missing=False, chains=N, 
     x = f + 0.3 * rng.standard_normal(f.shape) if likelihood is None else rng.poisson(np.exp(f))
     seen = tensor(rng.random(f.shape) < 0.7) if missing else None
     kernel = DecoderChains(
-        Cells(tensor(x), seen, None, likelihood), curve, MixtureDensity(True, 1.0, 0.1),
+        Cells(tensor(x), seen, {}, likelihood or NORMAL), curve, MixtureDensity(True, 1.0, 0.1),
         torch.as_tensor(permitted), torch.as_tensor(must), tensor(np.linalg.inv(COV)[None]),
         (np.ones(K), np.ones(K)), False, (4.0, 1.0),
     )  # fmt: skip
     noise = torch.full((chains, G), 0.09 if likelihood is None else 1.0)
     odds = torch.zeros(chains, 1, K)
     return kernel, DecoderState(
-        tensor(z), tensor(weight), torch.as_tensor(edge), odds, head, noise, trunk, None
+        tensor(z), tensor(weight), torch.as_tensor(edge), odds, head, noise, trunk, {}
     )
 
 
@@ -112,6 +113,8 @@ def test_information_is_that_of_derivatives_by_autograd(case):
 
 
 def _at(part, c):
+    if isinstance(part, dict):
+        return {name: values[c : c + 1] for name, values in part.items()}
     return Trunk(*(p[c : c + 1] for p in part)) if isinstance(part, Trunk) else part[c : c + 1]
 
 
@@ -178,7 +181,7 @@ def test_some_rows_stand_for_all(monkeypatch):
 def density(kernel, state, c, weight, head, *trunk):
     """log p of cells, weights and layers of one chain, its edges held."""
     f = by_definition(kernel.curve, state.z[c].double(), weight, trunk, head)
-    if kernel.cells.likelihood is None:
+    if kernel.cells.normal:
         cells = torch.distributions.Normal(f, 0.3)
     else:
         cells = torch.distributions.Poisson(f.exp())

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ....likelihoods.base import PerRow
 from .cells import Cells
 
-__all__ = ["drawn_exposures"]
+__all__ = ["drawn_from_totals"]
 
 _LEAST = 1e-3  # counts that a row without one is taken to expect
 _NEWTON = 8
@@ -26,10 +27,10 @@ _LONGEST = 2.0  # step of Newton's, in the logarithm
 _FREEDOM = 5.0  # of the proposal, whose tails are to be heavier than the target's
 
 
-def drawn_exposures(
-    cells: Cells, f: Tensor, noise: Tensor, totals: Tensor, now: Tensor | None, rng: np.random.Generator
-) -> Tensor:
-    """Exposures (chain, 1, row).
+def drawn_from_totals(
+    cells: Cells, f: Tensor, noise: Tensor, totals: Tensor, now: PerRow, rng: np.random.Generator
+) -> dict[str, Tensor]:
+    """The "exposure" of each row, (chain, 1, row), by name.
 
     Parameters
     ----------
@@ -40,8 +41,8 @@ def drawn_exposures(
         1 / theta of negative binomial cells.
     totals : Tensor (chain or 1, row)
         Sums of the counts seen. A row without one says nothing but that its exposure is small.
-    now : Tensor (chain, 1, row) or None
-        Exposures where negative binomial chains stand; None before they do.
+    now : mapping of str to Tensor (chain, 1, row)
+        Where negative binomial chains stand; without exposures before they do.
     rng : numpy.random.Generator
     """
     level = (f if cells.seen is None else f.masked_fill(cells.seen == 0, -torch.inf)).logsumexp(1)
@@ -49,12 +50,13 @@ def drawn_exposures(
     totals = totals.expand_as(level)
     if cells.overdispersed:
         start = (totals.clamp(min=0.5).log() - level).double()
-        log_s = _overdispersed(cells, f, noise, start, None if now is None else now[:, 0].double().log(), rng)
+        here = now["exposure"][:, 0].double().log() if "exposure" in now else None
+        log_s = _overdispersed(cells, f, noise, start, here, rng)
     else:
         gamma = rng.gamma(totals.cpu().numpy())
         log_s = torch.as_tensor(np.log(np.maximum(gamma, 1e-30))).to(f) - level
     log_s = torch.where(totals > 0, log_s.to(f), np.log(_LEAST) - level)
-    return log_s.exp().clamp(min=1e-30).unsqueeze(1)
+    return {"exposure": log_s.exp().clamp(min=1e-30).unsqueeze(1)}
 
 
 def _overdispersed(

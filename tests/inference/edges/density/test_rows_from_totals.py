@@ -11,7 +11,7 @@ from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
 from pyro_sparse.inference.edges.density.mixture import MixtureDensity
-from pyro_sparse.inference.edges.density.row_exposures import drawn_exposures
+from pyro_sparse.inference.edges.density.rows_from_totals import drawn_from_totals
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.moves import shifts as _shifts
 from pyro_sparse.inference.edges.moves.shifts import levelled, shifted
@@ -25,14 +25,14 @@ def drawn(likelihood, seen=None, keep=slice(None), times=12, of=1):
     rng = np.random.default_rng(0)
     x, f, noise = of * COUNTS[keep], F[keep], EXTRA[keep]
     cells = Cells(
-        torch.as_tensor(x, dtype=torch.float)[None] * (1 if seen is None else seen), seen, None, likelihood
+        torch.as_tensor(x, dtype=torch.float)[None] * (1 if seen is None else seen), seen, {}, likelihood
     )
     f = torch.as_tensor(f, dtype=torch.float).expand(N_CHAINS, -1, -1)
     noise = torch.as_tensor(noise, dtype=torch.float).expand(N_CHAINS, -1)
-    now = torch.ones(N_CHAINS, 1, 2)
+    now = {"exposure": torch.ones(N_CHAINS, 1, 2)}
     for _ in range(times):
-        now = drawn_exposures(cells, f, noise, cells.x.sum(1), now, rng)
-    return now[:, 0].double().numpy()
+        now = drawn_from_totals(cells, f, noise, cells.x.sum(1), now, rng)
+    return now["exposure"][:, 0].double().numpy()
 
 
 @pytest.mark.parametrize("likelihood", [Poisson(size_factors=False), NegativeBinomial(size_factors=False)])
@@ -58,11 +58,11 @@ def test_exposures_of_large_counts_move_freely():
     rng = np.random.default_rng(0)
     f = torch.as_tensor(rng.normal(14, 1, (1, 50, 2)), dtype=torch.float)
     x = f.exp() * torch.as_tensor(rng.gamma(20, 1 / 20, f.shape), dtype=torch.float)
-    cells = Cells(x.round(), None, None, NegativeBinomial(size_factors=False))
+    cells = Cells(x.round(), None, {}, NegativeBinomial(size_factors=False))
     f, noise = f.expand(500, -1, -1), torch.full((500, 50), 0.05)
-    first = drawn_exposures(cells, f, noise, x.sum(1), None, rng)
-    second = drawn_exposures(cells, f, noise, x.sum(1), first, rng)
-    assert (first != second).float().mean() > 0.85
+    first = drawn_from_totals(cells, f, noise, x.sum(1), {}, rng)
+    second = drawn_from_totals(cells, f, noise, x.sum(1), first, rng)
+    assert (first["exposure"] != second["exposure"]).float().mean() > 0.85
 
 
 @pytest.mark.parametrize("likelihood", [Poisson(size_factors=False), NegativeBinomial(size_factors=False)])
@@ -114,7 +114,7 @@ def chains_of(permitted, counts, n, likelihood="poisson", must=False, missing=Fa
     anchors = torch.zeros(g, 2, dtype=torch.bool)
     anchors[0, 0] = must
     kernel = DecoderChains(
-        Cells(x, seen if missing else None, None, kind(size_factors=False)), Curve(None, 1, intercept_sd=0.8),
+        Cells(x, seen if missing else None, {}, kind(size_factors=False)), Curve(None, 1, intercept_sd=0.8),
         MixtureDensity(True, 0.7, 0.05), sees, anchors, torch.eye(2)[None], (np.ones(2), np.ones(2)), False,
         (1.0, 1.0), totals=x.sum(1),
     )  # fmt: skip
@@ -128,13 +128,13 @@ def chains_of(permitted, counts, n, likelihood="poisson", must=False, missing=Fa
     state = DecoderState(
         z=same(rows, 2), weight=weight, edge=weight != 0, log_odds=torch.full((n, 1, 2), -0.5),
         head=same(g, 1).double(), noise=torch.full((n, g), 0.4), trunk=Trunk(empty, empty, empty),
-        exposure=same(1, rows).exp(),
+        per_row={"exposure": same(1, rows).exp()},
     )  # fmt: skip
     return kernel, state
 
 
 def rates(kernel, state):
-    return (state.exposure * kernel.value(state).exp()).numpy()
+    return (state.per_row["exposure"] * kernel.value(state).exp()).numpy()
 
 
 @pytest.mark.parametrize(
@@ -192,14 +192,12 @@ def test_log_joint_compares_dispersions_as_exposures_summed_out_do():
     levels, sums = [], []
     for noise in (0.05, 0.6):
         kernel, state = chains_of([True] * 12, counts, 300, "negative_binomial")
-        state = state._replace(
-            noise=torch.full_like(state.noise, noise), weight=0 * state.weight, exposure=None
-        )
+        state = state._replace(noise=torch.full_like(state.noise, noise), weight=0 * state.weight, per_row={})
         f = kernel.value(state)
-        state = kernel.with_exposures(state, f, rng)
+        state = kernel.with_rows(state, f, rng)
         for _ in range(6):
-            state = kernel.with_exposures(state, f, rng)
-        prior = kernel._log_extra(state.noise).sum(-1)
+            state = kernel.with_rows(state, f, rng)
+        prior = kernel.log_noise_prior(state.noise).sum(-1)
         levels.append(float((kernel.log_joint(state, f) - prior).mean()))
         log_s = np.linspace(-3, 8, 2001)[:, None, None]
         rate, theta = np.exp(log_s + f[0].numpy()), 1 / noise
