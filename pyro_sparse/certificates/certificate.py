@@ -15,7 +15,7 @@ from ..graphs.identifiability import IdentifiabilityProbability
 
 __all__ = ["UNCHECKED", "Certificate", "doubted", "verdicts"]
 
-UNCHECKED = {"holds": None, "figure": "not checked: the fit was loaded without its data"}
+UNCHECKED: dict[str, object] = {"holds": None, "figure": "not checked: the fit was loaded without its data"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ compare the distributions of single features, the worst reproduced first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from .._utils.types import TableLike
     from ..inference.table.result import Fit
 
 __all__ = ["plot_predictive"]
@@ -30,7 +31,7 @@ _MAX_SIMULATED = 4000
 @styled
 def plot_predictive(
     fit: Fit,
-    X: Any,
+    X: TableLike,
     *,
     features: Sequence[str] | None = None,
     max_panels: int = 8,

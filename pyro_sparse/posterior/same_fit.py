@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.training.fit_result import FitResult
 
 __all__ = ["check_same_fit", "fit_mark"]
 
 
-def fit_mark(fit: Any) -> str:
+def fit_mark(fit: FitResult) -> str:
     """A short hash of all that a fit has learned, the same once saved and loaded; empty without a model.
 
     Parameters
@@ -32,7 +36,7 @@ def fit_mark(fit: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def check_same_fit(fit: Any, idata: Any) -> None:
+def check_same_fit(fit: FitResult, idata: ArvizData) -> None:
     """Complain of an edge posterior that was made of another fit.
 
     Parameters
