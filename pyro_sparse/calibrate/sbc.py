@@ -35,7 +35,7 @@ Statistic: TypeAlias = Callable[[Any, Any], float]
 Drawn: TypeAlias = ArrayLike | Mapping[str, ArrayLike]  # edges alone, or by key with what else is ranked
 Simulate: TypeAlias = Callable[[np.random.Generator], tuple[Drawn, Any]]  # the data are the caller's own kind
 Infer: TypeAlias = Callable[[Any, np.random.Generator], Drawn]
-_MAX_POINTS = 127
+_MAX_POINTS = 127  # of the band: each costs a convolution in every step of its search
 _CLEAR = 2.0  # standard deviations from which a reading names its cause
 
 
@@ -106,6 +106,7 @@ class SBC:
         `reading` (in words, where the band is left).
         """
         n = self.n_data_sets
+        # Of n uniform numbers the mean has the variance 1 / (12 n), their variance about 1 / (180 n).
         bias = np.sqrt(12 * n) * (self.pit.mean(0) - 0.5)
         spread = np.sqrt(180 * n) * (self.pit.var(0) - 1 / 12)
         inside = self.inside

@@ -41,7 +41,9 @@ __all__ = ["Criteria", "criteria_of", "table_certificate"]
 
 Bools = NDArray[np.bool_]
 
-_STRAIGHT = 0.05  # share of the slopes' power that varies, up to which a decoder counts as straight
+# Share of the slopes' power that varies, up to which a decoder counts as straight. Its root, .22, is about
+# the tolerance of `slope_directions`.
+_STRAIGHT = 0.05
 _HELP = {1: "one more feature that depends on {name} only", 2: "two features that depend on {name} only"}
 _THEOREMS = {
     "anchors": "two anchors for every factor (Moran et al. 2022; linear: Bing et al. 2020)",

@@ -27,10 +27,10 @@ __all__ = ["Agreement", "Curves", "agreement_of", "curves_of"]
 
 Floats = NDArray[np.float64]
 
-_POINTS, _LEAST_POINTS = 200, 40
-_STEP = 0.1  # standard deviations of the factor, on either side
-_CELLS = 4_000_000  # asked of the decoder in all
-_CELLS_AT_ONCE = 200_000
+_POINTS, _LEAST_POINTS = 200, 40  # of the factors: fewer for a large decoder, as `_CELLS` allows
+_STEP = 0.1  # standard deviations of the factor, on either side; the error of a slope goes with the square
+_CELLS = 4_000_000  # asked of the decoder in all, which bounds the time
+_CELLS_AT_ONCE = 200_000  # which bounds the memory
 
 
 class Curves(NamedTuple):

@@ -73,6 +73,7 @@ def _assumptions(fit: MultiTaskFit | None, idata: ArvizData) -> pd.DataFrame:
     bounds = support_failure(p)
     rows: dict[str, dict[str, object]] = {
         "3.6 supports differ": {
+            # as sure as `identify` is by default
             "holds": True if bounds.upper <= 0.05 else False if bounds.lower >= 0.95 else None,
             "figure": f"P(fails) between {bounds.lower:.2g} and {bounds.upper:.2g} were edges independent",
         }

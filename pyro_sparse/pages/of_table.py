@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-# Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
+# Where each factor is moved to when drawing how a feature answers to it, in its standard deviations: between
+# the ends lie 95 % of a Gaussian factor's values.
 _SWEEP = np.linspace(-2, 2, 17)
-_TURN = 0.25  # of a curve's range: a way back that is shorter is no turn
+_TURN = 0.25  # of a curve's range: a way back that is shorter is a ripple, no turn
 _SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
 _NEAR = 12  # edges that are listed as not named and not ruled out

@@ -73,6 +73,7 @@ def write_page(path: Path, template: str, facts: Mapping[str, object]) -> Path:
     )
     environment.filters["percent"] = percent
     page = environment.get_template(template).render(**facts)
+    # half of a surrogate pair, as a name may hold, has no UTF-8
     return write_atomically(path, page.encode("utf-8", "backslashreplace"))
 
 
@@ -126,12 +127,12 @@ def _svg(draw: Drawing, text: str, background: str) -> str:
         "figure.facecolor": background,
         "axes.facecolor": background,
         "savefig.transparent": True,
-        "svg.hashsalt": "pyro_sparse",
+        "svg.hashsalt": "pyro_sparse",  # else ids in a picture, and so bytes of a page, differ each time
     }
     buffer = io.BytesIO()
     # A name in a script that the font lacks shows boxes; that is no reason to fail.
     with ignored("Glyph .* missing from"), matplotlib.rc_context(), offscreen():
-        matplotlib.rcdefaults()
+        matplotlib.rcdefaults()  # a page looks the same whatever style its writer uses
         matplotlib.rcParams.update(settings)
         drawn = draw()
         figure = cast("Figure", drawn if hasattr(drawn, "savefig") else drawn.figure)

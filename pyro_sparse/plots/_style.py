@@ -118,6 +118,7 @@ def _is_dark() -> bool:
     from matplotlib import colors, rcParams
 
     red, green, blue = colors.to_rgb(rcParams["text.color"])
+    # how bright a colour looks (ITU-R BT.601)
     return 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
 
 

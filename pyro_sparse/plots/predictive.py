@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_predictive"]
 
-_MAX_SIMULATED = 4000
+_MAX_SIMULATED = 4000  # rows: a distribution function of so many is within .022 of the fit's, 19 times in 20
 
 
 @styled
@@ -108,6 +108,7 @@ def _ks_distance(a: NDArray, b: NDArray) -> float:
     from scipy.stats import ks_2samp
 
     a, b = a[np.isfinite(a)], b[np.isfinite(b)]
+    # the p-value, which this method makes cheap, is not looked at
     return float(ks_2samp(a, b, method="asymp").statistic) if len(a) and len(b) else 0.0
 
 

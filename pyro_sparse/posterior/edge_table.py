@@ -42,6 +42,7 @@ __all__ = [
 
 # Kinds of findings of a method that leave no room for the sentence that nothing is disputed.
 _SILENCING = {"chains", "sweeps"}
+# Up to which an edge is as good as ruled out: of probabilities where "absent" begins; scores have no verdict.
 _UNLIKELY = {"score": 0.1, "probability": 0.05}
 NO_RHAT = (
     "not defined: chains are restarts, each with independent draws given its latents, and no Markov chains; "

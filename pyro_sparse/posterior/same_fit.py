@@ -30,6 +30,7 @@ def fit_mark(fit: FitResult) -> str:
     if not learned:
         return ""
     for name, tensor in learned:
+        # NumPy has no bfloat16, and float32 holds each of its numbers.
         array = np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
         digest.update(f"{name} {array.shape} {array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
