@@ -68,7 +68,7 @@ def _counts(n: int, points: tuple[float, ...], prob: float) -> tuple[Counts, Cou
     z = np.array(points)
     # The union bound is safe; medians alone hold next to nothing.
     sure, unsure = np.log((1 - prob) / len(z)), 0.0
-    for _ in range(25):
+    for _ in range(25):  # halvings of some ten nats: the level is right to six digits
         middle = (sure + unsure) / 2
         sure, unsure = (
             (middle, unsure) if _inside(n, z, *_pointwise(n, z, middle)) >= prob else (sure, middle)

@@ -33,7 +33,7 @@ from .scores import (
 
 __all__ = ["Reliability", "reliability"]
 
-_FEW = 60  # informative data sets below which clustered tests are not relied on alone
+_FEW = 60  # informative data sets below which clustered tests alone reject calibrated forecasts too often
 
 
 @dataclass(frozen=True, eq=False)

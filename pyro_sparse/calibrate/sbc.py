@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import kstest
 from tqdm import tqdm
 
@@ -31,8 +31,11 @@ from .statistics import graph_statistics, value_statistics
 
 __all__ = ["SBC", "Statistic", "sbc"]
 
-Statistic = Callable[[Any, Any], float]
-_MAX_POINTS = 127
+Statistic: TypeAlias = Callable[[Any, Any], float]
+Drawn: TypeAlias = ArrayLike | Mapping[str, ArrayLike]  # edges alone, or by key with what else is ranked
+Simulate: TypeAlias = Callable[[np.random.Generator], tuple[Drawn, Any]]  # the data are the caller's own kind
+Infer: TypeAlias = Callable[[Any, np.random.Generator], Drawn]
+_MAX_POINTS = 127  # of the band: each costs a convolution in every step of its search
 _CLEAR = 2.0  # standard deviations from which a reading names its cause
 
 
@@ -103,6 +106,7 @@ class SBC:
         `reading` (in words, where the band is left).
         """
         n = self.n_data_sets
+        # Of n uniform numbers the mean has the variance 1 / (12 n), their variance about 1 / (180 n).
         bias = np.sqrt(12 * n) * (self.pit.mean(0) - 0.5)
         spread = np.sqrt(180 * n) * (self.pit.var(0) - 1 / 12)
         inside = self.inside
@@ -143,8 +147,8 @@ class SBC:
 
 
 def sbc(
-    simulate: Callable[[np.random.Generator], tuple[Any, Any]] | SparseDecoder,
-    infer: Callable[[Any, np.random.Generator], Any] | None = None,
+    simulate: Simulate | SparseDecoder,
+    infer: Infer | None = None,
     statistics: Mapping[str, Statistic] | None = None,
     *,
     n_data_sets: int = 200,
@@ -268,7 +272,9 @@ def _points(num_draws: int) -> Array:
     return np.unique(np.rint(ranks)) / (num_draws + 1)
 
 
-def _both(simulate: Any, infer: Any, num_draws: int, of_model: Mapping[str, Any]) -> tuple[Any, Any]:
+def _both(
+    simulate: Simulate | SparseDecoder, infer: Infer | None, num_draws: int, of_model: Mapping[str, Any]
+) -> tuple[Simulate, Infer]:
     """The two functions, made from the model if one was given."""
     if isinstance(simulate, SparseDecoder):
         if infer is not None:
@@ -282,8 +288,8 @@ def _both(simulate: Any, infer: Any, num_draws: int, of_model: Mapping[str, Any]
 
 
 def _one(
-    simulate: Callable[..., Any],
-    infer: Callable[..., Any],
+    simulate: Simulate,
+    infer: Infer,
     extra: Mapping[str, Statistic],
     num_draws: int,
     columns: int,
@@ -319,7 +325,7 @@ def _one(
     return tuple(values), np.array(ranks)
 
 
-def _stack(truth: Any, draws: Any, num_draws: int) -> dict[str, NDArray]:
+def _stack(truth: Drawn, draws: Drawn, num_draws: int) -> dict[str, NDArray]:
     """The truth on top of its draws, by key."""
     true_values = truth if isinstance(truth, Mapping) else {"edge": truth}
     many = draws if isinstance(draws, Mapping) else {"edge": draws}

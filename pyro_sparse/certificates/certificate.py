@@ -15,7 +15,7 @@ from ..graphs.identifiability import IdentifiabilityProbability
 
 __all__ = ["UNCHECKED", "Certificate", "doubted", "verdicts"]
 
-UNCHECKED = {"holds": None, "figure": "not checked: the fit was loaded without its data"}
+UNCHECKED: dict[str, object] = {"holds": None, "figure": "not checked: the fit was loaded without its data"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +132,7 @@ def verdicts(
     rows = []
     for i, p in enumerate(identifiability.disentangled):
         verdict = "identified" if p >= sure else "mixed" if p <= 1 - sure else "unresolved"
+        # Named beside an unresolved latent is all that is not ruled out, beside a mixed one what is likely.
         least = 1 - sure if verdict == "unresolved" else 0.5
         others = [j for j in range(len(names)) if j != i and identifiability.consistency[i, j] > least]
         mixed = [] if verdict == "identified" else [names[j] for j in others]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..findings.finding import findings_of, sentences
 from .certificate import Certificate
 from .identify import identify
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.multitask.task_result import MultiTaskFit
+    from ..inference.table.result import Fit
+    from ..inference.transition.transition_result import TransitionFit
 
 __all__ = ["certificate_facts"]
 
@@ -19,7 +25,7 @@ _SHORT = {
 }
 
 
-def certificate_facts(fit: Any, idata: Any) -> dict[str, Any] | None:
+def certificate_facts(fit: Fit | TransitionFit | MultiTaskFit, idata: ArvizData) -> dict[str, Any] | None:
     """What the certificate says; None where edges are only scores.
 
     Warnings of the fit and of the chains are left out, for the page shows them elsewhere.

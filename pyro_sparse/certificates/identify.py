@@ -8,7 +8,7 @@ assumption where it cannot. One file for each kind of graph; this one only finds
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from .._utils.torch_state import isolated
 from ..posterior import arviz as _arviz
@@ -17,6 +17,12 @@ from .certificate import Certificate
 from .table import table_certificate
 from .tasks import task_certificate
 from .transition import transition_certificate
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.multitask.task_result import MultiTaskFit
+    from ..inference.table.result import Fit
+    from ..inference.transition.transition_result import TransitionFit
 
 __all__ = ["identify"]
 
@@ -30,10 +36,10 @@ _BETTER = {"table": "mcmc", "transition": "parent_sets"}
 
 @isolated()
 def identify(
-    result: Any,
+    result: Fit | TransitionFit | MultiTaskFit | ArvizData,
     *,
     sure: float = 0.95,
-    idata: Any = None,
+    idata: ArvizData | None = None,
     mode: Literal["support", "paper"] = "support",
 ) -> Certificate:
     """Say of every latent whether the learned graph identifies it.
@@ -77,7 +83,7 @@ def identify(
         raise ValueError(f'mode: got {mode!r}, wanted "support" or "paper"')
     fit = result if callable(getattr(result, "edge_posterior", None)) else None
     if idata is None:
-        idata = fit.edge_posterior() if fit is not None else result
+        idata = cast("ArvizData", fit.edge_posterior() if fit is not None else result)
     kind = _kind(idata)
     if kind is None:
         raise TypeError(
@@ -101,7 +107,7 @@ def identify(
     return _KINDS[kind](fit, idata, sure, **({"mode": mode} if kind == "table" else {}))
 
 
-def _kind(idata: Any) -> str | None:
+def _kind(idata: ArvizData) -> str | None:
     """What the graph is of, or None if this is no edge posterior."""
     try:
         edges = _arviz.get_group(idata, "edge_posterior")

@@ -14,11 +14,11 @@ of Gaussian factors fits as well in any rotation; there only anchors and zeros a
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..findings.finding import findings_of, sentences
 from ..graphs.decoder_slopes import SlopeDirections, slope_directions
@@ -33,11 +33,17 @@ from .certificate import Certificate, doubted, verdicts
 from .table_assumptions import OF_ANCHORS, assumptions
 from .table_checks import Agreement, Curves, agreement_of, curves_of
 
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.table.result import Fit
+
 __all__ = ["Criteria", "criteria_of", "table_certificate"]
 
 Bools = NDArray[np.bool_]
 
-_STRAIGHT = 0.05  # share of the slopes' power that varies, up to which a decoder counts as straight
+# Share of the slopes' power that varies, up to which a decoder counts as straight. Its root, .22, is about
+# the tolerance of `slope_directions`.
+_STRAIGHT = 0.05
 _HELP = {1: "one more feature that depends on {name} only", 2: "two features that depend on {name} only"}
 _THEOREMS = {
     "anchors": "two anchors for every factor (Moran et al. 2022; linear: Bing et al. 2020)",
@@ -71,7 +77,7 @@ class Criteria(NamedTuple):
 
 
 def table_certificate(
-    fit: Any, idata: Any, sure: float, mode: Literal["support", "paper"] = "support"
+    fit: Fit | None, idata: ArvizData, sure: float, mode: Literal["support", "paper"] = "support"
 ) -> Certificate:
     """Say of every factor whether the graph from factors to features identifies it.
 
@@ -133,7 +139,7 @@ def table_certificate(
     )
 
 
-def criteria_of(draws: Bools, directions: Any = np.inf, mode: str = "support") -> Criteria:
+def criteria_of(draws: Bools, directions: ArrayLike = np.inf, mode: str = "support") -> Criteria:
     """Ask each draw of the graph.
 
     Parameters
@@ -181,7 +187,7 @@ def _diverse(common: Bools, there: Bools) -> Bools:
     return diverse
 
 
-def _directions(slopes: SlopeDirections | None, named: Bools) -> Any:
+def _directions(slopes: SlopeDirections | None, named: Bools) -> float | NDArray[np.float64]:
     """Directions of each feature's slopes; without fit or edges the theory is taken on trust."""
     several = named.sum(axis=1) > 1
     if slopes is None or not named.any() or (several.any() and slopes.bends[several].all()):
@@ -189,7 +195,7 @@ def _directions(slopes: SlopeDirections | None, named: Bools) -> Any:
     return np.where(slopes.bends, np.inf, slopes.directions)
 
 
-def _is_straight(curves: Curves | None, named: Bools, idata: Any) -> bool:
+def _is_straight(curves: Curves | None, named: Bools, idata: ArvizData) -> bool:
     """Whether the decoder is linear, by name or, where it has slopes to look at, as good as."""
     if curves is None or not curves.slope[:, named].any():
         return json.loads(str(idata.attrs.get("settings", "{}"))).get("decoder") == "linear"

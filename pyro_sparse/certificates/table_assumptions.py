@@ -7,7 +7,7 @@ features together) is listed too, so that nobody takes it for granted unknowingl
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from ..graphs.decoder_slopes import SlopeDirections, anchor_likeness, anchor_scale
 from ..graphs.diversity import anchors
 from .table_checks import Agreement, Curves
+
+if TYPE_CHECKING:
+    from ..inference.table.result import Fit
 
 __all__ = ["OF_ANCHORS", "Assumptions", "assumptions"]
 
@@ -50,7 +53,7 @@ class Assumptions(NamedTuple):
 
 
 def assumptions(
-    fit: Any,
+    fit: Fit | None,
     named: Bools,
     names: list[str],
     curves: Curves | None,
@@ -117,7 +120,7 @@ def _three_features(named: Bools, used: NDArray[np.intp], names: list[str]) -> R
     return None, f"{figure}; two are enough only for a factor that is correlated with another"
 
 
-def _curves_of_anchors(fit: Any, named: Bools, names: list[str], curves: Curves) -> dict[str, Row]:
+def _curves_of_anchors(fit: Fit, named: Bools, names: list[str], curves: Curves) -> dict[str, Row]:
     """Moran et al., assumptions A1 (the second half) and A2."""
     alike, steep = anchor_likeness(curves.mean, named), anchor_scale(curves.slope, named)
     some = np.flatnonzero(np.isfinite(alike))

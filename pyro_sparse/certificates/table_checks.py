@@ -7,7 +7,7 @@ may have.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,18 @@ from ..inference.training.restarts import doubted_factors, rival_restarts
 from ..posterior import arviz as _arviz
 from ..posterior.tables import compared_runs
 
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.table.result import Fit
+
 __all__ = ["Agreement", "Curves", "agreement_of", "curves_of"]
 
 Floats = NDArray[np.float64]
 
-_POINTS, _LEAST_POINTS = 200, 40
-_STEP = 0.1  # standard deviations of the factor, on either side
-_CELLS = 4_000_000  # asked of the decoder in all
-_CELLS_AT_ONCE = 200_000
+_POINTS, _LEAST_POINTS = 200, 40  # of the factors: fewer for a large decoder, as `_CELLS` allows
+_STEP = 0.1  # standard deviations of the factor, on either side; the error of a slope goes with the square
+_CELLS = 4_000_000  # asked of the decoder in all, which bounds the time
+_CELLS_AT_ONCE = 200_000  # which bounds the memory
 
 
 class Curves(NamedTuple):
@@ -43,7 +47,7 @@ class Curves(NamedTuple):
     slope: Floats
 
 
-def curves_of(fit: Any, seed: int = 0) -> Curves:
+def curves_of(fit: Fit, seed: int = 0) -> Curves:
     """Means and slopes of a fit's decoder.
 
     Parameters
@@ -95,7 +99,7 @@ class Agreement(NamedTuple):
     runs: str
 
 
-def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
+def agreement_of(fit: Fit | None, idata: ArvizData, used: NDArray[np.bool_]) -> Agreement:
     """Compare restarts (of a fit, if there is one) and chains, factor by factor.
 
     A factor is doubtful if a restart that explains the data as well lacks it, if no restart with room for it
@@ -115,7 +119,7 @@ def agreement_of(fit: Any, idata: Any, used: NDArray[np.bool_]) -> Agreement:
     return Agreement(doubt, restarts, chains, agree, same, f"{run}s")
 
 
-def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:
+def _restarts(fit: Fit | None, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:
     if fit is None:
         return [""] * len(used), "ask the fit: its edge posterior does not know all restarts", None
     doubt = doubted_factors(fit, used)
@@ -129,7 +133,7 @@ def _restarts(fit: Any, used: NDArray[np.bool_]) -> tuple[list[str], str, bool |
     return doubt, text, not any(doubt)
 
 
-def _chains(idata: Any, used: NDArray[np.bool_], run: str) -> tuple[list[str], str, bool | None]:
+def _chains(idata: ArvizData, used: NDArray[np.bool_], run: str) -> tuple[list[str], str, bool | None]:
     """What the chains' findings say of each factor, and the gap between edges."""
     doubt = [""] * len(used)
     kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())

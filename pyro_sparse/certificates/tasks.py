@@ -6,7 +6,7 @@ asked of every posterior draw of the supports); 3.3 to 3.5 are checked on the fi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,11 @@ from ..graphs.task_variability import sufficient_representation, sufficient_task
 from ..posterior import arviz as _arviz
 from ..posterior.draws import graph_draws, pooled
 from .certificate import UNCHECKED, Certificate, doubted, verdicts
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..graphs.identifiability import SufficientInfluence
+    from ..inference.multitask.task_result import MultiTaskFit
 
 __all__ = ["task_certificate"]
 
@@ -35,7 +40,7 @@ _OPEN = {
 }
 
 
-def task_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
+def task_certificate(fit: MultiTaskFit | None, idata: ArvizData, sure: float) -> Certificate:
     """Say of every latent whether the tasks' supports identify it.
 
     Parameters
@@ -63,11 +68,12 @@ def task_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     )
 
 
-def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
+def _assumptions(fit: MultiTaskFit | None, idata: ArvizData) -> pd.DataFrame:
     p = _arviz.get_group(idata, "edge_posterior")["probability"].transpose("task", "latent").to_numpy()
     bounds = support_failure(p)
-    rows: dict[str, dict[str, Any]] = {
+    rows: dict[str, dict[str, object]] = {
         "3.6 supports differ": {
+            # as sure as `identify` is by default
             "holds": True if bounds.upper <= 0.05 else False if bounds.lower >= 0.95 else None,
             "figure": f"P(fails) between {bounds.lower:.2g} and {bounds.upper:.2g} were edges independent",
         }
@@ -102,7 +108,7 @@ def _assumptions(fit: Any, idata: Any) -> pd.DataFrame:
     return table
 
 
-def _row(holds: bool, sufficiency: Any) -> dict[str, Any]:
+def _row(holds: bool, sufficiency: SufficientInfluence) -> dict[str, object]:
     return {
         "holds": bool(holds),
         "figure": f"rank {int(sufficiency.rank.sum())} of {int(sufficiency.dimension.sum())}, "
@@ -110,6 +116,6 @@ def _row(holds: bool, sufficiency: Any) -> dict[str, Any]:
     }
 
 
-def _caution(fit: Any, idata: Any) -> list[str]:
+def _caution(fit: MultiTaskFit | None, idata: ArvizData) -> list[str]:
     adapted = fit is not None and fit.settings.get("adapted")
     return [*([_ADAPTED] if adapted else []), *sentences(findings_of(fit, idata))]

@@ -6,7 +6,7 @@ sufficient influence is measured on the Jacobian of its transition.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,10 @@ from ..inference.transition.influence import fitted_influence
 from ..posterior import arviz as _arviz
 from ..posterior.draws import graph_draws, pooled
 from .certificate import UNCHECKED, Certificate, doubted, verdicts
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.transition.transition_result import TransitionFit
 
 __all__ = ["transition_certificate"]
 
@@ -30,7 +34,7 @@ _OPEN = {
 }
 
 
-def transition_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
+def transition_certificate(fit: TransitionFit | None, idata: ArvizData, sure: float) -> Certificate:
     """Say of every latent whether the transition's graph identifies it.
 
     Parameters
@@ -62,8 +66,8 @@ def transition_certificate(fit: Any, idata: Any, sure: float) -> Certificate:
     )
 
 
-def _assumptions(fit: Any) -> pd.DataFrame:
-    rows: dict[str, dict[str, Any]] = {}
+def _assumptions(fit: TransitionFit | None) -> pd.DataFrame:
+    rows: dict[str, dict[str, object]] = {}
     if fit is not None and not len(fit.sequences):
         asked = {"time": fit.graph_time if fit.model.lags == 1 else None, "actions": fit.graph_action}
         for kind, graph in asked.items():

@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.training.fit_result import FitResult
 
 __all__ = [
     "Finding",
@@ -199,7 +203,7 @@ def read_findings(text: str) -> list[Finding]:
         raise ValueError(f"findings: not written by this package ({error!r})") from error
 
 
-def findings_of(fit: Any = None, idata: Any = None) -> list[Finding]:
+def findings_of(fit: FitResult | None = None, idata: ArvizData | None = None) -> list[Finding]:
     """All that is known against a result; an edge posterior knows the findings of its fit.
 
     Parameters

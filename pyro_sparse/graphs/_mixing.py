@@ -39,6 +39,7 @@ def split_rhat(x: Floats) -> Floats:
         within, between = z.var(axis=1, ddof=1).mean(axis=0), z.mean(axis=1).var(axis=0, ddof=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             rhats.append(np.sqrt((n - 1) / n + between / within))
+    # Draws half 0 and half 1 are all as far from their median: no R-hat (NaN), which fmax passes over.
     return np.minimum(np.fmax(*rhats), np.sqrt(n))
 
 

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 Kind = Literal["loadings", "factors"]
+# Lorenzo-Seva and ten Berge (2006) call .85 to .94 a fair similarity, and factors from .95 on equal.
 SAME_FACTOR = 0.9  # congruence from which two columns of loadings are one factor
 SAME_LATENTS = 0.95  # the same of dense loadings, and correlation from which values of two latents are one's
 _MAX_REPIVOTS = 20

@@ -163,6 +163,7 @@ def _needed(draws: ArrayLike, alpha: float) -> tuple[NDArray[np.bool_], int]:
     if not 0 <= alpha < 1:
         raise ValueError(f"alpha: want a probability in [0, 1), got {alpha!r}; for sets of 90 % it is 0.1")
     graphs = graphs_of(draws)
+    # Rounding may put a whole number a little above itself, as (1 - .18) * 150.
     return graphs, int(np.ceil((1 - alpha) * len(graphs) - 1e-9))
 
 

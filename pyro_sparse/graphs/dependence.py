@@ -14,7 +14,7 @@ Zheng, Li, Fan, Wilson, Zhang (2026), *Diverse dictionary learning*, arXiv 2604.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from ._draws import feature_graphs
 from .diversity import column_in_column
 from .identifiability import IdentifiabilityProbability
-from .index_sets import index_sets
+from .index_sets import Features, index_sets
 
 __all__ = ["Mode", "dependency_identifiability", "kept_apart", "may_depend"]
 
@@ -84,8 +84,8 @@ def may_depend(graph: ArrayLike, mode: Mode = "support") -> Bools:
 
 def kept_apart(
     graph: ArrayLike,
-    a: Sequence[Any],
-    b: Sequence[Any],
+    a: Features,
+    b: Features,
     mode: Mode = "support",
     *,
     feature_names: Sequence[str] | None = None,

@@ -188,6 +188,7 @@ def _some(x: Bools, axis: int) -> Bools:
 
 def _product(a: Bools, b: Bools) -> NDArray[np.float32]:
     """How often both are there: BLAS counts many times faster than numpy's product of bools."""
+    # float32 counts exactly up to 2^24, some 17 million features
     return a.astype(np.float32) @ b.astype(np.float32)
 
 

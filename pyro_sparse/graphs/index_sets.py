@@ -13,7 +13,7 @@ Zheng, Li, Fan, Wilson, Zhang (2026), *Diverse dictionary learning*, arXiv 2604.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,7 @@ from ._draws import feature_graphs
 __all__ = ["Features", "IndexSets", "index_set", "index_sets", "names_of", "positions_of"]
 
 Bools = NDArray[np.bool_]
-Features = Sequence[Any]
+Features = Sequence[int | np.integer | str]
 
 
 def index_set(graph: ArrayLike, features: Features, *, feature_names: Sequence[str] | None = None) -> Bools:
@@ -155,7 +155,9 @@ def positions_of(features: Features, names: list[str] | None, n: int, argument: 
     return np.array(positions, dtype=np.intp)
 
 
-def names_of(graph: Any, names: Sequence[str] | None, n: int, axis: str, argument: str) -> list[str] | None:
+def names_of(
+    graph: object, names: Sequence[str] | None, n: int, axis: str, argument: str
+) -> list[str] | None:
     """Names that were given, or those of a DataFrame."""
     if names is None and hasattr(graph, "columns"):
         names = list(getattr(graph, axis))

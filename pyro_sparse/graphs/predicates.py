@@ -41,7 +41,10 @@ class PredicateProbability(NamedTuple):
 
 
 def probability_of(
-    draws: ArrayLike, predicate: Callable[[NDArray[np.intp]], Any], *, vectorised: bool = False
+    draws: ArrayLike,
+    predicate: Callable[[NDArray[np.intp]], bool | np.bool_ | NDArray[np.bool_]],
+    *,
+    vectorised: bool = False,
 ) -> PredicateProbability:
     r"""Posterior probability that a predicate of the graph holds: the share of draws in which it does.
 

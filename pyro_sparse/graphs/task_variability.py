@@ -34,7 +34,8 @@ __all__ = [
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-# Hyperplanes that are tried for each support.
+# Hyperplanes that are tried for each support: each costs a decomposition, and the bound on p is multiplied by
+# their number.
 _PLANES = 2000
 
 

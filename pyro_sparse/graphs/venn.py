@@ -223,7 +223,7 @@ def atom_probability(
         )
     edges = edges.reshape(-1, *edges.shape[-2:])
     names, members = _members(draws, edges, groups, feature_names)
-    if len(names) > 62:
+    if len(names) > 62:  # groups are bits of an int64
         raise ValueError(f"groups: want at most 62 in one diagram, got {len(names)}")
     reached = np.stack([edges[:, rows].any(axis=1) for rows in members], axis=-1)
     codes = reached @ (1 << np.arange(len(names), dtype=np.int64))

@@ -6,7 +6,7 @@ for the true latent i, as `mcc` returns it. R_con takes that order; SHD also ask
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -231,7 +231,7 @@ def _swap(truth: np.ndarray, guess: np.ndarray, order: np.ndarray) -> np.ndarray
     k, nodes = truth.shape
     true, estimated = (np.vstack([g, np.zeros((nodes - k, nodes))]) for g in (truth, guess))
     fixed = np.repeat(np.arange(k, nodes)[:, None], 2, axis=1)
-    options: Any = {
+    options: dict[str, object] = {
         "maximize": True,  # edges in common
         "partial_match": fixed,
         "partial_guess": np.column_stack([np.arange(k), order]),

@@ -5,7 +5,7 @@ Factors are known only up to order, sign and scale: MCC matches them first and r
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
 
 from pyro_sparse.metrics._check import levels_and_codes, same_rows
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+    from sklearn.model_selection import KFold
 
 __all__ = ["DCI", "MCC", "dci", "mcc", "r_score"]
 
@@ -237,7 +241,7 @@ def dci(
     )
 
 
-def _learner(method: str, discrete: bool, split: Any, seed: int) -> Any:
+def _learner(method: str, discrete: bool, split: KFold, seed: int) -> BaseEstimator:
     from sklearn import ensemble, linear_model
 
     if method == "boosting":
@@ -257,7 +261,7 @@ def _learner(method: str, discrete: bool, split: Any, seed: int) -> Any:
     raise ValueError(f"method={method!r} must be {wanted}")
 
 
-def _importance(model: Any, n_codes: int) -> np.ndarray:
+def _importance(model: BaseEstimator, n_codes: int) -> np.ndarray:
     """Of each code; those of trees have the sum 1."""
     if hasattr(model, "coef_"):
         return np.abs(model.coef_)

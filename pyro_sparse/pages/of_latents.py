@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from ..posterior.tables import summary
 from .page import Drawing, how_made, inlined, write_page
 
 if TYPE_CHECKING:
+    from .._utils.types import ArvizData
     from ..inference.multitask.task_result import MultiTaskFit
     from ..inference.transition.transition_result import TransitionFit
 
@@ -55,7 +56,7 @@ _WORDS = {
 }
 
 
-def write_latents(fit: TransitionFit | MultiTaskFit, path: Path, idata: Any, fdr: float) -> Path:
+def write_latents(fit: TransitionFit | MultiTaskFit, path: Path, idata: ArvizData, fdr: float) -> Path:
     """Write the page; see `pyro_sparse.report`.
 
     Parameters
@@ -69,7 +70,7 @@ def write_latents(fit: TransitionFit | MultiTaskFit, path: Path, idata: Any, fdr
     return write_page(path, "latents.html.j2", {**facts, "pictures": inlined(_drawings(fit, idata, fdr))})
 
 
-def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
+def gather(fit: TransitionFit | MultiTaskFit, idata: ArvizData, fdr: float) -> dict[str, Any]:
     """Everything the page says, as plain facts.
 
     Parameters
@@ -117,17 +118,19 @@ def gather(fit: Any, idata: Any, fdr: float) -> dict[str, Any]:
     }
 
 
-def _size(fit: Any, kind: str) -> str:
+def _size(fit: TransitionFit | MultiTaskFit, kind: str) -> str:
     """How much data there was, in words."""
     if kind == "tasks":
-        counts = {"task": len(fit.task_names), "sample": int(fit.tasks.lengths.sum())}
+        of_tasks = cast("MultiTaskFit", fit)
+        counts = {"task": len(of_tasks.task_names), "sample": int(of_tasks.tasks.lengths.sum())}
     else:
-        counts = {"sequence": len(fit.sequences), "frame": fit.sequences.n_frames}
-        counts |= {"feature": len(fit.feature_names), "action": len(fit.action_names)}
+        of_sequences = cast("TransitionFit", fit)
+        counts = {"sequence": len(of_sequences.sequences), "frame": of_sequences.sequences.n_frames}
+        counts |= {"feature": len(of_sequences.feature_names), "action": len(of_sequences.action_names)}
     return ", ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for noun, n in counts.items() if n)
 
 
-def _verdict(fit: Any, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:
+def _verdict(fit: TransitionFit | MultiTaskFit, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:
     """How far the graph may be believed: a level, a title and what to do."""
     about = of_latents(fit)
     if not len(chosen) and about["level"] != "poor":
@@ -157,7 +160,7 @@ def _rows(table: pd.DataFrame, kind: str, word: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _agreement(fit: Any) -> dict[str, Any]:
+def _agreement(fit: TransitionFit | MultiTaskFit) -> dict[str, Any]:
     """Restarts beside the best one."""
     table = fit.agreement[[name for name in _COLUMNS if name in fit.agreement]]
     return {
@@ -172,13 +175,13 @@ def _agreement(fit: Any) -> dict[str, Any]:
     }
 
 
-def _drawings(fit: Any, idata: Any, fdr: float) -> dict[str, Drawing]:
+def _drawings(fit: TransitionFit | MultiTaskFit, idata: ArvizData, fdr: float) -> dict[str, Drawing]:
     from .. import plots
 
     if idata.attrs["kind"] == "transition":
         return {
             "graph": lambda: plots.plot_transition(idata, fdr=fdr),
-            "elbo": lambda: plots.plot_elbo(fit),
+            "elbo": lambda: plots.plot_elbo(cast("TransitionFit", fit)),
         }
     return {
         "edges": lambda: plots.plot_edges(idata, fdr=fdr),

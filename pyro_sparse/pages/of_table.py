@@ -32,6 +32,7 @@ from .of_latents import write_latents
 from .page import Drawing, how_made, inlined, need_libraries, write_page
 
 if TYPE_CHECKING:
+    from .._utils.types import ArvizData, TableLike
     from ..graphs.venn import Groups
     from ..inference.multitask.task_result import MultiTaskFit
     from ..inference.table.result import Fit
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-# Where each factor is moved to when drawing how a feature answers to it, in its standard deviations.
+# Where each factor is moved to when drawing how a feature answers to it, in its standard deviations: between
+# the ends lie 95 % of a Gaussian factor's values.
 _SWEEP = np.linspace(-2, 2, 17)
-_TURN = 0.25  # of a curve's range: a way back that is shorter is no turn
+_TURN = 0.25  # of a curve's range: a way back that is shorter is a ripple, no turn
 _SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
 _NEAR = 12  # edges that are listed as not named and not ruled out
@@ -52,10 +54,10 @@ _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 def report(
     fit: Fit | TransitionFit | MultiTaskFit,
     path: str | os.PathLike[str],
-    X: Any = None,
+    X: TableLike | None = None,
     fdr: float = 0.1,
     *,
-    idata: Any = None,
+    idata: ArvizData | None = None,
     groups: Groups | None = None,
     salient: float | None = None,
 ) -> Path:
@@ -119,7 +121,7 @@ def report(
     return write_page(path, "report.html.j2", {**facts, "pictures": pictures, "grouped": groups is not None})
 
 
-def _page_to_write(fit: Any, path: Any) -> Path:
+def _page_to_write(fit: object, path: object) -> Path:
     """The path, if it can be that of a page."""
     if isinstance(fit, str | os.PathLike):
         raise TypeError(
@@ -140,7 +142,7 @@ def _page_to_write(fit: Any, path: Any) -> Path:
     return file_to_write(path, "report.html")
 
 
-def _edges(fit: Fit, X: Any) -> Any:
+def _edges(fit: Fit, X: TableLike | None) -> ArvizData:
     """Edges of the fit, of X where it holds no data of its own."""
     if X is None or fit.table is None or len(fit.table.x):
         return fit.edge_posterior()
@@ -148,12 +150,12 @@ def _edges(fit: Fit, X: Any) -> Any:
         return fit.edge_posterior(X=X)
 
 
-def _shown(idata: Any, salient: float | None) -> Any:
+def _shown(idata: ArvizData, salient: float | None) -> ArvizData:
     """The edges that are named and drawn."""
     return idata if salient is None else salient_edges(idata, salient)
 
 
-def gather(fit: Fit, idata: Any, fdr: float, salient: float | None = None) -> dict[str, Any]:
+def gather(fit: Fit, idata: ArvizData, fdr: float, salient: float | None = None) -> dict[str, Any]:
     """Everything the page says, as plain facts."""
     table = summary(_shown(idata, salient), fdr)
     word = "score" if table.attrs["is_score"] else "probability"
@@ -389,7 +391,7 @@ def _correlation(covariance: NDArray) -> NDArray:
 
 
 def _pictures(
-    fit: Fit, idata: Any, X: Any, fdr: float, groups: Groups | None = None
+    fit: Fit, idata: ArvizData, X: TableLike | None, fdr: float, groups: Groups | None = None
 ) -> dict[str, dict[str, str]]:
     """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
     from .. import plots

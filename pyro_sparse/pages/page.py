@@ -14,15 +14,23 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .._utils.atomic import write_atomically
 from .._utils.escaping import printable
 from .._utils.quiet import ignored
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..inference.multitask.task_result import MultiTaskFit
+    from ..inference.table.result import Fit
+    from ..inference.transition.transition_result import TransitionFit
+
 __all__ = ["Drawing", "how_made", "inlined", "need_libraries", "percent", "write_page"]
 
-Drawing = Callable[[], Any]  # gives axes or a figure
+Drawing: TypeAlias = "Callable[[], Axes | Figure]"
 
 _LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-learn", "arviz", "matplotlib")
 _THEMES: Mapping[str, Mapping[str, str]] = {
@@ -42,7 +50,7 @@ def need_libraries() -> None:
         ) from error
 
 
-def write_page(path: Path, template: str, facts: Mapping[str, Any]) -> Path:
+def write_page(path: Path, template: str, facts: Mapping[str, object]) -> Path:
     """Fill a template of the package and write it.
 
     Parameters
@@ -65,6 +73,7 @@ def write_page(path: Path, template: str, facts: Mapping[str, Any]) -> Path:
     )
     environment.filters["percent"] = percent
     page = environment.get_template(template).render(**facts)
+    # half of a surrogate pair, as a name may hold, has no UTF-8
     return write_atomically(path, page.encode("utf-8", "backslashreplace"))
 
 
@@ -74,7 +83,7 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
 
 
-def how_made(fit: Any) -> dict[str, Any]:
+def how_made(fit: Fit | TransitionFit | MultiTaskFit) -> dict[str, Any]:
     """Settings of a fit, versions of what made it, and when the page was made."""
     return {
         "settings": [
@@ -118,14 +127,14 @@ def _svg(draw: Drawing, text: str, background: str) -> str:
         "figure.facecolor": background,
         "axes.facecolor": background,
         "savefig.transparent": True,
-        "svg.hashsalt": "pyro_sparse",
+        "svg.hashsalt": "pyro_sparse",  # else ids in a picture, and so bytes of a page, differ each time
     }
     buffer = io.BytesIO()
     # A name in a script that the font lacks shows boxes; that is no reason to fail.
     with ignored("Glyph .* missing from"), matplotlib.rc_context(), offscreen():
-        matplotlib.rcdefaults()
+        matplotlib.rcdefaults()  # a page looks the same whatever style its writer uses
         matplotlib.rcParams.update(settings)
         drawn = draw()
-        figure = drawn if hasattr(drawn, "savefig") else drawn.figure
+        figure = cast("Figure", drawn if hasattr(drawn, "savefig") else drawn.figure)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -10,7 +10,8 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +23,12 @@ from ..posterior.edge_table import selected_edges
 from ..posterior.tables import given_edges
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+
+    from .._utils.types import ArvizData
 
 __all__ = [
     "Edges",
@@ -58,7 +62,7 @@ _RC = {
 }
 
 
-def require_matplotlib() -> Any:
+def require_matplotlib() -> ModuleType:
     """Import matplotlib, or say how to get it."""
     try:
         import matplotlib
@@ -114,6 +118,7 @@ def _is_dark() -> bool:
     from matplotlib import colors, rcParams
 
     red, green, blue = colors.to_rgb(rcParams["text.color"])
+    # how bright a colour looks (ITU-R BT.601)
     return 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
 
 
@@ -159,7 +164,7 @@ def shorten(names: Sequence[object], limit: int = 28) -> list[str]:
     return [one(name) for name in names]
 
 
-def table_edges(idata: Any) -> Any:
+def table_edges(idata: ArvizData) -> xr.Dataset:
     """The group `edge_posterior` of a table's fit, for pictures that can show no other kind."""
     group = get_group(idata, "edge_posterior")
     other_kinds = {
@@ -173,7 +178,7 @@ def table_edges(idata: Any) -> Any:
     return group
 
 
-def _task_edges(idata: Any) -> Any:
+def _task_edges(idata: ArvizData) -> xr.Dataset:
     """Edges of tasks by the names of a table's; `effect` is a latent's share of the squared weights."""
     draws = get_group(idata, "posterior")["weight"].isel(chain=int(idata.attrs["best_restart"]))
     weight = draws.mean("draw").transpose("task", "latent")
@@ -191,7 +196,7 @@ class Edges:
     from the strongest positive to the strongest negative loading.
     """
 
-    def __init__(self, idata: Any, fdr: float) -> None:
+    def __init__(self, idata: ArvizData, fdr: float) -> None:
         self.of_tasks = getattr(idata, "attrs", {}).get("kind") == "tasks"
         group = _task_edges(idata) if self.of_tasks else table_edges(idata)
         group = group.transpose("chain", "feature", "factor", missing_dims="ignore")

@@ -6,7 +6,7 @@ A tile has two messages, so it has two channels: its *area* is the probability (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,12 +17,19 @@ from ._style import Edges, colours, diverging, new_axes, shorten, styled, table_
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from .._utils.types import ArvizData
+
 __all__ = ["plot_edges", "plot_forest"]
 
 
 @styled
 def plot_edges(
-    idata: Any, *, fdr: float = 0.1, max_features: int = 60, colorbar: bool = True, ax: Axes | None = None
+    idata: ArvizData,
+    *,
+    fdr: float = 0.1,
+    max_features: int = 60,
+    colorbar: bool = True,
+    ax: Axes | None = None,
 ) -> Axes:
     """Features by factors (tasks by latents): tile area is the edge's probability, colour its strength.
 
@@ -105,7 +112,7 @@ def plot_edges(
 
 @styled
 def plot_forest(
-    idata: Any,
+    idata: ArvizData,
     *,
     top: int = 25,
     fdr: float = 0.1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from ._style import Edges, colours, new_axes, shorten, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from .._utils.types import ArvizData
 
 __all__ = ["plot_graph"]
 
@@ -27,7 +29,7 @@ def _spread(wanted: NDArray, gap: float) -> NDArray:
 
 
 @styled
-def plot_graph(idata: Any, *, fdr: float = 0.1, max_features: int = 50, ax: Axes | None = None) -> Axes:
+def plot_graph(idata: ArvizData, *, fdr: float = 0.1, max_features: int = 50, ax: Axes | None = None) -> Axes:
     """Draw the selected graph: nodes are factors and features (latents and tasks), width is probability.
 
     Parameters

@@ -7,7 +7,7 @@ compare the distributions of single features, the worst reproduced first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from .._utils.types import TableLike
     from ..inference.table.result import Fit
 
 __all__ = ["plot_predictive"]
 
-_MAX_SIMULATED = 4000
+_MAX_SIMULATED = 4000  # rows: a distribution function of so many is within .022 of the fit's, 19 times in 20
 
 
 @styled
 def plot_predictive(
     fit: Fit,
-    X: Any,
+    X: TableLike,
     *,
     features: Sequence[str] | None = None,
     max_panels: int = 8,
@@ -107,6 +108,7 @@ def _ks_distance(a: NDArray, b: NDArray) -> float:
     from scipy.stats import ks_2samp
 
     a, b = a[np.isfinite(a)], b[np.isfinite(b)]
+    # the p-value, which this method makes cheap, is not looked at
     return float(ks_2samp(a, b, method="asymp").statistic) if len(a) and len(b) else 0.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from .._utils.types import ArvizData
     from ..inference.table.result import Fit
+    from ..inference.transition.transition_result import TransitionFit
 
 __all__ = ["plot_agreement", "plot_elbo"]
 
 
 @styled
-def plot_elbo(fit: Fit, *, ax: Axes | None = None) -> Axes:
+def plot_elbo(fit: Fit | TransitionFit, *, ax: Axes | None = None) -> Axes:
     """Held-out ELBO of every restart over the steps, nats per row or sequence; the best restart stands out.
 
     Parameters
@@ -95,7 +97,7 @@ def _in_a_row(steps: pd.Series) -> pd.Series:
 
 
 @styled
-def plot_agreement(idata: Any, *, ax: Axes | None = None) -> Axes:
+def plot_agreement(idata: ArvizData, *, ax: Axes | None = None) -> Axes:
     """How alike the loadings of every two restarts (or chains) are, the best first.
 
     Parameters

@@ -8,10 +8,10 @@ for three sets; this one can be read for ten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..graphs._draws import feature_graphs
 from ..graphs.index_sets import names_of
@@ -21,7 +21,10 @@ from ..posterior.draws import MOST_DRAWS, graph_draws, pooled
 from ._style import colours, new_axes, shorten, styled
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
+
+    from .._utils.types import ArvizData
 
 __all__ = ["plot_sets"]
 
@@ -32,7 +35,7 @@ _PIECES = 200  # members beyond which stacks are drawn whole
 
 @styled
 def plot_sets(
-    graph: Any,
+    graph: ArrayLike | pd.DataFrame | ArvizData,
     groups: Groups | None = None,
     *,
     feature_names: Sequence[str] | None = None,
@@ -121,7 +124,9 @@ def plot_sets(
 
 
 def _edges(
-    graph: Any, feature_names: Sequence[str] | None, factor_names: Sequence[str] | None
+    graph: ArrayLike | pd.DataFrame | ArvizData,
+    feature_names: Sequence[str] | None,
+    factor_names: Sequence[str] | None,
 ) -> tuple[NDArray[np.bool_], list[str], list[str]]:
     """Draws (draw, feature, factor) and the names."""
     if hasattr(graph, "attrs") and not hasattr(graph, "columns") and not hasattr(graph, "shape"):

@@ -6,6 +6,7 @@ it is dashed; an edge that they dispute and that is not selected is a dashed hai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,10 @@ from ..posterior.tables import summary
 from ._style import colours, new_axes, shorten, styled
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
+
+    from .._utils.types import ArvizData
 
 __all__ = ["plot_transition"]
 
@@ -27,7 +31,7 @@ _Node = tuple[str, int, str]  # graph, lag (0: an action), name
 
 
 @styled
-def plot_transition(idata: Any, *, fdr: float = 0.1, ax: Axes | None = None) -> Axes:
+def plot_transition(idata: ArvizData, *, fdr: float = 0.1, ax: Axes | None = None) -> Axes:
     """Draw the graph of a transition: edge width = probability, colour = own past, other latent or action.
 
     Parameters
@@ -118,7 +122,7 @@ def plot_transition(idata: Any, *, fdr: float = 0.1, ax: Axes | None = None) -> 
     return ax
 
 
-def _places(idata: Any) -> tuple[dict[_Node, float], dict[str, float]]:
+def _places(idata: ArvizData) -> tuple[dict[_Node, float], dict[str, float]]:
     """Height of every node, downwards from 0: past latents by lag and actions left, latents right."""
     edges = get_group(idata, "edge_posterior")
     latents = [str(name) for name in edges["target"].to_numpy()]
@@ -149,7 +153,7 @@ def _even(n: int, span: float) -> list[float]:
     return (np.linspace(0, span, n + 2)[1:-1] if inside else np.linspace(0, span, n)).tolist()
 
 
-def _nodes(table: Any) -> list[_Node]:
+def _nodes(table: pd.DataFrame) -> list[_Node]:
     lags = table["lag"] if "lag" in table else [1] * len(table)
     return [
         (graph, int(lag) if graph == "time" else 0, str(source))
@@ -161,7 +165,7 @@ def _label(graph: str, lag: int, name: str) -> str:
     return name if graph == "action" else f"{name}, t \N{MINUS SIGN} {lag}"
 
 
-def _kind(row: dict[Any, Any]) -> str:
+def _kind(row: Mapping[str, object]) -> str:
     if row["graph"] == "action":
         return "action"
     return "own past" if row["source"] == row["target"] else "another latent's past"

@@ -13,7 +13,8 @@ import io
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xarray as xr
@@ -21,6 +22,11 @@ import xarray as xr
 from .._utils.atomic import read_verified, with_digest, write_atomically
 from .._utils.paths import file_to_write
 from .._utils.quiet import ignored
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .._utils.types import ArvizData
 
 __all__ = [
     "IntervalKind",
@@ -40,7 +46,7 @@ IntervalKind = Literal["hdi", "eti"]
 
 
 @functools.cache
-def arviz() -> Any:
+def arviz() -> ModuleType:
     """The ArviZ package, imported on first use: it takes seconds and brings matplotlib with it."""
     # ArviZ 0.23 announces 1.0 on import; users of this package need not act on it.
     with ignored(category=FutureWarning):
@@ -54,10 +60,10 @@ def is_modern() -> bool:
 
 
 def from_dict(
-    groups: Mapping[str, Mapping[str, tuple[tuple[str, ...], Any]]],
-    coords: Mapping[str, Any],
-    attrs: Mapping[str, Any] | None = None,
-) -> Any:
+    groups: Mapping[str, Mapping[str, tuple[tuple[str, ...], npt.ArrayLike]]],
+    coords: Mapping[str, npt.ArrayLike],
+    attrs: Mapping[str, object] | None = None,
+) -> ArvizData:
     """Build what the installed ArviZ consumes natively.
 
     Parameters
@@ -91,7 +97,7 @@ def from_dict(
     return from_datasets(datasets, attrs)
 
 
-def from_datasets(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> Any:
+def from_datasets(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, object]) -> ArvizData:
     """Build what the installed ArviZ consumes natively from whole groups.
 
     Parameters
@@ -115,7 +121,7 @@ def from_datasets(datasets: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) 
         return arviz().InferenceData(**datasets, attrs=attrs)
 
 
-def group_names(idata: Any) -> list[str]:
+def group_names(idata: ArvizData) -> list[str]:
     """Names of the groups that an ArviZ object (0.23 or 1.x) holds."""
     if isinstance(idata, xr.DataTree):
         return list(idata.children)
@@ -127,7 +133,7 @@ def group_names(idata: Any) -> list[str]:
     )
 
 
-def get_group(idata: Any, name: str) -> xr.Dataset:
+def get_group(idata: ArvizData, name: str) -> xr.Dataset:
     """One group of an ArviZ object, as a Dataset.
 
     Raises
@@ -179,7 +185,7 @@ def interval(
     return ends.isel(hdi=0, drop=True), ends.isel(hdi=1, drop=True)
 
 
-def to_netcdf(idata: Any, path: str | Path) -> Path:
+def to_netcdf(idata: ArvizData, path: str | Path) -> Path:
     """Write an ArviZ object to one NetCDF file, whole or not at all, and return its path.
 
     It is made in memory first: HDF5 on a full disk may end the process. A digest stands behind its end, where
@@ -190,7 +196,7 @@ def to_netcdf(idata: Any, path: str | Path) -> Path:
     return write_atomically(path, with_digest(_netcdf(idata)))
 
 
-def _netcdf(idata: Any) -> bytes:
+def _netcdf(idata: ArvizData) -> bytes:
     """The content of a NetCDF file with a group for each of the object's, numbers compressed."""
     import h5netcdf  # type: ignore[import-untyped]
 
@@ -204,7 +210,7 @@ def _netcdf(idata: Any) -> bytes:
     return content.getvalue()
 
 
-def from_netcdf(path: str | Path) -> Any:
+def from_netcdf(path: str | Path) -> ArvizData:
     """Read an ArviZ object that `to_netcdf` wrote, whole, so that the file can be replaced afterwards.
 
     Raises

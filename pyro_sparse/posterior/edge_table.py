@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._utils.display import EdgeTable
 from ..findings.finding import Finding, findings_of, sentences, write_findings
 from ..graphs.selection import bayesian_fdr, unresolved
 from .same_fit import fit_mark
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.multitask.task_result import MultiTaskFit
+    from ..inference.table.result import Fit
+    from ..inference.training.fit_result import FitResult
+    from ..inference.transition.transition_result import TransitionFit
 
 __all__ = [
     "NO_RHAT",
@@ -35,6 +42,7 @@ __all__ = [
 
 # Kinds of findings of a method that leave no room for the sentence that nothing is disputed.
 _SILENCING = {"chains", "sweeps"}
+# Up to which an edge is as good as ruled out: of probabilities where "absent" begins; scores have no verdict.
 _UNLIKELY = {"score": 0.1, "probability": 0.05}
 NO_RHAT = (
     "not defined: chains are restarts, each with independent draws given its latents, and no Markov chains; "
@@ -43,7 +51,7 @@ NO_RHAT = (
 SCORES = "Scores, no probabilities: they rank the edges, are too sure of them, and leave all of them open."
 
 
-def about_edges(idata: Any) -> dict[str, Any]:
+def about_edges(idata: ArvizData) -> dict[str, Any]:
     """What `DataFrame.attrs` say of the numbers of an edge posterior."""
     return {
         "edge_method": str(idata.attrs.get("edge_method", "")),
@@ -53,14 +61,14 @@ def about_edges(idata: Any) -> dict[str, Any]:
 
 
 def attributes(
-    fit: Any,
+    fit: Fit | TransitionFit | MultiTaskFit,
     method: str,
     is_score: bool,
     note: str,
-    attrs: Mapping[str, Any] | None,
+    attrs: Mapping[str, object] | None,
     findings: Sequence[Finding],
     conclusion: list[str],
-    **more: Any,
+    **more: object,
 ) -> dict[str, Any]:
     """Attributes of an edge posterior: how it was made, of which fit, and what its numbers mean.
 
@@ -94,7 +102,7 @@ def attributes(
     }
 
 
-def verdict_of(idata: Any) -> list[str]:
+def verdict_of(idata: ArvizData) -> list[str]:
     """What an edge posterior concludes, a sentence each; of files that do not say, what the numbers mean.
 
     Parameters
@@ -106,7 +114,7 @@ def verdict_of(idata: Any) -> list[str]:
     return verdict or ([note] if note else [])
 
 
-def concluded(fit: Any, findings: Sequence[Finding], gap: Any, run: str) -> list[str]:
+def concluded(fit: FitResult, findings: Sequence[Finding], gap: NDArray[np.float64], run: str) -> list[str]:
     """What the edges of a table come to: findings of the method, doubts of the fit, or that none is disputed.
 
     Parameters
@@ -126,7 +134,7 @@ def concluded(fit: Any, findings: Sequence[Finding], gap: Any, run: str) -> list
     return [*conclusions, *_agreed(gap, run)]
 
 
-def beside_verdict(fit: Any, idata: Any) -> list[str]:
+def beside_verdict(fit: FitResult, idata: ArvizData) -> list[str]:
     """Findings that the verdict of an edge posterior does not say already.
 
     Parameters
@@ -154,7 +162,7 @@ def as_sentence(finding: Finding) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _agreed(gap: Any, run: str) -> list[str]:
+def _agreed(gap: NDArray[np.float64], run: str) -> list[str]:
     """Whether the runs of a table's fit agree on its edges."""
     if np.isnan(gap).all():
         return [f"There is only one {run} to look at: whether another finds other edges, nothing says."]
@@ -167,7 +175,7 @@ def _agreed(gap: Any, run: str) -> list[str]:
     ]
 
 
-def latents_said(fit: Any, findings: Sequence[Finding] = ()) -> list[str]:
+def latents_said(fit: TransitionFit | MultiTaskFit, findings: Sequence[Finding] = ()) -> list[str]:
     """`of_latents` as sentences, with the reasons.
 
     Parameters
@@ -180,7 +188,7 @@ def latents_said(fit: Any, findings: Sequence[Finding] = ()) -> list[str]:
     return [f"{about['title']}. {about['advice']}", *sentences([*fit.findings, *findings])]
 
 
-def of_latents(fit: Any) -> dict[str, str]:
+def of_latents(fit: TransitionFit | MultiTaskFit) -> dict[str, str]:
     """How far the latents of sequences or tasks may be believed: a level, a title and what to do.
 
     Parameters
@@ -212,7 +220,7 @@ def of_latents(fit: Any) -> dict[str, str]:
     return {"level": "good", "title": "Another restart found the same latents", "advice": advice}
 
 
-def with_doubts(note: str, idata: Any) -> str:
+def with_doubts(note: str, idata: ArvizData) -> str:
     """A note on numbers, with the doubts that leave verdicts open.
 
     Parameters
@@ -227,7 +235,7 @@ def with_doubts(note: str, idata: Any) -> str:
     return f"{note} {scope}, for the fit warns: {'; '.join(doubts)}."
 
 
-def _touches_all(idata: Any) -> bool:
+def _touches_all(idata: ArvizData) -> bool:
     return any(finding.is_doubt and finding.touches_all for finding in findings_of(idata=idata))
 
 
@@ -247,7 +255,11 @@ def left_open(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def selected_edges(
-    probability: Any, fdr: float, doubted: Any, prescribed: Any = None, include_doubted: bool = False
+    probability: ArrayLike,
+    fdr: float,
+    doubted: ArrayLike,
+    prescribed: ArrayLike | None = None,
+    include_doubted: bool = False,
 ) -> NDArray[np.bool_]:
     """Edges that are named at a false-discovery rate: of those in doubt none, unless they are asked for.
 
@@ -277,7 +289,7 @@ def selected_edges(
 
 
 def finished(
-    table: pd.DataFrame, size: str, idata: Any, fdr: float, selected_only: bool, **attrs: Any
+    table: pd.DataFrame, size: str, idata: ArvizData, fdr: float, selected_only: bool, **attrs: object
 ) -> pd.DataFrame:
     """The table with the most probable edge first, of those as probable that of the largest `size`.
 

@@ -12,7 +12,7 @@ Factor analysis calls such loadings salient (at .3 by custom, 9 % of the varianc
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,12 +20,15 @@ from ..graphs.selection import edge_gap, q_values
 from . import arviz as _arviz
 from .tables import weights_vary
 
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+
 __all__ = ["salient_edges"]
 
 _EDGE = ("feature", "factor")
 
 
-def salient_edges(idata: Any, loading: float = 0.3) -> Any:
+def salient_edges(idata: ArvizData, loading: float = 0.3) -> ArvizData:
     r"""The posterior of which standardised loadings are at least so large.
 
     Parameters

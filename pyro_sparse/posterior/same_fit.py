@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+    from ..inference.training.fit_result import FitResult
 
 __all__ = ["check_same_fit", "fit_mark"]
 
 
-def fit_mark(fit: Any) -> str:
+def fit_mark(fit: FitResult) -> str:
     """A short hash of all that a fit has learned, the same once saved and loaded; empty without a model.
 
     Parameters
@@ -26,13 +30,14 @@ def fit_mark(fit: Any) -> str:
     if not learned:
         return ""
     for name, tensor in learned:
+        # NumPy has no bfloat16, and float32 holds each of its numbers.
         array = np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
         digest.update(f"{name} {array.shape} {array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:16]
 
 
-def check_same_fit(fit: Any, idata: Any) -> None:
+def check_same_fit(fit: FitResult, idata: ArvizData) -> None:
     """Complain of an edge posterior that was made of another fit.
 
     Parameters

@@ -30,7 +30,11 @@ from .tasks import task_summary
 from .transitions import transition_summary
 
 if TYPE_CHECKING:
+    import xarray as xr
+
+    from .._utils.types import ArvizData, TableLike
     from ..inference.table.result import Fit
+    from ..inference.training.fit_result import FitResult
 
 __all__ = ["check_labels", "compared_runs", "edge_prob", "given_edges", "summary", "to_arviz", "weights_vary"]
 
@@ -63,10 +67,10 @@ def to_arviz(
     edge_weight: ArrayLike | None = None,
     edge_effect: ArrayLike | None = None,
     edge_stats: Mapping[str, ArrayLike] | None = None,
-    X: Any = None,
+    X: TableLike | None = None,
     findings: Sequence[Finding] = (),
-    attrs: Mapping[str, Any] | None = None,
-) -> Any:
+    attrs: Mapping[str, object] | None = None,
+) -> ArvizData:
     """Pack the edge draws of a fit into what the installed ArviZ consumes natively.
 
     Parameters
@@ -209,7 +213,7 @@ def _check_shapes(**wanted: tuple[NDArray[Any], tuple[int, ...]]) -> None:
             raise ValueError(f"{name}: want shape {shape}, got {values.shape}")
 
 
-def compared_runs(idata: Any) -> str:
+def compared_runs(idata: ArvizData) -> str:
     """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
 
     Parameters
@@ -225,7 +229,7 @@ def compared_runs(idata: Any) -> str:
     return "chain" if current_name(idata.attrs.get("edge_method", "")) == "mcmc" else "restart"
 
 
-def weights_vary(idata: Any) -> bool:
+def weights_vary(idata: ArvizData) -> bool:
     """Whether draws of a run say how large a weight may be: not where each restart has one weight of an edge.
 
     Parameters
@@ -241,7 +245,7 @@ def weights_vary(idata: Any) -> bool:
     return not _is_score(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
 
 
-def check_labels(fit: Any, idata: Any) -> None:
+def check_labels(fit: FitResult, idata: ArvizData) -> None:
     """Raise unless an edge posterior can be of this fit: the same names in the same order.
 
     Parameters
@@ -284,13 +288,13 @@ def _some(names: list[str]) -> str:
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _is_score(idata: Any) -> bool:
+def _is_score(idata: ArvizData) -> bool:
     return bool(idata.attrs.get("is_score", 0))
 
 
 @isolated()
 def summary(
-    idata: Any,
+    idata: ArvizData,
     fdr: float = 0.1,
     *,
     prob: float = 0.9,
@@ -399,7 +403,7 @@ def summary(
     return finished(table, "effect", idata, fdr, selected_only, **about)
 
 
-def given_edges(edges: Any) -> NDArray[np.bool_]:
+def given_edges(edges: xr.Dataset) -> NDArray[np.bool_]:
     """Which edges of a table's `edge_posterior` group the model was told to have, (feature, factor).
 
     Parameters
@@ -410,7 +414,7 @@ def given_edges(edges: Any) -> NDArray[np.bool_]:
     return edges.get("given", none).transpose(*_EDGE).to_numpy() == 1
 
 
-def edge_prob(idata: Any, graph: str | None = None) -> pd.DataFrame:
+def edge_prob(idata: ArvizData, graph: str | None = None) -> pd.DataFrame:
     """Edge probabilities as a table of features by factors, tasks by latents, or targets by sources.
 
     Parameters

@@ -19,6 +19,7 @@ from . import arviz as _arviz
 from .edge_table import NO_RHAT, attributes, finished, latents_said, selected_edges, with_doubts
 
 if TYPE_CHECKING:
+    from .._utils.types import ArvizData
     from ..inference.multitask.task_result import MultiTaskFit
 
 __all__ = ["task_summary", "task_to_arviz"]
@@ -37,8 +38,8 @@ def task_to_arviz(
     is_score: bool,
     note: str,
     findings: Sequence[Finding] = (),
-    attrs: Mapping[str, Any] | None = None,
-) -> Any:
+    attrs: Mapping[str, object] | None = None,
+) -> ArvizData:
     """Pack the edge draws of a multi-task fit into what the installed ArviZ consumes natively.
 
     Parameters
@@ -109,7 +110,7 @@ def task_to_arviz(
 
 
 def task_summary(
-    idata: Any,
+    idata: ArvizData,
     fdr: float = 0.1,
     *,
     prob: float = 0.9,

@@ -19,6 +19,9 @@ from . import arviz as _arviz
 from .edge_table import NO_RHAT, attributes, finished, latents_said, selected_edges, with_doubts
 
 if TYPE_CHECKING:
+    import xarray as xr
+
+    from .._utils.types import ArvizData
     from ..inference.transition.transition_result import TransitionFit
 
 __all__ = ["GraphDraws", "transition_summary", "transition_to_arviz"]
@@ -56,8 +59,8 @@ def transition_to_arviz(
     is_score: bool,
     note: str,
     findings: Sequence[Finding] = (),
-    attrs: Mapping[str, Any] | None = None,
-) -> Any:
+    attrs: Mapping[str, object] | None = None,
+) -> ArvizData:
     """Pack the edge draws of a transition into what the installed ArviZ consumes natively.
 
     Parameters
@@ -108,7 +111,7 @@ def transition_to_arviz(
             numbers[f"{quantity}_{name}"] = (dims, values)
         numbers[f"restart_probability_{name}"] = (("chain", *dims), graph.by_chain)
     chains = np.arange(fit.n_restarts)
-    groups = {
+    groups: dict[str, Any] = {
         "posterior": posterior,
         "edge_posterior": numbers,
         "sample_stats": {
@@ -123,7 +126,7 @@ def transition_to_arviz(
             name: (("chain", "target"), np.asarray(fit.alignment[name])) for name in ("permutation", "sign")
         },
     }
-    coords = {
+    coords: dict[str, list[str] | list[int]] = {
         "target": fit.latent_names,
         "source": fit.latent_names,
         "action": fit.action_names,
@@ -137,7 +140,7 @@ def transition_to_arviz(
 
 
 def transition_summary(
-    idata: Any,
+    idata: ArvizData,
     fdr: float = 0.1,
     *,
     selected_only: bool = False,
@@ -222,7 +225,7 @@ def transition_summary(
     return finished(table, "strength", idata, fdr, selected_only, note=note)
 
 
-def _doubted(probability: Any, findings: Sequence[Finding]) -> Any:
+def _doubted(probability: xr.DataArray, findings: Sequence[Finding]) -> xr.DataArray:
     """Which edges of a graph a doubt touches, in the shape of its probabilities."""
     inputs = "source" if "source" in probability.dims else "action"
     names = [[str(name) for name in probability[dim].to_numpy()] for dim in ("target", inputs)]
