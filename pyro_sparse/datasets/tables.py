@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from pyro_sparse.datasets._fetch import locate
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 __all__ = ["Loaded", "load_bfi", "load_embedded"]
 
@@ -51,7 +54,7 @@ class Loaded:
     """
 
     name: str
-    x: Any
+    x: pd.DataFrame | scipy.sparse.csr_array
     features: pd.DataFrame
     rows: pd.DataFrame
     source: str = field(default="")

@@ -8,9 +8,8 @@ the second.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from pyro_sparse._utils.checks import check_whole
@@ -29,7 +28,7 @@ def topic_counts(
     *,
     correlation: str | float = "high",
     draw: str = "expected",
-    counts: Any = None,
+    counts: ArrayLike | sparse.sparray | sparse.spmatrix | None = None,
     vocabulary: list[str] | None = None,
     anchors_per_topic: int = 2,
     words_per_topic: int = 60,
@@ -174,7 +173,9 @@ def _simulated_topics(
     return beta / beta.sum(1, keepdims=True)
 
 
-def _fitted_topics(counts: Any, n_topics: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _fitted_topics(
+    counts: np.ndarray | sparse.sparray | sparse.spmatrix, n_topics: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     from sklearn.decomposition import LatentDirichletAllocation
 
     lda = LatentDirichletAllocation(n_components=n_topics, random_state=seed)

@@ -12,7 +12,7 @@ cannot be dodged by making a feature large.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from ..._utils.torch_state import undisturbed
 from ..training.interrupt import stopped_between_steps
-from .episode_batches import batches, endless
+from .episode_batches import EpisodeLike, batches, endless
 from .inner.heads import Head, get_head
 
 __all__ = ["FewShot", "FewShotScore", "standardise"]
@@ -126,7 +126,7 @@ class FewShot(nn.Module):
 
     def fit(
         self,
-        episodes: Iterable[Any] | Callable[[], Any],
+        episodes: Iterable[EpisodeLike] | Callable[[], EpisodeLike],
         *,
         steps: int = 500,
         episodes_per_step: int = 4,
@@ -199,7 +199,7 @@ class FewShot(nn.Module):
         return self
 
     def evaluate(
-        self, episodes: Iterable[Any], n_episodes: int | None = None, batch_size: int = 16
+        self, episodes: Iterable[EpisodeLike], n_episodes: int | None = None, batch_size: int = 16
     ) -> FewShotScore:
         """Accuracy on new episodes, and which features their heads use.
 
@@ -289,7 +289,7 @@ def _usage(used: np.ndarray, size: np.ndarray) -> pd.DataFrame:
     return table.sort_values(["usage", "weight"], ascending=False, kind="stable", ignore_index=True)
 
 
-def _show(bar: Any, row: dict[str, float]) -> None:
+def _show(bar: tqdm, row: dict[str, float]) -> None:
     bar.update(row["step"] - bar.n)
     bar.set_postfix(
         {name: f"{row[name]:.3f}" for name in ("loss", "accuracy", "features_used")}, refresh=False

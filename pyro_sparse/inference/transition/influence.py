@@ -9,7 +9,7 @@ axes are as sparse as the true ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def fitted_influence(
     return influences
 
 
-def share_spanned(influences: Mapping[Any, FittedInfluence]) -> float:
+def share_spanned(influences: Mapping[Literal["time", "actions"], FittedInfluence]) -> float:
     """Smallest share, over the kinds, of the directions asked for that are there; 1 where none is asked.
 
     Parameters

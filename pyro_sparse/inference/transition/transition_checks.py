@@ -8,7 +8,7 @@ leave the graph as it is, as far as the error of the Jacobian can tell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ import pandas as pd
 from ...data.sequences import SequenceBatch
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_LATENTS
+from ...models.latent_transition import LatentTransition
 from ..training.restarts import only_restart
 from .transition_axes import BENT, believed, dense_steps, rotated
 
@@ -54,7 +55,12 @@ class AxisChecks(NamedTuple):
 
 
 def axis_checks(
-    model: Any, batch: SequenceBatch, restart: int, permutation: np.ndarray, graph: np.ndarray, beyond: float
+    model: LatentTransition,
+    batch: SequenceBatch,
+    restart: int,
+    permutation: np.ndarray,
+    graph: np.ndarray,
+    beyond: float,
 ) -> AxisChecks:
     """Measure the axes of a folded restart.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -245,7 +245,7 @@ def _eta(prior: RowPrior, p: Array, averaged: Array) -> Array:
     return np.broadcast_to((a + n_edges) / (a + b + size), p.shape).copy()
 
 
-def _warn(late: Any, gap: Array, tol: float, sweeps: int) -> None:
+def _warn(late: NDArray[np.bool_] | np.bool_, gap: Array, tol: float, sweeps: int) -> None:
     if late.any():
         warnings.warn(
             f"expectation propagation: {int(late.sum())} of {late.size} tasks have not converged in {sweeps} "

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ._check import check_episodes
+from .implicit import GradientContext
 from .svm_dual import SVMDual, simplex
 from .svm_face import face_steps
 from .svm_gradient import adjoint
@@ -185,7 +186,7 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, x: Tensor, l1: Tensor, l2: Tensor, y: Tensor, tol: float, max_iter: int
+        ctx: GradientContext, x: Tensor, l1: Tensor, l2: Tensor, y: Tensor, tol: float, max_iter: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         problem = SVMDual(x, y, l1, l2)
         dual, gap = _accelerated(problem, tol, max_iter)
@@ -195,7 +196,7 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: GradientContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         *problem, dual = ctx.saved_tensors
         return (*adjoint(SVMDual(*problem), dual, grad), None, None, None)
 
