@@ -31,6 +31,7 @@ BFI_SCALES = {
     "N": "neuroticism",
     "O": "openness",
 }
+# Reverse-keyed items: agreement speaks against the scale.
 BFI_REVERSED = frozenset({"A1", "C4", "C5", "E1", "E2", "O2", "O5"})
 EMBEDDED = ("breast_cancer", "wine", "iris", "digits")
 

@@ -99,6 +99,7 @@ def topic_counts(
     rng = np.random.default_rng(seed)
     if counts is None:
         beta = _simulated_topics(n_words, n_topics, anchors_per_topic, words_per_topic, rng)
+        # Above zero, since the copies are made of logarithms.
         theta = np.maximum(rng.dirichlet(np.full(n_topics, 0.1), size=n), 1e-10)
         length = 1 + rng.negative_binomial(5, 5 / (5 + mean_length), size=n)
         support = (beta > 0).T.astype(int)

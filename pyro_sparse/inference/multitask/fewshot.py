@@ -28,7 +28,7 @@ from .inner.heads import Head, get_head
 
 __all__ = ["FewShot", "FewShotScore", "standardise"]
 
-_SHRINKAGE = 0.1
+_SHRINKAGE = 0.1  # of the mean variance: see `standardise`
 
 
 class FewShotScore(NamedTuple):
@@ -77,6 +77,7 @@ def standardise(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
     Tensor (..., example, feature), Tensor (..., query, feature)
     """
     mean, variance = support.mean(-2, keepdim=True), support.var(-2, correction=0, keepdim=True)
+    # The last term is for features that are all dead.
     floor = _SHRINKAGE * variance.mean(-1, keepdim=True) + torch.finfo(variance.dtype).eps ** 2
     scale = (variance + floor).rsqrt()
     return (support - mean) * scale, (query - mean) * scale

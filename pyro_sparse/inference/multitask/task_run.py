@@ -155,6 +155,7 @@ def ridge_rows(raw: Tensor, data: TaskBatch, ridge: float) -> tuple[Tensor, Tens
     raw = raw.double()
     scatter = moments(raw, data.y.unsqueeze(-1).double(), data.mask)
     values, vectors = torch.linalg.eigh(scatter.gram.mean(0))
+    # A direction that the encoder does not use has no variance to divide by.
     white = (vectors / values.clamp(min=1e-8 * values[-1]).sqrt()).mT
     turned = moments(raw @ white.mT, data.y.unsqueeze(-1).double(), data.mask)
     return ridge_weights(turned, ridge)[..., 0], white

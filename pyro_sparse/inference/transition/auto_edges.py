@@ -36,7 +36,7 @@ def transition_density(model: LatentTransition, batch: SequenceBatch, gates: Ten
         One draw of the posterior is taken for each frame, always the same.
     gates : Tensor (1, latent, input)
     """
-    with undisturbed(seed=0, threads=None):
+    with undisturbed(seed=0, threads=None):  # the same draw each time: it cancels in differences
         z = model.posterior(batch).rsample()
     chain = model.chain(batch, gates)
     loc, log_sd = chain.moments(z)
@@ -91,6 +91,7 @@ def choose_edges(
     def fit(
         edges: np.ndarray, state: dict[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], np.ndarray, np.ndarray]:
+        # Fewer where the networks begin as the level before left them.
         steps = schedule.edge_steps if state is None else -(-schedule.edge_steps // 5)
         open_ = torch.as_tensor(edges, device=allowed.device)
         model.allowed.copy_(open_)
@@ -110,6 +111,6 @@ def choose_edges(
         model.must.copy_(must)
     best = path.checkpoints[path.chosen]
     model.gated.load_state_dict(best.state)
-    with torch.no_grad():
+    with torch.no_grad():  # as `transition_axes.fold` lets a graph begin
         model.logits.copy_(3.0 * (2.0 * torch.as_tensor(best.edges).to(model.logits)[None] - 1))
     return path

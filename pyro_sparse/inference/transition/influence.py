@@ -59,6 +59,7 @@ def fitted_influence(
             continue
         error = float(np.sqrt((values[:, ~edges] ** 2).mean())) if (~edges).any() else 0.0
         scale = float(np.sqrt((values[:, edges] ** 2).mean()))
+        # At least rounding; a direction of half the largest counts however large the error is.
         tolerance = float(np.clip(error / max(scale, 1e-12), 1e-6, 0.5))
         influences[kind] = FittedInfluence(sufficient_influence(values, edges, kind, tolerance), error)
     return influences

@@ -38,7 +38,7 @@ from .transition_schedule import TransitionSchedule
 
 __all__ = ["TransitionGroup", "TransitionJob"]
 
-_LEAST_PIECES = 20
+_LEAST_PIECES = 20  # of which a tenth, kept aside, is two: `_split` wants as many
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
 _BRIEF: AxisSearch = {"n_starts": 8, "steps": 50, "max_hops": 1}  # a search that Ctrl-C cut short
 _LEAST_ROWS = 20  # steps of the sequences: edge probabilities want as many
@@ -376,6 +376,7 @@ def _pieces(data: SequenceBatch, lags: int) -> SequenceBatch:
     """Long sequences in pieces, where there are few: minibatches and held-out rows need something to draw
     from. A piece forgets what came before it."""
     n, t = data.x.shape[:2]
+    # The first frames of a piece have no past: of so many frames they are less than a fifth.
     length = max(5 * (lags + 1), -(-n * t // _LEAST_PIECES))
     if n >= _LEAST_PIECES or t <= length:
         return data

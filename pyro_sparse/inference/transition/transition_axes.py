@@ -48,7 +48,7 @@ __all__ = [
 
 MOST_STEPS = 20_000
 _DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
-_EDGE_LOGIT = 3.0
+_EDGE_LOGIT = 3.0  # a probability of .95: near the graph found, and the gate still has a slope
 BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
 # Of a gap: on four tuning sets with correlated latents the axes of independent noise were right with gaps
 # from .4 wider to .3 narrower than the others'.
@@ -225,6 +225,7 @@ def beyond_linear(model: LatentTransition, train: SequenceBatch, heldout: Sequen
         x, new_inputs = (np.insert(u, 0, 1.0, axis=1) for u in (x, new_inputs))
         line = np.linalg.lstsq(x, y, rcond=None)[0]
         values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(y - x @ line, rowvar=False)))
+        # A direction that the line predicts exactly has no error to be a unit.
         white = vectors / np.sqrt(np.maximum(values, 1e-8 * values[-1] + 1e-30))
         errors = [(((out - mean) @ white) ** 2).sum(1) for mean in (new_inputs @ line, bent)]
         gain = np.bincount(sequence, errors[0] - errors[1])[np.unique(sequence)]

@@ -155,6 +155,7 @@ def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> 
     table = np.stack(changes)
     moment = table @ table.T / len(jacobian)
     values, vectors = np.linalg.eigh(moment)
+    # The floor is for rotations that change no zero: their error is cut at 1 below.
     spread = ((vectors**2) / np.maximum(values, size**2 * 1e-6 + 1e-300)).sum(1)
     for (i, j), sd in zip(pairs, size * np.sqrt(spread), strict=True):
         error[i, j], error[j, i] = sd * scale[i] / scale[j], sd * scale[j] / scale[i]

@@ -101,6 +101,7 @@ def _gates(model: LatentTransition, n: int) -> Tensor:
     forced = model.must | ~model.allowed
     if forced.all():
         return model.must.to(model.logits.dtype).expand_as(model.logits)
+    # One draw for each sequence, where the published code has one for a minibatch: its noise averages out.
     logits = model.logits.unsqueeze(1).expand(-1, n, -1, -1)
     return RelaxedEdges(logits, model.temperature, model.hard_gates, model.must, ~model.allowed).rsample()
 

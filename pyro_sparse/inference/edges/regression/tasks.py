@@ -99,6 +99,7 @@ def row_prior(fit: MultiTaskFit, **changes: object) -> RowPrior:
             f"prior: a {type(prior).__name__} has no spike and slab; give slab= and slab_scale= (see "
             "RowPrior)"
         )
+    # The noise's prior is that of `MultiTaskRegression.noise_prior`.
     return RowPrior(**{"eta_over": "feature", "noise_prior": (1.0, 0.02), **fields, **changes})
 
 
@@ -151,6 +152,7 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     fields = {k: options.pop(k) for k in list(options) if k in RowPrior.__dataclass_fields__}
     if method == "enumerate":
         if "slab_scale" not in fields:
+            # A Laplace of scale 1 has the standard deviation sqrt(2).
             fields["slab_scale"] = np.sqrt(2) * np.asarray(row_prior(fit).slab_scale)
         fields = {"slab": "normal", "eta_over": "row", **fields}
     program = fit.model.prior

@@ -27,7 +27,7 @@ from .svm_gradient import adjoint
 
 __all__ = ["GroupSVM", "group_svm", "zero_weight_l1"]
 
-_CHECK_EVERY = 25
+_CHECK_EVERY = 25  # steps: a gap costs as much as a gradient
 _NEAR, _WORTH = 1e-2, 0.1  # gap from which on Newton's steps are tried, and the share they must leave at most
 
 

@@ -164,6 +164,7 @@ def _solve_batch(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | Non
 def _solve(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     factor, info = torch.linalg.cholesky_ex(matrix)
     diagonal = factor.diagonal(dim1=1, dim2=2)
+    # a pivot that is no more than rounding
     least = matrix.diagonal(dim1=1, dim2=2) * (16 * torch.finfo(matrix.dtype).eps * matrix.shape[-1])
     singular = (info > 0) | (diagonal**2 <= least).any(1)
     solution = torch.cholesky_solve(right, factor)
