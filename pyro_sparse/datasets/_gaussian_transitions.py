@@ -103,6 +103,7 @@ def draw_mechanism(kind: str, graph: np.ndarray, plain: bool, rng: np.random.Gen
     targets, parents = graph.shape
     if kind == "sine":
         index = np.arange(targets)
+        # As published.
         frequency, phase = (np.ones(targets), 0.0 * index) if plain else ((index + 3) / np.pi, 1.0 * index)
         weight = frequency[:, None, None] * np.eye(parents)
         return Mechanism(kind, weight, np.repeat(phase[:, None], parents, 1), graph.astype(float))
@@ -186,6 +187,7 @@ def growth(time: Mechanism | None) -> float:
         u = u / np.linalg.norm(u, axis=1, keepdims=True)
         u = u + 0.5 * time(far * u) / far
         logs.append(np.log(np.linalg.norm(u, axis=1)))
+    # The first half of the steps only turns u to the fastest direction.
     return float(np.exp(np.mean(logs[100:], axis=0).max()))
 
 

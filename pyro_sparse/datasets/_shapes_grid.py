@@ -15,7 +15,7 @@ import numpy as np
 
 __all__ = ["COUNTS", "LEVELS", "Grid", "grid", "levels_of"]
 
-LEVELS: dict[str, np.ndarray] = {
+LEVELS: dict[str, np.ndarray] = {  # in the order of `3dshapes.h5`, the last running fastest
     "floor_hue": np.arange(10) / 10,
     "wall_hue": np.arange(10) / 10,
     "object_hue": np.arange(10) / 10,

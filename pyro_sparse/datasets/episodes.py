@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -352,7 +352,7 @@ def _read(file: Path, size: int, mode: str) -> np.ndarray:
     return pixels.reshape(size, size, -1).transpose(2, 0, 1)
 
 
-def _paired(x: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+def _paired(x: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     x, labels = np.asarray(x), np.asarray(labels)
     if x.ndim < 1 or labels.ndim != 1 or len(x) != len(labels):
         raise ValueError(

@@ -14,13 +14,16 @@ import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pyro_sparse._utils.checks import check_whole
 from pyro_sparse.datasets._fetch import locate
+
+if TYPE_CHECKING:
+    import h5py
 
 __all__ = ["FactorImages", "load_cars3d", "load_mpi3d"]
 
@@ -54,7 +57,7 @@ class FactorImages:
         Labels of the columns.
     """
 
-    images: Any
+    images: np.ndarray | h5py.Dataset
     labels: np.ndarray
     factor_names: tuple[str, ...]
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from pyro_sparse.datasets._fetch import locate
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 __all__ = ["Loaded", "load_bfi", "load_embedded"]
 
@@ -28,6 +31,7 @@ BFI_SCALES = {
     "N": "neuroticism",
     "O": "openness",
 }
+# Reverse-keyed items: agreement speaks against the scale.
 BFI_REVERSED = frozenset({"A1", "C4", "C5", "E1", "E2", "O2", "O5"})
 EMBEDDED = ("breast_cancer", "wine", "iris", "digits")
 
@@ -51,7 +55,7 @@ class Loaded:
     """
 
     name: str
-    x: Any
+    x: pd.DataFrame | scipy.sparse.csr_array
     features: pd.DataFrame
     rows: pd.DataFrame
     source: str = field(default="")

@@ -8,9 +8,8 @@ the second.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from pyro_sparse._utils.checks import check_whole
@@ -29,7 +28,7 @@ def topic_counts(
     *,
     correlation: str | float = "high",
     draw: str = "expected",
-    counts: Any = None,
+    counts: ArrayLike | sparse.sparray | sparse.spmatrix | None = None,
     vocabulary: list[str] | None = None,
     anchors_per_topic: int = 2,
     words_per_topic: int = 60,
@@ -100,6 +99,7 @@ def topic_counts(
     rng = np.random.default_rng(seed)
     if counts is None:
         beta = _simulated_topics(n_words, n_topics, anchors_per_topic, words_per_topic, rng)
+        # Above zero, since the copies are made of logarithms.
         theta = np.maximum(rng.dirichlet(np.full(n_topics, 0.1), size=n), 1e-10)
         length = 1 + rng.negative_binomial(5, 5 / (5 + mean_length), size=n)
         support = (beta > 0).T.astype(int)
@@ -174,7 +174,9 @@ def _simulated_topics(
     return beta / beta.sum(1, keepdims=True)
 
 
-def _fitted_topics(counts: Any, n_topics: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _fitted_topics(
+    counts: np.ndarray | sparse.sparray | sparse.spmatrix, n_topics: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     from sklearn.decomposition import LatentDirichletAllocation
 
     lda = LatentDirichletAllocation(n_components=n_topics, random_state=seed)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ..._utils.checks import check_whole
 from ..._utils.options import check_options, options_of
+from ..._utils.types import ArvizData, TableLike
 from ...data.large_table import LargeTable
 from ...models.dependency import DependencyVAE
 from ...posterior.method_names import warned_name
@@ -34,7 +35,7 @@ _NO_DATA = (
     "identify and report take as idata="
 )
 DRAWN = 20_000_000  # edges drawn for each restart of a large fit, when nobody says how many
-METHODS: dict[str, Callable[..., Any]] = {
+METHODS: dict[str, Callable[..., ArvizData]] = {
     "mcmc": mcmc_edges,
     "score": score_edges,
     "jacobian": jacobian_edges,
@@ -42,8 +43,8 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 
 def edge_posterior(
-    fit: Fit, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
-) -> Any:
+    fit: Fit, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+) -> ArvizData:
     """Draws of 0/1 edges and one number per edge, as an ArviZ object.
 
     Parameters
@@ -82,7 +83,7 @@ def edge_posterior(
         allowed = sorted(set().union(*(options_of(METHODS[candidate]) for candidate in METHODS)))
         if unknown := sorted(set(options) - set(allowed)):
             raise TypeError(f"{unknown[0]}: no method has such an option; want some of {allowed}")
-        name, why = _choice(fit, options.get("X"))
+        name, why = _choice(fit, cast("TableLike | None", options.get("X")))
         try:
             return _chosen(fit, name, why, num_draws, seed, options)
         except OtherProgram as error:  # only a look at the densities themselves shows it
@@ -94,7 +95,9 @@ def edge_posterior(
     return METHODS[method](fit, num_draws=num_draws, seed=seed, **options)
 
 
-def _chosen(fit: Fit, name: str, why: str, num_draws: int, seed: int, options: dict[str, Any]) -> Any:
+def _chosen(
+    fit: Fit, name: str, why: str, num_draws: int, seed: int, options: dict[str, object]
+) -> ArvizData:
     """The answer of the method that "auto" takes; it says why, and which options are of no use to it."""
     idle = sorted(set(options) - options_of(METHODS[name]))
     if idle:
@@ -111,7 +114,7 @@ def _chosen(fit: Fit, name: str, why: str, num_draws: int, seed: int, options: d
     return edges
 
 
-def _choice(fit: Fit, X: Any) -> tuple[str, str]:
+def _choice(fit: Fit, X: TableLike | None) -> tuple[str, str]:
     """The method for a fit, and the reason."""
     if isinstance(fit.model, DependencyVAE):
         return (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ..._utils.types import ArvizData
 from . import METHODS, edge_posterior
 from .parents import transitions
 from .regression import tasks
@@ -24,9 +25,9 @@ class EdgeMethods(NamedTuple):
         (result, method, ...) -> edges, where a family chooses and checks by itself.
     """
 
-    by_name: Mapping[str, Callable[..., Any]]
+    by_name: Mapping[str, Callable[..., ArvizData]]
     automatic: Callable[..., str] | None = None
-    compute: Callable[..., Any] | None = None
+    compute: Callable[..., ArvizData] | None = None
 
 
 METHODS_OF = {

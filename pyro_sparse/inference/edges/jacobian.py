@@ -7,11 +7,12 @@ shows as the gap between them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..._utils.checks import check_whole
+from ..._utils.types import ArvizData, TableLike
 from ...graphs.alignment import Alignment, apply_alignment
 from ...posterior.tables import to_arviz
 from ..rotation._strength_mixture import strength_mixture
@@ -32,7 +33,7 @@ _SCORES = (
 )
 
 
-def jacobian_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) -> Any:
+def jacobian_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: TableLike | None = None) -> ArvizData:
     """Edge probabilities of a `DependencyVAE` from the strengths of its slopes.
 
     Parameters

@@ -7,11 +7,12 @@ bet on. Draws are Bernoulli(p*), one chain per aligned restart.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..._utils.checks import check_whole
+from ..._utils.types import ArvizData, TableLike
 from ...posterior.tables import to_arviz
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SCORE_NOTE = (
 )
 
 
-def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: Any = None) -> Any:
+def score_edges(fit: Fit, num_draws: int = 500, seed: int = 0, X: TableLike | None = None) -> ArvizData:
     r"""Edge scores of the best restart, and Bernoulli draws from each restart's scores.
 
     .. math:: \gamma^{(r,d)}_{jk} \sim \mathrm{Bernoulli}(p^{*(r)}_{jk})

@@ -11,7 +11,7 @@ their mode under the spike-and-slab lasso, and the gradient that of the likeliho
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from ...data.tasks import TaskBatch
 from ...priors import SpikeSlabLasso
 from .inner import Moments, largest_penalty, moments, ridge_weights, sparse_weights
 from .inner.ssl import ssl_sweeps
+
+if TYPE_CHECKING:
+    from ...models.multitask import MultiTaskRegression
 
 __all__ = ["INNER", "left_out_error", "mode_step", "outer_loss", "samples"]
 
@@ -77,7 +80,9 @@ def _lasso(data: Moments, penalty: float) -> Tensor:
 
 
 @torch.no_grad()
-def left_out_error(model: Any, batch: TaskBatch, inner: str, penalty: float, ridge: float) -> Tensor:
+def left_out_error(
+    model: MultiTaskRegression, batch: TaskBatch, inner: str, penalty: float, ridge: float
+) -> Tensor:
     """Mean squared error of every second sample of each task, from weights fitted to the others.
 
     Parameters
@@ -112,7 +117,7 @@ def left_out_error(model: Any, batch: TaskBatch, inner: str, penalty: float, rid
 
 
 @torch.no_grad()
-def mode_step(model: Any, batch: TaskBatch, data: Moments, sweeps: int = 2) -> None:
+def mode_step(model: MultiTaskRegression, batch: TaskBatch, data: Moments, sweeps: int = 2) -> None:
     """Bring the weights of a batch's tasks, and their noise, towards the mode given the latents.
 
     Exact coordinate descent with the global proximal map of the spike-and-slab lasso, then the noise's mode.

@@ -6,16 +6,19 @@ or already a batch of them with a leading dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["batches", "endless"]
+__all__ = ["EpisodeLike", "batches", "endless"]
+
+EpisodeLike: TypeAlias = Sequence[npt.ArrayLike | Tensor]  # support_x, support_y, query_x, query_y
 
 
-def endless(episodes: Iterable[Any] | Callable[[], Any]) -> Iterator[Any]:
+def endless(episodes: Iterable[EpisodeLike] | Callable[[], EpisodeLike]) -> Iterator[EpisodeLike]:
     """Episodes without end: an iterable is begun again, a callable is called again."""
     if callable(episodes):
         while True:
@@ -32,7 +35,7 @@ def endless(episodes: Iterable[Any] | Callable[[], Any]) -> Iterator[Any]:
             )
 
 
-def batches(episodes: Iterable[Any], size: int) -> Iterator[tuple[Tensor, ...]]:
+def batches(episodes: Iterable[EpisodeLike], size: int) -> Iterator[tuple[Tensor, ...]]:
     """Checked batches (support_x, support_y, query_x, query_y): single episodes in stacks of `size`.
 
     Raises
@@ -65,7 +68,7 @@ def _stack(waiting: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     return tuple(torch.stack(tensors) for tensors in zip(*waiting, strict=True))
 
 
-def _checked(episode: Any, number: int) -> tuple[Tensor, ...]:
+def _checked(episode: EpisodeLike, number: int) -> tuple[Tensor, ...]:
     try:
         support_x, support_y, query_x, query_y = (torch.as_tensor(array) for array in episode)
     except (TypeError, ValueError) as error:

@@ -12,7 +12,7 @@ cannot be dodged by making a feature large.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,12 @@ from tqdm import tqdm
 
 from ..._utils.torch_state import undisturbed
 from ..training.interrupt import stopped_between_steps
-from .episode_batches import batches, endless
+from .episode_batches import EpisodeLike, batches, endless
 from .inner.heads import Head, get_head
 
 __all__ = ["FewShot", "FewShotScore", "standardise"]
 
-_SHRINKAGE = 0.1
+_SHRINKAGE = 0.1  # of the mean variance: see `standardise`
 
 
 class FewShotScore(NamedTuple):
@@ -77,6 +77,7 @@ def standardise(support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
     Tensor (..., example, feature), Tensor (..., query, feature)
     """
     mean, variance = support.mean(-2, keepdim=True), support.var(-2, correction=0, keepdim=True)
+    # The last term is for features that are all dead.
     floor = _SHRINKAGE * variance.mean(-1, keepdim=True) + torch.finfo(variance.dtype).eps ** 2
     scale = (variance + floor).rsqrt()
     return (support - mean) * scale, (query - mean) * scale
@@ -126,7 +127,7 @@ class FewShot(nn.Module):
 
     def fit(
         self,
-        episodes: Iterable[Any] | Callable[[], Any],
+        episodes: Iterable[EpisodeLike] | Callable[[], EpisodeLike],
         *,
         steps: int = 500,
         episodes_per_step: int = 4,
@@ -199,7 +200,7 @@ class FewShot(nn.Module):
         return self
 
     def evaluate(
-        self, episodes: Iterable[Any], n_episodes: int | None = None, batch_size: int = 16
+        self, episodes: Iterable[EpisodeLike], n_episodes: int | None = None, batch_size: int = 16
     ) -> FewShotScore:
         """Accuracy on new episodes, and which features their heads use.
 
@@ -289,7 +290,7 @@ def _usage(used: np.ndarray, size: np.ndarray) -> pd.DataFrame:
     return table.sort_values(["usage", "weight"], ascending=False, kind="stable", ignore_index=True)
 
 
-def _show(bar: Any, row: dict[str, float]) -> None:
+def _show(bar: tqdm, row: dict[str, float]) -> None:
     bar.update(row["step"] - bar.n)
     bar.set_postfix(
         {name: f"{row[name]:.3f}" for name in ("loss", "accuracy", "features_used")}, refresh=False

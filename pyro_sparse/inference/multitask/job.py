@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from ...findings.finding import Finding
 from ...priors import SpikeSlabLasso
 from ..training import checkpoint as files
 from ..training.interrupt import stopped_between_steps
+from ..training.loop import Run
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE
 from ..training.restarts import child_seeds
@@ -35,11 +36,21 @@ from .task_result import MultiTaskFit
 from .task_run import TaskRun, raw_latents, ridge_rows, settle
 from .task_schedule import TaskSchedule
 
+if TYPE_CHECKING:
+    from ...models.multitask import MultiTaskRegression
+
 __all__ = ["TaskGroup", "TaskJob", "fold"]
 
 _LEAST_STEPS = 50  # of a representation that is worth looking at
-_BRIEF = {"n_starts": 8, "steps": 50}  # a search that Ctrl-C cut short
+_BRIEF: _Search = {"n_starts": 8, "steps": 50}  # a search that Ctrl-C cut short
 _BRIEF_TASKS = 50  # that tell restarts apart for somebody who waits no longer
+
+
+class _Search(TypedDict, total=False):
+    """Settings of `task_axes` that cut a search short."""
+
+    n_starts: int
+    steps: int
 
 
 class TaskJob:
@@ -70,7 +81,7 @@ class TaskJob:
 
     def __init__(
         self,
-        model: Any,
+        model: MultiTaskRegression,
         tasks: Tasks,
         *,
         inner: str | None = None,
@@ -133,7 +144,7 @@ class TaskJob:
         """A restart at its start."""
         return TaskGroup(self.fresh(group.start), group.start, self)
 
-    def status(self, run: Any) -> str:
+    def status(self, run: Run) -> str:
         """What the bar says of a run."""
         heldout = run.history[-1]["heldout_elbo"]
         return "" if np.isnan(heldout) else f"left-out error {-heldout:.3f}"
@@ -148,7 +159,7 @@ class TaskJob:
             notes,
         )
 
-    def fresh(self, number: int) -> Any:
+    def fresh(self, number: int) -> MultiTaskRegression:
         """A restart's model with its first parameters."""
         model = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[number])
@@ -186,7 +197,7 @@ class TaskJob:
 
     def result(
         self,
-        models: list[Any],
+        models: list[MultiTaskRegression],
         shares: list[float],
         blocks: list[list[int]],
         history: list[dict[str, Any]],
@@ -247,7 +258,7 @@ class TaskGroup:
     `find_axes` stands between the dense stage and the sparse one; a plan of one stage has none.
     """
 
-    def __init__(self, model: Any, number: int, job: TaskJob):
+    def __init__(self, model: MultiTaskRegression, number: int, job: TaskJob):
         self.model, self.number, self.job, self.plan = model, number, job, job.plan
         self.stage, self.found = 0, float("nan")
         self.before: list[dict[str, Any]] = []
@@ -265,7 +276,7 @@ class TaskGroup:
         schedule, inner = self.plan[self.stage]
         return TaskRun(self.model, self.job.train, self.job.heldout, schedule, inner, self.number)
 
-    def finish(self, show: Callable[[Any], None]) -> None:
+    def finish(self, show: Callable[[Run], None]) -> None:
         """Go through the stages that are left."""
         while True:
             with stopped_between_steps(show) as between:
@@ -277,19 +288,19 @@ class TaskGroup:
             self.before, self.stage = self.rows, self.stage + 1
             self.run = self._run()
 
-    def find_axes(self, **search: int) -> None:
+    def find_axes(self, **search: Unpack[_Search]) -> None:
         """Turn the latents to the sparse axes, if the plan has them and they are not found yet."""
         if len(self.plan) > 1 and np.isnan(self.found):
             answer = fold(self.model, self.job.train, self.run.schedule.ridge, self.number, **search)
             self.found, self.block = answer.agreement / answer.n_starts, answer.block.tolist()
 
-    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
+    def conclude(self, notes: list[str], alone: bool, show: Callable[[Run], None]) -> bool:
         """Find the axes, if there are none yet, and settle the latents in them.
 
         For a restart `alone` Ctrl-C makes the search a brief one; the next stops that, too.
         """
 
-        def settled(**search: int) -> None:
+        def settled(**search: Unpack[_Search]) -> None:
             self.find_axes(**search)
             settle(self.model, self.job.data, self.job.inner, self.job.schedule.ridge)
 
@@ -342,7 +353,9 @@ class TaskGroup:
 
 
 @torch.no_grad()
-def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0, **search: Any) -> TaskAxes:
+def fold(
+    model: MultiTaskRegression, data: TaskBatch, ridge: float, seed: int = 0, **search: Unpack[_Search]
+) -> TaskAxes:
     """Turn a model's latents to the sparse axes of its tasks' weights.
 
     Parameters
@@ -373,7 +386,7 @@ def fold(model: Any, data: TaskBatch, ridge: float, seed: int = 0, **search: Any
     return axes
 
 
-def _check(model: Any, tasks: Tasks, inner: str) -> None:
+def _check(model: MultiTaskRegression, tasks: Tasks, inner: str) -> None:
     if inner not in INNER:
         raise ValueError(f"inner: want one of {', '.join(INNER)}, got {inner!r}")
     if inner != "ridge" and not isinstance(model.prior, SpikeSlabLasso):

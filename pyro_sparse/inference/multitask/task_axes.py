@@ -32,10 +32,10 @@ RESOLVED = 3.0
 UNCORRELATED = 0.15
 """Largest correlation of latents in different blocks at which they still pass for independent."""
 
-_RATES = (0.05, 0.2)
-_BARRIER = 3.0
+_RATES = (0.05, 0.2)  # which suits is not known before: the starts share the range, as in `jacobian_axes`
+_BARRIER = 3.0  # weights that a determinant smaller by a factor e must save: no axis is kept twice
 _INDEPENDENT = 0.4  # length left of a unit row off the span of the others, for it to be an axis of its own
-_FOLDS = 2
+_FOLDS = 2  # each chooses the axes that the other is judged in
 _ROWS = 20_000  # enough for independent components
 _TOGETHER = 48  # rows of maps, whose strengths of a thousand tasks stay near the processor
 
@@ -155,6 +155,7 @@ def _search(
     maps = descend(problem, torch.linalg.qr(start)[0], "log", middle, steps, rate)
     for small in epsilon:
         maps = descend(problem, maps, "count", small, steps // 2, rate, _BARRIER)
+    # Without the barrier, which prefers orthogonal axes.
     ends = descend(problem, maps, "count", epsilon[-1], steps // 2, 0.02, barrier=0.0)
     best = _assemble(problem, ends, epsilon[-1])
     objective = float(problem.cost(best, epsilon[-1]).sum()) / len(w)

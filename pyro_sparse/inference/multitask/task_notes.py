@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_LATENTS
+
+if TYPE_CHECKING:
+    from ...models.multitask import MultiTaskRegression
 
 __all__ = ["error_findings", "latent_findings", "linear_map_only", "unused"]
 
@@ -110,7 +113,7 @@ def linear_map_only() -> list[Finding]:
     return [Finding("axes", message, "fit with inner='ssl'", severity="doubt")]
 
 
-def unused(model: Any) -> list[Finding]:
+def unused(model: MultiTaskRegression) -> list[Finding]:
     """What to say of latents without a task (the best restart's own frame is everyone's).
 
     Parameters

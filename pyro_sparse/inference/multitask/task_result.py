@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ import torch
 from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
 from ..._utils.torch_state import first_rows, isolated, undisturbed
+from ..._utils.types import ArvizData, TableLike, VectorLike
 from ..._utils.version import __version__
 from ...data.columns import as_frame, check_order, row_names, text_columns
 from ...data.task_arrays import column, task_labels
@@ -31,6 +32,9 @@ from ..training.restarts import align_latents, in_frame, only_restart
 from .bilevel import left_out_error, samples
 from .task_notes import error_findings, latent_findings, linear_map_only, unused
 from .task_run import in_chunks, raw_latents, solve_tasks
+
+if TYPE_CHECKING:
+    from ...models.multitask import MultiTaskRegression
 
 __all__ = ["MultiTaskFit"]
 
@@ -70,7 +74,7 @@ class MultiTaskFit(FitResult):
         What a reader should know before believing it; `warnings` has them as sentences.
     """
 
-    models: list[Any]
+    models: list[MultiTaskRegression]
     tasks: Tasks
     best: int
     error: np.ndarray
@@ -85,7 +89,7 @@ class MultiTaskFit(FitResult):
         return in_short(self, sizes, {"left-out error": self.error}, "left-out error unknown")
 
     @property
-    def model(self) -> Any:
+    def model(self) -> MultiTaskRegression:
         """The chosen restart's model."""
         return self.models[self.best]
 
@@ -134,7 +138,8 @@ class MultiTaskFit(FitResult):
         if any(o is None for o in odds):
             return None
         return self._framed(
-            np.stack([torch.sigmoid(o)[0].double().cpu().numpy() for o in odds]), signed=False
+            np.stack([torch.sigmoid(cast(torch.Tensor, o))[0].double().cpu().numpy() for o in odds]),
+            signed=False,
         )
 
     def _framed(self, values: np.ndarray, signed: bool = True) -> np.ndarray:
@@ -147,7 +152,7 @@ class MultiTaskFit(FitResult):
     @classmethod
     def build(
         cls,
-        models: list[Any],
+        models: list[MultiTaskRegression],
         tasks: Tasks,
         *,
         judged: TaskBatch,
@@ -166,7 +171,7 @@ class MultiTaskFit(FitResult):
             f = (raw_latents(model, few) - model.centre) / model.spread
             frames.append(f[present].double().cpu().numpy())
 
-            def error_of(batch: TaskBatch, model: Any = model) -> torch.Tensor:
+            def error_of(batch: TaskBatch, model: MultiTaskRegression = model) -> torch.Tensor:
                 return left_out_error(model, batch, inner, settings["penalty"], settings["ridge"])
 
             errors.append(float(in_chunks(error_of, judged).nanmean()))
@@ -210,7 +215,7 @@ class MultiTaskFit(FitResult):
 
     @isolated()
     @torch.no_grad()
-    def transform(self, X: Any = None) -> np.ndarray:
+    def transform(self, X: TableLike | None = None) -> np.ndarray:
         """Latents of inputs, best restart, in standard deviations over the training samples.
 
         Parameters
@@ -249,7 +254,7 @@ class MultiTaskFit(FitResult):
         return in_frame(self, z.double().cpu().numpy())
 
     @isolated()
-    def with_data(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
+    def with_data(self, X: TableLike, y: VectorLike, task: VectorLike | None = None) -> MultiTaskFit:
         """The same fit with rows of its tasks to ask: a loaded one has none, and `edge_posterior` needs them.
 
         Weights stay as they are; for tasks that the fit has not seen see `adapt`.
@@ -289,7 +294,7 @@ class MultiTaskFit(FitResult):
         return replace(self, tasks=new)
 
     @isolated()
-    def adapt(self, X: Any, y: Any, task: Any = None) -> MultiTaskFit:
+    def adapt(self, X: TableLike, y: VectorLike, task: VectorLike | None = None) -> MultiTaskFit:
         """Weights of new tasks on the learned representation, which stays as it is.
 
         Eta, the share of tasks that use each latent, also stays for the weights, which are a mode.
@@ -323,7 +328,7 @@ class MultiTaskFit(FitResult):
         return replace(self, models=models, tasks=tasks, settings=settings)
 
     @isolated()
-    def predict(self, X: Any = None, task: Any = None) -> np.ndarray:
+    def predict(self, X: TableLike | None = None, task: VectorLike | None = None) -> np.ndarray:
         """Expected targets, best restart, in the caller's units.
 
         Parameters
@@ -366,8 +371,8 @@ class MultiTaskFit(FitResult):
         return intercept[t] + (z * weights[t]).sum(-1)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
-    ) -> Any:
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+    ) -> ArvizData:
         """Which task uses which latent, as an ArviZ object with dims (task, latent).
 
         Without options the answer is kept, so that asking again costs nothing.
@@ -407,7 +412,7 @@ class MultiTaskFit(FitResult):
         check_whole(1, num_draws=num_draws)
         check_whole(0, seed=seed)
 
-        def compute(method: str, **arguments: Any) -> Any:
+        def compute(method: str, **arguments: object) -> ArvizData:
             return methods.by_name[method](self, method=method, **arguments)
 
         return self._kept(compute, name, num_draws, seed, options)
@@ -440,7 +445,10 @@ class MultiTaskFit(FitResult):
 
 
 def restore(
-    model: Any, meta: dict[str, Any], states: dict[str, Any], arrays: dict[str, np.ndarray]
+    model: MultiTaskRegression,
+    meta: dict[str, Any],
+    states: dict[str, dict[str, torch.Tensor]],
+    arrays: dict[str, np.ndarray],
 ) -> MultiTaskFit:
     """A fit from what `MultiTaskFit.save` wrote; its tasks have names and units, but no rows.
 

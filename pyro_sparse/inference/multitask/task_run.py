@@ -7,7 +7,8 @@ whose weights follow the latents by exact coordinate descent and whose eta follo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from ..training.loop import Run
 from .bilevel import left_out_error, mode_step, outer_loss, samples
 from .inner import moments, ridge_weights
 from .task_schedule import TaskSchedule
+
+if TYPE_CHECKING:
+    from ...models.multitask import MultiTaskRegression
 
 __all__ = ["TaskRun", "in_chunks", "raw_latents", "ridge_rows", "settle", "solve_tasks"]
 
@@ -41,9 +45,12 @@ class TaskRun(Run):
         Number of the restart, for the history.
     """
 
+    model: MultiTaskRegression
+    train: TaskBatch
+
     def __init__(
         self,
-        model: Any,
+        model: MultiTaskRegression,
         train: TaskBatch,
         heldout: TaskBatch | None,
         schedule: TaskSchedule,
@@ -89,7 +96,7 @@ class TaskRun(Run):
                 mode_step(self.model, batch, moments(f, batch.y.unsqueeze(-1), batch.mask))
         return batch
 
-    def _after_step(self, batch: Any, rate: float) -> None:
+    def _after_step(self, batch: TaskBatch, rate: float) -> None:
         if self.inner == "ssl" and self.step % 10 == 0:
             self.model.prior.update(self.model.weights)
 
@@ -108,7 +115,7 @@ class TaskRun(Run):
         return [int((self.model.weights != 0 if odds is None else odds > 0).sum())]
 
 
-def in_chunks(function: Any, batch: TaskBatch) -> Tensor:
+def in_chunks(function: Callable[[TaskBatch], Tensor], batch: TaskBatch) -> Tensor:
     """`function` of a few tasks at a time, joined: images of all tasks need not fit in memory at once.
 
     Parameters
@@ -123,7 +130,7 @@ def in_chunks(function: Any, batch: TaskBatch) -> Tensor:
 
 
 @torch.no_grad()
-def raw_latents(model: Any, data: TaskBatch) -> Tensor:
+def raw_latents(model: MultiTaskRegression, data: TaskBatch) -> Tensor:
     """Raw latents of every sample, (task, sample, latent)."""
     return in_chunks(lambda batch: model.encode(batch.inputs), data)
 
@@ -148,6 +155,7 @@ def ridge_rows(raw: Tensor, data: TaskBatch, ridge: float) -> tuple[Tensor, Tens
     raw = raw.double()
     scatter = moments(raw, data.y.unsqueeze(-1).double(), data.mask)
     values, vectors = torch.linalg.eigh(scatter.gram.mean(0))
+    # A direction that the encoder does not use has no variance to divide by.
     white = (vectors / values.clamp(min=1e-8 * values[-1]).sqrt()).mT
     turned = moments(raw @ white.mT, data.y.unsqueeze(-1).double(), data.mask)
     return ridge_weights(turned, ridge)[..., 0], white
@@ -155,7 +163,7 @@ def ridge_rows(raw: Tensor, data: TaskBatch, ridge: float) -> tuple[Tensor, Tens
 
 @torch.no_grad()
 def solve_tasks(
-    model: Any,
+    model: MultiTaskRegression,
     data: TaskBatch,
     inner: str,
     ridge: float,
@@ -206,7 +214,7 @@ def solve_tasks(
 
 
 @torch.no_grad()
-def settle(model: Any, data: TaskBatch, inner: str, ridge: float) -> None:
+def settle(model: MultiTaskRegression, data: TaskBatch, inner: str, ridge: float) -> None:
     """Give latents their units, and all tasks their weights; the model is in its evaluation mode then.
 
     Parameters

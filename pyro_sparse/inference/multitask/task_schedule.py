@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..training._settings import NOT_NEGATIVE, POSITIVE, Limits, Settings
 
@@ -84,7 +84,7 @@ class TaskSchedule(Settings):
         if not isinstance(self.axes, bool):
             raise ValueError(f"axes: want True or False, got {self.axes!r}")
 
-    def for_encoder(self, kind: Any) -> TaskSchedule:
+    def for_encoder(self, kind: object) -> TaskSchedule:
         """The same record with numbers for None.
 
         Ten times the rate takes a linear encoder to the same latents in a fifth of the steps; with sparse

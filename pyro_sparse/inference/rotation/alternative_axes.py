@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _SIZE = 0.1  # of a loading that counts half an edge, where a direction has length 1
-_STARTS, _SHRINK = 64, (0.3, _SIZE**2)
+_STARTS, _SHRINK = 64, (0.3, _SIZE**2)  # the search ends with the count by which its axes are compared
 _MOST_CORRELATED = 0.9  # two factors of a solution
 
 

@@ -54,7 +54,9 @@ def descend(
         slope = problem.gradient(maps, kind, epsilon)
         if barrier is not None:
             if barrier:
+                # less the slope of log|det|
                 slope = slope - barrier * torch.linalg.inv(maps).mT
+            # rows have length 1: no step along them
             slope = slope - (slope * maps).sum(-1, keepdim=True) * maps
         else:
             slope = slope @ maps.mT

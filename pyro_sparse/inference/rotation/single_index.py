@@ -129,7 +129,7 @@ def single_index(
     observed = np.ones_like(cells) if mask is None else np.ascontiguousarray(mask.T.astype(float))
     centred = scores - scores.mean(0)
     white = centred @ _whitening(centred)
-    directions = _unit(cells @ white + 1e-3)
+    directions = _unit(cells @ white + 1e-3)  # a feature without any correlation begins somewhere, too
     p = len(cells)
     model = SingleIndex(white, directions, np.zeros((p, _BASES)), np.full(p, 0.5), cells, observed)
     _fit_curves(model)

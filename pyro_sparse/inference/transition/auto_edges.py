@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from ..._utils.torch_state import undisturbed
 from ...data.sequences import SequenceBatch
+from ...models.latent_transition import LatentTransition
 from .edge_path import Path, decreasing_path
 from .transition_run import EdgeRun
 from .transition_schedule import TransitionSchedule
@@ -25,7 +25,7 @@ __all__ = ["choose_edges", "flip_gains", "transition_density"]
 
 
 @torch.no_grad()
-def transition_density(model: Any, batch: SequenceBatch, gates: Tensor) -> Tensor:
+def transition_density(model: LatentTransition, batch: SequenceBatch, gates: Tensor) -> Tensor:
     """Log-density of every latent of every sequence given its past, summed over time, (sequence, latent).
 
     Parameters
@@ -36,7 +36,7 @@ def transition_density(model: Any, batch: SequenceBatch, gates: Tensor) -> Tenso
         One draw of the posterior is taken for each frame, always the same.
     gates : Tensor (1, latent, input)
     """
-    with undisturbed(seed=0, threads=None):
+    with undisturbed(seed=0, threads=None):  # the same draw each time: it cancels in differences
         z = model.posterior(batch).rsample()
     chain = model.chain(batch, gates)
     loc, log_sd = chain.moments(z)
@@ -44,7 +44,7 @@ def transition_density(model: Any, batch: SequenceBatch, gates: Tensor) -> Tenso
     return (term * chain.present.unsqueeze(-1)).sum(2)[0]
 
 
-def flip_gains(model: Any, batch: SequenceBatch, edges: np.ndarray) -> np.ndarray:
+def flip_gains(model: LatentTransition, batch: SequenceBatch, edges: np.ndarray) -> np.ndarray:
     """What each edge is worth, in nats per sequence: with it minus without it, (latent, input).
 
     Parameters
@@ -69,7 +69,7 @@ def flip_gains(model: Any, batch: SequenceBatch, edges: np.ndarray) -> np.ndarra
 
 
 def choose_edges(
-    model: Any, train: SequenceBatch, heldout: SequenceBatch, schedule: TransitionSchedule
+    model: LatentTransition, train: SequenceBatch, heldout: SequenceBatch, schedule: TransitionSchedule
 ) -> Path:
     """Walk the path of ever fewer edges; the model keeps the networks and the edges of the chosen level.
 
@@ -88,7 +88,10 @@ def choose_edges(
     """
     allowed, must = model.allowed.clone(), model.must.clone()
 
-    def fit(edges: np.ndarray, state: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    def fit(
+        edges: np.ndarray, state: dict[str, Tensor] | None
+    ) -> tuple[dict[str, Tensor], np.ndarray, np.ndarray]:
+        # Fewer where the networks begin as the level before left them.
         steps = schedule.edge_steps if state is None else -(-schedule.edge_steps // 5)
         open_ = torch.as_tensor(edges, device=allowed.device)
         model.allowed.copy_(open_)
@@ -108,6 +111,6 @@ def choose_edges(
         model.must.copy_(must)
     best = path.checkpoints[path.chosen]
     model.gated.load_state_dict(best.state)
-    with torch.no_grad():
+    with torch.no_grad():  # as `transition_axes.fold` lets a graph begin
         model.logits.copy_(3.0 * (2.0 * torch.as_tensor(best.edges).to(model.logits)[None] - 1))
     return path

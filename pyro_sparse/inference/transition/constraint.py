@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ __all__ = [
     "BernoulliKL",
     "Budget",
     "Penalty",
+    "Sparsity",
     "SparsityControl",
     "dual_step",
     "get_control",
@@ -364,7 +365,10 @@ class BernoulliKL(SparsityControl):
         return math.prod(probabilities.shape[1:]) - self.n_edges_possible
 
 
-def get_control(control: Any) -> SparsityControl:
+Sparsity: TypeAlias = "str | float | SparsityControl | None"  # as callers say how many edges there may be
+
+
+def get_control(control: Sparsity) -> SparsityControl:
     """The control meant by a setting.
 
     Parameters
@@ -404,7 +408,7 @@ def get_control(control: Any) -> SparsityControl:
     )
 
 
-def _check_number(name: str, value: Any, least: float, strict: bool = False) -> None:
+def _check_number(name: str, value: float, least: float, strict: bool = False) -> None:
     number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not number or value < least or (strict and value == least):
         wanted = f"above {least:g}" if strict else f"of at least {least:g}"

@@ -7,7 +7,7 @@ the sparsest is chosen whose held-out score the rows cannot tell from the best.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -104,11 +104,12 @@ def one_standard_error(scores: ArrayLike) -> tuple[int, NDArray[np.float64], NDA
     return int(np.flatnonzero(loss <= error)[-1]), loss, error
 
 
-Train = Callable[[NDArray[np.bool_], Any], tuple[Any, ArrayLike, ArrayLike]]
+State = TypeVar("State")
+Train: TypeAlias = Callable[[NDArray[np.bool_], State | None], tuple[State, ArrayLike, ArrayLike]]
 
 
 def decreasing_path(
-    train: Train,
+    train: Train[State],
     allowed: ArrayLike,
     required: ArrayLike | None = None,
     levels: Sequence[int] | None = None,
@@ -160,7 +161,7 @@ def decreasing_path(
             f"and not below the {least} required ones"
         )
 
-    def visit(edges: NDArray[np.bool_], state: Any) -> Checkpoint:
+    def visit(edges: NDArray[np.bool_], state: State | None) -> Checkpoint:
         now = _train(train, edges, state)
         for _ in range(swaps):
             exchanged = _exchange(now, free, must)
@@ -214,7 +215,7 @@ def _judge(path: list[Checkpoint]) -> tuple[int, NDArray[np.float64], NDArray[np
     return one_standard_error([checkpoint.scores for checkpoint in path])
 
 
-def _train(train: Train, edges: NDArray[np.bool_], state: Any) -> Checkpoint:
+def _train(train: Train[State], edges: NDArray[np.bool_], state: State | None) -> Checkpoint:
     new_state, scores, strengths = train(edges.copy(), state)
     s, strength = np.asarray(scores, dtype=float), np.asarray(strengths, dtype=float)
     if (

@@ -9,9 +9,10 @@ One draw carries all three through to the last step, so that draws of different 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 import xarray as xr
@@ -19,8 +20,10 @@ from torch import Tensor
 
 from ..._utils.checks import check_whole
 from ..._utils.torch_state import undisturbed
+from ..._utils.types import TableLike
 from ...data.columns import as_frame, text_columns
 from ...data.sequences import SequenceBatch, Sequences, as_sequences
+from ...models.latent_transition import LatentTransition
 from ..training.restarts import pick
 
 if TYPE_CHECKING:
@@ -30,7 +33,12 @@ __all__ = ["carry", "forecast"]
 
 
 def forecast(
-    fit: TransitionFit, sequences: Sequences, steps: int, future_actions: Any, num_draws: int, seed: int
+    fit: TransitionFit,
+    sequences: Sequences,
+    steps: int,
+    future_actions: TableLike | None,
+    num_draws: int,
+    seed: int,
 ) -> xr.DataArray:
     """Draws (draw, sequence, step, feature) of the frames after the last; see `TransitionFit.forecast`.
 
@@ -76,7 +84,7 @@ def forecast(
     )
 
 
-def carry(model: Any, past: Tensor, actions: Tensor | None, steps: int) -> Tensor:
+def carry(model: LatentTransition, past: Tensor, actions: Tensor | None, steps: int) -> Tensor:
     """One draw of the latents to come, (sequence, step, latent), under one draw of the graph.
 
     Parameters
@@ -107,7 +115,7 @@ def _last(z: Tensor, batch: SequenceBatch, lags: int) -> Tensor:
     return z[torch.arange(n, device=z.device).unsqueeze(1), at]
 
 
-def _future(like: Sequences, past: Sequences, steps: int, actions: Any) -> np.ndarray | None:
+def _future(like: Sequences, past: Sequences, steps: int, actions: TableLike | None) -> np.ndarray | None:
     """Actions to come in the fit's units, (sequence, step, action)."""
     if (actions is None) != (like.actions is None):
         had = "without actions; leave them out"
@@ -122,14 +130,18 @@ def _future(like: Sequences, past: Sequences, steps: int, actions: Any) -> np.nd
     if isinstance(actions, pd.DataFrame):
         split = _by_sequence(actions, like, past, steps)
     else:
-        split = [as_frame(table) for table in actions] if hasattr(actions, "__len__") else []
+        split = (
+            [as_frame(table) for table in cast(list[TableLike], actions)]
+            if hasattr(actions, "__len__")
+            else []
+        )
         if len(split) == wanted[0] == 1 and np.ndim(split[0]) < 2 and steps > 1:
             split = [actions]  # (step, action) for the only sequence
         shapes = [_shape(table) for table in split]
         odd = next((i for i, shape in enumerate(shapes) if shape != wanted[1:]), None)
         if len(split) != wanted[0] or odd is not None:
             if not isinstance(actions, list | tuple):
-                got = f"shape {np.shape(actions)}"
+                got = f"shape {np.shape(cast(npt.ArrayLike, actions))}"
             else:
                 got = f"{len(split)} sequence(s)" if odd is None else f"{shapes[odd]} in sequence {odd}"
             raise ValueError(
@@ -151,10 +163,10 @@ def _future(like: Sequences, past: Sequences, steps: int, actions: Any) -> np.nd
     return future.actions
 
 
-def _shape(actions: Any) -> tuple[int, ...] | None:
+def _shape(actions: TableLike) -> tuple[int, ...] | None:
     """Of one sequence's actions, (step, action); None of what is ragged."""
     try:
-        shape = np.shape(actions)
+        shape = np.shape(cast(npt.ArrayLike, actions))
     except ValueError:
         return None
     return (*shape, 1) if len(shape) == 1 else shape

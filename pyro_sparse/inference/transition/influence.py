@@ -9,7 +9,7 @@ axes are as sparse as the true ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -59,12 +59,13 @@ def fitted_influence(
             continue
         error = float(np.sqrt((values[:, ~edges] ** 2).mean())) if (~edges).any() else 0.0
         scale = float(np.sqrt((values[:, edges] ** 2).mean()))
+        # At least rounding; a direction of half the largest counts however large the error is.
         tolerance = float(np.clip(error / max(scale, 1e-12), 1e-6, 0.5))
         influences[kind] = FittedInfluence(sufficient_influence(values, edges, kind, tolerance), error)
     return influences
 
 
-def share_spanned(influences: Mapping[Any, FittedInfluence]) -> float:
+def share_spanned(influences: Mapping[Literal["time", "actions"], FittedInfluence]) -> float:
     """Smallest share, over the kinds, of the directions asked for that are there; 1 where none is asked.
 
     Parameters

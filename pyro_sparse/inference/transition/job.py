@@ -20,15 +20,17 @@ from ..._utils.torch_state import first_rows, undisturbed
 from ..._utils.version import __version__
 from ...data.sequences import SequenceBatch, Sequences
 from ...findings.finding import Finding
+from ...models.latent_transition import LatentTransition
 from ..training import checkpoint as files
 from ..training.elbo import rowwise_elbo
 from ..training.interrupt import BRIEF, stopped_between_steps
+from ..training.loop import Run
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE
 from ..training.restarts import child_seeds, join
 from .auto_edges import choose_edges
-from .constraint import get_control
-from .transition_axes import FoundAxes, find_axes, fold
+from .constraint import Sparsity, get_control
+from .transition_axes import AxisSearch, FoundAxes, find_axes, fold
 from .transition_polish import polish
 from .transition_result import TransitionFit
 from .transition_run import EdgeRun, TransitionRun
@@ -36,9 +38,9 @@ from .transition_schedule import TransitionSchedule
 
 __all__ = ["TransitionGroup", "TransitionJob"]
 
-_LEAST_PIECES = 20
+_LEAST_PIECES = 20  # of which a tenth, kept aside, is two: `_split` wants as many
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
-_BRIEF = {"n_starts": 8, "steps": 50, "max_hops": 1}  # a search that Ctrl-C cut short
+_BRIEF: AxisSearch = {"n_starts": 8, "steps": 50, "max_hops": 1}  # a search that Ctrl-C cut short
 _LEAST_ROWS = 20  # steps of the sequences: edge probabilities want as many
 
 
@@ -68,14 +70,14 @@ class TransitionJob:
 
     def __init__(
         self,
-        model: Any,
+        model: LatentTransition,
         sequences: Sequences,
         *,
         restarts: int = 2,
         seed: int = 0,
         schedule: TransitionSchedule | None = None,
         holdout: float = 0.1,
-        sparsity: Any = None,
+        sparsity: Sparsity = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
     ):
@@ -89,7 +91,7 @@ class TransitionJob:
         _check_sparsity(sparsity, model)  # a complaint should not wait for a dense fit
         if sparsity == "auto" and self.heldout is None:
             raise ValueError('sparsity: "auto" asks held-out sequences; got none, raise holdout')
-        self.setup = {
+        self.setup: dict[str, Any] = {
             "n_samples": self.train.total,
             "missing": sequences.missing,
             "feature_names": None,  # no constraint names a feature
@@ -131,7 +133,7 @@ class TransitionJob:
         """A restart at its start."""
         return TransitionGroup(self.run(group.start), self, group.start)
 
-    def status(self, run: Any) -> str:
+    def status(self, run: Run) -> str:
         """What the bar says of a run."""
         return f"ELBO {run.history[-1]['elbo']:.3f} nats/sequence"
 
@@ -145,7 +147,9 @@ class TransitionJob:
             dense=bool(trained) and not trained[-1].has_edges,
         )
 
-    def edges(self, model: Any, number: int, show: Callable[[Any], None]) -> list[dict[str, Any]]:
+    def edges(
+        self, model: LatentTransition, number: int, show: Callable[[Run], None]
+    ) -> list[dict[str, Any]]:
         """Fit the edges of a folded restart; the history of that."""
         return _fit_edges(model, self.train, self.heldout, self.schedule, self.sparsity, number, show)
 
@@ -182,7 +186,7 @@ class TransitionJob:
 
     def result(
         self,
-        states: list[Any],
+        states: list[dict[str, torch.Tensor]],
         answers: list[FoundAxes],
         history: list[dict[str, Any]],
         notes: list[str],
@@ -210,7 +214,7 @@ class TransitionJob:
 
     def _result(
         self,
-        states: list[Any],
+        states: list[dict[str, torch.Tensor]],
         answers: list[FoundAxes],
         history: list[dict[str, Any]],
         notes: list[str],
@@ -285,12 +289,12 @@ class TransitionGroup:
         """All that a resumed run needs."""
         return self.run.state()
 
-    def finish(self, show: Callable[[Any], None]) -> None:
+    def finish(self, show: Callable[[Run], None]) -> None:
         """Train the dense program to the end."""
         with stopped_between_steps(show) as between:
             self.run.finish(between)
 
-    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
+    def conclude(self, notes: list[str], alone: bool, show: Callable[[Run], None]) -> bool:
         """Find the axes, straighten the latents along them and fit the edges, as far as there is time."""
         job, number, model = self.job, self.number, self.run.model
         if notes:
@@ -317,13 +321,13 @@ class TransitionGroup:
 
 
 def _fit_edges(
-    model: Any,
+    model: LatentTransition,
     train: SequenceBatch,
     heldout: SequenceBatch | None,
     schedule: TransitionSchedule,
-    sparsity: Any,
+    sparsity: Sparsity,
     number: int,
-    show: Callable[[Any], None],
+    show: Callable[[Run], None],
 ) -> list[dict[str, Any]]:
     """Fit the edges of one folded restart; the history of that."""
     if not schedule.edge_steps:
@@ -337,7 +341,7 @@ def _fit_edges(
     return [{**row, "stage": "edges"} for row in run.history]
 
 
-def _check(model: Any, sequences: Sequences) -> None:
+def _check(model: LatentTransition, sequences: Sequences) -> None:
     n_actions = 0 if sequences.actions is None else sequences.actions.shape[-1]
     for name, wanted, size in (
         ("n_features", model.n_features, sequences.x.shape[-1]),
@@ -350,7 +354,7 @@ def _check(model: Any, sequences: Sequences) -> None:
             )
 
 
-def _check_sparsity(sparsity: Any, model: Any) -> None:
+def _check_sparsity(sparsity: Sparsity, model: LatentTransition) -> None:
     control = copy.deepcopy(get_control(sparsity))
     if sparsity is not None:
         try:
@@ -372,6 +376,7 @@ def _pieces(data: SequenceBatch, lags: int) -> SequenceBatch:
     """Long sequences in pieces, where there are few: minibatches and held-out rows need something to draw
     from. A piece forgets what came before it."""
     n, t = data.x.shape[:2]
+    # The first frames of a piece have no past: of so many frames they are less than a fifth.
     length = max(5 * (lags + 1), -(-n * t // _LEAST_PIECES))
     if n >= _LEAST_PIECES or t <= length:
         return data

@@ -14,7 +14,7 @@ that of the noise.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from scipy.optimize import quadratic_assignment
 from ..._utils.declared import hooks
 from ..._utils.torch_state import undisturbed
 from ...data.sequences import SequenceBatch
+from ...models.latent_transition import LatentTransition
 from ..rotation.jacobian_axes import JacobianAxes, jacobian_axes
 from ..rotation.strength_gap import strength_gap
 from .influence import fitted_influence, share_spanned
@@ -30,6 +31,7 @@ from .influence import fitted_influence, share_spanned
 Whitening = Literal["past", "noise"]
 
 __all__ = [
+    "AxisSearch",
     "FoundAxes",
     "believed",
     "beyond_linear",
@@ -46,12 +48,27 @@ __all__ = [
 
 MOST_STEPS = 20_000
 _DRIVEN = 1e-4  # of the variance that actions explain along the best direction: less is not driven
-_EDGE_LOGIT = 3.0
+_EDGE_LOGIT = 3.0  # a probability of .95: near the graph found, and the gate still has a slope
 BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
 # Of a gap: on four tuning sets with correlated latents the axes of independent noise were right with gaps
 # from .4 wider to .3 narrower than the others'.
 _CLEARER = 0.5
 _SEATINGS = 50  # random starts of the search for an order
+
+
+class AxisSearch(TypedDict, total=False):
+    """Settings of the search that a caller may choose, as of `jacobian_axes`.
+
+    Attributes
+    ----------
+    n_starts, steps, max_hops : int
+    floor : float
+    """
+
+    n_starts: int
+    steps: int
+    max_hops: int
+    floor: float
 
 
 class FoundAxes(NamedTuple):
@@ -87,7 +104,7 @@ class FoundAxes(NamedTuple):
 
 
 @torch.no_grad()
-def latents(model: Any, batch: SequenceBatch, chunk: int = 5000) -> torch.Tensor:
+def latents(model: LatentTransition, batch: SequenceBatch, chunk: int = 5000) -> torch.Tensor:
     """Posterior means (restart, sequence, time, latent) of the program at hand.
 
     Parameters
@@ -101,7 +118,9 @@ def latents(model: Any, batch: SequenceBatch, chunk: int = 5000) -> torch.Tensor
     return torch.cat([model.posterior(batch.rows(index)).loc for index in chunks], 1)
 
 
-def seen_steps(model: Any, batch: SequenceBatch, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def seen_steps(
+    model: LatentTransition, batch: SequenceBatch, z: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs of the steps to learn from.
 
     Parameters
@@ -142,7 +161,7 @@ class _Moments(NamedTuple):
 
 
 @torch.no_grad()
-def dense_moments(model: Any, batch: SequenceBatch, white: Whitening = "past") -> list[_Moments]:
+def dense_moments(model: LatentTransition, batch: SequenceBatch, white: Whitening = "past") -> list[_Moments]:
     """Second moments of the dense transition's Jacobian, one for each restart.
 
     Parameters
@@ -157,7 +176,7 @@ def dense_moments(model: Any, batch: SequenceBatch, white: Whitening = "past") -
     return [_moments(model, *steps, white) for steps in dense_steps(model, batch)]
 
 
-def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
+def turned_jacobian(model: LatentTransition, batch: SequenceBatch) -> list[np.ndarray]:
     """Jacobians of the dense transition along the model's axes, (step, latent, input), one for each restart.
 
     Parameters
@@ -173,7 +192,7 @@ def turned_jacobian(model: Any, batch: SequenceBatch) -> list[np.ndarray]:
 
 
 @torch.no_grad()
-def beyond_linear(model: Any, train: SequenceBatch, heldout: SequenceBatch) -> list[float]:
+def beyond_linear(model: LatentTransition, train: SequenceBatch, heldout: SequenceBatch) -> list[float]:
     """By how many standard errors the transition predicts held-out sequences better than a linear one does.
 
     A network that overfitted noise has derivatives that vary, whatever the dynamics; here that does not
@@ -206,6 +225,7 @@ def beyond_linear(model: Any, train: SequenceBatch, heldout: SequenceBatch) -> l
         x, new_inputs = (np.insert(u, 0, 1.0, axis=1) for u in (x, new_inputs))
         line = np.linalg.lstsq(x, y, rcond=None)[0]
         values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(y - x @ line, rowvar=False)))
+        # A direction that the line predicts exactly has no error to be a unit.
         white = vectors / np.sqrt(np.maximum(values, 1e-8 * values[-1] + 1e-30))
         errors = [(((out - mean) @ white) ** 2).sum(1) for mean in (new_inputs @ line, bent)]
         gain = np.bincount(sequence, errors[0] - errors[1])[np.unique(sequence)]
@@ -226,7 +246,7 @@ def believed(jacobian: np.ndarray, beyond: float) -> np.ndarray:
     return np.broadcast_to(jacobian.mean(0), jacobian.shape) if beyond < BENT else jacobian
 
 
-def transition_jacobian(model: Any, inputs: torch.Tensor) -> torch.Tensor:
+def transition_jacobian(model: LatentTransition, inputs: torch.Tensor) -> torch.Tensor:
     """Derivative of the dense transition's means by its inputs, (restart, row, latent, input).
 
     In closed form where the class that wrote `forward` wrote that too, else by autograd.
@@ -251,14 +271,16 @@ def transition_jacobian(model: Any, inputs: torch.Tensor) -> torch.Tensor:
     return torch.stack(rows, -2).detach()
 
 
-def _few(model: Any, batch: SequenceBatch) -> SequenceBatch:
+def _few(model: LatentTransition, batch: SequenceBatch) -> SequenceBatch:
     """Its first sequences, of about as many steps as are looked at."""
     per = max(1, batch.x.shape[1] - model.lags)
     return batch.rows(torch.arange(min(len(batch), -(-MOST_STEPS // per)), device=batch.x.device))
 
 
 @torch.no_grad()
-def dense_steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def dense_steps(
+    model: LatentTransition, batch: SequenceBatch
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Of each restart: Jacobians (step, latent, input) of the dense transition, past latents, and noise.
 
     Parameters
@@ -281,7 +303,7 @@ def dense_steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.n
         model.dense = dense
 
 
-def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _steps(model: LatentTransition, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     posterior = model.posterior(batch)
     z = posterior.loc
     inputs, use = seen_steps(model, batch, z)
@@ -297,7 +319,7 @@ def _steps(model: Any, batch: SequenceBatch) -> list[tuple[np.ndarray, np.ndarra
     return by_restart
 
 
-def rotated(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
+def rotated(model: LatentTransition, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """The Jacobian of ``turn @ latent`` by those past latents and the actions.
 
     Parameters
@@ -314,7 +336,7 @@ def rotated(model: Any, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
 
 
 def _moments(
-    model: Any, jacobian: np.ndarray, past: np.ndarray, noise: np.ndarray, white: Whitening
+    model: LatentTransition, jacobian: np.ndarray, past: np.ndarray, noise: np.ndarray, white: Whitening
 ) -> _Moments:
     d, lags, n = model.n_latents, model.lags, len(jacobian)
     spread = np.atleast_2d(np.cov(past, rowvar=False))
@@ -340,7 +362,11 @@ def _root(covariance: np.ndarray) -> np.ndarray:
 
 
 def find_axes(
-    model: Any, batch: SequenceBatch, seed: int = 0, heldout: SequenceBatch | None = None, **options: Any
+    model: LatentTransition,
+    batch: SequenceBatch,
+    seed: int = 0,
+    heldout: SequenceBatch | None = None,
+    **options: Unpack[AxisSearch],
 ) -> list[FoundAxes]:
     """Sparse axes of each restart of a dense fit.
 
@@ -393,7 +419,7 @@ class _Axes(NamedTuple):
     share: float  # of the search's starts that ended there
 
 
-def _time_axes(model: Any, moments: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
+def _time_axes(model: LatentTransition, moments: _Moments, seed: int, options: AxisSearch) -> _Axes:
     """Axes where the past acts: rotations of the latents whitened as `part` says."""
     axes = _search(moments.time, moments.actions, seed, options)
     turn = _unit_rows(axes.map @ np.linalg.inv(moments.root), moments.past)
@@ -402,7 +428,7 @@ def _time_axes(model: Any, moments: _Moments, seed: int, options: dict[str, Any]
     return _Axes(turn, graph, gap, axes.agreement / axes.n_starts)
 
 
-def _action_axes(model: Any, moments: _Moments, seed: int, options: dict[str, Any]) -> _Axes:
+def _action_axes(model: LatentTransition, moments: _Moments, seed: int, options: AxisSearch) -> _Axes:
     """Axes of what the actions move; the rest, independent of that by its noise, stays as it is."""
     assert moments.actions is not None
     white = np.linalg.inv(np.linalg.cholesky(moments.noise))
@@ -439,7 +465,7 @@ def _clearer(axes: list[_Axes]) -> _Axes:
     return past if past.gap > noise.gap + _CLEARER else noise
 
 
-def _seats(model: Any, strength: np.ndarray) -> np.ndarray:
+def _seats(model: LatentTransition, strength: np.ndarray) -> np.ndarray:
     """The order of the latents that suits required and forbidden edges best: these name latents by number."""
     d = model.n_latents
     wish = (
@@ -459,7 +485,7 @@ def _seats(model: Any, strength: np.ndarray) -> np.ndarray:
 
 
 def _search(
-    time: np.ndarray | None, actions: np.ndarray | None, seed: int, options: dict[str, Any]
+    time: np.ndarray | None, actions: np.ndarray | None, seed: int, options: AxisSearch
 ) -> JacobianAxes:
     """The search, with no floor under the strengths where hardly any is an edge: that graph is a guess."""
     with undisturbed(threads=1):
@@ -468,11 +494,11 @@ def _search(
         except ValueError as reason:
             if "no edge" not in str(reason):
                 raise
-            guess = jacobian_axes(time, actions, seed=seed, **{**options, "floor": 1e-9})
+            guess = jacobian_axes(time, actions, seed=seed, **(options | {"floor": 1e-9}))
             return replace(guess, gap=0.0, gap_a=0.0)
 
 
-def _graph(model: Any, axes: JacobianAxes, strength: np.ndarray) -> tuple[np.ndarray, float]:
+def _graph(model: LatentTransition, axes: JacobianAxes, strength: np.ndarray) -> tuple[np.ndarray, float]:
     """Time and action graphs side by side and their gap; the time graph by the strengths of latents of unit
     variance at each lag, where the search saw all lags as one and the latents in units of their noise."""
     past = strength[:, : model.lags * model.n_latents]
@@ -486,7 +512,7 @@ def _graph(model: Any, axes: JacobianAxes, strength: np.ndarray) -> tuple[np.nda
 
 
 @torch.no_grad()
-def fold(model: Any, answers: list[FoundAxes]) -> None:
+def fold(model: LatentTransition, answers: list[FoundAxes]) -> None:
     """Turn a dense fit to its axes, edges beginning at the graph found.
 
     Parameters

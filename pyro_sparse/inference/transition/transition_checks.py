@@ -8,7 +8,7 @@ leave the graph as it is, as far as the error of the Jacobian can tell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ import pandas as pd
 from ...data.sequences import SequenceBatch
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_LATENTS
+from ...models.latent_transition import LatentTransition
 from ..training.restarts import only_restart
 from .transition_axes import BENT, believed, dense_steps, rotated
 
@@ -54,7 +55,12 @@ class AxisChecks(NamedTuple):
 
 
 def axis_checks(
-    model: Any, batch: SequenceBatch, restart: int, permutation: np.ndarray, graph: np.ndarray, beyond: float
+    model: LatentTransition,
+    batch: SequenceBatch,
+    restart: int,
+    permutation: np.ndarray,
+    graph: np.ndarray,
+    beyond: float,
 ) -> AxisChecks:
     """Measure the axes of a folded restart.
 
@@ -149,6 +155,7 @@ def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> 
     table = np.stack(changes)
     moment = table @ table.T / len(jacobian)
     values, vectors = np.linalg.eigh(moment)
+    # The floor is for rotations that change no zero: their error is cut at 1 below.
     spread = ((vectors**2) / np.maximum(values, size**2 * 1e-6 + 1e-300)).sum(1)
     for (i, j), sd in zip(pairs, size * np.sqrt(spread), strict=True):
         error[i, j], error[j, i] = sd * scale[i] / scale[j], sd * scale[j] / scale[i]

@@ -10,7 +10,6 @@ same draws, and a subclass that writes programs of its own is traced.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ __all__ = ["has_own_programs", "transition_elbo"]
 _PROGRAM = ("model", "guide", "edge_sites", "edge_guide", "chain", "posterior", "decode")
 
 
-def has_own_programs(model: Any) -> bool:
+def has_own_programs(model: LatentTransition) -> bool:
     """Whether a subclass or another encoder (a smoother) changed what `transition_elbo` is made of.
 
     Parameters
@@ -102,6 +101,7 @@ def _gates(model: LatentTransition, n: int) -> Tensor:
     forced = model.must | ~model.allowed
     if forced.all():
         return model.must.to(model.logits.dtype).expand_as(model.logits)
+    # One draw for each sequence, where the published code has one for a minibatch: its noise averages out.
     logits = model.logits.unsqueeze(1).expand(-1, n, -1, -1)
     return RelaxedEdges(logits, model.temperature, model.hard_gates, model.must, ~model.allowed).rsample()
 

@@ -9,11 +9,11 @@ afterwards a dense transition is fitted to the new latents, and the axes are fou
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from ...data.sequences import SequenceBatch
+from ...models.latent_transition import LatentTransition
 from .transition_axes import FoundAxes, find_axes, fold
 from .transition_run import EdgeRun, PolishRun, RefitRun
 from .transition_schedule import TransitionSchedule
@@ -24,7 +24,7 @@ _AROUND = 600  # steps of the networks before, and of the dense transition after
 
 
 def polish(
-    model: Any,
+    model: LatentTransition,
     answers: list[FoundAxes],
     train: SequenceBatch,
     schedule: TransitionSchedule,

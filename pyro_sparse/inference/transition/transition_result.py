@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,13 @@ import xarray as xr
 from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
 from ..._utils.torch_state import first_rows, isolated, undisturbed
+from ..._utils.types import ArvizData, TableLike
 from ..._utils.version import __version__
 from ...data.sequences import SequenceBatch, Sequences, as_sequences
 from ...findings.finding import Finding, read_findings, write_findings
 from ...graphs.identifiability import consistency
 from ...metrics.consistency import r_con
+from ...models.latent_transition import LatentTransition
 from ...posterior.method_names import warned_name
 from ..training import checkpoint as files
 from ..training._repr import in_short
@@ -49,6 +52,22 @@ _ARRAYS = (
 )
 _COLUMNS = ("actions", "id", "time", "time_step")
 _UNITS = ("centre", "scale", "action_centre", "action_scale")
+
+
+class SequenceColumns(TypedDict, total=False):
+    """What says how to read sequences, as in `pyro_sparse.fit`.
+
+    Attributes
+    ----------
+    actions : array_like, or names of columns
+    id, time : label of a column
+    time_step : number or time difference
+    """
+
+    actions: TableLike | Sequence[Hashable] | None
+    id: Hashable | None
+    time: Hashable | None
+    time_step: float | str | np.timedelta64 | pd.Timedelta | None
 
 
 @dataclass
@@ -96,7 +115,7 @@ class TransitionFit(FitResult):
         What a reader should know before believing it; `warnings` has them as sentences.
     """
 
-    model: Any
+    model: LatentTransition
     sequences: Sequences
     best: int
     strength_time: np.ndarray | None
@@ -141,7 +160,7 @@ class TransitionFit(FitResult):
     @classmethod
     def build(
         cls,
-        model: Any,
+        model: LatentTransition,
         sequences: Sequences,
         *,
         data: SequenceBatch,
@@ -233,7 +252,9 @@ class TransitionFit(FitResult):
         )
 
     @isolated()
-    def transform(self, X: Any = None, **columns: Any) -> Any:
+    def transform(
+        self, X: TableLike | None = None, **columns: Unpack[SequenceColumns]
+    ) -> np.ndarray | pd.DataFrame:
         """Latents of every frame, (sequence, time, latent), NaN at padding: posterior means, best restart.
 
         Of a new DataFrame with `id` they are a DataFrame (frame, latent) whose index holds id and time (or
@@ -270,12 +291,12 @@ class TransitionFit(FitResult):
     def forecast(
         self,
         steps: int,
-        X: Any = None,
+        X: TableLike | None = None,
         *,
-        future_actions: Any = None,
+        future_actions: TableLike | None = None,
         num_draws: int = 200,
         seed: int = 0,
-        **columns: Any,
+        **columns: Unpack[SequenceColumns],
     ) -> xr.DataArray:
         """Draws of the frames that follow each sequence, in the caller's units: best restart, gated program.
 
@@ -312,8 +333,8 @@ class TransitionFit(FitResult):
         return forecast(self, self._own(X, columns), steps, future_actions, num_draws, seed)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
-    ) -> Any:
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+    ) -> ArvizData:
         """Edges as an ArviZ object, dims (target, source) and (target, action).
 
         Without options the answer is kept, so that asking again costs nothing.
@@ -347,7 +368,7 @@ class TransitionFit(FitResult):
         check_whole(1, num_draws=num_draws)
         check_whole(0, seed=seed)
 
-        def compute(method: str, **arguments: Any) -> Any:
+        def compute(method: str, **arguments: object) -> ArvizData:
             return methods.by_name[method](self, **arguments)
 
         return self._kept(compute, name, num_draws, seed, options)
@@ -384,7 +405,7 @@ class TransitionFit(FitResult):
         }
         files.write(path, "transition fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
-    def with_data(self, X: Any, **columns: Any) -> TransitionFit:
+    def with_data(self, X: TableLike, **columns: Unpack[SequenceColumns]) -> TransitionFit:
         """The same fit with sequences to ask: a loaded fit has none, and `edge_posterior` needs them.
 
         Parameters
@@ -407,13 +428,13 @@ class TransitionFit(FitResult):
         """
         return replace(self, sequences=self._read(X, columns))
 
-    def _own(self, X: Any, columns: dict[str, Any]) -> Sequences:
+    def _own(self, X: TableLike | None, columns: SequenceColumns) -> Sequences:
         """The fit's sequences, or new ones."""
         if X is None and not len(self.sequences):
             raise ValueError("X: a loaded fit has no sequences of its own; give some")
         return self.sequences if X is None else self._read(X, columns)
 
-    def _read(self, X: Any, columns: dict[str, Any]) -> Sequences:
+    def _read(self, X: TableLike, columns: SequenceColumns) -> Sequences:
         """New sequences in the fit's units."""
         unknown = [name for name in columns if name not in _COLUMNS]
         if unknown:
@@ -421,7 +442,11 @@ class TransitionFit(FitResult):
                 f"got an unexpected argument {unknown[0]!r}; what says how to read X is one of "
                 f"{', '.join(_COLUMNS)}"
             )
-        fit_arguments = {"like": self.sequences, "lag": self.model.lags, "likelihood": self.model.likelihood}
+        fit_arguments: dict[str, Any] = {
+            "like": self.sequences,
+            "lag": self.model.lags,
+            "likelihood": self.model.likelihood,
+        }
         new = as_sequences(X, **fit_arguments, **columns)
         if new.missing and not self.model.missing:
             warnings.warn(
@@ -433,7 +458,7 @@ class TransitionFit(FitResult):
         return new
 
 
-def restore(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> TransitionFit:
+def restore(model: LatentTransition, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> TransitionFit:
     """A fit from what `TransitionFit.save` wrote.
 
     Parameters
@@ -511,6 +536,6 @@ def _differing(
     ]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A number or text that JSON can hold."""
     return value.item() if isinstance(value, np.generic) else value

@@ -16,7 +16,9 @@ from ..training._settings import POSITIVE, SHARE, Limits, Settings
 
 __all__ = ["TransitionSchedule"]
 
-_LARGEST, _PASSES = 512, 60  # sequences in a minibatch; passes over them all in the dense program
+# Sequences in a minibatch; passes over them all in the dense program. With 170 passes over 10,000 sequences
+# networks of the default size learned them by heart, and the held-out ELBO fell.
+_LARGEST, _PASSES = 512, 60
 _UNDECIDED = "steps are left open: call decided() first"
 
 
@@ -60,7 +62,7 @@ class TransitionSchedule(Settings):
 
     steps: int | None = None
     batch_size: int | None = None
-    learning_rate: float = 1.2e-2
+    learning_rate: float = 1.2e-2  # SOAP reaches with it in 80 CPU seconds what Adam does not in ten minutes
     warm_up: int = 300
     decay_from: float = 0.3
     polish_steps: int | None = None

@@ -27,7 +27,7 @@ NOISES = 2.0 ** np.arange(-8, 2)
 """Noise variances, in the same unit. Steps are those of `AMPLITUDES`, so that few ratios differ."""
 
 _CONSTANT = 1.0  # variance of the constant, per unit of c
-_BATCH = 64
+_BATCH = 64  # sets at a time, so that memory does not grow with their number
 
 
 class SetEvidence:

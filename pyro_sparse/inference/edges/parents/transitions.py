@@ -14,6 +14,7 @@ import torch
 
 from ...._utils.options import check_options, options_of
 from ...._utils.torch_state import undisturbed
+from ...._utils.types import ArvizData
 from ....posterior.transitions import GraphDraws, transition_to_arviz
 from ...transition.transition_axes import latents, seen_steps
 from ..density.requirements import lacks_for_parent_sets
@@ -69,7 +70,7 @@ def steps_of(fit: TransitionFit) -> tuple[np.ndarray, np.ndarray]:
     return inputs.double().cpu().numpy(), targets.double().cpu().numpy()
 
 
-def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: Any) -> Any:
+def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: Any) -> ArvizData:
     """Posterior of the parents of every latent, each restart by itself.
 
     Parameters
@@ -122,7 +123,7 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
     )
 
 
-def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: Any) -> Any:
+def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: object) -> ArvizData:
     """Relaxed Bernoulli edges of the gated program, as scores, with Bernoulli draws from them.
 
     Parameters

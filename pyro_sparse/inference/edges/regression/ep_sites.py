@@ -170,7 +170,9 @@ def log_evidence(problem: Problem, fit: Fit) -> Array:
     return evidence
 
 
-def _put(whole: Any, update: Any, index: NDArray[np.intp], done: NDArray[np.bool_]) -> None:
+def _put(
+    whole: tuple[Any, ...], update: tuple[Any, ...], index: NDArray[np.intp], done: NDArray[np.bool_]
+) -> None:
     """Write the rows of the update that are done into their place."""
     for old, new in zip(whole, update, strict=True):
         if isinstance(old, tuple):

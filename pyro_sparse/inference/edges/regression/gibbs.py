@@ -134,7 +134,7 @@ class _State(NamedTuple):
 def _start(rows: Rows, prior: RowPrior, chains: int, rng: np.random.Generator) -> _State:
     shape = (chains, *rows.cross.shape)
     spread = np.trace(rows.gram, axis1=-2, axis2=-1) / shape[-1]
-    ridge = np.where(spread > 0, 0.01 * spread, 1.0)
+    ridge = np.where(spread > 0, 0.01 * spread, 1.0)  # there may be more features than samples
     loose = rows.gram + np.eye(shape[-1]) * ridge[..., None, None]
     dense = np.linalg.solve(loose, rows.cross[..., None])[..., 0]
     edge = np.zeros(shape, dtype=bool)

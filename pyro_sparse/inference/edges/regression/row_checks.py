@@ -176,7 +176,7 @@ def tables(
     return np.where(there[..., None], x, 0.0), np.where(there, y, 0.0), there
 
 
-def _plain(values: Any) -> Any:
+def _plain(values: ArrayLike) -> ArrayLike:
     return values.detach().cpu() if hasattr(values, "detach") else values
 
 

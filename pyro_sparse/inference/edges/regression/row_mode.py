@@ -90,7 +90,7 @@ def row_mode(data: Moments, samples: Tensor, dof: Tensor, prior: RowPrior, start
     shape = weight.shape
     low = torch.as_tensor(1 / np.asarray(prior.slab_scale, dtype=float)).broadcast_to(shape)
     top = torch.full_like(low, 1 / prior.spike_scale)
-    foot = torch.minimum(2 * low, top)
+    foot = torch.minimum(2 * low, top)  # a spike half as wide as the slab: there are few modes
     (a, b), (c, d) = prior.eta_prior, prior.noise_prior
     flat = (-1, shape[-1])
     for share in np.linspace(0, 1, LADDER):

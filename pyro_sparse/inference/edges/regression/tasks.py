@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ...._utils.options import check_options, options_of
+from ...._utils.types import ArvizData
 from ....posterior.tasks import task_to_arviz
 from ....priors import SpikeSlabLasso
 from ...multitask.task_run import raw_latents
@@ -24,14 +25,14 @@ from .bootstrap import bootstrap_edges
 from .enumerate import enumerate_edges
 from .ep import ep_edges
 from .gibbs import gibbs_edges
-from .rows import RowPrior
+from .rows import RowPosterior, RowPrior
 
 if TYPE_CHECKING:
     from ...multitask.task_result import MultiTaskFit
 
 __all__ = ["TASK_METHODS", "method_for", "row_prior", "row_task_edges", "score_task_edges", "task_rows"]
 
-_SOLVERS: dict[str, Callable[..., Any]] = {
+_SOLVERS: dict[str, Callable[..., RowPosterior]] = {
     "ep": ep_edges,
     "enumerate": enumerate_edges,
     "gibbs": gibbs_edges,
@@ -67,7 +68,7 @@ def _lacks(fit: MultiTaskFit, options: Iterable[str] = ()) -> list[str]:
     return reasons
 
 
-def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
+def row_prior(fit: MultiTaskFit, **changes: object) -> RowPrior:
     """The prior of the fit's own program, as sparse linear rows know it, with a point mass for the spike.
 
     The program's spike is narrow so that its mode has exact zeros; an edge is a weight that is not zero, and
@@ -98,6 +99,7 @@ def row_prior(fit: MultiTaskFit, **changes: Any) -> RowPrior:
             f"prior: a {type(prior).__name__} has no spike and slab; give slab= and slab_scale= (see "
             "RowPrior)"
         )
+    # The noise's prior is that of `MultiTaskRegression.noise_prior`.
     return RowPrior(**{"eta_over": "feature", "noise_prior": (1.0, 0.02), **fields, **changes})
 
 
@@ -117,7 +119,7 @@ def task_rows(fit: MultiTaskFit, restart: int) -> tuple[np.ndarray, np.ndarray, 
     return z.double().cpu().numpy()[..., turn] * sign, tasks.y, tasks.mask
 
 
-def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **options: Any) -> Any:
+def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **options: object) -> ArvizData:
     """Edges by one of the methods for sparse linear rows.
 
     Parameters
@@ -150,6 +152,7 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     fields = {k: options.pop(k) for k in list(options) if k in RowPrior.__dataclass_fields__}
     if method == "enumerate":
         if "slab_scale" not in fields:
+            # A Laplace of scale 1 has the standard deviation sqrt(2).
             fields["slab_scale"] = np.sqrt(2) * np.asarray(row_prior(fit).slab_scale)
         fields = {"slab": "normal", "eta_over": "row", **fields}
     program = fit.model.prior
@@ -176,7 +179,9 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     )
 
 
-def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **options: Any) -> Any:
+def score_task_edges(
+    fit: MultiTaskFit, method: str, num_draws: int, seed: int, **options: object
+) -> ArvizData:
     """The spike-and-slab lasso's p* of each weight: a score, not a probability.
 
     Parameters
@@ -217,7 +222,7 @@ def score_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, 
     return edges
 
 
-TASK_METHODS: dict[str, Callable[..., Any]] = {
+TASK_METHODS: dict[str, Callable[..., ArvizData]] = {
     "ep": row_task_edges,
     "enumerate": row_task_edges,
     "gibbs": row_task_edges,

@@ -13,15 +13,16 @@ step lowers the objective; where it stops falling, this precision has no more to
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...._utils.arrays import COMPILED as AVAILABLE
 from ...._utils.arrays import compiled as _compile
 
 __all__ = ["AVAILABLE", "descend", "solve_supports", "usable"]
+
+Array = NDArray[np.float64]
 
 _ROUNDING = 1e-13  # of a gradient, in units of the terms it adds; of a pivot, in units of its diagonal
 _LEVELS = 4  # falling penalties to begin with, a sweep each: fewer features enter that must leave again
@@ -383,8 +384,8 @@ def _descend_group(gram, moment, square, penalty, weight, tol, max_sweeps, gaps,
 
 
 def descend(
-    gram: Any, moment: Any, square: Any, penalty: Any, weight: Any, tol: float, max_sweeps: int
-) -> tuple[Any, Any]:
+    gram: Array, moment: Array, square: Array, penalty: Array, weight: Array, tol: float, max_sweeps: int
+) -> tuple[Array, NDArray[np.int64]]:
     """Solve every task in place; returns gap and sweeps, each (task,)."""
     gaps, sweeps = np.zeros(len(square)), np.zeros(len(square), np.int64)
     weight[square <= 0] = 0

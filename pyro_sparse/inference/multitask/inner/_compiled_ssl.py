@@ -21,7 +21,7 @@ _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 def _newton(w, lower, upper, size, step, odds, low, gap):
     """Root of w + step * rate(w) - size between the bounds."""
     for _ in range(50):
-        absent = 1 / (1 + math.exp(min(odds + gap * w, 700.0)))
+        absent = 1 / (1 + math.exp(min(odds + gap * w, 700.0)))  # exp overflows above 709
         slope = max(1 - step * gap * gap * absent * (1 - absent), 1e-6)
         new = min(max(w - (w + step * (low + gap * absent) - size) / slope, lower), upper)
         if abs(new - w) <= _ROUNDING * size:
@@ -49,6 +49,7 @@ def prox(v, step, odds, low, gap):
     if gap <= 0:
         return start if v > 0 else -start
     bend = step * gap * gap
+    # Up to 4 the objective is convex; above, it is not between two turning points.
     turn = 2 * math.atanh(min(math.sqrt(1 - 4 / bend), 1 - 1e-16)) if bend > 4 else 0.0
     spike_end = min(max((-turn - odds) / gap, 0.0), start)
     slab_end = min(max((turn - odds) / gap, 0.0), start)

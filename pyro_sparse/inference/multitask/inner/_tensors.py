@@ -18,7 +18,7 @@ from .implicit import solve_flagged
 __all__ = ["ROUNDING", "TINY", "curve", "descend", "gap"]
 
 ROUNDING = 1e-13  # relative gap that rounding leaves
-TINY = 1e-300
+TINY = 1e-300  # in place of zero where it divides
 _SWEEPS, _FINISHES = 4, 8  # of a round
 _SHARES = (0.03, 0.1, 0.3, 1.0)  # of a Newton step
 

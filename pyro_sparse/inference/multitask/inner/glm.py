@@ -24,7 +24,7 @@ from .moments import moments, sample_weights
 
 __all__ = ["FAMILIES", "Bernoulli", "Family", "GLMWeights", "Poisson", "half_deviance", "sparse_glm"]
 
-_LEAST_VARIANCE = 1e-8
+_LEAST_VARIANCE = 1e-8  # the working response divides by it, and a mean at its bound has none
 _LEAST_NULL = 1e-12  # counts that are all equal leave nothing to explain
 
 
@@ -301,6 +301,7 @@ class _Problem:
             mean = self.family.mean(eta + b)
             pull = (self.share * (self.y - mean)).sum(1, keepdim=True)
             bend = (self.share * self.family.variance(mean)).sum(1, keepdim=True)
+            # Where the mean is nearly flat Newton's own step is far too long.
             b = b + (pull / bend.clamp(min=1e-12)).clamp(-2, 2)
             if bool((pull.abs() <= 1e-14 * (1 + self.y.abs().amax())).all()):
                 break

@@ -20,13 +20,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ._check import check_episodes
+from .implicit import GradientContext
 from .svm_dual import SVMDual, simplex
 from .svm_face import face_steps
 from .svm_gradient import adjoint
 
 __all__ = ["GroupSVM", "group_svm", "zero_weight_l1"]
 
-_CHECK_EVERY = 25
+_CHECK_EVERY = 25  # steps: a gap costs as much as a gradient
 _NEAR, _WORTH = 1e-2, 0.1  # gap from which on Newton's steps are tried, and the share they must leave at most
 
 
@@ -185,7 +186,7 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx, x: Tensor, l1: Tensor, l2: Tensor, y: Tensor, tol: float, max_iter: int
+        ctx: GradientContext, x: Tensor, l1: Tensor, l2: Tensor, y: Tensor, tol: float, max_iter: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         problem = SVMDual(x, y, l1, l2)
         dual, gap = _accelerated(problem, tol, max_iter)
@@ -195,7 +196,7 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: GradientContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         *problem, dual = ctx.saved_tensors
         return (*adjoint(SVMDual(*problem), dual, grad), None, None, None)
 

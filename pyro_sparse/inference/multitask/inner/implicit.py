@@ -12,7 +12,7 @@ the penalty) then has its gradient. For the lasso this is the closed form of Lac
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +20,19 @@ from torch.autograd.function import once_differentiable
 
 from . import _compiled
 
-__all__ = ["attach", "solve_active"]
+__all__ = ["GradientContext", "attach", "solve_active"]
+
+
+class GradientContext(Protocol):
+    """What autograd keeps of a call until its gradient is wanted."""
+
+    saved_tensors: tuple[Tensor, ...]
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep these for the gradient."""
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Say which answers have no gradient."""
 
 
 def attach(
@@ -54,14 +66,19 @@ def attach(
 class _Attached(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, residual: Tensor, solution: Tensor, gram: Tensor, active: Tensor, bend: Tensor | None
+        ctx: GradientContext,
+        residual: Tensor,
+        solution: Tensor,
+        gram: Tensor,
+        active: Tensor,
+        bend: Tensor | None,
     ) -> Tensor:
         ctx.save_for_backward(gram, active, bend)
         return solution.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: GradientContext, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         gram, active, bend = ctx.saved_tensors
         return -solve_active(gram, grad, active, bend), None, None, None, None
 
@@ -147,6 +164,7 @@ def _solve_batch(gram: Tensor, right: Tensor, active: Tensor, bend: Tensor | Non
 def _solve(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     factor, info = torch.linalg.cholesky_ex(matrix)
     diagonal = factor.diagonal(dim1=1, dim2=2)
+    # a pivot that is no more than rounding
     least = matrix.diagonal(dim1=1, dim2=2) * (16 * torch.finfo(matrix.dtype).eps * matrix.shape[-1])
     singular = (info > 0) | (diagonal**2 <= least).any(1)
     solution = torch.cholesky_solve(right, factor)

@@ -12,11 +12,13 @@ All is in float64, whatever comes in: residuals much smaller than the targets ar
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from .implicit import GradientContext
 
 __all__ = ["Moments", "moments", "sample_weights"]
 
@@ -72,13 +74,15 @@ class _Residual(torch.autograd.Function):
     """The gradient with respect to centred samples adds up to nothing: it is that of the given ones, too."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, targets: Tensor, weight: Tensor, data: Moments) -> Tensor:
+    def forward(
+        ctx: GradientContext, features: Tensor, targets: Tensor, weight: Tensor, data: Moments
+    ) -> Tensor:
         ctx.save_for_backward(weight, data.gram, data.features, data.targets, data.share)
         return data.gram @ weight - data.moment
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: GradientContext, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         weight, gram, features, targets, share = ctx.saved_tensors
         fitted, along = (features @ torch.cat([weight, grad], -1)).tensor_split(2, -1)
         of_targets = -share * along

@@ -148,6 +148,7 @@ def _folds(observed: Tensor, above: Tensor, family: str, folds: int, seed: int) 
     if not 2 <= folds <= fewest:
         raise ValueError(f"folds: want 2 to {fewest} (the samples of the smallest task), got {folds}")
     generator = torch.Generator().manual_seed(seed)
+    # Masked samples come last, so that those seen are dealt out evenly.
     place = torch.rand(observed.shape, generator=generator).to(observed.device) + 2 * (~observed)
     if family != "normal":
         place = place + above

@@ -23,7 +23,7 @@ __all__ = ["Curvature", "curvature", "face_steps", "on_the_face"]
 # Share of the largest diagonal entry added to all. Least squares where the face has directions without
 # curvature; along them the cost is linear and the step, being long, ends where an entry becomes zero.
 _DAMPING = 1e-10
-_SMALL_STEP = 1e-13
+_SMALL_STEP = 1e-13  # of entries that add up to 1: what moves less is rounding
 _ZERO = 1e-11  # a smaller entry is rounding, not a direction to move in
 
 
