@@ -6,7 +6,7 @@ r"""The spike-and-slab lasso: a mixture of a wide and a narrow Laplace, with the
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -93,7 +93,7 @@ class SpikeSlabLasso(SpikeSlab):
 
         return self.eta * laplace(self.lambda1) + (1 - self.eta) * laplace(self.lambda0)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw the indicator, then the weight; shape ``sample_shape + batch_shape``."""
         shape = self._extended_shape(torch.Size(sample_shape))
         with torch.no_grad():

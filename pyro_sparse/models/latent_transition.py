@@ -13,7 +13,6 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -370,13 +369,13 @@ class LatentTransition(Model):
         return self.decoder(z)
 
     @staticmethod
-    def sequences(batch: SequenceBatch) -> Any:
+    def sequences(batch: SequenceBatch) -> pyro.plate:
         """The plate of sequences with its minibatch scale."""
         here = torch.arange(len(batch), device=batch.x.device)
         return pyro.plate("data", batch.total, subsample=here, dim=-1)
 
     @staticmethod
-    def frames(batch: SequenceBatch) -> Any:
+    def frames(batch: SequenceBatch) -> pyro.plate:
         """The plate of all frames with its minibatch scale."""
         time = batch.x.shape[1]
         here = torch.arange(len(batch) * time, device=batch.x.device)

@@ -10,6 +10,7 @@ from pyro import poutine
 from pyro.distributions import Delta
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
+from torch.distributions import Distribution
 
 from .._utils.torch_state import undisturbed
 from .base import Prior
@@ -91,14 +92,14 @@ def _refuse_points(prior: Prior) -> None:
             )
 
 
-def point_mass(distribution: Any) -> bool:
+def point_mass(distribution: Distribution) -> bool:
     """Whether a distribution has mass at single points.
 
     Parameters
     ----------
     distribution : torch.distributions.Distribution
     """
-    base = distribution
+    base: Any = distribution  # torch types `support` as optional
     while (inner := getattr(base, "base_dist", None)) is not None:
         base = inner
     try:

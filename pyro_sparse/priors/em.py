@@ -8,10 +8,11 @@ objective is not convex. Tensors in, tensors out; shapes broadcast; no state.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .._utils.arrays import COMPILED, arrays, compiled, tensor
@@ -29,6 +30,7 @@ __all__ = [
     "ssl_prox",
 ]
 
+Array: TypeAlias = "NDArray[Any] | Tensor"  # what `arrays` hands out
 # Inclusion probabilities stay this far from 0 and 1: log odds of at most 14 either way, exact in float32.
 ETA_MARGIN = 1e-6
 # Newton iterations of an accelerator, which is not asked after each whether they are enough: what has not
@@ -275,9 +277,11 @@ def ssl_prox(
     bend, shift = t * gap, t * low - size
     asked = xp is np
 
-    def newton(w: Any, lower: Any, upper: Any) -> Any:
+    def newton(w: Array, lower: Array, upper: Array) -> Array:
         if not asked:
-            return _unasked(w, lower, upper, (-base, gap, bend, shift), max_iter)
+            return _unasked(
+                cast(Tensor, w), cast(Tensor, lower), cast(Tensor, upper), (-base, gap, bend, shift), max_iter
+            )
         for _ in range(max_iter):
             odds = odds_of_spike * xp.exp(-gap * w)
             absent = odds / (1 + odds)
@@ -289,7 +293,7 @@ def ssl_prox(
                 break
         return w
 
-    def objective(w: Any) -> Any:  # relative to its value at zero
+    def objective(w: Array) -> Array:  # relative to its value at zero
         gain = xp.log1p(odds_of_spike * xp.exp(-gap * w)) - xp.log1p(odds_of_spike)
         return w * (0.5 * w - size) + t * (low * w - gain)
 
