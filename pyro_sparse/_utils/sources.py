@@ -36,7 +36,7 @@ __all__ = [
 # more than 1,032; tables of counts of which 99 % are zero come to 200.
 _BOMB_RATIO = 250
 _BOMB_BYTES = 2**30
-_CHUNK = 2**20
+_CHUNK = 2**20  # bytes of a text looked at before the next: one that unpacks to too much is stopped early
 _SOME_MEMORY = 16e9  # bytes, where the system does not say how much there is
 
 

@@ -56,6 +56,7 @@ _FIXES = {
 }
 _LARGEST = 1e18  # in model units: its square still is a number in single precision, which ends at 3.4e38
 _SHOWN = 60  # characters of a cell in a message
+# Kinds of cells as pandas.api.types.infer_dtype calls them.
 _NO_TEXT = {"bytes", "complex", "date", "datetime", "interval", "period", "time", "timedelta"}
 _NUMBERS = {"boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float"}
 

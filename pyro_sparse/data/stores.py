@@ -35,9 +35,9 @@ __all__ = ["ArrayRows", "BlockRows", "ParquetRows", "RowStore", "SparseRows", "o
 LARGE = 25_000_000  # cells; a smaller table is read into memory whatever its container (200 MB of float64)
 CACHE_BYTES = 256e6  # blocks held at a time
 BLOCK_CELLS = 1_000_000  # of a block of a dense array, unless the file's own pieces are larger
-BLOCK_ROWS = 256  # least rows in a block, for those that come in any number
+BLOCK_ROWS = 256  # of a block at most, unless the file's own pieces are larger
 MOST_BLOCKS = 64  # held at a time, also where they are small
-PIECE_CELLS = 4_000_000  # of a dense piece in a pass over everything
+PIECE_CELLS = 4_000_000  # of a dense piece in a pass over everything (32 MB of float64)
 
 
 class RowStore:
@@ -190,6 +190,7 @@ class BlockRows(RowStore):
 
     def _blocks(self, starts: np.ndarray) -> None:
         self.starts, self._open = starts, OrderedDict[int, Any]()
+        # bytes in single precision; how full a sparse block is shows when it is read: a tenth is assumed
         largest = 4 * int(np.diff(starts).max(initial=0)) * self.shape[1] * (0.1 if self.sparse else 1)
         if largest > 4 * CACHE_BYTES:
             kind = "chunks" if hasattr(self, "source") else "row groups"

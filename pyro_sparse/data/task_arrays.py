@@ -29,7 +29,7 @@ __all__ = [
     "task_labels",
 ]
 
-_LEAST_ROWS = 2
+_LEAST_ROWS = 2  # targets are divided by their standard deviation, and one has none
 Argument = TypeVar("Argument")
 TasksLike: TypeAlias = "TableLike | VectorLike | Sequence[TableLike] | Sequence[VectorLike]"
 
@@ -288,7 +288,7 @@ def check(
 
 def is_flat(sd: np.ndarray, mean: np.ndarray) -> np.ndarray:
     """Whether numbers of this standard deviation and mean are all the same but for rounding, in any units."""
-    return sd <= 1e-12 * np.abs(mean)
+    return sd <= 1e-12 * np.abs(mean)  # rounding makes an sd of some 1e-16 of the mean
 
 
 def _some(names: Iterable[str]) -> str:

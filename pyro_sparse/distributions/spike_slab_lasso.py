@@ -76,6 +76,7 @@ class SpikeSlabLasso(SpikeSlab):
 
         .. math:: \log\frac{\eta\,\lambda_1}{(1-\eta)\,\lambda_0} + (\lambda_0 - \lambda_1)\,|w|
         """
+        # Code published for the sparse VAE leaves the normalisers out, so that a zero has odds of eta alone.
         odds = torch.logit(clamp_probs(self.eta)) + (self.lambda1 / self.lambda0).log()
         return odds + (self.lambda0 - self.lambda1) * value.abs()
 

@@ -19,7 +19,7 @@ from .layers import BatchLinear
 
 __all__ = ["FrameDecoder", "FrameEncoder", "GatedTransition", "SineTransition"]
 
-_SLOPE = 0.2
+_SLOPE = 0.2  # of leaky ReLUs, as in the published networks (Lachapelle et al. 2024)
 
 
 class _Layers(nn.Module):
@@ -199,7 +199,7 @@ class SineTransition(nn.Module):
         self.inner = BatchLinear(n_restarts, n_inputs, units, gain=math.sqrt(n_inputs))
         self.outer = BatchLinear(n_restarts, units, n_latents, gain=0.03 * math.sqrt(units), bias=None)
         assert self.inner.bias is not None
-        nn.init.uniform_(self.inner.bias, -3, 3)
+        nn.init.uniform_(self.inner.bias, -3, 3)  # nearly a whole period
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Mean (restart, row, latent) of inputs (restart, row, n_inputs)."""

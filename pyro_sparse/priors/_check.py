@@ -54,6 +54,7 @@ def check_prior(prior: Prior) -> None:
             f"{tuple(distribution.event_shape)}; want a batch shape that broadcasts to "
             f"(restart, feature, factor) = {tuple(shape)}, and event shape ()"
         )
+    # half of them exact zeros, as a fit's weights are
     weights = torch.full(shape, 0.5, device=prior.allowed.device)
     weights[:, ::2] = 0.0
     if not type(prior).__module__.startswith("pyro_sparse."):
