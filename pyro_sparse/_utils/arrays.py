@@ -7,9 +7,11 @@ know. What is `compiled` is one call.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,9 +23,10 @@ except ImportError:  # the extra "fast" is not installed
 __all__ = ["COMPILED", "arrays", "compiled", "tensor"]
 
 COMPILED = njit is not None
+Result = TypeVar("Result")
 
 
-def compiled(function: Any) -> Any:
+def compiled(function: Callable[..., Result]) -> Callable[..., Result]:
     """The function as machine code, where numba is installed; made at its first call and kept on disk.
 
     Parameters
@@ -53,6 +56,6 @@ def arrays(*tensors: Tensor) -> tuple[Any, ...]:
     return torch, *(t.detach() for t in tensors)
 
 
-def tensor(computed: Any) -> Tensor:
+def tensor(computed: Tensor | npt.ArrayLike) -> Tensor:
     """What was computed, as a tensor."""
     return computed if isinstance(computed, Tensor) else torch.from_numpy(np.asarray(computed))

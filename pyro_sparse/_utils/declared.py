@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import nn
 
@@ -81,7 +81,7 @@ class Change(NamedTuple):
         return f"{self.owner}.{self.name}" if self.name else self.owner
 
 
-def keeps(thing: Any, *kinds: str) -> bool:
+def keeps(thing: object, *kinds: str) -> bool:
     """Whether an object has the density of one of these kinds.
 
     Parameters
@@ -96,7 +96,7 @@ def keeps(thing: Any, *kinds: str) -> bool:
     )
 
 
-def changes(thing: Any, kind: str) -> list[Change]:
+def changes(thing: object, kind: str) -> list[Change]:
     """What an object has that its nearest declaration of a kind does not cover.
 
     Parameters
@@ -115,7 +115,7 @@ def changes(thing: Any, kind: str) -> list[Change]:
     return [] if not all(by_declaration) else by_declaration[0]
 
 
-def overridden(thing: Any, base: type, declared: Declared) -> list[Change]:
+def overridden(thing: object, base: type, declared: Declared) -> list[Change]:
     """Names of `base` that the object's other classes, or the object itself, write anew.
 
     Parameters
@@ -161,7 +161,7 @@ def hooks(thing: nn.Module, leave_out: Iterable[str] = ()) -> list[str]:
     ]
 
 
-def _declarations(thing: Any, kind: str) -> list[tuple[type, Declared]]:
+def _declarations(thing: object, kind: str) -> list[tuple[type, Declared]]:
     """Classes that declare a kind, the nearest first."""
     return [
         (ancestor, declared)
@@ -171,7 +171,7 @@ def _declarations(thing: Any, kind: str) -> list[tuple[type, Declared]]:
     ]
 
 
-def _set_on(thing: Any, free: frozenset[str]) -> list[str]:
+def _set_on(thing: object, free: frozenset[str]) -> list[str]:
     """Names of methods and properties that the object itself has something else for."""
     names = []
     for name in vars(thing) if hasattr(thing, "__dict__") else ():

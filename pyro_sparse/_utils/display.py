@@ -16,7 +16,7 @@ from .escaping import printable
 
 __all__ = ["AgreementTable", "EdgeTable"]
 
-_OWN_UNITS = ("weight", "strength", "error")
+_OWN_UNITS = ("weight", "strength", "error")  # three decimals could round all of these to 0
 _LEAST = 3  # columns that are printed however narrow the terminal is
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -39,7 +38,7 @@ def printable(text: str, one_line: bool = False) -> str:
     return text.replace("\t", r"\t").replace("\n", r"\n") if one_line else text
 
 
-def csv_text(value: Any) -> Any:
+def csv_text(value: object) -> object:
     """A name as a cell of CSV that no spreadsheet computes; what is no text stays as it is.
 
     Control characters, tabs and line feeds among them, are written out; an apostrophe stands before what

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
 
 __all__ = ["check_options", "options_of"]
 
 _FROM_THE_FIT = {"fit", "num_draws", "seed", "inputs", "features", "targets", "mask", "required", "forbidden"}
 
 
-def options_of(function: Callable[..., Any]) -> set[str]:
+def options_of(function: Callable[..., object]) -> set[str]:
     """Arguments that a caller of `edge_posterior` may choose; the fit gives the others.
 
     Parameters

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pandas as pd
 
@@ -16,15 +17,15 @@ class Recorded:
 
     _arguments: dict[str, Any]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" not in cls.__dict__:
             return
-        original = cls.__init__
+        original: Callable[..., None] = cls.__init__
         signature = inspect.signature(original)
 
         @functools.wraps(original)
-        def init(self: Any, *args: Any, **options: Any) -> None:
+        def init(self: Recorded, *args: object, **options: object) -> None:
             outermost = "_arguments" not in self.__dict__
             if outermost:
                 try:
@@ -40,10 +41,10 @@ class Recorded:
                 self.__dict__["_arguments"] = flat
             original(self, *args, **options)
 
-        cls.__init__ = init  # type: ignore[method-assign]
+        cls.__init__ = cast(Any, init)  # type: ignore[method-assign]
 
 
-def describe(thing: Any) -> Any:
+def describe(thing: object) -> object:
     """Plain JSON for a recorded object and the recorded objects among its arguments.
 
     Raises
@@ -67,7 +68,7 @@ def describe(thing: Any) -> Any:
     raise TypeError(f"cannot describe a {type(thing).__name__} in JSON; pass the model to load() instead")
 
 
-def rebuild(text: Any) -> Any:
+def rebuild(text: object) -> Any:
     """Make again what `describe` described; only classes of this package.
 
     Raises

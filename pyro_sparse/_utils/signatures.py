@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
 
 __all__ = ["refuse_signatures", "signature_misfits"]
 
+Method = Callable[..., object]
 
-def signature_misfits(thing: Any, base: type, by_name: tuple[str, ...] = ()) -> list[str]:
+
+def signature_misfits(thing: object, base: type, by_name: tuple[str, ...] = ()) -> list[str]:
     """What of an object's own methods cannot be called as those of the package's class.
 
     Parameters
@@ -51,7 +53,7 @@ def signature_misfits(thing: Any, base: type, by_name: tuple[str, ...] = ()) -> 
     return misfits
 
 
-def refuse_signatures(argument: str, thing: Any, base: type, by_name: tuple[str, ...] = ()) -> None:
+def refuse_signatures(argument: str, thing: object, base: type, by_name: tuple[str, ...] = ()) -> None:
     """Complain of a method that cannot be called as the package calls it.
 
     Parameters
@@ -76,7 +78,7 @@ def _defined_by(base: type, name: str) -> str:
     return next((ancestor.__module__ for ancestor in base.__mro__ if name in vars(ancestor)), "")
 
 
-def _misfit(name: str, method: Any, of_base: Any, by_name: bool) -> str:
+def _misfit(name: str, method: Method, of_base: Method | staticmethod | classmethod, by_name: bool) -> str:
     """Why a call fails, as the end of a sentence that begins with the method's name; empty if it does not."""
     try:
         signature = inspect.signature(method)
@@ -86,7 +88,7 @@ def _misfit(name: str, method: Any, of_base: Any, by_name: bool) -> str:
     wanted = [*inspect.signature(function).parameters.values()]
     wanted = wanted if isinstance(of_base, staticmethod) else wanted[1:]
     wanted = [p for p in wanted if p.kind is p.POSITIONAL_OR_KEYWORD]
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    calls: list[tuple[tuple[None, ...], dict[str, None]]] = []
     if by_name:
         calls.append(((), {p.name: None for p in wanted}))
     else:

@@ -12,9 +12,13 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pandas.io.common import get_handle
+
+if TYPE_CHECKING:
+    import h5py
+    import scipy.sparse
 
 __all__ = [
     "check_archive",
@@ -32,7 +36,7 @@ __all__ = [
 # more than 1,032; tables of counts of which 99 % are zero come to 200.
 _BOMB_RATIO = 250
 _BOMB_BYTES = 2**30
-_CHUNK = 2**20
+_CHUNK = 2**20  # bytes of a text looked at before the next: one that unpacks to too much is stopped early
 _SOME_MEMORY = 16e9  # bytes, where the system does not say how much there is
 
 
@@ -155,7 +159,7 @@ def check_archive(path: Path, archive: zipfile.ZipFile) -> None:
     check_expanded(path, sum(member.file_size for member in archive.infolist()))
 
 
-def check_hdf5(path: Path, file: Any) -> None:
+def check_hdf5(path: Path, file: h5py.File) -> None:
     """Complain of an HDF5 file whose arrays would take too much memory, or an X that is too large when dense.
 
     Parameters
@@ -165,7 +169,7 @@ def check_hdf5(path: Path, file: Any) -> None:
     """
     sizes: list[int] = []
 
-    def add(_: str, node: Any) -> None:
+    def add(_: str, node: h5py.Group | h5py.Dataset) -> None:
         if hasattr(node, "dtype") and node.size:
             sizes.append(node.size * node.dtype.itemsize)
 
@@ -195,7 +199,7 @@ def check_dense(shape: tuple[int, ...], name: str = "X") -> None:
         )
 
 
-def check_sparse(matrix: Any, name: str = "X") -> None:
+def check_sparse(matrix: scipy.sparse.spmatrix | scipy.sparse.sparray, name: str = "X") -> None:
     """Complain of a sparse matrix whose indices lead outside of it, before code in C follows them.
 
     Parameters

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,18 @@ __all__ = [
 ]
 
 _LEAST = 5e-324  # a subnormal number
+Rows = TypeVar("Rows", covariant=True)
+
+
+class _Batch(Protocol[Rows]):
+    """What batches of tables, sequences and tasks have in common."""
+
+    @property
+    def x(self) -> torch.Tensor: ...
+
+    def __len__(self) -> int: ...
+
+    def rows(self, index: torch.Tensor) -> Rows: ...
 
 
 class _Turn:
@@ -175,7 +187,7 @@ def no_subnormals() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-def first_rows(batch: Any, most: int) -> Any:
+def first_rows(batch: _Batch[Rows], most: int) -> Rows:
     """The first rows (sequences, tasks) of a batch, at most so many."""
     return batch.rows(torch.arange(min(len(batch), most), device=batch.x.device))
 

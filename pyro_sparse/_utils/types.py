@@ -1,8 +1,8 @@
-"""What callers pass and get, by name: containers of numbers, and the two kinds of ArviZ object."""
+"""What is passed, by name: containers of numbers, the two kinds of ArviZ object, autograd's context."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:  # most of these packages are heavy, and some are optional
     import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # most of these packages are heavy, and some are optional
     import xarray
     from torch import Tensor
 
-__all__ = ["ArvizData", "TableLike", "VectorLike"]
+__all__ = ["ArvizData", "AutogradContext", "TableLike", "VectorLike"]
 
 ArvizData: TypeAlias = "xarray.DataTree | arviz.InferenceData"  # ArviZ 1.x makes the first, 0.x the second
 TableLike: TypeAlias = (  # rows x columns, in memory or on disk
@@ -25,3 +25,16 @@ TableLike: TypeAlias = (  # rows x columns, in memory or on disk
     " | scipy.sparse.sparray | anndata.AnnData | os.PathLike[str]"
 )
 VectorLike: TypeAlias = "npt.ArrayLike | Tensor | pd.Series"  # a number or a label for each row
+
+
+class AutogradContext(Protocol):
+    """What autograd hands to the static methods of a `torch.autograd.Function`."""
+
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+    def save_for_forward(self, *tensors: Tensor) -> None: ...
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...

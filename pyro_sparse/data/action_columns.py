@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -96,7 +96,7 @@ def encode(frames: Frames, like: KnownActions | None) -> tuple[np.ndarray, list[
     return np.stack([columns[name] for name in names], 1), names, levels
 
 
-def _in_words(values: Any) -> Any:
+def _in_words(values: pd.Series) -> pd.Series:
     """Labels that a file can hold: text in place of what is neither text nor number (intervals, dates)."""
     levels = pd.Categorical(values).categories
     if all(isinstance(level, str | Real | np.bool_) for level in levels):
@@ -104,6 +104,6 @@ def _in_words(values: Any) -> Any:
     return values.astype("category").cat.rename_categories(str)
 
 
-def level_name(column: str, level: Any) -> str:
+def level_name(column: str, level: object) -> str:
     """What the column of a level is called."""
     return f"{column}={level}"

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
+
+from .._utils.types import TableLike, VectorLike
 
 __all__ = [
     "as_frame",
@@ -38,6 +41,7 @@ __all__ = [
     "without_na",
 ]
 
+Data = TypeVar("Data")
 # What to do with a column of a table in memory, by the sort of what it holds (`strangers`).
 _FIXES = {
     "kind": "encode it as numbers, or drop it",
@@ -52,11 +56,12 @@ _FIXES = {
 }
 _LARGEST = 1e18  # in model units: its square still is a number in single precision, which ends at 3.4e38
 _SHOWN = 60  # characters of a cell in a message
+# Kinds of cells as pandas.api.types.infer_dtype calls them.
 _NO_TEXT = {"bytes", "complex", "date", "datetime", "interval", "period", "time", "timedelta"}
 _NUMBERS = {"boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float"}
 
 
-def as_frame(data: Any) -> Any:
+def as_frame(data: Data) -> Data | pd.DataFrame:
     """A table of another library with names of columns (Arrow, polars) as a DataFrame; all else as it is.
 
     Parameters
@@ -80,13 +85,13 @@ def as_frame(data: Any) -> Any:
     return data
 
 
-def under_names(data: Any, cells: np.ndarray) -> np.ndarray | pd.DataFrame:
+def under_names(data: TableLike, cells: np.ndarray) -> np.ndarray | pd.DataFrame:
     """A table's cells as numbers, under the names of its rows and columns where it has any."""
     data = as_frame(data)
     return pd.DataFrame(cells, data.index, data.columns) if isinstance(data, pd.DataFrame) else cells
 
 
-def sort_out(table: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[str, Any]]]:
+def sort_out(table: pd.DataFrame) -> tuple[pd.DataFrame, list[tuple[str, object]]]:
     """The table with what are numbers as such, and the name and kind of each column that does not hold any.
 
     Parameters
@@ -182,7 +187,7 @@ def without_na(cells: np.ndarray) -> np.ndarray:
     return np.where(pd.isna(cells), np.nan, cells) if cells.dtype == object else cells
 
 
-def in_numbers(data: Any) -> Any:
+def in_numbers(data: TableLike) -> TableLike:
     """A table before scikit-learn's checks, which name no column and take no NA in an array of objects."""
     data = as_frame(data)
     if isinstance(data, pd.DataFrame):
@@ -190,7 +195,7 @@ def in_numbers(data: Any) -> Any:
     return without_na(data) if isinstance(data, np.ndarray) else data
 
 
-def _is_number(kind: Any) -> bool:
+def _is_number(kind: object) -> bool:
     of = pd.api.types
     return (of.is_numeric_dtype(kind) or of.is_bool_dtype(kind)) and not of.is_complex_dtype(kind)
 
@@ -214,7 +219,7 @@ def text_columns(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_axis(names, axis=1)
 
 
-def read_names(names: Any, argument: str = "feature_names") -> list[str] | None:
+def read_names(names: Iterable[object] | None, argument: str = "feature_names") -> list[str] | None:
     """Names that a caller gave, as text; None where there are none.
 
     Parameters
@@ -305,7 +310,7 @@ def is_numbered(names: list[str] | None) -> bool:
     return names is None or names in ([f"x{j + 1}" for j in count], [str(j) for j in count])
 
 
-def in_order(labels: Any) -> tuple[np.ndarray, pd.Index]:
+def in_order(labels: VectorLike | pd.Categorical | pd.Index) -> tuple[np.ndarray, pd.Index]:
     """Number of each label among the different ones, -1 where it is missing; and those, sorted.
 
     Categories are sorted in their own order, text by the numbers within it ("site 2" before "site 10"), and
@@ -328,12 +333,12 @@ def in_order(labels: Any) -> tuple[np.ndarray, pd.Index]:
     return np.append(np.argsort(rank), -1)[codes], levels[rank]
 
 
-def _natural(text: str) -> tuple[list[Any], str]:
+def _natural(text: str) -> tuple[list[float | str], str]:
     """What text is sorted by: what it holds between numbers and, as numbers, these."""
     return [float(p) if j % 2 else p for j, p in enumerate(re.split(r"(\d+(?:\.\d+)?)", text))], text
 
 
-def row_names(data: Any) -> list[str] | None:
+def row_names(data: object) -> list[str] | None:
     """Labels of the rows of a Series or a DataFrame as text; None of anything else."""
     return [str(label) for label in data.index] if isinstance(data, pd.Series | pd.DataFrame) else None
 

@@ -7,7 +7,8 @@ predicted from the frame before. A step that is not a multiple of the regular on
 from __future__ import annotations
 
 import numbers
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,12 @@ from pandas.api import types as kinds
 from .columns import as_numbers, in_order, text_columns
 from .read import read_array
 
+if TYPE_CHECKING:
+    from datetime import timedelta
+
 __all__ = ["Frames", "as_in_the_fit", "check_finite", "read_long", "roles_of"]
 
+TimeStep: TypeAlias = "float | str | timedelta | np.timedelta64 | pd.Timedelta"
 _TOLERANCE = 1e-3  # of a step: time stamps that are floats do not add up exactly
 
 
@@ -46,17 +51,22 @@ class Frames(NamedTuple):
 
     x: np.ndarray
     feature_names: list[str] | None
-    actions: dict[str, Any] | None
+    actions: dict[str, pd.Series] | None
     sequence_names: list[str]
     lengths: np.ndarray
     broken: np.ndarray
     time: np.ndarray | None = None
-    step: Any = None
-    index: Any = None
+    step: TimeStep | None = None
+    index: Any = None  # typed as a MultiIndex it would clash with the tuple's own `index`
 
 
 def read_long(
-    table: Any, id: Any, time: Any, step: Any, actions: list[str] | None, features: list[str] | None
+    table: pd.DataFrame,
+    id: Hashable,
+    time: Hashable,
+    step: TimeStep | None,
+    actions: list[Hashable] | None,
+    features: list[str] | None,
 ) -> Frames:
     """Sort the rows of a long table into sequences, and find the gaps.
 
@@ -89,7 +99,12 @@ def read_long(
             f"id: got none, and the index of X has levels {levels}; give id=, time= (names of levels or "
             "columns), or reset_index() first if all rows are one sequence"
         )
-    roles = {"id": [id], "time": [time], "actions": actions or [], "feature_names": features or []}
+    roles: dict[str, list[Any]] = {
+        "id": [id],
+        "time": [time],
+        "actions": actions or [],
+        "feature_names": features or [],
+    }
     table = _with_index(table, [name for names in roles.values() for name in names if name is not None])
     role_of: dict[str, str] = {}
     for role, names in roles.items():
@@ -137,21 +152,21 @@ def read_long(
     )
 
 
-def _with_index(table: Any, wanted: list[Any]) -> Any:
+def _with_index(table: pd.DataFrame, wanted: list[Hashable]) -> pd.DataFrame:
     """The table with its columns called by text, and the index levels that are asked for among them."""
     levels = [n for n in table.index.names if n is not None and n in wanted and n not in table.columns]
     return text_columns(table.reset_index(level=levels) if levels else table)
 
 
-def _check_features(table: Any, features: list[str]) -> None:
+def _check_features(table: pd.DataFrame, features: list[str]) -> None:
     if not features:
         raise ValueError("X: no column is left for features; leave some out of id, time and actions")
     as_numbers(table[features], fix="name it in id=, time= or actions=, or drop it")
 
 
 def _sort(
-    stamps: Any, sequence: np.ndarray, names: list[str], step: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    stamps: pd.Series, sequence: np.ndarray, names: list[str], step: TimeStep | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, TimeStep | None]:
     """Order of the rows, where a gap leads to the frame, the stamps in that order, and the step."""
     missing = stamps.isna().to_numpy()
     if missing.any():
@@ -159,7 +174,7 @@ def _sort(
             f"time: column {stamps.name!r} is missing in row {int(missing.argmax())} "
             f"({int(missing.sum())} such row(s)); give every row its time, or drop it"
         )
-    clock, step, unit = _clock(stamps.infer_objects(), step)
+    clock, step, unit = cast("tuple[np.ndarray, float | None, str]", _clock(stamps.infer_objects(), step))
     order = np.lexsort((clock, sequence))
     clock, sequence, stamps = clock[order], sequence[order], stamps.iloc[order].to_numpy()
     inner = np.flatnonzero(np.diff(sequence) == 0) + 1  # frames with a frame before them
@@ -181,7 +196,7 @@ def _sort(
             _, kind, count = np.unique(
                 np.round(steps / steps.min(), 3), return_inverse=True, return_counts=True
             )
-            step = steps[kind == count.argmax()][0]
+            step = cast(float, steps[kind == count.argmax()][0])
         ratio = steps / step
         odd = (np.abs(ratio - np.rint(ratio)) > _TOLERANCE) | (np.rint(ratio) == 0)
         if odd.any():
@@ -203,11 +218,11 @@ def _sort(
     return order, broken, stamps, step
 
 
-def _in_words(step: Any, unit: str) -> str:
+def _in_words(step: float, unit: str) -> str:
     return str(pd.Timedelta(int(step), unit="ns")) if unit == "ns" else f"{step:g}{unit and ' '}{unit}"
 
 
-def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
+def _clock(stamps: pd.Series, step: TimeStep | None) -> tuple[np.ndarray, TimeStep | None, str]:
     """Time stamps as numbers, a given step in the same unit, and what the unit is."""
     kind = stamps.dtype
     if isinstance(step, np.timedelta64) or not isinstance(step, numbers.Real | None):  # numpy's is a Real too
@@ -215,7 +230,7 @@ def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
             step = pd.Timedelta(step)
         except (TypeError, ValueError) as error:
             raise ValueError(f"time_step={step!r}: {error}; wanted a number or a time difference") from error
-    if step is not None and not step > (0 if isinstance(step, numbers.Real) else pd.Timedelta(0)):
+    if step is not None and not cast(Any, step) > (0 if isinstance(step, numbers.Real) else pd.Timedelta(0)):
         raise ValueError(f"time_step={step!r}: wanted more than 0")
     is_date = kinds.is_datetime64_any_dtype(kind)
     if is_date or kinds.is_timedelta64_dtype(kind):
@@ -228,7 +243,11 @@ def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
                 "apart; wanted a time difference such as '1D'"
             )
         since = pd.DatetimeIndex(_without_zone(stamps)) if is_date else pd.TimedeltaIndex(stamps)
-        return since.as_unit("ns").asi8, None if step is None else step.as_unit("ns").value, "ns"
+        return (
+            since.as_unit("ns").asi8,
+            None if step is None else cast(pd.Timedelta, step).as_unit("ns").value,
+            "ns",
+        )
     if isinstance(step, pd.Timedelta):
         raise ValueError(
             f"time_step={str(step)!r}: time holds {kind}; wanted a number in the unit of that column "
@@ -248,7 +267,7 @@ def _clock(stamps: Any, step: Any) -> tuple[np.ndarray, Any, str]:
     return clock, step, ""
 
 
-def _without_zone(stamps: Any) -> Any:
+def _without_zone(stamps: pd.Series) -> pd.Series:
     """Wall-clock time if every stamp has the same time of day (days across a clock change), else UTC."""
     if stamps.dt.tz is None:
         return stamps
@@ -257,7 +276,7 @@ def _without_zone(stamps: Any) -> Any:
     return wall if same else stamps.dt.tz_convert("UTC").dt.tz_localize(None)
 
 
-def _months(stamps: Any) -> np.ndarray | None:
+def _months(stamps: pd.Series) -> np.ndarray | None:
     """Months since year 0 if all stamps share day of month and time of day, or are ends of months."""
     wall = stamps.dt.tz_localize(None)
     same_time = (wall - wall.dt.normalize()).nunique() == 1
@@ -279,7 +298,7 @@ def check_finite(values: np.ndarray, names: list[str], frames: Frames, argument:
         )
 
 
-def roles_of(id: Any, time: Any, actions: Any) -> dict[str, Any]:
+def roles_of(id: Hashable, time: Hashable, actions: Iterable[Hashable] | None) -> dict[str, Any]:
     """The columns of a table that are no features, by argument; labels as a file can hold them.
 
     Parameters
@@ -288,10 +307,12 @@ def roles_of(id: Any, time: Any, actions: Any) -> dict[str, Any]:
         Of `as_sequences`.
     """
 
-    def plain(label: Any) -> Any:
+    def plain(label: Hashable) -> str | int:
         return label if isinstance(label, str | int) else str(label)
 
-    roles = {name: plain(label) for name, label in (("id", id), ("time", time)) if label is not None}
+    roles: dict[str, Any] = {
+        name: plain(label) for name, label in (("id", id), ("time", time)) if label is not None
+    }
     if actions is not None:
         roles["actions"] = [plain(label) for label in ([actions] if isinstance(actions, str) else actions)]
     return roles

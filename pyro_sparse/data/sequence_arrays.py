@@ -6,21 +6,28 @@ stay as they are; text, objects and pandas categories are labels, None where mis
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence, Sized
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from .._utils.types import TableLike
 from .columns import as_frame
 from .long_table import Frames
 from .read import read_array
 
-__all__ = ["read_arrays"]
+__all__ = ["SequencesLike", "read_arrays"]
+
+SequencesLike: TypeAlias = "TableLike | Sequence[TableLike]"  # one array of all, or one for each
 
 
 def read_arrays(
-    X: Any, actions: Any, feature_names: list[str] | None, action_names: list[str] | None
+    X: SequencesLike,
+    actions: SequencesLike | None,
+    feature_names: list[str] | None,
+    action_names: list[str] | None,
 ) -> Frames:
     """Put the frames of all sequences one after the other.
 
@@ -40,7 +47,8 @@ def read_arrays(
     ValueError, TypeError
         If shapes do not fit each other, or X does not hold numbers.
     """
-    X = [as_frame(sequence) for sequence in X] if isinstance(X, list | tuple) else X
+    # or a list, of which no more is read than of an array
+    X = cast(np.ndarray, [as_frame(sequence) for sequence in X] if isinstance(X, list | tuple) else X)
     depth = _depth(X)
     if depth not in (2, 3):
         raise ValueError(
@@ -81,28 +89,28 @@ def read_arrays(
     )
 
 
-def _is_stacked(values: Any) -> bool:
+def _is_stacked(values: object) -> TypeGuard[np.ndarray | Tensor]:
     """Whether all sequences are one plain array of numbers, and there is something in it."""
     plain = isinstance(values, Tensor) or (type(values) is np.ndarray and values.dtype.kind in "biuf")
-    return plain and 0 not in values.shape
+    return plain and 0 not in cast(np.ndarray, values).shape
 
 
-def _depth(values: Any) -> int:
+def _depth(values: object) -> int:
     """Dimensions of an array, or of nested lists of arrays, by their first entries."""
     if isinstance(values, list | tuple):
         return 1 + (_depth(values[0]) if values else 0)
     return int(getattr(values, "ndim", 2 if hasattr(values, "X") else 0))  # AnnData has no ndim
 
 
-def _action_columns(actions: Any, lengths: np.ndarray) -> dict[str, Any]:
+def _action_columns(actions: SequencesLike, lengths: np.ndarray) -> dict[str, pd.Series]:
     """A Series per action, over the frames of all sequences."""
-    count = len(actions) if _depth(actions) else 0
+    count = len(cast(Sized, actions)) if _depth(actions) else 0
     if count != len(lengths):
         raise ValueError(f"actions: has {count} sequence(s), X has {len(lengths)}; give one per sequence")
     if _is_stacked(actions) and actions.ndim in (2, 3) and (lengths == actions.shape[1]).all():
         lengths = lengths.sum(keepdims=True)  # one long sequence has the same columns
         actions = actions.reshape(1, lengths[0], -1)
-    split = [_columns_of(sequence) for sequence in actions]
+    split = [_columns_of(sequence) for sequence in cast("Iterable[TableLike]", actions)]
     for i, (columns, length) in enumerate(zip(split, lengths, strict=True)):
         if len(columns) != len(split[0]) or not columns:
             raise ValueError(
@@ -119,7 +127,7 @@ def _action_columns(actions: Any, lengths: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _columns_of(actions: Any) -> list[np.ndarray]:
+def _columns_of(actions: TableLike) -> list[np.ndarray]:
     """Actions of one sequence, one array each; labels as objects, None where missing."""
     if isinstance(actions, Tensor):
         actions = actions.detach().cpu().double().numpy()

@@ -9,8 +9,9 @@ levels in `data/action_columns.py`.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -21,8 +22,11 @@ from .._utils.checks import check_whole
 from ..findings.finding import Finding
 from .action_columns import KnownActions, encode, level_name
 from .columns import as_frame, check_magnitude, check_scales, match_features, read_names
-from .long_table import Frames, as_in_the_fit, check_finite, read_long, roles_of
-from .sequence_arrays import read_arrays
+from .long_table import Frames, TimeStep, as_in_the_fit, check_finite, read_long, roles_of
+from .sequence_arrays import SequencesLike, read_arrays
+
+if TYPE_CHECKING:
+    from ..likelihoods import Likelihood
 
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 
@@ -135,7 +139,7 @@ class Sequences:
     action_levels: dict[str, list]
     gap: np.ndarray | None = None
     time: np.ndarray | None = None
-    step: Any = None
+    step: TimeStep | None = None
     index: pd.MultiIndex | None = None
     roles: dict[str, Any] = field(default_factory=dict)
     checks: tuple[Finding, ...] = ()
@@ -182,15 +186,15 @@ class Sequences:
         owner = {level_name(column, v): column for column, vs in self.action_levels.items() for v in vs}
         return list(dict.fromkeys(owner.get(name, name) for name in self.action_names))
 
-    def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> SequenceBatch:
+    def batch(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> SequenceBatch:
         """All sequences as tensors."""
 
-        def tensor(array: np.ndarray | None) -> Any:
+        def tensor(array: np.ndarray | None) -> Tensor | None:
             kind = dtype if array is not None and array.dtype != bool else None
             return None if array is None else torch.as_tensor(array, dtype=kind, device=device)
 
         return SequenceBatch(
-            x=tensor(self.x),
+            x=cast(Tensor, tensor(self.x)),
             mask=tensor(self.mask),
             present=tensor(self.present),
             linked=tensor(self.linked),
@@ -198,7 +202,7 @@ class Sequences:
             total=len(self),
         )
 
-    def rows(self, index: Any) -> Sequences:
+    def rows(self, index: slice | list[int] | np.ndarray) -> Sequences:
         """The sequences with these indices only."""
         index = np.arange(len(self))[index]
         names = [self.sequence_names[i] for i in index]
@@ -217,13 +221,13 @@ class Sequences:
 
 
 def as_sequences(
-    X: Any,
+    X: SequencesLike,
     *,
-    actions: Any = None,
-    id: Any = None,
-    time: Any = None,
-    time_step: Any = None,
-    likelihood: Any = None,
+    actions: SequencesLike | Sequence[Hashable] | None = None,
+    id: Hashable = None,
+    time: Hashable = None,
+    time_step: TimeStep | None = None,
+    likelihood: Likelihood | None = None,
     standardise: bool = True,
     lag: int = 1,
     feature_names: list[str] | None = None,
@@ -349,16 +353,18 @@ def as_sequences(
         time=None if frames.time is None else _fold_time(frames.time, present),
         step=frames.step,
         index=frames.index,
-        roles=roles_of(id, time, actions) if isinstance(X, pd.DataFrame) else {},
+        roles=roles_of(id, time, cast("Sequence[Hashable] | None", actions))
+        if isinstance(X, pd.DataFrame)
+        else {},
     )
 
 
-def _pick(of: SequenceBatch | Sequences, index: Any) -> dict[str, Any]:
+def _pick(of: SequenceBatch | Sequences, index: np.ndarray | Tensor) -> dict[str, Any]:
     arrays = {name: getattr(of, name) for name in ("x", "mask", "present", "linked", "actions")}
     return {name: None if array is None else array[index] for name, array in arrays.items()}
 
 
-def _fold(flat: np.ndarray, present: np.ndarray, fill: Any) -> np.ndarray:
+def _fold(flat: np.ndarray, present: np.ndarray, fill: object) -> np.ndarray:
     """Frames one after the other as (sequence, time, ...), padded at the end."""
     folded = np.full((*present.shape, *flat.shape[1:]), fill, dtype=flat.dtype)
     folded[present] = flat
@@ -385,11 +391,11 @@ def _links(present: np.ndarray, broken: np.ndarray, actions: np.ndarray | None, 
 
 
 def _from_table(
-    X: Any,
-    actions: Any,
-    id: Any,
-    time: Any,
-    step: Any,
+    X: pd.DataFrame,
+    actions: SequencesLike | Sequence[Hashable] | None,
+    id: Hashable,
+    time: Hashable,
+    step: TimeStep | None,
     feature_names: list[str] | None,
     action_names: list[str] | None,
     like: Sequences | None,
@@ -398,7 +404,7 @@ def _from_table(
         actions = [actions]
     if actions is not None and (not isinstance(actions, list | tuple | pd.Index) or not len(actions)):
         raise ValueError(
-            f"actions: is {type(actions).__name__} {np.shape(actions)}, X is a DataFrame; "
+            f"actions: is {type(actions).__name__} {np.shape(cast(Any, actions))}, X is a DataFrame; "
             "give a list of its columns"
         )
     if action_names is not None:

@@ -11,25 +11,33 @@ from __future__ import annotations
 import os
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import scipy.sparse as sp
 
 from .._utils.sources import check_archive, check_file, check_sparse, reading
+from .._utils.types import TableLike
 from .columns import as_frame, as_numbers
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import anndata
+    import pyarrow
 
 __all__ = ["ArrayRows", "BlockRows", "ParquetRows", "RowStore", "SparseRows", "open_rows", "store_of"]
 
 LARGE = 25_000_000  # cells; a smaller table is read into memory whatever its container (200 MB of float64)
 CACHE_BYTES = 256e6  # blocks held at a time
 BLOCK_CELLS = 1_000_000  # of a block of a dense array, unless the file's own pieces are larger
-BLOCK_ROWS = 256  # least rows in a block, for those that come in any number
+BLOCK_ROWS = 256  # of a block at most, unless the file's own pieces are larger
 MOST_BLOCKS = 64  # held at a time, also where they are small
-PIECE_CELLS = 4_000_000  # of a dense piece in a pass over everything
+PIECE_CELLS = 4_000_000  # of a dense piece in a pass over everything (32 MB of float64)
 
 
 class RowStore:
@@ -65,7 +73,7 @@ class RowStore:
         """Neighbouring rows as they are stored: an array, or a scipy CSR matrix if `sparse`."""
         raise NotImplementedError
 
-    def rows(self, index: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+    def rows(self, index: np.ndarray, dtype: npt.DTypeLike = np.float32) -> np.ndarray:
         """These rows, dense: (row, feature).
 
         Parameters
@@ -113,7 +121,7 @@ class SparseRows(RowStore):
 
     sparse = True
 
-    def __init__(self, matrix: Any):
+    def __init__(self, matrix: sp.spmatrix | sp.sparray):
         check_sparse(matrix)
         matrix = matrix.tocsr()
         if not matrix.has_canonical_format:  # entries given twice are to be summed before they are judged
@@ -124,7 +132,7 @@ class SparseRows(RowStore):
     def read(self, start: int, stop: int) -> Any:
         return self.matrix[start:stop]
 
-    def rows(self, index: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+    def rows(self, index: np.ndarray, dtype: npt.DTypeLike = np.float32) -> np.ndarray:
         return self.matrix[index].astype(dtype).toarray()
 
 
@@ -142,11 +150,20 @@ class ArrayRows(RowStore):
     def read(self, start: int, stop: int) -> Any:
         return np.asarray(self.array[start:stop], dtype=float)
 
-    def rows(self, index: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+    def rows(self, index: np.ndarray, dtype: npt.DTypeLike = np.float32) -> np.ndarray:
         order = np.argsort(index, kind="stable")  # neighbours on a disk one after the other
         values = np.empty((len(index), self.shape[1]), dtype)
         values[order] = self.array[index[order]]
         return values
+
+
+class Sliced(Protocol):
+    """What neighbouring rows can be read of: a dataset on disk, or an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: slice, /) -> npt.ArrayLike | sp.spmatrix | sp.sparray: ...
 
 
 class BlockRows(RowStore):
@@ -163,7 +180,7 @@ class BlockRows(RowStore):
         Which of the two.
     """
 
-    def __init__(self, source: Any, sparse: bool = False):
+    def __init__(self, source: Sliced, sparse: bool = False):
         self.source, self.sparse = source, sparse
         self.shape = (int(source.shape[0]), int(source.shape[1]))
         chunk = 1 if sparse else (getattr(source, "chunks", None) or [1])[0]
@@ -173,6 +190,7 @@ class BlockRows(RowStore):
 
     def _blocks(self, starts: np.ndarray) -> None:
         self.starts, self._open = starts, OrderedDict[int, Any]()
+        # bytes in single precision; how full a sparse block is shows when it is read: a tenth is assumed
         largest = 4 * int(np.diff(starts).max(initial=0)) * self.shape[1] * (0.1 if self.sparse else 1)
         if largest > 4 * CACHE_BYTES:
             kind = "chunks" if hasattr(self, "source") else "row groups"
@@ -197,7 +215,7 @@ class BlockRows(RowStore):
         check_sparse(block, f"X: rows {start} to {stop - 1}")
         return block
 
-    def rows(self, index: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+    def rows(self, index: np.ndarray, dtype: npt.DTypeLike = np.float32) -> np.ndarray:
         values = np.empty((len(index), self.shape[1]), dtype)
         block = self._block_of(index)
         for b in sorted(np.unique(block).tolist(), key=lambda b: b not in self._open):  # the open ones first
@@ -275,7 +293,7 @@ class ParquetRows(BlockRows):
 
 
 def open_rows(
-    source: Any,
+    source: TableLike | RowStore,
     feature_names: Sequence[str] | None = None,
     sample_names: Sequence[str] | None = None,
     *,
@@ -326,7 +344,11 @@ def open_rows(
     if store is None:
         axis_names = _named(source)
         store = _store(
-            source if axis_names is None else source.X if layer is None else _of(source.layers, layer)
+            source
+            if axis_names is None
+            else cast("anndata.AnnData", source).X
+            if layer is None
+            else _of(cast("anndata.AnnData", source).layers, layer)
         )
         if axis_names:
             store.feature_names, store.sample_names = axis_names
@@ -344,7 +366,7 @@ def open_rows(
     return store
 
 
-def store_of(data: Any) -> RowStore | None:
+def store_of(data: object) -> RowStore | None:
     """The store of data that are to be read by rows; None for a table that goes into memory.
 
     Read by rows: a `RowStore`; and of more than 25 million cells, whatever is sparse or on disk.
@@ -356,7 +378,7 @@ def store_of(data: Any) -> RowStore | None:
     """
     if isinstance(data, RowStore):
         return data
-    inner = data.X if _named(data) else data
+    inner: Any = cast("anndata.AnnData", data).X if _named(data) else data
     if not (sp.issparse(inner) or isinstance(inner, np.memmap) or _on_disk(inner)):
         return None
     if len(inner.shape) != 2 or inner.shape[0] * inner.shape[1] <= LARGE:
@@ -364,11 +386,12 @@ def store_of(data: Any) -> RowStore | None:
     return open_rows(data)
 
 
-def _named(data: Any) -> tuple[list[str], list[str]] | None:
+def _named(data: object) -> tuple[list[str], list[str]] | None:
     """Feature and row names of an AnnData; None if it is something else."""
     if not all(hasattr(data, name) for name in ("var_names", "obs_names", "X")):
         return None
-    return [str(v) for v in data.var_names], [str(v) for v in data.obs_names]
+    annotated = cast("anndata.AnnData", data)
+    return [str(v) for v in annotated.var_names], [str(v) for v in annotated.obs_names]
 
 
 def _framed(table: pd.DataFrame) -> RowStore:
@@ -377,13 +400,13 @@ def _framed(table: pd.DataFrame) -> RowStore:
     return store
 
 
-def _on_disk(data: Any) -> bool:
+def _on_disk(data: object) -> TypeGuard[Sliced]:
     """Whether rows are read by slices: an HDF5 dataset, a Zarr array, a sparse dataset of AnnData."""
     library = type(data).__module__.split(".")[0]
     return library in ("h5py", "zarr", "anndata") and hasattr(data, "shape") and hasattr(data, "dtype")
 
 
-def _store(data: Any) -> RowStore:
+def _store(data: TableLike) -> RowStore:
     shape = getattr(data, "shape", None)
     if shape is None or len(shape) != 2:
         raise TypeError(
@@ -392,8 +415,9 @@ def _store(data: Any) -> RowStore:
         )
     if not (sp.issparse(data) or _on_disk(data) or isinstance(data, np.ndarray)):
         data = np.asarray(data)
-    if data.dtype.kind not in "biuf":
-        raise TypeError(f"X: holds {data.dtype}, wanted numbers; encode the columns first")
+    dtype = cast(np.ndarray, data).dtype
+    if dtype.kind not in "biuf":
+        raise TypeError(f"X: holds {dtype}, wanted numbers; encode the columns first")
     if sp.issparse(data):
         return SparseRows(data)
     if _on_disk(data):
@@ -404,16 +428,16 @@ def _store(data: Any) -> RowStore:
                 "wanted CSR, write it again with adata.X = adata.X.tocsr()"
             )
         return BlockRows(data, sparse=layout == "csr")
-    return ArrayRows(data)
+    return ArrayRows(cast(np.ndarray, data))
 
 
-def _of(layers: Any, name: str) -> Any:
+def _of(layers: Mapping[str, Any], name: str) -> Any:
     if name not in layers:
         raise ValueError(f"layer: got {name!r}, the AnnData has {_names(layers)}; give one of them")
     return layers[name]
 
 
-def _names(layers: Any) -> list[str]:
+def _names(layers: Iterable[str | None]) -> list[str]:
     """Of an AnnData's layers; since anndata 0.13, X is one of them and called None."""
     return sorted(name for name in layers if name is not None)
 
@@ -468,10 +492,10 @@ def _opened(path: Path, layer: str | None) -> Any:
     return store
 
 
-def _is_number(kind: Any, kinds: Any) -> bool:
+def _is_number(kind: pyarrow.DataType, kinds: ModuleType) -> bool:
     return kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)
 
 
-def _numbers(column: Any) -> np.ndarray:
+def _numbers(column: pyarrow.ChunkedArray) -> np.ndarray:
     """An Arrow column as floats, empty cells NaN."""
     return np.asarray(column.to_pandas(), dtype=float)

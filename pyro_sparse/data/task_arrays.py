@@ -5,12 +5,15 @@ A helper of `data/tasks.py`, which brings the arrays to model units.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence, Sized
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from torch import Tensor
 
+from .._utils.types import TableLike, VectorLike
 from .columns import as_frame, as_numbers, check_order, in_order, row_names, text_columns, without_na
 from .read import unmasked
 
@@ -26,10 +29,12 @@ __all__ = [
     "task_labels",
 ]
 
-_LEAST_ROWS = 2
+_LEAST_ROWS = 2  # targets are divided by their standard deviation, and one has none
+Argument = TypeVar("Argument")
+TasksLike: TypeAlias = "TableLike | VectorLike | Sequence[TableLike] | Sequence[VectorLike]"
 
 
-def full_labels(task: Any) -> np.ndarray:
+def full_labels(task: VectorLike) -> np.ndarray:
     """The tasks that rows belong to, as an array.
 
     Parameters
@@ -45,20 +50,20 @@ def full_labels(task: Any) -> np.ndarray:
     missing = pd.isna(labels)  # an array of text would say "nan"
     if missing.any():
         raise ValueError(f"task: row {int(missing.argmax())} has no task; drop it or name its task")
-    read: dict[str, Any] = {}
+    read: dict[str, object] = {}
     for label in pd.unique(pd.Series(labels, dtype=object)):
         if (earlier := read.setdefault(str(label), label)) is not label:
             raise ValueError(f"task: {earlier!r} and {label!r} read alike; give all labels one type")
     return np.asarray(task)
 
 
-def task_labels(task: Any) -> list[str]:
+def task_labels(task: VectorLike) -> list[str]:
     """Names of the tasks that rows belong to; `full_labels` as text."""
     return [str(label) for label in pd.Series(full_labels(task).ravel())]
 
 
 def separate(
-    X: Any, y: Any, task: Any, wanted: list[str] | None
+    X: TasksLike, y: TasksLike | str, task: VectorLike | Hashable, wanted: list[str] | None
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[str], list[str]]:
     """Inputs and targets of each task, names of tasks and features.
 
@@ -93,7 +98,7 @@ def separate(
         xs, ys, names = _by_label(numbers(X, "X"), numbers(y, "y").astype(float), task)
     elif isinstance(X, (list, tuple)):
         if not isinstance(y, (list, tuple, np.ndarray, Tensor)) or len(y) != len(X):
-            got = f"{len(y)} tasks" if hasattr(y, "__len__") else type(y).__name__
+            got = f"{len(cast(Sized, y))} tasks" if hasattr(y, "__len__") else type(y).__name__
             raise ValueError(
                 f"y: got {got}, X is a list of {len(X)} tasks; give one array of targets per task"
             )
@@ -123,14 +128,17 @@ def _numbered(n: int) -> list[str]:
 
 
 def _by_column(
-    X: Any, y: Any, wanted: list[str] | None
+    X: TableLike, y: TableLike, wanted: list[str] | None
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[str], list[str]]:
     """One table of inputs for all tasks, each a column of y: the rows where that is observed."""
     check_order("y", row_names(y), row_names(X))
     if isinstance(X, pd.DataFrame):
         inputs, features = table_inputs(X, wanted)
     else:
-        inputs, features = numbers(X, "X"), wanted or [f"x{j + 1}" for j in range(np.shape(X)[1])]
+        inputs, features = (
+            numbers(X, "X"),
+            wanted or [f"x{j + 1}" for j in range(np.shape(cast(npt.ArrayLike, X))[1])],
+        )
     targets = numbers(y, "y").astype(float)
     if len(targets) != len(inputs):
         raise ValueError(f"y: got {len(targets)} rows, X has {len(inputs)}; want one target row for each")
@@ -148,7 +156,7 @@ def _by_column(
 
 
 def _by_label(
-    inputs: np.ndarray, targets: np.ndarray, task: Any
+    inputs: np.ndarray, targets: np.ndarray, task: VectorLike
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
     """Rows of each task, the tasks sorted, whatever the order of the rows."""
     labels = task_labels(task)
@@ -164,8 +172,8 @@ def _by_label(
 
 
 def column(
-    table: pd.DataFrame, argument: Any, name: str, is_number: bool = False
-) -> tuple[Any, pd.DataFrame]:
+    table: pd.DataFrame, argument: Argument, name: str, is_number: bool = False
+) -> tuple[Argument | np.ndarray | pd.Series, pd.DataFrame]:
     """The column of that name and the table without it, or what was given and the table.
 
     Parameters
@@ -206,7 +214,7 @@ def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndar
     return table.to_numpy(dtype=float, na_value=np.nan), list(table.columns)
 
 
-def numbers(values: Any, name: str) -> np.ndarray:
+def numbers(values: TableLike | VectorLike, name: str) -> np.ndarray:
     """Floats as they are, bytes (images) too; all other numbers as float64."""
     if isinstance(values, pd.Series | pd.DataFrame):
         frame = values.to_frame(name) if isinstance(values, pd.Series) else values
@@ -278,12 +286,12 @@ def check(
         raise ValueError(f"y: {_some(flat)} has a constant target, which says nothing; drop the task")
 
 
-def is_flat(sd: Any, mean: Any) -> Any:
+def is_flat(sd: np.ndarray, mean: np.ndarray) -> np.ndarray:
     """Whether numbers of this standard deviation and mean are all the same but for rounding, in any units."""
-    return sd <= 1e-12 * np.abs(mean)
+    return sd <= 1e-12 * np.abs(mean)  # rounding makes an sd of some 1e-16 of the mean
 
 
-def _some(names: Any) -> str:
+def _some(names: Iterable[str]) -> str:
     """The first name, and how many more."""
     first, *others = names
     return f"{first!r} (and {len(others)} more)" if others else repr(first)

@@ -9,17 +9,18 @@ reads the forms that callers have.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from .._utils.types import TableLike, VectorLike
 from ..findings.finding import Finding
 from .columns import as_frame, check_magnitude
-from .task_arrays import check, check_finite, is_flat, numbers, separate, table_inputs
+from .task_arrays import TasksLike, check, check_finite, is_flat, numbers, separate, table_inputs
 
 __all__ = ["TaskBatch", "Tasks", "as_tasks"]
 
@@ -123,7 +124,7 @@ class Tasks:
         """Targets seen in each task."""
         return np.full(len(self), self.y.shape[1]) if self.mask is None else self.mask.sum(1)
 
-    def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> TaskBatch:
+    def batch(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> TaskBatch:
         """All tasks as tensors."""
         whole = self.x.dtype == np.uint8  # images: four bytes for one only where they are read
         x = torch.as_tensor(self.x, device=device) if whole else self.standardised(self.x, device, dtype)
@@ -138,11 +139,13 @@ class Tasks:
             total=len(self),
         )
 
-    def standardised(self, x: np.ndarray, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
+    def standardised(
+        self, x: np.ndarray, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+    ) -> Tensor:
         """Inputs in the caller's units as standardised tensors."""
         return torch.as_tensor((x - self.centre) / self.scale, dtype=dtype, device=device)
 
-    def inputs(self, X: Any) -> np.ndarray:
+    def inputs(self, X: TableLike) -> np.ndarray:
         """A caller's rows as an array, one sample per row: a DataFrame's columns are found by their names.
 
         Raises
@@ -159,7 +162,7 @@ class Tasks:
         check_finite(x, "X", self.feature_names)
         return x
 
-    def rows(self, index: Any) -> Tasks:
+    def rows(self, index: slice | list[int] | np.ndarray) -> Tasks:
         """The tasks with these indices only."""
         index = np.arange(len(self))[index]
         return replace(
@@ -175,9 +178,9 @@ class Tasks:
 
 
 def as_tasks(
-    X: Any,
-    y: Any,
-    task: Any = None,
+    X: TasksLike,
+    y: TasksLike | str,
+    task: VectorLike | Hashable = None,
     *,
     standardise: bool = True,
     like: Tasks | None = None,

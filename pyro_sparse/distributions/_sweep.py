@@ -16,7 +16,7 @@ Everything here is of one restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -189,7 +189,7 @@ def _back(rows: Tensor, order: Tensor) -> Tensor:
 
 def _parts(
     net: MaskedNet, z: Tensor, way: Routes, activation: str, rounded: bool = False
-) -> Iterator[tuple[Any, slice]]:
+) -> Iterator[tuple[_Flat | _Ray | _Chunk, slice]]:
     """What goes forth and back together, one after the other, and which of the sorted features it is."""
     space, at = _Space(net, z, activation), 0
     if len(way.constant):

@@ -10,12 +10,12 @@ each restart.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import Independent, Normal, constraints, register_kl
+from torch.distributions import Distribution, Independent, Normal, constraints, register_kl
 
 from .full_normal import FullNormal
 
@@ -46,7 +46,7 @@ class CorrelatedNormal(TorchDistribution):
         self.root = torch.linalg.cholesky(covariance)
         super().__init__(covariance.shape[:-2], covariance.shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> CorrelatedNormal:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> CorrelatedNormal:
         """Same covariance, larger batch shape."""
         new = self._get_checked_instance(CorrelatedNormal, _instance)
         new.covariance, new.root = self.covariance, self.root
@@ -73,7 +73,7 @@ class CorrelatedNormal(TorchDistribution):
         """log|C|, shape (..., 1)."""
         return 2 * self.root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws, shape ``sample_shape + batch_shape + (factor,)``."""
         noise = torch.randn(
             self._extended_shape(torch.Size(sample_shape)),
@@ -88,7 +88,7 @@ class CorrelatedNormal(TorchDistribution):
             self._validate_sample(value)
         n = self.event_shape[0]
         quadratic = (torch.einsum("...i,...ij->...j", value, self.precision) * value).sum(-1)
-        return -0.5 * (quadratic + self.log_determinant + n * 1.8378770664093453)
+        return -0.5 * (quadratic + self.log_determinant + n * 1.8378770664093453)  # log(2 pi)
 
 
 @register_kl(Independent, CorrelatedNormal)

@@ -7,12 +7,12 @@ which is not triangular. Draws need A only, and the entropy needs log|det A|, wh
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 __all__ = ["FullNormal"]
 
@@ -45,7 +45,7 @@ class FullNormal(TorchDistribution):
     (torch.Size([5]), torch.Size([5, 2]), 4.224)
     """
 
-    arg_constraints: dict[str, Any] = {}
+    arg_constraints: dict[str, constraints.Constraint] = {}
     has_rsample = True
 
     def __init__(
@@ -62,7 +62,7 @@ class FullNormal(TorchDistribution):
         super().__init__(loc.shape[:cut], loc.shape[cut:], validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=False)
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         """All real arrays of the event's shape."""
         return constraints.independent(constraints.real, len(self.event_shape))
 
@@ -76,7 +76,7 @@ class FullNormal(TorchDistribution):
         """Diagonal of A Aᵀ."""
         return (self.factor**2).sum(-1)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> FullNormal:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> FullNormal:
         """Same parameters, larger batch shape."""
         shape = torch.Size(batch_shape) + self.event_shape
         return FullNormal(
@@ -88,7 +88,7 @@ class FullNormal(TorchDistribution):
             validate_args=False,
         )
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws m + A e, shape ``sample_shape + batch_shape + event_shape``."""
         shape = torch.Size(sample_shape) + self.loc.shape
         noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)

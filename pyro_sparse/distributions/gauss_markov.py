@@ -9,12 +9,12 @@ this form, and no chain of independent frames (A = 0) can be one where frames ar
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 __all__ = ["GaussMarkov"]
 
@@ -50,7 +50,7 @@ class GaussMarkov(TorchDistribution):
     (torch.Size([5]), torch.Size([3, 2]), torch.Size([5, 3, 2]))
     """
 
-    arg_constraints: dict[str, Any] = {}
+    arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.real, 2)
     has_rsample = True
 
@@ -72,7 +72,7 @@ class GaussMarkov(TorchDistribution):
         """m."""
         return self.loc
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> GaussMarkov:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> GaussMarkov:
         """Same parameters, larger batch shape."""
         shape = torch.Size(batch_shape) + self.event_shape
         square = shape + shape[-1:]
@@ -103,7 +103,7 @@ class GaussMarkov(TorchDistribution):
             validate_args=False,
         )
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws frame by frame, shape ``sample_shape + batch_shape + event_shape``."""
         shape = torch.Size(sample_shape) + self.loc.shape
         noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)

@@ -12,15 +12,18 @@ mixture of normals.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 from torch.distributions.utils import broadcast_all
+
+from .._utils.types import AutogradContext
 
 __all__ = ["Horseshoe", "RegularisedHorseshoe", "scaled_expint"]
 
@@ -28,14 +31,19 @@ _EULER = 0.57721566490153286
 _rule = lru_cache(np.polynomial.legendre.leggauss)
 
 
+class _Order(AutogradContext, Protocol):
+    n: int
+
+
 class _ScaledExpint(torch.autograd.Function):
     """h_n(x) = exp(x) E_n(x), whose derivative is [(n - 1) h_n - n h_{n+1}] / x without cancellation."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
+    def forward(ctx: _Order, x: Tensor, n: int) -> Tensor:
         ctx.save_for_backward(x)
         ctx.n = n
-        # Up to 2 the power series of E_1 and the upward recursion in n; beyond, a continued fraction.
+        # Up to 2 the power series of E_1 and the upward recursion in n; beyond, a continued fraction. Worst
+        # where they meet: 27 terms and 40 levels leave errors below 1e-13 in double precision.
         low, high = x.clamp(max=2.0), x.clamp(min=2.0)
         term, series = torch.ones_like(low), -_EULER - low.log()
         for i in range(1, 28):
@@ -51,7 +59,7 @@ class _ScaledExpint(torch.autograd.Function):
         return torch.where(x <= 2, small, 1 / tail)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: _Order, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         n = ctx.n
         slope = -n * _ScaledExpint.apply(x, n + 1)
@@ -108,7 +116,7 @@ class Horseshoe(TorchDistribution):
         self.tau = torch.as_tensor(tau, dtype=None if isinstance(tau, Tensor) else torch.get_default_dtype())
         super().__init__(self.tau.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape."""
         new = self._get_checked_instance(Horseshoe, _instance)
         new.tau = self.tau.expand(torch.Size(batch_shape))
@@ -140,7 +148,7 @@ class Horseshoe(TorchDistribution):
         x = self._x(value)
         return 2 * scaled_expint(x, 2) / scaled_expint(x)
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw the local scale, then the weight; differentiable in tau."""
         shape = self._extended_shape(torch.Size(sample_shape))
         tau = self.tau.expand(shape)
@@ -188,7 +196,7 @@ class RegularisedHorseshoe(TorchDistribution):
         self.n_nodes = int(n_nodes)
         super().__init__(self.tau.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape."""
         new = self._get_checked_instance(RegularisedHorseshoe, _instance)
         new.tau, new.slab_scale = (v.expand(torch.Size(batch_shape)) for v in (self.tau, self.slab_scale))
@@ -235,7 +243,7 @@ class RegularisedHorseshoe(TorchDistribution):
         weight, scale = self._components()
         return (weight * torch.special.ndtr(value[..., None] / scale)).sum(-1)
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw a node, then the weight; differentiable in tau and slab_scale."""
         shape = self._extended_shape(torch.Size(sample_shape))
         weight, scale = self._components()

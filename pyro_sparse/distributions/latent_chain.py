@@ -9,13 +9,12 @@ All frames of all sequences are evaluated in one pass; drawing goes frame by fra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 __all__ = ["LatentChain"]
 
@@ -47,7 +46,7 @@ class LatentChain(TorchDistribution):
     Batch shape (restart, sequence), event shape (time, latent).
     """
 
-    arg_constraints: dict[str, Any] = {}
+    arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.independent(constraints.real, 2)
     has_rsample = True
 
@@ -68,7 +67,7 @@ class LatentChain(TorchDistribution):
             present.shape[:2], torch.Size([present.shape[2], n_latents]), validate_args=validate_args
         )
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LatentChain:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> LatentChain:
         """The chain itself: its batch shape is that of the data."""
         if torch.Size(batch_shape) != self.batch_shape:
             raise ValueError(
@@ -105,7 +104,7 @@ class LatentChain(TorchDistribution):
         loc, log_sd = self.transition(inputs.flatten(1, 2))
         return loc.unflatten(1, inputs.shape[1:3]), log_sd.unflatten(1, inputs.shape[1:3])
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws frame by frame, (restart, sequence, time, latent)."""
         if torch.Size(sample_shape):
             raise NotImplementedError("sample_shape: LatentChain draws one of each sequence; repeat the data")

@@ -10,13 +10,14 @@ whose divergence `bernoulli_kl` has a closed form. Edges known to exist or not t
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import Bernoulli, constraints
+from torch.distributions import Bernoulli, Distribution, constraints
 from torch.distributions.kl import register_kl
 from torch.distributions.utils import broadcast_all, clamp_probs
 
@@ -99,7 +100,7 @@ class RelaxedEdges(TorchDistribution):
         self.hard = bool(hard)
         super().__init__(self.logits.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape: independent draws along the new dimensions."""
         new = self._get_checked_instance(RelaxedEdges, _instance)
         batch_shape = torch.Size(batch_shape)
@@ -111,7 +112,7 @@ class RelaxedEdges(TorchDistribution):
         return new
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         """0 and 1 if `hard`, else the unit interval (a forced edge sits at its end)."""
         return constraints.boolean if self.hard else constraints.unit_interval
 
@@ -145,7 +146,7 @@ class RelaxedEdges(TorchDistribution):
         """Mean of what is drawn: `edge_probability` if `hard`, else `relaxed_mean`."""
         return self.edge_probability if self.hard else self.relaxed_mean
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw gates, shape ``sample_shape + batch_shape``."""
         shape = self._extended_shape(torch.Size(sample_shape))
         uniform = torch.rand(shape, dtype=self.logits.dtype, device=self.logits.device)

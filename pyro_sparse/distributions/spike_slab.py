@@ -10,13 +10,14 @@ log odds.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 __all__ = ["SpikeSlab"]
 
@@ -38,7 +39,7 @@ class SpikeSlab(TorchDistribution):
     has_rsample = False
     eta: Tensor
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape."""
         new = self._get_checked_instance(type(self), _instance)
         batch_shape = torch.Size(batch_shape)

@@ -6,7 +6,7 @@ r"""The spike-and-slab lasso: a mixture of a wide and a narrow Laplace, with the
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -76,6 +76,7 @@ class SpikeSlabLasso(SpikeSlab):
 
         .. math:: \log\frac{\eta\,\lambda_1}{(1-\eta)\,\lambda_0} + (\lambda_0 - \lambda_1)\,|w|
         """
+        # Code published for the sparse VAE leaves the normalisers out, so that a zero has odds of eta alone.
         odds = torch.logit(clamp_probs(self.eta)) + (self.lambda1 / self.lambda0).log()
         return odds + (self.lambda0 - self.lambda1) * value.abs()
 
@@ -93,7 +94,7 @@ class SpikeSlabLasso(SpikeSlab):
 
         return self.eta * laplace(self.lambda1) + (1 - self.eta) * laplace(self.lambda0)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw the indicator, then the weight; shape ``sample_shape + batch_shape``."""
         shape = self._extended_shape(torch.Size(sample_shape))
         with torch.no_grad():

@@ -5,7 +5,8 @@ r"""Any two densities around zero as spike and slab, with the indicator summed o
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ class SpikeSlabMixture(SpikeSlab):
         self.slab, self.spike = slab, spike
         super().__init__(shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape."""
         new = super().expand(batch_shape, _instance)
         new.slab, new.spike = self.slab, self.spike  # they broadcast
@@ -90,7 +91,7 @@ class SpikeSlabMixture(SpikeSlab):
         """Cumulative distribution function, if both densities have one."""
         return self.eta * self.slab.cdf(value) + (1 - self.eta) * self.spike.cdf(value)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw the indicator, then the weight; shape ``sample_shape + batch_shape``."""
         shape = self._extended_shape(torch.Size(sample_shape))
         with torch.no_grad():

@@ -6,7 +6,7 @@ r"""The spike-and-slab normal: a mixture of a wide and a narrow normal, with the
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -85,7 +85,7 @@ class SpikeSlabNormal(SpikeSlab):
         slab = torch.special.ndtr(value / self.slab_scale)
         return self.eta * slab + (1 - self.eta) * torch.special.ndtr(value / self.spike_scale)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw the indicator, then the weight; shape ``sample_shape + batch_shape``."""
         shape = self._extended_shape(torch.Size(sample_shape))
         with torch.no_grad():

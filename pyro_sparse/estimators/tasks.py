@@ -7,7 +7,7 @@ group-lasso SVM in the middle, arrays out. A task is a column of a two-dimension
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from sklearn.base import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from .._utils.types import TableLike, VectorLike
 from ..data.columns import check_order, in_numbers, in_order, row_names, under_names
 from ..data.task_arrays import full_labels
 from ..inference.fit import fit as fit_model
@@ -30,6 +31,9 @@ from ..inference.training.interrupt import whole
 from ..models import MultiTaskRegression
 from ..priors import Prior
 from .factors import seed_of
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 __all__ = ["MultiTaskSparseRegressor", "SparseTaskSVM"]
 
@@ -102,7 +106,7 @@ class MultiTaskSparseRegressor(
         self,
         n_latents: int = 2,
         *,
-        encoder: Any = "linear",
+        encoder: str | torch.nn.Module = "linear",
         inner: str = "ssl",
         prior: Prior | None = None,
         restarts: int = 2,
@@ -110,7 +114,7 @@ class MultiTaskSparseRegressor(
         batch_size: int | None = None,
         dtype: str = "float64",
         device: str = "cpu",
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ):
         self.n_latents = n_latents
@@ -125,7 +129,9 @@ class MultiTaskSparseRegressor(
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, task: Any = None) -> MultiTaskSparseRegressor:
+    def fit(
+        self, X: TableLike, y: TableLike | VectorLike, task: VectorLike | None = None
+    ) -> MultiTaskSparseRegressor:
         """Learn the representation and every task's weights.
 
         Parameters
@@ -187,7 +193,7 @@ class MultiTaskSparseRegressor(
         self.coef_ = self.fit_.weights[self.fit_.best]
         return self
 
-    def predict(self, X: Any, task: Any = None) -> np.ndarray:
+    def predict(self, X: TableLike, task: VectorLike | None = None) -> np.ndarray:
         """Expected targets, (row, task), or (row,) with `task`.
 
         Parameters
@@ -206,7 +212,13 @@ class MultiTaskSparseRegressor(
         labels = self.tasks_[_places(task, self.tasks_, len(X))]
         return self.fit_.predict(X, [str(label) for label in labels])
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
+    def score(
+        self,
+        X: TableLike,
+        y: TableLike | VectorLike,
+        sample_weight: VectorLike | None = None,
+        task: VectorLike | None = None,
+    ) -> float:
         """R² of the predictions, the mean over the columns of y that have targets.
 
         Parameters
@@ -235,7 +247,7 @@ class MultiTaskSparseRegressor(
                 scores.append(r2_score(target[observed], mean[observed], sample_weight=weight))
         return float(np.mean(scores))
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: TableLike) -> np.ndarray:
         """Latents (row, latent), in standard deviations over the training rows."""
         check_is_fitted(self)
         return self.fit_.transform(validate_data(self, in_numbers(X), dtype=np.float64, reset=False))
@@ -244,7 +256,7 @@ class MultiTaskSparseRegressor(
     def _n_features_out(self) -> int:
         return self.coef_.shape[1]
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.non_deterministic = self.random_state is None
@@ -310,7 +322,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.max_steps = max_steps
 
-    def fit(self, X: Any, y: Any, task: Any = None) -> SparseTaskSVM:
+    def fit(self, X: TableLike, y: TableLike | VectorLike, task: VectorLike | None = None) -> SparseTaskSVM:
         """Solve every task's problem.
 
         Parameters
@@ -362,7 +374,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         self.active_ = active[0] if self.tasks_ is None else active
         return self
 
-    def decision_function(self, X: Any, task: Any = None) -> np.ndarray:
+    def decision_function(self, X: TableLike, task: VectorLike | None = None) -> np.ndarray:
         """Scores (row, class); of two classes how much more the second has, (row,).
 
         Parameters
@@ -383,12 +395,18 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
     def _scores(self, scores: np.ndarray) -> np.ndarray:
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any, task: Any = None) -> np.ndarray:
+    def predict(self, X: TableLike, task: VectorLike | None = None) -> np.ndarray:
         """The class with the highest score, (row,)."""
         scores = self.decision_function(X, task)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
+    def score(
+        self,
+        X: TableLike,
+        y: TableLike | VectorLike,
+        sample_weight: VectorLike | None = None,
+        task: VectorLike | None = None,
+    ) -> float:
         """Share of the rows that are classified correctly.
 
         Parameters
@@ -404,7 +422,7 @@ class SparseTaskSVM(ClassifierMixin, BaseEstimator):
         return float(accuracy_score(y, self.predict(X, task), sample_weight=sample_weight))
 
 
-def _places(task: Any, tasks: np.ndarray, n_rows: int) -> np.ndarray:
+def _places(task: VectorLike | None, tasks: np.ndarray, n_rows: int) -> np.ndarray:
     """Which of the known tasks each row belongs to."""
     labels = np.asarray(task)
     places = pd.Index(tasks).get_indexer(labels) if labels.shape == (n_rows,) else np.array([-1])

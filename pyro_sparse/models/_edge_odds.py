@@ -7,7 +7,7 @@ edges have anyway: 1 says nothing, 20 that an edge is expected, .05 that it is n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def odds_of_edges(
     edge_odds: EdgeOdds,
     shape: tuple[int, int],
     names: list[str] | None,
-    place: Callable[[Any, Any], tuple[int, int]],
+    place: Callable[[int | str, int], tuple[int, int]],
 ) -> NDArray[np.float64]:
     """Odds of every edge.
 
@@ -75,7 +75,7 @@ def odds_of_edges(
     return odds
 
 
-def _number(odds: Any, edge: Any) -> float:
+def _number(odds: float, edge: tuple[int | str, int]) -> float:
     try:
         return float(odds)
     except (TypeError, ValueError) as error:

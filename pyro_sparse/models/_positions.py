@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .base import FactorModel
 
 __all__ = ["check_positions"]
 
 
-def check_positions(model: Any, labels: Iterable[Any]) -> None:
+def check_positions(model: FactorModel, labels: Iterable[object]) -> None:
     """Complain of an edge told by a number that is one column's position and another's name.
 
     Parameters
@@ -43,5 +46,5 @@ def check_positions(model: Any, labels: Iterable[Any]) -> None:
                 )
 
 
-def _is_whole(label: Any) -> bool:
+def _is_whole(label: object) -> bool:
     return isinstance(label, int | np.integer) and not isinstance(label, bool)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from .base import FactorModel
+    from .latent_transition import LatentTransition
+    from .multitask import MultiTaskRegression
 
 __all__ = ["check_sized", "sizes_repr"]
 
+SizedModel: TypeAlias = "FactorModel | LatentTransition | MultiTaskRegression"
 
-def check_sized(model: Any) -> None:
+
+def check_sized(model: SizedModel) -> None:
     """Complain of a model that was made without `n_features` and has not met data yet.
 
     Parameters
@@ -27,7 +34,7 @@ def check_sized(model: Any) -> None:
         )
 
 
-def sizes_repr(model: Any, inner: str, about: Mapping[str, Any]) -> str:
+def sizes_repr(model: SizedModel, inner: str, about: Mapping[str, object]) -> str:
     """The call that makes a model, with its sizes and what matters most of the rest.
 
     Parameters

@@ -132,6 +132,7 @@ class DependencyVAE(FactorModel):
             assert self.encoder.log_sd.bias is not None
             self.encoder.log_sd.bias.fill_(-3.0)
             self.decoder.intercept.copy_(intercept.expand_as(self.decoder.intercept))
+            # `start_noise` takes half: normal noise begins at .37 of a feature's standard deviation
             self.likelihood.start_noise(torch.full_like(residual_sd, 0.74) * unit)
 
     def factor_posterior(self, batch: Batch) -> FullNormal:

@@ -13,7 +13,6 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -240,6 +239,7 @@ class LatentTransition(Model):
         self.likelihood.setup(self.n_features, n_restarts)
         if missing:
             self.likelihood.check_filler(torch.zeros(n_restarts, 1, self.n_features))
+        # `start_noise` takes half: normal noise begins at .225 of a feature's standard deviation
         self.likelihood.start_noise(torch.full((n_restarts, 1, self.n_features), 0.45))
         self.encoder: FrameEncoder | Smoother = FrameEncoder(
             n_restarts, self.n_features, d, self.hidden, missing
@@ -320,6 +320,7 @@ class LatentTransition(Model):
     def edge_guide(self, batch: SequenceBatch) -> None:
         """The edges' posterior q(G), relaxed so that it has gradients."""
         if not self.dense:
+            # a draw for each sequence; the published code has one for a whole minibatch
             logits = self.logits.unsqueeze(1).expand(-1, len(batch), -1, -1)
             q = RelaxedEdges(logits, self.temperature, self.hard_gates, self.must, ~self.allowed)
             with pyro.poutine.scale(scale=1 / len(batch)):
@@ -370,13 +371,13 @@ class LatentTransition(Model):
         return self.decoder(z)
 
     @staticmethod
-    def sequences(batch: SequenceBatch) -> Any:
+    def sequences(batch: SequenceBatch) -> pyro.plate:
         """The plate of sequences with its minibatch scale."""
         here = torch.arange(len(batch), device=batch.x.device)
         return pyro.plate("data", batch.total, subsample=here, dim=-1)
 
     @staticmethod
-    def frames(batch: SequenceBatch) -> Any:
+    def frames(batch: SequenceBatch) -> pyro.plate:
         """The plate of all frames with its minibatch scale."""
         time = batch.x.shape[1]
         here = torch.arange(len(batch) * time, device=batch.x.device)
@@ -406,11 +407,13 @@ class LatentTransition(Model):
         """Closed-form inclusion probability: the mode of its Beta posterior given the edges."""
         if self.dense:
             return
+        # A learned rate stands in for the paper's bound on the number of edges, which nobody knows.
         free = self.allowed & ~self.must
         a, b = self.concentration
         expected = (self.edge_probability * free).sum((1, 2))
         n = float(free.sum())
         mode = (a + expected - 1) / max(a + b + n - 2, 1e-6)
+        # kept from 0 and 1, at which no edge may differ; Laplace's rule of succession goes as near
         self.eta.copy_(mode.clamp(1 / (n + 2), 1 - 1 / (n + 2)))
 
     def _constraints(self) -> None:

@@ -37,7 +37,7 @@ __all__ = ["MultiTaskRegression"]
 _FREE = frozenset({
     "_allocate", "edges", "encode", "encoder", "for_tasks", "guide", "setup", "standardised", "take_features"
 })  # fmt: skip
-_TINY = 1e-5
+_TINY = 1e-5  # beside a variance, as in torch's own batch normalisation
 _LEAST_VARIANCE = 1e-4
 
 
@@ -88,7 +88,7 @@ class MultiTaskRegression(Model):
     edges = (EdgeSet("weights", ("task", "latent"), "W"),)
     declares = (Declared("sparse regressions", free=_FREE),)
     kl_weight = 1.0
-    n_restarts = 1
+    n_restarts = 1  # every restart is a model of its own
     n_features: int | tuple[int, ...]
     shape: tuple[int, ...]
     encoder: nn.Module

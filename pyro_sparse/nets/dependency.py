@@ -9,12 +9,12 @@ restart dimension and nothing here samples.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .._utils.types import AutogradContext
 from .layers import BatchLinear, Encoder
 
 __all__ = ["CorrelatedEncoder", "FeatureDecoder", "SharedDecoder", "smooth_leaky"]
@@ -97,20 +97,20 @@ class _SmoothLeaky(torch.autograd.Function):
         return torch.add(_STRAIGHT * h, root, alpha=_BENT), root
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: AutogradContext, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(inputs[0], output[1])
         ctx.save_for_forward(inputs[0], output[1])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Tensor:
+    def backward(ctx: AutogradContext, gradient: Tensor, _: Tensor) -> Tensor:
         h, root = ctx.saved_tensors
         if torch.is_grad_enabled():  # of a Jacobian the curvature is wanted too
             root = torch.sqrt(h * h + _CORNER**2)
         return gradient * _slope(h, root)
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None]:
+    def jvp(ctx: AutogradContext, tangent: Tensor) -> tuple[Tensor, None]:
         return tangent * _slope(*ctx.saved_tensors), None
 
 

@@ -141,6 +141,7 @@ class MaskedDecoder(nn.Module):
         self.first = nn.Parameter(torch.randn(n_restarts, n_factors, hidden))
         self.trunk = BatchLinear(n_restarts, hidden, hidden)
         assert self.trunk.bias is not None
+        # the first layer has no bias: without any here all units would bend at z = 0
         nn.init.normal_(self.trunk.bias, std=0.3)
         self.slope = nn.Parameter(torch.zeros(n_restarts, n_features, 1))
         self.head = nn.Parameter(torch.randn(n_restarts, n_features, hidden) * (0.5 / math.sqrt(hidden)))

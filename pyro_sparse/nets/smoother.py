@@ -7,8 +7,6 @@ the others lead one to expect, how sure to be, and how a frame's error follows f
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -105,7 +103,7 @@ class Smoother(nn.Module):
         hidden_states = []
         network: nn.Module = self.__dict__["_one"]
         for r, inputs in enumerate(sequences):
-            parameters: Any = {
+            parameters: dict[str, Tensor] = {
                 name: value[r, 0] if name.startswith("bias") else value[r]
                 for name, value in self.recurrent.items()
             }

@@ -9,17 +9,17 @@ per latent whose inputs are gated by the edges.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from .._utils.types import AutogradContext
 from .layers import BatchLinear
 
 __all__ = ["FrameDecoder", "FrameEncoder", "GatedTransition", "SineTransition"]
 
-_SLOPE = 0.2
+_SLOPE = 0.2  # of leaky ReLUs, as in the published networks (Lachapelle et al. 2024)
 
 
 class _Layers(nn.Module):
@@ -47,7 +47,7 @@ class _Chain(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *affine: Tensor) -> Tensor:
+    def forward(ctx: AutogradContext, x: Tensor, *affine: Tensor) -> Tensor:
         activations = [x]
         for weight, bias in zip(affine[:-2:2], affine[1:-2:2], strict=True):
             x = nn.functional.leaky_relu(torch.baddbmm(bias, x, weight), _SLOPE, inplace=True)
@@ -57,7 +57,7 @@ class _Chain(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: AutogradContext, slope: Tensor) -> tuple[Tensor | None, ...]:
         half = len(ctx.saved_tensors) // 2
         activations, weights = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
         gradients: list[Tensor | None] = []
@@ -199,7 +199,7 @@ class SineTransition(nn.Module):
         self.inner = BatchLinear(n_restarts, n_inputs, units, gain=math.sqrt(n_inputs))
         self.outer = BatchLinear(n_restarts, units, n_latents, gain=0.03 * math.sqrt(units), bias=None)
         assert self.inner.bias is not None
-        nn.init.uniform_(self.inner.bias, -3, 3)
+        nn.init.uniform_(self.inner.bias, -3, 3)  # nearly a whole period
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Mean (restart, row, latent) of inputs (restart, row, n_inputs)."""

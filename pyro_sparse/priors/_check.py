@@ -10,6 +10,7 @@ from pyro import poutine
 from pyro.distributions import Delta
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
+from torch.distributions import Distribution
 
 from .._utils.torch_state import undisturbed
 from .base import Prior
@@ -53,6 +54,7 @@ def check_prior(prior: Prior) -> None:
             f"{tuple(distribution.event_shape)}; want a batch shape that broadcasts to "
             f"(restart, feature, factor) = {tuple(shape)}, and event shape ()"
         )
+    # half of them exact zeros, as a fit's weights are
     weights = torch.full(shape, 0.5, device=prior.allowed.device)
     weights[:, ::2] = 0.0
     if not type(prior).__module__.startswith("pyro_sparse."):
@@ -91,14 +93,14 @@ def _refuse_points(prior: Prior) -> None:
             )
 
 
-def point_mass(distribution: Any) -> bool:
+def point_mass(distribution: Distribution) -> bool:
     """Whether a distribution has mass at single points.
 
     Parameters
     ----------
     distribution : torch.distributions.Distribution
     """
-    base = distribution
+    base: Any = distribution  # torch types `support` as optional
     while (inner := getattr(base, "base_dist", None)) is not None:
         base = inner
     try:

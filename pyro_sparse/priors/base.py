@@ -12,7 +12,7 @@ that the pieces agree with each other.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Self
 
 import pyro
 import torch
@@ -223,7 +223,7 @@ class Prior(Recorded, nn.Module):
         named = (p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
         return {p.name: p.default for p in named} | self._arguments
 
-    def set_params(self, **params: Any) -> Prior:
+    def set_params(self, **params: object) -> Self:
         """Become the prior that these arguments make in place of its own; what a fit has moved starts anew.
 
         Parameters

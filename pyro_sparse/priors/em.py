@@ -8,10 +8,11 @@ objective is not convex. Tensors in, tensors out; shapes broadcast; no state.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .._utils.arrays import COMPILED, arrays, compiled, tensor
@@ -29,12 +30,14 @@ __all__ = [
     "ssl_prox",
 ]
 
+Array: TypeAlias = "NDArray[Any] | Tensor"  # what `arrays` hands out
 # Inclusion probabilities stay this far from 0 and 1: log odds of at most 14 either way, exact in float32.
 ETA_MARGIN = 1e-6
 # Newton iterations of an accelerator, which is not asked after each whether they are enough: what has not
 # come to rest by then is no better than zero, or turns in the last digits.
 _UNASKED, _UNASKED_DOUBLE = 10, 40
-_FAR, _HALVINGS = 30.0, 50  # log odds beyond which nothing changes; of the interval that holds them
+# Beyond these log odds a probability is 0 or 1 to 1e-13; so many halvings leave as little of the interval.
+_FAR, _HALVINGS = 30.0, 50
 
 
 def edge_log_odds(weights: Tensor, eta: Tensor, lambda1: Tensor | float, lambda0: Tensor | float) -> Tensor:
@@ -275,9 +278,11 @@ def ssl_prox(
     bend, shift = t * gap, t * low - size
     asked = xp is np
 
-    def newton(w: Any, lower: Any, upper: Any) -> Any:
+    def newton(w: Array, lower: Array, upper: Array) -> Array:
         if not asked:
-            return _unasked(w, lower, upper, (-base, gap, bend, shift), max_iter)
+            return _unasked(
+                cast(Tensor, w), cast(Tensor, lower), cast(Tensor, upper), (-base, gap, bend, shift), max_iter
+            )
         for _ in range(max_iter):
             odds = odds_of_spike * xp.exp(-gap * w)
             absent = odds / (1 + odds)
@@ -289,16 +294,17 @@ def ssl_prox(
                 break
         return w
 
-    def objective(w: Any) -> Any:  # relative to its value at zero
+    def objective(w: Array) -> Array:  # relative to its value at zero
         gain = xp.log1p(odds_of_spike * xp.exp(-gap * w)) - xp.log1p(odds_of_spike)
         return w * (0.5 * w - size) + t * (low * w - gain)
 
-    # Where h turns: p*(1 - p*) = 1 / (t gap^2), or p* = 1/2 where it never does.
+    # Where h turns: p*(1 - p*) = 1 / (t gap^2), or p* = 1/2 where it never does. Its slope is 0
+    # there, and held at `least`: Newton's step then ends at a bound.
     close, least, four = 4 * eps * size, zero + 1e-6, zero + 4
     curve = xp.sqrt(1 - 4 / xp.maximum(bend * gap, four))
     turn = 2 * xp.arctanh(xp.minimum(curve, zero + (1 - eps)))  # logit of (1 + curve) / 2
     start = xp.maximum(-shift, zero)
-    tiny = xp.maximum(gap, zero + 1e-12)
+    tiny = xp.maximum(gap, zero + 1e-12)  # a plain lasso has no gap: h is a line, and any ends will do
     spike_end = xp.minimum(xp.maximum((-turn - base) / tiny, zero), start)
     slab_end = xp.minimum(xp.maximum((turn - base) / tiny, zero), start)
     best = newton(start, slab_end, start)
@@ -348,7 +354,7 @@ def _one_prox(size, step, low, gap, spike_odds, max_iter):
             slope = max(1 - bend * gap * absent * (1 - absent), 1e-6)
             new = min(max(w - (w + shift + bend * absent) / slope, lower), upper)
             moved, w = abs(new - w), new
-            if moved <= 1e-9 * size:
+            if moved <= 1e-9 * size:  # below what single precision keeps of the solution
                 break
         gain = np.log1p(spike_odds * np.exp(-gap * w)) - np.log1p(spike_odds)
         value = w * (0.5 * w - size) + step * (low * w - gain)
@@ -365,7 +371,7 @@ def _each_prox(v, t, eta, low, high, max_iter, solution):
         for g in range(v.shape[1]):
             for k in range(v.shape[2]):
                 slab = float(eta[r % eta.shape[0], g % eta.shape[1], k % eta.shape[2]])
-                slab = min(max(slab, 1e-7), 1 - 1e-7)
+                slab = min(max(slab, 1e-7), 1 - 1e-7)  # about single precision's epsilon, as in `ssl_prox`
                 odds = (1 - slab) / slab * high / low  # of the spike at w = 0
                 best = _one_prox(abs(float(v[r, g, k])), float(t[r, g, k]), low, gap, odds, max_iter)
                 solution[r, g, k] = best if v[r, g, k] > 0 else -best

@@ -79,6 +79,7 @@ class Horseshoe(Prior):
                 total, s2 = self.tau**2 * squares.sum(-2, keepdim=True), self.scale**2
                 half = (n * s2 - total) / (2 * (n + 2))
                 new = (half**2 + total * s2 / (n + 2)).sqrt() - half
+                # weights that are all zero take tau towards zero, where there is no density
                 self.tau.copy_(new.sqrt().clamp(min=1e-6 * self.scale))
 
     def log_hyper(self) -> Tensor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -31,11 +31,11 @@ __all__ = ["AROUND_DENSITY", "SpikeSlabPrior", "check_positive"]
 AROUND_DENSITY = frozenset({"allocate", "anneal", "prox", "screening_rate", "setup", "site"})
 
 
-def check_positive(**values: Any) -> None:
+def check_positive(**values: object) -> None:
     """Raise ValueError, naming the argument, unless each value is None or a positive finite number."""
     for name, value in values.items():
         number = isinstance(value, Real) and not isinstance(value, bool)
-        if value is not None and not (number and 0 < value < math.inf):
+        if value is not None and not (number and 0 < cast(float, value) < math.inf):
             raise ValueError(f"{name} is {value!r}; it must be a positive finite number.")
 
 

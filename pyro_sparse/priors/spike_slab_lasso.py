@@ -111,6 +111,7 @@ class SpikeSlabLasso(SpikeSlabPrior):
     def spike_rate(self) -> float:
         """Rate of the spike at the top of the ladder."""
         if self._spike_rate is None:
+            # the spike narrows with what N rows say of a weight: at 1,000 rows a rate of 10 is far too weak
             return max(200.0, float(self.n_samples or 0), self.slab_rate)
         return float(self._spike_rate)
 

@@ -297,6 +297,7 @@ class _IVAE(_VAE):
         prior_loc, prior_log_sd = (
             torch.cat([torch.zeros_like(loc[:, :first]), moment], 1) for moment in out.chunk(2, -1)
         )
+        # the range that `FrameEncoder` keeps posteriors in
         return gaussian_divergence(loc, log_sd, prior_loc, prior_log_sd.clamp(-9, 2)).sum(1).mean()
 
 

@@ -7,17 +7,19 @@ given the seen cells.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import NMF, PCA, FactorAnalysis, LatentDirichletAllocation
 
+from .._utils.types import TableLike
 from ..data.read import Table, as_table
 from ..likelihoods import Normal, Poisson
 
 __all__ = ["Classical", "ClassicalFit"]
 
+Estimator: TypeAlias = FactorAnalysis | PCA | NMF | LatentDirichletAllocation
 METHODS = ("factor_analysis", "pca", "nmf", "lda")
 
 
@@ -64,14 +66,14 @@ class Classical:
         seed: int = 0,
         max_fill: int = 50,
         tolerance: float = 1e-4,
-        **options: Any,
+        **options: object,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"method: got {method!r}, wanted one of {', '.join(map(repr, METHODS))}")
         self.method, self.n_factors, self.seed = method, int(n_factors), seed
         self.max_fill, self.tolerance, self.options = max_fill, tolerance, options
 
-    def _estimator(self) -> Any:
+    def _estimator(self) -> Estimator:
         k, seed, options = self.n_factors, self.seed, dict(self.options)
         if self.method == "factor_analysis":
             options.setdefault("rotation", "varimax")
@@ -80,7 +82,7 @@ class Classical:
             return LatentDirichletAllocation(k, random_state=seed, **options)
         return {"pca": PCA, "nmf": NMF}[self.method](k, random_state=seed, **options)
 
-    def fit(self, X: Any, feature_names: list[str] | None = None) -> ClassicalFit:
+    def fit(self, X: TableLike, feature_names: list[str] | None = None) -> ClassicalFit:
         """Fit to a table (row, feature); NaN marks a missing cell.  Returns a `ClassicalFit`."""
         table = as_table(
             X,
@@ -143,7 +145,7 @@ class ClassicalFit:
     n_restarts = 1
 
     def __init__(
-        self, settings: Classical, estimator: Any, table: Table, mean: np.ndarray, spread: np.ndarray
+        self, settings: Classical, estimator: Estimator, table: Table, mean: np.ndarray, spread: np.ndarray
     ) -> None:
         self.settings, self.estimator, self.table = settings, estimator, table
         self.method = settings.method
@@ -196,7 +198,7 @@ class ClassicalFit:
     def _decode(self, z: np.ndarray, x: np.ndarray) -> np.ndarray:
         return self._offset + (z * self._totals(x)) @ self._components
 
-    def _fill(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _fill(self, X: TableLike) -> tuple[np.ndarray, np.ndarray]:
         """New rows in the method's units, missing cells at their prediction, and which cells were seen."""
         likelihood = Poisson(size_factors=False) if self.method == "lda" else Normal()
         table = as_table(X, likelihood=likelihood, like=self.table)
@@ -211,11 +213,11 @@ class ClassicalFit:
                 break
         return x, table.mask
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: TableLike) -> np.ndarray:
         """Factor scores (row, factor): scikit-learn's, at the filled table."""
         return self.estimator.transform(self._fill(X)[0])
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: TableLike) -> np.ndarray:
         """Expectation of every cell (row, feature) in original units, missing cells included."""
         x, _ = self._fill(X)
         return self._decode(self.estimator.transform(x), x) * self.table.scale + self.table.centre
@@ -224,7 +226,7 @@ class ClassicalFit:
         """Cells (row, feature) in original units from scores; for LDA shares of the row's total."""
         return (self._offset + np.asarray(Z) @ self._components) * self.table.scale + self.table.centre
 
-    def log_likelihood(self, X: Any) -> np.ndarray:
+    def log_likelihood(self, X: TableLike) -> np.ndarray:
         """Gaussian log-likelihood (row,) of the seen cells, in nats, of z-scored columns; FA and PCA only.
 
         Raises
@@ -247,6 +249,6 @@ class ClassicalFit:
                 out[rows] = multivariate_normal.logpdf(x[np.ix_(rows, pattern)], mean[pattern], block)
         return out
 
-    def score(self, X: Any) -> float:
+    def score(self, X: TableLike) -> float:
         """Average of `log_likelihood` over rows."""
         return float(self.log_likelihood(X).mean())

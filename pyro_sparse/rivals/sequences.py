@@ -10,11 +10,12 @@ about the losses.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .._utils.checks import check_whole
@@ -97,7 +98,7 @@ class SequenceBaseline:
         batch_size: int = 512,
         hidden: int = 128,
         learning_rate: float = 5e-3,
-        **options: Any,
+        **options: float,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"method: got {method!r}, wanted one of {', '.join(map(repr, METHODS))}")
@@ -118,7 +119,9 @@ class SequenceBaseline:
             evaluate_every=min(100, steps),
         )
 
-    def fit(self, X: Any, actions: Any = None, latents: Any = None) -> SequenceBaselineFit:
+    def fit(
+        self, X: ArrayLike, actions: ArrayLike | None = None, latents: ArrayLike | None = None
+    ) -> SequenceBaselineFit:
         """Fit to sequences.
 
         Parameters
@@ -236,7 +239,7 @@ class SequenceBaselineFit:
     def __init__(
         self,
         settings: SequenceBaseline,
-        network: Any,
+        network: LatentTransition | Encoder,
         scales: dict[str, _Scale],
         history: list[dict[str, float]],
     ) -> None:
@@ -244,7 +247,7 @@ class SequenceBaselineFit:
         self.history = pd.DataFrame(history, columns=["step", "loss"], dtype=float).astype({"step": int})
         self._scales = scales
 
-    def transform(self, X: Any, actions: Any = None) -> np.ndarray:
+    def transform(self, X: ArrayLike, actions: ArrayLike | None = None) -> np.ndarray:
         """Latents of every frame, (sequence, time, latent): posterior means.
 
         Parameters
@@ -275,8 +278,9 @@ class SequenceBaselineFit:
 
     def _encode(self, frames: Tensor) -> Tensor:
         if self.method == "mask_off":
-            return self.network.posterior(_batch(Rows(frames.unsqueeze(1), None, None))).loc[0, :, 0]
-        return self.network.posterior(frames)[0]
+            dense = cast(LatentTransition, self.network)
+            return dense.posterior(_batch(Rows(frames.unsqueeze(1), None, None))).loc[0, :, 0]
+        return cast(Encoder, self.network).posterior(frames)[0]
 
 
 # ---- data --------------------------------------------------------------------------------------------------
@@ -298,7 +302,7 @@ class _Scale(NamedTuple):
         return torch.as_tensor((values - self.mean) / self.sd, dtype=torch.float32)
 
 
-def _checked(values: Any, name: str, X: Any) -> np.ndarray:
+def _checked(values: ArrayLike | None, name: str, X: ArrayLike) -> np.ndarray:
     """A finite array (sequence, time, column) of float, with the sequences and times of X."""
     try:
         array = np.asarray(values, dtype=float)

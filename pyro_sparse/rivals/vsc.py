@@ -9,8 +9,7 @@ the exact one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributions import (
     Bernoulli,
     Categorical,
+    Distribution,
     Independent,
     Normal,
     constraints,
@@ -71,7 +71,7 @@ class ZeroOrNormal(TorchDistribution):
         self.slope = slope
         super().__init__(self.loc.shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ZeroOrNormal:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> ZeroOrNormal:
         """The same distribution with a larger batch shape."""
         return self.mapped(lambda tensor: tensor.expand(batch_shape))
 
@@ -96,7 +96,7 @@ class ZeroOrNormal(TorchDistribution):
         r""":math:`\gamma \sigma^2 + \gamma (1 - \gamma) \mu^2`."""
         return self.gamma * (self.scale**2 + (1 - self.gamma) * self.loc**2)
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Exact draws with a surrogate gradient, shape ``sample_shape + batch_shape``."""
         shape = self._extended_shape(torch.Size(sample_shape))
         margin = torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device) - 1 + self.gamma
@@ -146,7 +146,7 @@ class PseudoInputPrior(TorchDistribution):
         batch = torch.Size((n_restarts, 1)) if batch_shape is None else batch_shape
         super().__init__(batch, torch.Size((n_factors,)), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> PseudoInputPrior:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> PseudoInputPrior:
         """The same distribution for more rows."""
         return PseudoInputPrior(
             self.components, self.log_weight, torch.Size(batch_shape), validate_args=False
@@ -159,7 +159,7 @@ class PseudoInputPrior(TorchDistribution):
             components.log_prob(value.unsqueeze(-2)).sum(-1) + self.log_weight.unsqueeze(1), -1
         )
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Pick a pseudo-input per row, then draw; weights normalised."""
         shape = torch.Size(sample_shape) + self.batch_shape
         with torch.no_grad():
@@ -312,6 +312,6 @@ class VSC(VAE):
         dense = self.n_factors * kl_divergence(Bernoulli(used, validate_args=False), Bernoulli(target))
         return PseudoInputPrior(components, -math.log(self.n_pseudo) - dense)
 
-    def factor_posterior(self, batch: Batch) -> Any:
+    def factor_posterior(self, batch: Batch) -> TorchDistribution:
         """q(z | x) of each row, event (factor,): factors that may be zero."""
         return self.posterior(batch.x, batch.mask).to_event(1)
