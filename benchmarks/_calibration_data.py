@@ -167,7 +167,8 @@ def two_frames(n_sequences: int, rng: np.random.Generator, latents: int = 5, act
 
     `given`: ``x`` (sequence, time, 2 latents), ``actions`` (sequence, time, action), ``z``.
     """
-    from pyro_sparse.datasets import transition_data, transition_mixing
+    from pyro_sparse.datasets import transition_data
+    from pyro_sparse.datasets.transitions import transition_mixing
 
     nets = Networks.draw(1, latents, actions, rng)
     a = rng.normal(size=(n_sequences, 2, actions))

@@ -103,7 +103,7 @@ def run(
 
 
 def _best(data: Any) -> float:
-    from pyro_sparse.datasets import dependency_mean
+    from pyro_sparse.datasets.dependency import dependency_mean
     from pyro_sparse.metrics import mcc
 
     x, d = data.x[:_JUDGED], data.z.shape[1]

@@ -78,7 +78,8 @@ def run(what: str, n_tasks: int, d: int, seed: int, peer: str = "", peer_python:
 
 def solve(features: Any, targets: Any) -> tuple[Any, Any]:
     """Our weights, and the penalties they are of."""
-    from pyro_sparse.inference.multitask.inner import largest_penalty, moments, sparse_weights
+    from pyro_sparse.inference.multitask.inner import moments, sparse_weights
+    from pyro_sparse.inference.multitask.inner.lasso import largest_penalty
 
     data = moments(features, targets)
     penalty = SHARE * largest_penalty(data)
@@ -265,7 +266,8 @@ def outer_loss(x: Any, y: Any, theta: Any) -> Any:
     """Half the mean squared error at the lasso weights of a linear encoder, standardised in each task."""
     import torch
 
-    from pyro_sparse.inference.multitask.inner import largest_penalty, moments, sparse_weights
+    from pyro_sparse.inference.multitask.inner import moments, sparse_weights
+    from pyro_sparse.inference.multitask.inner.lasso import largest_penalty
 
     z = x @ theta
     z = z - z.mean(1, keepdim=True)

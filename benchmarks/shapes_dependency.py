@@ -95,7 +95,7 @@ def measured(
 
 def drawn(n: int, size: int, seed: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Levels (image, factor) drawn uniformly, and the images (image, pixel)."""
-    from pyro_sparse.datasets import SHAPES_FACTORS, render_shapes
+    from pyro_sparse.datasets.shapes import SHAPES_FACTORS, render_shapes
 
     levels = np.random.default_rng(seed).integers(
         list(SHAPES_FACTORS.values()), size=(n, len(SHAPES_FACTORS))

@@ -8,43 +8,17 @@ were drawn from: a wrong prior is not seen by them.
 
 from __future__ import annotations
 
-from .bands import ecdf_band
-from .decoders import Experiment, experiment
-from .discoveries import RealisedFDR, realised_fdr
-from .reliability import Reliability, reliability
-from .sbc import SBC, sbc
-from .scores import (
-    BrierDecomposition,
-    brier_decomposition,
-    cluster_ece,
-    cluster_z,
-    ece,
-    ece_when_calibrated,
-    log_score,
-    mean_z,
-    spiegelhalter_z,
-)
+from .decoders import experiment
+from .discoveries import realised_fdr
+from .reliability import reliability
+from .sbc import sbc
 from .statistics import graph_statistics, value_statistics
 
 __all__ = [
-    "BrierDecomposition",
-    "Experiment",
-    "RealisedFDR",
-    "Reliability",
-    "SBC",
-    "brier_decomposition",
-    "cluster_ece",
-    "cluster_z",
-    "ece",
-    "ece_when_calibrated",
-    "ecdf_band",
     "experiment",
     "graph_statistics",
-    "log_score",
-    "mean_z",
     "realised_fdr",
     "reliability",
     "sbc",
-    "spiegelhalter_z",
     "value_statistics",
 ]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .commands import BAD_INPUT, INTERRUPTED, NOTHING_FOUND, app, main
+from .commands import main
 
-__all__ = ["BAD_INPUT", "INTERRUPTED", "NOTHING_FOUND", "app", "main"]
+__all__ = ["main"]

@@ -8,64 +8,29 @@ unless asked to, check every download against a checksum, and take a local path 
 
 from __future__ import annotations
 
-from pyro_sparse.datasets.dependency import (
-    DEPENDENCY_MECHANISMS,
-    DEPENDENCY_STRUCTURES,
-    dependency_data,
-    dependency_mean,
-)
-from pyro_sparse.datasets.entangled import Fig1, fig1_data
-from pyro_sparse.datasets.episodes import (
-    Episode,
-    Episodes,
-    LabelledImages,
-    as_episode,
-    load_image_folders,
-    split_classes,
-)
-from pyro_sparse.datasets.factor_images import FactorImages, load_cars3d, load_mpi3d
+from pyro_sparse.datasets.dependency import dependency_data
+from pyro_sparse.datasets.entangled import fig1_data
+from pyro_sparse.datasets.episodes import Episodes, as_episode, load_image_folders, split_classes
+from pyro_sparse.datasets.factor_images import load_cars3d, load_mpi3d
 from pyro_sparse.datasets.handwriting import glyphs
-from pyro_sparse.datasets.multitask import TASK_WEIGHTS, MultiTaskStream, TaskBatch, proxy_data, task_weights
-from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeisel, quantile_normalise
-from pyro_sparse.datasets.shapes import SHAPES_FACTORS, Shapes3D, load_3dshapes, render_shapes, shapes_data
+from pyro_sparse.datasets.multitask import proxy_data, task_weights
+from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeisel
+from pyro_sparse.datasets.shapes import load_3dshapes, shapes_data
 from pyro_sparse.datasets.simulated import Simulated, anchored, anchored60, sim1
 from pyro_sparse.datasets.tables import Loaded, load_bfi, load_embedded
-from pyro_sparse.datasets.topics import CORRELATION, topic_counts
-from pyro_sparse.datasets.transition_graphs import TRANSITION_GRAPHS, ActionTime, transition_graph
-from pyro_sparse.datasets.transitions import (
-    Pairs,
-    Transitions,
-    transition_data,
-    transition_jacobian,
-    transition_mean,
-    transition_mixing,
-)
+from pyro_sparse.datasets.topics import topic_counts
+from pyro_sparse.datasets.transition_graphs import transition_graph
+from pyro_sparse.datasets.transitions import Transitions, transition_data
 
 __all__ = [
-    "CORRELATION",
-    "DEPENDENCY_MECHANISMS",
-    "DEPENDENCY_STRUCTURES",
-    "SHAPES_FACTORS",
-    "TASK_WEIGHTS",
-    "TRANSITION_GRAPHS",
-    "ActionTime",
-    "Episode",
     "Episodes",
-    "FactorImages",
-    "Fig1",
-    "LabelledImages",
     "Loaded",
-    "MultiTaskStream",
-    "Pairs",
-    "Shapes3D",
     "Simulated",
-    "TaskBatch",
     "Transitions",
     "anchored",
     "anchored60",
     "as_episode",
     "dependency_data",
-    "dependency_mean",
     "fig1_data",
     "glyphs",
     "load_3dshapes",
@@ -78,8 +43,6 @@ __all__ = [
     "load_peerread",
     "load_zeisel",
     "proxy_data",
-    "quantile_normalise",
-    "render_shapes",
     "shapes_data",
     "sim1",
     "split_classes",
@@ -87,7 +50,4 @@ __all__ = [
     "topic_counts",
     "transition_data",
     "transition_graph",
-    "transition_jacobian",
-    "transition_mean",
-    "transition_mixing",
 ]

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from .finding import (
-    Finding,
-    Severity,
-    Source,
-    doubted_edges,
-    findings_of,
-    read_findings,
-    sentences,
-    write_findings,
-)
+from .finding import Finding, doubted_edges, findings_of
 
 __all__ = [
     "Finding",
-    "Severity",
-    "Source",
     "doubted_edges",
     "findings_of",
-    "read_findings",
-    "sentences",
-    "write_findings",
 ]

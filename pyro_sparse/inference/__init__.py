@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .fit import fit, fit_restart, merge
 from .load import load
-from .multitask.task_axes import TaskAxes, task_axes
 from .multitask.task_result import MultiTaskFit
 from .multitask.task_schedule import TaskSchedule
 from .rotation._strength_mixture import StrengthMixture, strength_mixture
@@ -14,8 +13,7 @@ from .table.jacobian_penalty import jacobian_l1, mean_abs_jacobian
 from .table.latent_penalty import DependencyPenalty, LatentPenalty
 from .table.result import Fit
 from .table.schedule import Schedule
-from .transition.constraint import BernoulliKL, Budget, Penalty, SparsityControl, get_control
-from .transition.edge_path import decreasing_path
+from .transition.constraint import BernoulliKL, Budget, Penalty, SparsityControl
 from .transition.transition_result import TransitionFit
 from .transition.transition_schedule import TransitionSchedule
 
@@ -32,18 +30,14 @@ __all__ = [
     "Schedule",
     "SparsityControl",
     "StrengthMixture",
-    "TaskAxes",
     "TaskSchedule",
     "TransitionFit",
     "TransitionSchedule",
-    "decreasing_path",
     "fit",
     "fit_restart",
-    "get_control",
     "jacobian_l1",
     "load",
     "mean_abs_jacobian",
     "merge",
     "strength_mixture",
-    "task_axes",
 ]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..data.checks import check_read_table
+from ..data.checks.check import check_read_table
 from ..data.checks.sequences import sequence_findings
 from ..data.checks.tasks import task_findings
 from ..data.columns import as_frame

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .base import Likelihood
 from .bernoulli import Bernoulli
-from .counts import Categorical, Multinomial, MultinomialCounts, NegativeBinomial, Poisson
+from .counts import Categorical, Multinomial, NegativeBinomial, Poisson
 from .normal import Normal
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Categorical",
     "Likelihood",
     "Multinomial",
-    "MultinomialCounts",
     "NegativeBinomial",
     "Normal",
     "Poisson",

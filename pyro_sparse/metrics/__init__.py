@@ -8,9 +8,9 @@ recall and NDCG.
 
 from __future__ import annotations
 
-from pyro_sparse.metrics.consistency import MechanismSHD, mechanism_shd, r_con
-from pyro_sparse.metrics.factors import DCI, MCC, dci, mcc, r_score
-from pyro_sparse.metrics.levels import FactorVAEScore, factor_vae_score, mig, modularity, sap
+from pyro_sparse.metrics.consistency import mechanism_shd, r_con
+from pyro_sparse.metrics.factors import dci, mcc, r_score
+from pyro_sparse.metrics.levels import factor_vae_score, mig, modularity, sap
 from pyro_sparse.metrics.predictions import (
     gaussian_log_likelihood,
     heldout_mse,
@@ -20,17 +20,10 @@ from pyro_sparse.metrics.predictions import (
     reconstruction_ndcg_at_k,
     reconstruction_recall_at_k,
 )
-from pyro_sparse.metrics.sets import SetR2, SetScores, set_r2
-from pyro_sparse.metrics.supports import SupportScores, fdp, shd, support_scores
+from pyro_sparse.metrics.sets import set_r2
+from pyro_sparse.metrics.supports import fdp, shd, support_scores
 
 __all__ = [
-    "DCI",
-    "FactorVAEScore",
-    "MCC",
-    "MechanismSHD",
-    "SetR2",
-    "SetScores",
-    "SupportScores",
     "dci",
     "factor_vae_score",
     "fdp",

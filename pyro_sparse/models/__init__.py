@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import EdgeSet, FactorModel
+from .base import FactorModel
 from .dependency import DependencyVAE
 from .latent_transition import LatentTransition
 from .multitask import MultiTaskRegression
@@ -10,7 +10,6 @@ from .sparse_decoder import SparseDecoder
 
 __all__ = [
     "DependencyVAE",
-    "EdgeSet",
     "FactorModel",
     "LatentTransition",
     "MultiTaskRegression",

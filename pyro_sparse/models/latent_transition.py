@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from .._utils.checks import check_whole
 from .._utils.declared import Declared
 from ..data.sequences import SequenceBatch
-from ..distributions import FullNormal, GaussMarkov, LatentChain, RelaxedEdges
+from ..distributions import FullNormal, GaussMarkov, RelaxedEdges
+from ..distributions.latent_chain import LatentChain
 from ..likelihoods import Likelihood, Normal, get_likelihood
 from ..nets.smoother import Smoother
 from ..nets.transition import FrameDecoder, FrameEncoder, GatedTransition, SineTransition

@@ -25,7 +25,8 @@ from .._utils.arrays import COMPILED, arrays, compiled
 from .._utils.checks import check_whole
 from .._utils.declared import Declared
 from ..data.table import Batch
-from ..distributions import DecodedCells, MaskedNet, predictor, recomputed_predictor, routes
+from ..distributions._sweep import MaskedNet, routes
+from ..distributions.decoded_cells import DecodedCells, predictor, recomputed_predictor
 from ..likelihoods import Likelihood
 from ..nets.layers import LinearDecoder, MaskedDecoder
 from ..priors import Prior, SpikeSlabLasso, SpikeSlabPrior, get_prior

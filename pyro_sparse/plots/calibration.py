@@ -14,7 +14,8 @@ from ._style import colours, new_axes, new_figure, shorten, styled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..calibrate import SBC, Reliability
+    from ..calibrate.reliability import Reliability
+    from ..calibrate.sbc import SBC
 
 __all__ = ["plot_reliability", "plot_sbc"]
 

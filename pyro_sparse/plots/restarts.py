@@ -109,7 +109,7 @@ def plot_agreement(idata: ArvizData, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib Axes
-        Entries are those of `pyro_sparse.graphs.agreement_matrix`: 1 means the same factors.
+        Entries are those of `pyro_sparse.graphs.alignment.agreement_matrix`: 1 means the same factors.
 
     Raises
     ------

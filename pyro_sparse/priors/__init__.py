@@ -7,7 +7,7 @@ from .ard_normal import ARDNormal
 from .base import Prior
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .laplace import Laplace
-from .regression import SSLRegression, ssl_regression
+from .regression import ssl_regression
 from .spike_slab import SpikeSlabPrior
 from .spike_slab_lasso import SpikeSlabLasso
 from .spike_slab_normal import SpikeSlabNormal
@@ -18,7 +18,6 @@ __all__ = [
     "Laplace",
     "Prior",
     "RegularisedHorseshoe",
-    "SSLRegression",
     "SpikeSlabLasso",
     "SpikeSlabNormal",
     "SpikeSlabPrior",

@@ -9,26 +9,21 @@ case; `Classical` is scikit-learn's FA with varimax, PCA, NMF and LDA.
 
 from __future__ import annotations
 
-from .classical import Classical, ClassicalFit
+from .classical import Classical
 from .images import ImageVAE
 from .penalties import HessianPenalty, LatentL1, OrthogonalJacobian
-from .sequences import SEQUENCE_BASELINES, SequenceBaseline, SequenceBaselineFit
-from .total_correlation import DensityRatio
+from .sequences import SequenceBaseline
 from .vae import VAE, sparse_factor_analysis
 from .vsc import VSC
 
 __all__ = [
-    "SEQUENCE_BASELINES",
     "VAE",
     "VSC",
     "Classical",
-    "ClassicalFit",
-    "DensityRatio",
     "HessianPenalty",
     "ImageVAE",
     "LatentL1",
     "OrthogonalJacobian",
     "SequenceBaseline",
-    "SequenceBaselineFit",
     "sparse_factor_analysis",
 ]

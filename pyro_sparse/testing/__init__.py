@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .likelihood import LikelihoodTestCase
-from .outcomes import Outcome, outcome
+from .outcomes import outcome
 from .prior import PriorTestCase
 
-__all__ = ["LikelihoodTestCase", "Outcome", "PriorTestCase", "outcome"]
+__all__ = ["LikelihoodTestCase", "PriorTestCase", "outcome"]

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from benchmarks import inner
-from pyro_sparse.inference.multitask.inner import duality_gap, moments
+from pyro_sparse.inference.multitask.inner import moments
+from pyro_sparse.inference.multitask.inner.lasso import duality_gap
 
 
 def options(**given):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from pyro_sparse.calibrate import ecdf_band
+from pyro_sparse.calibrate.bands import ecdf_band
 
 
 def test_probability_by_enumeration():

@@ -7,14 +7,8 @@ import pytest
 from scipy.special import expit, logit
 from scipy.stats import norm, t, ttest_1samp
 
-from pyro_sparse.calibrate import (
-    ece,
-    ece_when_calibrated,
-    mean_z,
-    realised_fdr,
-    reliability,
-    spiegelhalter_z,
-)
+from pyro_sparse.calibrate import realised_fdr, reliability
+from pyro_sparse.calibrate.scores import ece, ece_when_calibrated, mean_z, spiegelhalter_z
 from pyro_sparse.inference.edges.regression.enumerate import enumerate_edges
 from pyro_sparse.inference.edges.regression.rows import RowPrior
 

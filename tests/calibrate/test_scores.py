@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import kstest, ttest_1samp
 from sklearn.metrics import brier_score_loss, log_loss
 
-from pyro_sparse.calibrate import (
+from pyro_sparse.calibrate._check import bin_of
+from pyro_sparse.calibrate.scores import (
     brier_decomposition,
     cluster_ece,
     cluster_z,
@@ -17,7 +18,6 @@ from pyro_sparse.calibrate import (
     mean_z,
     spiegelhalter_z,
 )
-from pyro_sparse.calibrate._check import bin_of
 
 
 def forecast(seed=0, shape=(40, 6, 3)):

@@ -9,14 +9,14 @@ import pytest
 from scipy import stats
 from sklearn.kernel_ridge import KernelRidge
 
-from pyro_sparse.datasets import (
+from pyro_sparse.datasets import dependency_data, sim1
+from pyro_sparse.datasets.dependency import (
     DEPENDENCY_MECHANISMS,
     DEPENDENCY_STRUCTURES,
-    dependency_data,
+    _leaky,
+    _rounded,
     dependency_mean,
-    sim1,
 )
-from pyro_sparse.datasets.dependency import _leaky, _rounded
 from pyro_sparse.graphs import sufficient_diversity
 
 

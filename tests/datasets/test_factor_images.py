@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from pyro_sparse.datasets import SHAPES_FACTORS, FactorImages, Shapes3D, load_cars3d, load_mpi3d
+from pyro_sparse.datasets import load_cars3d, load_mpi3d
+from pyro_sparse.datasets.factor_images import FactorImages
+from pyro_sparse.datasets.shapes import SHAPES_FACTORS, Shapes3D
 
 SMALL = (2, 1, 2, 1, 1, 2, 3)  # stands for the counts of MPI3D
 

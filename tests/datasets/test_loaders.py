@@ -15,15 +15,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_sparse.datasets import (
-    load_bfi,
-    load_embedded,
-    load_movielens,
-    load_peerread,
-    load_zeisel,
-    quantile_normalise,
-)
-from pyro_sparse.datasets.papers import _unique
+from pyro_sparse.datasets import load_bfi, load_embedded, load_movielens, load_peerread, load_zeisel
+from pyro_sparse.datasets.papers import _unique, quantile_normalise
 
 ITEMS = [f"{scale}{i}" for scale in "ACENO" for i in range(1, 6)]
 BFI = Path(__file__).parents[3] / "shared" / "data"

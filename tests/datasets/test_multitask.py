@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pyro_sparse.datasets import TASK_WEIGHTS, MultiTaskStream, proxy_data, task_weights
+from pyro_sparse.datasets import proxy_data, task_weights
 from pyro_sparse.datasets._shapes_grid import COUNTS, LEVELS, grid, levels_of
+from pyro_sparse.datasets.multitask import TASK_WEIGHTS, MultiTaskStream
 
 
 @pytest.fixture(scope="module")

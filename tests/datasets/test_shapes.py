@@ -8,9 +8,10 @@ import colorsys
 import numpy as np
 import pytest
 
-from pyro_sparse.datasets import SHAPES_FACTORS, load_3dshapes, proxy_data, render_shapes, shapes_data
+from pyro_sparse.datasets import load_3dshapes, proxy_data, shapes_data
 from pyro_sparse.datasets._shapes_grid import LEVELS, levels_of
 from pyro_sparse.datasets._shapes_scene import _hit, weights_of_pixels
+from pyro_sparse.datasets.shapes import SHAPES_FACTORS, render_shapes
 
 h5py = pytest.importorskip("h5py")
 COUNTS = (10, 10, 10, 8, 4, 15)

@@ -8,15 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from pyro_sparse.datasets import (
-    TRANSITION_GRAPHS,
-    transition_data,
-    transition_graph,
-    transition_jacobian,
-    transition_mean,
-    transition_mixing,
-)
+from pyro_sparse.datasets import transition_data, transition_graph
 from pyro_sparse.datasets._gaussian_transitions import Mechanism, draw_mechanism, growth
+from pyro_sparse.datasets.transition_graphs import TRANSITION_GRAPHS
+from pyro_sparse.datasets.transitions import transition_jacobian, transition_mean, transition_mixing
 
 PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
 TABLE = {  # edges of the paper's sets at ten latents, and entries its theory leaves free in C

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse.datasets import transition_data, transition_jacobian, transition_mean, transition_mixing
+from pyro_sparse.datasets import transition_data
+from pyro_sparse.datasets.transitions import transition_jacobian, transition_mean, transition_mixing
 from tests.datasets.test_transitions import SMALL, inputs
 
 

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from pyro_sparse.distributions import DecodedCells, MaskedNet, _sweep, predictor, recomputed_predictor
+from pyro_sparse.distributions import _sweep
+from pyro_sparse.distributions._sweep import MaskedNet
+from pyro_sparse.distributions.decoded_cells import DecodedCells, predictor, recomputed_predictor
 from pyro_sparse.likelihoods import Likelihood, get_likelihood
 from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.nets.layers import MaskedDecoder

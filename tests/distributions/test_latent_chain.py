@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from pyro_sparse.distributions import LatentChain
+from pyro_sparse.distributions.latent_chain import LatentChain
 
 R, S, T, D, A = 2, 3, 6, 2, 1
 

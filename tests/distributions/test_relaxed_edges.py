@@ -11,7 +11,8 @@ from pyro.infer import TraceMeanField_ELBO
 from scipy import integrate, special, stats
 from torch.distributions import kl_divergence
 
-from pyro_sparse.distributions import RelaxedEdges, bernoulli_kl
+from pyro_sparse.distributions import RelaxedEdges
+from pyro_sparse.distributions.relaxed_edges import bernoulli_kl
 
 TAUS = [0.1, 0.5, 1.0, 3.0]
 ALPHAS = [-4.0, 0.3, 6.0]

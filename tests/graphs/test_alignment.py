@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
-from pyro_sparse.graphs import agreement_matrix, align, apply_alignment, match_columns, orient, similarity
+from pyro_sparse.graphs import align, apply_alignment
+from pyro_sparse.graphs.alignment import agreement_matrix, match_columns, orient, similarity
 
 
 @pytest.fixture

@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse.graphs import (
-    CoMembershipRhat,
-    KeptChains,
-    between_chain_gap,
-    co_membership_rhat,
-    contradictions,
-    keep_chains,
-    verdict,
-)
+from pyro_sparse.graphs import between_chain_gap, co_membership_rhat, keep_chains, verdict
+from pyro_sparse.graphs.chain_verdict import contradictions
+from pyro_sparse.graphs.chains import CoMembershipRhat, KeptChains
 
 TWO = KeptChains(np.array([True, True]), np.array([0.0, 3.0]))
 

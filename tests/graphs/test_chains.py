@@ -10,10 +10,10 @@ from pyro_sparse.graphs import (
     apply_alignment,
     between_chain_gap,
     co_membership_rhat,
-    effective_sample_size,
     keep_chains,
     unresolved,
 )
+from pyro_sparse.graphs.chains import effective_sample_size
 from pyro_sparse.posterior.arviz import arviz
 
 

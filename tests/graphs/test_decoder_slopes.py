@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse.graphs import anchor_likeness, anchor_scale, anchors, slope_directions
+from pyro_sparse.graphs import anchors
+from pyro_sparse.graphs.decoder_slopes import anchor_likeness, anchor_scale, slope_directions
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pyro_sparse.graphs import (
     consistency,
     dependency_identifiability,
     identifiability_probability,
-    kept_apart,
     may_depend,
     structural_sparsity,
     sufficient_diversity,
 )
+from pyro_sparse.graphs.dependence import kept_apart
 
 CYCLE = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]])
 ANCHORED = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]])

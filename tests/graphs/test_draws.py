@@ -7,7 +7,8 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.calibrate import reliability
-from pyro_sparse.graphs import bayesian_fdr, edge_gap, q_values
+from pyro_sparse.graphs import bayesian_fdr, edge_gap
+from pyro_sparse.graphs.selection import q_values
 from tests._fake_fit import fake_fit
 
 FIT = fake_fit()

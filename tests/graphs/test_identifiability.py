@@ -7,13 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from pyro_sparse.graphs import (
-    blocks,
-    completely_disentangled,
-    consistency,
-    identifiability_probability,
-    sufficient_influence,
-)
+from pyro_sparse.graphs import blocks, completely_disentangled, consistency, identifiability_probability
+from pyro_sparse.graphs.identifiability import sufficient_influence
 
 TWO_OF_THREE = [[1, 1, 0], [1, 0, 1], [0, 1, 1]]
 

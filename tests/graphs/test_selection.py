@@ -13,12 +13,10 @@ from pyro_sparse.graphs import (
     edge_gap,
     edge_verdicts,
     expected_fdr,
-    kept_restarts,
     median_probability_graph,
-    q_values,
-    stability_bound,
     unresolved,
 )
+from pyro_sparse.graphs.selection import kept_restarts, q_values, stability_bound
 
 
 def test_q_values_by_definition():

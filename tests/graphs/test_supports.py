@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from pyro_sparse.graphs import (
-    bernoulli_failure_bound,
     blocks,
     consistency,
     sufficient_supports,
     support_failure,
     support_identifiability,
 )
+from pyro_sparse.graphs.supports import bernoulli_failure_bound
 
 
 def supports_of(sets, m):

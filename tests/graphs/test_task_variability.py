@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from pyro_sparse.graphs import (
+from pyro_sparse.graphs import sufficient_supports
+from pyro_sparse.graphs.task_variability import (
     sufficient_representation,
-    sufficient_supports,
     sufficient_tasks,
     sufficient_within_supports,
 )

@@ -11,7 +11,9 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.datasets import sim1
-from pyro_sparse.distributions import DecodedCells, PlainPass, _sweep, recomputed_predictor
+from pyro_sparse.distributions import _sweep
+from pyro_sparse.distributions.decoded_cells import DecodedCells, recomputed_predictor
+from pyro_sparse.distributions.plain_pass import PlainPass
 from pyro_sparse.inference.training.loop import Run
 from pyro_sparse.likelihoods import get_likelihood
 from pyro_sparse.models import sparse_decoder

@@ -12,13 +12,13 @@ from pyro_sparse.likelihoods import (
     Categorical,
     Likelihood,
     Multinomial,
-    MultinomialCounts,
     NegativeBinomial,
     Normal,
     Poisson,
     get_likelihood,
 )
 from pyro_sparse.likelihoods.base import NOTHING
+from pyro_sparse.likelihoods.counts import MultinomialCounts
 from pyro_sparse.testing.likelihood import LikelihoodTestCase
 
 COUNTS = (-1.0, 2.5)

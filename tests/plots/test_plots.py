@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from pyro_sparse import plots
-from pyro_sparse.graphs import agreement_matrix, bayesian_fdr
+from pyro_sparse.graphs import bayesian_fdr
+from pyro_sparse.graphs.alignment import agreement_matrix
 from pyro_sparse.inference.multitask.task_result import MultiTaskFit
 from pyro_sparse.inference.transition.transition_result import TransitionFit
 from tests._fake_fit import fake_fit, fit_with_strengths

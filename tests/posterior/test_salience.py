@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import pyro_sparse as ps
-from pyro_sparse.graphs import q_values
+from pyro_sparse.graphs.selection import q_values
 from pyro_sparse.posterior import arviz as _arviz
 from pyro_sparse.posterior.tables import to_arviz
 from tests._fake_fit import fake_fit, fit_with_strengths

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
-from pyro_sparse.graphs import bayesian_fdr, q_values
+from pyro_sparse.graphs import bayesian_fdr
+from pyro_sparse.graphs.selection import q_values
 from pyro_sparse.plots._style import Edges
 from pyro_sparse.posterior import arviz as _arviz
 from pyro_sparse.posterior.tables import edge_prob, given_edges, summary, to_arviz, weights_vary

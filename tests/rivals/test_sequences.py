@@ -13,8 +13,9 @@ from torch.distributions import Independent, Normal, kl_divergence
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.metrics import mcc, r_score
 from pyro_sparse.models import LatentTransition
-from pyro_sparse.rivals import SEQUENCE_BASELINES, SequenceBaseline
+from pyro_sparse.rivals import SequenceBaseline
 from pyro_sparse.rivals import _sequence_losses as losses
+from pyro_sparse.rivals.sequences import SEQUENCE_BASELINES
 
 S, T, G, D, A = 40, 3, 6, 3, 2
 

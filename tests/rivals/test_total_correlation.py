@@ -12,8 +12,8 @@ import pyro_sparse as ps
 from pyro_sparse.data.read import as_table
 from pyro_sparse.inference.table.schedule import Schedule
 from pyro_sparse.inference.table.sparse_run import SparseRun
-from pyro_sparse.rivals import VAE, DensityRatio
-from pyro_sparse.rivals.total_correlation import shuffled
+from pyro_sparse.rivals import VAE
+from pyro_sparse.rivals.total_correlation import DensityRatio, shuffled
 
 
 @pytest.fixture(autouse=True)

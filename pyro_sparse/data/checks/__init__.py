@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .check import check_read_table, check_table
-from .factors import doubted_by_columns
+from .check import check_table
 
-__all__ = ["check_read_table", "check_table", "doubted_by_columns"]
+__all__ = ["check_table"]

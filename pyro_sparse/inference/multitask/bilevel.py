@@ -18,7 +18,9 @@ from torch import Tensor
 
 from ...data.tasks import TaskBatch
 from ...priors import SpikeSlabLasso
-from .inner import Moments, largest_penalty, moments, ridge_weights, sparse_weights
+from .inner import moments, ridge_weights, sparse_weights
+from .inner.lasso import largest_penalty
+from .inner.moments import Moments
 from .inner.ssl import ssl_sweeps
 
 if TYPE_CHECKING:

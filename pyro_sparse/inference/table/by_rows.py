@@ -17,7 +17,7 @@ from torch import Tensor
 from ..._utils.torch_state import first_rows
 from ...data.large_table import JUDGED_CELLS, LargeBatch, LargeTable
 from ...data.read import Batch, Table
-from ...distributions import recomputed_predictor
+from ...distributions.decoded_cells import recomputed_predictor
 from ..training.elbo import rowwise_elbo
 from ..training.interrupt import BRIEF
 from ..training.ranks import ALONE, Ranks

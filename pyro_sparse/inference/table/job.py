@@ -18,7 +18,7 @@ import torch
 
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
-from ...data.checks import doubted_by_columns
+from ...data.checks.factors import doubted_by_columns
 from ...data.read import Table
 from ...findings.finding import Finding
 from ...models.dependency import DependencyVAE

@@ -19,7 +19,8 @@ from torch import Tensor
 from ... import likelihoods, priors
 from ..._utils.arrays import arrays, tensor
 from ...data.read import Batch
-from ...distributions import DecodedCells, PlainPass
+from ...distributions.decoded_cells import DecodedCells
+from ...distributions.plain_pass import PlainPass
 from ...models.sparse_decoder import SparseDecoder
 from ...nets.layers import Encoder, LinearDecoder, MaskedDecoder
 from ...priors import Prior

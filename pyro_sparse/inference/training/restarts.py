@@ -363,7 +363,7 @@ def compared_restarts(fit: Any, chain_restart: np.ndarray | None = None) -> tupl
     Returns
     -------
     kept, rivals : ndarray of bool (chain,)
-        As `graphs.kept_restarts` and either row of `rival_restarts` say.
+        As `graphs.selection.kept_restarts` and either row of `rival_restarts` say.
     """
     origin = np.arange(len(fit.weights)) if chain_restart is None else chain_restart
     rivals = np.logical_or(*rival_restarts(fit))[origin]

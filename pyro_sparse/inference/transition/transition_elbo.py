@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ...data.sequences import SequenceBatch
-from ...distributions import RelaxedEdges, bernoulli_kl
+from ...distributions import RelaxedEdges
+from ...distributions.relaxed_edges import bernoulli_kl
 from ...models.latent_transition import LatentTransition
 from ...nets.transition import FrameEncoder
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
-from pyro_sparse.data.checks import doubted_by_columns
+from pyro_sparse.data.checks.factors import doubted_by_columns
 from pyro_sparse.findings.finding import Finding
 
 pytestmark = pytest.mark.usefixtures("hurried_module")

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 import pyro_sparse as ps
-from pyro_sparse.graphs import kept_restarts
+from pyro_sparse.graphs.selection import kept_restarts
 from pyro_sparse.inference.table.start import cap_grid
 from pyro_sparse.inference.training import restarts
 from pyro_sparse.inference.training.restarts import (

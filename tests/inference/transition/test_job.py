@@ -11,6 +11,7 @@ import pyro_sparse as ps
 from pyro_sparse.data.sequences import as_sequences
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.graphs import consistency
+from pyro_sparse.graphs.selection import q_values
 from pyro_sparse.inference.edges.parents.transitions import steps_of
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
 from pyro_sparse.inference.transition.job import _pieces
@@ -368,7 +369,7 @@ def test_the_graph_keeps_to_the_constraints(data):
     table = ps.summary(idata, fdr=0.0).set_index(["source", "target"])
     assert table.loc[(fit.latent_names[1], fit.latent_names[0]), "selected"]  # told, whatever the rate
     p = table["probability"].drop(index=(fit.latent_names[1], fit.latent_names[0]))
-    np.testing.assert_allclose(table.loc[p.index, "q_value"], ps.graphs.q_values(p))
+    np.testing.assert_allclose(table.loc[p.index, "q_value"], q_values(p))
 
 
 def test_agreement_forgives_what_the_graph_does_not_identify():

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse.inference.multitask.inner import _compiled, largest_penalty, moments, sparse_weights
+from pyro_sparse.inference.multitask.inner import _compiled, moments, sparse_weights
+from pyro_sparse.inference.multitask.inner.lasso import largest_penalty
 from tests.inference.inner.problems import needs_numba, tasks
 
 pytestmark = needs_numba

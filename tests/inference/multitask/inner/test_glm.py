@@ -8,8 +8,9 @@ import torch
 from scipy import optimize, special
 from sklearn.linear_model import LogisticRegression
 
-from pyro_sparse.inference.multitask.inner import half_deviance, largest_penalty, moments, sparse_glm
-from pyro_sparse.inference.multitask.inner.glm import FAMILIES
+from pyro_sparse.inference.multitask.inner import moments, sparse_glm
+from pyro_sparse.inference.multitask.inner.glm import FAMILIES, half_deviance
+from pyro_sparse.inference.multitask.inner.lasso import largest_penalty
 from tests.inference.inner.problems import KINDS, tasks
 
 both = pytest.mark.parametrize("compiled", KINDS)

@@ -9,7 +9,8 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from pyro_sparse.inference.multitask.inner import group_svm, zero_weight_l1
+from pyro_sparse.inference.multitask.inner import group_svm
+from pyro_sparse.inference.multitask.inner.group_svm import zero_weight_l1
 
 
 def episodes(n=12, d=6, n_classes=3, batch=(), spread=1.0, seed=0):

@@ -8,7 +8,8 @@ import torch
 from sklearn.linear_model import Ridge
 from sklearn.svm import LinearSVC
 
-from pyro_sparse.inference.multitask.inner import GroupSVMHead, PrototypeHead, RidgeHead, get_head
+from pyro_sparse.inference.multitask.inner import GroupSVMHead, PrototypeHead, RidgeHead
+from pyro_sparse.inference.multitask.inner.heads import get_head
 
 NAMES = ("group_svm", "dense_svm", "ridge", "prototype")
 

@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse.inference.multitask.inner import (
-    attach,
-    largest_penalty,
-    moments,
-    ridge_weights,
-    solve_active,
-    sparse_weights,
-)
+from pyro_sparse.inference.multitask.inner import moments, ridge_weights, sparse_weights
+from pyro_sparse.inference.multitask.inner.implicit import attach, solve_active
+from pyro_sparse.inference.multitask.inner.lasso import largest_penalty
 from tests.inference.inner.problems import KINDS, tasks
 
 both = pytest.mark.parametrize("compiled", KINDS)

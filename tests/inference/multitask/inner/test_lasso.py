@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse.inference.multitask.inner import duality_gap, largest_penalty, moments, sparse_weights
+from pyro_sparse.inference.multitask.inner import moments, sparse_weights
+from pyro_sparse.inference.multitask.inner.lasso import duality_gap, largest_penalty
 from tests.inference.inner.problems import KINDS, needs_numba, objective, sklearn_weights, tasks
 
 both = pytest.mark.parametrize("compiled", KINDS)

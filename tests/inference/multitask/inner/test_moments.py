@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse.inference.multitask.inner import moments, sample_weights
+from pyro_sparse.inference.multitask.inner import moments
+from pyro_sparse.inference.multitask.inner.moments import sample_weights
 from tests.inference.inner.problems import tasks
 
 

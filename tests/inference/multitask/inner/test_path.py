@@ -10,15 +10,9 @@ import torch
 from scipy import special
 from sklearn.linear_model import LassoCV, LogisticRegression, Ridge
 
-from pyro_sparse.inference.multitask.inner import (
-    choose_penalty,
-    largest_penalty,
-    moments,
-    penalty_grid,
-    sparse_glm,
-    sparse_weights,
-)
-from pyro_sparse.inference.multitask.inner.path import _folds
+from pyro_sparse.inference.multitask.inner import choose_penalty, moments, sparse_glm, sparse_weights
+from pyro_sparse.inference.multitask.inner.lasso import largest_penalty
+from pyro_sparse.inference.multitask.inner.path import _folds, penalty_grid
 from tests.inference.inner.problems import sklearn_weights, tasks
 
 
