@@ -12,10 +12,10 @@ import inspect
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 import torch
@@ -36,30 +36,122 @@ from .training.ranks import ranks_here, refuse_ranks
 from .transition.transition_schedule import TransitionSchedule
 from .user_models import refuse_bound_functions, refuse_broken_models
 
+if TYPE_CHECKING:
+    import datetime
+
+    from .._utils.types import TableLike, VectorLike
+    from ..models.base import FactorModel
+    from ..models.latent_transition import LatentTransition
+    from .multitask.task_result import MultiTaskFit
+    from .table.result import Fit
+    from .training._families import Data, Trainable
+    from .training._settings import Settings
+    from .training.fit_result import FitResult
+    from .transition.constraint import SparsityControl
+    from .transition.transition_result import TransitionFit
+
 __all__ = ["fit", "fit_restart", "merge"]
 
+TimeStep: TypeAlias = "float | str | np.timedelta64 | datetime.timedelta"  # the last is also pandas'
+Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
+ResultT = TypeVar("ResultT", bound="FitResult | None")
+Work: TypeAlias = "Callable[[Kind, Trainable, Data, dict[str, Any], _Arguments], ResultT]"
 _BUSY = threading.Lock()
 
 
+@dataclass(frozen=True)
+class _Arguments:
+    """What `fit` was called with."""
+
+    model: Trainable
+    X: TableLike
+    y: VectorLike | None
+    task: VectorLike | None
+    inner: str | None
+    actions: TableLike | None
+    id: str | None
+    time: str | None
+    time_step: TimeStep | None
+    sparsity: str | float | SparsityControl | None
+    dependency: LatentPenalty | None
+    restarts: int | None
+    seed: int
+    schedule: Schedule | DependencySchedule | TransitionSchedule | TaskSchedule | None
+    holdout: float
+    mask: TableLike | None
+    exposure: VectorLike | None
+    feature_names: Sequence[str] | None
+    standardise: bool
+    n_factors_init: Sequence[int] | None
+    n_jobs: int
+    progress: bool
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_every: int
+    device: str
+    dtype: str | torch.dtype
+    threads: int | None
+    settings: dict[str, Any]
+
+
+@overload
 def fit(
-    model: Any,
-    X: Any,
-    y: Any = None,
+    model: FactorModel, X: TableLike, y: None = None, *,
+    dependency: LatentPenalty | None = ..., restarts: int | None = ..., seed: int = ...,
+    schedule: Schedule | DependencySchedule | None = ..., holdout: float = ..., mask: TableLike | None = ...,
+    exposure: VectorLike | None = ...,
+    feature_names: Sequence[str] | None = ..., standardise: bool = ...,
+    n_factors_init: Sequence[int] | None = ..., n_jobs: int = ..., progress: bool = ...,
+    checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
+    device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
+    task: None = ..., inner: None = ..., actions: None = ..., id: None = ..., time: None = ...,
+    time_step: None = ..., sparsity: None = ..., **settings: object,
+) -> Fit: ...  # fmt: skip
+@overload
+def fit(
+    model: LatentTransition, X: TableLike, y: None = None, *,
+    actions: TableLike | None = ..., id: str | None = ..., time: str | None = ...,
+    time_step: TimeStep | None = ..., sparsity: str | float | SparsityControl | None = ...,
+    restarts: int | None = ..., seed: int = ..., schedule: TransitionSchedule | None = ...,
+    holdout: float = ..., feature_names: Sequence[str] | None = ..., standardise: bool = ...,
+    n_jobs: int = ..., progress: bool = ...,
+    checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
+    device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
+    task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
+    exposure: None = ..., **settings: object,
+) -> TransitionFit: ...  # fmt: skip
+@overload
+def fit(
+    model: MultiTaskRegression, X: TableLike, y: VectorLike, *,
+    task: VectorLike | None = ..., inner: str | None = ...,
+    restarts: int | None = ..., seed: int = ..., schedule: TaskSchedule | None = ...,
+    holdout: float = ..., standardise: bool = ..., n_jobs: int = ..., progress: bool = ...,
+    checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
+    device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
+    actions: None = ..., id: None = ..., time: None = ..., time_step: None = ..., sparsity: None = ...,
+    dependency: None = ..., mask: None = ..., feature_names: None = ..., n_factors_init: None = ...,
+    exposure: None = ..., **settings: object,
+) -> MultiTaskFit: ...  # fmt: skip
+
+
+def fit(
+    model: Trainable,
+    X: TableLike,
+    y: VectorLike | None = None,
     *,
-    task: Any = None,
+    task: VectorLike | None = None,
     inner: str | None = None,
-    actions: Any = None,
+    actions: TableLike | None = None,
     id: str | None = None,
     time: str | None = None,
-    time_step: Any = None,
-    sparsity: Any = None,
+    time_step: TimeStep | None = None,
+    sparsity: str | float | SparsityControl | None = None,
     dependency: LatentPenalty | None = None,
     restarts: int | None = None,
     seed: int = 0,
     schedule: Schedule | DependencySchedule | TransitionSchedule | TaskSchedule | None = None,
     holdout: float = 0.1,
-    mask: Any = None,
-    exposure: Any = None,
+    mask: TableLike | None = None,
+    exposure: VectorLike | None = None,
     feature_names: Sequence[str] | None = None,
     standardise: bool = True,
     n_factors_init: Sequence[int] | None = None,
@@ -70,8 +162,8 @@ def fit(
     device: str = "cpu",
     dtype: str | torch.dtype = "float32",
     threads: int | None = 1,
-    **settings: Any,
-) -> Any:
+    **settings: object,
+) -> FitResult:
     r"""Fit a model to a table, sequences or tasks: several restarts, the best chosen on held-out rows.
 
     .. math:: \max_{\theta, \phi, W}\; \sum_i \big( E_q[\log p(x_i|z_i,W)] - KL(q(z_i|x_i) \| p(z_i)) \big)
@@ -177,18 +269,27 @@ def fit(
     >>> result.weights.shape
     (2, 7, 2)
     """
-    return _fit(dict(locals()), _train)
+    arguments = _Arguments(
+        model=model, X=X, y=y, task=task, inner=inner, actions=actions, id=id, time=time,
+        time_step=time_step, sparsity=sparsity, dependency=dependency, restarts=restarts, seed=seed,
+        schedule=schedule, holdout=holdout, mask=mask,
+        exposure=exposure,
+        feature_names=feature_names, standardise=standardise, n_factors_init=n_factors_init, n_jobs=n_jobs,
+        progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every, device=device,
+        dtype=dtype, threads=threads, settings=settings,
+    )  # fmt: skip
+    return _fit(arguments, _train)
 
 
 def fit_restart(
     index: int,
     path: str | os.PathLike[str],
-    model: Any,
-    X: Any,
-    y: Any = None,
+    model: Trainable,
+    X: TableLike,
+    y: VectorLike | None = None,
     *,
     recipe: dict[str, Any] | None = None,
-    **arguments: Any,
+    **arguments: object,
 ) -> None:
     """Train one restart of a fit by itself and write it to a file, for `merge`: one job of a job array.
 
@@ -224,7 +325,7 @@ def fit_restart(
     2
     """
 
-    def one(kind: Kind, model: Any, data: Any, settings: dict[str, Any], bound: dict[str, Any]) -> None:
+    def one(kind: Kind, model: Trainable, data: Data, settings: dict[str, Any], bound: _Arguments) -> None:
         restarts = settings["restarts"]
         if not isinstance(index, int | np.integer) or not 0 <= index < restarts:
             raise ValueError(
@@ -237,13 +338,19 @@ def fit_restart(
     _fit(_given(model, X, y, arguments), one)
 
 
+@overload
+def merge(paths: Paths, model: FactorModel, X: TableLike, y: None = None, **arguments: object) -> Fit: ...
+@overload
 def merge(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    model: Any,
-    X: Any,
-    y: Any = None,
-    **arguments: Any,
-) -> Any:
+    paths: Paths, model: LatentTransition, X: TableLike, y: None = None, **arguments: object
+) -> TransitionFit: ...
+@overload
+def merge(
+    paths: Paths, model: MultiTaskRegression, X: TableLike, y: VectorLike, **arguments: object
+) -> MultiTaskFit: ...
+def merge(
+    paths: Paths, model: Trainable, X: TableLike, y: VectorLike | None = None, **arguments: object
+) -> FitResult:
     """The fit of restarts that `fit_restart` wrote: what `fit` gives with the same arguments, up to rounding.
 
     Parameters
@@ -265,57 +372,67 @@ def merge(
         As `fit`; no file, a file of another model, table, seed or setting, or a restart that is there twice.
     """
 
-    def together(kind: Kind, model: Any, data: Any, settings: dict[str, Any], bound: dict[str, Any]) -> Any:
+    def together(
+        kind: Kind, model: Trainable, data: Data, settings: dict[str, Any], bound: _Arguments
+    ) -> FitResult:
         job = kind.job(model, data, **settings)
         return job.merge(*read_parts(paths, job.fingerprint, job.n_restarts))
 
     return _fit(_given(model, X, y, arguments), together)
 
 
-def _given(model: Any, X: Any, y: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """All arguments of `fit` by name."""
+def _given(model: Trainable, X: TableLike, y: VectorLike | None, arguments: dict[str, object]) -> _Arguments:
+    """All arguments of `fit`, of those given."""
     bound = inspect.signature(fit).bind(model, X, y, **arguments)
     bound.apply_defaults()
-    return bound.arguments
+    return _Arguments(**bound.arguments)
 
 
-def _train(kind: Kind, model: Any, data: Any, settings: dict[str, Any], arguments: dict[str, Any]) -> Any:
-    ranks = ranks_here(arguments["device"])
-    refuse_ranks(ranks, model, settings["schedule"], arguments["dependency"], arguments["n_jobs"])
+def _train(
+    kind: Kind, model: Trainable, data: Data, settings: dict[str, Any], arguments: _Arguments
+) -> FitResult:
+    ranks = ranks_here(arguments.device)
+    refuse_ranks(ranks, model, settings["schedule"], arguments.dependency, arguments.n_jobs)
     if ranks.size > 1:
         settings = {**settings, "ranks": ranks}
-    if arguments["n_jobs"] == 1:
-        shown = {name: arguments[name] for name in ("progress", "checkpoint", "checkpoint_every")}
-        return train(kind.job(model, data, **settings), **shown)
-    _refuse_checkpoint(arguments, f"with n_jobs={arguments['n_jobs']} nothing is written before the end")
-    options = {name: arguments[name] for name in ("n_jobs", "threads", "progress")}
-    return train_in_processes(kind.job, model, data, settings, **options)
+    progress = arguments.progress
+    if arguments.n_jobs == 1:
+        return train(
+            kind.job(model, data, **settings),
+            progress=progress,
+            checkpoint=arguments.checkpoint,
+            checkpoint_every=arguments.checkpoint_every,
+        )
+    _refuse_checkpoint(arguments, f"with n_jobs={arguments.n_jobs} nothing is written before the end")
+    n_jobs, threads = arguments.n_jobs, arguments.threads
+    return train_in_processes(
+        kind.job, model, data, settings, n_jobs=n_jobs, threads=threads, progress=progress
+    )
 
 
-def _refuse_checkpoint(arguments: dict[str, Any], why: str) -> None:
-    if arguments["checkpoint"] is not None:
+def _refuse_checkpoint(arguments: _Arguments, why: str) -> None:
+    if arguments.checkpoint is not None:
         raise ValueError(
-            f"checkpoint: got {os.fspath(arguments['checkpoint'])!r}, but {why}; leave it out and write "
+            f"checkpoint: got {os.fspath(arguments.checkpoint)!r}, but {why}; leave it out and write "
             "restarts one by one (fit_restart, merge), or fit in one process (n_jobs=1)"
         )
 
 
-def _fit(arguments: dict[str, Any], work: Callable[..., Any]) -> Any:
+def _fit(arguments: _Arguments, work: Work[ResultT]) -> ResultT:
     """Check the arguments, read the data, and have the work done."""
-    model, restarts, dtype, dependency = (arguments[n] for n in ("model", "restarts", "dtype", "dependency"))
+    model, dtype = arguments.model, arguments.dtype
     kind = kind_of(model)
-    plan = _schedule(model, kind.schedule, arguments["schedule"], arguments["settings"])
-    restarts = kind.restarts if restarts is None else restarts
-    _refuse(model, kind, arguments)
-    if dependency is not None:
-        check_penalty(dependency)
-    names = ("seed", "holdout", "n_factors_init", "device", "dtype", "checkpoint_every")
-    _check_arguments(model, restarts, *(arguments[name] for name in names))
-    if arguments["threads"] is not None:
-        check_whole(1, threads=arguments["threads"])
-    if not isinstance(arguments["n_jobs"], int | np.integer) or arguments["n_jobs"] == 0:
+    plan = _schedule(model, kind.schedule, arguments.schedule, arguments.settings)
+    restarts = kind.restarts if arguments.restarts is None else arguments.restarts
+    _refuse(kind, arguments)
+    if arguments.dependency is not None:
+        check_penalty(arguments.dependency)
+    _check_arguments(arguments, restarts)
+    if arguments.threads is not None:
+        check_whole(1, threads=arguments.threads)
+    if not isinstance(arguments.n_jobs, int | np.integer) or arguments.n_jobs == 0:
         raise ValueError(
-            f"n_jobs: got {arguments['n_jobs']!r}, wanted a number of processes, or -1 for all there are"
+            f"n_jobs: got {arguments.n_jobs!r}, wanted a number of processes, or -1 for all there are"
         )
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
@@ -323,21 +440,21 @@ def _fit(arguments: dict[str, Any], work: Callable[..., Any]) -> Any:
             "so run fits one after the other, or in processes (joblib with loky)"
         )
     try:
-        with undisturbed(threads=arguments["threads"]):
+        with undisturbed(threads=arguments.threads):
             settings = {
                 "restarts": int(restarts),
-                "seed": int(arguments["seed"]),
+                "seed": int(arguments.seed),
                 "schedule": plan,
-                "holdout": float(arguments["holdout"]),
-                "device": arguments["device"],
+                "holdout": float(arguments.holdout),
+                "device": arguments.device,
                 "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
-                **{name: arguments[name] for name in kind.trains},
+                **{name: getattr(arguments, name) for name in kind.trains},
             }
             refuse_bound_functions(model)
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
-            data = kind.read(model, arguments["X"], arguments)
+            data = kind.read(model, arguments.X, vars(arguments))
             if model.n_features is None:
-                model.take_features(n_features_of(data))
+                model.take_features(cast("int", n_features_of(data)))
             refuse_broken_models(model, data, settings["restarts"])
             fitted = work(kind, model, data, settings, arguments)
     except Stopped:
@@ -360,14 +477,17 @@ _FOR = {
 }
 
 
-def _refuse(model: Any, kind: Kind, arguments: dict[str, Any]) -> None:
+def _refuse(kind: Kind, arguments: _Arguments) -> None:
     """Complain of arguments that this kind of model does not read."""
     for name, inputs in _FOR.items():
-        if arguments[name] is not None and name not in (*kind.reads, *kind.trains):
-            raise TypeError(f"{name}: is for {inputs}, and {type(model).__name__} reads none; leave it out")
+        if getattr(arguments, name) is not None and name not in (*kind.reads, *kind.trains):
+            reader = type(arguments.model).__name__
+            raise TypeError(f"{name}: is for {inputs}, and {reader} reads none; leave it out")
 
 
-def _schedule(model: Any, kind: Any, schedule: Any, settings: dict[str, Any]) -> Any:
+def _schedule(
+    model: object, kind: type[Settings], schedule: Settings | None, settings: Mapping[str, Any]
+) -> Settings:
     unknown = sorted(set(settings) - set(kind.names()))
     if unknown:
         raise TypeError(
@@ -378,16 +498,9 @@ def _schedule(model: Any, kind: Any, schedule: Any, settings: dict[str, Any]) ->
     return replace(schedule or kind(**getattr(model, "fit_settings", {})), **settings)
 
 
-def _check_arguments(
-    model: Any,
-    restarts: int,
-    seed: int,
-    holdout: float,
-    n_factors_init: Sequence[int] | None,
-    device: str,
-    dtype: str | torch.dtype,
-    checkpoint_every: int,
-) -> None:
+def _check_arguments(arguments: _Arguments, restarts: int) -> None:
+    model, holdout, dtype, device = arguments.model, arguments.holdout, arguments.dtype, arguments.device
+    n_factors_init = arguments.n_factors_init
     decodes = () if isinstance(model, MultiTaskRegression) else ("decode",)
     for method in ("setup", "model", "guide", *decodes):
         if not hasattr(model, method):
@@ -395,7 +508,7 @@ def _check_arguments(
                 f"model: {type(model).__name__} has no {method!r}; wanted a FactorModel such as SparseDecoder"
             )
     check_whole(1, restarts=restarts)
-    check_whole(0, seed=seed)
+    check_whole(0, seed=arguments.seed)
     if not isinstance(holdout, Real) or not 0 <= holdout < 1:
         raise ValueError(f"holdout: got {holdout!r}, wanted a share of rows in [0, 1)")
     precision = str(dtype).removeprefix("torch.")
@@ -407,8 +520,8 @@ def _check_arguments(
             f"dtype: 'bfloat16' rounds the hidden units of a SparseDecoder with decoder='mlp', and this is a "
             f"{type(model).__name__}{'' if kind is None else f' with decoder={kind!r}'}; wanted 'float32'"
         )
-    if checkpoint_every < 1:
-        raise ValueError(f"checkpoint_every: got {checkpoint_every!r}, wanted at least 1 step")
+    if arguments.checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every: got {arguments.checkpoint_every!r}, wanted at least 1 step")
     if n_factors_init is not None and (
         np.shape(n_factors_init) != (restarts,)
         or not all(

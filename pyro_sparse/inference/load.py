@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 import torch
@@ -16,11 +16,30 @@ from .table import result
 from .training import checkpoint as files
 from .transition import transition_result
 
+if TYPE_CHECKING:
+    from ..models.base import FactorModel
+    from ..models.latent_transition import LatentTransition
+    from ..models.multitask import MultiTaskRegression
+    from .multitask.task_result import MultiTaskFit
+    from .table.result import Fit
+    from .training._families import Trainable
+    from .transition.transition_result import TransitionFit
+
 __all__ = ["load"]
 
 
+@overload
+def load(path: str | os.PathLike[str], model: FactorModel) -> Fit: ...
+@overload
+def load(path: str | os.PathLike[str], model: LatentTransition) -> TransitionFit: ...
+@overload
+def load(path: str | os.PathLike[str], model: MultiTaskRegression) -> MultiTaskFit: ...
+@overload
+def load(path: str | os.PathLike[str], model: None = None) -> Any: ...  # the file says which
+
+
 @isolated()
-def load(path: str | os.PathLike[str], model: Any = None) -> Any:
+def load(path: str | os.PathLike[str], model: Trainable | None = None) -> Fit | TransitionFit | MultiTaskFit:
     """Read a fit written by `Fit.save`, `TransitionFit.save` or `MultiTaskFit.save`.
 
     Parameters
@@ -43,7 +62,9 @@ def load(path: str | os.PathLike[str], model: Any = None) -> Any:
         return _restored(path, model, meta, tensors)
 
 
-def _restored(path: Any, model: Any, meta: dict[str, Any], tensors: dict[str, Any]) -> Any:
+def _restored(
+    path: str | os.PathLike[str], model: Trainable | None, meta: dict[str, Any], tensors: dict[str, Any]
+) -> Fit | TransitionFit | MultiTaskFit:
     if model is None:
         if meta["made"] is None:
             raise ValueError(
@@ -58,7 +79,7 @@ def _restored(path: Any, model: Any, meta: dict[str, Any], tensors: dict[str, An
     arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
     _check_shapes(model, meta, arrays)
     if meta["kind"] == "multi-task fit":
-        return task_result.restore(model, meta, tensors["models"], arrays)
+        return task_result.restore(cast("MultiTaskRegression", model), meta, tensors["models"], arrays)
     with undisturbed():
         model.setup(**{name: meta[name] for name in ("n_restarts", "n_samples", "missing", "feature_names")})
     model.to(getattr(torch, meta["dtype"]))
@@ -105,7 +126,7 @@ _TYPES: Mapping[str, type] = {
 }  # fmt: skip
 
 
-def _check_shapes(model: Any, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def _check_shapes(model: Trainable, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Compare what a file holds beside the model with the model's sizes and with each other."""
     for name, kind in _TYPES.items():
         if not isinstance(meta[name], kind):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -33,7 +33,20 @@ from .table.schedule import Schedule
 from .transition.job import TransitionJob
 from .transition.transition_schedule import TransitionSchedule
 
+if TYPE_CHECKING:
+    from .._utils.types import TableLike
+    from ..data.sequences import Sequences
+    from ..data.table import Table
+    from ..models.base import FactorModel
+    from .training._families import Data
+    from .training._settings import Settings
+    from .training.fit_result import FitResult
+    from .training.job import Job
+
+
 __all__ = ["KINDS", "PER_ROW", "Kind", "kind_of", "n_features_of"]
+
+DataT = TypeVar("DataT", "Sequences", Tasks)
 
 
 class Kind(NamedTuple):
@@ -58,15 +71,15 @@ class Kind(NamedTuple):
     """
 
     models: type
-    schedule: Any
+    schedule: type[Settings]
     restarts: int
-    read: Callable[[Any, Any, Mapping[str, Any]], Any]
+    read: Callable[[Any, TableLike, Mapping[str, Any]], Data]
     reads: tuple[str, ...]
-    job: Callable[..., Any]
+    job: Callable[..., Job[Any, FitResult]]
     trains: tuple[str, ...]
 
 
-def kind_of(model: Any) -> Kind:
+def kind_of(model: object) -> Kind:
     """The row of a model; whatever is no other kind reads tables.
 
     Parameters
@@ -86,7 +99,7 @@ def kind_of(model: Any) -> Kind:
     return next(kind for kind in KINDS if isinstance(model, kind.models))
 
 
-def n_features_of(data: Any) -> int | tuple[int, ...]:
+def n_features_of(data: Data) -> int | tuple[int, ...]:
     """Features of a table or of sequences, shape of a sample's inputs of tasks (a number for vectors).
 
     Parameters
@@ -98,7 +111,7 @@ def n_features_of(data: Any) -> int | tuple[int, ...]:
     return tuple(shape) if len(shape) > 1 else int(shape[0])
 
 
-def _table(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
+def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Table:
     X = as_frame(X)
     if isinstance(X, pd.DataFrame):
         check_positions(model, X.columns)
@@ -116,7 +129,7 @@ def _table(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
     return replace(table, findings=tuple(findings))
 
 
-def _sequences(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
+def _sequences(model: LatentTransition, X: TableLike, arguments: Mapping[str, Any]) -> Sequences:
     options = {name: arguments[name] for name in ("standardise", *_OF_SEQUENCES)}
     data = as_sequences(
         X, lag=model.lags, likelihood=model.likelihood, feature_names=arguments["feature_names"], **options
@@ -124,14 +137,14 @@ def _sequences(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
     return _warned(data, sequence_findings(data, model))
 
 
-def _tasks(model: Any, X: Any, arguments: Mapping[str, Any]) -> Any:
+def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any]) -> Tasks:
     if arguments["y"] is None:
         raise TypeError("y: a MultiTaskRegression wants targets, or the name of their column; got none")
     data = as_tasks(X, arguments["y"], arguments["task"], standardise=arguments["standardise"])
     return _warned(data, task_findings(data, model.n_latents))
 
 
-def _warned(data: Any, findings: list[Finding]) -> Any:
+def _warned(data: DataT, findings: list[Finding]) -> DataT:
     """The data with what was found against them, which is said before the time it takes to fit."""
     for finding in findings:
         warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)

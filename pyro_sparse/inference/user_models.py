@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import types
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 from pyro import poutine
@@ -24,6 +24,11 @@ from ..models.sparse_decoder import SparseDecoder
 from ..priors import Prior, SpikeSlabPrior
 from .transition.transition_axes import transition_jacobian
 
+if TYPE_CHECKING:
+    from ..data.sequences import Sequences
+    from ..data.table import Table
+    from .training._families import Data, Trainable
+
 __all__ = ["refuse_broken_models"]
 
 _KEPT = ("n_samples", "missing", "feature_names")  # by `setup`, and asked for after the training
@@ -31,7 +36,7 @@ _DECODERS = {"mlp": "MaskedDecoder", "linear": "LinearDecoder"}
 _FEW = 2  # rows, or sequences, of the trial
 
 
-def refuse_broken_models(model: Any, data: Any, restarts: int) -> None:
+def refuse_broken_models(model: Trainable, data: Data, restarts: int) -> None:
     """Complain of a model that could not be trained, or not be read after the training.
 
     Parameters
@@ -63,17 +68,18 @@ def refuse_broken_models(model: Any, data: Any, restarts: int) -> None:
         refuse_signatures("likelihood", likelihood, Likelihood)
     if family is None or family is MultiTaskRegression:
         return
+    model, data = cast("FactorModel | LatentTransition", model), cast("Table | Sequences", data)
     with undisturbed(0):
         if family is SparseDecoder:
-            _refuse_decoder(_set_up(model, data, 1))
+            _refuse_decoder(cast("SparseDecoder", _set_up(model, data, 1)))
         if family is LatentTransition:
-            _try_transition(_set_up(model, data, 1), data)
+            _try_transition(cast("LatentTransition", _set_up(model, data, 1)), cast("Sequences", data))
         least = 1 if family is LatentTransition else restarts  # restarts of sequences are trained one by one
         shapes = [_shapes(_set_up(model, data, n)) for n in range(least, least + 1 + (restarts > 1))]
         _refuse_unbatched(*shapes, restarts=restarts)
 
 
-def refuse_bound_functions(model: Any) -> None:
+def refuse_bound_functions(model: object) -> None:
     """Complain of functions set on a model, its prior or its likelihood that refer to that very object.
 
     A fit trains a copy, in which such a function would go on asking the original, untrained one.
@@ -101,7 +107,7 @@ def refuse_bound_functions(model: Any) -> None:
                 )
 
 
-def _is_the_packages(model: Any) -> bool:
+def _is_the_packages(model: object) -> bool:
     """Whether model, prior and likelihood are the package's, with nothing set on them."""
     owners = [model, getattr(model, "prior", None), getattr(model, "likelihood", None)]
     ours = all(type(owner).__module__.startswith("pyro_sparse.") for owner in owners if owner is not None)
@@ -111,16 +117,18 @@ def _is_the_packages(model: Any) -> bool:
     return ours and not set_on
 
 
-def _is_method(owner: Any, name: str) -> bool:
+def _is_method(owner: object, name: str) -> bool:
     return callable(getattr(type(owner), name, None))
 
 
-def _set_up(model: Any, data: Any, n_restarts: int) -> Any:
+def _set_up(
+    model: FactorModel | LatentTransition, data: Table | Sequences, n_restarts: int
+) -> FactorModel | LatentTransition:
     trial = copy.deepcopy(model)
     of_sequences = isinstance(model, LatentTransition)
     trial.setup(
         n_restarts=n_restarts,
-        n_samples=len(data if of_sequences else data.x),
+        n_samples=len(cast("Sequences", data) if of_sequences else data.x),
         missing=data.missing,
         feature_names=None if of_sequences else data.feature_names,
     )
@@ -132,11 +140,13 @@ def _set_up(model: Any, data: Any, n_restarts: int) -> Any:
     return trial
 
 
-def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
+def _shapes(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(p.shape) for name, p in model.named_parameters()}
 
 
-def _refuse_unbatched(shapes: dict[str, Any], more: dict[str, Any] | None = None, *, restarts: int) -> None:
+def _refuse_unbatched(
+    shapes: dict[str, tuple[int, ...]], more: dict[str, tuple[int, ...]] | None = None, *, restarts: int
+) -> None:
     """Of several restarts each has its parameters: without that dimension they would be one restart's."""
     alone = [] if more is None else [name for name, shape in shapes.items() if more.get(name, shape) == shape]
     if alone:
@@ -147,7 +157,7 @@ def _refuse_unbatched(shapes: dict[str, Any], more: dict[str, Any] | None = None
         )
 
 
-def _refuse_decoder(model: Any) -> None:
+def _refuse_decoder(model: SparseDecoder) -> None:
     """Complain of a decoder that lacks what a fit asks of it between steps."""
     wanted = ("intercept", "project", *(("start", "rescale") if model.decoder_kind == "mlp" else ()))
     if missing := [name for name in wanted if not hasattr(model.decoder, name)]:
@@ -158,7 +168,7 @@ def _refuse_decoder(model: Any) -> None:
         )
 
 
-def _try_transition(model: Any, data: Any) -> None:
+def _try_transition(model: LatentTransition, data: Sequences) -> None:
     """Both programs on a few sequences, and the Jacobian: all but the first are asked for late."""
     batch = data.batch("cpu", next(model.parameters()).dtype)
     batch = batch.rows(torch.arange(min(_FEW, len(batch)))).whole()
@@ -188,7 +198,7 @@ def _try_transition(model: Any, data: Any) -> None:
         ) from error
 
 
-def _refers_to(function: types.FunctionType, originals: list[Any]) -> bool:
+def _refers_to(function: types.FunctionType, originals: list[object]) -> bool:
     """Whether a function's closure, defaults or globals hold one of these objects, or a method of one."""
     referents = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     referents += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
@@ -197,7 +207,7 @@ def _refers_to(function: types.FunctionType, originals: list[Any]) -> bool:
     return any(referent is original for referent in referents for original in originals)
 
 
-def _is_filled(cell: Any) -> bool:
+def _is_filled(cell: types.CellType) -> bool:
     try:
         return cell.cell_contents is not None
     except ValueError:

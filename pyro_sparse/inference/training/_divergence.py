@@ -5,11 +5,9 @@ r"""Divergence of a row's guide from the factors' prior, whatever that is, by th
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.distributions import kl_divergence
+from torch.distributions import Distribution, kl_divergence
 
 from ...distributions import FullNormal
 
@@ -18,7 +16,7 @@ __all__ = ["balanced_draws", "divergence", "draw_at"]
 _PAIRS = 16  # antithetic draws where there is no closed form: a few hundredths of a nat a row
 
 
-def divergence(q: Any, prior: Any) -> Tensor:
+def divergence(q: Distribution, prior: Distribution) -> Tensor:
     """In closed form where there is one; else an average over draws that are the same for all rows.
 
     Parameters
@@ -65,7 +63,7 @@ def balanced_draws(n: int, balanced: int, like: Tensor) -> Tensor:
     return (z / z.square().mean(1, keepdim=True).sqrt()).flatten(0, 1)[:n].to(like)
 
 
-def draw_at(q: Any, noise: Tensor) -> Tensor:
+def draw_at(q: Distribution, noise: Tensor) -> Tensor:
     """The draw of a Gaussian that standard normal noise becomes.
 
     Parameters

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .fit_result import FitResult
 
 __all__ = ["in_short"]
 
 
 def in_short(
-    fit: Any, sizes: dict[str, int], figures: dict[str, np.ndarray], none: str = "which diverged"
+    fit: FitResult, sizes: dict[str, int], figures: dict[str, np.ndarray], none: str = "which diverged"
 ) -> str:
     """Kind of model, sizes, restarts, how good the best one is, and how many warnings there are.
 

@@ -31,7 +31,7 @@ class Limits:
     without_low: bool = False
     without_high: bool = False
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: object) -> bool:
         if not isinstance(value, Real) or isinstance(value, bool):
             return False
         number = float(value)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ import torch
 from ..._utils.atomic import read_verified, with_digest, write_atomically
 from ..._utils.paths import file_to_write
 from ..._utils.recorded import describe
+
+if TYPE_CHECKING:
+    from ...models.base import Model
 
 __all__ = [
     "differences",
@@ -42,7 +45,7 @@ FORMAT = 4
 _LONG = 500  # characters of what a message shows
 
 
-def fingerprint(model: Any, settings: dict[str, Any]) -> str:
+def fingerprint(model: Model, settings: dict[str, Any]) -> str:
     """JSON text of what must agree for a file to fit a model: its kind and sizes, and `settings`."""
     shape = {
         "model": type(model).__name__,
@@ -61,7 +64,7 @@ def fingerprint(model: Any, settings: dict[str, Any]) -> str:
     return json.dumps({**shape, **_edge_constraints(model), **settings}, sort_keys=True)
 
 
-def _edge_constraints(model: Any) -> dict[str, Any]:
+def _edge_constraints(model: object) -> dict[str, Any]:
     """What the model's arguments say of single edges; long lists as a hash."""
     prescribed: dict[str, Any] = {}
     for name in ("anchors", "required", "forbidden", "edge_odds"):
@@ -73,7 +76,7 @@ def _edge_constraints(model: Any) -> dict[str, Any]:
     return prescribed
 
 
-def _arguments(thing: Any) -> Any:
+def _arguments(thing: object) -> dict[str, Any] | None:
     """What its constructor was given or took by default, if that is plain."""
     parameters = inspect.signature(type(thing).__init__).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -139,7 +142,7 @@ def read(path: str | os.PathLike[str], *kinds: str) -> tuple[dict[str, Any], dic
 
 
 @contextmanager
-def explained(argument: str, path: Any) -> Iterator[None]:
+def explained(argument: str, path: str | os.PathLike[str] | None) -> Iterator[None]:
     """Say of what a file lacks, or has in another shape, that it is the file's fault and what to do.
 
     Parameters
@@ -165,10 +168,10 @@ def explained(argument: str, path: Any) -> Iterator[None]:
         ) from error
 
 
-def made(model: Any) -> Any:
+def made(model: object) -> dict[str, Any] | str:
     """How a model was made, as plain JSON; its name where an argument is of the caller's own making."""
     try:
-        return describe(model)
+        return cast("dict[str, Any]", describe(model))
     except TypeError:
         return type(model).__name__
 
@@ -187,13 +190,18 @@ def digest(*arrays: np.ndarray | None) -> str:
 
 
 def write_run(
-    path: Any, print_: str, finished: list[dict[str, Any]], under_way: dict[str, Any] | None
+    path: str | os.PathLike[str],
+    print_: str,
+    finished: list[dict[str, Any]],
+    under_way: dict[str, Any] | None,
 ) -> None:
     """Write the states of the runs that are done and of the one under way."""
     write(path, "checkpoint", {"fingerprint": print_}, {"finished": finished, "under_way": under_way})
 
 
-def read_run(path: Any, print_: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def read_run(
+    path: str | os.PathLike[str] | None, print_: str
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """What `write_run` wrote; nothing if there is no such file.
 
     Raises

@@ -8,25 +8,30 @@ the Kullback–Leibler term of a Gaussian latent is known in closed form. This i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pyro import poutine
 from pyro.distributions import Delta
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
-from torch.distributions import kl_divergence
+from torch.distributions import Distribution, kl_divergence
 
-from ...data.read import Batch
-from ...data.sequences import SequenceBatch
 from .ranks import ALONE, Ranks
+
+if TYPE_CHECKING:
+    from pyro.poutine import Trace
+
+    from ...models.base import FactorModel
+    from ...models.latent_transition import LatentTransition
+    from ._families import Minibatch
 
 __all__ = ["elbo_by_restart", "rowwise_elbo"]
 
 
 def elbo_by_restart(
-    model: Callable, guide: Callable, batch: Batch, n_restarts: int, skip: tuple[str, ...] = ()
+    model: Callable, guide: Callable, batch: Minibatch, n_restarts: int, skip: tuple[str, ...] = ()
 ) -> Tensor:
     """Differentiable ELBO of each restart on one minibatch, scaled to the full data.
 
@@ -68,8 +73,8 @@ def elbo_by_restart(
 
 @torch.no_grad()
 def rowwise_elbo(
-    model: Any,
-    batch: Batch | SequenceBatch,
+    model: FactorModel | LatentTransition,
+    batch: Minibatch,
     num_draws: int = 1,
     chunk: int = 1000,
     ranks: Ranks = ALONE,
@@ -109,7 +114,7 @@ def rowwise_elbo(
         model.kl_weight, model.beta = weight, beta
 
 
-def _terms(model: Callable, guide: Callable, batch: Any, skip: tuple[str, ...]) -> dict[str, Tensor]:
+def _terms(model: Callable, guide: Callable, batch: Minibatch, skip: tuple[str, ...]) -> dict[str, Tensor]:
     """Contribution of every site to the ELBO, scaled and masked, with its batch shape."""
     guide_trace = poutine.trace(guide).get_trace(batch)
     model_trace = poutine.trace(poutine.replay(model, trace=guide_trace)).get_trace(batch)
@@ -126,11 +131,11 @@ def _terms(model: Callable, guide: Callable, batch: Any, skip: tuple[str, ...]) 
     return terms
 
 
-def _is_random(site: Any) -> bool:
+def _is_random(site: Mapping[str, Any]) -> bool:
     return site["type"] == "sample" and type(site["fn"]).__name__ != "_Subsample"
 
 
-def _check_sites(model_trace: Any, guide_trace: Any) -> None:
+def _check_sites(model_trace: Trace, guide_trace: Trace) -> None:
     hidden = {n for n, site in model_trace.nodes.items() if _is_random(site) and not site["is_observed"]}
     guided = {n for n, site in guide_trace.nodes.items() if _is_random(site)}
     for name in sorted(hidden - guided):
@@ -144,7 +149,7 @@ def _check_sites(model_trace: Any, guide_trace: Any) -> None:
         )
 
 
-def _negative_divergence(guide: Any, prior: Any, value: Tensor) -> Tensor:
+def _negative_divergence(guide: Distribution, prior: Distribution, value: Tensor) -> Tensor:
     """E_q[log p - log q]: exact for a point mass and for Gaussians, else at the draw of the trace."""
     base = guide
     while hasattr(base, "base_dist"):

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ..._utils.torch_state import isolated
 from ...findings.finding import Finding, sentences
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..._utils.types import ArvizData
+    from ._families import Trainable
 
 __all__ = ["FitResult"]
 
@@ -21,7 +27,35 @@ class FitResult:
     """A fit whose `edge_posterior` is computed once: what follows from it does not compute it again."""
 
     findings: list[Finding] = field(default_factory=list, kw_only=True)
-    _edges: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _edges: dict[tuple[str, int, int], ArvizData] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    if TYPE_CHECKING:  # what every family of results has, most of it as fields, in an order of its own
+
+        @property
+        def model(self) -> Trainable:
+            """Trained; of several models the chosen restart's."""
+
+        @property
+        def best(self) -> int:
+            """Number of the chosen restart."""
+
+        @property
+        def n_restarts(self) -> int:
+            """Number of restarts."""
+
+        @property
+        def history(self) -> pd.DataFrame:
+            """How each restart was trained."""
+
+        @property
+        def alignment(self) -> dict[str, np.ndarray]:
+            """Order and signs that bring each restart into the best one's frame."""
+
+        @property
+        def settings(self) -> dict[str, Any]:
+            """JSON-able record of how the fit was made."""
 
     @property
     def warnings(self) -> list[str]:
@@ -34,8 +68,8 @@ class FitResult:
         return any(finding.is_doubt for finding in self.findings)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
-    ) -> Any:
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+    ) -> ArvizData:
         """Edges as an ArviZ object."""
         raise NotImplementedError
 
@@ -46,8 +80,13 @@ class FitResult:
         return METHODS_OF[family]
 
     def _kept(
-        self, compute: Callable[..., Any], method: str, num_draws: int, seed: int, options: dict[str, Any]
-    ) -> Any:
+        self,
+        compute: Callable[..., ArvizData],
+        method: str,
+        num_draws: int,
+        seed: int,
+        options: Mapping[str, object],
+    ) -> ArvizData:
         """The answer kept from before, or computed; with options it is neither."""
         with isolated():
             if options:

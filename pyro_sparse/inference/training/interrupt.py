@@ -10,7 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .fit_result import FitResult
 
 __all__ = ["BRIEF", "Stopped", "cut_short", "stopped_between_steps", "warns", "whole"]
 
@@ -23,7 +26,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def stopped_between_steps(report: Callable[[Any], None]) -> Iterator[Callable[[Any], None]]:
+def stopped_between_steps(report: Callable[[Any], None]) -> Iterator[Callable[[object], None]]:
     """Hold Ctrl-C back until the step under way is done, so that what is left can be resumed bit for bit.
 
     Yields what to call between steps. A second Ctrl-C does not wait. Only the main thread gets the signal.
@@ -32,12 +35,12 @@ def stopped_between_steps(report: Callable[[Any], None]) -> Iterator[Callable[[A
     main = threading.current_thread() is threading.main_thread()
     previous = (signal.getsignal(signal.SIGINT) if main else None) or signal.default_int_handler
 
-    def ask(*_: Any) -> None:
+    def ask(*_: object) -> None:
         nonlocal asked
         asked = True
         signal.signal(signal.SIGINT, previous)
 
-    def between(run: Any) -> None:
+    def between(run: object) -> None:
         try:
             report(run)
         except KeyboardInterrupt as error:
@@ -54,7 +57,7 @@ def stopped_between_steps(report: Callable[[Any], None]) -> Iterator[Callable[[A
             signal.signal(signal.SIGINT, previous)
 
 
-def cut_short(fit: Any) -> str:
+def cut_short(fit: FitResult | None) -> str:
     """How a fit was interrupted, in words; empty if it was not.
 
     Parameters
@@ -70,7 +73,7 @@ def warns() -> bool:
     return not _RAISES.get()
 
 
-def whole(train: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+def whole(train: Callable[..., FitResult], *arguments: object, **settings: object) -> Any:
     """The fit, for callers who cannot use one that was interrupted.
 
     Parameters

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from tqdm import tqdm
 
@@ -19,9 +19,15 @@ from . import checkpoint as files
 from .interrupt import Stopped
 from .ranks import Ranks
 
+if TYPE_CHECKING:
+    from .fit_result import FitResult
+    from .loop import Run
+
 __all__ = ["Group", "Job", "train"]
 
-Show = Callable[[Any], None]  # called with a run after each of its steps
+Show: TypeAlias = "Callable[[Run], None]"  # called after each step of a run
+GroupT = TypeVar("GroupT", bound="Group")
+FitT = TypeVar("FitT", bound="FitResult", covariant=True)
 
 
 class Group(Protocol):
@@ -55,9 +61,10 @@ class Group(Protocol):
         """
 
 
-class Job(Protocol):
+class Job(Protocol[GroupT, FitT]):
     """The fit of one family's data."""
 
+    n_restarts: int
     n_steps: int  # of all groups, for the bar
     ranks: Ranks
 
@@ -68,23 +75,33 @@ class Job(Protocol):
     def groups(self) -> list[range]:
         """The restarts that are trained together."""
 
-    def make(self, group: range) -> Group:
+    def make(self, group: range) -> GroupT:
         """A `Group` at its start."""
 
-    def status(self, run: Any) -> str:
+    def status(self, run: Run) -> str:
         """What the bar says of a run."""
 
-    def conclude(self, trained: list[Any], notes: list[str]) -> Any:
+    def conclude(self, trained: list[GroupT], notes: list[str]) -> FitT:
         """The fit of trained groups."""
+
+    # ---- in parts (`parts.py`) -----------------------------------------------------------------------------
+    def pieces(self, n_jobs: int) -> list[range]:
+        """Restarts to train in each of so many processes."""
+
+    def part(self, restarts: range) -> dict[str, Any]:
+        """Some restarts, trained by themselves."""
+
+    def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> FitT:
+        """The fit of restarts that were trained in parts."""
 
 
 def train(
-    job: Job,
+    job: Job[GroupT, FitT],
     *,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 250,
-) -> Any:
+) -> FitT:
     """Train all groups of a job, or those that there was time for, and conclude them.
 
     Parameters
@@ -104,11 +121,11 @@ def train(
     finished, under_way = ranks.first(lambda: files.read_run(checkpoint, fingerprint))
     saved = [*finished, *([] if under_way is None else [under_way])]
     file = checkpoint if ranks.rank == 0 else None  # the others' next step waits for its being written
-    trained: list[Group] = []
+    trained: list[GroupT] = []
     notes: list[str] = []
     bar = tqdm(total=job.n_steps, disable=not (progress and ranks.rank == 0), unit="step", mininterval=0.5)
 
-    def show(run: Any) -> None:
+    def show(run: Run) -> None:
         bar.update(1)
         if run.history and run.step % run.schedule.evaluate_every == 0:
             bar.set_postfix_str(job.status(run), refresh=False)
@@ -126,7 +143,7 @@ def train(
             break
         bar.update(group.step)
 
-        def report(run: Any, group: Group = group) -> None:
+        def report(run: Run, group: Group = group) -> None:
             show(run)
             # the last step of a run is written with what ends it
             if file is not None and run.step % checkpoint_every == 0 and not run.done:

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import pyro
@@ -23,9 +23,52 @@ from ..._utils.torch_state import load_random_state, no_subnormals, random_state
 from .elbo import elbo_by_restart, rowwise_elbo
 from .ranks import ALONE, Ranks
 
-__all__ = ["Run", "possible_stops", "stopped_at"]
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from ...models.base import FactorModel
+    from ...models.latent_transition import LatentTransition
+    from ._families import Minibatch, Trainable
+
+__all__ = ["Plan", "Run", "possible_stops", "stopped_at"]
 
 _BETTER = 1e-3  # nats per row by which a held-out ELBO must improve to count
+
+
+class Plan(Protocol):
+    """What the loop asks of a schedule; a number that one may leave open has been decided by then."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def evaluate_every(self) -> int: ...
+    @property
+    def patience(self) -> int | None: ...
+    @property
+    def settled(self) -> int: ...
+    def rate(self, step: int, /) -> float: ...
+    def kl_weight(self, step: int, /) -> float: ...
+    def stage(self, step: int, /) -> str: ...
+
+
+class Optimiser(Protocol):
+    """What the loop asks of an optimiser, torch's or of this folder."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]: ...
+    @property
+    def state(self) -> MutableMapping[Tensor, Any]: ...
+    def step(self) -> object: ...
+    def zero_grad(self, set_to_none: bool = ...) -> object: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any], /) -> object: ...
+
+
+ModelT = TypeVar("ModelT", bound="Trainable")
+BatchT = TypeVar("BatchT", bound="Minibatch")
+PlanT = TypeVar("PlanT", bound=Plan)
 
 
 def _with_level(best: float, stale: int, level: float, settled: bool) -> tuple[float, int]:
@@ -45,7 +88,7 @@ def _with_level(best: float, stale: int, level: float, settled: bool) -> tuple[f
     return best, stale + settled
 
 
-class Run:
+class Run(Generic[ModelT, BatchT, PlanT]):
     """One group of restarts under way: model, optimiser, order of rows, history.
 
     Parameters
@@ -60,9 +103,13 @@ class Run:
     """
 
     ranks: Ranks = ALONE  # who shares the rows of each minibatch
+    heldout: BatchT  # or None: then nothing asks what held-out rows say
 
-    def __init__(self, model: Any, train: Any, heldout: Any, schedule: Any, first_restart: int = 0):
-        self.model, self.train, self.heldout, self.schedule = model, train, heldout, schedule
+    def __init__(
+        self, model: ModelT, train: BatchT, heldout: BatchT | None, schedule: PlanT, first_restart: int = 0
+    ):
+        self.model, self.train, self.schedule = model, train, schedule
+        self.heldout = cast("BatchT", heldout)
         self.first_restart = first_restart
         self.step = 0
         self.order, self.position = self._shuffled(), 0
@@ -73,21 +120,23 @@ class Run:
         self.optimiser = self._optimiser()
 
     # ---- what a subclass says ------------------------------------------------------------------------------
-    def _optimiser(self) -> Any:
+    def _optimiser(self) -> Optimiser:
         raise NotImplementedError
 
     def _shuffled(self) -> Tensor:
         """Order of the rows in the next epoch."""
         return torch.randperm(self.train.total)
 
-    def _bound(self, batch: Any) -> Tensor:
+    def _bound(self, batch: BatchT) -> Tensor:
         """What is maximised, (restart,), differentiable and scaled to all rows: the ELBO."""
         model = self.model
         return elbo_by_restart(model.model, model.guide, batch, model.n_restarts, skip=self._skipped())
 
     def _judged(self) -> np.ndarray:
         """What the held-out rows say, (restart,); larger is better."""
-        return rowwise_elbo(self.model, self.heldout, num_draws=4, ranks=self.ranks).mean(-1).cpu().numpy()
+        model = cast("FactorModel | LatentTransition", self.model)  # runs of tasks judge otherwise
+        rows = rowwise_elbo(model, self.heldout, num_draws=4, ranks=self.ranks)
+        return rows.mean(-1).cpu().numpy()
 
     def _skipped(self) -> tuple[str, ...]:
         """Sites whose density the gradient leaves out."""
@@ -97,7 +146,7 @@ class Run:
         """Parameters that stay where they are in this step."""
         return []
 
-    def _after_step(self, batch: Any, rate: float) -> None:
+    def _after_step(self, batch: BatchT, rate: float) -> None:
         """Work after a step."""
 
     def _n_edges(self) -> list[int]:
@@ -130,7 +179,7 @@ class Run:
         if self.step % schedule.evaluate_every == 0 or self.step == schedule.steps:
             self._record()
 
-    def _move(self, batch: Any, rate: float) -> Tensor:
+    def _move(self, batch: BatchT, rate: float) -> Tensor:
         """Learn from a minibatch, and the work after it; returns the ELBO of a row (restart,)."""
         model = self.model
         with self._told(), self.ranks.sites(batch):
@@ -154,14 +203,14 @@ class Run:
                 f"step {self.step}: {error}; lower learning_rate, or look for extreme values in the data"
             ) from error
 
-    def _learn(self, batch: Any) -> Tensor:
+    def _learn(self, batch: BatchT) -> Tensor:
         """Leave the gradients of the loss of a row in the parameters; returns the ELBO (restart,)."""
         elbo = self._bound(batch)
         self.optimiser.zero_grad(set_to_none=True)
         (self._extra_loss() - elbo.sum() / self.train.total).backward()
         return elbo.detach()
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> BatchT:
         size = min(self.schedule.batch_size, self.train.total)
         if self.position + size > self.train.total:
             self.order, self.position = self._shuffled(), 0
@@ -239,7 +288,7 @@ class Run:
         load_random_state(state["random"])
 
 
-def possible_stops(schedule: Any) -> list[int]:
+def possible_stops(schedule: Plan) -> list[int]:
     """Steps before the last at which a run may stop because nothing improves any more.
 
     Parameters
@@ -253,7 +302,7 @@ def possible_stops(schedule: Any) -> list[int]:
     return list(range(first, schedule.steps, interval))
 
 
-def stopped_at(history: list[dict[str, Any]], schedule: Any) -> int:
+def stopped_at(history: list[dict[str, Any]], schedule: Plan) -> int:
     """The step at which a run of all these restarts together would have stopped.
 
     Parameters

@@ -6,7 +6,7 @@ for all and keeps its own: what it learns then differs from the plate's by round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -51,7 +51,11 @@ class OwnDraws(TorchFunctionMode):
         self.own, self.n_group, self.dim = list(places), n_group, dim
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if func in _FILLED and kwargs.get("generator") is None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import joblib
 import numpy as np
@@ -20,7 +20,14 @@ from tqdm import tqdm
 from ..._utils.torch_state import others_may_run, undisturbed
 from . import checkpoint as files
 
+if TYPE_CHECKING:
+    from ._families import Data, Trainable
+    from .fit_result import FitResult
+    from .job import Job
+
 __all__ = ["read_parts", "renumbered", "split", "train_in_processes", "write_part"]
+
+FitT = TypeVar("FitT", bound="FitResult")
 
 
 def split(groups: list[range], n_jobs: int) -> list[range]:
@@ -47,15 +54,15 @@ def split(groups: list[range], n_jobs: int) -> list[range]:
 
 
 def train_in_processes(
-    make: Callable[..., Any],
-    model: Any,
-    data: Any,
+    make: Callable[..., Job[Any, FitT]],
+    model: Trainable,
+    data: Data,
     settings: dict[str, Any],
     *,
     n_jobs: int,
     threads: int | None,
     progress: bool,
-) -> Any:
+) -> FitT:
     """Train all restarts in processes and put them together.
 
     Parameters
@@ -108,21 +115,20 @@ def _pool(n_jobs: int) -> Any:
 
 
 def _train(
-    make: Callable[..., Any],
-    model: Any,
-    data: Any,
+    make: Callable[..., Job[Any, FitT]],
+    model: Trainable,
+    data: Data,
     settings: dict[str, Any],
     restarts: range,
     threads: int | None,
 ) -> dict[str, Any]:
     """One part, in a process of its own; threads of one process take turns."""
     with undisturbed(threads=threads), _said_of(restarts):
-        trained_part: dict[str, Any] = make(model, data, **settings).part(restarts)
-        return trained_part
+        return make(model, data, **settings).part(restarts)
 
 
 @contextmanager
-def _said_of(restarts: range) -> Any:
+def _said_of(restarts: range) -> Iterator[None]:
     """Let errors say which restarts they are of."""
     try:
         yield

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,14 @@ from ...models.sparse_decoder import SparseDecoder
 from .checkpoint import differences
 from .own_draws import OwnDraws
 
+if TYPE_CHECKING:
+    from ._families import Minibatch
+    from .loop import Plan
+
 __all__ = ["ALONE", "OwnRows", "Ranks", "first_rank", "ranks_here", "refuse_ranks"]
+
+BatchT = TypeVar("BatchT", bound="Minibatch")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class Ranks:
     device: torch.device = torch.device("cpu")
 
     # ---- whose rows ----------------------------------------------------------------------------------------
-    def rows(self, data: Any, index: Tensor) -> Any:
+    def rows(self, data: BatchT, index: Tensor) -> BatchT:
         """Of the minibatch with these rows the own ones: neighbours, as many as others have, or one more.
 
         All of them where there is not one for everyone.
@@ -85,11 +92,11 @@ class Ranks:
         """
         n = len(index)
         if self.size == 1 or n < self.size:
-            return data.rows(index)
+            return cast("BatchT", data.rows(index))
         places = list(range(n * self.rank // self.size, n * (self.rank + 1) // self.size))
         rows = data.rows(index[places])
         cells: dict[str, Any] = {f.name: getattr(rows, f.name) for f in fields(Batch)}
-        return OwnRows(**cells, ranks=self, places=places, n_rows=n)
+        return cast("BatchT", OwnRows(**cells, ranks=self, places=places, n_rows=n))
 
     def share(self, data: Batch) -> Batch:
         """The own rows of a table, as `rows` gives them; of one process the table itself, not a copy.
@@ -100,7 +107,7 @@ class Ranks:
         """
         return data if self.size == 1 else self.rows(data, torch.arange(len(data), device=data.x.device))
 
-    def own(self, draws: Tensor, batch: Batch) -> Tensor:
+    def own(self, draws: Tensor, batch: Minibatch) -> Tensor:
         """Of what was drawn for all rows, (..., row, factor), that of the own rows.
 
         Parameters
@@ -111,7 +118,7 @@ class Ranks:
         """
         return draws[..., batch.places, :] if isinstance(batch, OwnRows) else draws
 
-    def sites(self, batch: Batch) -> AbstractContextManager:
+    def sites(self, batch: Minibatch) -> AbstractContextManager:
         """Within it, sites of rows draw the whole minibatch's numbers and keep those of the own rows.
 
         Parameters
@@ -122,7 +129,7 @@ class Ranks:
         return _Sites(batch) if isinstance(batch, OwnRows) else nullcontext()
 
     # ---- together ------------------------------------------------------------------------------------------
-    def mean(self, tensors: Iterable[Tensor], batch: Batch) -> None:
+    def mean(self, tensors: Iterable[Tensor], batch: Minibatch) -> None:
         """Make of means over the own rows those over the minibatch, in place.
 
         Parameters
@@ -134,7 +141,7 @@ class Ranks:
         if isinstance(batch, OwnRows):
             self._added(list(tensors), len(batch) / batch.n_rows)
 
-    def sum(self, tensors: Iterable[Tensor], batch: Batch) -> None:
+    def sum(self, tensors: Iterable[Tensor], batch: Minibatch) -> None:
         """Make of sums over the own rows those over all ranks' rows, in place.
 
         Parameters
@@ -146,7 +153,7 @@ class Ranks:
         if isinstance(batch, OwnRows):
             self._added(list(tensors), 1.0)
 
-    def joined(self, own_rows: Tensor, batch: Batch) -> Tensor:
+    def joined(self, own_rows: Tensor, batch: Minibatch) -> Tensor:
         """What each rank found of its rows, (..., row), in the order of the minibatch.
 
         Parameters
@@ -171,7 +178,7 @@ class Ranks:
             tensor.copy_(flat_sum.view_as(tensor))
 
     # ---- alike ---------------------------------------------------------------------------------------------
-    def first(self, work: Callable[[], Any]) -> Any:
+    def first(self, work: Callable[[], T]) -> T:
         """What the first rank gets of it, an error included; the others do not do it.
 
         Parameters
@@ -190,7 +197,7 @@ class Ranks:
             dist.broadcast_object_list(outcome, device=self.device)
         if outcome[1] is not None:
             raise outcome[1]
-        return outcome[0]
+        return cast("T", outcome[0])
 
     def level(self, model: torch.nn.Module) -> None:
         """Parameters, buffers and random stream of the first rank everywhere: processors may round otherwise.
@@ -208,7 +215,7 @@ class Ranks:
         streams = self.first(lambda: (torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None))
         torch.set_rng_state(streams[0])
         if cuda:
-            torch.cuda.set_rng_state(streams[1])
+            torch.cuda.set_rng_state(cast("Tensor", streams[1]))
 
     def check(self, fingerprint: str) -> None:
         """Complain unless every rank was given the same model, table, seed and settings.
@@ -260,7 +267,7 @@ class _Sites(Messenger):
         super().__init__()
         self.places, self.n_rows = batch.places, batch.n_rows
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: dict[str, Any]) -> None:
         of_rows = any(frame.name == "data" for frame in msg["cond_indep_stack"])
         if of_rows and msg["value"] is None and not msg["is_observed"]:
             with OwnDraws(self.places, self.n_rows, dim=-1 - len(msg["fn"].event_shape)):
@@ -297,7 +304,7 @@ def first_rank() -> bool:
     return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
-def refuse_ranks(ranks: Ranks, model: Any, schedule: Any, dependency: Any, n_jobs: int) -> None:
+def refuse_ranks(ranks: Ranks, model: object, schedule: Plan, dependency: object, n_jobs: int) -> None:
     """Complain of what several ranks cannot share.
 
     Parameters

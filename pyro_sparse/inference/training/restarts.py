@@ -9,7 +9,7 @@ simplicity: the one with the fewest edges.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,15 @@ from ..._utils.torch_state import first_rows, undisturbed
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_FACTOR, SAME_LATENTS, Alignment, align, orient
 from ...graphs.selection import kept_restarts
+
+if TYPE_CHECKING:
+    from ...data.table import Batch
+    from ...models.base import FactorModel, Model
+    from ...models.dependency import DependencyVAE
+    from ...models.latent_transition import LatentTransition
+    from ...models.sparse_decoder import SparseDecoder
+    from ..table.result import Fit
+    from .fit_result import FitResult
 
 __all__ = [
     "align_factors",
@@ -47,6 +56,8 @@ __all__ = [
     "prescribed_in_fit",
     "unconfirmed",
 ]
+
+ModelT = TypeVar("ModelT", bound="FactorModel | LatentTransition")
 
 GROUP_BYTES = 400e6
 _REPLACED = "a restart that explains the data as well has another factor in its place"
@@ -95,7 +106,7 @@ def bent_starts(n_factors_init: np.ndarray) -> np.ndarray:
     return np.array([(place[c] + t) % 2 == 1 for c, t in zip(n_factors_init.tolist(), turn, strict=True)])
 
 
-def group_sizes(model: Any, n_restarts: int, batch_size: int) -> list[int]:
+def group_sizes(model: FactorModel, n_restarts: int, batch_size: int) -> list[int]:
     """How many restarts share each pass: all, unless the activations of a step would exceed 400 MB."""
     hidden = max(getattr(model, "hidden", 1), model.n_factors)
     bytes_each = 4.0 * 4 * batch_size * model.n_features * hidden
@@ -103,7 +114,7 @@ def group_sizes(model: Any, n_restarts: int, batch_size: int) -> list[int]:
     return [min(together, n_restarts - at) for at in range(0, n_restarts, together)]
 
 
-def join(states: list[dict[str, torch.Tensor]], whole: Any) -> Any:
+def join(states: list[dict[str, torch.Tensor]], whole: ModelT) -> ModelT:
     """Write the parameters of several groups into one model set up for all restarts.
 
     Parameters
@@ -122,7 +133,7 @@ def join(states: list[dict[str, torch.Tensor]], whole: Any) -> Any:
     return whole
 
 
-def pick(model: Any, restarts: list[int]) -> Any:
+def pick(model: ModelT, restarts: list[int]) -> ModelT:
     """A copy of the model with these restarts only: what is asked of one need not be computed for all.
 
     Parameters
@@ -136,10 +147,10 @@ def pick(model: Any, restarts: list[int]) -> Any:
     few = _resized(model, len(restarts))
     states = model.state_dict().items()
     few.load_state_dict({name: value[restarts] if name in batched else value for name, value in states})
-    return few.eval()
+    return cast("ModelT", few.eval())
 
 
-def put(single: Any, model: Any, restart: int) -> None:
+def put(single: ModelT, model: ModelT, restart: int) -> None:
     """Write a model of a single restart over one restart of another, in place.
 
     Parameters
@@ -156,13 +167,13 @@ def put(single: Any, model: Any, restart: int) -> None:
                 value[restart].copy_(state[name][0])
 
 
-def _batched(model: Any) -> set[str]:
+def _batched(model: FactorModel | LatentTransition) -> set[str]:
     """Names of the tensors with a restart dimension: those that change shape with the number of restarts."""
     larger = _resized(model, model.n_restarts + 1).state_dict()
     return {name for name, value in model.state_dict().items() if value.shape != larger[name].shape}
 
 
-def _resized(model: Any, n_restarts: int) -> Any:
+def _resized(model: ModelT, n_restarts: int) -> ModelT:
     resized = copy.deepcopy(model).cpu()  # where `setup` makes new tensors, beside buffers that it keeps
     with undisturbed():
         resized.setup(
@@ -171,7 +182,7 @@ def _resized(model: Any, n_restarts: int) -> Any:
             missing=model.missing,
             feature_names=model.feature_names,
         )
-    return resized.to(next(model.parameters()))
+    return cast("ModelT", resized.to(next(model.parameters())))
 
 
 def best_restart(rows: np.ndarray, active: np.ndarray, edges: np.ndarray) -> int:
@@ -262,7 +273,7 @@ def chosen_restart(
     return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
 
 
-def prescribed_edges(model: Any) -> np.ndarray:
+def prescribed_edges(model: Model) -> np.ndarray:
     """Edges that anchors or the user's list require, of bool (feature, factor), or a single False."""
     must = getattr(model, "must", None)
     return np.array(False) if must is None else must.cpu().numpy()
@@ -280,7 +291,7 @@ def found_factors(edge: np.ndarray, prescribed: np.ndarray) -> np.ndarray:
     return (edge & ~prescribed).any(1).sum(1)
 
 
-def prescribed_in_fit(fit: Any) -> np.ndarray:
+def prescribed_in_fit(fit: Fit) -> np.ndarray:
     """`prescribed_edges` of a fit's model, of bool (restart, feature, factor), in the fit's order of factors.
 
     Parameters
@@ -293,7 +304,7 @@ def prescribed_in_fit(fit: Any) -> np.ndarray:
     return np.moveaxis(prescribed[:, np.asarray(fit.alignment["permutation"])], 0, 1)
 
 
-def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
+def rival_restarts(fit: Fit, n_factors: int | None = None) -> np.ndarray:
     """Restarts whose disagreement with the best one says something: with room for it, or as good.
 
     Restarts begin with different numbers of factors, and one with fewer could not have found them all.
@@ -317,7 +328,7 @@ def rival_restarts(fit: Any, n_factors: int | None = None) -> np.ndarray:
     return rivals
 
 
-def in_frame(fit: Any, values: np.ndarray) -> np.ndarray:
+def in_frame(fit: FitResult, values: np.ndarray) -> np.ndarray:
     """Values of the best restart's own factors in the order and with the signs in which the fit shows them.
 
     Parameters
@@ -328,7 +339,7 @@ def in_frame(fit: Any, values: np.ndarray) -> np.ndarray:
     return values[..., fit.alignment["permutation"][fit.best]] * fit.alignment["sign"][fit.best]
 
 
-def out_of_frame(fit: Any, values: np.ndarray) -> np.ndarray:
+def out_of_frame(fit: FitResult, values: np.ndarray) -> np.ndarray:
     """Values of factors as the fit shows them in the best restart's own order and signs.
 
     Parameters
@@ -341,7 +352,7 @@ def out_of_frame(fit: Any, values: np.ndarray) -> np.ndarray:
     return in_model_order
 
 
-def level_of(fit: Any) -> np.ndarray:
+def level_of(fit: Fit) -> np.ndarray:
     """How well each restart explains the data, (restart,): the ELBO of held-out rows, or of all.
 
     Parameters
@@ -351,7 +362,7 @@ def level_of(fit: Any) -> np.ndarray:
     return np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
 
 
-def compared_restarts(fit: Any, chain_restart: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def compared_restarts(fit: Fit, chain_restart: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Which restarts are good enough for their disagreement to mean something, and which could have agreed.
 
     Parameters
@@ -372,7 +383,7 @@ def compared_restarts(fit: Any, chain_restart: np.ndarray | None = None) -> tupl
     return kept_restarts(elbo, n_rows, best=best, rivals=rivals), rivals
 
 
-def doubted_factors(fit: Any, used: np.ndarray | None = None) -> list[str]:
+def doubted_factors(fit: Fit, used: np.ndarray | None = None) -> list[str]:
     """Of each factor of the best restart why other restarts make it doubtful, or an empty text.
 
     A factor is doubtful if a restart that explains the data as well lacks it, or if no restart with room for
@@ -398,7 +409,7 @@ def doubted_factors(fit: Any, used: np.ndarray | None = None) -> list[str]:
     return doubt
 
 
-def restart_findings(fit: Any) -> list[Finding]:
+def restart_findings(fit: Fit) -> list[Finding]:
     """Doubts about factors of the best restart that others lack, one for each reason.
 
     Parameters
@@ -461,7 +472,7 @@ def unconfirmed(congruence: np.ndarray, best: int, names: list[str]) -> list[Fin
     return [Finding("restarts", message, severity="doubt", factors=tuple(lost))]
 
 
-def align_factors(model: Any, loadings: np.ndarray, effects: np.ndarray, best: int) -> Alignment:
+def align_factors(model: FactorModel, loadings: np.ndarray, effects: np.ndarray, best: int) -> Alignment:
     """All restarts in the best one's frame, largest factor first.
 
     A factor that constraints tell from the others keeps its number.
@@ -478,7 +489,9 @@ def align_factors(model: Any, loadings: np.ndarray, effects: np.ndarray, best: i
     r, _, k = loadings.shape
     weights = getattr(model, "weights", None)
     permutation, sign, congruence = np.zeros((r, k), dtype=np.intp), np.ones((r, k)), np.zeros((r, k))
-    for members in [np.arange(k)] if weights is None else model.alike_factors():
+    for members in (
+        [np.arange(k)] if weights is None else cast("SparseDecoder | DependencyVAE", model).alike_factors()
+    ):
         order = members[np.argsort(-effects[:, members].sum(0), kind="stable")]
         pivot = loadings[best][:, order] * orient(loadings[best][:, order])
         alignment = align(loadings[:, :, members], pivot=pivot)
@@ -488,7 +501,7 @@ def align_factors(model: Any, loadings: np.ndarray, effects: np.ndarray, best: i
 
 
 @torch.no_grad()
-def score_similarity(model: Any, batch: Any, present: np.ndarray, best: int) -> np.ndarray:
+def score_similarity(model: FactorModel, batch: Batch, present: np.ndarray, best: int) -> np.ndarray:
     """Largest correlation of each of the best restart's factors with a used factor of every restart.
 
     Where features are even in a factor the signs of their mean slopes are noise, and loadings of one and the

@@ -10,7 +10,7 @@ must not see each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class SOAP(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
         lr: float = 1e-2,
         betas: tuple[float, float] = (0.95, 0.95),
         eps: float = 1e-8,
@@ -76,7 +76,7 @@ class SOAP(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
