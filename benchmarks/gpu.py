@@ -65,7 +65,7 @@ def _step(size: str, restarts: int, one_factor: float, seed: int, peer: str, dev
     runs = {
         name: started(sizes, one_factor, restarts, seed, device=device) for name in ("ours", "plain", "bf16")
     }
-    runs["plain"].recorded, runs["bf16"].rounded = None, True
+    runs["plain"].captured, runs["bf16"].rounded = None, True
     found: dict[str, list[float]] = {name: [] for name in runs}
 
     def turn() -> None:

@@ -19,8 +19,8 @@ from pyro_sparse.datasets import dependency_data, transition_data
 from pyro_sparse.inference.training.loop import Run
 from pyro_sparse.models import SparseDecoder
 from tests._tasks import quick_fit, tasks_on_latents
+from tests.inference._captured import MODELS, run_of, trained
 from tests.inference._quick import DATA, in_a_hurry, quick, same, small
-from tests.inference._recorded import MODELS, run_of, trained
 from tests.inference._transitions import SMALL, model_of
 
 __all__ = ["in_a_hurry"]  # a fixture for every test here
@@ -120,11 +120,11 @@ def test_likelihood_and_gradients_are_the_processors(dtype, activation, in_piece
 @pytest.mark.parametrize("options", MODELS, ids=str)
 def test_steps_are_recorded_and_the_same(options, missing):
     run, plain = (run_of(options, DEVICE, missing) for _ in range(2))
-    plain.recorded = None
+    plain.captured = None
     for one, other in zip(trained(run, 6), trained(plain, 6), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     trained(run, 54)
-    found = [*run.recorded.found.values()]
+    found = [*run.captured.found.values()]
     assert "refused" not in found and len([each for each in found if each != "watched"]) >= 4
 
 

@@ -17,6 +17,7 @@ The idea is skglm's, whose solvers list what they require of a loss.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -125,7 +126,18 @@ def overridden(thing: object, base: type, declared: Declared) -> list[Change]:
         A class of its.
     declared : Declared
     """
-    kind, free = type(thing), _FREE_ALWAYS | declared.free
+    kind: type = type(thing)
+    on_object = [
+        Change(kind.__name__, name, on_object=True)
+        for name in vars(thing).keys() & _settable(kind)
+        if name not in _FREE_ALWAYS and name not in declared.free
+    ]
+    return [*_overridden_in_classes(kind, base, declared), *sorted(on_object)]
+
+
+@functools.lru_cache(maxsize=1024)  # asked of the same few classes in every training step
+def _overridden_in_classes(kind: type, base: type, declared: Declared) -> tuple[Change, ...]:
+    free = _FREE_ALWAYS | declared.free
     base_names = {*dir(base)} | {
         name for ancestor in base.__mro__ for name in vars(ancestor).get("__annotations__", ())
     }
@@ -140,8 +152,18 @@ def overridden(thing: object, base: type, declared: Declared) -> list[Change]:
             if inspect.getattr_static(kind, name) is inspect.getattr_static(base, name, _MISSING):
                 continue  # the same function under the same name, or one that is hidden by it
             changed.append(Change(ancestor.__name__, name))
-    changed += [Change(kind.__name__, name, on_object=True) for name in _set_on(thing, free)]
-    return changed
+    return tuple(changed)
+
+
+@functools.lru_cache(maxsize=1024)
+def _settable(kind: type) -> frozenset[str]:
+    """Methods and properties of a class: an object may have something else under their names."""
+    names = set()
+    for name in dir(kind):
+        of_class = inspect.getattr_static(kind, name, None)
+        if callable(of_class) or isinstance(of_class, property | staticmethod | classmethod):
+            names.add(name)
+    return frozenset(names)
 
 
 def hooks(thing: nn.Module, leave_out: Iterable[str] = ()) -> list[str]:
@@ -169,15 +191,3 @@ def _declarations(thing: object, kind: str) -> list[tuple[type, Declared]]:
         for declared in vars(ancestor).get("declares", ())
         if declared.kind == kind
     ]
-
-
-def _set_on(thing: object, free: frozenset[str]) -> list[str]:
-    """Names of methods and properties that the object itself has something else for."""
-    names = []
-    for name in vars(thing) if hasattr(thing, "__dict__") else ():
-        of_class = inspect.getattr_static(type(thing), name, None)
-        if name not in free and (
-            callable(of_class) or isinstance(of_class, property | staticmethod | classmethod)
-        ):
-            names.append(name)
-    return names

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from .._utils.declared import Declared, overridden
 from ..likelihoods import Likelihood
 from ..likelihoods.row_depth import MOST_ROWS
 from .columns import check_scales, match_features, name_features
@@ -29,6 +30,8 @@ __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
 JUDGED_CELLS = 2_000_000  # of the held-out rows, and of rows that are looked at together
 SEARCH_CELLS = 20_000_000  # of rows that deletions and directions are judged by, but 500 rows at least
 FEWEST_JUDGED = 100
+_START = Declared("start", rests_on=frozenset({"start"}))  # the sums of columns say where to begin
+_VIEW = Declared("view", rests_on=frozenset({"encoder_view"}))  # the encoder reads the cells as they are
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class LargeTable(Table):
         return self.part(np.arange(len(self.x)), device, dtype)
 
     def intercept(self, likelihood: Any, kept: np.ndarray) -> Any:
-        if type(likelihood).start is Likelihood.start:
+        if not overridden(likelihood, Likelihood, _START):
             total, count, amounts = (torch.as_tensor(sums) for sums in self.sums)
             if likelihood.standardise:  # sums of what `x` holds
                 total = (total - count * torch.as_tensor(self.centre)) / torch.as_tensor(self.scale)
@@ -413,7 +416,7 @@ def _amounts(store: RowStore, amount: Tensor | None, count: np.ndarray, missing:
 
 def _reads_otherwise(likelihood: Any) -> bool:
     """Whether the encoder reads something else than the cells."""
-    return type(likelihood).encoder_view is not Likelihood.encoder_view
+    return bool(overridden(likelihood, Likelihood, _VIEW))
 
 
 def _view_moments(table: LargeTable) -> tuple[np.ndarray, np.ndarray]:

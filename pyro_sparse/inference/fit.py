@@ -25,7 +25,7 @@ from .._utils.torch_state import undisturbed
 from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
 from .multitask.task_schedule import TaskSchedule
-from .registry import Kind, kind_of, n_features_of
+from .registry import PER_ROW, Kind, kind_of, n_features_of
 from .table.dependency_schedule import DependencySchedule
 from .table.latent_penalty import LatentPenalty, check_penalty
 from .table.schedule import Schedule
@@ -247,7 +247,8 @@ def fit(
     threads : int or None
         torch threads during the fit; one is fastest for all but very wide models. None leaves them alone.
     **settings
-        Any field of the schedule: ``steps=3000``, ``batch_size=200``, ``learning_rate=…``.
+        Any field of the schedule: ``steps=3000``, ``batch_size=200``, ``learning_rate=…``; and what a
+        likelihood of your own reads of rows (`Likelihood.per_row_inputs`), array_like (row,), by name.
 
     Returns
     -------
@@ -422,7 +423,8 @@ def _fit(arguments: _Arguments, work: Work[ResultT]) -> ResultT:
     """Check the arguments, read the data, and have the work done."""
     model, dtype = arguments.model, arguments.dtype
     kind = kind_of(model)
-    plan = _schedule(model, kind.schedule, arguments.schedule, arguments.settings)
+    per_row, settings_given = _of_rows(model, arguments.settings)
+    plan = _schedule(model, kind.schedule, arguments.schedule, settings_given)
     restarts = kind.restarts if arguments.restarts is None else arguments.restarts
     _refuse(kind, arguments)
     if arguments.dependency is not None:
@@ -452,7 +454,7 @@ def _fit(arguments: _Arguments, work: Work[ResultT]) -> ResultT:
             }
             refuse_bound_functions(model)
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
-            data = kind.read(model, arguments.X, vars(arguments))
+            data = kind.read(model, arguments.X, {**vars(arguments), **per_row})
             if model.n_features is None:
                 model.take_features(cast("int", n_features_of(data)))
             refuse_broken_models(model, data, settings["restarts"])
@@ -472,9 +474,15 @@ def _fit(arguments: _Arguments, work: Work[ResultT]) -> ResultT:
 _FOR = {
     **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
     **dict.fromkeys(("y", "task", "inner"), "tasks"),
-    **dict.fromkeys(("mask", "exposure", "feature_names", "dependency"), "tables"),
+    **dict.fromkeys(("mask", *PER_ROW, "feature_names", "dependency"), "tables"),
     "n_factors_init": "tables with a prior on weights",
 }
+
+
+def _of_rows(model: object, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a likelihood of the caller's own reads of rows, and what is left: settings of the schedule."""
+    names = set(getattr(getattr(model, "likelihood", None), "per_row_inputs", ())) & {*settings}
+    return {n: settings[n] for n in names}, {n: v for n, v in settings.items() if n not in names}
 
 
 def _refuse(kind: Kind, arguments: _Arguments) -> None:

@@ -27,6 +27,7 @@ from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
 from .multitask.job import TaskJob
 from .multitask.task_schedule import TaskSchedule
+from .table.dependency_job import DependencyJob
 from .table.dependency_schedule import DependencySchedule
 from .table.job import TableJob
 from .table.schedule import Schedule
@@ -117,7 +118,7 @@ def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Ta
         check_positions(model, X.columns)
     table = read_table(
         X,
-        {name: arguments[name] for name in PER_ROW},
+        {name: arguments.get(name) for name in (*PER_ROW, *model.likelihood.per_row_inputs)},
         likelihood=model.likelihood,
         standardise=arguments["standardise"],
         mask=arguments["mask"],
@@ -162,9 +163,6 @@ KINDS = (
         TransitionJob, ("sparsity",),
     ),
     Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), TaskJob, ("inner",)),
-    Kind(
-        DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES,
-        TableJob, ("dependency",),
-    ),
+    Kind(DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES, DependencyJob, ("dependency",)),
     Kind(object, Schedule, 8, _table, _OF_TABLES, TableJob, ("n_factors_init", "dependency")),
 )  # fmt: skip

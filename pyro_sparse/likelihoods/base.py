@@ -79,6 +79,9 @@ class Likelihood(Recorded, nn.Module):
         and to the methods of a fit.
     has_dispersion : bool
         Whether it has one positive number for each feature, its `dispersion`, that chains draw by themselves.
+    capturable : bool
+        Whether a training step calls nothing here that may differ from step to step, or that waits for an
+        accelerator, so that steps may be CUDA graphs. A class says it of itself; it is not inherited.
     separable : bool
         Whether each cell depends on its own entry of f and on its own feature's parameters only, and a row's
         `observation` is what `forward` says of its cells, so that a few features at a time may be evaluated.
@@ -105,6 +108,7 @@ class Likelihood(Recorded, nn.Module):
     standardise: bool = False
     per_row_inputs: tuple[str, ...] = ()
     has_dispersion: bool = False
+    capturable: bool = False
     separable: bool = False
     filler: float = 0.0
 

@@ -20,6 +20,7 @@ class Bernoulli(Likelihood):
 
     declares = (CELLS, CELL_TERMS)
     name = "bernoulli"
+    capturable = True
     separable = True
 
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:

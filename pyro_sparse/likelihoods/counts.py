@@ -211,6 +211,7 @@ class Poisson(_Counts):
 
     declares = (CELLS, CELL_TERMS)  # where totals are shared out, cells are Poisson given the exposures
     name = "poisson"
+    capturable = True
 
     def __init__(self, size_factors: bool | Literal["auto"] = "auto") -> None:
         super().__init__()
@@ -376,6 +377,7 @@ class NegativeBinomial(Poisson):
 
     declares = (CELLS, CELL_TERMS)
     name = "negative_binomial"
+    capturable = True
     has_dispersion = True
 
     def __init__(
@@ -487,6 +489,7 @@ class Multinomial(_Counts):
 
     declares = (Declared("row totals", free=AROUND_CELLS),)
     name = "multinomial"
+    capturable = True
 
     def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
         """Total count (N, 1) of each row over all features; see `totals` for missing cells."""
@@ -537,6 +540,7 @@ class Categorical(Multinomial):
     """
 
     name = "categorical"
+    capturable = True
 
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
         refuse_where(

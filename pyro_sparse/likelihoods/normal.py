@@ -86,6 +86,7 @@ class Normal(Likelihood):
 
     declares = (Declared("normal noise", free=AROUND_CELLS), CELL_TERMS)
     name = "normal"
+    capturable = True
     has_dispersion = True
     standardise = True
     separable = True

@@ -87,6 +87,7 @@ class FactorModel(Model):
     square = False  # whether there may be as many factors as features
     data_start = True  # False: nothing is guessed from the data, and the encoder learns from the first step
     total_correlation = 0.0  # weight; other than 0 asks for a `latent_loss`
+    trainer: type | None = None  # a `Run` (inference/training/loop.py) of one's own that trains this model
     gaussian_guide = True  # False: rows keep the encoder's answer, refining it would need another family
 
     def __init__(

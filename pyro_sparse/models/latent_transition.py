@@ -40,6 +40,8 @@ _FREE = frozenset({
     "beta", "decode", "edge_guide", "edges", "frames", "guide", "posterior", "setup", "take_features",
     "temperature",
 })  # fmt: skip
+# What the closed form of the ELBO (`inference/transition/transition_elbo.py`) is made of.
+_PROGRAMS = frozenset({"chain", "decode", "edge_guide", "edge_sites", "guide", "model", "posterior"})
 
 
 class LatentTransition(Model):
@@ -111,7 +113,10 @@ class LatentTransition(Model):
     (5, True)
     """
 
-    declares = (Declared("latent transition", free=_FREE),)
+    declares = (
+        Declared("latent transition", free=_FREE),
+        Declared("closed-form ELBO", rests_on=_PROGRAMS, free=frozenset({"after_step", "setup"})),
+    )
     beta: float = 1.0
     dense: bool = True
     temperature: float = 1.0

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from .._utils.arrays import COMPILED, arrays, compiled
 from .._utils.checks import check_whole
-from .._utils.declared import Declared
+from .._utils.declared import Declared, keeps
 from ..data.table import Batch
 from ..distributions._sweep import MaskedNet, routes
 from ..distributions.decoded_cells import DecodedCells, predictor, recomputed_predictor
@@ -49,6 +49,14 @@ _FREE = frozenset({
     "alike_factors", "build", "chunked", "closed_form", "compiled", "data_start", "edges", "encode",
     "factor_cov_rate", "factor_posterior", "fit_settings", "gaussian_guide", "global_guide", "guide",
     "in_chunks", "setup", "square", "start", "take_features",
+})  # fmt: skip
+# What the closed form of the ELBO (`inference/table/sparse_elbo.py`) is made of, and what it has no part in.
+_PROGRAMS = frozenset({
+    "decode", "encode", "factor_posterior", "factor_prior", "global_guide", "global_sites", "guide",
+    "in_chunks", "model", "net", "observation", "rows",
+})  # fmt: skip
+_BETWEEN_STEPS = frozenset({
+    "after_step", "build", "fit_settings", "latent_loss", "project", "setup", "start", "take_features",
 })  # fmt: skip
 
 
@@ -126,7 +134,11 @@ class SparseDecoder(FactorModel):
     """
 
     edges = (EdgeSet("edge", ("feature", "factor"), "W"),)
-    declares = (Declared("masked decoder", free=_FREE),)
+    declares = (
+        Declared("masked decoder", free=_FREE),
+        Declared("closed-form ELBO", rests_on=_PROGRAMS, free=_BETWEEN_STEPS),
+        Declared("captured steps", rests_on=frozenset({"after_step", "project"})),
+    )
     allowed: Tensor
     permitted: Tensor
     must: Tensor
@@ -273,7 +285,7 @@ class SparseDecoder(FactorModel):
         """
         least = CHUNKED_FROM if z.device.type == "cpu" else CHUNKED_THERE
         large = z[..., 0].numel() * self.n_features * self.hidden >= share * least
-        return self.chunked and type(self.decoder) is MaskedDecoder and large
+        return self.chunked and large and keeps(self.decoder, "masked decoder network")
 
     @torch.no_grad()
     def closed_form(self, n_rows: int) -> list[int]:
@@ -301,7 +313,7 @@ class SparseDecoder(FactorModel):
     def project(self) -> None:
         """Return to the constraints: held rows, allowed edges, first layer's norm, rows of W at most 1."""
         decoder, weights = self.decoder, self.weights
-        if COMPILED and type(decoder) is MaskedDecoder and weights.device.type == "cpu":
+        if COMPILED and weights.device.type == "cpu" and keeps(decoder, "masked decoder network"):
             tensors = weights, self.held, self.held_weights, self.allowed, decoder.first, decoder.slope
             _project(*arrays(*tensors)[1:], decoder.column_norm)
             return

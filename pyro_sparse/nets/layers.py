@@ -13,6 +13,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .._utils.declared import Declared
+
 __all__ = ["BatchLinear", "DenseDecoder", "Encoder", "LinearDecoder", "MaskedDecoder"]
 
 
@@ -67,6 +69,7 @@ class Encoder(nn.Module):
     factor).
     """
 
+    declares = (Declared("encoder network"),)
     log_sd_range = (-4.5, 1.5)
 
     def __init__(
@@ -132,6 +135,8 @@ class MaskedDecoder(nn.Module):
     linear predictor (restart, row, feature).
     """
 
+    declares = (Declared("masked decoder network", free=frozenset({"start"})),)
+
     def __init__(
         self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 50, activation: str = "relu"
     ):
@@ -196,6 +201,8 @@ class LinearDecoder(nn.Module):
     hidden, activation
         Ignored: there is no hidden layer.
     """
+
+    declares = (Declared("linear decoder network"),)
 
     def __init__(
         self, n_restarts: int, n_features: int, n_factors: int, hidden: int = 0, activation: str = ""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from .._utils.declared import Declared
 from .._utils.types import AutogradContext
 from .layers import BatchLinear
 
@@ -91,6 +92,7 @@ class FrameEncoder(nn.Module):
     latent, latent) and log|L| (restart, frame).
     """
 
+    declares = (Declared("frame encoder network"),)
     log_sd_range = (-9.0, 2.0)
     place: Tensor
 

@@ -56,6 +56,8 @@ class ARDNormal(Prior):
 
     precision: Tensor
 
+    capturable = True
+
     def __init__(self, a: float = 1.0, b: float = 1e-3) -> None:
         super().__init__()
         check_positive(a=a, b=b)

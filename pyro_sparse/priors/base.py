@@ -20,8 +20,9 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from pyro_sparse._utils.checks import check_whole
-from pyro_sparse._utils.recorded import Recorded
+from .._utils.checks import check_whole
+from .._utils.declared import Declared
+from .._utils.recorded import Recorded
 
 __all__ = ["Prior"]
 
@@ -36,6 +37,9 @@ class Prior(Recorded, nn.Module):
 
     Attributes
     ----------
+    capturable : bool
+        Whether a training step calls nothing here that may differ from step to step, or that waits for an
+        accelerator, so that steps may be CUDA graphs. A class says it of itself; it is not inherited.
     site : str
         Name of the Pyro sample site.
     hyper_site : str
@@ -49,6 +53,10 @@ class Prior(Recorded, nn.Module):
         N, when it was told to :meth:`setup`.
     """
 
+    declares: tuple[Declared, ...] = (
+        Declared("prior sites", rests_on=frozenset({"forward", "guide"}), free=frozenset({"setup"})),
+    )
+    capturable: bool = False
     site: str = "W"
     allowed: Tensor
 
@@ -110,6 +118,13 @@ class Prior(Recorded, nn.Module):
 
     def allocate(self) -> None:
         """Make what depends on the sizes, which are attributes by now; default nothing."""
+
+    def rates(self) -> tuple[Tensor, Tensor] | None:
+        """Rates of a Laplace slab and a Laplace spike as they are now; None (default): it is not these two.
+
+        The mode of a sparse regression under such a prior has a closed form, coordinate by coordinate.
+        """
+        return None
 
     def distribution(self) -> TorchDistribution:
         """Marginal density of one weight at the current hyper-parameters.

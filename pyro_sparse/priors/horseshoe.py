@@ -50,6 +50,8 @@ class Horseshoe(Prior):
 
     tau: Tensor
 
+    capturable = True
+
     def __init__(self, tau: float | Literal["factor"] = "factor", scale: float = 1.0) -> None:
         super().__init__()
         check_positive(tau=None if tau == "factor" else tau, scale=scale)
@@ -123,6 +125,8 @@ class RegularisedHorseshoe(Prior):
     """
 
     tau: Tensor
+
+    capturable = True
 
     def __init__(
         self,

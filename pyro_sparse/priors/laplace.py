@@ -54,6 +54,8 @@ class Laplace(Prior):
 
     rate: Tensor
 
+    capturable = True
+
     def __init__(self, rate: float = 1.0, learn: bool = False, a: float = 1.0, b: float = 1.0) -> None:
         super().__init__()
         check_positive(rate=rate, a=a, b=b)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from ..distributions import SpikeSlab, SpikeSlabMixture
 from . import em
 from .base import Prior
 
-__all__ = ["AROUND_DENSITY", "SpikeSlabPrior", "check_positive"]
+__all__ = ["AROUND_DENSITY", "Scales", "SpikeSlabPrior", "check_positive"]
 
 # What a subclass may write anew without changing the density at the end of the ladder: sizes, the way there,
 # and how a training step shrinks.
@@ -37,6 +37,21 @@ def check_positive(**values: object) -> None:
         number = isinstance(value, Real) and not isinstance(value, bool)
         if value is not None and not (number and 0 < cast(float, value) < math.inf):
             raise ValueError(f"{name} is {value!r}; it must be a positive finite number.")
+
+
+class Scales(NamedTuple):
+    """Spike and slab of one family, at the end of the ladder.
+
+    Attributes
+    ----------
+    family : {"laplace", "normal"}
+    slab, spike : float
+        Scales; of normal densities their standard deviations.
+    """
+
+    family: Literal["laplace", "normal"]
+    slab: float
+    spike: float
 
 
 class SpikeSlabPrior(Prior):
@@ -111,6 +126,14 @@ class SpikeSlabPrior(Prior):
         self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
         self.register_buffer("b", torch.ones(1, 1))
         self.register_buffer("known", torch.zeros(1, 1), persistent=False)  # `setup` is told it anew
+
+    def scales(self) -> Scales | None:
+        """Slab and spike where they are two Laplace or two normal densities; None (default): any two."""
+        return None
+
+    def arguments_of(self, slab: float, spike: float) -> dict[str, float]:
+        """Arguments of the constructor that give these `scales`."""
+        raise NotImplementedError(f"{type(self).__name__} has no scales")
 
     def allocate(self) -> None:
         """Allocate eta = 1/2 and work out b."""

@@ -18,7 +18,7 @@ from torch.distributions import Laplace
 from .. import distributions as dist
 from .._utils.declared import Declared
 from . import em
-from .spike_slab import AROUND_DENSITY, SpikeSlabPrior, check_positive
+from .spike_slab import AROUND_DENSITY, Scales, SpikeSlabPrior, check_positive
 
 __all__ = ["SpikeSlabLasso"]
 
@@ -80,6 +80,8 @@ class SpikeSlabLasso(SpikeSlabPrior):
     lambda1: Tensor
     lambda0: Tensor
 
+    capturable = True
+
     def __init__(
         self,
         lambda1: float = 1.0,
@@ -114,6 +116,16 @@ class SpikeSlabLasso(SpikeSlabPrior):
             # the spike narrows with what N rows say of a weight: at 1,000 rows a rate of 10 is far too weak
             return max(200.0, float(self.n_samples or 0), self.slab_rate)
         return float(self._spike_rate)
+
+    def rates(self) -> tuple[Tensor, Tensor]:
+        return self.lambda1, self.lambda0
+
+    def scales(self) -> Scales:
+        """Inverse rates."""
+        return Scales("laplace", 1 / self.slab_rate, 1 / self.spike_rate)
+
+    def arguments_of(self, slab: float, spike: float) -> dict[str, float]:
+        return {"lambda1": 1 / slab, "lambda0": 1 / spike}
 
     def allocate(self) -> None:
         """Allocate eta = 1/2 and put the rates at the top of the ladder."""

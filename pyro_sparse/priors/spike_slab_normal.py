@@ -15,7 +15,7 @@ from torch.distributions import Normal
 
 from .. import distributions as dist
 from .._utils.declared import Declared
-from .spike_slab import AROUND_DENSITY, SpikeSlabPrior, check_positive
+from .spike_slab import AROUND_DENSITY, Scales, SpikeSlabPrior, check_positive
 
 __all__ = ["SpikeSlabNormal"]
 
@@ -61,6 +61,8 @@ class SpikeSlabNormal(SpikeSlabPrior):
     declares = (Declared("spike and slab", free=AROUND_DENSITY),)
     spike_scale: Tensor
 
+    capturable = True
+
     def __init__(
         self,
         slab_scale: float = 1.0,
@@ -88,6 +90,13 @@ class SpikeSlabNormal(SpikeSlabPrior):
         """Allocate eta = 1/2 and put the spike at its final scale."""
         super().allocate()
         self.spike_scale.fill_(self.final_spike_scale)
+
+    def scales(self) -> Scales:
+        """Standard deviations."""
+        return Scales("normal", self.slab_scale, self.final_spike_scale)
+
+    def arguments_of(self, slab: float, spike: float) -> dict[str, float]:
+        return {"slab_scale": slab, "spike_scale": spike}
 
     def components(self) -> tuple[Normal, Normal]:
         """Slab and spike at the current scale."""

@@ -24,7 +24,7 @@ def in_place(own, a, b, out_shape=None, **settings):
 def test_count_is_that_of_torch(chunked, monkeypatch):
     monkeypatch.setattr("pyro_sparse.models.sparse_decoder.CHUNKED_FROM", 0)
     run = started(SMALL, 0.0, 1, 1000, chunked)
-    run.written_out.compiled = None  # machine code that torch does not see
+    run.closed_form.compiled = None  # machine code that torch does not see
     run.advance()
     aten = torch.ops.aten
     with FlopCounterMode(

@@ -77,8 +77,8 @@ def edge_posterior(
     check_whole(1, num_draws=num_draws)
     check_whole(0, seed=seed)
     method = warned_name(method)
-    rows = {name: options.pop(name) for name in fit.model.likelihood.per_row_inputs if name in options}
-    options = {**options, "per_row": rows} if rows else options
+    if rows := [name for name in options if name in _per_row_inputs(fit)]:
+        options["per_row"] = {name: options.pop(name) for name in rows}
     if method == "auto":
         allowed = sorted(set().union(*(options_of(METHODS[candidate]) for candidate in METHODS)))
         if unknown := sorted(set(options) - set(allowed)):
@@ -93,6 +93,10 @@ def edge_posterior(
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
     check_options(method, options, options_of(METHODS[method]))
     return METHODS[method](fit, num_draws=num_draws, seed=seed, **options)
+
+
+def _per_row_inputs(fit: Fit) -> tuple[str, ...]:
+    return getattr(getattr(fit.model, "likelihood", None), "per_row_inputs", ())
 
 
 def _chosen(

@@ -11,13 +11,12 @@ their mode under the spike-and-slab lasso, and the gradient that of the likeliho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from ...data.tasks import TaskBatch
-from ...priors import SpikeSlabLasso
 from .inner import moments, ridge_weights, sparse_weights
 from .inner.lasso import largest_penalty
 from .inner.moments import Moments
@@ -25,6 +24,7 @@ from .inner.ssl import ssl_sweeps
 
 if TYPE_CHECKING:
     from ...models.multitask import MultiTaskRegression
+    from ...priors import SpikeSlabPrior
 
 __all__ = ["INNER", "left_out_error", "mode_step", "outer_loss", "samples"]
 
@@ -139,16 +139,16 @@ def mode_step(model: MultiTaskRegression, batch: TaskBatch, data: Moments, sweep
         The prior is not a spike-and-slab lasso.
     """
     prior = model.prior
-    if not isinstance(prior, SpikeSlabLasso):
+    rates = prior.rates()
+    if rates is None:
         raise TypeError(f"prior: inner='ssl' wants a SpikeSlabLasso, got a {type(prior).__name__}")
     n = samples(batch).sum(1).to(data.features)
     weight = ssl_sweeps(
         data,
         model.weights[0, batch.index],
         model.variance[batch.index] / n,
-        prior.eta[0, 0],
-        prior.lambda1,
-        prior.lambda0,
+        cast("SpikeSlabPrior", prior).eta[0, 0],
+        *rates,
         sweeps=sweeps,
     )
     error = data.targets - data.features @ weight.to(data.features).unsqueeze(-1)

@@ -22,7 +22,6 @@ from ..._utils.torch_state import first_rows
 from ..._utils.version import __version__
 from ...data.tasks import TaskBatch, Tasks
 from ...findings.finding import Finding
-from ...priors import SpikeSlabLasso
 from ..training import checkpoint as files
 from ..training.interrupt import stopped_between_steps
 from ..training.loop import Run
@@ -389,7 +388,7 @@ def fold(
 def _check(model: MultiTaskRegression, tasks: Tasks, inner: str) -> None:
     if inner not in INNER:
         raise ValueError(f"inner: want one of {', '.join(INNER)}, got {inner!r}")
-    if inner != "ridge" and not isinstance(model.prior, SpikeSlabLasso):
+    if inner != "ridge" and model.prior.rates() is None:
         raise TypeError(
             f"prior: a {type(model.prior).__name__} has no exact mode here; want a SpikeSlabLasso, or "
             "inner='ridge'"

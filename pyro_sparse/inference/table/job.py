@@ -21,7 +21,6 @@ from ..._utils.version import __version__
 from ...data.checks.factors import doubted_by_columns
 from ...data.read import Table
 from ...findings.finding import Finding
-from ...models.dependency import DependencyVAE
 from ..training import checkpoint as files
 from ..training.interrupt import BRIEF, stopped_between_steps
 from ..training.loop import Run, possible_stops, stopped_at
@@ -46,7 +45,7 @@ from ..training.restarts import (
 from .axis_findings import axis_findings
 from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
 from .by_rows import judge
-from .dependency_run import DependencyRun
+from .decoder_run import DecoderRun
 from .depth import depth_of_factors
 from .folded import folded
 from .latent_penalty import LatentPenalty
@@ -88,6 +87,9 @@ class TableJob:
         The table does not fit the model, or leaves too little to learn from.
     """
 
+    trainer: type[DecoderRun] = SparseRun  # unless the model brings its own (`FactorModel.trainer`)
+    dense = False  # whether every restart begins with all factors, each of which needs others to confirm it
+
     def __init__(
         self,
         model: Any,
@@ -126,7 +128,6 @@ class TableJob:
             )
         self.train = table.part(self.kept, device, dtype)
         self.heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
-        self.dense = isinstance(model, DependencyVAE)
         usual = np.full(restarts, model.n_factors) if self.dense else cap_grid(model.n_factors, restarts)
         self.n_factors_init = usual if n_factors_init is None else np.asarray(n_factors_init)
         self.bent = bent_starts(self.n_factors_init)
@@ -221,8 +222,8 @@ class TableJob:
         return unit
 
     def _run_of(self, model: Any, unit: torch.Tensor, schedule: Any, first: int) -> Run:
-        kind = DependencyRun if self.dense else SparseRun
-        run = kind(model, self.train, self.heldout, schedule, first, self.dependency)
+        trainer = self.model.trainer or self.trainer
+        run = trainer(model, self.train, self.heldout, schedule, first, self.dependency)
         run.ranks, run.rounded = self.ranks, self.rounded
         run.unit = unit.unsqueeze(-1)
         return run

@@ -1,83 +1,76 @@
-r"""The evidence lower bound of a `SparseDecoder` and its gradients, written out: no trace, no autograd.
+r"""The evidence lower bound of a `SparseDecoder` and its gradients, in closed form: no trace, no autograd.
 
 .. math:: \mathrm{ELBO} = E_q[\log p(x|z, W)] - KL(q(z|x)\|N(0, C)) + \log p(\sigma^2) + \log p(W)
 
 Of a small model's step nine tenths were calls: two programs traced, a graph built and walked. The programs in
 `models/base.py` stay the definition: a test holds both to the same figures, at the same draws, and what a
-subclass or a caller changed is traced (`is_written_out`, the one rule).
+subclass or a caller changed is traced (`has_closed_form`, the one rule).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ... import likelihoods, priors
 from ..._utils.arrays import arrays, tensor
+from ..._utils.declared import hooks, keeps
 from ...data.read import Batch
 from ...distributions.decoded_cells import DecodedCells
 from ...distributions.plain_pass import PlainPass
 from ...models.sparse_decoder import SparseDecoder
-from ...nets.layers import Encoder, LinearDecoder, MaskedDecoder
-from ...priors import Prior
 from ._compiled_elbo import CompiledPass
 
-__all__ = ["SparseElbo", "is_known", "is_written_out", "total"]
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+    from ...nets.layers import Encoder
 
-_OF_MODEL = (
-    "model", "guide", "global_sites", "global_guide", "decode", "observation", "factor_prior",
-    "factor_posterior", "encode", "rows", "net", "in_chunks",
-)  # fmt: skip
-_OF_PRIOR = ("forward", "guide")
+__all__ = ["SparseElbo", "can_be_captured", "has_closed_form", "total"]
 
 _through_range = torch.ops.aten.hardtanh_backward.default
 _through_relu = torch.ops.aten.threshold_backward.default
 
 
-def is_written_out(model: Any) -> bool:
+def has_closed_form(model: FactorModel) -> bool:
     """Whether `SparseElbo` is the bound of this model's two programs, which else are traced.
 
-    It is not where a subclass or an instance has a program, a network or a prior with sites or parameters of
-    its own.
+    It is where model, prior and networks keep to what their classes declare: not where a subclass or an
+    instance has a program, a network or a prior with sites or parameters of its own.
 
     Parameters
     ----------
     model : FactorModel
     """
-    if not isinstance(model, SparseDecoder):
+    if not keeps(model, "closed-form ELBO"):
         return False
-    own_networks = type(model.encoder) is Encoder and type(model.decoder) in (MaskedDecoder, LinearDecoder)
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    networks = keeps(model.encoder, "encoder network") and keeps(
+        model.decoder, "masked decoder network", "linear decoder network"
+    )
+    prior = cast("SparseDecoder", model).prior
     return (
-        own_networks
-        and not hooked
-        and _same(model, SparseDecoder, _OF_MODEL)
-        and _same(model.prior, Prior, _OF_PRIOR)
-        and not any(True for _ in model.prior.parameters())
+        networks
+        and not hooks(model)
+        and keeps(prior, "prior sites")
+        and not any(True for _ in prior.parameters())
         and not vars(model.likelihood).keys() & {"forward", "observation", "priors", "values"}
     )
 
 
-def is_known(model: Any) -> bool:
-    """Whether all that a step calls is this package's: a caller's own method may do other things in each.
+def can_be_captured(model: SparseDecoder) -> bool:
+    """Whether steps may be captured in a graph: each class that takes part says so of itself.
+
+    What is written anew in a subclass may do other things in each step, so `capturable` is not inherited.
 
     Parameters
     ----------
     model : SparseDecoder
-        `is_written_out`.
+        `has_closed_form`.
     """
-    prior, likelihood = type(model.prior), type(model.likelihood)
-    own_parts = prior in vars(priors).values() and likelihood in vars(likelihoods).values()
-    return own_parts and _same(model, SparseDecoder, ("after_step", "project"))
-
-
-def _same(thing: Any, kind: type, names: tuple[str, ...]) -> bool:
-    actual = type(thing)
-    return all(getattr(actual, name) is getattr(kind, name) and name not in vars(thing) for name in names)
+    said = all(vars(type(thing)).get("capturable", False) for thing in (model.prior, model.likelihood))
+    return said and keeps(model, "captured steps")
 
 
 class SparseElbo:
@@ -86,7 +79,7 @@ class SparseElbo:
     Parameters
     ----------
     model : SparseDecoder
-        Set up, and `is_written_out`.
+        Set up, and `has_closed_form`.
     """
 
     def __init__(self, model: SparseDecoder):

@@ -3,7 +3,7 @@ r"""The run of a decoder: AdamW, the exact proximal map of W, and what happens t
 After each step the weights are shrunk by a lasso (while the axes are sought) or by the prior's proximal map
 with Adam's own preconditioned step; then come the prior's closed-form EM, the late arrivals of
 `directions.py` and the deletions of `deletions.py`. The prior's ladder is climbed before the step. On an
-accelerator most steps are graphs (`recorded_steps.py`).
+accelerator most steps are graphs (`captured_steps.py`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._utils.arrays import arrays, tensor
 from ...data.read import Batch
 from ...priors.em import soft_threshold
 from ..training.adamw import AdamW
+from ..training.loop import ProximalOptimiser
+from .captured_steps import CapturedSteps
 from .decoder_run import DecoderRun
 from .deletions import prune
 from .directions import admit, release
 from .latent_penalty import LatentPenalty
-from .recorded_steps import RecordedSteps
 from .schedule import Schedule
 from .screening import cell_information, pull
-from .sparse_elbo import SparseElbo, is_known, is_written_out
+from .sparse_elbo import SparseElbo, can_be_captured, has_closed_form
 
 __all__ = ["SparseRun"]
 
@@ -64,11 +64,11 @@ class SparseRun(DecoderRun):
         self.encoder_parameters = list(model.encoder.parameters())
         shrunk = None if prior is None else prior.prox(model.weights.detach().clone(), 1 / train.total)
         self.proximal = shrunk is not None
-        self.written_out = SparseElbo(model) if is_written_out(model) else None
+        self.closed_form = SparseElbo(model) if has_closed_form(model) else None
         super().__init__(model, train, heldout, schedule, first_restart, dependency)
         in_units = model.likelihood.standardise or model.likelihood.noise_sd() is not None
         self.information = None if in_units or not self._linear else cell_information(model, self.train)
-        self.recorded = RecordedSteps(self) if self._recordable() else None
+        self.captured = CapturedSteps(self) if self._capturable() else None
 
     # ---- one step ------------------------------------------------------------------------------------------
     def _move(self, batch: Batch, rate: float) -> Tensor:
@@ -76,18 +76,18 @@ class SparseRun(DecoderRun):
         if prior is not None:
             with torch.no_grad():
                 prior.anneal(self.schedule.ladder(self.step))
-        if self.recorded is not None:
+        if self.captured is not None:
             with self._told():
-                elbo = self.recorded(batch, rate)
+                elbo = self.captured(batch, rate)
             if elbo is not None:
                 return elbo / self.train.total
         return super()._move(batch, rate)
 
-    def _recordable(self) -> bool:
+    def _capturable(self) -> bool:
         """Whether steps may be graphs: on an accelerator, with nothing in them that is the caller's own."""
         model = self.model
-        unrecordable = self.written_out is None or self.dependency is not None or model.total_correlation
-        if unrecordable or model.weights.device.type != "cuda" or not is_known(model):
+        barred = self.closed_form is None or self.dependency is not None or model.total_correlation
+        if barred or model.weights.device.type != "cuda" or not can_be_captured(model):
             return False
         n_rows = min(self.schedule.batch_size, self.train.total)
         return not model.in_chunks(model.weights.new_empty(()).expand(model.n_restarts, n_rows, 1))
@@ -102,7 +102,7 @@ class SparseRun(DecoderRun):
         past = step >= schedule.relax_lasso_from * schedule.steps, step / schedule.steps > 0.1
         return stage, due, past, bool(self._held())
 
-    def unchecked(self, batch: Batch, rate: Tensor) -> dict[str, Tensor]:
+    def captured_step(self, batch: Batch, rate: Tensor) -> dict[str, Tensor]:
         """A step without a look at its numbers, which are to stay on the accelerator.
 
         Parameters
@@ -116,9 +116,9 @@ class SparseRun(DecoderRun):
         dict of Tensor (restart,)
             The terms of the ELBO.
         """
-        assert self.written_out is not None
+        assert self.closed_form is not None
         with self._rounding():
-            terms, gradients = self.written_out.terms(batch, self._skipped(), -1 / self.train.total)
+            terms, gradients = self.closed_form.terms(batch, self._skipped(), -1 / self.train.total)
         self._hand_out(gradients)
         for parameter in self._held():
             parameter.grad = None
@@ -139,8 +139,8 @@ class SparseRun(DecoderRun):
             self.model.rounded = False
 
     def _hand_out(self, gradients: list[Tensor]) -> None:
-        assert self.written_out is not None
-        for parameter, gradient in zip(self.written_out.parameters, gradients, strict=True):
+        assert self.closed_form is not None
+        for parameter, gradient in zip(self.closed_form.parameters, gradients, strict=True):
             parameter.grad = gradient if parameter.requires_grad else None
 
     def _learn(self, batch: Batch) -> Tensor:
@@ -152,7 +152,7 @@ class SparseRun(DecoderRun):
 
         Ranks that share the rows draw for each other's, which sites know how to do.
         """
-        bound, skip = self.written_out, self._skipped()
+        bound, skip = self.closed_form, self._skipped()
         more = self._dependency_weight() or self.model.total_correlation or self.ranks.size > 1
         alone = self.step > 0 and not more
         if bound is None or not alone or not bound.covers(batch, skip):
@@ -161,7 +161,9 @@ class SparseRun(DecoderRun):
         self._hand_out(gradients)
         return elbo
 
-    def _optimiser(self) -> AdamW:
+    optimiser: ProximalOptimiser
+
+    def _optimiser(self) -> ProximalOptimiser:
         named = dict(self.model.named_parameters())
         heavy = [named.pop(name) for name in DECAYED if name in named]
         groups = [{"params": list(named.values()), "weight_decay": 0.0}]
@@ -241,8 +243,5 @@ class SparseRun(DecoderRun):
                 row["closed_form"] = count
 
     def _preconditioner(self, rate: float | Tensor) -> Tensor:
-        """Adam's step for each weight, so that gradient and proximal map move in the same metric."""
-        state = self.optimiser.state[self.model.weights]
-        xp, square, count = arrays(state["exp_avg_sq"], state["step"])
-        correction = 1 - self.schedule.betas[1] ** (count if xp is torch else float(count))
-        return tensor(rate / ((square / correction) ** 0.5 + 1e-8))
+        """The optimiser's step for each weight, so that gradient and proximal map move in the same metric."""
+        return self.optimiser.preconditioner(self.model.weights, rate)

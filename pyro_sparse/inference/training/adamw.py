@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..._utils.arrays import COMPILED, compiled
+from ..._utils.arrays import COMPILED, arrays, compiled, tensor
 
 __all__ = ["AdamW"]
 
@@ -95,6 +95,23 @@ class AdamW:
         """Continue from what `state_dict` gave."""
         self.plain.load_state_dict(state)
         self._begin()
+
+    def preconditioner(self, parameter: Tensor, rate: float | Tensor) -> Tensor:
+        r"""What a gradient's entries are multiplied with, :math:`\rho / (\sqrt{\hat v} + \epsilon)`.
+
+        A proximal map that moves in this metric has the fixed points of the penalised objective.
+
+        Parameters
+        ----------
+        parameter : Tensor
+            One that has been moved.
+        rate : float or Tensor ()
+            :math:`\rho`, the step size.
+        """
+        state, (_, beta) = self.state[parameter], self.param_groups[0]["betas"]
+        xp, square, count = arrays(state["exp_avg_sq"], state["step"])
+        correction = 1 - beta ** (count if xp is torch else float(count))
+        return tensor(rate / ((square / correction) ** 0.5 + 1e-8))
 
     @torch.no_grad()
     def step(self) -> None:

@@ -24,13 +24,11 @@ from .elbo import elbo_by_restart, rowwise_elbo
 from .ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
     from ...models.base import FactorModel
     from ...models.latent_transition import LatentTransition
     from ._families import Minibatch, Trainable
 
-__all__ = ["Plan", "Run", "possible_stops", "stopped_at"]
+__all__ = ["Optimiser", "Plan", "ProximalOptimiser", "Run", "possible_stops", "stopped_at"]
 
 _BETTER = 1e-3  # nats per row by which a held-out ELBO must improve to count
 
@@ -58,12 +56,16 @@ class Optimiser(Protocol):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]: ...
-    @property
-    def state(self) -> MutableMapping[Tensor, Any]: ...
     def step(self) -> object: ...
     def zero_grad(self, set_to_none: bool = ...) -> object: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], /) -> object: ...
+
+
+class ProximalOptimiser(Optimiser, Protocol):
+    """One whose metric a proximal map can share."""
+
+    def preconditioner(self, parameter: Tensor, rate: float | Tensor) -> Tensor: ...
 
 
 ModelT = TypeVar("ModelT", bound="Trainable")

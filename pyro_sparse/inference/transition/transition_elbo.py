@@ -1,4 +1,4 @@
-r"""The evidence lower bound of a `LatentTransition`, written out: what its two programs say, without a trace.
+r"""The evidence lower bound of a `LatentTransition` in closed form: its two programs without a trace.
 
 .. math:: \mathrm{ELBO} = E_q[\log p(x|z)] + E_q[\log p(z|G)] + H[q(z|x)] - KL(q(G)\|p(G)) + \log p(\sigma^2)
 
@@ -10,32 +10,31 @@ same draws, and a subclass that writes programs of its own is traced.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
+from ..._utils.declared import keeps
 from ...data.sequences import SequenceBatch
 from ...distributions import RelaxedEdges
 from ...distributions.relaxed_edges import bernoulli_kl
 from ...models.latent_transition import LatentTransition
-from ...nets.transition import FrameEncoder
 
-__all__ = ["has_own_programs", "transition_elbo"]
+if TYPE_CHECKING:
+    from ...nets.transition import FrameEncoder
 
-_PROGRAM = ("model", "guide", "edge_sites", "edge_guide", "chain", "posterior", "decode")
+__all__ = ["has_closed_form", "transition_elbo"]
 
 
-def has_own_programs(model: LatentTransition) -> bool:
-    """Whether a subclass or another encoder (a smoother) changed what `transition_elbo` is made of.
+def has_closed_form(model: LatentTransition) -> bool:
+    """Whether `transition_elbo` is the bound of its programs: no subclass, no other encoder changed them.
 
     Parameters
     ----------
     model : LatentTransition
     """
-    kind = type(model)
-    if type(model.encoder) is not FrameEncoder:
-        return True
-    return any(getattr(kind, name, None) is not getattr(LatentTransition, name) for name in _PROGRAM)
+    return keeps(model, "closed-form ELBO") and keeps(model.encoder, "frame encoder network")
 
 
 def transition_elbo(model: LatentTransition, batch: SequenceBatch, skip: tuple[str, ...] = ()) -> Tensor:
@@ -71,8 +70,7 @@ def transition_elbo(model: LatentTransition, batch: SequenceBatch, skip: tuple[s
     n, t = batch.x.shape[:2]
     x, observed = batch.x.flatten(0, 1), None if batch.mask is None else batch.mask.flatten(0, 1)
     noise = torch.randn(model.n_restarts, n, t, model.n_latents, dtype=x.dtype, device=x.device)
-    assert isinstance(model.encoder, FrameEncoder)
-    z, log_det = model.encoder.draw(x, observed, noise.flatten(1, 2))
+    z, log_det = cast("FrameEncoder", model.encoder).draw(x, observed, noise.flatten(1, 2))
     inside = z
     if not model.dense:
         z = z @ model.axes.mT

@@ -25,7 +25,7 @@ from ..training.elbo import rowwise_elbo
 from ..training.loop import Run
 from ..training.soap import SOAP
 from .constraint import BernoulliKL, SparsityControl
-from .transition_elbo import has_own_programs, transition_elbo
+from .transition_elbo import has_closed_form, transition_elbo
 from .transition_schedule import TransitionSchedule
 
 __all__ = ["EdgeRun", "PolishRun", "RefitRun", "TransitionRun"]
@@ -70,7 +70,7 @@ class TransitionRun(Run):
         self.kept: dict[str, Any] | None = None  # the best state of each restart, and the last one's rows
 
     def _bound(self, batch: SequenceBatch) -> Tensor:
-        if has_own_programs(self.model):
+        if not has_closed_form(self.model):
             return super()._bound(batch)
         return transition_elbo(self.model, batch, self._skipped())
 

@@ -11,7 +11,7 @@ from pyro_sparse import likelihoods
 from pyro_sparse.data.read import Batch
 from pyro_sparse.inference.table import _compiled_elbo
 from pyro_sparse.inference.table.schedule import Schedule
-from pyro_sparse.inference.table.sparse_elbo import SparseElbo, is_written_out
+from pyro_sparse.inference.table.sparse_elbo import SparseElbo, has_closed_form
 from pyro_sparse.inference.table.sparse_run import SparseRun
 from pyro_sparse.inference.training.elbo import elbo_by_restart
 from pyro_sparse.likelihoods.base import NOTHING
@@ -223,15 +223,15 @@ def test_programs_of_a_subclass_are_traced():
             super().allocate()
             self.size = torch.nn.Parameter(torch.ones(()))
 
-    assert is_written_out(model_of())
-    assert not is_written_out(model_of(prior=Learned()))
-    assert not is_written_out(model_of(prior=Ridge()))
-    assert not is_written_out(model_of(cls=VAE))
+    assert has_closed_form(model_of())
+    assert not has_closed_form(model_of(prior=Learned()))
+    assert not has_closed_form(model_of(prior=Ridge()))
+    assert not has_closed_form(model_of(cls=VAE))
     hooked = model_of()
     hooked.decoder.register_forward_hook(lambda *given: None)
     patched = model_of()
     patched.decode = lambda z, weights: patched.decoder(z, weights)
-    assert not is_written_out(hooked) and not is_written_out(patched)
+    assert not has_closed_form(hooked) and not has_closed_form(patched)
     model = model_of(dtype=torch.float32, cls=Own)
     run = SparseRun(model, batch_of(dtype=torch.float32, rows=N), None, Schedule(steps=3, batch_size=10))
     run.advance()
@@ -250,6 +250,6 @@ def test_a_fit_is_that_of_the_trace(monkeypatch):
         return {name: p.detach().clone() for name, p in run.model.named_parameters()}
 
     own = parameters()
-    monkeypatch.setattr("pyro_sparse.inference.table.sparse_run.is_written_out", lambda model: False)
+    monkeypatch.setattr("pyro_sparse.inference.table.sparse_run.has_closed_form", lambda model: False)
     for name, traced in parameters().items():
         torch.testing.assert_close(own[name], traced, rtol=1e-6, atol=1e-7, msg=name)

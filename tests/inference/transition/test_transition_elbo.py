@@ -10,7 +10,7 @@ import torch
 
 from pyro_sparse.data.sequences import as_sequences
 from pyro_sparse.inference.training.elbo import elbo_by_restart
-from pyro_sparse.inference.transition.transition_elbo import has_own_programs, transition_elbo
+from pyro_sparse.inference.transition.transition_elbo import has_closed_form, transition_elbo
 from pyro_sparse.inference.transition.transition_run import TransitionRun
 from pyro_sparse.inference.transition.transition_schedule import TransitionSchedule
 from pyro_sparse.models import LatentTransition
@@ -121,11 +121,11 @@ def test_programs_of_a_subclass_are_traced():
     torch.manual_seed(0)
     model = Own(G, D, hidden=8, units=8, gated_units=4)
     model.setup(1, S)
-    assert has_own_programs(model)
+    assert not has_closed_form(model)
     other = model_of(batch, folded=False)
-    assert not has_own_programs(other)
+    assert has_closed_form(other)
     other.encoder = torch.nn.Identity()
-    assert has_own_programs(other)
+    assert not has_closed_form(other)
     data = batch.whole()
     TransitionRun(model, data, None, TransitionSchedule(steps=1, batch_size=4)).advance()
     assert model.traced

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import chi2
 
-from ....priors import SpikeSlabNormal
 from .mixture import MixtureDensity
 from .rates import solved_log_odds
 from .weight import SpikeSlab
@@ -181,13 +180,9 @@ def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
     """A plain sentence if its scales are rejected, else none."""
     if not check.rejected:
         return []
-    size = {"slab": check.slab, "spike": check.spike}
-    if isinstance(prior, SpikeSlabNormal):
-        prior_parameters = {"slab_scale": prior.slab_scale, "spike_scale": prior.final_spike_scale}
-        then = {f"{component}_scale": scale for component, scale in size.items()}
-    else:
-        prior_parameters = {"lambda1": prior.slab_rate, "lambda0": prior.spike_rate}
-        then = {"lambda1": 1 / size["slab"], "lambda0": 1 / size["spike"]}
+    scales = prior.scales()
+    prior_parameters = prior.arguments_of(scales.slab, scales.spike)
+    then = prior.arguments_of(check.slab, check.spike)
     prior_text, fitted = (
         ", ".join(f"{name}={value:.3g}" for name, value in parameters.items())
         for parameters in (prior_parameters, then)

@@ -20,7 +20,6 @@ from torch import Tensor
 from .... import likelihoods
 from ...._utils.declared import changes, keeps
 from ...._utils.torch_state import undisturbed
-from ....priors import SpikeSlabLasso, SpikeSlabNormal
 from ...table.refine import refine
 from ...training.restarts import pick
 from ..density.cells import Cells
@@ -136,11 +135,10 @@ def weight_density(prior: Any) -> WeightDensity:
             "prior: Markov chains (edge_posterior, calibrate.experiment) know the density of spike and slabs "
             f"only, and {why}"
         )
-    if isinstance(prior, SpikeSlabLasso):
-        return MixtureDensity(True, 1 / prior.slab_rate, 1 / prior.spike_rate)
-    if isinstance(prior, SpikeSlabNormal):
-        return MixtureDensity(False, prior.slab_scale, prior.final_spike_scale)
-    return density_of(prior)
+    scales = prior.scales()
+    if scales is None:
+        return density_of(prior)
+    return MixtureDensity(scales.family == "laplace", scales.slab, scales.spike)
 
 
 def refuse_other_programs(model: Any) -> None:

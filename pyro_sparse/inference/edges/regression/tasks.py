@@ -9,7 +9,7 @@ these numbers; the gap between restarts shows some of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ import torch
 from ...._utils.options import check_options, options_of
 from ...._utils.types import ArvizData
 from ....posterior.tasks import task_to_arviz
-from ....priors import SpikeSlabLasso
+from ....priors import Prior
+from ....priors.spike_slab import Scales, SpikeSlabPrior
 from ...multitask.task_run import raw_latents
 from ..density.rates import rate_prior
 from ..density.requirements import lacks_for_regressions, lacks_of_prior
@@ -63,7 +64,7 @@ def method_for(fit: MultiTaskFit, options: Iterable[str] = ()) -> str:
 def _lacks(fit: MultiTaskFit, options: Iterable[str] = ()) -> list[str]:
     """Why sparse rows would be other regressions than the fit's."""
     reasons, prior = lacks_for_regressions(fit.model), fit.model.prior
-    if isinstance(prior, SpikeSlabLasso) and not {"slab", "slab_scale"} <= {*options}:
+    if _scales(prior) is not None and not {"slab", "slab_scale"} <= {*options}:
         reasons += [why] if (why := lacks_of_prior(prior)) else []
     return reasons
 
@@ -85,13 +86,16 @@ def row_prior(fit: MultiTaskFit, **changes: object) -> RowPrior:
     Raises
     ------
     ValueError
-        The program's prior is not a spike-and-slab lasso: give slab and spike yourself.
+        The program's prior has no scales of slab and spike: give slab and slab_scale yourself.
     """
     prior = fit.model.prior
-    if isinstance(prior, SpikeSlabLasso):
-        fields: dict[str, Any] = {"slab": "laplace", "slab_scale": 1 / prior.slab_rate, "spike_scale": 0.0}
-        a, b = rate_prior(prior)  # the same for every latent: no edge of a task is forbidden
-        fields |= {"eta_prior": (float(a[0]), float(b[0])), "eta_over": "all" if prior.shared else "feature"}
+    scales = _scales(prior)
+    if scales is not None:
+        fields: dict[str, Any] = {"slab": scales.family, "slab_scale": scales.slab, "spike_scale": 0.0}
+        spike_slab = cast(SpikeSlabPrior, prior)
+        a, b = rate_prior(spike_slab)  # the same for every latent: no edge of a task is forbidden
+        over = "all" if spike_slab.shared else "feature"
+        fields |= {"eta_prior": (float(a[0]), float(b[0])), "eta_over": over}
     elif {"slab", "slab_scale"} <= set(changes):
         fields = {}
     else:
@@ -101,6 +105,11 @@ def row_prior(fit: MultiTaskFit, **changes: object) -> RowPrior:
         )
     # The noise's prior is that of `MultiTaskRegression.noise_prior`.
     return RowPrior(**{"eta_over": "feature", "noise_prior": (1.0, 0.02), **fields, **changes})
+
+
+def _scales(prior: Prior) -> Scales | None:
+    """Of slab and spike, if the prior says that it has some."""
+    return prior.scales() if isinstance(prior, SpikeSlabPrior) else None
 
 
 def task_rows(fit: MultiTaskFit, restart: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -155,9 +164,9 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
             # A Laplace of scale 1 has the standard deviation sqrt(2).
             fields["slab_scale"] = np.sqrt(2) * np.asarray(row_prior(fit).slab_scale)
         fields = {"slab": "normal", "eta_over": "row", **fields}
-    program = fit.model.prior
-    if method == "bootstrap" and isinstance(program, SpikeSlabLasso):
-        fields = {"spike_scale": 1 / program.spike_rate, **fields}
+    scales = _scales(fit.model.prior)
+    if method == "bootstrap" and scales is not None:
+        fields = {"spike_scale": scales.spike, **fields}
     prior = row_prior(fit, **fields)
     if method in ("gibbs", "bootstrap"):
         options = {"seed": seed, **options}

@@ -11,13 +11,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pyro_sparse as ps
-from pyro_sparse.inference.table import recorded_steps
-from pyro_sparse.inference.table.recorded_steps import RecordedSteps
-from pyro_sparse.inference.table.sparse_elbo import is_known
+from pyro_sparse.inference.table import captured_steps
+from pyro_sparse.inference.table.captured_steps import CapturedSteps
+from pyro_sparse.inference.table.sparse_elbo import can_be_captured
 from pyro_sparse.inference.table.sparse_run import SparseRun
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso
-from tests.inference._recorded import MODELS, run_of, trained
+from tests.inference._captured import MODELS, run_of, trained
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
@@ -77,9 +77,9 @@ def there(monkeypatch):
         graph = Again(steps)
         return graph, graph.terms
 
-    monkeypatch.setattr(RecordedSteps, "_record", record)
-    monkeypatch.setattr(recorded_steps, "_watching", lambda: contextlib.nullcontext([]))
-    monkeypatch.setattr(SparseRun, "_recordable", lambda run: run.written_out is not None)
+    monkeypatch.setattr(CapturedSteps, "_capture", record)
+    monkeypatch.setattr(captured_steps, "_watching", lambda: contextlib.nullcontext([]))
+    monkeypatch.setattr(SparseRun, "_capturable", lambda run: run.closed_form is not None)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -89,10 +89,10 @@ def test_a_recorded_step_does_what_every_step_of_its_kind_does(there, options, m
     for recorded in (True, False):
         run = run_of(options, missing=missing)
         if not recorded:
-            run.recorded = None
+            run.captured = None
         ends.append(trained(run))
         if recorded:
-            found = run.recorded.found
+            found = run.captured.found
             assert {kind[0] for kind, each in found.items() if each != "watched"} >= {
                 "start",
                 "dense",
@@ -103,11 +103,11 @@ def test_a_recorded_step_does_what_every_step_of_its_kind_does(there, options, m
 
 
 def test_what_waits_for_a_value_is_not_recorded(there, monkeypatch):
-    monkeypatch.setattr(recorded_steps, "_watching", lambda: contextlib.nullcontext(["waited"]))
-    monkeypatch.setattr(RecordedSteps, "_record", lambda steps: pytest.fail("recorded"))
+    monkeypatch.setattr(captured_steps, "_watching", lambda: contextlib.nullcontext(["waited"]))
+    monkeypatch.setattr(CapturedSteps, "_capture", lambda steps: pytest.fail("recorded"))
     run = run_of({})
     trained(run)
-    assert set(run.recorded.found.values()) == {"refused"}
+    assert set(run.captured.found.values()) == {"refused"}
 
 
 def test_steps_with_work_of_their_own_are_not_recorded(there):
@@ -133,7 +133,7 @@ def test_numbers_that_are_not_finite_are_named(there):
 
 
 def test_on_a_processor_nothing_is_recorded():
-    assert run_of({}).recorded is None
+    assert run_of({}).captured is None
 
 
 class Own(SpikeSlabLasso):
@@ -143,6 +143,6 @@ class Own(SpikeSlabLasso):
 @pytest.mark.parametrize("options, known", [({}, True), ({"prior": Own()}, False)])
 def test_only_what_is_known_is_recorded(options, known):
     model = SparseDecoder(7, 2, **options)
-    assert is_known(model) == known
+    assert can_be_captured(model) == known
     model.after_step = lambda batch, progress: None
-    assert not is_known(model)
+    assert not can_be_captured(model)

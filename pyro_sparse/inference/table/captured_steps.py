@@ -20,13 +20,13 @@ from torch import Tensor
 from ...data.read import Batch
 from .sparse_elbo import total
 
-__all__ = ["RecordedSteps"]
+__all__ = ["CapturedSteps"]
 
 _WATCHED, _REFUSED = "watched", "refused"
-_Recorded = tuple[Any, dict[str, Tensor]]  # a graph, and the terms of the ELBO that it leaves
+_Captured = tuple[Any, dict[str, Tensor]]  # a graph, and the terms of the ELBO that it leaves
 
 
-class RecordedSteps:
+class CapturedSteps:
     """The steps of one run, recorded as they come.
 
     Parameters
@@ -40,7 +40,7 @@ class RecordedSteps:
         device = run.model.weights.device
         self.rate, self.divergence = torch.zeros((), device=device), torch.ones((), device=device)
         self.batch: Batch | None = None
-        self.found: dict[Any, str | _Recorded] = {}  # by kind
+        self.found: dict[Any, str | _Captured] = {}  # by kind
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def __call__(self, batch: Batch, rate: float) -> Tensor | None:
@@ -62,8 +62,8 @@ class RecordedSteps:
             self.found[kind] = _REFUSED if waits else _WATCHED
             return total(terms)
         if recorded == _WATCHED:
-            recorded = self.found[kind] = self._record()
-        graph, terms = cast(_Recorded, recorded)
+            recorded = self.found[kind] = self._capture()
+        graph, terms = cast(_Captured, recorded)
         graph.replay()
         return total(terms)
 
@@ -99,9 +99,9 @@ class RecordedSteps:
     def _work(self) -> dict[str, Tensor]:
         """The step itself, on the tensors of this object; the terms of the ELBO."""
         assert self.batch is not None
-        return self.run.unchecked(self.batch, self.rate)
+        return self.run.captured_step(self.batch, self.rate)
 
-    def _record(self) -> _Recorded:
+    def _capture(self) -> _Captured:
         graph = torch.cuda.CUDAGraph()
         with self._in_tensors(), torch.cuda.graph(graph, pool=self.pool):
             terms = self._work()
