@@ -12,10 +12,11 @@ import inspect
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 import numpy as np
 import torch
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .training._families import Data, Trainable
     from .training._settings import Settings
     from .training.fit_result import FitResult
+    from .training.job import Job
     from .transition.constraint import SparsityControl
     from .transition.transition_result import TransitionFit
 
@@ -54,8 +56,6 @@ __all__ = ["fit", "fit_restart", "merge"]
 
 TimeStep: TypeAlias = "float | str | np.timedelta64 | datetime.timedelta"  # the last is also pandas'
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
-ResultT = TypeVar("ResultT", bound="FitResult | None")
-Work: TypeAlias = "Callable[[Kind, Trainable, Data, dict[str, Any], _Arguments], ResultT]"
 _BUSY = threading.Lock()
 
 
@@ -279,7 +279,19 @@ def fit(
         progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every, device=device,
         dtype=dtype, threads=threads, settings=settings,
     )  # fmt: skip
-    return _fit(arguments, _train)
+    with _prepared(arguments) as plan:
+        ranks = ranks_here(device)
+        refuse_ranks(ranks, plan.model, plan.settings["schedule"], dependency, n_jobs)
+        if n_jobs == 1:
+            job = plan.job(**({"ranks": ranks} if ranks.size > 1 else {}))
+            result = train(job, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        else:
+            _refuse_checkpoint(arguments, f"with n_jobs={n_jobs} nothing is written before the end")
+            result = train_in_processes(
+                plan.kind.job, plan.model, plan.data, plan.settings,
+                n_jobs=n_jobs, threads=threads, progress=progress,
+            )  # fmt: skip
+    return _concluded(result, plan)
 
 
 def fit_restart(
@@ -326,17 +338,16 @@ def fit_restart(
     2
     """
 
-    def one(kind: Kind, model: Trainable, data: Data, settings: dict[str, Any], bound: _Arguments) -> None:
-        restarts = settings["restarts"]
+    bound = _given(model, X, y, arguments)
+    with _prepared(bound) as plan:
+        restarts = plan.settings["restarts"]
         if not isinstance(index, int | np.integer) or not 0 <= index < restarts:
             raise ValueError(
                 f"index: got {index!r}, wanted a whole number from 0 to restarts - 1 = {restarts - 1}"
             )
         _refuse_checkpoint(bound, "a restart by itself is written when it has ended")
-        job = kind.job(model, data, **settings)
+        job = plan.job()
         write_part(path, job.fingerprint, job.part(range(int(index), int(index) + 1)), recipe or {})
-
-    _fit(_given(model, X, y, arguments), one)
 
 
 @overload
@@ -373,13 +384,10 @@ def merge(
         As `fit`; no file, a file of another model, table, seed or setting, or a restart that is there twice.
     """
 
-    def together(
-        kind: Kind, model: Trainable, data: Data, settings: dict[str, Any], bound: _Arguments
-    ) -> FitResult:
-        job = kind.job(model, data, **settings)
-        return job.merge(*read_parts(paths, job.fingerprint, job.n_restarts))
-
-    return _fit(_given(model, X, y, arguments), together)
+    with _prepared(_given(model, X, y, arguments)) as plan:
+        job = plan.job()
+        result = job.merge(*read_parts(paths, job.fingerprint, job.n_restarts))
+    return _concluded(result, plan)
 
 
 def _given(model: Trainable, X: TableLike, y: VectorLike | None, arguments: dict[str, object]) -> _Arguments:
@@ -387,28 +395,6 @@ def _given(model: Trainable, X: TableLike, y: VectorLike | None, arguments: dict
     bound = inspect.signature(fit).bind(model, X, y, **arguments)
     bound.apply_defaults()
     return _Arguments(**bound.arguments)
-
-
-def _train(
-    kind: Kind, model: Trainable, data: Data, settings: dict[str, Any], arguments: _Arguments
-) -> FitResult:
-    ranks = ranks_here(arguments.device)
-    refuse_ranks(ranks, model, settings["schedule"], arguments.dependency, arguments.n_jobs)
-    if ranks.size > 1:
-        settings = {**settings, "ranks": ranks}
-    progress = arguments.progress
-    if arguments.n_jobs == 1:
-        return train(
-            kind.job(model, data, **settings),
-            progress=progress,
-            checkpoint=arguments.checkpoint,
-            checkpoint_every=arguments.checkpoint_every,
-        )
-    _refuse_checkpoint(arguments, f"with n_jobs={arguments.n_jobs} nothing is written before the end")
-    n_jobs, threads = arguments.n_jobs, arguments.threads
-    return train_in_processes(
-        kind.job, model, data, settings, n_jobs=n_jobs, threads=threads, progress=progress
-    )
 
 
 def _refuse_checkpoint(arguments: _Arguments, why: str) -> None:
@@ -419,12 +405,27 @@ def _refuse_checkpoint(arguments: _Arguments, why: str) -> None:
         )
 
 
-def _fit(arguments: _Arguments, work: Work[ResultT]) -> ResultT:
-    """Check the arguments, read the data, and have the work done."""
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be trained: the model's kind, a copy of the model, the data as read, settings of the job."""
+
+    kind: Kind
+    model: Trainable
+    data: Data
+    settings: dict[str, Any]
+
+    def job(self, **more: object) -> Job[Any, FitResult]:
+        """The job of all restarts."""
+        return self.kind.job(self.model, self.data, **self.settings, **more)
+
+
+@contextmanager
+def _prepared(arguments: _Arguments) -> Iterator[_Plan]:
+    """Check the arguments and read the data; nothing else is fitted in this process meanwhile."""
     model, dtype = arguments.model, arguments.dtype
     kind = kind_of(model)
     per_row, settings_given = _of_rows(model, arguments.settings)
-    plan = _schedule(model, kind.schedule, arguments.schedule, settings_given)
+    schedule = _schedule(model, kind.schedule, arguments.schedule, settings_given)
     restarts = kind.restarts if arguments.restarts is None else arguments.restarts
     _refuse(kind, arguments)
     if arguments.dependency is not None:
@@ -446,7 +447,7 @@ def _fit(arguments: _Arguments, work: Work[ResultT]) -> ResultT:
             settings = {
                 "restarts": int(restarts),
                 "seed": int(arguments.seed),
-                "schedule": plan,
+                "schedule": schedule,
                 "holdout": float(arguments.holdout),
                 "device": arguments.device,
                 "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
@@ -458,17 +459,20 @@ def _fit(arguments: _Arguments, work: Work[ResultT]) -> ResultT:
             if model.n_features is None:
                 model.take_features(cast("int", n_features_of(data)))
             refuse_broken_models(model, data, settings["restarts"])
-            fitted = work(kind, model, data, settings, arguments)
+            yield _Plan(kind, model, data, settings)
     except Stopped:
         raise KeyboardInterrupt("interrupted before there was a fit to return") from None
     finally:
         _BUSY.release()
-    if fitted is not None:
-        of_data = getattr(data, "findings", ())
-        fitted.findings.extend(finding for finding in of_data if finding not in fitted.findings)
-    if warns() and (how := cut_short(fitted)):
+
+
+def _concluded(result: FitResult, plan: _Plan) -> FitResult:
+    """The result with what the data gave rise to; says if it was cut short."""
+    of_data = getattr(plan.data, "findings", ())
+    result.findings.extend(finding for finding in of_data if finding not in result.findings)
+    if warns() and (how := cut_short(result)):
         warnings.warn(f"{how}; this is the fit so far", RuntimeWarning, stacklevel=3)
-    return fitted
+    return result
 
 
 _FOR = {

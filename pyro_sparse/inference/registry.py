@@ -126,7 +126,7 @@ def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Ta
     )
     findings = check_read_table(table, model.likelihood)
     for finding in findings:  # before the time it takes to fit it
-        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)
     return replace(table, findings=tuple(findings))
 
 
@@ -148,7 +148,7 @@ def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any
 def _warned(data: DataT, findings: list[Finding]) -> DataT:
     """The data with what was found against them, which is said before the time it takes to fit."""
     for finding in findings:
-        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=6)
     return replace(data, checks=tuple(findings))
 
 

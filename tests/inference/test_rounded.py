@@ -42,7 +42,7 @@ def test_gradients_of_a_few_features_at_a_time(activation, likelihood, monkeypat
     likelihood = get_likelihood(likelihood)
     likelihood.setup(G, R)
     with torch.no_grad():
-        x = likelihood.observation(0.3 * decoder(z, w), None, None).sample()[0]
+        x = likelihood.observation(0.3 * decoder(z, w)).sample()[0]
     leaves, net = [w, z, *decoder.parameters()], net_of(decoder, w)
 
     def slopes(rounded):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -471,7 +471,8 @@ class Fit(FitResult):
             return read_table(X, per_row, likelihood=self.model.likelihood, like=self.table)
         for name, values in per_row.items():
             if values is not None:
-                check_names([name], self.model.likelihood)
+                with suppress(ValueError):  # that it is misspelt is worth more to know
+                    check_names([name], self.model.likelihood)
                 raise ValueError(f"{name}: is of the rows of X, and X was left out; give both or neither")
         if not len(self.table.x):
             raise ValueError("X: a loaded fit has no rows of its own; give some")

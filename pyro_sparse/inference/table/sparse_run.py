@@ -26,7 +26,7 @@ from .directions import admit, release
 from .latent_penalty import LatentPenalty
 from .schedule import Schedule
 from .screening import cell_information, pull
-from .sparse_elbo import SparseElbo, can_be_captured, has_closed_form
+from .sparse_elbo import SparseElbo, can_be_captured, has_closed_form, total
 
 __all__ = ["SparseRun"]
 
@@ -71,17 +71,18 @@ class SparseRun(DecoderRun):
         self.captured = CapturedSteps(self) if self._capturable() else None
 
     # ---- one step ------------------------------------------------------------------------------------------
-    def _move(self, batch: Batch, rate: float) -> Tensor:
+    def _before_step(self, batch: Batch) -> None:
         prior = getattr(self.model, "prior", None)
         if prior is not None:
             with torch.no_grad():
                 prior.anneal(self.schedule.ladder(self.step))
-        if self.captured is not None:
-            with self._told():
-                elbo = self.captured(batch, rate)
-            if elbo is not None:
-                return elbo / self.train.total
-        return super()._move(batch, rate)
+
+    def _replayed(self, batch: Batch, rate: float) -> Tensor | None:
+        if self.captured is None:
+            return None
+        with self._told():
+            elbo = self.captured(batch, rate)
+        return None if elbo is None else elbo / self.train.total
 
     def _capturable(self) -> bool:
         """Whether steps may be graphs: on an accelerator, with nothing in them that is the caller's own."""
@@ -144,10 +145,6 @@ class SparseRun(DecoderRun):
             parameter.grad = gradient if parameter.requires_grad else None
 
     def _learn(self, batch: Batch) -> Tensor:
-        with self._rounding():
-            return self._gradients(batch)
-
-    def _gradients(self, batch: Batch) -> Tensor:
         """As the base class; where nothing but the ELBO counts, without a trace (the first step checks).
 
         Ranks that share the rows draw for each other's, which sites know how to do.
@@ -155,11 +152,12 @@ class SparseRun(DecoderRun):
         bound, skip = self.closed_form, self._skipped()
         more = self._dependency_weight() or self.model.total_correlation or self.ranks.size > 1
         alone = self.step > 0 and not more
-        if bound is None or not alone or not bound.covers(batch, skip):
-            return super()._learn(batch)
-        elbo, gradients = bound(batch, skip, -1 / self.train.total)
+        with self._rounding():
+            if bound is None or not alone or not bound.covers(batch, skip):
+                return super()._learn(batch)
+            terms, gradients = bound.terms(batch, skip, -1 / self.train.total)
         self._hand_out(gradients)
-        return elbo
+        return total(terms)
 
     optimiser: ProximalOptimiser
 

@@ -148,6 +148,13 @@ class Run(Generic[ModelT, BatchT, PlanT]):
         """Parameters that stay where they are in this step."""
         return []
 
+    def _before_step(self, batch: BatchT) -> None:
+        """Work before a step."""
+
+    def _replayed(self, batch: BatchT, rate: float) -> Tensor | None:
+        """The ELBO of a row (restart,) where the whole step was done another way, as a graph; else None."""
+        return None
+
     def _after_step(self, batch: BatchT, rate: float) -> None:
         """Work after a step."""
 
@@ -174,18 +181,21 @@ class Run(Generic[ModelT, BatchT, PlanT]):
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         model.kl_weight = schedule.kl_weight(step)
+        self._before_step(batch)
         with pyro.validation_enabled(step == 0):
-            elbo = self._move(batch, rate)
+            elbo = self._replayed(batch, rate)
+            if elbo is None:
+                with self._told(), self.ranks.sites(batch):
+                    elbo = self._learn(batch) / self.train.total
+                self._move(elbo, batch, rate)
         self.smooth = elbo if self.smooth is None else self.smooth.lerp(elbo, 0.05)
         self.step += 1
         if self.step % schedule.evaluate_every == 0 or self.step == schedule.steps:
             self._record()
 
-    def _move(self, batch: BatchT, rate: float) -> Tensor:
-        """Learn from a minibatch, and the work after it; returns the ELBO of a row (restart,)."""
+    def _move(self, elbo: Tensor, batch: BatchT, rate: float) -> None:
+        """Move the parameters along their gradients, and do the work after it."""
         model = self.model
-        with self._told(), self.ranks.sites(batch):
-            elbo = self._learn(batch) / self.train.total
         for parameter in self._held():
             parameter.grad = None
         gradients = (p.grad for p in model.parameters() if p.grad is not None)
@@ -193,7 +203,6 @@ class Run(Generic[ModelT, BatchT, PlanT]):
         with no_subnormals():
             self.optimiser.step()
         self._after_step(batch, rate)
-        return elbo
 
     @contextmanager
     def _told(self) -> Iterator[None]:
