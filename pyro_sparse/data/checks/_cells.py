@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from ..large_table import LargeTable
 from ..per_row import tensors_of
 from ..table import Table
+
+if TYPE_CHECKING:
+    from ...likelihoods import Likelihood
 
 __all__ = ["MOST_COLUMNS", "Cells", "cells_of", "correlation", "listed", "naming"]
 
@@ -113,7 +116,7 @@ class Cells:
         return np.where(self.seen, z / scale, 0.0)
 
 
-def cells_of(table: Table, likelihood: Any) -> Cells:
+def cells_of(table: Table, likelihood: Likelihood) -> Cells:
     """Cells of a table, or of some thousand rows, evenly spread, of one that is read by rows.
 
     Parameters

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from scipy import stats
 
 from ...findings.finding import Finding
 from ._cells import MOST_COLUMNS, Cells
+
+if TYPE_CHECKING:
+    from sklearn.mixture import GaussianMixture as Mixture
 
 __all__ = ["row_groups"]
 
@@ -182,7 +185,7 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
 
     n, d = y.shape
 
-    def fitted(k: int, shape: str) -> Any:
+    def fitted(k: int, shape: str) -> Mixture:
         return GaussianMixture(k, covariance_type=shape, n_init=5, random_state=0, reg_covar=1e-3).fit(y)
 
     none = fitted(1, "tied").bic(y)

@@ -7,7 +7,7 @@ alone, takes a second or so, and files a `Finding` that names the columns.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,9 @@ from scipy import stats
 
 from ...findings.finding import Finding
 from ..sequences import Sequences
+
+if TYPE_CHECKING:
+    from ...models.latent_transition import LatentTransition
 
 __all__ = ["counter_columns", "missing_lag", "moving_means", "sequence_findings"]
 
@@ -53,7 +56,7 @@ _MORE_WAVES = 60  # and of the one before
 _RIDGES = 1e-3, 1e-2, 1e-1  # of features of unit mean square; held-out steps choose
 
 
-def sequence_findings(sequences: Sequences, model: Any) -> list[Finding]:
+def sequence_findings(sequences: Sequences, model: LatentTransition) -> list[Finding]:
     """All that sequences show against a fit of this model to them.
 
     Parameters

@@ -16,7 +16,7 @@ over. Four figures of the fit show them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,6 +28,11 @@ from ..rotation.alternative_axes import Alternative, alternatives, directions, i
 from ..training.restarts import in_frame, pick
 from .axis_restarts import AxisStart
 from .decoder_axes import second_moments
+
+if TYPE_CHECKING:
+    from ...data.read import Batch
+    from ...models.base import FactorModel
+    from .result import Fit
 
 __all__ = ["axis_findings", "curve_share", "nested_factors"]
 
@@ -51,7 +56,7 @@ _CURVED = 0.08
 _KNOTS = (0.2, 0.4, 0.6, 0.8)
 
 
-def axis_findings(fit: Any, search: AxisStart | None = None) -> list[Finding]:
+def axis_findings(fit: Fit, search: AxisStart | None = None) -> list[Finding]:
     """Doubts about factors and edges of a curved decoder's best restart.
 
     Parameters
@@ -93,7 +98,7 @@ def axis_findings(fit: Any, search: AxisStart | None = None) -> list[Finding]:
     return [*doubts, *_of_nested(edge[:, used], names), *_of_curves(scores, names)]
 
 
-def _scores(fit: Any, restart: Any, batch: Any) -> Floats:
+def _scores(fit: Fit, restart: FactorModel, batch: Batch) -> Floats:
     """Factors of rows, (row, factor), in the order and with the signs of the fit."""
     with torch.no_grad():
         location = restart.encode(batch)[0][0].cpu().double().numpy()

@@ -16,13 +16,16 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...data.large_table import SEARCH_CELLS, LargeBatch
 from ...data.read import Batch
+
+if TYPE_CHECKING:
+    from ...models.sparse_decoder import SparseDecoder
 
 __all__ = ["Directions", "admit", "find_directions", "release"]
 
@@ -137,7 +140,7 @@ def find_directions(
 
 
 @torch.no_grad()
-def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
+def admit(model: SparseDecoder, batch: Batch, *, max_rows: int = 2000) -> int:
     """Let the features in that a `SparseDecoder` holds back; return how many got a direction of their own.
 
     Those with a direction are held along it (until `release`), the others are open to every factor.
@@ -178,6 +181,6 @@ def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
 
 
 @torch.no_grad()
-def release(model: Any) -> None:
+def release(model: SparseDecoder) -> None:
     """Let every row of W move that `admit` had held along a direction: by now its curve is known."""
     model.held.zero_()

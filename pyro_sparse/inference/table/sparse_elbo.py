@@ -10,7 +10,7 @@ subclass or a caller changed is traced (`is_written_out`, the one rule).
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,9 @@ from ...models.sparse_decoder import SparseDecoder
 from ...nets.layers import Encoder, LinearDecoder, MaskedDecoder
 from ...priors import Prior
 from ._compiled_elbo import CompiledPass
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["SparseElbo", "is_known", "is_written_out", "total"]
 
@@ -204,7 +207,14 @@ class SparseElbo:
         return self.of_covariance
 
     def _compiled(
-        self, x: Tensor, noise: Tensor, precision: Any, batch: Batch, scale: float, of_z: float, factor: float
+        self,
+        x: Tensor,
+        noise: Tensor,
+        precision: np.ndarray | Tensor,
+        batch: Batch,
+        scale: float,
+        of_z: float,
+        factor: float,
     ) -> tuple[Any, dict[str, Tensor], list[Tensor]]:
         """`_plain` where machine code does all but the likelihood."""
         assert self.compiled is not None
@@ -216,7 +226,14 @@ class SparseElbo:
         return divergence, {**terms, "x": terms["x"] * scale}, [*slopes, *of_likelihood]
 
     def _plain(
-        self, x: Tensor, noise: Tensor, precision: Any, batch: Batch, scale: float, of_z: float, factor: float
+        self,
+        x: Tensor,
+        noise: Tensor,
+        precision: np.ndarray | Tensor,
+        batch: Batch,
+        scale: float,
+        of_z: float,
+        factor: float,
     ) -> tuple[Any, dict[str, Tensor], list[Tensor]]:
         """Divergence of each restart without its constants, the other terms, and gradients."""
         location, log_sd = self.encoder.forward(x)

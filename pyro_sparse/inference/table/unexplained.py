@@ -13,7 +13,7 @@ Statistics 29(2)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from ...data.large_table import LargeTable
 from ...findings.finding import Finding
 from ..training.restarts import pick
 from .impute import implied_moments
+
+if TYPE_CHECKING:
+    from .result import Fit
 
 __all__ = ["excess_eigenvalue", "unexplained_findings"]
 
@@ -69,7 +72,7 @@ def excess_eigenvalue(
     return float(values[-1] / edge), vectors[:, -1]
 
 
-def unexplained_findings(fit: Any) -> list[Finding]:
+def unexplained_findings(fit: Fit) -> list[Finding]:
     """What to say of a fit that uses all its factors and leaves covariance that one more would explain.
 
     Parameters
