@@ -31,7 +31,7 @@ __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
 
 JUDGED_CELLS = 2_000_000  # of the held-out rows, and of rows that are looked at together
 SEARCH_CELLS = 20_000_000  # of rows that deletions and directions are judged by, but 500 rows at least
-FEWEST_JUDGED = 100
+FEWEST_JUDGED = 100  # rows at least, also where they have more cells than that (from 20,000 features on)
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
 
-FEW_FEATURES = 300  # up to which totals are shared out
-DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better guess of depth than none
-NOT_ASKED = -1.0
+FEW_FEATURES = 300  # up to which totals are shared out; beyond, separable cells are faster
+# Share of what moves the totals, from which they are a better guess of depth than none. In simulated tables
+# without depth it was 0 to .31, with log depths of sd .6 and 1 .71 and more (NOTEBOOK.md, calibration).
+DEPTH_FROM = 0.5
+NOT_ASKED = -1.0  # which no share can be
 LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
 _MOST_COUNTED = math.floor(math.exp(LOG_RATE_RANGE[1]))  # no rate is larger
 PLAIN_RANGE = (-25.0, 8.0)  # log rates in which these ends bend no rate by more than 1e-7
@@ -127,6 +129,7 @@ class _Counts(Likelihood):
     def calibrate_by(
         self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
     ) -> None:
+        # above 0 also where nothing was counted: totals are divided by shares
         share = mean + 1e-6 * mean.mean() + torch.finfo(mean.dtype).tiny
         self.share = (share / share.sum()).to(self.share)
         self.typical_total = torch.ones_like(self.typical_total)  # known enough for `totals`
@@ -168,7 +171,7 @@ class _Counts(Likelihood):
         return per_row.get("exposure")
 
     def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
-        return torch.log((total + 0.5) / (amounts + 1.0))
+        return torch.log((total + 0.5) / (amounts + 1.0))  # finite where nothing was counted
 
     def encoder_view(self, x: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         """``log1p`` of the counts, divided by the row's exposure if there is one."""

@@ -50,7 +50,7 @@ _GAIN = 0.04  # share of the error that one frame more removes: of clean tuning 
 # Of the variance, which levels that change inflate; clean tuning sets (1000 to 1399) stayed below zero.
 _LEAST_GAIN = 0.01
 _LEAST_STEPS = 300
-_MOST_STEPS = 6000
+_MOST_STEPS = 6000  # that regressions are made of: a check takes a second or so
 _WAVES = 300  # random features of the frames that the model reads
 _MORE_WAVES = 60  # and of the one before
 _RIDGES = 1e-3, 1e-2, 1e-1  # of features of unit mean square; held-out steps choose
@@ -429,6 +429,7 @@ def _moved_within(values: np.ndarray) -> list[_Moved]:
     rho = np.clip(
         (detrended[:, 1:] * detrended[:, :-1]).sum((0, 1)) / (detrended[:, :-1] ** 2).sum((0, 1)), 0, 0.999
     )
+    # a first-order autoregression of the errors makes a slope's variance (1 + rho) / (1 - rho) times as large
     error = np.sqrt((detrended**2).mean((0, 1)) / (time**2).sum() * (1 + rho) / (1 - rho) / len(stack))
     movements = []
     share = (level**2).mean((0, 1)) / variance
@@ -480,6 +481,7 @@ def _lagged(
     if sequences.actions is not None:
         past.append(sequences.actions[s, t])
     read = np.concatenate(past, 1) if past else np.zeros((len(s), 0))
+    # half of these are learned from: whole sequences, or, of few, 25 frames in a row
     groups = (
         s
         if n >= _LEAST_PANEL

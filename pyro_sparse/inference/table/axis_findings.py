@@ -39,6 +39,7 @@ __all__ = ["axis_findings", "curve_share", "nested_factors"]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+# The first and the last are those of tables that are searched for axes (`axis_restarts.py`).
 _MOST_FEATURES, _MOST_ROWS, _LEAST_ROWS = 500, 2000, 100
 # On off-model tables whose factors were rotated pairs of the true ones 3.3 edges or more were saved, on
 # tables with right factors at most 0.2 (tuning seeds 1000 to 1003).
@@ -49,11 +50,11 @@ _AS_GOOD = 1.0
 _SAME_AXIS = 0.9  # correlation of scores from which an axis is the same
 _NAMED = 4  # edges in a message
 _OWN_FEATURES = 1  # features that a factor has and another has not, up to which it lies within the other
-_LEAST_FEATURES = 3
+_LEAST_FEATURES = 3  # of a factor asked about: of two features one in common would do
 # Right factors had .04 at most on tables of that kind (1000 to 1007), a factor's absolute value .10 to .23;
 # of four independent normal factors and 300 rows the largest is below .07 in 98 of 100 tables.
 _CURVED = 0.08
-_KNOTS = (0.2, 0.4, 0.6, 0.8)
+_KNOTS = (0.2, 0.4, 0.6, 0.8)  # quantiles of the scores, where a cubic spline may change
 
 
 def axis_findings(fit: Fit, search: AxisStart | None = None) -> list[Finding]:

@@ -40,7 +40,7 @@ _LEAST_EDGES = 2  # of a factor that is continued
 _SAME_SCORES = 0.97  # correlation from which a factor of the best restart is that of the sparsest axes
 _RIDGE = 0.01  # of the linear map from cells to scores, in units of a cell's variance
 _LEAST_LEFT = 0.02  # variance that a start leaves of a feature, as in `start.py`
-_STANDARD_ERRORS = 2.0
+_STANDARD_ERRORS = 2.0  # within which axes with fewer edges fit as well, see `is_better`
 
 
 class AxisStart(NamedTuple):

@@ -120,7 +120,7 @@ def decoder_axes(
     -------
     list of DecoderAxes
     """
-    settings: AxisSearch = {"floor": 1e-9, **options}
+    settings: AxisSearch = {"floor": 1e-9, **options}  # strengths of a decoder are graded: none passes for 0
     answers = []
     for cov, moment in zip(*second_moments(model, batch), strict=True):
         values, vectors = torch.linalg.eigh(cov)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Directions", "admit", "find_directions", "release"]
 
-REACH = 5.5  # longest direction tried, in periods of 2 pi per standard deviation of a factor
+REACH = 5.5  # longest direction tried, in radians per standard deviation of a factor
 POINTS = {1: 12, 2: 50, 3: 150}  # per set of factors, so that every peak (of width 1) has a point on it
 MOST = 200_000  # sets of three factors are left out where they would make more candidates than this
 
@@ -169,6 +169,7 @@ def admit(model: SparseDecoder, batch: Batch, *, max_rows: int = 2000) -> int:
         directions = find_directions(location[r][:, used], sample.x[:, names], mask)
         rows = torch.zeros(len(names), model.n_factors).to(location)
         rows[:, used] = directions.weights / directions.weights.abs().amax(1, keepdim=True).clamp_min(1e-6)
+        # a direction is of no use where it needs an edge that is forbidden
         may = directions.real & ~((rows.abs() > 0.1) & ~model.allowed[r, names]).any(1)
         model.held[r, names] = may
         model.held_weights[r, names] = torch.where(may.unsqueeze(1), rows, 0.0)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_residuals", "excess_covariance", "implied_moments"]
 
+# Candidates for alpha of `excess_covariance`; the halves of a table choose.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 
 
@@ -67,7 +68,7 @@ def excess_covariance(
     def moments(rows: slice) -> np.ndarray:
         pairs = observed[rows].T @ observed[rows]
         covariance = centred[rows].T @ centred[rows] / np.maximum(pairs, 1)
-        return np.where(pairs > 20, covariance, implied)
+        return np.where(pairs > 20, covariance, implied)  # columns seldom seen together say too little
 
     halves = [moments(slice(start, None, 2)) for start in (0, 1)]
 

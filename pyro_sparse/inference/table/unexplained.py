@@ -34,7 +34,7 @@ __all__ = ["excess_eigenvalue", "unexplained_findings"]
 # restarts had missed some of the structure; with one factor too few 1.32 to 3.
 _MARGIN = 1.2
 _MOST_FEATURES = 2000  # of a dense covariance
-_NAMED = 4
+_NAMED = 4  # features in a message
 
 
 def excess_eigenvalue(

@@ -185,6 +185,7 @@ class _Curves:
             optimiser.param_groups[0]["lr"] = _RATE * min(1.0, 2.5 * (1 - done))
             rows = torch.randint(n, (min(_ROWS, n),), device=like.device, generator=self.generator)
             jitter = torch.rand(_GRID, dtype=like.dtype, device=like.device, generator=self.generator)
+            # one draw of each stratum of the prior, all as probable: their mean density is the integral
             t = ndtri(((torch.arange(_GRID).to(like) + jitter) / _GRID).clamp(1e-6, 1 - 1e-6))
             loss = -self.log_density(rows, t, floor).logsumexp(-1).mean()
             optimiser.zero_grad()
