@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,11 +25,14 @@ from .per_row import of_rows, read_per_row, tensors_of
 from .stores import RowStore
 from .table import MOST_JUDGED, Batch, Table
 
+if TYPE_CHECKING:
+    from .._utils.types import TableLike, VectorLike
+
 __all__ = ["LargeBatch", "LargeTable", "as_large_table"]
 
 JUDGED_CELLS = 2_000_000  # of the held-out rows, and of rows that are looked at together
 SEARCH_CELLS = 20_000_000  # of rows that deletions and directions are judged by, but 500 rows at least
-FEWEST_JUDGED = 100
+FEWEST_JUDGED = 100  # rows at least, also where they have more cells than that (from 20,000 features on)
 _START = Declared("start", rests_on=frozenset({"start"}))  # the sums of columns say where to begin
 _VIEW = Declared("view", rests_on=frozenset({"encoder_view"}))  # the encoder reads the cells as they are
 
@@ -87,7 +90,7 @@ class LargeTable(Table):
     """
 
     x: Any
-    likelihood: Any = None
+    likelihood: Likelihood = cast(Likelihood, None)  # always given
     columns: np.ndarray | None = None
     has_missing: bool = False
     sums: tuple[np.ndarray, ...] = field(default=(), repr=False)
@@ -125,15 +128,15 @@ class LargeTable(Table):
             row_units=self.row_units,
         )
 
-    def part(self, index: np.ndarray, device: Any, dtype: torch.dtype) -> Batch:
+    def part(self, index: np.ndarray, device: str | torch.device, dtype: torch.dtype) -> Batch:
         nothing = torch.empty(0, len(self.feature_names), dtype=dtype, device=device)
         mixed = np.asarray(index)[self.x.shuffled(np.asarray(index), 0)]
         return LargeBatch(nothing, nothing, None, len(mixed), self, mixed)
 
-    def batch(self, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
+    def batch(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
         return self.part(np.arange(len(self.x)), device, dtype)
 
-    def intercept(self, likelihood: Any, kept: np.ndarray) -> Any:
+    def intercept(self, likelihood: Likelihood, kept: np.ndarray) -> np.ndarray | Tensor:
         if not overridden(likelihood, Likelihood, _START):
             total, count, amounts = (torch.as_tensor(sums) for sums in self.sums)
             if likelihood.standardise:  # sums of what `x` holds
@@ -179,10 +182,10 @@ class LargeTable(Table):
 def as_large_table(
     store: RowStore,
     *,
-    likelihood: Any,
+    likelihood: Likelihood,
     standardise: bool = True,
-    mask: Any = None,
-    per_row: Mapping[str, Any] | None = None,
+    mask: TableLike | None = None,
+    per_row: Mapping[str, VectorLike] | None = None,
     feature_names: list[str] | None = None,
     like: Table | None = None,
 ) -> LargeTable:
@@ -283,16 +286,17 @@ class _Sums:
         self.hollow: int | None = None
         self.n_rows = 0
 
-    def add(self, piece: Any) -> None:
+    def add(self, piece: np.ndarray | sp.csr_matrix) -> None:
         """Take the next rows in."""
         n_features = len(self.mean)
         if sp.issparse(piece):
-            values, column = piece.data.astype(float), piece.indices
+            stored = cast("sp.csr_matrix", piece)
+            values, column = stored.data.astype(float), stored.indices
             count = np.full(n_features, float(piece.shape[0]))
             total = np.bincount(column, values, n_features)
             squares = np.bincount(column, values**2, n_features) - total**2 / count
-            least, most = (end(axis=0).toarray()[0] for end in (piece.min, piece.max))  # zeros included
-            rows = np.asarray(piece.sum(1)).reshape(-1)
+            least, most = (end(axis=0).toarray()[0] for end in (stored.min, stored.max))  # zeros included
+            rows = np.asarray(stored.sum(1)).reshape(-1)
         else:
             values = np.asarray(piece, dtype=float)
             observed = ~np.isnan(values)
@@ -314,15 +318,17 @@ class _Sums:
         self.n_rows += len(rows)
 
 
-def _check_piece(piece: Any, start: int, likelihood: Any, names: list[str]) -> None:
+def _check_piece(
+    piece: np.ndarray | sp.csr_matrix, start: int, likelihood: Likelihood, names: list[str]
+) -> None:
     """Complain of cells: infinite, NaN in a sparse table, or not for this likelihood."""
-    sparse = sp.issparse(piece)
-    values = piece.data if sparse else piece
+    sparse, stored = sp.issparse(piece), cast("sp.csr_matrix", piece)
+    values = stored.data if sparse else piece
     bad = ~np.isfinite(values) if sparse else np.isinf(values)
     if bad.any():
         at = np.argwhere(bad)[0]
-        i = int(np.searchsorted(piece.indptr, at[0], side="right")) - 1 if sparse else int(at[0])
-        j = int(piece.indices[at[0]]) if sparse else int(at[1])
+        i = int(np.searchsorted(stored.indptr, at[0], side="right")) - 1 if sparse else int(at[0])
+        j = int(stored.indices[at[0]]) if sparse else int(at[1])
         fix = (
             "wanted finite numbers, for a sparse table has no missing cells (its empty cells are zeros); "
             "if cells are missing, write them as NaN into a dense array on disk (.npy, Zarr)"
@@ -341,7 +347,7 @@ def _check_piece(piece: Any, start: int, likelihood: Any, names: list[str]) -> N
         if sparse:  # once more, a few rows at a time, for the name of the column
             step = max(1, JUDGED_CELLS // piece.shape[1])
             for first in range(0, piece.shape[0], step):
-                _check_piece(piece[first : first + step].toarray(), start + first, likelihood, names)
+                _check_piece(stored[first : first + step].toarray(), start + first, likelihood, names)
         raise ValueError(f"{error} Rows are counted from row {start}.") from error
 
 
@@ -359,9 +365,15 @@ def _check_columns(sums: _Sums, names: list[str], store: RowStore) -> None:
         )
 
 
+class _WithTotals(Protocol):
+    """A likelihood that asks for totals of rows."""
+
+    def totals(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+
 def _default_per_row(
     store: RowStore,
-    likelihood: Any,
+    likelihood: Likelihood,
     given: Mapping[str, np.ndarray],
     sums: _Sums,
     missing: bool,
@@ -389,7 +401,9 @@ def _default_per_row(
         return torch.as_tensor(np.concatenate(chosen).astype(float))
 
     if calibrate:
-        likelihood.calibrate_by(torch.as_tensor(sums.mean), lambda: by_piece(likelihood.totals), some)
+        likelihood.calibrate_by(
+            torch.as_tensor(sums.mean), lambda: by_piece(cast(_WithTotals, likelihood).totals), some
+        )
         likelihood.note_per_row(given)
     if not set(likelihood.per_row_inputs) - set(given):
         return {}
@@ -414,7 +428,7 @@ def _amounts(store: RowStore, amount: Tensor | None, count: np.ndarray, missing:
     return total
 
 
-def _reads_otherwise(likelihood: Any) -> bool:
+def _reads_otherwise(likelihood: Likelihood) -> bool:
     """Whether the encoder reads something else than the cells."""
     return bool(overridden(likelihood, Likelihood, _VIEW))
 

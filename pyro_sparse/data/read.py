@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .._utils.sources import check_dense, check_sparse
 from .columns import (
+    Data,
     as_frame,
     as_numbers,
     check_columns,
@@ -29,15 +30,17 @@ from .columns import (
     match_features,
     name_features,
     read_names,
+    under_names,
     without_na,
 )
 from .large_table import as_large_table
 from .per_row import check_names, default_per_row, read_per_row, tensors_of
-from .stores import store_of
+from .stores import RowStore, store_of
 from .table import MOST_JUDGED, Batch, Table
 
 if TYPE_CHECKING:
-    from .._utils.types import VectorLike
+    from .._utils.types import TableLike, VectorLike
+    from ..likelihoods import Likelihood
 
 __all__ = [
     "MOST_JUDGED",
@@ -52,7 +55,7 @@ __all__ = [
 ]
 
 
-def unmasked(data: Any) -> Any:
+def unmasked(data: Data) -> Data | np.ndarray:
     """A masked array with NaN in place of what is masked; anything else as it is.
 
     Parameters
@@ -62,7 +65,7 @@ def unmasked(data: Any) -> Any:
     return np.ma.filled(data.astype(float), np.nan) if isinstance(data, np.ma.MaskedArray) else data
 
 
-def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None, list[str] | None]:
+def read_array(data: TableLike, name: str = "X") -> tuple[np.ndarray, list[str] | None, list[str] | None]:
     """Any supported container as a float64 array, with its feature names and its row names.
 
     Parameters
@@ -124,7 +127,7 @@ def read_array(data: Any, name: str = "X") -> tuple[np.ndarray, list[str] | None
     return array, features, samples
 
 
-def read_like(data: Any, names: list[str]) -> np.ndarray:
+def read_like(data: TableLike, names: list[str]) -> np.ndarray:
     """Values of a table in memory, the columns in the order of a fit's features: (row, feature).
 
     Parameters
@@ -150,7 +153,7 @@ def read_like(data: Any, names: list[str]) -> np.ndarray:
     return x[:, match_features(x.shape[1], columns, names)]
 
 
-def give_back(values: np.ndarray, data: Any, names: list[str]) -> Any:
+def give_back(values: np.ndarray, data: TableLike, names: list[str]) -> np.ndarray | pd.DataFrame:
     """Values of a fit's features as the caller has his table: his columns, and a DataFrame where he gave one.
 
     Parameters
@@ -167,19 +170,18 @@ def give_back(values: np.ndarray, data: Any, names: list[str]) -> Any:
     DataFrame or ndarray (row, feature)
     """
     data = as_frame(data)
-    framed = isinstance(data, pd.DataFrame)
-    columns = data.columns if framed else getattr(data, "var_names", None)
+    columns = data.columns if isinstance(data, pd.DataFrame) else getattr(data, "var_names", None)
     order = match_features(len(names), None if columns is None else [str(name) for name in columns], names)
     values = values[:, np.argsort(order)]
-    return pd.DataFrame(values, data.index, data.columns) if framed else values
+    return under_names(data, values)
 
 
 def as_table(
-    data: Any,
+    data: TableLike | RowStore,
     *,
-    likelihood: Any,
+    likelihood: Likelihood,
     standardise: bool = True,
-    mask: Any = None,
+    mask: TableLike | None = None,
     feature_names: list[str] | None = None,
     like: Table | None = None,
     **per_row: VectorLike | None,
@@ -215,12 +217,12 @@ def as_table(
 
 
 def read_table(
-    data: Any,
+    data: TableLike | RowStore,
     per_row: Mapping[str, VectorLike | None],
     *,
-    likelihood: Any,
+    likelihood: Likelihood,
     standardise: bool = True,
-    mask: Any = None,
+    mask: TableLike | None = None,
     feature_names: list[str] | None = None,
     like: Table | None = None,
 ) -> Table:
@@ -320,7 +322,7 @@ def _units(observed: np.ndarray, raw: np.ndarray, standardise: bool, names: list
 
 
 def _read_mask(
-    mask: Any, shape: tuple[int, ...], names: list[str] | None, samples: list[str] | None
+    mask: TableLike, shape: tuple[int, ...], names: list[str] | None, samples: list[str] | None
 ) -> np.ndarray:
     """Which cells a mask says were seen, in the order of X's columns."""
     cells, columns, rows = read_array(mask, "mask")

@@ -11,14 +11,15 @@ are, and no hidden unit is kept (`_sweep.py`). Where the likelihood couples the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
+from .._utils.types import AutogradContext
 from ._sweep import MaskedNet, sweep, values
 
 __all__ = ["DecodedCells", "predictor", "recomputed_predictor"]
@@ -117,7 +118,7 @@ class DecodedCells(TorchDistribution):
         self.cell_mask, self.per_row, self.allowed, self.activation = mask, per_row or {}, allowed, activation
         super().__init__(z.shape[:-1], net.weights.shape[1:2], validate_args=False)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> DecodedCells:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> DecodedCells:
         """Itself: the batch shape is given by the factors.
 
         Raises
@@ -132,7 +133,7 @@ class DecodedCells(TorchDistribution):
             )
         return self
 
-    def cells(self) -> Any:
+    def cells(self) -> TorchDistribution:
         """The same distribution by way of the linear predictor, without gradients: batch (restart, row)."""
         distribution = self.likelihood(predictor(self.net, self.z, self.activation), self.per_row)
         return (
@@ -140,7 +141,7 @@ class DecodedCells(TorchDistribution):
         ).to_event(1)
 
     @torch.no_grad()
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws, shape ``sample_shape + (restart, row, feature)``."""
         return self.cells().sample(sample_shape)
 
@@ -239,11 +240,18 @@ class _Plan(NamedTuple):
             return torch.autograd.grad(log_probs.sum(), leaf)[0][0].T
 
 
+class _Swept(AutogradContext, Protocol):
+    """What `_OneSweep` keeps for the way back."""
+
+    plan: _Plan
+    grads: list[Tensor]
+
+
 class _OneSweep(torch.autograd.Function):
     """Log density of each row; its gradients are computed with it."""
 
     @staticmethod
-    def forward(ctx: Any, plan: _Plan, *tensors: Tensor) -> Tensor:
+    def forward(ctx: _Swept, plan: _Plan, *tensors: Tensor) -> Tensor:
         total, ctx.grads = plan.run(tensors, None)
         ctx.plan = plan
         ctx.save_for_backward(*tensors)
@@ -251,7 +259,7 @@ class _OneSweep(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
+    def backward(ctx: _Swept, grad: Tensor) -> tuple[Tensor | None, ...]:
         share = grad[:, :1]
         if (grad == share).all():
             grads = [gradient * share.view(-1, *[1] * (gradient.dim() - 1)) for gradient in ctx.grads]
@@ -260,12 +268,20 @@ class _OneSweep(torch.autograd.Function):
         return (None, *grads)
 
 
+class _Settings(AutogradContext, Protocol):
+    """What `_Recomputed` keeps for the way back, beside tensors."""
+
+    allowed: Tensor | None
+    activation: str
+    rounded: bool
+
+
 class _Recomputed(torch.autograd.Function):
     """Linear predictor whose hidden units are computed again for the gradients."""
 
     @staticmethod
     def forward(
-        ctx: Any, allowed: Tensor | None, activation: str, rounded: bool, z: Tensor, *net: Tensor
+        ctx: _Settings, allowed: Tensor | None, activation: str, rounded: bool, z: Tensor, *net: Tensor
     ) -> Tensor:
         ctx.allowed, ctx.activation, ctx.rounded = allowed, activation, rounded
         ctx.save_for_backward(z, *net)
@@ -273,7 +289,7 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
+    def backward(ctx: _Settings, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, *net_tensors = ctx.saved_tensors
         net = MaskedNet(*net_tensors)
         by_restart = []

@@ -14,7 +14,8 @@ from torch import Tensor
 
 __all__ = ["along", "log_sum", "log_sum_if", "of_shares"]
 
-_POINTS, _TOUCHES = 14, 1e-6  # of an interpolation; how near a point is the point
+# Of an interpolation (gains of 40 rows err by less than .001 in tests); how near a point is the point.
+_POINTS, _TOUCHES = 14, 1e-6
 
 
 def log_sum(f: Tensor, mask: Tensor | None) -> Tensor:
@@ -26,6 +27,7 @@ def log_sum(f: Tensor, mask: Tensor | None) -> Tensor:
     mask : Tensor of that shape, or None
         True, or 1, where seen.
     """
+    # minus infinity would make NaN of a row that nobody saw, where such sums are subtracted
     return torch.logsumexp(f if mask is None else f.masked_fill(~mask.bool(), -1e30), -1, keepdim=True)
 
 

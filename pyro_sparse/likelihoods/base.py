@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyro.distributions as dist
@@ -20,10 +20,14 @@ from torch import Tensor, nn
 from .._utils.declared import Declared
 from .._utils.recorded import Recorded
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 __all__ = ["AROUND_CELLS", "CELLS", "CELL_TERMS", "NOTHING", "Likelihood", "PerRow", "Slopes"]
 
 PerRow: TypeAlias = Mapping[str, Tensor]  # tensors (row, 1) by name: what rows have beside their cells
 NOTHING: PerRow = {}
+ArrayT = TypeVar("ArrayT", np.ndarray, Tensor)  # what answers in kind
 
 # What a subclass may write anew without changing the density of a row: checks and views of the data, where a
 # fit starts, expectations, and gradients in closed form.
@@ -179,7 +183,7 @@ class Likelihood(Recorded, nn.Module):
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
         """The checks beyond "finite numbers"; default none."""
 
-    def calibrate(self, x: Any, mask: Any = None) -> None:
+    def calibrate(self, x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None) -> None:
         """Remember what later tables are measured by (counts: the typical row total); default nothing."""
 
     def calibrate_by(
@@ -207,7 +211,7 @@ class Likelihood(Recorded, nn.Module):
     def start_noise(self, residual_sd: Tensor, where: Tensor | None = None) -> None:
         """Begin, where asked, at noise (R, 1, G) guessed from a rough fit, model's scale; default nothing."""
 
-    def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
+    def default_per_row(self, x: ArrayT, mask: ArrayT | None = None) -> dict[str, ArrayT]:
         """What the cells say of `per_row_inputs`, (N, 1) by name, where nobody gives it; default {}."""
         return {}
 
@@ -228,7 +232,7 @@ class Likelihood(Recorded, nn.Module):
         """How much of a typical row each one is, (N, 1); None, the default, where all are alike."""
         return None
 
-    def start(self, x: Any, mask: Any = None) -> Any:
+    def start(self, x: ArrayT, mask: ArrayT | None = None) -> ArrayT:
         """Intercepts (G,) on the scale of the linear predictor, from data (N, G): `intercept` of its sums."""
         cells, present = observed(x, mask)
         default, count = self.default_per_row(x, mask), present.sum(0)
@@ -453,12 +457,14 @@ class Likelihood(Recorded, nn.Module):
         return self.name
 
 
-def in_kind(result: Tensor, x: Any) -> Any:
+def in_kind(result: Tensor, x: ArrayT) -> ArrayT:
     """The result as a tensor where x was one, else as a numpy array."""
     return result if isinstance(x, Tensor) else result.numpy()
 
 
-def observed(x: Any, mask: Any = None, filler: float = 0.0) -> tuple[Tensor, Tensor]:
+def observed(
+    x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None, filler: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Data with missing cells at `filler`, and the boolean mask of observed cells (not NaN, and ``mask``)."""
     x = torch.as_tensor(x)
     present = ~torch.isnan(x)
@@ -476,7 +482,7 @@ def _column(feature_names: Sequence[str] | None, j: int) -> str:
     return f"column {j}" if feature_names is None else f"column {feature_names[j]!r}"
 
 
-def _numbers(x: Any, feature_names: Sequence[str] | None) -> np.ndarray:
+def _numbers(x: npt.ArrayLike, feature_names: Sequence[str] | None) -> np.ndarray:
     """The table as floats; ValueError naming the first cell that is no number, or infinite."""
     x = np.asarray(x)
     if x.ndim != 2:

@@ -33,7 +33,7 @@ class Bernoulli(Likelihood):
         )
 
     def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
-        return torch.logit((total + 0.5) / (seen + 1.0))
+        return torch.logit((total + 0.5) / (seen + 1.0))  # finite where all answers are alike
 
     def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
         return dist.Bernoulli(logits=f)

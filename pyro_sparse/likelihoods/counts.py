@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor, nn
-from torch.distributions import AbsTransform, constraints
+from torch.distributions import AbsTransform, Distribution, constraints
 from torch.nn import functional as F
 
 from .._utils.declared import Declared, keeps
@@ -27,6 +27,7 @@ from .base import (
     CELL_TERMS,
     CELLS,
     NOTHING,
+    ArrayT,
     Likelihood,
     PerRow,
     column_mean,
@@ -36,11 +37,16 @@ from .base import (
 )
 from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 __all__ = ["Categorical", "Multinomial", "MultinomialCounts", "NegativeBinomial", "Poisson"]
 
-FEW_FEATURES = 300  # up to which totals are shared out
-DEPTH_FROM = 0.5  # share of what moves the totals, from which they are a better guess of depth than none
-NOT_ASKED = -1.0
+FEW_FEATURES = 300  # up to which totals are shared out; beyond, separable cells are faster
+# Share of what moves the totals, from which they are a better guess of depth than none. In simulated tables
+# without depth it was 0 to .31, with log depths of sd .6 and 1 .71 and more (NOTEBOOK.md, calibration).
+DEPTH_FROM = 0.5
+NOT_ASKED = -1.0  # which no share can be
 LOG_RATE_RANGE = (-30.0, 25.0)  # exp() of both ends is finite and positive in float32
 _MOST_COUNTED = math.floor(math.exp(LOG_RATE_RANGE[1]))  # no rate is larger
 PLAIN_RANGE = (-25.0, 8.0)  # log rates in which these ends bend no rate by more than 1e-7
@@ -109,7 +115,7 @@ class _Counts(Likelihood):
                 "Count in larger units (thousands, say), or write NaN where it is no count.",
             )
 
-    def calibrate(self, x: Any, mask: Any = None) -> None:
+    def calibrate(self, x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None) -> None:
         """Remember the training table's column shares and median row total, the yardstick of `totals`."""
         cells, present = observed(x, mask)
         few = slice(None, None, -(-len(cells) // MOST_ROWS) or 1)
@@ -123,6 +129,7 @@ class _Counts(Likelihood):
     def calibrate_by(
         self, mean: Tensor, totals: Callable[[], Tensor], some: Callable[[Tensor], Tensor]
     ) -> None:
+        # above 0 also where nothing was counted: totals are divided by shares
         share = mean + 1e-6 * mean.mean() + torch.finfo(mean.dtype).tiny
         self.share = (share / share.sum()).to(self.share)
         self.typical_total = torch.ones_like(self.typical_total)  # known enough for `totals`
@@ -130,7 +137,7 @@ class _Counts(Likelihood):
         counted = row_totals[row_totals > 0]
         self.typical_total = (counted.median() if len(counted) else torch.ones(())).to(self.typical_total)
 
-    def totals(self, x: Any, mask: Any = None) -> Any:
+    def totals(self, x: ArrayT, mask: ArrayT | None = None) -> ArrayT:
         r"""Total count (N, 1) of each row; with missing cells, scaled up by the share of the columns seen.
 
         :math:`n_i = \sum_j m_{ij} x_{ij} / \sum_j m_{ij} s_j`, s the columns' shares in the training table
@@ -147,7 +154,7 @@ class _Counts(Likelihood):
         whole = torch.where(present.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
         return x.sum(-1, keepdim=True) / whole
 
-    def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
+    def default_per_row(self, x: ArrayT, mask: ArrayT | None = None) -> dict[str, ArrayT]:
         """Size factors (N, 1): row totals over their median in the training table; see `totals`.
 
         An empty row counts as half a count, so that the log rate stays finite.
@@ -164,7 +171,7 @@ class _Counts(Likelihood):
         return per_row.get("exposure")
 
     def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
-        return torch.log((total + 0.5) / (amounts + 1.0))
+        return torch.log((total + 0.5) / (amounts + 1.0))  # finite where nothing was counted
 
     def encoder_view(self, x: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         """``log1p`` of the counts, divided by the row's exposure if there is one."""
@@ -271,7 +278,7 @@ class Poisson(_Counts):
         from_totals = self.takes_totals and "exposure" not in given
         self.from_totals = torch.full_like(self.from_totals, from_totals)
 
-    def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
+    def default_per_row(self, x: ArrayT, mask: ArrayT | None = None) -> dict[str, ArrayT]:
         if self.size_factors == "auto" and self.depth == NOT_ASKED:
             self.calibrate(x, mask)
         return super().default_per_row(x, mask) if self.takes_totals else {}
@@ -352,7 +359,7 @@ class _HalfNormal(dist.HalfNormal):
         base = torch.distributions.Normal(torch.zeros_like(scale), scale, validate_args=False)
         torch.distributions.TransformedDistribution.__init__(self, base, AbsTransform(), validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> dist.Distribution:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> dist.Distribution:
         return super().expand(batch_shape, self._get_checked_instance(_HalfNormal, _instance))
 
 
@@ -491,7 +498,7 @@ class Multinomial(_Counts):
     name = "multinomial"
     capturable = True
 
-    def default_per_row(self, x: Any, mask: Any = None) -> dict[str, Any]:
+    def default_per_row(self, x: ArrayT, mask: ArrayT | None = None) -> dict[str, ArrayT]:
         """Total count (N, 1) of each row over all features; see `totals` for missing cells."""
         return {"exposure": self.totals(x, mask)}
 
@@ -582,7 +589,7 @@ class MultinomialCounts(TorchDistribution):
         self.total_count = total.expand(batch)
         super().__init__(batch, logits.shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> MultinomialCounts:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> MultinomialCounts:
         batch = torch.Size(batch_shape)
         return MultinomialCounts(
             self.logits.expand(batch + self.event_shape), self.total_count.expand(batch), validate_args=False
@@ -599,7 +606,7 @@ class MultinomialCounts(TorchDistribution):
         return coefficient + (value * self.logits).sum(-1)
 
     @torch.no_grad()
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Whole-number draws: feature by feature, a binomial share of what the earlier ones left."""
         shape = self._extended_shape(sample_shape)
         p = self.logits.exp().expand(shape)

@@ -17,7 +17,7 @@ from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes,
 __all__ = ["Normal"]
 
 
-FLOOR_WIDTH = 0.04
+FLOOR_WIDTH = 0.04  # the soft floor is .1 where a corner would be: sigma is then a tenth above its own floor
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -96,7 +96,7 @@ class Normal(Likelihood):
         init: float = 0.1,
         floor: float = 0.02,
         prior_shape: float = 1.5,
-        prior_scale: float = 0.015,
+        prior_scale: float = 0.015,  # code published for the sparse VAE takes it from the table
         shared: bool = False,
     ) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Normal(Likelihood):
         above = math.log(self.init / self.floor)
         start = (
             math.log(self.floor) + above - 0.01 / above
-        )  # inverse of _soft_floor: noise_sd() starts at init
+        )  # inverse of _soft_floor (.01 is FLOOR_WIDTH / 4): noise_sd() starts at init
         self.n_features = n_features
         self.log_sigma = nn.Parameter(torch.full((n_restarts, 1, 1 if self.shared else n_features), start))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from ..large_table import LargeTable
 from ..per_row import tensors_of
 from ..table import Table
+
+if TYPE_CHECKING:
+    from ...likelihoods import Likelihood
 
 __all__ = ["MOST_COLUMNS", "Cells", "cells_of", "correlation", "listed", "naming"]
 
@@ -113,7 +116,7 @@ class Cells:
         return np.where(self.seen, z / scale, 0.0)
 
 
-def cells_of(table: Table, likelihood: Any) -> Cells:
+def cells_of(table: Table, likelihood: Likelihood) -> Cells:
     """Cells of a table, or of some thousand rows, evenly spread, of one that is read by rows.
 
     Parameters
@@ -145,6 +148,7 @@ def _rounded(column: NDArray[np.float64]) -> NDArray[np.float64]:
     largest = size.max(initial=0.0)
     if largest == 0 or not np.isfinite(largest):
         return column
+    # to a millionth of the typical cell, but no finer than double precision has of the largest
     digits = min(6 - np.ceil(np.log10(np.median(size[size > 0]))), 14 - np.ceil(np.log10(largest)))
     return np.round(column, int(np.clip(digits, -300, 300)))
 
@@ -160,6 +164,7 @@ def correlation(z: NDArray[np.float64], observed: NDArray[np.bool_]) -> NDArray[
     """
     weights = observed.astype(float)
     count = np.maximum(weights.sum(0), 1.0)
+    # means are those of each column, not of the rows that a pair has in common
     centred = (z - (z * weights).sum(0) / count) * weights
     sd = np.sqrt((centred**2).sum(0) / count)
     centred /= np.where(sd > 0, sd, 1.0)

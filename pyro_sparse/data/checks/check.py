@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,16 +20,20 @@ from .missing import separate_columns
 from .rows import outlying_cells, outlying_rows, repeated_rows
 from .tails import heavy_tails
 
+if TYPE_CHECKING:
+    from ..._utils.types import TableLike, VectorLike
+    from ..stores import RowStore
+
 __all__ = ["check_read_table", "check_table"]
 
 
 def check_table(
-    X: Any,
+    X: TableLike | RowStore,
     likelihood: str | Likelihood = "normal",
     *,
-    mask: Any = None,
+    mask: TableLike | None = None,
     feature_names: Sequence[str] | None = None,
-    **per_row: Any,
+    **per_row: VectorLike | None,
 ) -> list[Finding]:
     """What a table holds that would mislead a fit: ask before one; `fit` asks, too, and warns.
 

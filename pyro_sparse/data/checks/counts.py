@@ -42,6 +42,7 @@ def overdispersed_counts(cells: Cells) -> list[Finding]:
     expected = size * mean * observed
     off = (x - expected) * observed
     extra = (off**2 - expected).sum(0) / np.maximum((expected**2).sum(0), 1e-300)
+    # the square of what a Poisson count is off has the variance 2 mean^2 + mean
     error = np.sqrt((2 * expected**2 + expected).sum(0)) / np.maximum((expected**2).sum(0), 1e-300)
     dispersed = np.flatnonzero((extra > _LEAST_Z * error) & (extra > _LEAST_EXTRA))
     if len(dispersed) < max(2, 0.3 * len(mean)):

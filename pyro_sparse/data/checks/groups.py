@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from scipy import stats
 
 from ...findings.finding import Finding
 from ._cells import MOST_COLUMNS, Cells
+
+if TYPE_CHECKING:
+    from sklearn.mixture import GaussianMixture as Mixture
 
 __all__ = ["row_groups"]
 
@@ -31,7 +34,7 @@ _MOST_CLUSTERS = 5
 # Tuned on seeds from 1000: 60 tables with batches, 600 ordinary ones, half of them with curves.
 # Curves of a factor make clusters, too, but of different shapes and in columns that are no normal ones.
 _LEAST_CLUSTER = 0.12  # of the rows
-_LEAST_GAIN = 12.0  # of the BIC over no clusters, in all, and
+_LEAST_GAIN = 12.0  # of the BIC over no clusters, in all (60 rows of noise had 9), and
 _LEAST_GAIN_A_ROW = 0.025
 _LEAST_SURE = {2: 0.91, 3: 0.79, 4: 0.79, 5: 0.79}  # mean probability of a row's cluster
 _LEAST_ALIKE = 0.02  # BIC a row by which clusters of one shape are better than such of several
@@ -77,6 +80,7 @@ def _components(cells: Cells) -> NDArray[np.float64]:
     z = np.clip(z, -5, 5)
     z = z - z.mean(0)
     u, s, _ = np.linalg.svd(z, full_matrices=False)
+    # above the largest eigenvalue that noise has (Marchenko and Pastur)
     n_signal = int((s**2 / len(z) > (1 + np.sqrt(z.shape[1] / len(z))) ** 2).sum())
     return u[:, : int(np.clip(n_signal + 1, 2, _MOST_COMPONENTS))] * np.sqrt(len(z))
 
@@ -90,6 +94,7 @@ def _by_order(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     n = len(scores)
     z = (scores - scores.mean(0)) / scores.std(0)
     lags = np.arange(1, min(_MOST_LAGS, n // 4) + 1)
+    # in standard errors: of rows that are independent it is standard normal
     r = np.array([(z[lag:] * z[:-lag]).mean(0) * np.sqrt(n - lag) for lag in lags])
     together = r.sum(1) / np.sqrt(r.shape[1])
     best = max(float(together.max()), float(r.max()))
@@ -120,6 +125,7 @@ def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     between = np.zeros(z.shape[1])
     for g, size in enumerate(count):
         between += size * z[number == g].mean(0) ** 2
+    # of names that say nothing it is chi-squared with a degree of freedom less than there are names
     score = float(stats.norm.isf(np.clip(stats.chi2.sf(between, len(names) - 1).min(), 1e-300, 1.0)))
     if score < _LEAST_Z:
         return None
@@ -182,7 +188,7 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
 
     n, d = y.shape
 
-    def fitted(k: int, shape: str) -> Any:
+    def fitted(k: int, shape: str) -> Mixture:
         return GaussianMixture(k, covariance_type=shape, n_init=5, random_state=0, reg_covar=1e-3).fit(y)
 
     none = fitted(1, "tied").bic(y)

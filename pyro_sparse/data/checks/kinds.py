@@ -10,6 +10,7 @@ from ._cells import Cells, listed, naming
 
 __all__ = ["column_kinds", "entry_mistakes", "few_levels", "several_kinds"]
 
+# Rows of nines, as codes for a missing cell are.
 _SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
 _MOST_LEVELS = 11  # of an answer on a scale, 0 to 10
 _PILED = 0.35  # of the answers at one end; a symmetric scale of five levels has some 15 % there

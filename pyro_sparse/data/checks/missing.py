@@ -30,6 +30,7 @@ def separate_columns(cells: Cells) -> list[Finding]:
     pairs = np.triu(together == 0, 1)
     if not pairs.any():
         return []
+    # two columns have so many rows in common on average, and with about this probability none
     by_chance = np.exp(-np.outer(count, count) / len(observed))[np.triu_indices(n_features, 1)].sum()
     n_groups, group = connected_components(together > 0, directed=False)
     if n_groups == 1 and pairs.sum() <= _LEAST_PAIRS + _MOST_BY_CHANCE * by_chance:

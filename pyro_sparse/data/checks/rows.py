@@ -94,6 +94,7 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     if not cells.is_normal or n_features < _LEAST_COLUMNS or n_features > 1000:
         return [], nothing
     size = np.log(_typical_part(cells))
+    # the spread of sizes up to the upper tenth, which a few far rows do not move
     middle, upper = np.quantile(size, [0.5, 0.9])
     limit = middle + max((upper - middle) / stats.norm.isf(0.1) * _beyond(n_rows), _LEAST_LOG)
     is_far = size > limit

@@ -7,7 +7,7 @@ alone, takes a second or so, and files a `Finding` that names the columns.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,9 @@ from scipy import stats
 
 from ...findings.finding import Finding
 from ..sequences import Sequences
+
+if TYPE_CHECKING:
+    from ...models.latent_transition import LatentTransition
 
 __all__ = ["counter_columns", "missing_lag", "moving_means", "sequence_findings"]
 
@@ -47,13 +50,13 @@ _GAIN = 0.04  # share of the error that one frame more removes: of clean tuning 
 # Of the variance, which levels that change inflate; clean tuning sets (1000 to 1399) stayed below zero.
 _LEAST_GAIN = 0.01
 _LEAST_STEPS = 300
-_MOST_STEPS = 6000
+_MOST_STEPS = 6000  # that regressions are made of: a check takes a second or so
 _WAVES = 300  # random features of the frames that the model reads
 _MORE_WAVES = 60  # and of the one before
 _RIDGES = 1e-3, 1e-2, 1e-1  # of features of unit mean square; held-out steps choose
 
 
-def sequence_findings(sequences: Sequences, model: Any) -> list[Finding]:
+def sequence_findings(sequences: Sequences, model: LatentTransition) -> list[Finding]:
     """All that sequences show against a fit of this model to them.
 
     Parameters
@@ -426,6 +429,7 @@ def _moved_within(values: np.ndarray) -> list[_Moved]:
     rho = np.clip(
         (detrended[:, 1:] * detrended[:, :-1]).sum((0, 1)) / (detrended[:, :-1] ** 2).sum((0, 1)), 0, 0.999
     )
+    # a first-order autoregression of the errors makes a slope's variance (1 + rho) / (1 - rho) times as large
     error = np.sqrt((detrended**2).mean((0, 1)) / (time**2).sum() * (1 + rho) / (1 - rho) / len(stack))
     movements = []
     share = (level**2).mean((0, 1)) / variance
@@ -477,6 +481,7 @@ def _lagged(
     if sequences.actions is not None:
         past.append(sequences.actions[s, t])
     read = np.concatenate(past, 1) if past else np.zeros((len(s), 0))
+    # half of these are learned from: whole sequences, or, of few, 25 frames in a row
     groups = (
         s
         if n >= _LEAST_PANEL

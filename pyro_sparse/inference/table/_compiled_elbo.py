@@ -9,13 +9,16 @@ G features, D hidden units of the decoder.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..._utils.arrays import COMPILED, compiled
+
+if TYPE_CHECKING:
+    from ...models.sparse_decoder import SparseDecoder
 
 __all__ = ["CompiledPass"]
 
@@ -251,7 +254,7 @@ class CompiledPass:
         self.f = np.empty((0, 0, 0), kind)
 
     @staticmethod
-    def suits(model: Any) -> bool:
+    def suits(model: SparseDecoder) -> bool:
         """Whether numba is installed and a `SparseDecoder` is of the kind and size that is compiled here."""
         widest = max(model.hidden, model.encoder_hidden)
         small = _ONE_THREAD // widest**2 >= _FEWEST_ROWS
@@ -272,7 +275,9 @@ class CompiledPass:
         forward(*self.given, self.f)
         return torch.from_numpy(self.f)
 
-    def backward(self, score: Tensor, precision: Any, of_z: float) -> tuple[Any, list[Tensor]]:
+    def backward(
+        self, score: Tensor, precision: np.ndarray | Tensor, of_z: float
+    ) -> tuple[np.ndarray, list[Tensor]]:
         """The divergence of each restart, without its constants, and gradients by all parameters.
 
         Both hold until the next call. `score` (R, G, B) is the gradient by the linear predictor, `precision`

@@ -11,8 +11,8 @@ batches behind them are not touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from ..._utils.torch_state import load_random_state, random_state
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
 
 __all__ = ["Rowwise", "around", "by_row", "leads_to", "nodes", "reusable"]
 
@@ -76,25 +79,29 @@ class _Held(TorchFunctionMode):
         self.statistics, self.record, self.at = statistics, record, 0
         self.counts: dict[Tensor, Tensor] = {}
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         self.hook = register_module_forward_pre_hook(self._note_count)
         return super().__enter__()
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
         self.hook.remove()
         for count, before in self.counts.items():
             count.copy_(before)
 
-    def _note_count(self, module: nn.Module, inputs: Any) -> None:
+    def _note_count(self, module: nn.Module, inputs: object) -> None:
         """A module of batch norm counts its batches before it asks for the statistics."""
         count = getattr(module, "num_batches_tracked", None)
         if isinstance(count, Tensor) and count not in self.counts:
             self.counts[count] = count.clone()
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
         if func is F.batch_norm:
             return self._batch_norm(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
@@ -147,7 +154,7 @@ def around(
     return here, [network(z + move) for move in moves]
 
 
-def by_row(x: Any, z: Tensor) -> Tensor:
+def by_row(x: object, z: Tensor) -> Tensor:
     """Features (..., row, feature) of what a network returned; images and the like are flattened.
 
     Raises
@@ -196,12 +203,12 @@ def leads_to(x: Tensor, z: Tensor) -> bool:
     return any(last for _, last in nodes(x, _is_of(z)))
 
 
-def _is_of(z: Tensor) -> Callable[[Any], bool]:
+def _is_of(z: Tensor) -> Callable[[Node], bool]:
     goal = z.grad_fn
     return lambda node: node is goal if goal else getattr(node, "variable", None) is z
 
 
-def nodes(x: Tensor, stop: Callable[[Any], bool] = lambda node: False) -> Iterator[tuple[Any, bool]]:
+def nodes(x: Tensor, stop: Callable[[Node], bool] = lambda node: False) -> Iterator[tuple[Node, bool]]:
     """The nodes of the graph that `x` was computed in, and whether each is one to stop at."""
     waiting, visited = [x.grad_fn], set()
     while waiting:

@@ -16,7 +16,7 @@ over. Four figures of the fit show them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,11 +29,17 @@ from ..training.restarts import in_frame, pick
 from .axis_restarts import AxisStart
 from .decoder_axes import second_moments
 
+if TYPE_CHECKING:
+    from ...data.read import Batch
+    from ...models.base import FactorModel
+    from .result import Fit
+
 __all__ = ["axis_findings", "curve_share", "nested_factors"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+# The first and the last are those of tables that are searched for axes (`axis_restarts.py`).
 _MOST_FEATURES, _MOST_ROWS, _LEAST_ROWS = 500, 2000, 100
 # On off-model tables whose factors were rotated pairs of the true ones 3.3 edges or more were saved, on
 # tables with right factors at most 0.2 (tuning seeds 1000 to 1003).
@@ -44,14 +50,14 @@ _AS_GOOD = 1.0
 _SAME_AXIS = 0.9  # correlation of scores from which an axis is the same
 _NAMED = 4  # edges in a message
 _OWN_FEATURES = 1  # features that a factor has and another has not, up to which it lies within the other
-_LEAST_FEATURES = 3
+_LEAST_FEATURES = 3  # of a factor asked about: of two features one in common would do
 # Right factors had .04 at most on tables of that kind (1000 to 1007), a factor's absolute value .10 to .23;
 # of four independent normal factors and 300 rows the largest is below .07 in 98 of 100 tables.
 _CURVED = 0.08
-_KNOTS = (0.2, 0.4, 0.6, 0.8)
+_KNOTS = (0.2, 0.4, 0.6, 0.8)  # quantiles of the scores, where a cubic spline may change
 
 
-def axis_findings(fit: Any, search: AxisStart | None = None) -> list[Finding]:
+def axis_findings(fit: Fit, search: AxisStart | None = None) -> list[Finding]:
     """Doubts about factors and edges of a curved decoder's best restart.
 
     Parameters
@@ -93,7 +99,7 @@ def axis_findings(fit: Any, search: AxisStart | None = None) -> list[Finding]:
     return [*doubts, *_of_nested(edge[:, used], names), *_of_curves(scores, names)]
 
 
-def _scores(fit: Any, restart: Any, batch: Any) -> Floats:
+def _scores(fit: Fit, restart: FactorModel, batch: Batch) -> Floats:
     """Factors of rows, (row, factor), in the order and with the signs of the fit."""
     with torch.no_grad():
         location = restart.encode(batch)[0][0].cpu().double().numpy()

@@ -10,7 +10,7 @@ restart; then they replace the worst ones.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,13 @@ from scipy.optimize import linear_sum_assignment
 from ...data.large_table import LargeTable
 from ..rotation.single_index import SingleIndex, search, sparse_axes
 from .start import Start
+
+if TYPE_CHECKING:
+    from ...data.table import Table
+    from ...models.base import FactorModel
+    from ...models.sparse_decoder import SparseDecoder
+    from .dependency_schedule import DependencySchedule
+    from .schedule import Schedule
 
 __all__ = ["AxisStart", "axis_start", "is_better", "replaced_restarts", "searches_axes"]
 
@@ -33,7 +40,7 @@ _LEAST_EDGES = 2  # of a factor that is continued
 _SAME_SCORES = 0.97  # correlation from which a factor of the best restart is that of the sparsest axes
 _RIDGE = 0.01  # of the linear map from cells to scores, in units of a cell's variance
 _LEAST_LEFT = 0.02  # variance that a start leaves of a feature, as in `start.py`
-_STANDARD_ERRORS = 2.0
+_STANDARD_ERRORS = 2.0  # within which axes with fewer edges fit as well, see `is_better`
 
 
 class AxisStart(NamedTuple):
@@ -55,7 +62,7 @@ class AxisStart(NamedTuple):
     scores: NDArray[np.float64]
 
 
-def searches_axes(model: Any, table: Any, schedule: Any) -> bool:
+def searches_axes(model: FactorModel, table: Table, schedule: Schedule | DependencySchedule) -> bool:
     """Whether the search is for this model, table and schedule.
 
     It is for curved decoders with normal noise whose factors can change places; not for tables read by rows
@@ -70,6 +77,7 @@ def searches_axes(model: Any, table: Any, schedule: Any) -> bool:
     """
     if getattr(model, "decoder_kind", "") != "mlp" or isinstance(table, LargeTable) or not model.data_start:
         return False
+    model = cast("SparseDecoder", model)
     n_rows, n_features = table.x.shape
     free = bool(model.permitted.all()) and not model.must.any() and len(model.alike_factors()) == 1
     sizes = n_rows >= _LEAST_ROWS and n_features <= _MOST_FEATURES and model.n_factors >= 2
@@ -78,8 +86,8 @@ def searches_axes(model: Any, table: Any, schedule: Any) -> bool:
 
 
 def axis_start(
-    model: Any,
-    table: Any,
+    model: SparseDecoder,
+    table: Table,
     kept: NDArray[np.intp],
     level: NDArray[np.float64],
     best: int,
@@ -88,7 +96,7 @@ def axis_start(
 
     Parameters
     ----------
-    model : FactorModel
+    model : SparseDecoder
         Trained.
     table : Table
     kept : ndarray of int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,13 +24,19 @@ from ..training.ranks import ALONE, Ranks
 from ..training.restarts import pick
 from .refine import refined_elbo
 
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+    from ...models.sparse_decoder import SparseDecoder
+
 CLIMB = 20  # steps of a row's own guide; each costs as much as four of training on that row
 
 __all__ = ["frugal", "judge", "pieces"]
 
+ModelT = TypeVar("ModelT", bound="FactorModel")
+
 
 def judge(
-    model: Any, train: Batch, heldout: Batch | None, ranks: Ranks = ALONE, brief: bool = False
+    model: FactorModel, train: Batch, heldout: Batch | None, ranks: Ranks = ALONE, brief: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """ELBO of each row under every restart, (restart, row): rows trained on, and held-out rows (refined).
 
@@ -72,7 +78,7 @@ def judge(
 
 
 @contextmanager
-def frugal(model: Any) -> Iterator[Any]:
+def frugal(model: ModelT) -> Iterator[ModelT]:
     """The model, meanwhile without keeping hidden units of a masked decoder for gradients by the factors.
 
     Parameters
@@ -85,16 +91,19 @@ def frugal(model: Any) -> Iterator[Any]:
     def decode(z: Tensor, weights: Tensor | None) -> Tensor:
         if weights is None or not getattr(model, "in_chunks", lambda z: False)(z):
             return usual(z, weights)
-        return recomputed_predictor(model.net(weights), z, None, model.activation)
+        sparse = cast("SparseDecoder", model)
+        return recomputed_predictor(sparse.net(weights), z, None, sparse.activation)
 
-    model.decode = decode
+    cast(Any, model).decode = decode
     try:
         yield model
     finally:
         del model.decode
 
 
-def pieces(table: Table, device: Any, dtype: torch.dtype, cells: int = JUDGED_CELLS) -> Iterator[Batch]:
+def pieces(
+    table: Table, device: str | torch.device, dtype: torch.dtype, cells: int = JUDGED_CELLS
+) -> Iterator[Batch]:
     """All rows of a table in order: at once, or a few at a time where it is read by rows.
 
     Parameters

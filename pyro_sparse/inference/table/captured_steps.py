@@ -12,13 +12,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from ...data.read import Batch
 from .sparse_elbo import total
+
+if TYPE_CHECKING:
+    from .sparse_run import SparseRun
 
 __all__ = ["CapturedSteps"]
 
@@ -35,7 +38,7 @@ class CapturedSteps:
         Its bound is written out.
     """
 
-    def __init__(self, run: Any):
+    def __init__(self, run: SparseRun):
         self.run = run
         device = run.model.weights.device
         self.rate, self.divergence = torch.zeros((), device=device), torch.ones((), device=device)

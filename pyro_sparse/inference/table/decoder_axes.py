@@ -12,7 +12,7 @@ between 0 and 1, whatever the units of features and latents.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -24,10 +24,28 @@ from ...data.read import Batch
 from ..rotation.axes import SILENT
 from ..rotation.jacobian_axes import jacobian_axes
 
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+
 __all__ = ["DecoderAxes", "decoder_axes", "decoder_jacobian", "second_moments", "strengths"]
 
 MOST_ROWS = 2000
 _CELLS = 100_000  # whose derivatives are taken at once
+
+
+class AxisSearch(TypedDict, total=False):
+    """Settings of the search that a caller may choose, as of `jacobian_axes`.
+
+    Attributes
+    ----------
+    n_starts, steps, max_hops : int
+    floor : float
+    """
+
+    n_starts: int
+    steps: int
+    max_hops: int
+    floor: float
 
 
 class DecoderAxes(NamedTuple):
@@ -48,7 +66,7 @@ class DecoderAxes(NamedTuple):
     found: float
 
 
-def decoder_jacobian(model: Any, z: Tensor) -> Tensor:
+def decoder_jacobian(model: FactorModel, z: Tensor) -> Tensor:
     """Jacobian of the linear predictor at given latents, (restart, row, feature, factor).
 
     Parameters
@@ -68,7 +86,7 @@ def decoder_jacobian(model: Any, z: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def second_moments(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+def second_moments(model: FactorModel, batch: Batch) -> tuple[Tensor, Tensor]:
     """Covariance of the latents (restart, factor, factor); E[J_j' J_j] (restart, feature, factor, factor)."""
     location, _ = model.encode(batch)
     centred = (location - location.mean(1, keepdim=True)).double()
@@ -82,7 +100,9 @@ def second_moments(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     return cov, moment / rows.shape[1]
 
 
-def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> list[DecoderAxes]:
+def decoder_axes(
+    model: FactorModel, batch: Batch, seed: int = 0, **options: Unpack[AxisSearch]
+) -> list[DecoderAxes]:
     """Sparse axes of each restart of a dense fit.
 
     Parameters
@@ -100,6 +120,7 @@ def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> lis
     -------
     list of DecoderAxes
     """
+    settings: AxisSearch = {"floor": 1e-9, **options}  # strengths of a decoder are graded: none passes for 0
     answers = []
     for cov, moment in zip(*second_moments(model, batch), strict=True):
         values, vectors = torch.linalg.eigh(cov)
@@ -111,8 +132,7 @@ def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> lis
         stack = (share[loud] / total[loud, None, None]).cpu().numpy()
         with undisturbed(threads=1):
             axes = jacobian_axes(
-                actions=(stack + stack.transpose(0, 2, 1)) / 2,
-                **{"orthogonal": True, "floor": 1e-9, "seed": seed, **options},
+                actions=(stack + stack.transpose(0, 2, 1)) / 2, orthogonal=True, seed=seed, **settings
             )
         turn = root.cpu().numpy() @ axes.map.T
         answers.append(DecoderAxes(turn, axes.objective, axes.agreement / axes.n_starts))
@@ -120,7 +140,7 @@ def decoder_axes(model: Any, batch: Batch, seed: int = 0, **options: Any) -> lis
 
 
 @torch.no_grad()
-def strengths(model: Any, batch: Batch) -> Tensor:
+def strengths(model: FactorModel, batch: Batch) -> Tensor:
     """Strength of every edge in the model's own axes, (restart, feature, factor), in [0, 1].
 
     Parameters

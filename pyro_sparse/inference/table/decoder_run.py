@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from torch import Tensor
 
 from ...data.read import Batch
-from ..training.loop import Run
+from ..training.loop import Plan, Run
 from .latent_penalty import LatentPenalty, taken
+
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
 
 __all__ = ["DecoderRun", "decodings"]
 
+ModelT = TypeVar("ModelT", bound="FactorModel")
+PlanT = TypeVar("PlanT", bound=Plan)
 
-class DecoderRun(Run):
+
+class DecoderRun(Run[ModelT, Batch, PlanT], Generic[ModelT, PlanT]):
     """A `Run` of a `FactorModel`.
 
     Parameters
@@ -36,15 +42,15 @@ class DecoderRun(Run):
         What is added to the negative ELBO of a row.
     """
 
-    unit: Any = 1.0  # standard deviation of each feature in the model's units, (feature, 1)
+    unit: Tensor | float = 1.0  # standard deviation of each feature in the model's units, (feature, 1)
     rounded = False  # whether the steps of a sparse MLP decoder keep its hidden units as bfloat16
 
     def __init__(
         self,
-        model: Any,
+        model: ModelT,
         train: Batch,
         heldout: Batch | None,
-        schedule: Any,
+        schedule: PlanT,
         first_restart: int = 0,
         dependency: LatentPenalty | None = None,
     ):
@@ -79,7 +85,7 @@ Decoding = tuple[Callable[[Tensor], Tensor], Tensor, Tensor]
 
 
 @contextmanager
-def decodings(model: Any) -> Iterator[list[Decoding]]:
+def decodings(model: FactorModel) -> Iterator[list[Decoding]]:
     """What the model decodes meanwhile: the decoder as a function of latents alone, latents, and its answer.
 
     Parameters
@@ -95,9 +101,10 @@ def decodings(model: Any) -> Iterator[list[Decoding]]:
         return answer
 
     chunked = getattr(model, "chunked", False)
-    model.decode, model.chunked = noted, False  # what is penalised is differentiated twice
+    noting = cast(Any, model)  # whose method is replaced in this instance alone
+    noting.decode, noting.chunked = noted, False  # what is penalised is differentiated twice
     try:
         yield decoded
     finally:
         del model.decode
-        model.chunked = chunked
+        noting.chunked = chunked

@@ -12,7 +12,7 @@ less than the divergence :math:`\sum_i KL(q(z_{ik}) \| p)` that it costs, plus i
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import pyro.distributions as dist
 import torch
@@ -24,12 +24,16 @@ from ...data.read import Batch
 from ...distributions import CorrelatedNormal
 from ..training.ranks import ALONE, Ranks
 
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+    from ...models.sparse_decoder import SparseDecoder
+
 __all__ = ["edge_gains", "factor_costs", "prune"]
 
 
 @torch.no_grad()
 def edge_gains(
-    model: Any,
+    model: SparseDecoder,
     batch: Batch,
     *,
     num_draws: int = 2,
@@ -60,8 +64,8 @@ def edge_gains(
         ],
         2,
     )
-    full: Any = 0.0
-    reduced: dict[int, Any] = dict.fromkeys(used, 0.0)
+    full: Tensor | float = 0.0
+    reduced: dict[int, Tensor | float] = dict.fromkeys(used, 0.0)
     own_rows = ranks.share(sample)
     noise = ranks.own(noise, own_rows)
     for index in torch.arange(len(own_rows), device=batch.x.device).split(chunk):
@@ -78,15 +82,15 @@ def edge_gains(
                 reduced[k] = (
                     reduced[k] + likelihood.feature_statistic(model.decode(z, without), f, *cells) / num_draws
                 )
-    ranks.sum([full, *reduced.values()], own_rows)
+    ranks.sum(cast("list[Tensor]", [full, *reduced.values()]), own_rows)
     gains = torch.zeros_like(weights)
     for k in used:
-        gains[..., k] = likelihood.feature_gain(full, reduced[k])
+        gains[..., k] = likelihood.feature_gain(cast(Tensor, full), cast(Tensor, reduced[k]))
     return gains * (batch.total / len(sample))
 
 
 @torch.no_grad()
-def factor_costs(model: Any, batch: Batch, *, max_rows: int = 2000) -> Tensor:
+def factor_costs(model: FactorModel, batch: Batch, *, max_rows: int = 2000) -> Tensor:
     """Divergence each factor costs given the others, in nats over all rows: (restart, factor)."""
     sample = batch.rows(torch.arange(len(batch), device=batch.x.device)[:max_rows])
     location, sd = model.encode(sample)
@@ -107,7 +111,7 @@ def factor_costs(model: Any, batch: Batch, *, max_rows: int = 2000) -> Tensor:
 
 
 @torch.no_grad()
-def prune(model: Any, batch: Batch, *, min_features: int = 2, ranks: Ranks = ALONE) -> int:
+def prune(model: SparseDecoder, batch: Batch, *, min_features: int = 2, ranks: Ranks = ALONE) -> int:
     """Delete every edge and factor that lowers the objective; return how many edges went.
 
     Edges the caller requires stay. A factor left with fewer than `min_features` features explains nothing
@@ -125,7 +129,7 @@ def prune(model: Any, batch: Batch, *, min_features: int = 2, ranks: Ranks = ALO
     at_zero = prior.distribution().expand(torch.Size(prior.shape)).log_prob(torch.zeros_like(model.weights))
     here = prior.distribution().expand(torch.Size(prior.shape)).log_prob(model.weights)
     cost = at_zero - here
-    few: dict[str, Any] = {}
+    few: dict[str, int] = {}
     if isinstance(batch, LargeBatch):  # a pass for every factor: as much as a long stretch of training
         few = {"max_rows": batch.table.rows_together(500, 2000, SEARCH_CELLS)}
     gains = edge_gains(model, batch, ranks=ranks, **few, **({"num_draws": 1, "chunk": 100} if few else {}))

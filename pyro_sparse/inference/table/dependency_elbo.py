@@ -9,10 +9,10 @@ same, but the joint density and every reported ELBO would then contain the penal
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isclose, prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from pyro.distributions import Unit
@@ -21,6 +21,11 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
 from .latent_penalty import DependencyPenalty, LatentPenalty, check_penalty, taken
+
+if TYPE_CHECKING:
+    from pyro.poutine import Trace
+    from pyro.poutine.indep_messenger import CondIndepStackFrame
+    from pyro.poutine.runtime import Message
 
 __all__ = ["DependencySparsity"]
 
@@ -130,11 +135,13 @@ class DependencySparsity(ELBO):
         self.steps, self.step, self.scale = steps, 0, scale
         self.last_penalty: Tensor | None = None
 
-    def loss(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> Any:
+    def loss(self, model: Callable, guide: Callable, *args: object, **kwargs: object) -> float | Tensor:
         """The ELBO's own loss, without gradient or penalty."""
         return self.elbo.loss(model, guide, *args, **kwargs)
 
-    def differentiable_loss(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> Tensor:
+    def differentiable_loss(
+        self, model: Callable, guide: Callable, *args: object, **kwargs: object
+    ) -> Tensor:
         """The ELBO's own loss, with a gradient that contains the penalty's; counts as a training step."""
         drawn, observed = _Drawn(self.site), _Observed()
         with _calls(self.decode) as outputs:
@@ -163,14 +170,16 @@ class DependencySparsity(ELBO):
         weight *= observed.scale(sites[-1]) if self.scale is None else self.scale
         return loss + weight * (extra - extra.detach())
 
-    def loss_and_grads(self, model: Callable, guide: Callable, *args: Any, **kwargs: Any) -> float:
+    def loss_and_grads(self, model: Callable, guide: Callable, *args: object, **kwargs: object) -> float:
         """Take gradients, the penalty's included; returns the ELBO's own loss."""
         loss = self.differentiable_loss(model, guide, *args, **kwargs)
         if getattr(loss, "requires_grad", False):
             loss.backward(retain_graph=self.retain_graph)
         return loss.item()
 
-    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Any:
+    def _get_trace(
+        self, model: Callable, guide: Callable, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> tuple[Trace, Trace]:
         return self.elbo._get_trace(model, guide, args, kwargs)
 
 
@@ -180,10 +189,10 @@ class _Drawn(Messenger):
     def __init__(self, name: str):
         super().__init__()
         self.name = name
-        self.sites: list[Any] = []
+        self.sites: list[Message] = []
         self.others: set[str] = set()
 
-    def _pyro_post_sample(self, msg: Any) -> None:
+    def _pyro_post_sample(self, msg: Message) -> None:
         if msg["name"] == self.name:
             self.sites.append(msg)
         else:
@@ -197,14 +206,14 @@ class _Observed(Messenger):
         super().__init__()
         self.sites: dict[str, tuple[set[str], float, bool]] = {}
 
-    def _pyro_post_sample(self, msg: Any) -> None:
+    def _pyro_post_sample(self, msg: Message) -> None:
         if msg["is_observed"] and not msg["infer"].get("_deterministic"):
             frames = msg["cond_indep_stack"]
             beside = float(torch.as_tensor(msg["scale"]).detach().double().mean()) / prod(map(_share, frames))
             factor = isinstance(msg["fn"], Unit)
             self.sites[msg["name"]] = {frame.name for frame in frames}, beside, factor
 
-    def scale(self, z: Any) -> float:
+    def scale(self, z: Message) -> float:
         """What log-densities in the plates of a site are multiplied by, beside what the plates do.
 
         A `pyro.factor` is asked only where nothing else is observed there; 1 where nothing is.
@@ -223,7 +232,7 @@ class _Observed(Messenger):
 
 
 def _watched(program: Callable, watch: Messenger) -> Callable:
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def watched(*args: object, **kwargs: object) -> object:
         with watch:
             return program(*args, **kwargs)
 
@@ -231,14 +240,14 @@ def _watched(program: Callable, watch: Messenger) -> Callable:
 
 
 @contextmanager
-def _calls(decode: Any) -> Any:
+def _calls(decode: Callable[[Tensor], Tensor]) -> Iterator[list[tuple[object, Tensor]]]:
     """Inputs and outputs of a decoder that is a module, as long as this lasts."""
-    outputs: list[tuple[Any, Any]] = []
+    outputs: list[tuple[object, Tensor]] = []
     if not isinstance(decode, nn.Module):
         yield outputs
         return
 
-    def note(module: nn.Module, inputs: tuple[Any, ...], x: Any) -> None:
+    def note(module: nn.Module, inputs: tuple[object, ...], x: Tensor) -> None:
         outputs.append((inputs[0] if inputs else None, x))
 
     hook = decode.register_forward_hook(note)
@@ -248,12 +257,12 @@ def _calls(decode: Any) -> Any:
         hook.remove()
 
 
-def _rows(site: Any) -> float:
+def _rows(site: Message) -> float:
     """Rows that the ELBO counts: those of z, scaled up by the plates they were subsampled from."""
     plates = [frame for frame in site["cond_indep_stack"] if frame.vectorized]
     return site["value"].shape[-2] * prod(map(_share, plates))
 
 
-def _share(plate: Any) -> float:
+def _share(plate: CondIndepStackFrame) -> float:
     """By how much a plate scales what is in it: its size over that of the subsample."""
     return (plate.full_size or plate.size) / plate.size

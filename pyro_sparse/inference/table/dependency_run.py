@@ -7,7 +7,7 @@ trained any more that could take its place.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,19 +15,23 @@ from torch import Tensor
 
 from ..._utils.torch_state import undisturbed
 from ...likelihoods import Normal
+from ...models.dependency import DependencyVAE
 from ..rotation._strength_mixture import edge_probability
 from ..training.elbo import rowwise_elbo
 from ..training.soap import SOAP
 from .decoder_axes import MOST_ROWS, decoder_axes, strengths
 from .decoder_run import DecoderRun
-from .dependency_schedule import MAY_BE, MOST_MOVE
+from .dependency_schedule import MAY_BE, MOST_MOVE, DependencySchedule
 from .folded import skewness
 from .unfold import unfold
+
+if TYPE_CHECKING:
+    from ...data.read import Batch
 
 __all__ = ["DependencyRun"]
 
 
-class DependencyRun(DecoderRun):
+class DependencyRun(DecoderRun[DependencyVAE, DependencySchedule]):
     """A `Run` of a `DependencyVAE`.
 
     Parameters
@@ -49,7 +53,7 @@ class DependencyRun(DecoderRun):
     def _n_edges(self) -> list[int]:
         return self.model.decoder.mask.sum((1, 2)).int().tolist()
 
-    def _after_step(self, batch: Any, rate: float) -> None:
+    def _after_step(self, batch: Batch, rate: float) -> None:
         done = self.step + 1
         if done == self.schedule.unfold_step and isinstance(self.model.likelihood, Normal):
             unfold(self.model, self.train, self.first_restart)

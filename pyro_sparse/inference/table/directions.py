@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,9 +24,12 @@ from torch import Tensor
 from ...data.large_table import SEARCH_CELLS, LargeBatch
 from ...data.read import Batch
 
+if TYPE_CHECKING:
+    from ...models.sparse_decoder import SparseDecoder
+
 __all__ = ["Directions", "admit", "find_directions", "release"]
 
-REACH = 5.5  # longest direction tried, in periods of 2 pi per standard deviation of a factor
+REACH = 5.5  # longest direction tried, in radians per standard deviation of a factor
 POINTS = {1: 12, 2: 50, 3: 150}  # per set of factors, so that every peak (of width 1) has a point on it
 MOST = 200_000  # sets of three factors are left out where they would make more candidates than this
 
@@ -137,7 +140,7 @@ def find_directions(
 
 
 @torch.no_grad()
-def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
+def admit(model: SparseDecoder, batch: Batch, *, max_rows: int = 2000) -> int:
     """Let the features in that a `SparseDecoder` holds back; return how many got a direction of their own.
 
     Those with a direction are held along it (until `release`), the others are open to every factor.
@@ -166,6 +169,7 @@ def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
         directions = find_directions(location[r][:, used], sample.x[:, names], mask)
         rows = torch.zeros(len(names), model.n_factors).to(location)
         rows[:, used] = directions.weights / directions.weights.abs().amax(1, keepdim=True).clamp_min(1e-6)
+        # a direction is of no use where it needs an edge that is forbidden
         may = directions.real & ~((rows.abs() > 0.1) & ~model.allowed[r, names]).any(1)
         model.held[r, names] = may
         model.held_weights[r, names] = torch.where(may.unsqueeze(1), rows, 0.0)
@@ -178,6 +182,6 @@ def admit(model: Any, batch: Batch, *, max_rows: int = 2000) -> int:
 
 
 @torch.no_grad()
-def release(model: Any) -> None:
+def release(model: SparseDecoder) -> None:
     """Let every row of W move that `admit` had held along a direction: by now its curve is known."""
     model.held.zero_()

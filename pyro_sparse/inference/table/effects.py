@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,13 +11,16 @@ from ...data.large_table import LargeBatch
 from ...data.read import Batch
 from ..training.restarts import pick
 
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+
 __all__ = ["evened", "total_effects"]
 
 ROWS, CELLS = 2000, 10_000_000  # looked at; the latter of a table read by rows, but not below 200 rows
 
 
 @torch.no_grad()
-def total_effects(model: Any, train: Batch, max_rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
+def total_effects(model: FactorModel, train: Batch, max_rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
     r"""Total effect of each factor on each feature's linear predictor, and its mean slope.
 
     .. math:: \tfrac12 E[(f_j(z) - f_j(z_{-k}, z_k'))^2] \,/\, \mathrm{Var}(x_j)
@@ -67,7 +70,7 @@ def evened(values: torch.Tensor, exchanged: torch.Tensor) -> torch.Tensor:
     return torch.where(apart > 0, 2 * values.var(-1, correction=0) / apart, 0.0)
 
 
-def _by_rows(model: Any, train: LargeBatch) -> tuple[np.ndarray, np.ndarray]:
+def _by_rows(model: FactorModel, train: LargeBatch) -> tuple[np.ndarray, np.ndarray]:
     """The same of a sample of rows, one restart and a few rows at a time."""
     table = train.table
     n_rows = min(len(train), table.rows_together(200, ROWS, CELLS))

@@ -12,12 +12,15 @@ and a folded one ends in a cliff on one side.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ...findings.finding import Finding
 from ..training.restarts import in_frame
+
+if TYPE_CHECKING:
+    from .result import Fit
 
 __all__ = ["MOST_SKEWED", "folded", "skewness"]
 
@@ -37,7 +40,7 @@ def skewness(z: Tensor) -> Tensor:
     return centred.pow(3).mean(1) / centred.square().mean(1).pow(1.5).clamp_min(1e-12)
 
 
-def folded(fit: Any) -> list[Finding]:
+def folded(fit: Fit) -> list[Finding]:
     """Factors of a fit whose values are too lopsided for their prior, and what to say of each.
 
     Parameters

@@ -12,18 +12,22 @@ The excess E is shrunk to zero as far as the rows can tell: the share is chosen 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+
 __all__ = ["add_residuals", "excess_covariance", "implied_moments"]
 
+# Candidates for alpha of `excess_covariance`; the halves of a table choose.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 
 
 @torch.no_grad()
-def implied_moments(model: Any, num_draws: int = 8000) -> tuple[np.ndarray, np.ndarray]:
+def implied_moments(model: FactorModel, num_draws: int = 8000) -> tuple[np.ndarray, np.ndarray]:
     """Mean (feature,) and covariance (feature, feature) of a row under the model, noise included.
 
     Parameters
@@ -36,7 +40,7 @@ def implied_moments(model: Any, num_draws: int = 8000) -> tuple[np.ndarray, np.n
     prior = model.factor_prior()
     half = prior.expand((*prior.batch_shape[:-1], num_draws // 2)).sample()
     f = model.decode(torch.cat([half, -half], 1), getattr(model, "weights", None))[0].double()
-    noise = model.likelihood.noise_sd()[0, 0].double()
+    noise = cast(torch.Tensor, model.likelihood.noise_sd())[0, 0].double()
     return f.mean(0).cpu().numpy(), (f.T.cov() + torch.diag(noise**2)).cpu().numpy()
 
 
@@ -64,7 +68,7 @@ def excess_covariance(
     def moments(rows: slice) -> np.ndarray:
         pairs = observed[rows].T @ observed[rows]
         covariance = centred[rows].T @ centred[rows] / np.maximum(pairs, 1)
-        return np.where(pairs > 20, covariance, implied)
+        return np.where(pairs > 20, covariance, implied)  # columns seldom seen together say too little
 
     halves = [moments(slice(start, None, 2)) for start in (0, 1)]
 

@@ -28,7 +28,7 @@ __all__ = ["ESTIMATORS", "SURROGATES", "jacobian_l1", "mean_abs_jacobian"]
 
 ESTIMATORS = ("auto", "column", "exact", "difference")
 SURROGATES = ("l1", "log", "l0")
-WIDTH = 0.1
+WIDTH = 0.1  # a mean derivative of so much counts half an edge under "l0"
 
 Network = Callable[[Tensor], Tensor]
 

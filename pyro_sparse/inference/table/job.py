@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -51,10 +51,17 @@ from .folded import folded
 from .latent_penalty import LatentPenalty
 from .result import Fit
 from .sparse_run import SparseRun
-from .start import cap_grid, no_start
+from .start import Start, cap_grid, no_start
 from .table_notes import of_units, of_weights
 from .unexplained import unexplained_findings
 from .wide_start import start_of
+
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+    from ...models.sparse_decoder import SparseDecoder
+    from .decoder_run import DecoderRun
+    from .dependency_schedule import DependencySchedule
+    from .schedule import Schedule
 
 __all__ = ["TableGroup", "TableJob"]
 
@@ -92,12 +99,12 @@ class TableJob:
 
     def __init__(
         self,
-        model: Any,
+        model: FactorModel,
         table: Table,
         *,
         restarts: int,
         seed: int,
-        schedule: Any,
+        schedule: Schedule | DependencySchedule,
         holdout: float = 0.1,
         n_factors_init: Sequence[int] | None = None,
         dependency: LatentPenalty | None = None,
@@ -135,12 +142,12 @@ class TableJob:
         copies = 1 if dependency is None else dependency.copies(model.n_factors)
         self.sizes = group_sizes(model, restarts, schedule.batch_size * copies)
         self.n_steps = schedule.steps * len(self.sizes)
-        self.setup = {
+        self.setup: dict[str, Any] = {
             "n_samples": self.train.total,
             "missing": table.missing,
             "feature_names": table.feature_names,
         }
-        self._starts: dict[tuple[int, str], Any] = {}
+        self._starts: dict[tuple[int, str], Start] = {}
         dependency_settings = None if dependency is None else dependency.as_dict()
         self.record = {
             "seed": seed,
@@ -202,7 +209,12 @@ class TableJob:
         alone = self.dense or self.dependency is not None or self.model.total_correlation
         return split(self.groups(), self.n_restarts if alone else n_jobs)
 
-    def run(self, group: range, restarts: range | None = None, schedule: Any = None) -> Run:
+    def run(
+        self,
+        group: range,
+        restarts: range | None = None,
+        schedule: Schedule | DependencySchedule | None = None,
+    ) -> Run:
         """A run at its start, of a group or of those of its restarts that are in `restarts`."""
         model = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[group.start])
@@ -215,13 +227,15 @@ class TableJob:
             model = pick(model, [r - group.start for r in restarts]).train(model.training)
         return self._run_of(model, unit, schedule or self.schedule, (restarts or group).start)
 
-    def _begin(self, model: Any, starts: list[Any], bent: np.ndarray) -> torch.Tensor:
+    def _begin(self, model: FactorModel, starts: list[Start], bent: np.ndarray) -> torch.Tensor:
         """Write starts into a model's restarts; the features' units."""
         unit = torch.as_tensor(self.table.unit(model.likelihood), dtype=self.dtype, device=self.device)
         _start(model, starts, bent, self.table, self.kept, unit)
         return unit
 
-    def _run_of(self, model: Any, unit: torch.Tensor, schedule: Any, first: int) -> Run:
+    def _run_of(
+        self, model: FactorModel, unit: torch.Tensor, schedule: Schedule | DependencySchedule, first: int
+    ) -> Run:
         trainer = self.model.trainer or self.trainer
         run = trainer(model, self.train, self.heldout, schedule, first, self.dependency)
         run.ranks, run.rounded = self.ranks, self.rounded
@@ -237,7 +251,7 @@ class TableJob:
         unit = self._begin(model, [start.start] * len(AXIS_BENT), np.array(AXIS_BENT))
         return self._run_of(model, unit, self.schedule, 0)
 
-    def _start_of(self, restart: int) -> Any:
+    def _start_of(self, restart: int) -> Start:
         cap, bent = int(self.n_factors_init[restart]), bool(self.bent[restart])
         cap_and_kind = (cap, "principal" if bent else "oblique")
         if cap_and_kind not in self._starts:
@@ -255,7 +269,7 @@ class TableJob:
         goes to the end and keeps the states at all steps where that may have been.
         """
         group = next(group for group in self.groups() if restarts.start in group)
-        states: dict[int, Any] = {}
+        states: dict[int, dict[str, torch.Tensor]] = {}
 
         def keep(run: Run) -> None:
             if run.step in stops:
@@ -271,7 +285,7 @@ class TableJob:
     # ---- what was found ------------------------------------------------------------------------------------
     def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> Fit:
         """The fit of restarts that were trained in parts, in the order of their numbers."""
-        states: list[Any] = []
+        states: list[dict[str, torch.Tensor]] = []
         history: list[dict[str, Any]] = []
         numbers: list[int] = []
         for group in self.groups():
@@ -284,7 +298,11 @@ class TableJob:
         return self.result(states, renumbered(history, numbers), numbers, notes)
 
     def result(
-        self, states: list[Any], history: list[dict[str, Any]], numbers: list[int], notes: list[str]
+        self,
+        states: list[dict[str, torch.Tensor]],
+        history: list[dict[str, Any]],
+        numbers: list[int],
+        notes: list[str],
     ) -> Fit:
         """The `Fit` of trained restarts.
 
@@ -311,7 +329,7 @@ class TableJob:
 
     def _result(
         self,
-        states: list[Any],
+        states: list[dict[str, torch.Tensor]],
         history: list[dict[str, Any]],
         numbers: list[int],
         notes: list[str],
@@ -373,7 +391,7 @@ class TableJob:
 
     def _judged(
         self,
-        model: Any,
+        model: FactorModel,
         history: list[dict[str, Any]],
         n_factors_init: np.ndarray,
         bent: np.ndarray,
@@ -386,13 +404,13 @@ class TableJob:
         best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
         return trained._replace(best=best)
 
-    def _in_sparser_axes(self, whole: Any, trained: _Trained) -> _Trained:
+    def _in_sparser_axes(self, whole: FactorModel, trained: _Trained) -> _Trained:
         """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""
         if not searches_axes(whole, self.table, self.schedule):
             return trained
         level = trained.level(len(self.table.x))
         with undisturbed():
-            start = axis_start(whole, self.table, self.kept, level, trained.best)
+            start = axis_start(cast("SparseDecoder", whole), self.table, self.kept, level, trained.best)
             if start is None:
                 return trained
             run = self.run_from(start)
@@ -411,7 +429,7 @@ class TableJob:
             trained = trained.with_restart(place, new, r)
         return trained
 
-    def _findings(self, model: Any, best: int, rows: np.ndarray) -> list[Finding]:
+    def _findings(self, model: FactorModel, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
         notes = list(self.table.findings)
         lost = ~np.isfinite(rows.mean(1))
@@ -424,7 +442,7 @@ class TableJob:
         if lost[best]:
             return notes
         if getattr(model, "prior", None) is not None:
-            notes += [*of_weights(model, best), *of_units(model, self.table)]
+            notes += [*of_weights(cast("SparseDecoder", model), best), *of_units(model, self.table)]
         notes += only_restart(len(rows))
         if self.train.total < 5 * model.n_features:
             message = (
@@ -465,16 +483,17 @@ class _Trained(NamedTuple):
     def with_restart(self, place: int, source: _Trained, restart: int) -> _Trained:
         """A restart of another set in the place of one of these; the first to come is the best."""
 
-        def replaced(figures: Any, new: Any) -> Any:
+        def replaced(figures: np.ndarray, new: np.ndarray) -> np.ndarray:
             figures = np.array(figures)
             figures[place] = new[restart]
             return figures
 
+        aside = cast(np.ndarray, self.heldout)  # both sets have such rows, or neither has
         history = [row for row in self.history if row["restart"] != place]
         history += [{**row, "restart": place} for row in source.history if row["restart"] == restart]
         return _Trained(
             train=replaced(self.train, source.train),
-            heldout=None if source.heldout is None else replaced(self.heldout, source.heldout),
+            heldout=None if source.heldout is None else replaced(aside, source.heldout),
             edges=replaced(self.edges, source.edges),
             best=self.best if self.from_axes else place,
             history=sorted(history, key=lambda row: row["step"]),
@@ -512,20 +531,20 @@ class TableGroup:
         """All that a resumed run needs."""
         return self.run.state()
 
-    def finish(self, show: Callable[[Any], None]) -> None:
+    def finish(self, show: Callable[[Run], None]) -> None:
         """Train to the end."""
         self.ranks.level(self.run.model)
         with stopped_between_steps(show) as between:
             self.run.finish(between)
 
-    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
+    def conclude(self, notes: list[str], alone: bool, show: Callable[[Run], None]) -> bool:
         """Nothing follows."""
         return True
 
 
 def _start(
-    model: Any,
-    starts: list[Any],
+    model: FactorModel,
+    starts: list[Start],
     bent: np.ndarray,
     table: Table,
     kept: np.ndarray,
@@ -550,7 +569,7 @@ def _start(
     )
 
 
-def _sizes(model: Any) -> tuple[np.ndarray, np.ndarray]:
+def _sizes(model: FactorModel) -> tuple[np.ndarray, np.ndarray]:
     """Edges and active factors of each restart."""
     weights = getattr(model, "weights", None)
     if weights is None:

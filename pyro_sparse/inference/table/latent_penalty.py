@@ -192,7 +192,7 @@ def taken(
     return penalty
 
 
-def check_penalty(dependency: Any) -> LatentPenalty:
+def check_penalty(dependency: object) -> LatentPenalty:
     """The penalty itself, if it is one.
 
     Raises

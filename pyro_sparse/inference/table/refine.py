@@ -13,10 +13,11 @@ alone, and other ones in every step, so that what few draws miss does not add up
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import pyro.distributions as dist
 import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from ...data.read import Batch
@@ -25,20 +26,24 @@ from ..training._divergence import balanced_draws, divergence, draw_at
 from ..training.elbo import rowwise_elbo
 from ..training.ranks import ALONE, Ranks
 
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+    from ...models.sparse_decoder import SparseDecoder
+
 __all__ = ["balanced_draws", "expected_cells", "refine", "refined_elbo"]
 
 MOST_UNITS = 6e6  # hidden units of a layer at a time: larger blocks of memory are fetched anew in every step
 
 
 def refine(
-    model: Any,
+    model: FactorModel,
     batch: Batch,
     steps: int = 60,
     rate: float = 0.05,
     num_draws: int = 4,
     chunk: int = 2000,
     ranks: Ranks = ALONE,
-) -> Any:
+) -> TorchDistribution:
     """Each row's own guide after `steps` Adam steps on its location and its standard deviations.
 
     Of a `FullNormal` the columns of the root of the covariance are lengthened or shortened, not turned.
@@ -72,7 +77,8 @@ def refine(
     half = balanced_draws(steps * pairs, 2 * pairs, model.factor_cov).unflatten(0, (steps, pairs))
     together = chunk
     if getattr(model, "decoder_kind", "") == "mlp":  # every feature has hidden units of its own
-        together = min(chunk, max(1, int(MOST_UNITS // (model.n_restarts * model.n_features * model.hidden))))
+        hidden = cast("SparseDecoder", model).hidden
+        together = min(chunk, max(1, int(MOST_UNITS // (model.n_restarts * model.n_features * hidden))))
     refined = [
         _refine_rows(model, own_rows.rows(index).whole(), half, rate)
         for index in torch.arange(len(own_rows), device=batch.x.device).split(together)
@@ -80,11 +86,11 @@ def refine(
     return _made(*(torch.cat(chunks, 1) for chunks in zip(*refined, strict=True)))
 
 
-def _parts(q: Any) -> tuple[Tensor, ...]:
+def _parts(q: TorchDistribution) -> tuple[Tensor, ...]:
     return (q.loc, q.factor, q.log_det) if isinstance(q, FullNormal) else (q.mean, q.base_dist.scale)
 
 
-def _made(*parameters: Tensor) -> Any:
+def _made(*parameters: Tensor) -> TorchDistribution:
     """The Gaussian of a location and standard deviations, or of a location, a root and its log-det."""
     return FullNormal(*parameters) if len(parameters) == 3 else dist.Normal(*parameters).to_event(1)
 
@@ -96,7 +102,7 @@ def _stretched(spread: tuple[Tensor, ...], stretch: Tensor) -> tuple[Tensor, ...
     return spread[0] * stretch.exp().unsqueeze(-2), spread[1] + stretch.sum(-1)
 
 
-def _refine_rows(model: Any, batch: Batch, half: Tensor, rate: float) -> tuple[Tensor, ...]:
+def _refine_rows(model: FactorModel, batch: Batch, half: Tensor, rate: float) -> tuple[Tensor, ...]:
     """Location and spread of each row; draws are `half` (step, pair, factor) and their negatives."""
     with torch.no_grad():
         location, *spread = _parts(model.factor_posterior(batch))
@@ -129,7 +135,7 @@ def _refine_rows(model: Any, batch: Batch, half: Tensor, rate: float) -> tuple[T
 
 @torch.no_grad()
 def refined_elbo(
-    model: Any,
+    model: FactorModel,
     batch: Batch,
     num_draws: int = 16,
     steps: int = 60,
@@ -164,7 +170,7 @@ def refined_elbo(
 
 
 @torch.no_grad()
-def expected_cells(model: Any, batch: Batch, steps: int = 60, num_draws: int = 32) -> Tensor:
+def expected_cells(model: FactorModel, batch: Batch, steps: int = 60, num_draws: int = 32) -> Tensor:
     r"""Posterior expectation of every cell, :math:`E_{z \sim q_i}[E[x_{ij} | z]]`: (restart, row, feature).
 
     Parameters
@@ -185,6 +191,7 @@ def expected_cells(model: Any, batch: Batch, steps: int = 60, num_draws: int = 3
         In model units.
     """
     weights = getattr(model, "weights", None)
+    # A plain mean: importance weights gained next to nothing for four times the work.
     pairs, expected = max(1, num_draws // 2), []
     half = balanced_draws(pairs, pairs, model.factor_cov)
     for index in torch.arange(len(batch), device=batch.x.device).split(1000):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,12 @@ from .refine import expected_cells, refine
 from .weight_scores import weight_scores
 
 if TYPE_CHECKING:
-    from ..._utils.types import VectorLike
+    import numpy.typing as npt
+
+    from ..._utils.types import ArvizData, TableLike, VectorLike
+    from ...data.stores import RowStore
+    from ...models.base import FactorModel
+    from ...models.sparse_decoder import SparseDecoder
 
 __all__ = ["Fit", "restore"]
 
@@ -139,7 +144,7 @@ class Fit(FitResult):
     @classmethod
     def build(
         cls,
-        model: Any,
+        model: FactorModel,
         table: Table,
         *,
         train: Batch,
@@ -154,7 +159,7 @@ class Fit(FitResult):
         effects, slopes = total_effects(model, train)
         present = np.ones_like(effects, dtype=bool)
         if getattr(model, "weights", None) is not None:
-            present = (model.weights.detach() != 0).cpu().numpy()
+            present = (cast("SparseDecoder", model).weights.detach() != 0).cpu().numpy()
         effects = np.where(present, effects, 0.0)
         loadings = np.where(present, np.sign(slopes) * np.sqrt(effects), 0.0)
         score, eta = weight_scores(model)
@@ -190,7 +195,9 @@ class Fit(FitResult):
 
     # ---- using it ------------------------------------------------------------------------------------------
     @isolated()
-    def transform(self, X: Any = None, refine: bool | None = None, **per_row: VectorLike) -> np.ndarray:
+    def transform(
+        self, X: TableLike | RowStore | None = None, refine: bool | None = None, **per_row: VectorLike
+    ) -> np.ndarray:
         """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
         Parameters
@@ -214,7 +221,7 @@ class Fit(FitResult):
 
     @isolated()
     def predict(
-        self, X: Any = None, num_draws: int = 32, average: bool = True, **per_row: VectorLike
+        self, X: TableLike | None = None, num_draws: int = 32, average: bool = True, **per_row: VectorLike
     ) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
@@ -242,7 +249,7 @@ class Fit(FitResult):
         return self._given_back(mean)
 
     @isolated()
-    def impute(self, X: Any, num_draws: int = 32, **per_row: VectorLike) -> Any:
+    def impute(self, X: TableLike, num_draws: int = 32, **per_row: VectorLike) -> np.ndarray | pd.DataFrame:
         r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
 
         A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
@@ -327,7 +334,7 @@ class Fit(FitResult):
         )
 
     @isolated()
-    def inverse_transform(self, Z: Any) -> np.ndarray:
+    def inverse_transform(self, Z: npt.ArrayLike) -> np.ndarray:
         """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""
         z = np.asarray(Z, dtype=float)
         k = self.weights.shape[-1]
@@ -343,7 +350,9 @@ class Fit(FitResult):
         return self._given_back(mean[self.best])
 
     @isolated()
-    def log_likelihood(self, X: Any = None, num_draws: int = 16, **per_row: VectorLike) -> np.ndarray:
+    def log_likelihood(
+        self, X: TableLike | RowStore | None = None, num_draws: int = 16, **per_row: VectorLike
+    ) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
 
         Parameters
@@ -369,7 +378,7 @@ class Fit(FitResult):
         return np.concatenate(bounds)
 
     @isolated()
-    def score(self, X: Any = None, **per_row: VectorLike) -> float:
+    def score(self, X: TableLike | RowStore | None = None, **per_row: VectorLike) -> float:
         """Mean of `log_likelihood`."""
         return float(self._bounds(self._table(X, per_row)).mean())
 
@@ -392,8 +401,8 @@ class Fit(FitResult):
         return self._given_back(x)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
-    ) -> Any:
+        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+    ) -> ArvizData:
         """Edges as an ArviZ object; see `pyro_sparse.inference.edges.edge_posterior`.
 
         Without options the answer is kept, so that asking again costs nothing.
@@ -435,7 +444,9 @@ class Fit(FitResult):
         files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
 
     @isolated()
-    def with_data(self, X: Any, *, mask: Any = None, **per_row: VectorLike) -> Fit:
+    def with_data(
+        self, X: TableLike | RowStore, *, mask: TableLike | None = None, **per_row: VectorLike
+    ) -> Fit:
         """The same fit with rows to ask: a loaded one has none, and edge probabilities need them.
 
         Parameters
@@ -465,7 +476,7 @@ class Fit(FitResult):
         return replace(self, table=table)
 
     # ---- inside --------------------------------------------------------------------------------------------
-    def _table(self, X: Any, per_row: Mapping[str, VectorLike]) -> Table:
+    def _table(self, X: TableLike | RowStore | None, per_row: Mapping[str, VectorLike]) -> Table:
         """The fit's rows, or new ones."""
         if X is not None:
             return read_table(X, per_row, likelihood=self.model.likelihood, like=self.table)
@@ -478,7 +489,7 @@ class Fit(FitResult):
             raise ValueError("X: a loaded fit has no rows of its own; give some")
         return self.table
 
-    def _whole(self, X: Any, method: str, per_row: Mapping[str, VectorLike]) -> Table:
+    def _whole(self, X: TableLike | RowStore | None, method: str, per_row: Mapping[str, VectorLike]) -> Table:
         """The table, refused if it is read by rows: the answer would be dense."""
         table = self._table(X, per_row)
         if isinstance(table, LargeTable):
@@ -503,7 +514,7 @@ class Fit(FitResult):
         return in_frame(self, z.cpu().double().numpy())
 
 
-def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:
+def restore(model: FactorModel, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     """The fit that `Fit.save` wrote, around its model.
 
     Parameters
@@ -515,7 +526,7 @@ def restore(model: Any, meta: dict[str, Any], arrays: dict[str, Any]) -> Fit:
     arrays : dict of ndarray
         By name: weights, effects and edge_score (restart, feature, factor), elbo (restart,) …
     """
-    units = {n.removeprefix("table."): v for n, v in arrays.items() if n.startswith("table.")}
+    units: dict[str, Any] = {n.removeprefix("table."): v for n, v in arrays.items() if n.startswith("table.")}
     per_row = {n.removeprefix("per_row."): v for n, v in arrays.items() if n.startswith("per_row.")}
     names = {n: meta[n] for n in ("feature_names", "sample_names", "row_units")}
     return Fit(

@@ -7,7 +7,7 @@ weights to zero. So each feature has a lasso of its own.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,13 +16,18 @@ from ..._utils.torch_state import undisturbed
 from ...data.read import Batch
 from ..training.restarts import pick
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...models.sparse_decoder import SparseDecoder
+
 __all__ = ["cell_information", "pull"]
 
 _SIMULATED = 500  # rows
 _SHARE, _MOST = 0.25, 2.0  # of the information, and at most: by which few edges are lost and few kept
 
 
-def cell_information(model: Any, train: Batch) -> Tensor:
+def cell_information(model: SparseDecoder, train: Batch) -> Tensor:
     """Mean squared score of simulated cells at the start, (1, feature, 1): Fisher's information.
 
     All restarts start with the same intercepts; a part of them finds the same number.
@@ -43,7 +48,7 @@ def cell_information(model: Any, train: Batch) -> Tensor:
     return score.square().mean(1).unsqueeze(-1).nan_to_num(1.0, 1.0)
 
 
-def pull(information: Tensor | None, unit: Any) -> Tensor:
+def pull(information: Tensor | None, unit: Tensor | np.ndarray | float) -> Tensor:
     """How strong the lasso of each feature is, (1, feature, 1) or (feature, 1).
 
     Parameters

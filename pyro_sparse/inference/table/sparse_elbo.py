@@ -25,6 +25,8 @@ from ...models.sparse_decoder import SparseDecoder
 from ._compiled_elbo import CompiledPass
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ...models.base import FactorModel
     from ...nets.layers import Encoder
 
@@ -197,7 +199,14 @@ class SparseElbo:
         return self.of_covariance
 
     def _compiled(
-        self, x: Tensor, noise: Tensor, precision: Any, batch: Batch, scale: float, of_z: float, factor: float
+        self,
+        x: Tensor,
+        noise: Tensor,
+        precision: np.ndarray | Tensor,
+        batch: Batch,
+        scale: float,
+        of_z: float,
+        factor: float,
     ) -> tuple[Any, dict[str, Tensor], list[Tensor]]:
         """`_plain` where machine code does all but the likelihood."""
         assert self.compiled is not None
@@ -209,7 +218,14 @@ class SparseElbo:
         return divergence, {**terms, "x": terms["x"] * scale}, [*slopes, *of_likelihood]
 
     def _plain(
-        self, x: Tensor, noise: Tensor, precision: Any, batch: Batch, scale: float, of_z: float, factor: float
+        self,
+        x: Tensor,
+        noise: Tensor,
+        precision: np.ndarray | Tensor,
+        batch: Batch,
+        scale: float,
+        of_z: float,
+        factor: float,
     ) -> tuple[Any, dict[str, Tensor], list[Tensor]]:
         """Divergence of each restart without its constants, the other terms, and gradients."""
         location, log_sd = self.encoder.forward(x)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...data.read import Table
 from ...findings.finding import Finding
 from ..training.restarts import prescribed_edges
 from .weight_scores import has_zeros
 
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+    from ...models.sparse_decoder import SparseDecoder
+
 __all__ = ["of_units", "of_weights"]
 
 _UNITS = 0.2, 8.0  # standard deviations of columns that prior, least noise and steps are made for
 
 
-def of_weights(model: Any, best: int) -> list[Finding]:
+def of_weights(model: SparseDecoder, best: int) -> list[Finding]:
     """What the numbers of edges and factors of a fit with a prior should tell a reader.
 
     Parameters
     ----------
-    model : FactorModel
+    model : SparseDecoder
         Trained, with a prior on its weights.
     best : int
         Restart.
@@ -48,7 +52,7 @@ def of_weights(model: Any, best: int) -> list[Finding]:
     return notes
 
 
-def of_units(model: Any, table: Table) -> list[Finding]:
+def of_units(model: FactorModel, table: Table) -> list[Finding]:
     """A sentence where columns are in units that prior, least noise and steps are not made for.
 
     Parameters

@@ -13,7 +13,7 @@ Statistics 29(2)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from ...findings.finding import Finding
 from ..training.restarts import pick
 from .impute import implied_moments
 
+if TYPE_CHECKING:
+    from .result import Fit
+
 __all__ = ["excess_eigenvalue", "unexplained_findings"]
 
 # Largest eigenvalue over the edge, of 24 short tuning fits (seeds 1000 to 1005, linear and curved, 150 to 600
@@ -31,7 +34,7 @@ __all__ = ["excess_eigenvalue", "unexplained_findings"]
 # restarts had missed some of the structure; with one factor too few 1.32 to 3.
 _MARGIN = 1.2
 _MOST_FEATURES = 2000  # of a dense covariance
-_NAMED = 4
+_NAMED = 4  # features in a message
 
 
 def excess_eigenvalue(
@@ -69,7 +72,7 @@ def excess_eigenvalue(
     return float(values[-1] / edge), vectors[:, -1]
 
 
-def unexplained_findings(fit: Any) -> list[Finding]:
+def unexplained_findings(fit: Fit) -> list[Finding]:
     """What to say of a fit that uses all its factors and leaves covariance that one more would explain.
 
     Parameters

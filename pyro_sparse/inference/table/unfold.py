@@ -14,7 +14,7 @@ are taught its values, and the fit goes on from there.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -31,6 +31,9 @@ from .decoder_axes import decoder_axes, strengths
 from .dependency_schedule import MAY_BE, MOST_MOVE
 from .folded import MOST_SKEWED, skewness
 
+if TYPE_CHECKING:
+    from ...models.dependency import DependencyVAE
+
 __all__ = ["curve_factor", "unfold"]
 
 _MOST_ROWS, _MOST_FEATURES = 10_000, 12
@@ -42,7 +45,7 @@ _LEAST = 0.01  # noise in the end: a feature that is constant must not count for
 _LESSONS, _LESSON_RATE = 300, 6e-3  # steps and step size of teaching
 
 
-def unfold(model: Any, batch: Batch, seed: int = 0) -> list[list[int]]:
+def unfold(model: DependencyVAE, batch: Batch, seed: int = 0) -> list[list[int]]:
     """Replace the folded factors of a dense `DependencyVAE`, in place.
 
     A restart with a folded factor is turned onto its sparse axes first; the others are not touched.
@@ -72,7 +75,7 @@ def unfold(model: Any, batch: Batch, seed: int = 0) -> list[list[int]]:
     return done
 
 
-def _unfold_one(restart: Any, rows: Batch, generator: torch.Generator) -> list[int]:
+def _unfold_one(restart: DependencyVAE, rows: Batch, generator: torch.Generator) -> list[int]:
     axes = decoder_axes(restart, rows)[0]
     restart.turn(torch.as_tensor(axes.map).to(restart.strength).unsqueeze(0))
     with torch.no_grad():
@@ -182,6 +185,7 @@ class _Curves:
             optimiser.param_groups[0]["lr"] = _RATE * min(1.0, 2.5 * (1 - done))
             rows = torch.randint(n, (min(_ROWS, n),), device=like.device, generator=self.generator)
             jitter = torch.rand(_GRID, dtype=like.dtype, device=like.device, generator=self.generator)
+            # one draw of each stratum of the prior, all as probable: their mean density is the integral
             t = ndtri(((torch.arange(_GRID).to(like) + jitter) / _GRID).clamp(1e-6, 1 - 1e-6))
             loss = -self.log_density(rows, t, floor).logsumexp(-1).mean()
             optimiser.zero_grad()
@@ -198,7 +202,7 @@ class _Curves:
         return float(density.logsumexp(-1).mean()), density.softmax(-1) @ t
 
 
-def _teach(restart: Any, rows: Batch, z: Tensor, generator: torch.Generator) -> None:
+def _teach(restart: DependencyVAE, rows: Batch, z: Tensor, generator: torch.Generator) -> None:
     """Fit guide and decoder to given latents of the rows."""
     optimiser = SOAP(restart.parameters(), lr=_LESSON_RATE, most=MOST_MOVE)
     for step in range(_LESSONS):

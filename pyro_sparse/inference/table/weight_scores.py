@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
+if TYPE_CHECKING:
+    from ...models.base import FactorModel
+    from ...models.sparse_decoder import SparseDecoder
+    from ...priors import Prior
+
 __all__ = ["has_zeros", "weight_scores"]
 
 
-def has_zeros(prior: Any, weights: torch.Tensor) -> bool:
+def has_zeros(prior: Prior, weights: torch.Tensor) -> bool:
     """Whether the prior sets weights to zero, and does not only make them small.
 
     Parameters
@@ -24,7 +29,7 @@ def has_zeros(prior: Any, weights: torch.Tensor) -> bool:
 
 
 @torch.no_grad()
-def weight_scores(model: Any) -> tuple[np.ndarray, np.ndarray]:
+def weight_scores(model: FactorModel) -> tuple[np.ndarray, np.ndarray]:
     """p* of every edge and eta of every factor; NaN where the prior has none.
 
     Of a prior that has zeros but no odds (a lasso) the score is 1 where a weight is not zero.
@@ -39,14 +44,14 @@ def weight_scores(model: Any) -> tuple[np.ndarray, np.ndarray]:
     ndarray (restart, feature, factor)
     ndarray (restart, factor)
     """
-    prior = getattr(model, "prior", None)
+    prior, weighted = getattr(model, "prior", None), cast("SparseDecoder", model)  # if there is a prior
     shape = (model.n_restarts, model.n_features, model.n_factors)
     odds = None if prior is None else prior.edge_log_odds(model.weights)
     score = np.full(shape, np.nan)
     if odds is not None:
-        score = (torch.sigmoid(odds) * model.permitted).cpu().double().numpy()
-    elif prior is not None and has_zeros(prior, model.weights):
-        score = ((model.weights != 0) & model.permitted).cpu().double().numpy()
+        score = (torch.sigmoid(odds) * weighted.permitted).cpu().double().numpy()
+    elif prior is not None and has_zeros(prior, weighted.weights):
+        score = ((weighted.weights != 0) & weighted.permitted).cpu().double().numpy()
     eta = getattr(prior, "eta", None)
     if eta is None:
         return score, np.full((shape[0], shape[2]), np.nan)

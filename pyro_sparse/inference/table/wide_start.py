@@ -9,7 +9,7 @@ polynomials) by the thousand features that the factors explain best. Same defini
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ import torch
 from ...data.large_table import LargeTable
 from ..rotation.axes import simple, varimax
 from .start import Start, _choose, find_start, noise_edge
+
+if TYPE_CHECKING:
+    from ...data.table import Table
 
 __all__ = ["find_wide_start", "start_of"]
 
@@ -26,7 +29,7 @@ CLIP = 10.0  # standard deviations; a rare feature's one large cell is no direct
 LED_BY = 1000  # features that decide about rotations and about who goes
 
 
-def start_of(table: Any, kept: np.ndarray, n_factors: int, kind: str) -> Start:
+def start_of(table: Table, kept: np.ndarray, n_factors: int, kind: str) -> Start:
     """`find_start` on these rows of a table, or on a sample of them where the table is read by rows.
 
     Parameters
