@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,7 @@ from .refine import expected_cells, refine
 from .weight_scores import weight_scores
 
 if TYPE_CHECKING:
-    from ..._utils.types import VectorLike
+    from ..._utils.types import ArvizData, VectorLike
 
 __all__ = ["Fit", "restore"]
 
@@ -392,8 +392,12 @@ class Fit(FitResult):
         return self._given_back(x)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: Any
-    ) -> Any:
+        self,
+        method: Literal["auto", "mcmc", "jacobian", "score"] = "auto",
+        num_draws: int = 500,
+        seed: int = 0,
+        **options: object,
+    ) -> ArvizData:
         """Edges as an ArviZ object; see `pyro_sparse.inference.edges.edge_posterior`.
 
         Without options the answer is kept, so that asking again costs nothing.

@@ -12,7 +12,7 @@ Bayesian Analysis 2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from ....priors import SpikeSlabNormal
 from .mixture import MixtureDensity
 from .rates import solved_log_odds
 from .weight import SpikeSlab
+
+if TYPE_CHECKING:
+    from ....priors import SpikeSlabLasso
 
 __all__ = ["ScaleCheck", "check_scales", "drawn_density", "likeliest_density", "of_one_kind", "unlike_prior"]
 
@@ -177,7 +180,7 @@ def drawn_density(
     return MixtureDensity(density.laplace, slab, spike) if spike < slab else density
 
 
-def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
+def unlike_prior(prior: SpikeSlabLasso | SpikeSlabNormal, check: ScaleCheck) -> list[str]:
     """A plain sentence if its scales are rejected, else none."""
     if not check.rejected:
         return []

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from torch.distributions import Distribution, Laplace, Normal
 from ...._utils.torch_state import default_dtype
 from .mixture import MixtureDensity, WeightDensity
 from .weight import Part, SpikeSlab, Tilted, blended
+
+if TYPE_CHECKING:
+    from ....priors import SpikeSlabPrior
 
 __all__ = ["UserDensity", "OwnSlabs", "density_of"]
 
@@ -39,7 +42,7 @@ _AROUND = np.linspace(-8, 8, 81)  # and places around the likelihood's mode, in 
 _BETWEEN = np.linspace(0, 1, 102)[1:-1]  # and on the way there from zero
 
 
-def density_of(prior: Any) -> MixtureDensity | UserDensity:
+def density_of(prior: SpikeSlabPrior) -> MixtureDensity | UserDensity:
     """The density of a prior's weights at the end of its ladder, from its `components`.
 
     Raises
@@ -51,7 +54,7 @@ def density_of(prior: Any) -> MixtureDensity | UserDensity:
     final = copy.deepcopy(prior)
     final.anneal(1.0)
     with torch.no_grad(), default_dtype(torch.float64):
-        components = final.components()
+        components = cast("tuple[Distribution, Distribution]", final.components())
         named = dict(zip(("slab", "spike"), components, strict=True))
         for name, component in named.items():
             if component.batch_shape.numel() != 1:
@@ -63,7 +66,8 @@ def density_of(prior: Any) -> MixtureDensity | UserDensity:
         for family in (Laplace, Normal):
             if all(isinstance(component, family) and not component.mean.any() for component in components):
                 return MixtureDensity(
-                    family is Laplace, *(component.scale.item() for component in components)
+                    family is Laplace,
+                    *(cast("Laplace | Normal", component).scale.item() for component in components),
                 )
         tables = [
             _Table.of(component, f"{name} of {type(prior).__name__}") for name, component in named.items()

@@ -48,7 +48,9 @@ class Seen(NamedTuple):
     log_joint: Array
 
 
-def follow(kernel: Any, state: Any, dense: list[bool]) -> LinearRun | CurvedRun:
+def follow(
+    kernel: LinearChains | DecoderChains, state: LinearState | DecoderState, dense: list[bool]
+) -> LinearRun | CurvedRun:
     """The run of a kernel from a state; `dense` says which chains may be held at all edges."""
     kind: Any = LinearRun if isinstance(kernel, LinearChains) else CurvedRun
     return kind(kernel, state, np.array(dense))

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from tqdm.auto import tqdm
 
 from ...._utils.checks import check_whole
 from ...._utils.torch_state import undisturbed
+from ...._utils.types import ArvizData, TableLike, VectorLike
 from ....data.columns import check_number, check_rows
 from ....data.large_table import LargeTable
 from ....data.read import Table, read_table
@@ -31,6 +32,7 @@ from ....graphs.chains import KeptChains, keep_chains
 from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
 from ...training.restarts import level_of
+from ..density.decoder_program import DecoderState
 from .accumulator import Polished, Tally
 from .alignment import Frame
 from .decoder import DecoderChains
@@ -45,7 +47,7 @@ from .initialise import (
     weight_density,
 )
 from .kernels import follow
-from .linear import LinearChains
+from .linear import LinearChains, LinearState
 from .simulate import draw_decoder
 from .stopping import spread
 
@@ -72,9 +74,9 @@ def mcmc_edges(
     fit: Fit,
     num_draws: int = 500,
     seed: int = 0,
-    X: Any = None,
+    X: TableLike | None = None,
     *,
-    per_row: Mapping[str, Any] | None = None,
+    per_row: Mapping[str, VectorLike] | None = None,
     chains: int | None = None,
     sweeps: int | None = None,
     warm_up: int | None = None,
@@ -85,7 +87,7 @@ def mcmc_edges(
     learn_scales: bool = False,
     candidates: int = 6,
     progress: bool = False,
-) -> Any:
+) -> ArvizData:
     """Edge probabilities of a `SparseDecoder` fit, by Markov chains over all it holds.
 
     Parameters
@@ -268,7 +270,7 @@ def chain_plan(fit: Fit, chains: int) -> tuple[list[int], list[bool]]:
 
 def run_chains(
     kernel: LinearChains | DecoderChains,
-    state: Any,
+    state: LinearState | DecoderState,
     *,
     sweeps: int,
     warm_up: int,
@@ -393,7 +395,7 @@ def _told(seconds: float) -> str:
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
-def _table_of(fit: Fit, X: Any, per_row: Mapping[str, Any] | None) -> Table:
+def _table_of(fit: Fit, X: TableLike | None, per_row: Mapping[str, VectorLike] | None) -> Table:
     if X is not None:
         table = read_table(X, per_row or {}, likelihood=fit.model.likelihood, like=fit.table)
         check_number(len(table.x))
@@ -444,11 +446,11 @@ def _packed(
     restarts: list[int],
     dense: list[bool],
     table: Table,
-    X: Any,
+    X: TableLike | None,
     learned: bool,
     wanted: int,
     reach: float,
-) -> Any:
+) -> ArvizData:
     good = keep_chains(chains.log_joint, reach)
     keep = _with_second(good)
     permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,10 @@ from ..density.curves import Trunk
 from ..density.rates import rate_prior
 from .initialise import DecoderPrior, has_normal_noise, own_parameters, refuse_other_programs, weight_density
 from .kernels import curve_loadings
+
+if TYPE_CHECKING:
+    from ....models import SparseDecoder
+    from ....priors import SpikeSlabPrior
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
 
@@ -41,7 +45,7 @@ class DrawnDecoder(NamedTuple):
 
 @torch.no_grad()
 def draw_decoder(
-    model: Any, n_rows: int, rng: np.random.Generator, prior: DecoderPrior | None = None
+    model: SparseDecoder, n_rows: int, rng: np.random.Generator, prior: DecoderPrior | None = None
 ) -> DrawnDecoder:
     """Rates, edges, weights, layers, noise, factors and cells, one after the other.
 
@@ -62,18 +66,19 @@ def draw_decoder(
         has a prior that no parameter can reach.
     """
     prior = DecoderPrior() if prior is None else prior
-    density = weight_density(model.prior)
+    weight_prior = cast("SpikeSlabPrior", model.prior)
+    density = weight_density(weight_prior)
     model.setup(n_restarts=1, n_samples=n_rows)
     refuse_other_programs(model)
     permitted, must = model.permitted.numpy(), model.must.numpy()
-    a, b = rate_prior(model.prior)
-    eta = rng.beta(a[:1], b[:1]) if model.prior.shared else rng.beta(a, b)
-    rate = expit(logit(eta) + model.prior.known.numpy())
+    a, b = rate_prior(weight_prior)
+    eta = rng.beta(a[:1], b[:1]) if weight_prior.shared else rng.beta(a, b)
+    rate = expit(logit(eta) + weight_prior.known.numpy())
     edge = ((rng.random(permitted.shape) < rate) | must) & permitted
     weight = density.drawn(edge, rng) * permitted
     z = rng.standard_normal((n_rows, model.n_factors))
 
-    def tensor(values: Any) -> torch.Tensor:
+    def tensor(values: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(np.asarray(values), dtype=torch.float32).unsqueeze(0)
 
     curve = prior.curve(model)
@@ -87,8 +92,8 @@ def draw_decoder(
 
     predictor = value(tensor(z))
     f = predictor.mT
-    spread: Any = 1.0
-    likelihood = model.likelihood
+    spread: torch.Tensor | float = 1.0
+    likelihood: Any = model.likelihood
     if has_normal_noise(likelihood):
         shape = 1 if likelihood.shared else model.n_features
         drawn = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=shape)
