@@ -45,6 +45,7 @@ __all__ = [
     "train_restart",
 ]
 
+# Exit codes: 2 as Typer's own where an option is wrong, 130 as a shell's for Ctrl-C (128 + SIGINT).
 NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
 _FILES = ("model.pt", "edges.csv", "factors.csv", "report.html", "idata.nc")  # what `finish` writes
 _SHORT = "edge_posterior: time_budget="  # how a warning begins that it is too short

@@ -28,7 +28,7 @@ __all__ = ["OwnParameters"]
 
 Own = tuple[Tensor, ...]
 
-_STRIDES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+_STRIDES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # one step of each: some suit, however much the data say
 _FAR, _HALVINGS = 1e4, 100  # where a value of the prior's is looked for, and how closely
 
 

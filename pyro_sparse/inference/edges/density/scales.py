@@ -32,7 +32,7 @@ __all__ = ["ScaleCheck", "check_scales", "drawn_density", "likeliest_density", "
 Array = NDArray[np.float64]
 
 _STEPS = 100  # of EM, from each start, unless scales stay what they were
-_STILL = 1e-6
+_STILL = 1e-6  # relative change of both scales, below which EM has ended
 _MOST = 100_000  # weights looked at, of all draws together
 _STARTS = (0.3, 0.9)  # quantiles of |w|: of a spike and a slab in case the prior's own are far off
 _LEAST = 1e-8  # scale

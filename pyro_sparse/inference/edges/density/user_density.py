@@ -33,7 +33,7 @@ __all__ = ["UserDensity", "OwnSlabs", "density_of"]
 
 Array = NDArray[np.float64]
 
-_LOG_SIZES = np.linspace(-69, 69, 16_001)  # of a weight, where its density is tabulated
+_LOG_SIZES = np.linspace(-69, 69, 16_001)  # of a weight, 1e-30 to 1e30, where its density is tabulated
 _SEEN = -600.0  # log densities below are zero
 _EVEN = 1e-4  # largest difference of log densities at w and -w
 _LOST = 1e-3  # mass that may be missing from the table
@@ -134,6 +134,7 @@ class UserDensity(WeightDensity):
 
     @cached_property
     def stand_in(self) -> MixtureDensity:
+        # The median size of a Laplace weight is log 2 times its scale.
         slab, spike = (float(t.quantile(np.array(0.75))) / np.log(2) for t in (self.one, self.zero))
         return MixtureDensity(True, slab, spike)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OtherProgram", "check_program", "program_differences", "refuse_differences"]
 
-_ROWS = 4
+_ROWS = 4  # that are looked at: the program says the same of every row
 _MOST_WEIGHTS = 2e7  # of all restarts; beyond, a look at them takes as long as many sweeps
 # Share of a log density, or of a predictor's range, that single precision may cost: on 98 fits of the
 # package's own models (tables from seed 1000; seven likelihoods, four priors, both decoders, with missing
@@ -203,7 +203,7 @@ def _of_prior(model: SparseDecoder, density: WeightDensity, weights: list[Tensor
             return differences
     if prior.column != "ibp":  # whose finite form the chains have
         before, eta = prior.log_hyper(), prior.eta.clone()
-        prior.eta.copy_(0.5 * eta + 0.2)
+        prior.eta.copy_(0.5 * eta + 0.2)  # other rates, and rates still
         a, b = (torch.as_tensor(np.asarray(parameter)).to(eta) for parameter in rate_prior(prior))
         rates = dist.Beta(a, b)
         moved = rates.log_prob(prior.eta) - rates.log_prob(eta)

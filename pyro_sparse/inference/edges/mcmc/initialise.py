@@ -229,6 +229,7 @@ def chains_of(
         with torch.enable_grad():
             q = refine(model, batch)
         z = q.mean + q.stddev * torch.randn_like(q.mean)
+    # A fit may end at rates of 0 and 1, whose log odds are infinite.
     log_odds = torch.logit(model.prior.eta.clamp(0.02, 0.98)).expand(len(restarts), 1, model.n_factors)
     full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
     log_odds = torch.where(full, torch.full_like(log_odds, ALL_EDGES), log_odds)

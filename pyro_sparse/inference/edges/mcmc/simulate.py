@@ -106,6 +106,7 @@ def draw_decoder(
             likelihood.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
         parameters = own_parameters(likelihood)
         likelihood = parameters.at(parameters.from_prior()) if parameters.drawn else likelihood
+        # A ceiling that the chains' program does not have: counts at it make edges too sure (NOTEBOOK.md).
         x = likelihood.observation(f.clamp(max=12.0), None, None).sample()[0].double().numpy()
         still = np.ptp(x, axis=0) == 0
         x[0, still] += np.where(x[0, still] == 1, -1, 1)
