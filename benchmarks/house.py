@@ -18,12 +18,14 @@ import subprocess
 import sys
 import tokenize
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TypeVar
 
 from benchmarks._common import Row
+
+ResultT = TypeVar("ResultT")
 
 SEEDS = QUICK_SEEDS = 1
 PACKAGE = Path(__file__).parent.parent / "pyro_sparse"
@@ -204,7 +206,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg
     return [*own.posonlyargs, *own.args, *own.kwonlyargs, *filter(None, (own.vararg, own.kwarg))]
 
 
-def any_share(trees: Any) -> float:
+def any_share(trees: Iterable[ast.Module]) -> float:
     """Share of annotated parameters that are `Any`, or `Any` or None."""
     notes = [
         ast.unparse(arg.annotation)
@@ -216,7 +218,7 @@ def any_share(trees: Any) -> float:
     return sum("Any" in re.split(r"\s*\|\s*", note) for note in notes) / len(notes)
 
 
-def vague_share(trees: Any) -> float:
+def vague_share(trees: Iterable[ast.Module]) -> float:
     """Share of bound names (parameters, targets of assignments, loops and `with`) that are vague words."""
     names = []
     for tree in trees:
@@ -226,7 +228,7 @@ def vague_share(trees: Any) -> float:
     return sum(name in VAGUE for name in names) / len(names)
 
 
-def comment_share(texts: Any) -> float:
+def comment_share(texts: Iterable[str]) -> float:
     """Lines with a comment, of all lines."""
     comments = lines = 0
     for text in texts:
@@ -292,10 +294,10 @@ def depths(seed: int) -> dict[str, int]:
     }
 
 
-def _watched(call: Callable[[], Any], stacks: dict[str, list[str]], prefix: str) -> Any:
+def _watched(call: Callable[[], ResultT], stacks: dict[str, list[str]], prefix: str) -> ResultT:
     """The call's value; the shortest stack of the package's functions above each function that it calls."""
 
-    def note(frame: FrameType, event: str, arg: Any) -> None:
+    def note(frame: FrameType, event: str, arg: object) -> None:
         if event != "call" or not frame.f_code.co_filename.startswith(str(PACKAGE)):
             return
         stack = []

@@ -54,7 +54,7 @@ def experiment(
     decoder_prior: DecoderPrior | None = None,
     sweeps: int = 600,
     num_draws: int = 64,
-    **settings: Any,
+    **settings: object,
 ) -> Experiment:
     """A model's own prior as a simulator, and its fit with Markov chains as the inference.
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from .._utils.escaping import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -34,7 +34,7 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(jsonable(value), allow_nan=False))
 
 
-def jsonable(value: Any) -> Any:
+def jsonable(value: object) -> Any:
     """Plain Python, NaN and infinity as null."""
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
@@ -96,7 +96,7 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Seq
         console.print(printable(sentence), markup=False, highlight=False)
 
 
-def _signed(row: Any) -> str:
+def _signed(row: Mapping[str, Any]) -> str:
     """A weight, or its size behind ± where an edge that is there has no one direction."""
     weight = float(row["weight"])
     if _turns(row):
@@ -104,7 +104,7 @@ def _signed(row: Any) -> str:
     return "" if weight != weight else f"{weight:.2f}"
 
 
-def _turns(row: Any) -> bool:
+def _turns(row: Mapping[str, Any]) -> bool:
     """Whether draws of an edge that is there have weights of either sign: a curve that goes both ways."""
     bounds = [float(value) for name, value in row.items() if str(name).startswith("hdi")]
     return row.get("verdict") == "present" and len(bounds) == 2 and bounds[0] < 0 < bounds[1]

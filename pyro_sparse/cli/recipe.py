@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import filelock
 import typer
@@ -27,7 +27,10 @@ from .printing import jsonable, print_edges, print_json, say
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .._utils.types import ArvizData
     from ..inference import Fit
+    from ..likelihoods import Likelihood
+    from ..models import SparseDecoder
 
 __all__ = [
     "BAD_INPUT",
@@ -42,6 +45,7 @@ __all__ = [
     "train_restart",
 ]
 
+# Exit codes: 2 as Typer's own where an option is wrong, 130 as a shell's for Ctrl-C (128 + SIGINT).
 NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
 _FILES = ("model.pt", "edges.csv", "factors.csv", "report.html", "idata.nc")  # what `finish` writes
 _SHORT = "edge_posterior: time_budget="  # how a warning begins that it is too short
@@ -113,7 +117,7 @@ class Recipe:
         """What is no feature, by the name that `pyro_sparse.fit` has for it."""
         return {name: frame[column] for name, column in self.per_row.items()}
 
-    def call(self, frame: pd.DataFrame) -> tuple[Any, dict[str, Any]]:
+    def call(self, frame: pd.DataFrame) -> tuple[SparseDecoder, dict[str, Any]]:
         """The model, and what else `pyro_sparse.fit` is to be given beside `features`."""
         import pyro_sparse as ps
 
@@ -131,7 +135,7 @@ class Recipe:
             settings["steps"] = self.steps
         return model, {**settings, **self.of_rows(frame)}
 
-    def _of_depth(self, taken: bool) -> Any:
+    def _of_depth(self, taken: bool) -> Likelihood:
         from ..likelihoods import NegativeBinomial, Poisson
 
         kinds = {kind.name: kind for kind in (Poisson, NegativeBinomial)}
@@ -270,7 +274,9 @@ def _told_by_finish() -> Iterator[None]:
         yield
 
 
-def _begin(recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool) -> tuple[Any, dict[str, Any]]:
+def _begin(
+    recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool
+) -> tuple[SparseDecoder, dict[str, Any]]:
     import torch
 
     torch.set_num_threads(threads)
@@ -369,7 +375,7 @@ def finish(
         raise typer.Exit(NOTHING_FOUND)
 
 
-def rate_of(idata: Any, asked: float | None) -> float:
+def rate_of(idata: ArvizData, asked: float | None) -> float:
     """The false-discovery rate that is asked for, or that of the fit whose edges these are."""
     return float(idata.attrs.get(_RATE, 0.1)) if asked is None else asked
 
@@ -377,7 +383,7 @@ def rate_of(idata: Any, asked: float | None) -> float:
 def _shown(otherwise: Callable[..., None]) -> Callable[..., None]:
     """How to show a warning: of the time that chains have in the words of the command line."""
 
-    def show(message: Warning | str, *about: Any) -> None:
+    def show(message: Warning | str, *about: object) -> None:
         text = str(message)
         if text.startswith(_SHORT):
             say(f"warning: --edge-seconds {text.removeprefix(_SHORT)}")
@@ -389,7 +395,7 @@ def _shown(otherwise: Callable[..., None]) -> Callable[..., None]:
 
 def _edges(
     result: Fit, rows: dict[str, Any], method: str, edge_seconds: float, quiet: bool
-) -> tuple[Any, bool]:
+) -> tuple[ArvizData, bool]:
     """Edges as an ArviZ object, and whether Ctrl-C cut their chains short: then scores, or fewer sweeps."""
     budget: dict[str, Any] = {}
     if method == "score":
@@ -401,7 +407,8 @@ def _edges(
             warnings.filterwarnings("ignore", ".*; of no use to .*: .*time_budget$", RuntimeWarning)
             warnings.filterwarnings("always", _SHORT, RuntimeWarning)
             warnings.showwarning = _shown(warnings.showwarning)
-            idata = result.edge_posterior(method, **rows, **budget)
+            name = cast(Literal["auto", "mcmc", "score"], method)
+            idata = result.edge_posterior(name, **rows, **budget)
     except KeyboardInterrupt:
         say("interrupted before there were edge probabilities; edges have the fit's scores instead")
         return result.edge_posterior("score", X=rows["X"]), True

@@ -6,8 +6,9 @@ middle, `(factor, feature)` arrays out. NaN is a missing cell and needs no imput
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,10 +23,17 @@ from ..likelihoods import Likelihood
 from ..models import SparseDecoder
 from ..priors import Prior, get_prior
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from sklearn.utils import Tags
+
+    from .._utils.types import TableLike, VectorLike
+    from ..models._edge_odds import EdgeOdds
+
 __all__ = ["SparseFactorModel"]
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
     """The `seed` of `pyro_sparse.fit` for scikit-learn's `random_state`: an int is the seed itself.
 
     Parameters
@@ -125,17 +133,17 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         prior: str | Prior = "spike_slab_lasso",
         likelihood: str | Likelihood = "normal",
         decoder: str = "mlp",
-        anchors: Any = None,
-        required: Any = None,
-        forbidden: Any = None,
-        edge_odds: Any = None,
+        anchors: Mapping[int | str, int] | None = None,
+        required: Iterable[tuple[int | str, int]] | None = None,
+        forbidden: Iterable[tuple[int | str, int]] | None = None,
+        edge_odds: EdgeOdds | None = None,
         restarts: int = 8,
         steps: int | None = None,
         batch_size: int | None = None,
         refine: bool = True,
         dtype: str = "float64",
         device: str = "cpu",
-        random_state: Any = None,
+        random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ):
         self.n_factors = n_factors
@@ -155,7 +163,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, *, exposure: Any = None) -> SparseFactorModel:
+    def fit(self, X: TableLike, y: object = None, *, exposure: VectorLike | None = None) -> SparseFactorModel:
         """Learn the factor graph.
 
         Parameters
@@ -203,11 +211,13 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.effects_ = np.asarray(self.fit_.effects[best].T, dtype=float)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, exposure: Any = None) -> np.ndarray:
+    def fit_transform(
+        self, X: TableLike, y: object = None, *, exposure: VectorLike | None = None
+    ) -> np.ndarray:
         """`fit`, and the factor scores of its rows; arguments as in `fit`."""
         return self.fit(X, y, exposure=exposure).transform(X, exposure=exposure)
 
-    def transform(self, X: Any, *, exposure: Any = None) -> np.ndarray:
+    def transform(self, X: TableLike, *, exposure: VectorLike | None = None) -> np.ndarray:
         """Factor scores of new rows.
 
         Parameters
@@ -226,7 +236,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         scores = self.fit_.transform(self._validated(X), refine=self.refine, exposure=exposure)
         return np.asarray(scores, dtype=float)
 
-    def inverse_transform(self, X: Any) -> np.ndarray:
+    def inverse_transform(self, X: npt.ArrayLike) -> np.ndarray:
         """Expected measurements at given factor scores.
 
         Parameters
@@ -248,7 +258,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             )
         return np.asarray(self.fit_.inverse_transform(scores), dtype=float)
 
-    def score(self, X: Any, y: Any = None, *, exposure: Any = None) -> float:
+    def score(self, X: TableLike, y: object = None, *, exposure: VectorLike | None = None) -> float:
         """Mean evidence lower bound (ELBO) of rows; higher is better, and held-out rows are the honest test.
 
         Parameters
@@ -272,13 +282,13 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _n_features_out(self) -> int:
         return self.components_.shape[0]
 
-    def _validated(self, X: Any, reset: bool = False) -> np.ndarray | pd.DataFrame:
+    def _validated(self, X: TableLike, reset: bool = False) -> np.ndarray | pd.DataFrame:
         fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
         X = in_numbers(X)
         cells = validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", **fewest)
         return under_names(X, cells)
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.non_deterministic = self.random_state is None

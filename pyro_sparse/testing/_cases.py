@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class Case:
         return f"<Case: {made}; {', '.join(f'{n}={_shown(v)}' for n, v in self.arguments.items())}{why}>"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A value in a line: its type and shape where it is long."""
     text = repr(value)
     if len(text) <= 60 and "\n" not in text:
@@ -61,7 +62,7 @@ def _shown(value: Any) -> str:
     return f"{type(value).__name__}{size}"
 
 
-def require_hypothesis() -> Any:
+def require_hypothesis() -> ModuleType:
     """Hypothesis' strategies.
 
     Raises

@@ -75,7 +75,7 @@ def _one_cell(*values: float) -> Callable[..., np.ndarray]:
     return change
 
 
-def _one_column(change_column: Callable[[np.ndarray, int], Any]) -> Callable[..., np.ndarray]:
+def _one_column(change_column: Callable[[np.ndarray, int], np.ndarray | float]) -> Callable[..., np.ndarray]:
     def change(draw: Callable[..., Any], cells: np.ndarray) -> np.ndarray:
         j = _places(draw, cells)[1]
         cells[:, j] = change_column(cells, j)
@@ -84,7 +84,7 @@ def _one_column(change_column: Callable[[np.ndarray, int], Any]) -> Callable[...
     return change
 
 
-def _one_row(value: Any) -> Callable[..., np.ndarray]:
+def _one_row(value: float) -> Callable[..., np.ndarray]:
     def change(draw: Callable[..., Any], cells: np.ndarray) -> np.ndarray:
         cells[_places(draw, cells)[0]] = value
         return cells

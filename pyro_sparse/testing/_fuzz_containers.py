@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import importlib.util
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ import torch
 
 from ._cases import require_hypothesis
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 __all__ = ["CONTAINERS"]
 
 _LARGEST_WHOLE = 2.0**53  # whole numbers beyond it are not exact in double precision
@@ -25,7 +28,7 @@ _LARGEST_WHOLE = 2.0**53  # whole numbers beyond it are not exact in double prec
 Made = tuple[Any, "np.ndarray | None", str]
 
 
-def _array(dtype: Any) -> Callable[..., Made]:
+def _array(dtype: npt.DTypeLike) -> Callable[..., Made]:
     def make(draw: Callable[..., Any], cells: np.ndarray) -> Made:
         with np.errstate(all="ignore"):
             whole = np.issubdtype(np.dtype(dtype), np.integer) or dtype is bool

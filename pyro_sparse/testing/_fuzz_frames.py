@@ -18,7 +18,7 @@ _USUAL = 7  # times as likely as each other kind: accepted input is to be tried,
 _LARGEST_WHOLE = 2.0**53  # whole numbers beyond it are not exact in double precision
 
 
-def _labels(*labels: Any) -> Callable[[int], list[Any]]:
+def _labels(*labels: object) -> Callable[[int], list[object]]:
     return lambda n: [*labels, *(f"more {j}" for j in range(n))][:n]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from ._cases import Case, require_hypothesis
 from ._fuzz_cells import odd_cells
+
+if TYPE_CHECKING:
+    from .._utils.types import VectorLike
 
 __all__ = ["draw_sequences"]
 
@@ -61,7 +64,7 @@ def _words_of(x: np.ndarray, i: int) -> np.ndarray:
     return np.array(["left", "right"], dtype=object)[np.random.default_rng(i).integers(0, 2, len(x))]
 
 
-def _with_hole(values: np.ndarray, hole: Any) -> np.ndarray:
+def _with_hole(values: np.ndarray, hole: float | None) -> np.ndarray:
     if len(values):
         values[0] = hole
     return values
@@ -207,7 +210,7 @@ _IDS: dict[str, Callable[[int], list[Any]]] = {
 }
 
 
-def _column_of(values: Any) -> pd.Series:
+def _column_of(values: VectorLike) -> pd.Series:
     return pd.Series(values).reset_index(drop=True)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from torch.distributions.transforms import identity_transform
 from .._utils.signatures import signature_misfits
 from ..likelihoods import Likelihood
 from ..likelihoods.base import PerRow
+
+if TYPE_CHECKING:
+    from pyro.distributions import TorchDistribution
 
 __all__ = ["LikelihoodTestCase"]
 
@@ -116,7 +119,7 @@ class LikelihoodTestCase:
                 total = self._summed if cells.support.is_discrete else self._integrated
                 _close(total(likelihood, f, cells, j), 1.0, 1e-6, f"density of feature {j}")
 
-    def _summed(self, likelihood: Likelihood, f: Tensor, cells: Any, j: int) -> float:
+    def _summed(self, likelihood: Likelihood, f: Tensor, cells: TorchDistribution, j: int) -> float:
         """Sum of the density of feature j over the whole numbers in its support, 60 sd to either side."""
         mean, far = float(cells.mean[0, 0, j]), 60 * float(cells.stddev[0, 0, j]) + 60
         values = torch.arange(math.floor(mean - far), math.ceil(mean + far), dtype=torch.float64)
@@ -125,7 +128,7 @@ class LikelihoodTestCase:
         x[:, j] = values
         return float(likelihood.log_prob(*self._only(f, x, j, likelihood)).exp().sum())
 
-    def _integrated(self, likelihood: Likelihood, f: Tensor, cells: Any, j: int) -> float:
+    def _integrated(self, likelihood: Likelihood, f: Tensor, cells: TorchDistribution, j: int) -> float:
         """Integral of the density of feature j over its support, x = T(y) with y on the whole line.
 
         y = c + s sinh t, c and s from mean and standard deviation where these are finite: even steps of t see

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,9 @@ from ..inference import Fit, MultiTaskFit, TransitionFit
 from ..inference.registry import PER_ROW
 from ._cases import Case
 from ._fuzz_cells import COUNTS, is_allowed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["Outcome", "outcome"]
 
@@ -60,7 +63,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(
-    call: Callable[[], Any], case: Case | None = None, *, ask: bool = True, sources: tuple[str, ...] = ()
+    call: Callable[[], object], case: Case | None = None, *, ask: bool = True, sources: tuple[str, ...] = ()
 ) -> Outcome:
     """Make a call and judge what comes of it.
 
@@ -125,7 +128,7 @@ def _speaks(message: str) -> bool:
 
 
 # ---- results -----------------------------------------------------------------------------------------------
-def _faults(result: Any, case: Case, ask: bool) -> Iterator[str]:
+def _faults(result: object, case: Case, ask: bool) -> Iterator[str]:
     """What is wrong with a result."""
     if case.refuse:
         yield f"accepted, and nobody could fit {case.refuse}"
@@ -145,7 +148,7 @@ def _faults(result: Any, case: Case, ask: bool) -> Iterator[str]:
         yield from _task_faults(result, case)
 
 
-def _not_finite(**arrays: Any) -> Iterator[str]:
+def _not_finite(**arrays: npt.ArrayLike | None) -> Iterator[str]:
     for name, values in arrays.items():
         if values is not None and not np.isfinite(np.asarray(values, dtype=float)).all():
             yield f"{name} is not finite"

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -43,12 +43,17 @@ from ._fuzz_frames import REPEATED_NAMES, draw_frame
 from ._fuzz_sequences import draw_sequences
 from ._fuzz_tasks import draw_tasks
 
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
 __all__ = ["Case", "sequences", "tables", "tasks"]
 
 _FEWEST_ROWS = 10  # that a fit of a table takes
 
 
-def tables(*, likelihood: str | None = None, max_rows: int = 24, max_features: int = 5) -> Any:
+def tables(
+    *, likelihood: str | None = None, max_rows: int = 24, max_features: int = 5
+) -> SearchStrategy[Case]:
     """Strategy of tables: arrays, lists, data frames, masked arrays, scipy.sparse, Arrow, polars, tensors.
 
     Parameters
@@ -86,7 +91,7 @@ def tables(*, likelihood: str | None = None, max_rows: int = 24, max_features: i
     return require_hypothesis().composite(_table)(likelihood, max_rows, max_features)
 
 
-def sequences(*, max_sequences: int = 4, max_frames: int = 10) -> Any:
+def sequences(*, max_sequences: int = 4, max_frames: int = 10) -> SearchStrategy[Case]:
     """Strategy of sequences: lists, stacked arrays, long tables with ids, times (gaps, dates, text), actions.
 
     Parameters
@@ -110,7 +115,7 @@ def sequences(*, max_sequences: int = 4, max_frames: int = 10) -> Any:
     return require_hypothesis().composite(draw_sequences)(max_sequences, max_frames)
 
 
-def tasks(*, max_tasks: int = 4, max_rows: int = 10) -> Any:
+def tasks(*, max_tasks: int = 4, max_rows: int = 10) -> SearchStrategy[Case]:
     """Strategy of tasks: lists, one array, rows with labels, data frames, a column for each task.
 
     Parameters
@@ -167,7 +172,12 @@ def _table(draw: Callable[..., Any], likelihood: str | None, max_rows: int, max_
 
 
 def _with(
-    case: Case, words: str, refuse: str = "", cells: Any = None, features: Any = None, **beside: Any
+    case: Case,
+    words: str,
+    refuse: str = "",
+    cells: np.ndarray | None = None,
+    features: list[str] | None = None,
+    **beside: object,
 ) -> Case:
     return Case(
         {**case.arguments, **beside}, case.cells if cells is None else [cells], None,

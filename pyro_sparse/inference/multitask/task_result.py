@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -371,7 +371,11 @@ class MultiTaskFit(FitResult):
         return intercept[t] + (z * weights[t]).sum(-1)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+        self,
+        method: Literal["auto", "ep", "enumerate", "gibbs", "bootstrap", "score"] = "auto",
+        num_draws: int = 500,
+        seed: int = 0,
+        **options: object,
     ) -> ArvizData:
         """Which task uses which latent, as an ArviZ object with dims (task, latent).
 

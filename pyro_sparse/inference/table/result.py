@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -401,7 +401,11 @@ class Fit(FitResult):
         return self._given_back(x)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+        self,
+        method: Literal["auto", "mcmc", "jacobian", "score"] = "auto",
+        num_draws: int = 500,
+        seed: int = 0,
+        **options: object,
     ) -> ArvizData:
         """Edges as an ArviZ object; see `pyro_sparse.inference.edges.edge_posterior`.
 

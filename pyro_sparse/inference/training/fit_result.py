@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
@@ -68,7 +68,7 @@ class FitResult:
         return any(finding.is_doubt for finding in self.findings)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+        self, method: Literal["auto"] = "auto", num_draws: int = 500, seed: int = 0, **options: object
     ) -> ArvizData:
         """Edges as an ArviZ object."""
         raise NotImplementedError

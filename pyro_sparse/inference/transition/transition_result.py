@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -333,7 +333,11 @@ class TransitionFit(FitResult):
         return forecast(self, self._own(X, columns), steps, future_actions, num_draws, seed)
 
     def edge_posterior(
-        self, method: str = "auto", num_draws: int = 500, seed: int = 0, **options: object
+        self,
+        method: Literal["auto", "parent_sets", "gate_probability"] = "auto",
+        num_draws: int = 500,
+        seed: int = 0,
+        **options: object,
     ) -> ArvizData:
         """Edges as an ArviZ object, dims (target, source) and (target, action).
 

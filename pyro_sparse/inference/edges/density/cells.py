@@ -28,7 +28,7 @@ from ....likelihoods.base import PerRow
 
 __all__ = ["Cells", "Summed", "weighted"]
 
-_NEWTON = 3
+_NEWTON = 3  # steps: log evidences of candidates were then right to some .005 (NOTEBOOK.md)
 _TIGHT = 5e-3  # noise over variance below which single precision costs log evidence tenths and more
 
 
@@ -282,9 +282,8 @@ class Cells:
         for left in range(newton, 0, -1):
             log_p, slope, bend = self.expanded(weighted(beta, phi) + offset, noise)
             root, step, half = solved(bend, _rows_by(slope, phi) - precision * beta)
-            fraction = 3.0 / weighted(step, phi).abs().amax(-1).double().clamp(
-                min=3.0
-            )  # so as not to overshoot
+            # No cell's f moves by more than 3, so as not to overshoot.
+            fraction = 3.0 / weighted(step, phi).abs().amax(-1).double().clamp(min=3.0)
             if left > 1:
                 beta = beta + fraction.unsqueeze(-1) * step
         level = log_p.double().sum(-1) - 0.5 * (precision * beta**2).sum(-1)

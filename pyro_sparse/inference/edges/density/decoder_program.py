@@ -102,7 +102,7 @@ class DecoderProgram:
     totals: Tensor | None = None
     own: OwnParameters | None = None
     known: Tensor | None = None
-    candidates: int = 6
+    candidates: int = 6  # with three, chains took four fifths of the time for twice the error (NOTEBOOK.md)
     row_steps: int = 4
     whole_steps: int = 6
 

@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyro
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Independent
+
+if TYPE_CHECKING:
+    from ....likelihoods import Likelihood
 
 __all__ = ["OwnParameters"]
 
 Own = tuple[Tensor, ...]
 
-_STRIDES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+_STRIDES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # one step of each: some suit, however much the data say
 _FAR, _HALVINGS = 1e4, 100  # where a value of the prior's is looked for, and how closely
 
 
@@ -45,7 +48,7 @@ class OwnParameters:
         Parameters that the fit learned and no prior speaks of, or not one alone.
     """
 
-    def __init__(self, likelihood: Any):
+    def __init__(self, likelihood: Likelihood):
         self.likelihood = copy.deepcopy(likelihood)
         self.drawn: dict[str, str] = {}
         self.held: list[str] = []
@@ -68,7 +71,7 @@ class OwnParameters:
         """The parameters that are drawn, as the fit left them."""
         return tuple(self._named(self.likelihood)[name].detach().clone() for name in self.drawn)
 
-    def at(self, parameters: Own) -> Any:
+    def at(self, parameters: Own) -> Likelihood:
         """The likelihood with these parameters."""
         likelihood = copy.deepcopy(self.likelihood)
         named = self._named(likelihood)
@@ -96,7 +99,9 @@ class OwnParameters:
             log_densities.append((log_p.detach() + log_slope).double())
         return log_densities
 
-    def moved(self, parameters: Own, log_cells: Callable[[Any], Tensor], rng: np.random.Generator) -> Own:
+    def moved(
+        self, parameters: Own, log_cells: Callable[[Likelihood], Tensor], rng: np.random.Generator
+    ) -> Own:
         """The next draw of each parameter given the predictors.
 
         Parameters
@@ -156,7 +161,7 @@ class OwnParameters:
         return self.at(_put(parameters, i, p)).values()[quantity].reshape(p.shape)
 
     @staticmethod
-    def _named(likelihood: Any) -> dict[str, Any]:
+    def _named(likelihood: Likelihood) -> dict[str, nn.Parameter]:
         return dict(likelihood.named_parameters())
 
 

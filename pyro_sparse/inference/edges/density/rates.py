@@ -21,7 +21,7 @@ from ....priors.spike_slab import SpikeSlabPrior
 __all__ = ["drawn_log_odds", "log_density", "rate_prior", "solved_log_odds"]
 
 Array = NDArray[np.float64]
-_TRIES, _DEGREES = 3, 4.0
+_TRIES, _DEGREES = 3, 4.0  # proposals; their tails are heavier than those of any log-concave density
 
 
 def drawn_log_odds(
@@ -119,7 +119,7 @@ def _informed(
     mode = solved_log_odds(n_edges + a, edge_offset, free, a + b)
     edge_rate, rate = expit(mode + edge_offset), expit(mode)
     bend = (edge_rate * (1 - edge_rate) * free).sum(axes, keepdims=True) + (a + b) * rate * (1 - rate)
-    scale = 1.2 / np.sqrt(bend)
+    scale = 1.2 / np.sqrt(bend)  # a little wider than the target
 
     def log_proposal(odds: Array) -> Array:
         return -(_DEGREES + 1) / 2 * np.log1p(((odds - mode) / scale) ** 2 / _DEGREES)

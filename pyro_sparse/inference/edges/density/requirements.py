@@ -8,7 +8,7 @@ say the same.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -17,6 +17,13 @@ from ....nets.dependency import FeatureDecoder, SharedDecoder
 from ....nets.layers import BatchLinear, LinearDecoder, MaskedDecoder
 from ....nets.transition import GatedTransition, SineTransition
 from ....priors.spike_slab import SpikeSlabPrior
+
+if TYPE_CHECKING:
+    from ...._utils.declared import Change
+    from ....likelihoods import Likelihood
+    from ....models import DependencyVAE, LatentTransition, MultiTaskRegression
+    from ....models.base import FactorModel
+    from ....priors import Prior
 
 __all__ = [
     "lacks_for_parent_sets",
@@ -30,7 +37,7 @@ __all__ = [
 _NETWORK = Declared("network", free=frozenset({"start"}))
 
 
-def lacks_of_decoder(model: Any) -> list[str]:
+def lacks_of_decoder(model: FactorModel) -> list[str]:
     """Why Markov chains over a masked decoder would sample another program, its prior and likelihood apart.
 
     Parameters
@@ -65,7 +72,7 @@ def lacks_of_decoder(model: Any) -> list[str]:
     return reasons
 
 
-def lacks_of_prior(prior: Any) -> str:
+def lacks_of_prior(prior: Prior | None) -> str:
     """Why the chains do not have a prior's density, as the end of a sentence; empty if they do.
 
     Parameters
@@ -93,7 +100,7 @@ def lacks_of_prior(prior: Any) -> str:
     return ""
 
 
-def lacks_of_likelihood(likelihood: Any) -> list[str]:
+def lacks_of_likelihood(likelihood: Likelihood) -> list[str]:
     """Why the chains do not have a likelihood's density: they take rows as sums of cells, or as shares.
 
     Parameters
@@ -114,7 +121,7 @@ def lacks_of_likelihood(likelihood: Any) -> list[str]:
     return reasons
 
 
-def lacks_for_parent_sets(model: Any) -> list[str]:
+def lacks_for_parent_sets(model: LatentTransition) -> list[str]:
     """Why evidence of parent sets would be that of another transition than the model's.
 
     Parameters
@@ -132,7 +139,7 @@ def lacks_for_parent_sets(model: Any) -> list[str]:
     return reasons
 
 
-def lacks_for_regressions(model: Any) -> list[str]:
+def lacks_for_regressions(model: MultiTaskRegression) -> list[str]:
     """Why sparse linear rows would be other regressions than the model's, given its latents.
 
     Parameters
@@ -146,7 +153,7 @@ def lacks_for_regressions(model: Any) -> list[str]:
     return reasons
 
 
-def lacks_for_strengths(model: Any) -> list[str]:
+def lacks_for_strengths(model: DependencyVAE) -> list[str]:
     """Why the strengths of a dense decoder's slopes are those of another program than the model's.
 
     Parameters
@@ -161,13 +168,13 @@ def lacks_for_strengths(model: Any) -> list[str]:
     return reasons + _hooked(model, "strengths", "are read", leave_out=("encoder", "likelihood"))
 
 
-def _of_rows(likelihood: Any) -> list[Any]:
+def _of_rows(likelihood: Likelihood) -> list[Change]:
     """What a likelihood has of its own, by the nearest of the two densities that chains can take."""
     changed_by_kind = [changes(likelihood, kind) for kind in ("row totals", "cells")]
     return min((changed for changed in changed_by_kind if changed and changed[0].name), key=len)
 
 
-def _changed(model: Any, kind: str, solver: str, does: str = "sample") -> list[str]:
+def _changed(model: nn.Module, kind: str, solver: str, does: str = "sample") -> list[str]:
     return [
         f"{change} is not the {change.name} that the {solver} {does}"
         if change.name
@@ -176,7 +183,9 @@ def _changed(model: Any, kind: str, solver: str, does: str = "sample") -> list[s
     ]
 
 
-def _network(name: str, network: Any, wanted: type[nn.Module], inside: tuple[str, ...] = ("",)) -> list[str]:
+def _network(
+    name: str, network: nn.Module, wanted: type[nn.Module], inside: tuple[str, ...] = ("",)
+) -> list[str]:
     """What tells a network from one of the package's, by its class and by the modules that it is made of."""
     if not isinstance(network, wanted):
         return [f"its {name} is a {type(network).__name__}, not a {wanted.__name__}"]

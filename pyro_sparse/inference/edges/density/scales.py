@@ -12,7 +12,7 @@ Bayesian Analysis 2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,15 @@ from .mixture import MixtureDensity
 from .rates import solved_log_odds
 from .weight import SpikeSlab
 
+if TYPE_CHECKING:
+    from ....priors import SpikeSlabPrior
+
 __all__ = ["ScaleCheck", "check_scales", "drawn_density", "likeliest_density", "of_one_kind", "unlike_prior"]
 
 Array = NDArray[np.float64]
 
 _STEPS = 100  # of EM, from each start, unless scales stay what they were
-_STILL = 1e-6
+_STILL = 1e-6  # relative change of both scales, below which EM has ended
 _MOST = 100_000  # weights looked at, of all draws together
 _STARTS = (0.3, 0.9)  # quantiles of |w|: of a spike and a slab in case the prior's own are far off
 _LEAST = 1e-8  # scale
@@ -176,11 +179,12 @@ def drawn_density(
     return MixtureDensity(density.laplace, slab, spike) if spike < slab else density
 
 
-def unlike_prior(prior: Any, check: ScaleCheck) -> list[str]:
+def unlike_prior(prior: SpikeSlabPrior, check: ScaleCheck) -> list[str]:
     """A plain sentence if its scales are rejected, else none."""
     if not check.rejected:
         return []
     scales = prior.scales()
+    assert scales is not None  # of others no scales are checked
     prior_parameters = prior.arguments_of(scales.slab, scales.spike)
     then = prior.arguments_of(check.slab, check.spike)
     prior_text, fitted = (

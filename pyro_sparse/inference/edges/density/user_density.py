@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -26,11 +26,14 @@ from ...._utils.torch_state import default_dtype
 from .mixture import MixtureDensity, WeightDensity
 from .weight import Part, SpikeSlab, Tilted, blended
 
+if TYPE_CHECKING:
+    from ....priors import SpikeSlabPrior
+
 __all__ = ["UserDensity", "OwnSlabs", "density_of"]
 
 Array = NDArray[np.float64]
 
-_LOG_SIZES = np.linspace(-69, 69, 16_001)  # of a weight, where its density is tabulated
+_LOG_SIZES = np.linspace(-69, 69, 16_001)  # of a weight, 1e-30 to 1e30, where its density is tabulated
 _SEEN = -600.0  # log densities below are zero
 _EVEN = 1e-4  # largest difference of log densities at w and -w
 _LOST = 1e-3  # mass that may be missing from the table
@@ -39,7 +42,7 @@ _AROUND = np.linspace(-8, 8, 81)  # and places around the likelihood's mode, in 
 _BETWEEN = np.linspace(0, 1, 102)[1:-1]  # and on the way there from zero
 
 
-def density_of(prior: Any) -> MixtureDensity | UserDensity:
+def density_of(prior: SpikeSlabPrior) -> MixtureDensity | UserDensity:
     """The density of a prior's weights at the end of its ladder, from its `components`.
 
     Raises
@@ -51,7 +54,7 @@ def density_of(prior: Any) -> MixtureDensity | UserDensity:
     final = copy.deepcopy(prior)
     final.anneal(1.0)
     with torch.no_grad(), default_dtype(torch.float64):
-        components = final.components()
+        components = cast("tuple[Distribution, Distribution]", final.components())
         named = dict(zip(("slab", "spike"), components, strict=True))
         for name, component in named.items():
             if component.batch_shape.numel() != 1:
@@ -63,7 +66,8 @@ def density_of(prior: Any) -> MixtureDensity | UserDensity:
         for family in (Laplace, Normal):
             if all(isinstance(component, family) and not component.mean.any() for component in components):
                 return MixtureDensity(
-                    family is Laplace, *(component.scale.item() for component in components)
+                    family is Laplace,
+                    *(cast("Laplace | Normal", component).scale.item() for component in components),
                 )
         tables = [
             _Table.of(component, f"{name} of {type(prior).__name__}") for name, component in named.items()
@@ -130,6 +134,7 @@ class UserDensity(WeightDensity):
 
     @cached_property
     def stand_in(self) -> MixtureDensity:
+        # The median size of a Laplace weight is log 2 times its scale.
         slab, spike = (float(t.quantile(np.array(0.75))) / np.log(2) for t in (self.one, self.zero))
         return MixtureDensity(True, slab, spike)
 

@@ -179,7 +179,7 @@ def _cut_moments(x: Array) -> tuple[Array, Array]:
     hazard = np.sqrt(2 / np.pi) / erfcx(-near / np.sqrt(2))
     mean = near + hazard
     t = 1 / np.maximum(-x, _FAR)
-    far = x < -_FAR
+    far = x < -_FAR  # there by the first terms of their series in 1/x
     return (
         np.where(far, t * (1 - t**2 * (2 - 10 * t**2)), mean),
         np.where(far, t**2 * (1 - t**2 * (6 - 50 * t**2)), 1 - mean * hazard),

@@ -71,6 +71,9 @@ class Tally:
         Whether factors have one order, so that only draws that are kept ask for their loadings.
     """
 
+    draws: Thinned[tuple[NDArray[np.bool_], NDArray[np.float32], Array]]
+    looks: Thinned[tuple[Array, Array]]
+
     def __init__(
         self, run: LinearRun | CurvedRun, frame: Frame, num_draws: int, tolerance: float, pinned: bool
     ):

@@ -41,9 +41,9 @@ from ..moves.sir_weights import curve_weights
 
 __all__ = ["DecoderChains"]
 
-_HEADS = 8
-_NODES = 16
-_STRIDES = (1.0, 0.3, 0.1, 0.03)
+_HEADS = 8  # draws of Laplace's normal, of which one is taken by its weight
+_NODES = 16  # quantiles of slab or spike over which a weight is summed
+_STRIDES = (1.0, 0.3, 0.1, 0.03)  # of log extra_cv, one step of each: some suit, however much the data say
 _SELDOM, _TIRED = 1 / 30, 0.85  # exchanges of factors a sweep, at least; kept of that after one in vain
 
 
@@ -237,7 +237,7 @@ class DecoderChains(DecoderProgram):
         offset = self.curve.offset(state.z, weight)
         near = phi if cells.normal else self.value(state)
         summed = cells.sum_out(phi, offset, state.noise, self.curve.head_precision(phi), near)
-        n = 1 if cells.normal else _HEADS
+        n = 1 if cells.normal else _HEADS  # not exact: the layer as it was is not among them
         normal = self._normal((n, *state.head.shape), rng)
         heads = summed.draw(normal)
         f = weighted(heads, phi) + offset
@@ -280,6 +280,7 @@ class DecoderChains(DecoderProgram):
 
         here = level(noise)
         for stride in _STRIDES:
+            # The noise is the square of extra_cv.
             tried = noise * (2 * stride * self._normal(noise.shape, rng)).exp().to(noise)
             there = level(tried)
             u = torch.as_tensor(rng.random(tuple(noise.shape)), device=noise.device)

@@ -9,7 +9,7 @@ compared with what the chains' own formula gives, so that constants cancel.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyro.distributions as dist
@@ -23,9 +23,19 @@ from ....distributions import CorrelatedNormal
 from ..density.rates import rate_prior
 from .initialise import DecoderPrior, decoder_layers, has_normal_noise, weight_density
 
+if TYPE_CHECKING:
+    from pyro.poutine import Trace
+
+    from ....data.read import Table
+    from ....likelihoods import Likelihood
+    from ....models import SparseDecoder
+    from ....priors import SpikeSlabPrior
+    from ...table.result import Fit
+    from ..density.mixture import WeightDensity
+
 __all__ = ["OtherProgram", "check_program", "program_differences", "refuse_differences"]
 
-_ROWS = 4
+_ROWS = 4  # that are looked at: the program says the same of every row
 _MOST_WEIGHTS = 2e7  # of all restarts; beyond, a look at them takes as long as many sweeps
 # Share of a log density, or of a predictor's range, that single precision may cost: on 98 fits of the
 # package's own models (tables from seed 1000; seven likelihoods, four priors, both decoders, with missing
@@ -37,7 +47,7 @@ class OtherProgram(ValueError):
     """The chains would sample another program than that of the fit."""
 
 
-def check_program(fit: Any, table: Any) -> None:
+def check_program(fit: Fit, table: Table) -> None:
     """Refuse a fit whose program has another density than the chains'.
 
     Parameters
@@ -58,7 +68,7 @@ def check_program(fit: Any, table: Any) -> None:
     refuse_differences(fit.model, few.whole())
 
 
-def refuse_differences(model: Any, batch: Batch) -> None:
+def refuse_differences(model: SparseDecoder, batch: Batch) -> None:
     """Refuse a model whose program has another density than the chains'.
 
     Parameters
@@ -82,7 +92,7 @@ def refuse_differences(model: Any, batch: Batch) -> None:
 
 
 @torch.no_grad()
-def program_differences(model: Any, batch: Batch) -> list[str]:
+def program_differences(model: SparseDecoder, batch: Batch) -> list[str]:
     """What tells the program of a model from the one that the chains sample, the first cause first.
 
     Parameters
@@ -95,7 +105,7 @@ def program_differences(model: Any, batch: Batch) -> list[str]:
     rng, like, density = np.random.default_rng(0), model.factor_cov, weight_density(model.prior)
     shape = model.n_restarts, model.n_features, model.n_factors
 
-    def tensor(values: Any) -> Tensor:
+    def tensor(values: np.ndarray) -> Tensor:
         return torch.as_tensor(np.asarray(values)).to(like)
 
     points = []
@@ -113,14 +123,14 @@ def program_differences(model: Any, batch: Batch) -> list[str]:
     return differences
 
 
-def _trace(model: Any, batch: Batch, z: Tensor, weights: Tensor) -> Any:
+def _trace(model: SparseDecoder, batch: Batch, z: Tensor, weights: Tensor) -> Trace:
     fixed = poutine.condition(model.model, {"z": z, model.prior.site: weights})
     trace = poutine.trace(fixed).get_trace(batch)
     trace.compute_log_prob()
     return trace
 
 
-def _other_sites(model: Any, trace: Any) -> str:
+def _other_sites(model: SparseDecoder, trace: Trace) -> str:
     """A site that the chains know nothing of, or one of theirs that is missing."""
     wanted = {model.prior.site, "z", "x", *model.likelihood.priors()}
     sites = {
@@ -135,7 +145,9 @@ def _other_sites(model: Any, trace: Any) -> str:
     return ""
 
 
-def _of_sites(model: Any, batch: Batch, points: list[tuple[Tensor, Tensor]], traces: list[Any]) -> list[str]:
+def _of_sites(
+    model: SparseDecoder, batch: Batch, points: list[tuple[Tensor, Tensor]], traces: list[Trace]
+) -> list[str]:
     """Factors, cells and the noise's prior at the two points."""
     differences = []
     prior = CorrelatedNormal(model.factor_cov.unsqueeze(1))
@@ -158,7 +170,7 @@ def _of_sites(model: Any, batch: Batch, points: list[tuple[Tensor, Tensor]], tra
     return differences
 
 
-def _log_cells(likelihood: Any, f: Tensor, batch: Batch) -> Tensor:
+def _log_cells(likelihood: Likelihood, f: Tensor, batch: Batch) -> Tensor:
     """Log density of each row as the chains have it, (restart, row)."""
     if has_normal_noise(likelihood):
         log_prob = dist.Normal(f, likelihood.noise_sd()).log_prob(batch.x)
@@ -166,9 +178,9 @@ def _log_cells(likelihood: Any, f: Tensor, batch: Batch) -> Tensor:
     return likelihood.observation(f, batch.mask, batch.per_row).log_prob(batch.x)
 
 
-def _of_prior(model: Any, density: Any, weights: list[Tensor]) -> list[str]:
+def _of_prior(model: SparseDecoder, density: WeightDensity, weights: list[Tensor]) -> list[str]:
     """The prior's density, odds and rates, at the end of its ladder."""
-    differences, prior = [], copy.deepcopy(model.prior)
+    differences, prior = [], cast("SpikeSlabPrior", copy.deepcopy(model.prior))
     prior.anneal(1.0)
     name = type(prior).__name__
     log_odds = torch.logit(prior.eta) + prior.known if prior.informed else torch.logit(prior.eta)
@@ -191,10 +203,10 @@ def _of_prior(model: Any, density: Any, weights: list[Tensor]) -> list[str]:
             return differences
     if prior.column != "ibp":  # whose finite form the chains have
         before, eta = prior.log_hyper(), prior.eta.clone()
-        prior.eta.copy_(0.5 * eta + 0.2)
+        prior.eta.copy_(0.5 * eta + 0.2)  # other rates, and rates still
         a, b = (torch.as_tensor(np.asarray(parameter)).to(eta) for parameter in rate_prior(prior))
-        density = dist.Beta(a, b)
-        moved = density.log_prob(prior.eta) - density.log_prob(eta)
+        rates = dist.Beta(a, b)
+        moved = rates.log_prob(prior.eta) - rates.log_prob(eta)
         wanted = moved[:, 0, 0] if prior.shared else moved.sum((1, 2))
         if _apart(prior.log_hyper() - before, wanted, 1 + before.abs() + wanted.abs()):
             differences.append(f"{name}.log_hyper() is not the Beta distribution of the rates")

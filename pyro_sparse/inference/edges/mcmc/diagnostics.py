@@ -32,9 +32,8 @@ Array = NDArray[np.float64]
 
 _LEAST_SWEEPS = 30  # after the warm-up, for chains that agree to mean something
 _MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
-_RHAT = (
-    1.05  # Vehtari et al. (2021) ask for 1.01 of one quantity; the largest of many pairs is higher by chance
-)
+# Vehtari et al. (2021) ask for 1.01 of one quantity; the largest of many pairs is higher by chance.
+_RHAT = 1.05
 _LEAST_LOADING = 0.1  # a factor with no larger mean loading is empty, and its direction is noise
 _APART = 1.5  # R-hat from which the chains' means of a weight lie further apart than its draws within a chain
 
@@ -169,7 +168,7 @@ def _agreement(fit: Fit, chains: Polished, kept: KeptChains, gap: Array, some_ro
         findings.append(Finding("chains", message, remedy, "doubt", "chains", edges=edges))
     findings += _lost_in_chains(fit, chains.weight[kept.keep])
     draws = chains.edge[kept.keep]
-    if fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8:
+    if fit.weights.shape[1] <= _MOST_PAIRS and draws.shape[1] >= 8:  # split R-hat takes halves, here of four
         rhat = co_membership_rhat(draws)
         if rhat.largest > _RHAT:
             message, remedy = uneven(rhat, features)

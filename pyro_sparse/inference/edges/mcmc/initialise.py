@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -35,7 +35,11 @@ from .decoder import DecoderChains
 from .linear import LinearChains, LinearState
 
 if TYPE_CHECKING:
-    from ....data.read import Table
+    from ....data.read import Batch, Table
+    from ....likelihoods import Likelihood, Normal
+    from ....models import SparseDecoder
+    from ....models.base import FactorModel
+    from ....priors import Prior, SpikeSlabPrior
     from ...table.result import Fit
 
 __all__ = [
@@ -91,7 +95,7 @@ class DecoderPrior:
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}: want a positive number, got {value!r}")
 
-    def curve(self, model: Any) -> Curve:
+    def curve(self, model: SparseDecoder) -> Curve:
         """The model's decoder under this prior."""
         linear = model.decoder_kind == "linear"
         return Curve(
@@ -106,23 +110,23 @@ class DecoderPrior:
         )
 
 
-def has_normal_noise(likelihood: Any) -> bool:
+def has_normal_noise(likelihood: Likelihood) -> bool:
     """Whether the noise is normal, its variance inverse gamma."""
     return keeps(likelihood, "normal noise")
 
 
-def has_cells(likelihood: Any) -> bool:
+def has_cells(likelihood: Likelihood) -> bool:
     """Whether the chains know what it says: `forward` of each cell, or rows that are Poisson given totals."""
     return not lacks_of_likelihood(likelihood)
 
 
-def own_parameters(likelihood: Any) -> OwnParameters:
+def own_parameters(likelihood: Likelihood) -> OwnParameters:
     """Parameters that only the likelihood speaks of; the package's are drawn in ways of their own."""
     built_in = likelihood.has_dispersion and keeps(likelihood, "cell terms")
     return OwnParameters(likelihoods.Likelihood() if built_in else likelihood)
 
 
-def weight_density(prior: Any) -> WeightDensity:
+def weight_density(prior: Prior | None) -> WeightDensity:
     """Spike and slab of a prior's weights.
 
     Raises
@@ -135,13 +139,14 @@ def weight_density(prior: Any) -> WeightDensity:
             "prior: Markov chains (edge_posterior, calibrate.experiment) know the density of spike and slabs "
             f"only, and {why}"
         )
-    scales = prior.scales()
+    spike_slab = cast("SpikeSlabPrior", prior)
+    scales = spike_slab.scales()
     if scales is None:
-        return density_of(prior)
+        return density_of(spike_slab)
     return MixtureDensity(scales.family == "laplace", scales.slab, scales.spike)
 
 
-def refuse_other_programs(model: Any) -> None:
+def refuse_other_programs(model: FactorModel) -> None:
     """Complain of a model whose program is not the one that the chains sample, before they do.
 
     Parameters
@@ -172,7 +177,7 @@ def refuse_other_programs(model: Any) -> None:
         raise ValueError(f'likelihood: {why[0]}; write that density as `forward`, or ask for method="score"')
 
 
-def check_scales_can_be_learned(prior: Any) -> None:
+def check_scales_can_be_learned(prior: Prior) -> None:
     """Complain of `learn_scales` with a prior whose densities may have no scales."""
     if not isinstance(weight_density(prior), MixtureDensity):
         raise ValueError(
@@ -188,7 +193,7 @@ def chains_of(
     dense: list[bool],
     prior: DecoderPrior,
     seed: int,
-    **settings: Any,
+    **settings: int,
 ) -> tuple[LinearChains, LinearState] | tuple[DecoderChains, DecoderState]:
     """The kernel and its first states.
 
@@ -223,6 +228,7 @@ def chains_of(
         with torch.enable_grad():
             q = refine(model, batch)
         z = q.mean + q.stddev * torch.randn_like(q.mean)
+    # A fit may end at rates of 0 and 1, whose log odds are infinite.
     log_odds = torch.logit(model.prior.eta.clamp(0.02, 0.98)).expand(len(restarts), 1, model.n_factors)
     full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
     log_odds = torch.where(full, torch.full_like(log_odds, ALL_EDGES), log_odds)
@@ -269,7 +275,7 @@ class _Origin(NamedTuple):
     spread: np.ndarray
 
 
-def _origin(table: Table, likelihood: Any) -> _Origin:
+def _origin(table: Table, likelihood: Likelihood) -> _Origin:
     """Of the table that was fitted; 0 and 1 where the noise is not normal, so that columns have no units."""
     if not has_normal_noise(likelihood):
         return _Origin(np.zeros(len(table.scale)), np.ones(len(table.scale)))
@@ -277,8 +283,8 @@ def _origin(table: Table, likelihood: Any) -> _Origin:
 
 
 def _linear(
-    model: Any,
-    batch: Any,
+    model: SparseDecoder,
+    batch: Batch,
     z: Tensor,
     log_odds: Tensor,
     density: WeightDensity,
@@ -289,6 +295,7 @@ def _linear(
     def array(t: Tensor) -> np.ndarray:
         return t.detach().cpu().double().numpy()
 
+    likelihood, weight_prior = cast("Normal", model.likelihood), cast("SpikeSlabPrior", model.prior)
     cov, x = array(model.factor_cov), array(batch.x) - origin.centre
     chains = LinearChains(
         x=(x if batch.mask is None else x * batch.mask.cpu().numpy())[None],
@@ -299,10 +306,10 @@ def _linear(
         learn_cov=model.learn_factor_cov,
         density=density.in_slabs(),
         slab_scale=density.stand_in.slab,
-        noise_prior=(model.likelihood.prior_shape, model.likelihood.prior_scale),
+        noise_prior=(likelihood.prior_shape, likelihood.prior_scale),
         intercept_sd=prior.intercept * origin.spread,
-        shared_noise=model.likelihood.shared,
-        known=array(model.prior.known) if model.prior.informed else None,
+        shared_noise=likelihood.shared,
+        known=array(weight_prior.known) if weight_prior.informed else None,
         **rates,
     )
     weight = array(model.weights)
@@ -311,7 +318,7 @@ def _linear(
         weight=weight,
         edge=weight != 0,
         log_odds=array(log_odds),
-        noise=array(model.likelihood.noise_sd()[:, 0] ** 2),
+        noise=array(likelihood.noise_sd()[:, 0] ** 2),
         intercept=array(model.decoder.intercept[:, 0]) - origin.centre,
         cov=cov,
     )
@@ -319,8 +326,8 @@ def _linear(
 
 
 def _curved(
-    model: Any,
-    batch: Any,
+    model: SparseDecoder,
+    batch: Batch,
     z: Tensor,
     log_odds: Tensor,
     density: WeightDensity,
@@ -331,15 +338,16 @@ def _curved(
     settings: dict[str, Any],
 ) -> tuple[DecoderChains, DecoderState]:
     curve, likelihood = prior.curve(model), model.likelihood
+    weight_prior = cast("SpikeSlabPrior", model.prior)
     per_row = {name: values.T[None].to(z) for name, values in batch.per_row.items()}
     apart = likelihood.given_totals(made) if keeps(likelihood, "cell terms", "row totals") else None
     drawn = apart is not None
     if apart is not None:
         likelihood, per_row = apart, {}
     observed = None if batch.mask is None else batch.mask.T[None].to(z)
-    normal = has_normal_noise(likelihood)
+    normal, as_normal = has_normal_noise(likelihood), cast("Normal", likelihood)
     centre = torch.as_tensor(origin.centre).to(z)
-    unit = float(np.sqrt(np.mean(origin.spread**2))) if normal and likelihood.shared else 1.0
+    unit = float(np.sqrt(np.mean(origin.spread**2))) if normal and as_normal.shared else 1.0
     x = ((batch.x - centre) / unit).T[None].to(z)
     x = x if observed is None or not normal else x * observed
     if not normal:
@@ -353,11 +361,11 @@ def _curved(
         permitted=model.permitted,
         must=model.must,
         precision=torch.linalg.inv(model.factor_cov.double()).to(z),
-        noise_prior=(likelihood.prior_shape, likelihood.prior_scale / unit**2) if normal else (1.0, 1.0),
-        shared_noise=normal and likelihood.shared,
+        noise_prior=(as_normal.prior_shape, as_normal.prior_scale / unit**2) if normal else (1.0, 1.0),
+        shared_noise=normal and as_normal.shared,
         totals=(x if observed is None else x * observed).sum(1) if drawn else None,
         own=parameters if parameters.drawn else None,
-        known=model.prior.known if model.prior.informed else None,
+        known=weight_prior.known if weight_prior.informed else None,
         **rates,
         **settings,
     )
@@ -366,7 +374,7 @@ def _curved(
     head /= unit
     noise = torch.ones_like(model.weights[..., 0])
     if normal:
-        noise = (likelihood.noise_sd()[:, 0] / unit) ** 2
+        noise = (as_normal.noise_sd()[:, 0] / unit) ** 2
     elif chains.cells.overdispersed:
         noise = likelihood.dispersion()
     state = DecoderState(
@@ -387,7 +395,7 @@ def _curved(
 
 
 @torch.no_grad()
-def decoder_layers(model: Any, curve: Curve) -> tuple[Trunk, Tensor]:
+def decoder_layers(model: SparseDecoder, curve: Curve) -> tuple[Trunk, Tensor]:
     """The decoder's layers in units of their prior; none is a view of the model's.
 
     Parameters

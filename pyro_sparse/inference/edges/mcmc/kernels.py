@@ -48,7 +48,9 @@ class Seen(NamedTuple):
     log_joint: Array
 
 
-def follow(kernel: Any, state: Any, dense: list[bool]) -> LinearRun | CurvedRun:
+def follow(
+    kernel: LinearChains | DecoderChains, state: LinearState | DecoderState, dense: list[bool]
+) -> LinearRun | CurvedRun:
     """The run of a kernel from a state; `dense` says which chains may be held at all edges."""
     kind: Any = LinearRun if isinstance(kernel, LinearChains) else CurvedRun
     return kind(kernel, state, np.array(dense))
@@ -83,6 +85,7 @@ def curve_loadings(
         change = f - value(moved)
         slope = (change * (z - moved)[..., k].unsqueeze(1)).mean(-1)
         even = evened(z[..., k], moved[..., k]).unsqueeze(-1)
+        # Half, since the difference of two rows has twice the variance of one.
         effect = (0.5 * even * change.square().mean(-1) / variance).clamp(0, 1)
         loadings.append(slope.sign() * effect.sqrt())
     return torch.stack(loadings, -1)
@@ -162,9 +165,8 @@ class CurvedRun:
     def __init__(self, kernel: DecoderChains, state: DecoderState, dense: NDArray[np.bool_]):
         self.kernel, self.state = kernel, state
         self.dense = torch.as_tensor(dense, device=state.weight.device)
-        self.density = self.told = (
-            kernel.density.stand_in
-        )  # scales are learned of the built-in densities only
+        # Scales are learned of the built-in densities only.
+        self.density = self.told = kernel.density.stand_in
         self.tuning = kernel.tuning(state)
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)

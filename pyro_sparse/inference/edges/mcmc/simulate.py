@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,11 @@ from ..density.curves import Trunk
 from ..density.rates import rate_prior
 from .initialise import DecoderPrior, has_normal_noise, own_parameters, refuse_other_programs, weight_density
 from .kernels import curve_loadings
+
+if TYPE_CHECKING:
+    from ....likelihoods import NegativeBinomial, Normal
+    from ....models import SparseDecoder
+    from ....priors import SpikeSlabPrior
 
 __all__ = ["DrawnDecoder", "draw_decoder"]
 
@@ -41,7 +46,7 @@ class DrawnDecoder(NamedTuple):
 
 @torch.no_grad()
 def draw_decoder(
-    model: Any, n_rows: int, rng: np.random.Generator, prior: DecoderPrior | None = None
+    model: SparseDecoder, n_rows: int, rng: np.random.Generator, prior: DecoderPrior | None = None
 ) -> DrawnDecoder:
     """Rates, edges, weights, layers, noise, factors and cells, one after the other.
 
@@ -62,18 +67,19 @@ def draw_decoder(
         has a prior that no parameter can reach.
     """
     prior = DecoderPrior() if prior is None else prior
-    density = weight_density(model.prior)
+    weight_prior = cast("SpikeSlabPrior", model.prior)
+    density = weight_density(weight_prior)
     model.setup(n_restarts=1, n_samples=n_rows)
     refuse_other_programs(model)
     permitted, must = model.permitted.numpy(), model.must.numpy()
-    a, b = rate_prior(model.prior)
-    eta = rng.beta(a[:1], b[:1]) if model.prior.shared else rng.beta(a, b)
-    rate = expit(logit(eta) + model.prior.known.numpy())
+    a, b = rate_prior(weight_prior)
+    eta = rng.beta(a[:1], b[:1]) if weight_prior.shared else rng.beta(a, b)
+    rate = expit(logit(eta) + weight_prior.known.numpy())
     edge = ((rng.random(permitted.shape) < rate) | must) & permitted
     weight = density.drawn(edge, rng) * permitted
     z = rng.standard_normal((n_rows, model.n_factors))
 
-    def tensor(values: Any) -> torch.Tensor:
+    def tensor(values: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(np.asarray(values), dtype=torch.float32).unsqueeze(0)
 
     curve = prior.curve(model)
@@ -87,21 +93,24 @@ def draw_decoder(
 
     predictor = value(tensor(z))
     f = predictor.mT
-    spread: Any = 1.0
+    spread: torch.Tensor | float = 1.0
     likelihood = model.likelihood
     if has_normal_noise(likelihood):
-        shape = 1 if likelihood.shared else model.n_features
-        drawn = likelihood.prior_scale / rng.gamma(likelihood.prior_shape, size=shape)
+        normal = cast("Normal", likelihood)
+        shape = 1 if normal.shared else model.n_features
+        drawn = normal.prior_scale / rng.gamma(normal.prior_shape, size=shape)
         noise = np.broadcast_to(drawn, model.n_features).copy()
         spread = tensor(noise)
         x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
     else:
         if likelihood.name == "negative_binomial":
-            extra = np.abs(likelihood.prior_scale * rng.standard_normal(model.n_features))
-            likelihood.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
+            counts = cast("NegativeBinomial", likelihood)
+            extra = np.abs(counts.prior_scale * rng.standard_normal(model.n_features))
+            counts.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
         parameters = own_parameters(likelihood)
         likelihood = parameters.at(parameters.from_prior()) if parameters.drawn else likelihood
-        x = likelihood.observation(f.clamp(max=12.0), None, None).sample()[0].double().numpy()
+        # A ceiling that the chains' program does not have: counts at it make edges too sure (NOTEBOOK.md).
+        x = likelihood.observation(f.clamp(max=12.0)).sample()[0].double().numpy()
         still = np.ptp(x, axis=0) == 0
         x[0, still] += np.where(x[0, still] == 1, -1, 1)
     if has_normal_noise(likelihood) and not curve.activation:

@@ -12,7 +12,7 @@ stay apart do not run on for that; more sweeps would not bring them together, an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 __all__ = ["Halves", "Thinned"]
 
 Array = NDArray[np.float64]
+ItemT = TypeVar("ItemT")
 
 _FIRST = 20  # sweeps of the first half that is looked at
 
@@ -53,7 +54,7 @@ class Halves:
         return settled
 
 
-class Thinned:
+class Thinned(Generic[ItemT]):
     """Evenly spread items of a stream, at most twice as many as wanted at a time.
 
     Parameters
@@ -63,19 +64,19 @@ class Thinned:
 
     def __init__(self, wanted: int):
         self.wanted, self.stride = wanted, 1
-        self.items: list[Any] = []
+        self.items: list[ItemT] = []
 
     def wants(self, number: int) -> bool:
         """Whether the item of this number is to be added, numbers going up from 0."""
         return number % self.stride == 0
 
-    def add(self, item: Any) -> None:
+    def add(self, item: ItemT) -> None:
         """Keep it, and if there are too many every other one."""
         self.items.append(item)
         if len(self.items) == 2 * self.wanted:
             self.items, self.stride = self.items[::2], 2 * self.stride
 
-    def chosen(self) -> list[Any]:
+    def chosen(self) -> list[ItemT]:
         """As many as wanted, or all there are."""
         return [self.items[i] for i in spread(len(self.items), self.wanted)]
 

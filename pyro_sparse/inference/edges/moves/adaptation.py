@@ -28,8 +28,9 @@ class Tuning:
 
     def follow(self, weight: Tensor, prob: Tensor) -> None:
         """Centre and width of each weight's proposals: running moments of its values as an edge."""
-        rate = 0.1 * prob
+        rate = 0.1 * prob  # a value counts as far as it was an edge
         move = weight - self.centre
         self.centre += rate * move
+        # Half as wide again as the Laplace distribution of these values.
         self.width += rate * (1.5 * move.abs() - self.width)
         self.width.clamp_(min=0.01)

@@ -59,7 +59,7 @@ def hmc(
         after, gradient = energy(at)
         p -= (e if i + 1 < n_steps else 0.5 * e) * gradient
     gain = start - after - 0.5 * p.square().sum(-1)
-    accept = gain.clamp(max=0).exp().nan_to_num(0.0).to(position)
+    accept = gain.clamp(max=0).exp().nan_to_num(0.0).to(position)  # no number where the trajectory diverged
     yes = torch.as_tensor(rng.random(tuple(step.shape))).to(accept) < accept
     return Moved(torch.where(yes.unsqueeze(-1), at, position), accept)
 

@@ -93,6 +93,7 @@ def _parabola(
     at: tuple[Tensor, ...], z: Tensor, u: Array, density: SpikeSlab, odds: Array, unit: float
 ) -> _Parabola:
     _, slope, bend = at
+    # Above zero, where the closed form of a Laplace slab divides by it.
     a = np.maximum(_array((bend * z**2).double().sum(-1)) * unit**2, 1e-3)
     b = _array((slope * z).double().sum(-1)) * unit + a * u
     return _Parabola(a, b, density.tilted(a, b, odds))

@@ -25,7 +25,7 @@ from .grid import grid, place
 __all__ = ["stretched"]
 
 Array = NDArray[np.float64]
-_STEPS = 60
+_STEPS = 60  # places on a grid
 _WIDTHS = (0.01, 3.0)  # of all log s together: least and most
 
 

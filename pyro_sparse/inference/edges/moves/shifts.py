@@ -23,7 +23,7 @@ from .grid import grid, place
 
 __all__ = ["levelled", "shifted"]
 
-_SHIFTS = 80
+_SHIFTS = 80  # places on a grid
 _WIDTHS = (0.01, 8.0)  # of all of them together, in slabs: least and most
 _CELLS, _MOST = 1_000_000, 40_000_000  # of negative binomial others: beyond, few sweeps look at them, or none
 

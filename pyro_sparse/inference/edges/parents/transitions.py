@@ -7,7 +7,7 @@ through the differences between restarts: hence the gap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -70,7 +70,9 @@ def steps_of(fit: TransitionFit) -> tuple[np.ndarray, np.ndarray]:
     return inputs.double().cpu().numpy(), targets.double().cpu().numpy()
 
 
-def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: Any) -> ArvizData:
+def parents_of_latents(
+    fit: TransitionFit, num_draws: int = 500, seed: int = 0, **options: object
+) -> ArvizData:
     """Posterior of the parents of every latent, each restart by itself.
 
     Parameters
@@ -108,7 +110,7 @@ def parents_of_latents(fit: TransitionFit, num_draws: int = 500, seed: int = 0, 
         "forbidden": None if bool(fit.model.allowed.all()) else ~fit.model.allowed.cpu().numpy(),
     }
     posteriors = [
-        parent_posterior(x, y, num_draws=num_draws, seed=seed + r, **masks, **options)
+        parent_posterior(x, y, num_draws=num_draws, seed=seed + r, **masks, **cast("dict[str, Any]", options))
         for r, (x, y) in enumerate(zip(inputs, targets, strict=True))
     ]
     by_chain = np.stack([f.probability for f in posteriors])
