@@ -323,25 +323,22 @@ def run_chains(
     settled, before = {half + i for i in spread(warm_up - half, _FRAMED)}, []
     clock = _Budget(time_budget, warm_up)
 
-    def step(sweep: int) -> None:
-        if sweep == held:
-            run.release()
-        run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
-        if learn_scales and sweep >= held:
-            run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
-        bar.update()
-
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
-        for sweep in range(warm_up):
-            step(sweep)
-            clock.tick(sweep)
-            if frame.learns and sweep in settled:
-                before.append(run.loadings(rng))
-        if before:
-            frame.fill(np.concatenate(before))
         try:
-            for sweep in range(warm_up, sweeps):
-                step(sweep)
+            for sweep in range(sweeps):
+                if sweep == held:
+                    run.release()
+                if sweep == warm_up and before:
+                    frame.fill(np.concatenate(before))
+                run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
+                if learn_scales and sweep >= held:
+                    run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
+                bar.update()
+                if sweep < warm_up:
+                    clock.tick(sweep)
+                    if frame.learns and sweep in settled:
+                        before.append(run.loadings(rng))
+                    continue
                 tally.add(rng)
                 if tally.enough():
                     break
