@@ -320,7 +320,8 @@ def run_chains(
     tally = Tally(run, frame, num_draws, tolerance, pinned)
     kept_sweeps, stopped_by = sweeps - warm_up, ""
     half = (held + warm_up) // 2
-    settled, before = {half + i for i in spread(warm_up - half, _FRAMED)}, []
+    settled = {half + i for i in spread(warm_up - half, _FRAMED)}
+    before: list[Array] = []  # loadings, from which factors that the fit left empty are learned
     clock = _Budget(time_budget, warm_up)
 
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
