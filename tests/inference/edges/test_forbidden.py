@@ -18,6 +18,7 @@ from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.mcmc.linear import LinearChains, LinearState
+from pyro_sparse.inference.edges.mcmc.row_moments import Moments
 
 ROWS, SLAB, SPIKE, NOISE = 12, 1.0, 0.1, 0.8
 LAW = MixtureDensity(True, SLAB, SPIKE)
@@ -55,6 +56,11 @@ def odds_of(log_evidence, eta, nodes=4001):
     return special.expit(np.log(eta / (1 - eta)) + average(SLAB) - average(SPIKE))
 
 
+def moments_of(x, z):
+    gram = (z.T @ z)[None]
+    return Moments(gram[:, None], (x.T @ z)[None], z.sum(0)[None, None], gram)
+
+
 def decoder_chains(world, likelihood, x, curve, trunk, head):
     z, weight, _, _ = world
     chains = DecoderChains(
@@ -75,8 +81,8 @@ def test_linear_chains_have_the_odds_of_the_integral(world):
         (1.0, 1.0), 1.0, np.zeros((2, 2), dtype=bool), False,
     )  # fmt: skip
     state = LinearState(
-        z[None], weight[None], (weight != 0)[None], special.logit(ETA)[None, None], np.full((1, 3), NOISE), c,
-        np.eye(2)[None],
+        weight[None], (weight != 0)[None], special.logit(ETA)[None, None], np.full((1, 3), NOISE), c,
+        np.eye(2)[None], moments_of(x, z),
     )  # fmt: skip
     found = chains.if_permitted(state)[0]
     for j, k in ((0, 1), (1, 0)):

@@ -224,10 +224,6 @@ def chains_of(
     model = pick(fit.model, restarts)
     like = model.factor_cov
     batch = table.batch(like.device, like.dtype)
-    with undisturbed(seed), torch.no_grad():
-        with torch.enable_grad():
-            q = refine(model, batch)
-        z = q.mean + q.stddev * torch.randn_like(q.mean)
     # A fit may end at rates of 0 and 1, whose log odds are infinite.
     log_odds = torch.logit(model.prior.eta.clamp(0.02, 0.98)).expand(len(restarts), 1, model.n_factors)
     full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
@@ -235,9 +231,13 @@ def chains_of(
     rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
     origin = _origin(table, model.likelihood)
     if has_normal_noise(model.likelihood) and model.decoder_kind == "linear":
-        chains, state = _linear(model, batch, z, log_odds, density, prior, rates, origin)
+        chains, state = _linear(model, batch, log_odds, density, prior, rates, origin)
         later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
         return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
+    with undisturbed(seed), torch.no_grad():
+        with torch.enable_grad():
+            q = refine(model, batch)
+        z = q.mean + q.stddev * torch.randn_like(q.mean)
     made = batch.per_row.keys() - table.row_units.keys()
     return _curved(model, batch, z, log_odds, density, prior, rates, origin, made, settings)
 
@@ -258,14 +258,13 @@ def turned_round(
         Sets of factors with the same constraints.
     rng : numpy.random.Generator
     """
-    z, weight = state.z.copy(), state.weight.copy()
+    weight = state.weight.copy()
     for c in chains:
         for members in groups:
             if len(members) > 1:
                 turn = ortho_group.rvs(len(members), random_state=rng)
-                z[c][:, members] = z[c][:, members] @ turn
                 weight[c][:, members] = weight[c][:, members] @ turn
-    return state._replace(z=z, weight=weight, edge=weight != 0)
+    return state._replace(weight=weight, edge=weight != 0)
 
 
 class _Origin(NamedTuple):
@@ -285,7 +284,6 @@ def _origin(table: Table, likelihood: Likelihood) -> _Origin:
 def _linear(
     model: SparseDecoder,
     batch: Batch,
-    z: Tensor,
     log_odds: Tensor,
     density: WeightDensity,
     prior: DecoderPrior,
@@ -314,7 +312,6 @@ def _linear(
     )
     weight = array(model.weights)
     state = LinearState(
-        z=array(z),
         weight=weight,
         edge=weight != 0,
         log_odds=array(log_odds),

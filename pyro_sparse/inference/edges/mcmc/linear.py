@@ -1,12 +1,12 @@
-r"""Gibbs chains of sparse factor analysis: factors, loadings, edges, noise, each from its conditional.
+r"""Gibbs chains of sparse factor analysis: loadings, edges, noise, correlations, each from its conditional.
 
 .. math:: x_{ij} = c_j + w_j^\top z_i + \varepsilon_{ij}, \quad z_i \sim N(0, C), \quad
           w_{jk} \sim \eta_k\,\psi_1 + (1 - \eta_k)\,\psi_0, \quad \varepsilon_{ij} \sim N(0, \sigma_j^2)
 
-A sweep turns the axes (`moves/rotations.py`), draws every row of factors at once, then the loadings column
-by column with the edge summed out (`density/weight.py`: its probability is what is averaged, after Rao and
-Blackwell), then noise, rates, intercepts. Only the rows' second moments enter the loadings, so a sweep costs
-O(rows x features x factors).
+A sweep rotates the axes (`moves/rotations.py`), draws what the rest needs of the factors
+(`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations given these
+(`moves/correlations.py`), then the loadings column by column with the edge summed out (`density/weight.py`:
+its probability is what is averaged, after Rao and Blackwell), then noise, rates, intercepts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from numpy.typing import NDArray
 
 from ..density.rates import drawn_log_odds, log_density
 from ..density.weight import Slabs
+from ..moves.correlations import moved_correlations
 from ..moves.permutation import Anchors, anchors_of, exchanged
 from ..moves.rotations import Turns
 from ..regression.row_checks import floor_precision
+from .row_moments import Moments, RowMoments
 
 __all__ = ["LinearChains", "LinearState"]
 
 Array = NDArray[np.float64]
+_BOTH = 0.2  # of sweeps rotate pairs as well, where swivels move their factors one by one
 
 
 class LinearState(NamedTuple):
@@ -34,7 +37,6 @@ class LinearState(NamedTuple):
 
     Attributes
     ----------
-    z : ndarray (chain, row, factor)
     weight : ndarray (chain, feature, factor)
     edge : ndarray of bool (chain, feature, factor)
     log_odds : ndarray (chain, 1, factor)
@@ -44,15 +46,17 @@ class LinearState(NamedTuple):
     intercept : ndarray (chain, feature)
     cov : ndarray (chain, factor, factor)
         Of the factors.
+    moments : Moments, optional
+        Of the factors as they were last drawn.
     """
 
-    z: Array
     weight: Array
     edge: NDArray[np.bool_]
     log_odds: Array
     noise: Array
     intercept: Array
     cov: Array
+    moments: Moments | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +67,7 @@ class LinearChains:
     ----------
     x : ndarray (chain or 1, row, feature)
         Missing cells hold 0.
-    seen : ndarray of bool (chain or 1, row, feature), or None
+    seen : ndarray of bool (1, row, feature), or None
         None: every cell was seen.
     permitted, must : ndarray of bool (feature, factor)
         Edges that may, and that have to, be there.
@@ -86,6 +90,8 @@ class LinearChains:
         Log odds of single edges beside those of their factor.
     shared_noise : bool
         One variance for all features.
+    rows : RowMoments, optional
+        What `x` and `seen` amount to; made where it is not given.
     """
 
     x: Array
@@ -102,6 +108,11 @@ class LinearChains:
     learn_cov: bool
     known: Array | None = None
     shared_noise: bool = False
+    rows: RowMoments = None  # type: ignore[assignment]  # made once, not for every scale that is tried
+
+    def __post_init__(self) -> None:
+        if self.rows is None:
+            object.__setattr__(self, "rows", RowMoments.of(self.x, self.seen, self.permitted.shape[1]))
 
     def edge_log_odds(self, state: LinearState) -> Array:
         """Prior log odds of edges, (chain, feature or 1, factor)."""
@@ -120,53 +131,39 @@ class LinearChains:
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         """
         state = self._turned(state, rng)
-        z = self._factors(state, rng)
-        gram, cross = self._moments(z, state.intercept)
-        weight, edge, prob = self._loadings(state, gram, cross, rng)
-        residual = self._residual(z, weight, np.zeros_like(state.intercept))
-        count = self._count()
+        moments = self.rows.draw(state.weight, state.noise, state.intercept, state.cov, rng)
+        if self.learn_cov:
+            state = state._replace(cov=self._correlations(state.cov, moments, rng))
+        weight, edge, prob = self._loadings(state, moments, rng)
+        count, (cells, squares) = self.rows.count, self.rows.sums
+        left = cells - (weight * moments.total).sum(-1)  # of each feature, without its intercept
         scale = 1 / (count / state.noise + 1 / self.intercept_sd**2)
-        pull = residual.sum(-2) / state.noise
-        intercept = scale * pull + np.sqrt(scale) * rng.standard_normal(scale.shape)
-        squares = (self._residual(z, weight, intercept) ** 2).sum(-2)
-        noise = self._noise(squares, count, rng)
+        intercept = scale * left / state.noise + np.sqrt(scale) * rng.standard_normal(scale.shape)
+        explained = 2 * (weight * moments.cross).sum(-1) - self._spread(weight, moments)
+        residual = squares - explained - 2 * intercept * left + count * intercept**2
+        noise = self._noise(np.maximum(residual, 0.0), count, rng)
         log_odds = self._rates(edge, state, rng)
         if rates_fixed is not None:
             log_odds = np.where(rates_fixed[:, None, None], state.log_odds, log_odds)
-        state = LinearState(z, weight, edge, log_odds, noise, intercept, state.cov)
+        state = LinearState(weight, edge, log_odds, noise, intercept, state.cov, moments)
         return self._relabelled(state, rng), prob
 
     def if_permitted(self, state: LinearState) -> Array:
         """P(edge | everything else) of edges that are not permitted, if each alone were; 0 for the others."""
-        gram, cross = self._moments(state.z, state.intercept)
+        moments = _drawn(state)
+        centred = moments.centred(state.intercept)
         columns = range(state.weight.shape[-1])
-        likelihoods = [(k, *self._column(k, state.weight, state, gram, cross)) for k in columns]
+        likelihoods = [(k, *self._column(k, state.weight, state, moments.gram, centred)) for k in columns]
         odds = np.broadcast_to(self.edge_log_odds(state), state.weight.shape)
         chance = [self.density.tilted(a, b, odds[..., k]).prob for k, a, b in likelihoods]
         return np.where(self.permitted, 0.0, np.stack(chance, -1))
 
     def log_evidence(self, state: LinearState) -> Array:
         """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""
-        x = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
-        pull = x @ (state.weight / state.noise[..., None])
-        inner = self._inner(state)
-        log_det, log_cov = np.linalg.slogdet(inner)[1], np.linalg.slogdet(state.cov)[1]
-        if self.seen is None:
-            explained = (pull * (pull @ np.linalg.inv(inner))).sum((-1, -2))
-            log_det = (log_det + log_cov) * x.shape[-2]
-        else:
-            explained = (pull * np.linalg.solve(inner, pull[..., None])[..., 0]).sum((-1, -2))
-            log_det = (log_det + log_cov[:, None]).sum(-1)
-        count = self._count()
-        rows = -0.5 * (
-            (count * np.log(state.noise)).sum(-1)
-            + (x**2 / state.noise[:, None]).sum((-1, -2))
-            - explained
-            + log_det
-        )
+        rows = self.rows.log_evidence(state.weight, state.noise, state.intercept, state.cov)
         a, b = self.noise_prior
         noise = state.noise[:, :1] if self.shared_noise else state.noise
-        rows -= ((a + 1) * np.log(noise) + b / noise).sum(-1)
+        rows = rows - ((a + 1) * np.log(noise) + b / noise).sum(-1)
         u = np.abs(state.weight) / self.slab_scale
         slab, log_odds = self.density.log_density(u), self.edge_log_odds(state)
         if np.any(self.density.ratio):
@@ -186,54 +183,19 @@ class LinearChains:
         drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
         return np.broadcast_to(drawn, shape).copy()
 
-    def _count(self) -> Array:
-        """Seen cells of each feature, (chain or 1, feature)."""
-        if self.seen is None:
-            return np.full((1, self.x.shape[-1]), float(self.x.shape[-2]))
-        return self.seen.sum(-2).astype(float)
-
-    def _residual(self, z: Array, weight: Array, intercept: Array) -> Array:
-        left = self.x - z @ np.swapaxes(weight, -1, -2) - intercept[:, None]
-        return left if self.seen is None else left * self.seen
-
-    def _factors(self, state: LinearState, rng: np.random.Generator) -> Array:
-        pull = self._residual(np.zeros_like(state.z), state.weight, state.intercept)
-        pull = pull @ (state.weight / state.noise[..., None])
-        lower = np.linalg.inv(np.linalg.cholesky(self._inner(state)))
-        root = np.swapaxes(lower, -1, -2)
-        spread = root @ lower
-        noise = rng.standard_normal(state.z.shape)
-        if self.seen is None:
-            return pull @ spread + noise @ lower
-        return (spread @ pull[..., None] + root @ noise[..., None])[..., 0]
-
-    def _inner(self, state: LinearState) -> Array:
-        """Precision of a row's factors given its cells: one for all rows, or one each where cells miss."""
-        scaled, precision = state.weight / state.noise[..., None], np.linalg.inv(state.cov)
-        if self.seen is None:
-            return precision + np.swapaxes(state.weight, -1, -2) @ scaled
-        outer = (state.weight[..., :, None] * scaled[..., None, :]).reshape(*state.noise.shape, -1)
-        k = state.weight.shape[-1]
-        return precision[:, None] + (self.seen.astype(float) @ outer).reshape(*state.z.shape[:-1], k, k)
-
-    def _moments(self, z: Array, intercept: Array) -> tuple[Array, Array]:
-        """Z'Z (chain, feature or 1, factor, factor) and Z'x (chain, feature, factor), seen cells only."""
-        centred = self.x - intercept[:, None]
-        if self.seen is None:
-            return (np.swapaxes(z, -1, -2) @ z)[:, None], np.swapaxes(centred, -1, -2) @ z
-        centred = centred * self.seen
-        k = z.shape[-1]
-        pairs = (z[..., :, None] * z[..., None, :]).reshape(*z.shape[:-1], k * k)
-        gram = (np.swapaxes(self.seen, -1, -2).astype(float) @ pairs).reshape(*z.shape[:-2], -1, k, k)
-        return gram, np.swapaxes(centred, -1, -2) @ z
+    @staticmethod
+    def _spread(weight: Array, moments: Moments) -> Array:
+        """Sum of squares of what the factors say of each feature's cells, (chain, feature)."""
+        return ((moments.gram @ weight[..., None])[..., 0] * weight).sum(-1)
 
     def _loadings(
-        self, state: LinearState, gram: Array, cross: Array, rng: np.random.Generator
+        self, state: LinearState, moments: Moments, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_], Array]:
-        weight, edge = state.weight.copy(), state.edge.copy()
+        weight, edge, gram = state.weight.copy(), state.edge.copy(), moments.gram
+        centred = moments.centred(state.intercept)
         prob, prior = np.zeros(weight.shape), self.edge_log_odds(state)
         for k in range(weight.shape[-1]):
-            a, b = self._column(k, weight, state, gram, cross)
+            a, b = self._column(k, weight, state, gram, centred)
             log_odds = np.where(self.must[:, k], np.inf, prior[..., k])
             now, may = weight[..., k] / self.slab_scale, self.permitted[:, k]
             new, there, p = self.density.stepped(a, b, log_odds, now, rng)
@@ -254,12 +216,20 @@ class LinearChains:
         related = self.related | self.learn_cov
         return Turns(self.permitted, self.must, related, self.density, self.slab_scale)
 
+    def _correlations(self, cov: Array, moments: Moments, rng: np.random.Generator) -> Array:
+        """Of pairs that no constraint tells apart, as many as there are factors."""
+        swivels = self._turns.swivels
+        pairs = np.argwhere(np.triu(swivels | swivels.T))
+        pairs = rng.permutation(pairs)[: len(cov[0])]
+        return moved_correlations(cov, moments.whole, self.x.shape[1], pairs, rng)
+
     def _turned(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Other axes; factors and edges are to be drawn anew."""
         weight, cov, log_odds = state.weight, state.cov, self.edge_log_odds(state)
         if self.learn_cov:
             weight, cov = self._turns.swivelled(weight, cov, log_odds, rng)
-        weight, _ = self._turns.turned(weight, cov, log_odds, rng)
+        if not self.learn_cov or rng.random() < _BOTH:
+            weight, _ = self._turns.turned(weight, cov, log_odds, rng)
         return state._replace(weight=weight, cov=cov)
 
     @cached_property
@@ -271,7 +241,8 @@ class LinearChains:
         rows, factors, pairs = self._anchors
         if not len(pairs):
             return state
-        gram, cross = self._moments(state.z, state.intercept)
+        moments = _drawn(state)
+        gram, cross = moments.gram, moments.centred(state.intercept)
         noise = state.noise[:, rows, None]
         gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
         a = floor_precision(np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise)
@@ -281,9 +252,8 @@ class LinearChains:
         evidence = np.zeros((len(log_evidence), k, k))
         for column, k_own in enumerate(factors):
             evidence[:, k_own] += log_evidence[:, column]
-        moment = np.swapaxes(state.z, -1, -2) @ state.z
         precision = np.linalg.inv(state.cov).astype(float)
-        order = exchanged(evidence, moment, precision, pairs, rng)
+        order = exchanged(evidence, moments.whole, precision, pairs, rng)
         wide = order[:, None]
         weight = np.take_along_axis(state.weight, wide, -1)
         edge = np.take_along_axis(state.edge, wide, -1)
@@ -292,9 +262,16 @@ class LinearChains:
         drawn = self.density.draw(a, b, np.ones(a.shape, dtype=bool), rng)
         weight[:, rows], edge[:, rows] = 0.0, False
         weight[:, rows, factors], edge[:, rows, factors] = self.slab_scale * drawn, True
-        z, log_odds = (np.take_along_axis(array, wide, -1) for array in (state.z, state.log_odds))
-        return state._replace(z=z, weight=weight, edge=edge, log_odds=log_odds)
+        log_odds = np.take_along_axis(state.log_odds, wide, -1)
+        moments = moments.exchanged(order)
+        return state._replace(weight=weight, edge=edge, log_odds=log_odds, moments=moments)
 
     def _rates(self, edge: NDArray[np.bool_], state: LinearState, rng: np.random.Generator) -> Array:
         free = self.permitted & ~self.must
         return drawn_log_odds(edge, free, self.eta_prior, self.shared_eta, self.known, state.log_odds, rng)
+
+
+def _drawn(state: LinearState) -> Moments:
+    if state.moments is None:
+        raise ValueError("state: has no moments of factors; they come with its first sweep")
+    return state.moments

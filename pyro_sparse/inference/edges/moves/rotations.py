@@ -14,9 +14,11 @@ and :math:`R_\theta` a rotation of that pair, :math:`A_\theta = L R_\theta L^{-1
 
 with P and Q what stays, G loadings of factor i, and a flat prior over correlation matrices (LKJ, 1).
 
-Either way :math:`p(w_k) = \prod_j [\eta_k \psi_1 + (1 - \eta_k) \psi_0](w_{jk})`, and of M equally spaced
-angles, M at random, one is drawn in proportion to its density: they are the orbit of a finite group, so these
-are Gibbs steps (Liu and Sabatti 2000, Biometrika 87(2)).
+Either way :math:`p(w_k) = \prod_j [\eta_k \psi_1 + (1 - \eta_k) \psi_0](w_{jk})`. Most moves are a step of
+random-walk Metropolis in the angle, of a length drawn from all that may suit, for many pairs in a sweep. Now
+and then one pair goes all the way round: of M equally spaced angles, M at random, one is drawn in proportion
+to its density; they are the orbit of a finite group, so that is a Gibbs step (Liu and Sabatti 2000,
+Biometrika 87(2)).
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ __all__ = ["Turns", "related_factors"]
 
 Array = NDArray[np.float64]
 _ANGLES = (120, 240)  # of half a turn
+_STEPS = (0.002, 0.5)  # radians: what a narrow spike lets loadings of a large table move, and a new direction
+_ROUND = 0.2  # of sweeps have a pair that goes all the way round
+_ALL_PAIRS = 6  # factors up to which a sweep steps every pair; of more, two for each factor
 # loadings at all angles that a sweep may look at; of larger tables some sweeps take a pair
 _CELLS = 4_000_000
 
@@ -110,15 +115,15 @@ class Turns:
         """
         n, _, k = weight.shape
         whole = np.tile(np.eye(k), (n, 1, 1))
-        for pair in self._some(self.pairs, n, rng):
-            weight, turn = self._turned_pair(weight, cov, log_odds, pair, rng)
+        for (i, j), far in self._some(np.triu(self.pairs | self.pairs.T), n, rng):
+            weight, turn = self._turned_pair(weight, cov, log_odds, (i, j), far, rng)
             whole = turn @ whole
         return weight, whole
 
     def swivelled(
         self, weight: Array, cov: Array, log_odds: Array, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Loadings and correlations after a swivel of half of the factors.
+        """Loadings and correlations after swivels of factors towards others.
 
         Parameters
         ----------
@@ -128,16 +133,90 @@ class Turns:
         log_odds : ndarray (chain, feature or 1, factor)
         rng : numpy.random.Generator
         """
-        for i, j in self._some(self.swivels, len(weight), rng):
-            weight, cov = self._swivelled_one(weight, cov, log_odds, i, j, rng)
+        for pairs in self._matchings(weight, rng):
+            weight, cov = self._stepped(weight, cov, log_odds, pairs, rng)
+        if self._goes_round(len(weight), rng):
+            there = np.argwhere(self.swivels)
+            i, j = there[rng.integers(len(there))]
+            weight, cov = self._swivelled_one(weight, cov, log_odds, int(i), int(j), rng)
         return weight, cov
 
-    def _some(self, pairs: NDArray[np.bool_], chains: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-        """Pairs at random, each factor in one at most, as many as time allows."""
-        most = _CELLS / (chains * len(self.permitted) * _ANGLES[1])
-        if most < 1 and rng.random() > most:
+    def _some(
+        self, pairs: NDArray[np.bool_], chains: int, rng: np.random.Generator
+    ) -> list[tuple[tuple[int, int], bool]]:
+        """Pairs of a sweep, as many as time allows, and whether they go all the way round."""
+        there = np.argwhere(pairs)
+        if not len(there):
             return []
-        return _matching(pairs, rng)[: max(1, int(most))]
+        cells = chains * len(self.permitted)
+        most = len(there) if len(pairs) <= _ALL_PAIRS else min(2 * len(pairs), len(there))
+        most = min(most, max(1, int(_CELLS / (2 * cells))))
+        some = [(pair, False) for pair in rng.permutation(there)[:most]]
+        if self._goes_round(chains, rng):
+            some.append((there[rng.integers(len(there))], True))
+        return [((int(i), int(j)), far) for (i, j), far in some]
+
+    def _goes_round(self, chains: int, rng: np.random.Generator) -> bool:
+        """Whether this sweep has a pair that goes all the way round."""
+        most = _CELLS / (chains * len(self.permitted) * _ANGLES[1])
+        return bool(self.swivels.any()) and rng.random() < min(_ROUND, most)
+
+    def _matchings(self, weight: Array, rng: np.random.Generator) -> list[NDArray[np.intp]]:
+        """Sets of pairs (pair, 2) without a factor in common, which step together; as many as factors."""
+        n, g, k = weight.shape
+        if not self.swivels.any():
+            return []
+        sets = []
+        for _ in range(min(k, max(1, int(_CELLS / (4 * n * g * k))))):
+            order = rng.permutation(k)
+            pairs = order[: k // 2 * 2].reshape(-1, 2)
+            backward = self.swivels[pairs[:, 1], pairs[:, 0]] & ~self.swivels[pairs[:, 0], pairs[:, 1]]
+            pairs[backward] = pairs[backward][:, ::-1]
+            sets.append(pairs[self.swivels[pairs[:, 0], pairs[:, 1]]])
+        return [pairs for pairs in sets if len(pairs)]
+
+    def _stepped(
+        self,
+        weight: Array,
+        cov: Array,
+        log_odds: Array,
+        pairs: NDArray[np.intp],
+        rng: np.random.Generator,
+    ) -> tuple[Array, Array]:
+        """A swivel by a step of each pair's first factor towards the second, Metropolis."""
+        n, _, k = weight.shape
+        i, j = pairs.T
+        begun = np.arccos(np.clip(cov[:, i, j], -1, 1))  # chain, pair
+        angle = (begun + _steps(begun.shape, rng)) % np.pi
+        cos, sin, before = np.cos(angle), np.maximum(np.sin(angle), 1e-12), np.maximum(np.sin(begun), 1e-12)
+        of_first, of_second = weight[..., i], weight[..., j]
+        p, q = of_first * before[:, None], of_second + of_first * np.cos(begun)[:, None]
+        first = p / sin[:, None]
+        second = q - first * cos[:, None]
+        columns = np.concatenate([i, j])
+        new, now = np.concatenate([first, second], -1), np.concatenate([of_first, of_second], -1)
+        level = self._log_priors(new, log_odds, columns) - self._log_priors(now, log_odds, columns)
+        level = level[:, : len(i)] + level[:, len(i) :]
+        level += (k - 1 - self.permitted[:, i].sum(0)) * (np.log(sin) - np.log(before))
+        taken = np.log(rng.random(level.shape)) < level
+        taken &= ~((of_first == 0) & self.permitted[:, i]).any(1)  # zeros are no draws of the spike
+        weight, cov = weight.copy(), cov.copy()
+        weight[..., i] = np.where(taken[:, None], first, of_first)
+        weight[..., j] = np.where(taken[:, None], second, of_second)
+        for m, (a, b) in enumerate(pairs):
+            old = cov[:, a]
+            across = (old - np.cos(begun[:, m, None]) * cov[:, b]) / before[:, m, None]
+            row = cos[:, m, None] * cov[:, b] + sin[:, m, None] * across
+            row[:, a], row[:, b] = 1.0, cos[:, m]
+            row = np.where(taken[:, m, None], row, old)
+            cov[:, a], cov[:, :, a] = row, row
+        return weight, cov
+
+    def _log_priors(self, weight: Array, log_odds: Array, columns: NDArray[np.intp]) -> Array:
+        """log prior of columns of loadings (chain, feature, column), edges summed out: (chain, column)."""
+        odds = log_odds[..., columns] + np.where(self.must[:, columns], np.inf, 0.0)
+        log_prob = self.density.log_prob(weight / self.slab_scale, odds)
+        return np.where(self.permitted[:, columns], log_prob, 0.0).sum(1)
 
     def _swivelled_one(
         self, weight: Array, cov: Array, log_odds: Array, i: int, j: int, rng: np.random.Generator
@@ -145,7 +224,7 @@ class Turns:
         n, _, k = weight.shape
         permitted = self.permitted[:, i]
         begun = np.arccos(np.clip(cov[:, i, j], -1, 1))
-        n_angles, turn = _angles(rng)
+        turn = _angles(n, True, False, rng)
         angle = (begun[:, None] + turn) % np.pi
         cos, sin = np.cos(angle)[:, None], np.maximum(np.sin(angle), 1e-12)[:, None]
         p = weight[..., i, None] * sin[..., :1]
@@ -154,9 +233,8 @@ class Turns:
         level = (k - 1 - permitted.sum()) * np.log(sin[:, 0])
         level += self._log_prior(one, log_odds[..., i, None], i)
         level += self._log_prior(two, log_odds[..., j, None], j)
-        level += rng.gumbel(size=(n, n_angles))
         at_mode = (weight[:, permitted, i] == 0).any(1)  # zeros are no draws of the spike
-        picked = (np.arange(n), np.where(at_mode, 0, level.argmax(1)))
+        picked = (np.arange(n), np.where(at_mode, 0, _picked(level, rng)))
 
         weight, cov = weight.copy(), cov.copy()
         weight[..., i], weight[..., j] = one[picked[0], :, picked[1]], two[picked[0], :, picked[1]]
@@ -168,7 +246,13 @@ class Turns:
         return weight, cov
 
     def _turned_pair(
-        self, weight: Array, cov: Array, log_odds: Array, pair: tuple[int, int], rng: np.random.Generator
+        self,
+        weight: Array,
+        cov: Array,
+        log_odds: Array,
+        pair: tuple[int, int],
+        far: bool,
+        rng: np.random.Generator,
     ) -> tuple[Array, Array]:
         n, _, k = weight.shape
         paired, others = np.array(pair), np.delete(np.arange(k), pair)
@@ -179,18 +263,18 @@ class Turns:
         straight = weight[..., paired] @ root + shift  # loadings on the pair's independent parts
 
         # Half a turn more changes signs only, unless the pair is correlated with another factor.
-        n_angles, angle = _angles(rng, whole=bool(np.any(across)))
+        angle = _angles(n, far, bool(np.any(across)), rng)
         first, second = straight[..., 0, None], straight[..., 1, None]
-        cos, sin = np.cos(angle), np.sin(angle)
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
         one = first * cos + second * sin - shift[..., 0, None]
         two = second * cos - first * sin - shift[..., 1, None]
-        level = np.zeros((n, n_angles))
+        level = np.zeros((n, angle.shape[-1]))
         for column, factor in enumerate(pair):
             tried = one * back[:, 0, column, None, None] + two * back[:, 1, column, None, None]
             level += self._log_prior(tried, log_odds[..., factor, None], factor)
-        picked = (level + rng.gumbel(size=level.shape)).argmax(1)
-
-        turn = np.stack([cos[picked], sin[picked], -sin[picked], cos[picked]], -1).reshape(n, 2, 2)  # R
+        angle = np.broadcast_to(angle, level.shape)[np.arange(n), _picked(level, rng)]
+        cos, sin = np.cos(angle), np.sin(angle)
+        turn = np.stack([cos, sin, -sin, cos], -1).reshape(n, 2, 2)  # R
         weight = weight.copy()
         weight[..., paired] = (straight @ np.swapaxes(turn, -1, -2) - shift) @ back
         whole = np.tile(np.eye(k), (n, 1, 1))
@@ -207,20 +291,25 @@ class Turns:
         return self.density.log_prob(u, log_odds + sure).sum(1)
 
 
-def _angles(rng: np.random.Generator, whole: bool = False) -> tuple[int, Array]:
-    """How many, and where: equally spaced over half a turn, or a whole one, from 0."""
-    n = int(rng.integers(*_ANGLES)) * (2 if whole else 1)
-    return n, np.pi * (2 if whole else 1) * np.arange(n) / n
+def _angles(n_chains: int, far: bool, whole: bool, rng: np.random.Generator) -> Array:
+    """Angles to choose from, the first of them 0: a step of each chain (chain, 2), or all round (1, angle).
+
+    `whole`: over a whole turn, where half of one is not the same.
+    """
+    if far:
+        n = int(rng.integers(*_ANGLES)) * (2 if whole else 1)
+        return (np.pi * (2 if whole else 1) * np.arange(n) / n)[None]
+    return np.stack([np.zeros(n_chains), _steps((n_chains,), rng)], -1)
 
 
-def _matching(pairs: NDArray[np.bool_], rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Pairs at random, each factor in one at most."""
-    free = list(rng.permutation(len(pairs))) if pairs.any() else []
-    matched = []
-    while free:
-        i = free.pop()
-        j = next((j for j in free if pairs[i, j]), None)
-        if j is not None:
-            free.remove(j)
-            matched.append((int(i), int(j)))
-    return matched
+def _steps(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Steps in radians, of lengths that are uniform in their logarithm."""
+    low, high = (float(np.log(step)) for step in _STEPS)
+    return np.exp(rng.uniform(low, high, shape)) * rng.standard_normal(shape)
+
+
+def _picked(level: Array, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Which angle each chain takes, by its log density (chain, angle): Metropolis of two, Gibbs of many."""
+    if level.shape[1] == 2:
+        return (np.log(rng.random(len(level))) < level[:, 1] - level[:, 0]).astype(np.intp)
+    return (level + rng.gumbel(size=level.shape)).argmax(1)

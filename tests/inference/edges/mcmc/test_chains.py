@@ -85,7 +85,7 @@ class Joint:
         self.noise = NOISE[1] / rng.gamma(NOISE[0], size=(chains, G))
         if alike:  # one variance for all features
             self.noise[:] = self.noise[:, :1]
-        self.seen = rng.random((chains, rows, G)) < 0.8 if missing else None
+        self.seen = rng.random((1, rows, G)) < 0.8 if missing else None
         self.precision = np.linalg.inv(C)[None]
         self.free = self.permitted & ~self.must
 
@@ -177,11 +177,11 @@ def test_linear_chains_leave_the_prior_alone(case):
         own.known,
         "one" in case,
     )
-    state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, c, own.cov)
+    state = LinearState(own.weight, own.edge, own.log_odds, own.noise, c, own.cov)
     held = np.ones(600, dtype=bool) if case.startswith("held") else None
     for _ in range(12):
         state, prob = chains.sweep(state, own.rng, held)
-    f = own.free
+    f, before, after = own.free, own.z.swapaxes(1, 2) @ own.z, state.moments.whole
     assert_same_law(
         edge=(own.edge[:, f], state.edge[:, f]),
         likely=(own.edge[:, f & (KNOWN > 0)], state.edge[:, f & (KNOWN > 0)]),
@@ -190,8 +190,8 @@ def test_linear_chains_leave_the_prior_alone(case):
         anchors=(np.abs(own.weight[:, own.must]), np.abs(state.weight[:, own.must])),
         noise=(np.log(own.noise), np.log(state.noise)),
         eta=(own.eta, 1 / (1 + np.exp(-state.log_odds))),
-        z=(own.z**2, state.z**2),
-        together=(own.z.prod(-1), state.z.prod(-1)),
+        z=(np.diagonal(before, axis1=1, axis2=2), np.diagonal(after, axis1=1, axis2=2)),
+        together=(before[:, 0, 1], after[:, 0, 1]),
         correlation=(own.cov[:, 0, 1] ** 2, state.cov[:, 0, 1] ** 2),
         intercept=(c**2, state.intercept**2),
     )
@@ -364,20 +364,19 @@ def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
 @pytest.mark.parametrize("missing", [False, True])
 def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing):
     own = Joint(2, 5, missing=missing)
-    own.seen = None if own.seen is None else own.seen[:1].repeat(2, axis=0)
     x = own.rng.standard_normal((2, 5, G))
     x = x if own.seen is None else x * own.seen
     density = SpikeSlab(True, np.array(SPIKE / SLAB))
     chains = LinearChains(
         x, own.seen, own.permitted, own.must, density, SLAB, RATES, False, NOISE, 1.0, RELATED, False
     )
-    state = LinearState(own.z, own.weight, own.edge, own.log_odds, own.noise, np.full((2, G), 0.3), own.cov)
+    state = LinearState(own.weight, own.edge, own.log_odds, own.noise, np.full((2, G), 0.3), own.cov)
     want = []
     for s in range(2):
         w, v = own.weight[s], own.noise[s]
         total = 0.0
         for i in range(5):
-            at = np.arange(G) if own.seen is None else np.flatnonzero(own.seen[s, i])
+            at = np.arange(G) if own.seen is None else np.flatnonzero(own.seen[0, i])
             cov = (w @ C @ w.T + np.diag(v))[np.ix_(at, at)]
             total += stats.multivariate_normal(np.full(len(at), 0.3), cov).logpdf(x[s, i, at])
         total += stats.invgamma(NOISE[0], scale=NOISE[1]).logpdf(v).sum()

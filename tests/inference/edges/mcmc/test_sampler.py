@@ -139,7 +139,6 @@ def test_chains_that_begin_with_factors_turned_round_come_back_in_one_frame(empt
     restarts, dense = chain_plan(state_fit, 2)
     kernel, state = sampler.chains_of(fit, fit.table, restarts, dense, DecoderPrior(), 0)
     turned = state._replace(
-        z=np.stack([state.z[0], -state.z[1][:, ::-1]]),
         weight=np.stack([state.weight[0], -state.weight[1][:, ::-1]]),
         edge=np.stack([state.edge[0], state.edge[1][:, ::-1]]),
     )

@@ -25,7 +25,8 @@ def turns(permitted, related=True, ratio=0.1):
 THREE = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, 0.2], [0.3, 0.2, 1.0]])
 
 
-def test_a_turn_changes_neither_what_is_predicted_nor_the_law_of_the_factors():
+def test_a_turn_changes_neither_what_is_predicted_nor_the_law_of_the_factors(monkeypatch):
+    monkeypatch.setattr(_turns, "_ROUND", 1.0)
     rng = np.random.default_rng(0)
     weight, z = rng.normal(size=(50, 4, 3)), rng.normal(size=(50, 7, 3))
     new, whole = turns(np.ones((4, 3))).turned(weight, THREE[None], np.zeros((50, 1, 3)), rng)
@@ -50,6 +51,7 @@ def test_a_swivel_keeps_the_covariance_of_what_is_predicted():
 def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch):
     """Without data the prior is the density: correlations flat over correlation matrices, by rejection."""
     monkeypatch.setattr(_turns, "_CELLS", 10**9)
+    monkeypatch.setattr(_turns, "_ROUND", 1.0)
     rng, n, k = np.random.default_rng(1), 4000, 3
     tried = np.tile(np.eye(k), (8 * n, 1, 1))
     for i, j in [(0, 1), (0, 2), (1, 2)]:
@@ -63,7 +65,7 @@ def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch)
     own = turns(permitted)
     assert np.argwhere(own.swivels).tolist() == [[1, 0], [1, 2], [2, 0], [2, 1]]
     new, other = weight, cov
-    for _ in range(15):
+    for _ in range(60):
         new, other = own.swivelled(new, other, log_odds, rng)
     assert np.corrcoef(cov[:, 1, 2], other[:, 1, 2])[0, 1] < 0.2 and not new[:, ~permitted].any()
     for i, j in [(0, 1), (0, 2), (1, 2)]:
@@ -78,6 +80,7 @@ def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch)
 def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says(monkeypatch):
     """Against the density by scipy, over all angles; loadings of one factor are on record for each draw."""
     monkeypatch.setattr(_turns, "_CELLS", 10**9)
+    monkeypatch.setattr(_turns, "_ROUND", 1.0)
     rng = np.random.default_rng(0)
     n, cov = 20_000, np.array([[1.0, 0.4], [0.4, 2.0]])
     weight, log_odds = np.array([[1.0, 0.2], [0.7, -0.5], [0.3, 1.1]]), np.array([[-0.5, 1.0]])
@@ -99,19 +102,36 @@ def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says(monkeyp
         np.testing.assert_allclose(statistic(found).mean(0), want, atol=0.02 * max(1, want.max()))
 
 
-def test_large_tables_turn_now_and_then(monkeypatch):
-    rng, weight, odds = np.random.default_rng(0), np.ones((2, 4, 6)), np.zeros((2, 1, 6))
-    own, cov = turns(np.ones((4, 6))), np.tile(np.eye(6), (2, 1, 1))
+def test_steps_alone_lead_to_the_prior_of_the_loadings_too(monkeypatch):
+    """As above by many short steps, without any that goes all the way round."""
+    monkeypatch.setattr(_turns, "_ROUND", 0.0)
+    monkeypatch.setattr(_turns, "_STEPS", (0.5, 1.5))
+    rng, n = np.random.default_rng(0), 4000
+    weight, log_odds = np.array([[1.0, 0.2], [0.7, -0.5], [0.3, 1.1]]), np.array([[-0.5, 1.0]])
+    own, found, odds = turns(np.ones((3, 2))), np.tile(weight, (n, 1, 1)), np.tile(log_odds, (n, 1, 1))
+    for _ in range(120):
+        found, _ = own.turned(found, np.eye(2)[None], odds, rng)
+    angles = np.linspace(0, np.pi, 4000, endpoint=False)
+    cos, sin = np.cos(angles), np.sin(angles)
+    all_ = weight @ np.stack([cos, -sin, sin, cos], -1).reshape(-1, 2, 2)
+    eta = 1 / (1 + np.exp(-log_odds))
+    dens = eta * stats.laplace.pdf(all_) + (1 - eta) * stats.laplace.pdf(all_, scale=0.1)
+    chance = dens.prod((1, 2)) / dens.prod((1, 2)).sum()
+    for statistic in (np.abs, np.square):
+        want = (chance[:, None, None] * statistic(all_)).sum(0)
+        np.testing.assert_allclose(statistic(found).mean(0), want, atol=0.04 * max(1, want.max()))
 
-    def moved():
-        new, _ = own.turned(weight, cov, odds, rng)
-        return int((new != weight).any((0, 1)).sum())
 
-    assert moved() > 2  # of three pairs
-    monkeypatch.setattr(_turns, "_CELLS", 2 * 4 * 240)
-    assert {moved() for _ in range(20)} <= {0, 2}
-    monkeypatch.setattr(_turns, "_CELLS", 0.3 * 2 * 4 * 240)
-    assert 0.15 < np.mean([moved() > 0 for _ in range(200)]) < 0.45
+def test_of_large_tables_fewer_pairs_move_and_they_seldom_go_round(monkeypatch):
+    rng, own = np.random.default_rng(0), turns(np.ones((4, 8)))
+    every = np.triu(own.pairs)
+    assert len([far for _, far in own._some(every, 2, rng) if not far]) == 16  # two for each factor
+    monkeypatch.setattr(_turns, "_CELLS", 3 * 2 * 2 * 4)
+    sweeps = [own._some(every, 2, rng) for _ in range(300)]
+    assert {sum(not far for _, far in pairs) for pairs in sweeps} == {3}
+    monkeypatch.setattr(_turns, "_CELLS", 0.1 * 2 * 4 * 120)
+    share = np.mean([any(far for _, far in own._some(every, 2, rng)) for _ in range(600)])
+    assert 0.02 < share < 0.09  # a twentieth: 240 angles of all loadings are twenty times what is allowed
 
 
 def test_only_factors_that_see_the_same_features_turn():
@@ -141,7 +161,9 @@ def test_zeros_of_a_mode_are_not_swivelled():
     rng = np.random.default_rng(0)
     weight, cov = rng.standard_normal((300, 30, 3)) / 10, np.tile(np.eye(3), (300, 1, 1))
     weight[:100, :, 1:], weight[100:200, 5:] = 0.0, 0.0
-    new, other = turns(np.ones((30, 3))).swivelled(weight, cov, np.zeros((300, 1, 3)), rng)
+    new, other = weight, cov
+    for _ in range(3):
+        new, other = turns(np.ones((30, 3))).swivelled(new, other, np.zeros((300, 1, 3)), rng)
     assert np.linalg.eigvalsh(other).min() > 1e-3
     moved = np.abs(other - cov).max((1, 2)) > 0.01
     assert moved[200:].mean() > 0.9 and not moved[100:200].any()

@@ -1,0 +1,256 @@
+r"""What a sweep of linear chains needs of the rows, drawn without drawing their factors.
+
+Given loadings W, noise :math:`\Psi`, intercepts c and correlations C, the factors of rows without a missing
+cell have one precision, so :math:`Z = \tilde X B + E` with :math:`\tilde X = [1, X]`, rows of E
+:math:`\sim N(0, V)`, :math:`V^{-1} = C^{-1} + W^\top \Psi^{-1} W` and
+:math:`B = [-c^\top \Psi^{-1} W V;\ \Psi^{-1} W V]`. Loadings, intercepts and noise ask for
+:math:`\tilde X^\top Z` and :math:`Z^\top Z` only. With :math:`S = \tilde X^\top \tilde X = L L^\top`
+
+.. math:: \tilde X^\top Z = S B + L F, \qquad
+          Z^\top Z = B^\top S B + B^\top L F + F^\top L^\top B + F^\top F + U,
+
+rows of F (G + 1, K) :math:`\sim N(0, V)` and :math:`U \sim \mathrm{Wishart}(N - G - 1, V)`: exact draws whose
+cost does not grow with N. The factors of rows with missing cells are drawn, by pattern of what is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Moments", "RowMoments"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+_ROWS_AT_ONCE = 20_000  # with missing cells: each has a matrix of its own meanwhile
+
+
+class Moments(NamedTuple):
+    """Sums over rows, of every chain.
+
+    Attributes
+    ----------
+    gram : ndarray (chain, feature or 1, factor, factor)
+        Z'Z over the rows in which the feature was seen.
+    cross : ndarray (chain, feature, factor)
+        x'Z over the same rows.
+    total : ndarray (chain, feature or 1, factor)
+        Sum of z over the same rows.
+    whole : ndarray (chain, factor, factor)
+        Z'Z over all rows.
+    """
+
+    gram: Array
+    cross: Array
+    total: Array
+    whole: Array
+
+    def centred(self, intercept: Array) -> Array:
+        """(x - intercept)'Z, (chain, feature, factor)."""
+        return self.cross - intercept[..., None] * self.total
+
+    def exchanged(self, order: NDArray[np.intp]) -> Moments:
+        """The same of factors in another order (chain, factor)."""
+        wide, square = order[:, None], order[:, None, None]
+        gram = np.take_along_axis(np.take_along_axis(self.gram, square, -1), order[:, None, :, None], -2)
+        whole = np.take_along_axis(np.take_along_axis(self.whole, wide, -1), order[..., None], -2)
+        cross, total = (np.take_along_axis(part, wide, -1) for part in (self.cross, self.total))
+        return Moments(gram, cross, total, whole)
+
+
+@dataclass(frozen=True, eq=False)
+class RowMoments:
+    """Second moments of the rows, and the rows that these do not replace.
+
+    Parameters
+    ----------
+    n : int
+        Rows without a missing cell.
+    square : ndarray (chain or 1, feature + 1, feature + 1)
+        Their second moments S, a column of ones first.
+    root : ndarray of the same shape, or None
+        Its Cholesky factor L; None where there are too few such rows, or they lie in fewer dimensions: their
+        factors are then drawn.
+    x : ndarray (chain or 1, row, feature)
+        Rows whose factors are drawn: those with missing cells (which hold 0), and all where `root` is None.
+    seen : ndarray of bool (pattern, feature)
+        What was seen, by pattern.
+    pattern : ndarray of int (row,)
+        Which one each row has.
+    """
+
+    n: int
+    square: Array
+    root: Array | None
+    x: Array
+    seen: Bools
+    pattern: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, x: Array, seen: Bools | None, n_factors: int) -> RowMoments:
+        """Of a table.
+
+        Parameters
+        ----------
+        x : ndarray (chain or 1, row, feature)
+            Missing cells hold 0.
+        seen : ndarray of bool (1, row, feature), or None
+            None: every cell was seen.
+        n_factors : int
+        """
+        whole = np.ones(x.shape[1], bool) if seen is None else seen[0].all(-1)
+        full = x[:, whole]
+        framed = np.concatenate([np.ones((*full.shape[:2], 1)), full], -1)
+        square = np.swapaxes(framed, -1, -2) @ framed
+        root = None
+        if framed.shape[1] >= framed.shape[2] + n_factors:
+            root = _root(square)
+        rest = ~whole if root is not None else np.ones(x.shape[1], bool)
+        if root is None:
+            square, n = np.zeros_like(square), 0
+        else:
+            n = int(whole.sum())
+        observed = np.ones((int(rest.sum()), x.shape[-1]), bool) if seen is None else seen[0][rest]
+        kinds, pattern = np.unique(observed, axis=0, return_inverse=True)
+        return cls(n, square, root, x[:, rest], kinds, pattern.reshape(-1))
+
+    @property
+    def count(self) -> Array:
+        """Seen cells of each feature, (1, feature)."""
+        rows = np.bincount(self.pattern, minlength=len(self.seen)).astype(float)
+        return (self.n + rows @ self.seen)[None]
+
+    @property
+    def sums(self) -> tuple[Array, Array]:
+        """Sums of the cells of each feature and of their squares, both (chain or 1, feature)."""
+        diagonal = np.diagonal(self.square, axis1=-2, axis2=-1)
+        return self.square[:, 0, 1:] + self.x.sum(1), diagonal[:, 1:] + (self.x**2).sum(1)
+
+    def draw(
+        self, weight: Array, noise: Array, intercept: Array, cov: Array, rng: np.random.Generator
+    ) -> Moments:
+        """Moments with factors drawn given everything else.
+
+        Parameters
+        ----------
+        weight : ndarray (chain, feature, factor)
+        noise, intercept : ndarray (chain, feature)
+        cov : ndarray (chain, factor, factor)
+        rng : numpy.random.Generator
+        """
+        n_chains, g, k = weight.shape
+        scaled, precision = weight / noise[..., None], np.linalg.inv(cov).astype(float)
+        framed, whole = np.zeros((n_chains, g + 1, k)), np.zeros((n_chains, k, k))
+        if self.root is not None:
+            framed, whole = self._of_complete_rows(weight, scaled, intercept, precision, rng)
+        total, cross = framed[:, :1], framed[:, 1:]
+        if not len(self.pattern):
+            return Moments(whole[:, None], cross, total, whole)
+        gram = np.repeat(whole[:, None], g, 1)
+        total = np.repeat(total, g, 1)
+        for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            z = self._factors(part, weight, scaled, intercept, precision, rng)
+            observed = self.seen[self.pattern[part]].T.astype(float)  # feature, row
+            pairs = (z[..., :, None] * z[..., None, :]).reshape(*z.shape[:-1], k * k)
+            gram = gram + (observed @ pairs).reshape(n_chains, g, k, k)
+            total = total + observed @ z
+            cross = cross + np.swapaxes(self.x[:, part], -1, -2) @ z
+            whole = whole + np.swapaxes(z, -1, -2) @ z
+        return Moments(gram, cross, total, whole)
+
+    def log_evidence(self, weight: Array, noise: Array, intercept: Array, cov: Array) -> Array:
+        """log p(x | weight, noise, intercept, cov), factors summed out, up to a constant, (chain,).
+
+        Parameters
+        ----------
+        weight, noise, intercept, cov
+            As in `draw`.
+        """
+        scaled, precision = weight / noise[..., None], np.linalg.inv(cov).astype(float)
+        log_cov, log_noise = np.linalg.slogdet(cov)[1], np.log(noise)
+        inner = precision + np.swapaxes(weight, -1, -2) @ scaled
+        s, c = self.square, intercept
+        moment = s[:, 1:, 1:] - c[:, :, None] * s[:, :1, 1:] - s[:, 1:, :1] * c[:, None]
+        moment = moment + self.n * c[:, :, None] * c[:, None]
+        pulled = np.swapaxes(scaled, -1, -2) @ moment @ scaled
+        level = -0.5 * self.n * (log_noise.sum(-1) + log_cov + np.linalg.slogdet(inner)[1])
+        level = level - 0.5 * (np.diagonal(moment, axis1=-2, axis2=-1) / noise).sum(-1)
+        level = level + 0.5 * np.trace(np.linalg.solve(inner, pulled), axis1=-2, axis2=-1)
+        if not len(self.pattern):
+            return level
+        inner = self._inner(weight, scaled, precision)
+        rows = np.bincount(self.pattern, minlength=len(self.seen))
+        log_det = np.linalg.slogdet(inner)[1] + log_cov[:, None] + log_noise @ self.seen.T
+        level = level - 0.5 * log_det @ rows
+        for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            pattern = self.pattern[part]
+            left = (self.x[:, part] - c[:, None]) * self.seen[pattern]
+            pull = left @ scaled
+            explained = (pull * np.linalg.solve(inner[:, pattern], pull[..., None])[..., 0]).sum((-1, -2))
+            level = level + 0.5 * (explained - (left**2 / noise[:, None]).sum((-1, -2)))
+        return level
+
+    def _of_complete_rows(
+        self, weight: Array, scaled: Array, intercept: Array, precision: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """[1, X]'Z (chain, feature + 1, factor) and Z'Z (chain, factor, factor)."""
+        assert self.root is not None
+        n_chains, g, k = weight.shape
+        spread = np.linalg.inv(precision + np.swapaxes(weight, -1, -2) @ scaled)
+        lower = np.linalg.cholesky(spread)
+        of_cells = scaled @ spread
+        b = np.concatenate([-(intercept[:, None] @ of_cells), of_cells], 1)
+        f = rng.standard_normal((n_chains, g + 1, k)) @ np.swapaxes(lower, -1, -2)
+        sb, lf = self.square @ b, self.root @ f
+        bartlett = np.tril(rng.standard_normal((n_chains, k, k)), -1)
+        bartlett[:, range(k), range(k)] = np.sqrt(rng.chisquare(self.n - g - 1 - np.arange(k), (n_chains, k)))
+        rest = lower @ bartlett
+        across = np.swapaxes(b, -1, -2) @ lf
+        whole = np.swapaxes(b, -1, -2) @ sb + across + np.swapaxes(across, -1, -2)
+        whole = whole + np.swapaxes(f, -1, -2) @ f + rest @ np.swapaxes(rest, -1, -2)
+        return sb + lf, whole
+
+    def _inner(self, weight: Array, scaled: Array, precision: Array) -> Array:
+        """Precision of the factors of a row of each pattern, (chain, pattern, factor, factor)."""
+        n_chains, g, k = weight.shape
+        outer = (weight[..., :, None] * scaled[..., None, :]).reshape(n_chains, g, k * k)
+        return precision[:, None] + (self.seen.astype(float) @ outer).reshape(n_chains, -1, k, k)
+
+    def _factors(
+        self,
+        part: slice,
+        weight: Array,
+        scaled: Array,
+        intercept: Array,
+        precision: Array,
+        rng: np.random.Generator,
+    ) -> Array:
+        """Factors (chain, row, factor) of some of the rows whose factors are drawn."""
+        pattern = self.pattern[part]
+        lower = np.linalg.inv(np.linalg.cholesky(self._inner(weight, scaled, precision)))
+        root = np.swapaxes(lower, -1, -2)
+        pull = ((self.x[:, part] - intercept[:, None]) * self.seen[pattern]) @ scaled
+        noise = rng.standard_normal(pull.shape)
+        if len(self.seen) == 1:
+            return (pull @ root[:, 0] + noise) @ lower[:, 0]
+        half = (lower[:, pattern] @ pull[..., None])[..., 0] + noise
+        return (root[:, pattern] @ half[..., None])[..., 0]
+
+
+def _root(square: Array) -> Array | None:
+    """Cholesky factor, or None where columns depend on one another as far as rounding lets one see."""
+    scale = np.sqrt(np.diagonal(square, axis1=-2, axis2=-1))
+    if not (scale > 0).all():
+        return None
+    try:
+        unit = np.linalg.cholesky(square / scale[..., :, None] / scale[..., None, :])
+    except np.linalg.LinAlgError:
+        return None
+    if np.diagonal(unit, axis1=-2, axis2=-1).min() < 1e-6:
+        return None
+    return scale[..., None] * unit

@@ -1,0 +1,109 @@
+"""Sums over rows that linear chains need: drawn without the rows' factors, from the same distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pyro_sparse.inference.edges.mcmc.row_moments import Moments, RowMoments
+
+N, G, K, DRAWS = 40, 5, 2, 20_000
+
+
+def problem(missing):
+    rng = np.random.default_rng(0)
+    weight, noise = rng.normal(size=(G, K)), rng.uniform(0.5, 2, G)
+    intercept, cov = rng.normal(size=G), np.array([[1.0, 0.4], [0.4, 1.0]])
+    z = rng.standard_normal((N, K)) @ np.linalg.cholesky(cov).T
+    x = intercept + z @ weight.T + np.sqrt(noise) * rng.standard_normal((N, G))
+    seen = rng.random((N, G)) < 0.9 if missing else None
+    return (x if seen is None else x * seen), seen, weight, noise, intercept, cov
+
+
+def drawn(x, seen, weight, noise, intercept, cov, seed=1, rows=None):
+    """Moments of many chains in one state."""
+    rows = rows or RowMoments.of(x[None], None if seen is None else seen[None], K)
+    state = (np.broadcast_to(part, (DRAWS, *part.shape)) for part in (weight, noise, intercept, cov))
+    return rows.draw(*state, np.random.default_rng(seed))
+
+
+def by_rows(x, seen, weight, noise, intercept, cov):
+    """The same by drawing every row's factors."""
+    rng, observed = np.random.default_rng(2), np.ones((N, G), bool) if seen is None else seen
+    z = np.empty((DRAWS, N, K))
+    for i in range(N):
+        at = observed[i]
+        scaled = weight[at] / noise[at, None]
+        spread = np.linalg.inv(np.linalg.inv(cov) + weight[at].T @ scaled)
+        mean = spread @ scaled.T @ (x[i, at] - intercept[at])
+        z[:, i] = mean + rng.standard_normal((DRAWS, K)) @ np.linalg.cholesky(spread).T
+    gram = np.einsum("dnk,dnl,ng->dgkl", z, z, observed.astype(float))
+    total = np.einsum("dnk,ng->dgk", z, observed.astype(float))
+    return Moments(gram, np.einsum("dnk,ng->dgk", z, x), total, z.swapaxes(1, 2) @ z)
+
+
+def assert_same_distribution(one, other):
+    for name in Moments._fields:
+        a, b = (np.broadcast_to(getattr(m, name), getattr(other, name).shape) for m in (one, other))
+        a, b = a.reshape(DRAWS, -1), b.reshape(DRAWS, -1)
+        error = np.sqrt((a.var(0) + b.var(0)) / DRAWS)
+        assert (np.abs(a.mean(0) - b.mean(0)) < 4.5 * error).all(), f"{name}: means"
+        np.testing.assert_allclose(np.cov(a.T), np.cov(b.T), atol=0.06 * np.cov(b.T).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_they_are_those_of_factors_drawn_row_by_row(missing):
+    given = problem(missing)
+    assert_same_distribution(drawn(*given), by_rows(*given))
+
+
+def test_few_rows_have_their_factors_drawn():
+    x, seen, *state = problem(False)
+    few = RowMoments.of(x[None, : G + K], None, K)
+    assert few.root is None and few.n == 0 and few.x.shape == (1, G + K, G)
+    enough = RowMoments.of(x[None, : G + 1 + K], None, K)
+    assert enough.root is not None and enough.n == G + 1 + K and not len(enough.pattern)
+    twice = RowMoments.of(np.repeat(x[None], 2, -1), None, K)  # columns that depend on one another
+    assert twice.root is None and (twice.count == N).all()
+    explicit = RowMoments(
+        0, np.zeros((1, G + 1, G + 1)), None, x[None], np.ones((1, G), bool), np.zeros(N, dtype=np.intp)
+    )
+    assert_same_distribution(drawn(x, seen, *state), drawn(x, seen, *state, seed=3, rows=explicit))
+
+
+def test_sums_and_counts_are_those_of_the_cells():
+    x, seen, *_ = problem(True)
+    rows = RowMoments.of(x[None], seen[None], K)
+    assert 0 < rows.n < N and len(rows.seen) < N - rows.n + 1
+    np.testing.assert_allclose(rows.count[0], seen.sum(0))
+    np.testing.assert_allclose(rows.sums[0][0], x.sum(0))
+    np.testing.assert_allclose(rows.sums[1][0], (x**2).sum(0))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_evidence_is_that_of_a_normal_distribution(missing):
+    x, seen, weight, noise, intercept, cov = problem(missing)
+    rows, levels = RowMoments.of(x[None], None if seen is None else seen[None], K), []
+    for shift in (0.0, 0.3):
+        w = weight + shift
+        observed = np.ones((N, G), bool) if seen is None else seen
+        whole = w @ cov @ w.T + np.diag(noise)
+        want = sum(
+            stats.multivariate_normal(intercept[at], whole[np.ix_(at, at)]).logpdf(x[i, at])
+            for i, at in enumerate(observed)
+        )
+        levels.append((rows.log_evidence(w[None], noise[None], intercept[None], cov[None])[0], want))
+    (a, wanted_a), (b, wanted_b) = levels
+    assert a - b == pytest.approx(wanted_a - wanted_b, rel=1e-9)
+
+
+def test_factors_in_another_order_have_their_sums_in_another_order():
+    given = problem(True)
+    rows = RowMoments.of(given[0][None], given[1][None], K)
+    moments = rows.draw(*(part[None] for part in given[2:]), np.random.default_rng(0))
+    turned = moments.exchanged(np.array([[1, 0]]))
+    np.testing.assert_array_equal(turned.gram, moments.gram[..., ::-1, ::-1])
+    np.testing.assert_array_equal(turned.cross, moments.cross[..., ::-1])
+    np.testing.assert_array_equal(turned.whole, moments.whole[..., ::-1, ::-1])
+    np.testing.assert_array_equal(turned.centred(given[4][None]), moments.centred(given[4][None])[..., ::-1])
