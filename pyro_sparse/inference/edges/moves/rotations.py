@@ -199,7 +199,8 @@ class Turns:
         level = level[:, : len(i)] + level[:, len(i) :]
         level += (k - 1 - self.permitted[:, i].sum(0)) * (np.log(sin) - np.log(before))
         taken = np.log(rng.random(level.shape)) < level
-        taken &= ~((of_first == 0) & self.permitted[:, i]).any(1)  # zeros are no draws of the spike
+        zeros = (now == 0) & self.permitted[:, columns]  # of a mode: no draws of the spike
+        taken &= ~(zeros[..., : len(i)] | zeros[..., len(i) :]).any(1)
         weight, cov = weight.copy(), cov.copy()
         weight[..., i] = np.where(taken[:, None], first, of_first)
         weight[..., j] = np.where(taken[:, None], second, of_second)
