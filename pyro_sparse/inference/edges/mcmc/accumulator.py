@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from .stopping import Halves, Thinned
 __all__ = ["Polished", "Tally"]
 
 Array = NDArray[np.float64]
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 _ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
@@ -54,6 +55,29 @@ class Polished(NamedTuple):
     weights: tuple[Array, Array]
     scales: Array
     stopped_by: str
+
+    def widened(self, n_factors: int) -> Polished:
+        """The same with factors that the chains did not run over, without an edge, behind the others.
+
+        Parameters
+        ----------
+        n_factors : int
+            In all.
+        """
+        more = n_factors - self.prob.shape[-1]
+        if not more:
+            return self
+
+        def wide(part: NDArray[ScalarT]) -> NDArray[ScalarT]:
+            return np.pad(part, [(0, 0)] * (part.ndim - 1) + [(0, more)])
+
+        return self._replace(
+            prob=wide(self.prob),
+            edge=wide(self.edge),
+            weight=wide(self.weight),
+            eta=wide(self.eta),
+            if_permitted=wide(self.if_permitted),
+        )
 
 
 class Tally:

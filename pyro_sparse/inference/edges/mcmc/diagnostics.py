@@ -65,6 +65,7 @@ def spoken(
     if_permitted: Array,
     learned: bool,
     n_rows: int,
+    of_prior: bool = True,
 ) -> Spoken:
     """All findings on some chains of a fit.
 
@@ -84,13 +85,15 @@ def spoken(
         Whether the chains drew the scales of spike and slab.
     n_rows : int
         Rows that the chains used.
+    of_prior : bool
+        Whether an edge is what the fit's prior says, so that its scales are checked.
     """
     rates = chains.eta[keep].mean((0, 1))
     against = contradictions(if_permitted, rates, fit.feature_names, fit.factor_names)
     findings = [Finding("constraints", sentence, source="chains") for sentence in against]
     findings += [Finding("parameters", sentence, source="chains") for sentence in _held(fit)]
     warned = list(findings)
-    check = None if learned else _scale_check(fit, chains, good.keep)
+    check = None if learned or not of_prior else _scale_check(fit, chains, good.keep)
     if check is None:
         has_scales = learned or isinstance(weight_density(fit.model.prior), MixtureDensity)
         slab, spike = np.median(chains.scales, 0).tolist() if has_scales else (np.nan, np.nan)
@@ -132,7 +135,8 @@ def _scale_check(fit: Fit, chains: Polished, keep: NDArray[np.bool_]) -> ScaleCh
     density = weight_density(model.prior)
     if not isinstance(density, MixtureDensity):  # it may have no scales
         return None
-    permitted, must = (mask.cpu().numpy() for mask in (model.permitted, model.must))
+    k = weight.shape[-1]  # that the chains run over; fewer only where all factors are alike
+    permitted, must = (mask.cpu().numpy()[:, :k] for mask in (model.permitted, model.must))
     prior_log_odds = model.prior.known.cpu().double().numpy() if model.prior.informed else None
     return check_scales(weight, log_odds, density, permitted, must, model.prior.shared, prior_log_odds)
 

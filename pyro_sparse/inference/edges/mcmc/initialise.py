@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from scipy.stats import ortho_group
 from torch import Tensor
 
 from .... import likelihoods
@@ -33,6 +32,7 @@ from ..density.user_density import density_of
 from ..moves.rotations import related_factors
 from .decoder import DecoderChains
 from .linear import LinearChains, LinearState
+from .starts import in_other_axes
 
 if TYPE_CHECKING:
     from ....data.read import Batch, Table
@@ -52,7 +52,6 @@ __all__ = [
     "has_normal_noise",
     "own_parameters",
     "refuse_other_programs",
-    "turned_round",
     "weight_density",
 ]
 
@@ -193,6 +192,9 @@ def chains_of(
     dense: list[bool],
     prior: DecoderPrior,
     seed: int,
+    rotated: list[bool] | None = None,
+    kept: int | None = None,
+    density: WeightDensity | None = None,
     **settings: int,
 ) -> tuple[LinearChains, LinearState] | tuple[DecoderChains, DecoderState]:
     """The kernel and its first states.
@@ -208,6 +210,13 @@ def chains_of(
         Whether the chain begins with every permitted edge.
     prior : DecoderPrior
     seed : int
+    rotated : list of bool, optional
+        Whether the chain, of a linear decoder under normal noise, begins in other axes (`starts.py`).
+    kept : int, optional
+        Factors of a linear decoder that the chains run over: those with a weight, of which each restart has
+        so many. Default all.
+    density : WeightDensity, optional
+        Of the weights; default the prior's.
     **settings
         Of `DecoderChains`.
 
@@ -219,7 +228,7 @@ def chains_of(
     """
     if not isinstance(prior, DecoderPrior):
         raise TypeError(f"decoder_prior: want a DecoderPrior, got {prior!r}")
-    density = weight_density(getattr(fit.model, "prior", None))
+    density = weight_density(getattr(fit.model, "prior", None)) if density is None else density
     refuse_other_programs(fit.model)
     model = pick(fit.model, restarts)
     like = model.factor_cov
@@ -231,9 +240,8 @@ def chains_of(
     rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
     origin = _origin(table, model.likelihood)
     if has_normal_noise(model.likelihood) and model.decoder_kind == "linear":
-        chains, state = _linear(model, batch, log_odds, density, prior, rates, origin)
-        later = [c for c in range(len(dense)) if dense[c] and sum(dense[:c])]
-        return chains, turned_round(state, later, fit.model.alike_factors(), np.random.default_rng(seed))
+        chains, state = _linear(model, batch, log_odds, density, prior, rates, origin, kept)
+        return chains, _rotated(state, rotated or [], model.learn_factor_cov, seed)
     with undisturbed(seed), torch.no_grad():
         with torch.enable_grad():
             q = refine(model, batch)
@@ -242,29 +250,12 @@ def chains_of(
     return _curved(model, batch, z, log_odds, density, prior, rates, origin, made, settings)
 
 
-def turned_round(
-    state: LinearState, chains: list[int], groups: list[np.ndarray], rng: np.random.Generator
-) -> LinearState:
-    """The same space in other axes, at random, for these chains: factors that nothing tells apart.
-
-    A chain that comes back says that the data know the axes; one that does not, and is no worse, that they
-    do not.
-
-    Parameters
-    ----------
-    state : LinearState
-    chains : list of int
-    groups : list of ndarray of int
-        Sets of factors with the same constraints.
-    rng : numpy.random.Generator
-    """
-    weight = state.weight.copy()
-    for c in chains:
-        for members in groups:
-            if len(members) > 1:
-                turn = ortho_group.rvs(len(members), random_state=rng)
-                weight[c][:, members] = weight[c][:, members] @ turn
-    return state._replace(weight=weight, edge=weight != 0)
+def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: int) -> LinearState:
+    """The same spaces, and for these chains in other axes."""
+    weight, cov = state.weight.copy(), state.cov.copy()
+    for number, c in enumerate(np.flatnonzero(rotated)):
+        weight[c], cov[c] = in_other_axes(weight[c], cov[c], number, correlated, seed)
+    return state._replace(weight=weight, cov=cov, edge=weight != 0)
 
 
 class _Origin(NamedTuple):
@@ -289,17 +280,28 @@ def _linear(
     prior: DecoderPrior,
     rates: dict[str, Any],
     origin: _Origin,
+    kept: int | None,
 ) -> tuple[LinearChains, LinearState]:
     def array(t: Tensor) -> np.ndarray:
         return t.detach().cpu().double().numpy()
 
     likelihood, weight_prior = cast("Normal", model.likelihood), cast("SpikeSlabPrior", model.prior)
     cov, x = array(model.factor_cov), array(batch.x) - origin.centre
+    weight, odds, permitted, must = (
+        array(model.weights), array(log_odds), model.permitted.cpu().numpy(), model.must.cpu().numpy(),
+    )  # fmt: skip
+    if kept is not None:  # of factors that nothing tells apart
+        used = np.argsort(~weight.any(1), axis=-1, kind="stable")[:, :kept]  # chain, factor
+        weight, odds = (np.take_along_axis(part, used[:, None], -1) for part in (weight, odds))
+        cov = np.take_along_axis(np.take_along_axis(cov, used[:, None], -1), used[..., None], -2)
+        permitted, must = permitted[:, :kept], must[:, :kept]
+        a, b = (np.broadcast_to(part, weight_prior.n_factors)[:kept] for part in rates["eta_prior"])
+        rates = {**rates, "eta_prior": (a, b)}
     chains = LinearChains(
         x=(x if batch.mask is None else x * batch.mask.cpu().numpy())[None],
         seen=None if batch.mask is None else batch.mask.cpu().numpy()[None],
-        permitted=model.permitted.cpu().numpy(),
-        must=model.must.cpu().numpy(),
+        permitted=permitted,
+        must=must,
         related=related_factors(cov),
         learn_cov=model.learn_factor_cov,
         density=density.in_slabs(),
@@ -310,11 +312,10 @@ def _linear(
         known=array(weight_prior.known) if weight_prior.informed else None,
         **rates,
     )
-    weight = array(model.weights)
     state = LinearState(
         weight=weight,
         edge=weight != 0,
-        log_odds=array(log_odds),
+        log_odds=odds,
         noise=array(likelihood.noise_sd()[:, 0] ** 2),
         intercept=array(model.decoder.intercept[:, 0]) - origin.centre,
         cov=cov,
