@@ -77,6 +77,13 @@ class EdgeMethod(StrEnum):
     polish = "polish"  # the former name of mcmc
 
 
+class EdgeMeaning(StrEnum):
+    """What an edge is."""
+
+    prior = "prior"
+    practical = "practical"
+
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")
 ]
@@ -94,6 +101,14 @@ Salient = Annotated[
 Edges = Annotated[
     EdgeMethod,
     typer.Option(help="Probabilities by Markov chains from the fit (mcmc), or its own scores (score)."),
+]
+Meaning = Annotated[
+    EdgeMeaning,
+    typer.Option(
+        "--edge",
+        help="What an edge is: a weight from the prior's slab (prior), or a standardised loading that small "
+        "cross-loadings do not explain (practical; questionnaires; with --decoder linear).",
+    ),
 ]
 EdgeSeconds = Annotated[
     float, typer.Option(min=1.0, help="Seconds after which the chains stop, once they have warmed up.")
@@ -156,6 +171,7 @@ def fit(
     seed: Seed = 0,
     fdr: Fdr = 0.1,
     edges: Edges = EdgeMethod.auto,
+    edge: Meaning = EdgeMeaning.prior,
     edge_seconds: EdgeSeconds = 120.0,
     threads: Threads = 1,
     device: Annotated[
@@ -193,6 +209,7 @@ def fit(
         str(table), factors, likelihood, str(decoder), _split(columns), _split(drop), index,
         restarts, steps, seed, device, depth, {} if exposure is None else {"exposure": exposure},
     )  # fmt: skip
+    recipe.check_edge(str(edge))
     frame = recipe.frame()
     # torchrun's processes share the folder, and their group is not there yet: only the first one locks it
     with folder(out, alone=restart_index is None and os.environ.get("RANK", "0") == "0"):
@@ -201,7 +218,7 @@ def fit(
             if first_rank():
                 finish(
                     result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
-                    recipe.of_rows(frame),
+                    recipe.of_rows(frame), str(edge),
                 )  # fmt: skip
             return
         path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)
@@ -222,6 +239,7 @@ def merge(
     ] = None,
     fdr: Fdr = 0.1,
     edges: Edges = EdgeMethod.auto,
+    edge: Meaning = EdgeMeaning.prior,
     edge_seconds: EdgeSeconds = 120.0,
     threads: Threads = 1,
     out: Out = Path("fit"),
@@ -238,13 +256,14 @@ def merge(
     """
     begun = time.perf_counter()
     recipe = Recipe.of_parts(parts, table)
+    recipe.check_edge(str(edge))
     frame = recipe.frame()
     with folder(out):
         result = together(recipe, frame, parts, threads)
         seconds = time.perf_counter() - begun
         finish(
             result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
-            recipe.of_rows(frame),
+            recipe.of_rows(frame), str(edge),
         )  # fmt: skip
 
 

@@ -109,6 +109,14 @@ class Recipe:
                 )
         return frame
 
+    def check_edge(self, edge: str) -> None:
+        """Complain of what an edge is to mean, where it cannot be asked, before anything is trained."""
+        if edge == "practical" and (self.decoder, self.likelihood) != ("linear", "normal"):
+            raise ValueError(
+                f"--edge: practical is of standardised loadings, and this is --decoder {self.decoder} with "
+                f"--likelihood {self.likelihood}; wanted --decoder linear and --likelihood normal"
+            )
+
     def features(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The table without what is no feature."""
         return frame.drop(columns=list(self.per_row.values())) if self.per_row else frame
@@ -298,6 +306,7 @@ def finish(
     method: str,
     edge_seconds: float,
     per_row: Mapping[str, pd.Series] | None = None,
+    edge: str = "prior",
 ) -> None:
     """Write everything the fit gives into `out`, say so, and exit with what the fit deserves.
 
@@ -318,7 +327,7 @@ def finish(
     training_cut = bool(cut_short(result))
     if training_cut and method != "score":
         say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
-    idata, chains_cut = _edges(result, {"X": frame, **of_rows}, method, edge_seconds, as_json)
+    idata, chains_cut = _edges(result, {"X": frame, **of_rows}, method, edge_seconds, as_json, edge)
     interrupted = training_cut or chains_cut
     idata.attrs[_RATE] = fdr
     edges = ps.summary(idata, fdr=fdr)
@@ -394,7 +403,7 @@ def _shown(otherwise: Callable[..., None]) -> Callable[..., None]:
 
 
 def _edges(
-    result: Fit, rows: dict[str, Any], method: str, edge_seconds: float, quiet: bool
+    result: Fit, rows: dict[str, Any], method: str, edge_seconds: float, quiet: bool, edge: str
 ) -> tuple[ArvizData, bool]:
     """Edges as an ArviZ object, and whether Ctrl-C cut their chains short: then scores, or fewer sweeps."""
     budget: dict[str, Any] = {}
@@ -402,6 +411,8 @@ def _edges(
         rows = {"X": rows["X"]}
     else:
         budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not quiet}
+        if edge != "prior":
+            budget["edge"] = edge
     try:
         with warnings.catch_warnings():  # the budget has a default, so that many did not ask for one
             warnings.filterwarnings("ignore", ".*; of no use to .*: .*time_budget$", RuntimeWarning)

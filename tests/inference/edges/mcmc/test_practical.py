@@ -1,0 +1,77 @@
+"""What an edge of a questionnaire is: small cross-loadings, edges under exact zeros, are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyro_sparse as ps
+
+QUICK = {"restarts": 4, "steps": 1500, "seed": 0, "progress": False}
+SHORT = {"sweeps": 250, "warm_up": 80, "seed": 0}
+MAIN = np.kron(np.eye(3, dtype=bool), np.ones((5, 1), bool))
+
+
+def items(n=1500, sd=0.05, seed=1000):
+    """Three factors of five items each, correlated .25; all other loadings are small and not zero."""
+    rng = np.random.default_rng(seed)
+    weight = np.where(MAIN, rng.uniform(0.5, 0.8, MAIN.shape), sd * rng.standard_normal(MAIN.shape))
+    cov = np.full((3, 3), 0.25) + 0.75 * np.eye(3)
+    noise = np.sqrt(1 - ((weight @ cov) * weight).sum(1))
+    z = rng.standard_normal((n, 3)) @ np.linalg.cholesky(cov).T
+    return z @ weight.T + noise * rng.standard_normal((n, 15))
+
+
+def model(n_factors=3, **settings):
+    return ps.models.SparseDecoder(n_factors=n_factors, decoder="linear", **settings)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return ps.fit(model(6), items(), **QUICK)
+
+
+def matched(p):
+    """Columns in the order of the factors that they are."""
+    return p[:, [int(p[5 * k : 5 * k + 5].sum(0).argmax()) for k in range(3)]]
+
+
+def test_cross_loadings_are_no_edges(fit):
+    idata = fit.edge_posterior(edge="practical", **SHORT)
+    p = idata["edge_posterior"]["probability"].values
+    q = matched(p)
+    assert q[MAIN].min() > 0.95 and q[~MAIN].max() < 0.5
+    assert idata.attrs["edge_means"] == "practical"
+    assert "cross-loadings of standard deviation 0.07 do not explain" in idata.attrs["note"]
+    assert "unlike their prior" not in idata.attrs["verdict"]  # an edge is not what the prior says
+    of_prior = fit.edge_posterior(**SHORT)["edge_posterior"]["probability"].values
+    assert (matched(of_prior)[~MAIN] > 0.5).any()  # a loading of .1 is not zero, and so many rows see it
+
+
+def test_chains_run_over_the_factors_that_the_fit_kept(fit):
+    """Six were offered; chains over six split the three that there are."""
+    idata = fit.edge_posterior(edge="practical", **SHORT)
+    assert (fit.weights[fit.best] != 0).any(0).sum() == 3
+    assert not idata["edge_posterior"]["probability"].values[:, 3:].any()
+    weight = idata["posterior"]["weight"].values
+    assert weight.shape[-1] == 6 and not weight[..., 3:].any()
+    level = idata["sample_stats"]["log_joint"].values
+    assert np.ptp(level) < 15 and "in other axes" in idata.attrs["note"]
+
+
+@pytest.mark.parametrize(
+    "settings, options, message",
+    [
+        ({"likelihood": "bernoulli"}, {}, "wants a linear decoder .* and normal noise"),
+        ({"decoder": "mlp"}, {}, "wants a linear decoder"),
+        ({}, {"learn_scales": True}, "says what an edge is, and learn_scales learns it"),
+        ({}, {"edge": "nonzero"}, "want 'prior' or 'practical', got 'nonzero'"),
+    ],
+)
+def test_where_it_cannot_be_asked_it_is_refused(settings, options, message):
+    x = items(60)
+    x = (x > 0).astype(float) if "likelihood" in settings else x
+    made = ps.models.SparseDecoder(n_factors=2, **{"decoder": "linear", **settings})
+    short = ps.fit(made, x, restarts=1, steps=5, progress=False)
+    with pytest.raises(ValueError, match=message):
+        short.edge_posterior(**{"edge": "practical", **options})
