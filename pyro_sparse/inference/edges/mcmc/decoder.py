@@ -137,9 +137,9 @@ class DecoderChains(DecoderProgram):
         """Moves of the axes, and the factors' covariance."""
         permitted, must = (mask.cpu().numpy() for mask in (self.permitted, self.must))
         cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
-        return Turns(
-            permitted, must, related_factors(cov), self.density.in_slabs(), self.density.stand_in.slab
-        ), cov
+        slab = self.density.stand_in.slab
+        related = related_factors(cov)
+        return Turns(permitted, must, related, self.density.in_slabs(), slab, round_share=1.0), cov
 
     def _turned(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's axes, weights and factors together; what it predicts stays."""

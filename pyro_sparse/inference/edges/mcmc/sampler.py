@@ -66,7 +66,8 @@ MOST_GB = 4  # of chains over a table that is read by rows
 _WORK = 4e8  # chains x features x factors x hidden units squared x rows, of a sweep of about a second
 # In all, warm-up, of them with all edges held in: more where a sweep costs little. Of MLP decoders 240 in
 # place of 400 more than doubled the squared error (NOTEBOOK.md).
-_SWEEPS = {"exact": (1500, 400, 50), "small": (400, 120, 40), "large": (200, 60, 25)}
+_WIDE = 3000  # weights from which a sweep takes a fiftieth of a second, and their edges need fewer
+_SWEEPS = {"exact": (1500, 400, 50), "wide": (500, 150, 40), "small": (400, 120, 40), "large": (200, 60, 25)}
 _LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
 _FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
 # Nats below the best chain at which one is left out; of each factor value. A rule of thumb: on a table of
@@ -126,7 +127,8 @@ def mcmc_edges(
         noise the second dense chain begins in other axes, chosen at random, where nothing pins them.
     sweeps, warm_up : int, optional
         Per chain, at most; the first include the second. Default 1500 and 400 for a linear decoder with
-        normal noise; otherwise 400 and 120, or 200 and 60 where a sweep takes long.
+        normal noise (500 and 150 where it has more than 3,000 weights); otherwise 400 and 120, or 200 and 60
+        where a sweep takes long.
     max_rows : int, optional
         Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
         Default 100,000 for a linear decoder with normal noise; otherwise what keeps a sweep near a second,
@@ -191,7 +193,9 @@ def mcmc_edges(
     # Four chains then take half a second a sweep.
     small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
     chains = (4 if exact or small else 2) if chains is None else chains
-    all_sweeps, warm, held_sweeps = _SWEEPS["exact" if exact else "small" if small else "large"]
+    wide = exact and fit.model.n_features * fit.model.n_factors > _WIDE
+    size = "wide" if wide else "exact" if exact else "small" if small else "large"
+    all_sweeps, warm, held_sweeps = _SWEEPS[size]
     all_sweeps = all_sweeps if sweeps is None else sweeps
     warm = min(warm, all_sweeps // 3) if warm_up is None else warm_up
     tolerance = (0.0 if exact else _ENOUGH) if tolerance is None else tolerance

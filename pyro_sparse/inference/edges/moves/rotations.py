@@ -36,7 +36,6 @@ __all__ = ["Turns", "related_factors"]
 Array = NDArray[np.float64]
 _ANGLES = (120, 240)  # of half a turn
 _STEPS = (0.002, 0.5)  # radians: what a narrow spike lets loadings of a large table move, and a new direction
-_ROUND = 0.2  # of sweeps have a pair that goes all the way round
 _ALL_PAIRS = 6  # factors up to which a sweep steps every pair; of more, two for each factor
 # loadings at all angles that a sweep may look at; of larger tables some sweeps take a pair
 _CELLS = 4_000_000
@@ -64,6 +63,8 @@ class Turns:
     density : Slabs
         Slab and spike in units of the slab's scale.
     slab_scale : float
+    round_share : float
+        Of sweeps, have a pair that goes all the way round; all of them where a sweep takes long anyway.
     """
 
     permitted: NDArray[np.bool_]
@@ -71,6 +72,7 @@ class Turns:
     related: NDArray[np.bool_]
     density: Slabs
     slab_scale: float
+    round_share: float = 0.2
 
     @cached_property
     def pairs(self) -> NDArray[np.bool_]:
@@ -159,7 +161,7 @@ class Turns:
     def _goes_round(self, chains: int, rng: np.random.Generator) -> bool:
         """Whether this sweep has a pair that goes all the way round."""
         most = _CELLS / (chains * len(self.permitted) * _ANGLES[1])
-        return bool(self.swivels.any()) and rng.random() < min(_ROUND, most)
+        return bool(self.swivels.any()) and rng.random() < min(self.round_share, most)
 
     def _matchings(self, weight: Array, rng: np.random.Generator) -> list[NDArray[np.intp]]:
         """Sets of pairs (pair, 2) without a factor in common, which step together; as many as factors."""

