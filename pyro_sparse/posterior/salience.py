@@ -18,6 +18,7 @@ import numpy as np
 
 from ..graphs.selection import edge_gap, q_values
 from . import arviz as _arviz
+from .edge_table import holds_scores
 from .tables import weights_vary
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def salient_edges(idata: ArvizData, loading: float = 0.3) -> ArvizData:
             "common scale"
         )
     if not weights_vary(idata):
-        contents = "scores" if int(idata.attrs.get("is_score", 0)) else "edges by the strengths of slopes"
+        contents = "scores" if holds_scores(idata) else "edges by the strengths of slopes"
         raise ValueError(
             f"idata: it holds {contents}, and every draw of a restart has the same weights; wanted draws of "
             'weights, such as fit.edge_posterior("mcmc") of a SparseDecoder gives'
