@@ -465,7 +465,6 @@ def weight_table(
     include_doubted: bool,
     *,
     vary: bool = True,
-    fewest: int = 2,
     **attrs: object,
 ) -> pd.DataFrame:
     """The table of edges that have weights, with the interval of each over the chains that were kept.
@@ -478,9 +477,7 @@ def weight_table(
     fdr, prob, kind, selected_only, sure, include_doubted
         As for `pyro_sparse.summary`.
     vary : bool
-        Whether draws of a run say how large a weight may be; otherwise the interval is NaN.
-    fewest : int
-        With fewer draws it is NaN as well.
+        Whether draws of a run say how large a weight may be; otherwise the interval is NaN, as of one draw.
     **attrs
         As for `judged`.
     """
@@ -490,7 +487,7 @@ def weight_table(
     if holds_scores(idata):  # every draw of a restart carries the same weight
         draws = draws.isel(draw=slice(0, 1))
     lower = upper = xr.full_like(numbers["weight"], np.nan)
-    if vary and draws.sizes["chain"] * draws.sizes["draw"] >= fewest:
+    if vary and draws.sizes["chain"] * draws.sizes["draw"] > 1:
         lower, upper = _arviz.interval(draws, prob, kind)
     interval = f"{kind}{100 * prob:g}"
     sizes = {"weight": numbers["weight"], f"{interval}_lb": lower, f"{interval}_ub": upper}

@@ -19,7 +19,6 @@ from .edge_table import (
     NO_RHAT,
     attributes,
     edge_numbers,
-    holds_scores,
     latents_said,
     packed,
     weight_table,
@@ -114,7 +113,5 @@ def task_summary(
         touches, which ``attrs["note"]`` names) and `selected` (of edges in doubt none, unless
         `include_doubted`).
     """
-    vary, note = not holds_scores(idata), with_doubts(idata)
-    return weight_table(
-        idata, *_EDGE, fdr, prob, kind, selected_only, sure, include_doubted, vary=vary, fewest=1, note=note
-    )
+    note = with_doubts(idata)
+    return weight_table(idata, *_EDGE, fdr, prob, kind, selected_only, sure, include_doubted, note=note)
