@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
 from pyro_sparse._utils.checks import check_whole
+from pyro_sparse.datasets._gaussian_transitions import leaky_relu
 from pyro_sparse.datasets._stream import stream
 from pyro_sparse.datasets.simulated import Simulated
 from pyro_sparse.graphs.diversity import sufficient_diversity
@@ -276,17 +277,13 @@ def _parts(support: np.ndarray, mechanism: str, rng: np.random.Generator) -> lis
         return [(1.0, _shared(support, rng))]
     size = rng.uniform(0.5, 1.5, support.shape) * rng.choice([-1, 1], support.shape) * support
     draw = {"leaky_relu": _network, "softplus": _network, "sine": _sine, "product": _product}[mechanism]
-    activation = _rounded if mechanism == "softplus" else _leaky
+    activation = _rounded if mechanism == "softplus" else leaky_relu
     maps = [draw(int(s.sum()), rng, activation) for s in support]
 
     def bent(z: np.ndarray) -> np.ndarray:
         return np.column_stack([f(z[:, s]) for f, s in zip(maps, support, strict=True)])
 
     return [(1.0, lambda z: z @ size.T), (_NONLINEAR, bent)]
-
-
-def _leaky(u: np.ndarray) -> np.ndarray:
-    return np.where(u > 0, u, 0.2 * u)
 
 
 def _rounded(u: np.ndarray) -> np.ndarray:
@@ -319,7 +316,7 @@ def _shared(support: np.ndarray, rng: np.random.Generator) -> _Map:
     def features(z: np.ndarray) -> np.ndarray:
         return np.column_stack(
             [
-                _leaky(_leaky(z * s @ into + first) @ across + second) @ h
+                leaky_relu(leaky_relu(z * s @ into + first) @ across + second) @ h
                 for s, h in zip(support, heads, strict=True)
             ]
         )

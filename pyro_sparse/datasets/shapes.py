@@ -160,15 +160,14 @@ def load_3dshapes(path: str | os.PathLike[str]) -> Shapes3D:
                 f"path={str(path)!r}: want {name!r}, {np.dtype(kind)} of shape {shape}, got {got}; "
                 "is it the whole 3dshapes.h5?"
             )
-    labels = opened["labels"][:]
-    levels = np.column_stack([np.unique(column, return_inverse=True)[1] for column in labels.T])
-    if not np.array_equal(levels, levels_of(np.arange(n))):
+    data = Shapes3D(opened["images"], opened["labels"][:])
+    if not np.array_equal(data.levels, levels_of(np.arange(n))):
         opened.close()
         raise ValueError(
             f"path={str(path)!r}: 'labels' are not in the order of 3dshapes.h5, "
             "the last factor running fastest; want the file as published"
         )
-    return Shapes3D(opened["images"], labels)
+    return data
 
 
 def shapes_data(

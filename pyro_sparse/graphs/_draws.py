@@ -8,7 +8,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ROUNDING", "chains_of", "feature_graphs", "graphs_of", "numbers", "probabilities"]
+__all__ = [
+    "ROUNDING",
+    "chains_of",
+    "feature_graph_draws",
+    "feature_graphs",
+    "graphs_of",
+    "numbers",
+    "probabilities",
+    "zero_one",
+]
 
 ROUNDING = 1e-12
 """Probabilities that differ by less are the same: a mean of draws that should be one half may fall short."""
@@ -35,6 +44,15 @@ def probabilities(values: ArrayLike, name: str = "probability") -> NDArray[np.fl
     return p
 
 
+def zero_one(values: ArrayLike, name: str, remedy: str, wanted: str = "edges of 0 or 1") -> NDArray[np.bool_]:
+    """True and False where there is 1 and 0, of any shape."""
+    x = np.asarray(values)
+    odd = x[(x != 0) & (x != 1)]
+    if odd.size:
+        raise ValueError(f"{name}: want {wanted}, got {odd.flat[0]!s}; {remedy}")
+    return x.astype(bool)
+
+
 def graphs_of(draws: ArrayLike) -> NDArray[np.bool_]:
     """Draws of 0/1 graphs, all leading axes pooled: shape (draw, row, column)."""
     x = np.asarray(draws)
@@ -43,12 +61,7 @@ def graphs_of(draws: ArrayLike) -> NDArray[np.bool_]:
             f"draws: want shape (..., draw, row, column) with entries, got {x.shape}; "
             "use graph[None] for a single graph"
         )
-    odd = x[(x != 0) & (x != 1)]
-    if odd.size:
-        raise ValueError(
-            f"draws: want edges of 0 or 1, got {odd.flat[0]!s}; draw graphs from the probabilities first"
-        )
-    return x.astype(bool).reshape(-1, *x.shape[-2:])
+    return zero_one(x, "draws", "draw graphs from the probabilities first").reshape(-1, *x.shape[-2:])
 
 
 def chains_of(draws: ArrayLike, at_least: int = 1) -> NDArray[np.float64]:
@@ -69,9 +82,15 @@ def feature_graphs(values: ArrayLike, name: str = "graph") -> NDArray[np.bool_]:
     x = np.asarray(values)
     if x.ndim < 2 or x.shape[-1] == 0:
         raise ValueError(f"{name}: want shape (..., feature, factor) with at least one factor, got {x.shape}")
-    odd = x[(x != 0) & (x != 1)]
-    if odd.size:
+    return zero_one(x, name, "choose edges first, as in probability > 0.5")
+
+
+def feature_graph_draws(draws: ArrayLike) -> NDArray[np.bool_]:
+    """Draws of 0/1 graphs from factors to features, leading axes pooled: shape (draw, feature, factor)."""
+    edges = feature_graphs(draws, "draws")
+    if edges.ndim < 3 or 0 in edges.shape[:-2]:
         raise ValueError(
-            f"{name}: want edges of 0 or 1, got {odd.flat[0]!s}; choose edges first, as in probability > 0.5"
+            f"draws: want at least one draw, shape (..., feature, factor), got {edges.shape}; "
+            "use graph[None] for a single graph"
         )
-    return x.astype(bool)
+    return edges.reshape(-1, *edges.shape[-2:])

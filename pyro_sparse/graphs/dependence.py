@@ -19,9 +19,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._draws import feature_graphs
+from ._draws import feature_graph_draws, feature_graphs
 from .diversity import column_in_column
-from .identifiability import IdentifiabilityProbability
+from .identifiability import IdentifiabilityProbability, shares_of
 from .index_sets import Features, index_sets
 
 __all__ = ["Mode", "dependency_identifiability", "kept_apart", "may_depend"]
@@ -175,21 +175,8 @@ def dependency_identifiability(draws: ArrayLike, mode: Mode = "support") -> Iden
     >>> dependency_identifiability(draws, mode="paper").disentangled
     array([1., 1.])
     """
-    edges = feature_graphs(draws, "draws")
-    if edges.ndim < 3 or 0 in edges.shape[:-2]:
-        raise ValueError(
-            f"draws: want at least one draw, shape (..., feature, factor), got {edges.shape}; "
-            "use graph[None] for a single graph"
-        )
-    edges = edges.reshape(-1, *edges.shape[-2:])
-    free = may_depend(edges, mode)
-    alone = (free.sum(axis=-1) == 1) & edges.any(axis=-2)
-    return IdentifiabilityProbability(
-        consistency=free.mean(axis=0),
-        disentangled=alone.mean(axis=0),
-        all_disentangled=float(alone.all(axis=-1).mean()),
-        mixed=(free | free.swapaxes(-1, -2)).mean(axis=0),
-    )
+    edges = feature_graph_draws(draws)
+    return shares_of(may_depend(edges, mode), used=np.asarray(edges.any(axis=-2)))
 
 
 def _check(mode: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._draws import ROUNDING, graphs_of, probabilities
+from ._draws import ROUNDING, graphs_of, probabilities, zero_one
 
 __all__ = ["expected_shd", "shd_optimal_graph"]
 
@@ -128,14 +128,9 @@ def expected_shd(
     """
     a, b = _weights(weight_false, weight_missing)
     p, turned = _moments(draws, reversal_counts_once)
-    g = np.asarray(graph)
-    if g.shape != p.shape:
-        raise ValueError(f"graph: want the shape of a draw, {p.shape}, got {g.shape}")
-    if not np.isin(g, (0, 1)).all():
-        raise ValueError(
-            f"graph: want edges of 0 or 1, got {g[~np.isin(g, (0, 1))][0]!s}; choose edges first"
-        )
-    g = g.astype(float)
+    if np.shape(graph) != p.shape:
+        raise ValueError(f"graph: want the shape of a draw, {p.shape}, got {np.shape(graph)}")
+    g = zero_one(graph, "graph", "choose edges first").astype(float)
     cost = (g * a * (1 - p) + (1 - g) * b * p).sum()
     if turned is not None:
         cost -= (a + b) / 2 * (g * (1 - g.T) * turned).sum()

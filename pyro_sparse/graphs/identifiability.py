@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 
+from ._draws import zero_one
+
 __all__ = [
     "Blocks",
     "IdentifiabilityProbability",
@@ -258,8 +260,12 @@ def identifiability_probability(
             f"got shape {shapes}; use graph[None] for a single graph"
         )
     free = consistency(graph_a, graph_z)
-    free = free.reshape(-1, *free.shape[-2:])
-    alone = free.sum(axis=-1) == 1
+    return shares_of(free.reshape(-1, *free.shape[-2:]))
+
+
+def shares_of(free: Bools, used: Bools | bool = True) -> IdentifiabilityProbability:
+    """Shares of draws, from what each leaves free, (draw, latent, latent), and the latents that it uses."""
+    alone = (free.sum(axis=-1) == 1) & used
     return IdentifiabilityProbability(
         consistency=free.mean(axis=0),
         disentangled=alone.mean(axis=0),
@@ -361,7 +367,7 @@ def sufficient_influence(
     >>> sufficient_influence(np.ones_like(curved), [[1], [1]], "actions").holds
     False
     """
-    edges, samples = _zero_one(graph, "graph"), np.asarray(jacobian, dtype=float)
+    edges, samples = _edges(graph, "graph"), np.asarray(jacobian, dtype=float)
     if edges.ndim != 2 or samples.ndim != 3 or samples.shape[1:] != edges.shape:
         raise ValueError(
             f"jacobian: want shape (sample, latent, source) over a graph (latent, source), "
@@ -373,24 +379,35 @@ def sufficient_influence(
         raise ValueError(f'kind: want "actions" or "time", got {kind!r}')
     if kind == "time" and edges.shape[0] != edges.shape[1]:
         raise ValueError(f'graph: want (latent, latent) with kind="time", got {edges.shape}')
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance: want a share between 0 and 1, got {tolerance}")
     tables = (
         [samples[:, edges]] if kind == "time" else [samples[:, on, k] for k, on in enumerate(edges.T)]
     )  # each of shape (sample, edges concerned)
-    dimension = np.array([table.shape[1] for table in tables])
-    if len(samples) < dimension.max(initial=1):
+    needed = max([1, *(table.shape[1] for table in tables)])
+    if len(samples) < needed:
         raise ValueError(
-            f"jacobian: want at least {dimension.max(initial=1)} samples to span as many directions, "
-            f"got {len(samples)}; evaluate it at more points"
+            f"jacobian: want at least {needed} samples to span as many directions, got {len(samples)}; "
+            "evaluate it at more points"
         )
-    sigma = [np.linalg.svd(table, compute_uv=False) / np.sqrt(len(samples)) for table in tables]
-    return SufficientInfluence(
-        rank=np.array([int((s > tolerance * s.max(initial=0.0)).sum()) for s in sigma]),
-        dimension=dimension,
-        smallest=np.array([s[-1] if len(s) else np.nan for s in sigma]),
-        largest=np.array([s[0] if len(s) else np.nan for s in sigma]),
-    )
+    return SufficientInfluence(*spans(tables, tolerance))
+
+
+def spans(
+    tables: list[Floats], tolerance: float
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats, Floats]:
+    """What the rows of each table span: the fields of `SufficientInfluence`."""
+    if not 0 < tolerance < 1:
+        raise ValueError(f"tolerance: want a share between 0 and 1, got {tolerance}")
+    rank, dimension, smallest, largest = [], [], [], []
+    for table in tables:
+        n, m = table.shape
+        sigma = np.zeros(m)
+        values = np.linalg.svd(table, compute_uv=False) / np.sqrt(n)
+        sigma[: len(values)] = values
+        rank.append(int((sigma > tolerance * sigma.max(initial=0.0)).sum()))
+        dimension.append(m)
+        smallest.append(sigma[-1] if m else np.nan)
+        largest.append(sigma[0] if m else np.nan)
+    return np.array(rank), np.array(dimension), np.array(smallest), np.array(largest)
 
 
 def _row_in_row(graph: Bools) -> Bools:
@@ -398,24 +415,19 @@ def _row_in_row(graph: Bools) -> Bools:
     return ~(graph @ ~graph.swapaxes(-1, -2))
 
 
-def _zero_one(values: ArrayLike, name: str) -> Bools:
+def _edges(values: ArrayLike, name: str) -> Bools:
     x = np.asarray(values)
     if x.ndim < 2:
         raise ValueError(f"{name}: want shape (..., latent, source), got {x.shape}")
-    odd = x[(x != 0) & (x != 1)]
-    if odd.size:
-        raise ValueError(
-            f"{name}: want edges of 0 or 1, got {odd.flat[0]!s}; "
-            "give draws of the graph to `identifiability_probability`, or choose edges first"
-        )
-    return x.astype(bool)
+    remedy = "give draws of the graph to `identifiability_probability`, or choose edges first"
+    return zero_one(x, name, remedy)
 
 
 def _graphs(graph_a: ArrayLike | None, graph_z: ArrayLike | None) -> tuple[Bools | None, Bools | None]:
     if graph_a is None and graph_z is None:
         raise ValueError("graph_a, graph_z: want at least one graph, got neither")
-    a = None if graph_a is None else _zero_one(graph_a, "graph_a")
-    z = None if graph_z is None else _zero_one(graph_z, "graph_z")
+    a = None if graph_a is None else _edges(graph_a, "graph_a")
+    z = None if graph_z is None else _edges(graph_z, "graph_z")
     if z is not None and z.shape[-1] != z.shape[-2]:
         raise ValueError(f"graph_z: want a square (target latent, source latent), got {z.shape[-2:]}")
     if a is not None and z is not None and (a.shape[:-2], a.shape[-2]) != (z.shape[:-2], z.shape[-2]):

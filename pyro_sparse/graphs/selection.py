@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._draws import ROUNDING, probabilities
+from ._draws import ROUNDING, probabilities, zero_one
 
 __all__ = [
     "UNRESOLVED_GAP",
@@ -133,9 +133,7 @@ def expected_fdr(probability: ArrayLike, selected: ArrayLike) -> float:
     p, chosen = probabilities(probability), np.asarray(selected)
     if p.shape != chosen.shape:
         raise ValueError(f"selected: want the shape of probability, {p.shape}, got {chosen.shape}")
-    if not np.isin(chosen, (0, 1)).all():
-        raise ValueError("selected: want True or False for each edge; choose edges with bayesian_fdr first")
-    chosen = chosen.astype(bool)
+    chosen = zero_one(chosen, "selected", "choose edges with bayesian_fdr first")
     return float((1 - p[chosen]).mean()) if chosen.any() else 0.0
 
 
@@ -397,7 +395,5 @@ def stability_bound(named: ArrayLike, threshold: float = 0.9) -> float:
     chosen = np.asarray(named)
     if chosen.ndim < 2 or chosen.size == 0:
         raise ValueError(f"named: want shape (run, ...) with runs and edges, got {chosen.shape}")
-    if not np.isin(chosen, (0, 1)).all():
-        raise ValueError("named: want True or False for each edge; choose edges with bayesian_fdr first")
-    chosen = chosen.reshape(len(chosen), -1)
+    chosen = zero_one(chosen, "named", "choose edges with bayesian_fdr first").reshape(len(chosen), -1)
     return float(chosen.sum(axis=1).mean() ** 2 / ((2 * threshold - 1) * chosen.shape[1]))

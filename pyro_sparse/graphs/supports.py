@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._utils.checks import check_whole
+from ._draws import zero_one
 from .identifiability import IdentifiabilityProbability, identifiability_probability
 
 __all__ = [
@@ -108,7 +109,7 @@ def sufficient_supports(supports: ArrayLike) -> SufficientSupports:
     >>> sufficient_supports(supports[:3]).failing[:3]
     [(2, 0), (2, 1), (4, 0)]
     """
-    used = zero_one(supports, "supports")
+    used = supports_of(supports, "supports")
     if used.ndim != 2:
         raise ValueError(
             f"supports: want shape (task, latent), got {used.shape}; "
@@ -148,7 +149,7 @@ def support_identifiability(draws: ArrayLike) -> IdentifiabilityProbability:
     >>> found.all_disentangled
     0.5
     """
-    used = zero_one(draws, "draws")
+    used = supports_of(draws, "draws")
     if used.ndim < 3 or 0 in used.shape[:-2]:
         raise ValueError(
             f"draws: want at least one draw, shape (..., task, latent), got {used.shape}; "
@@ -264,15 +265,12 @@ def bernoulli_failure_bound(n_latents: int, n_tasks: int, probability: float = 0
     return min(1.0, n_latents * (n_latents - 1) * (1 - probability * (1 - probability)) ** n_tasks)
 
 
-def zero_one(values: ArrayLike, name: str) -> Bools:
+def supports_of(values: ArrayLike, name: str) -> Bools:
     """Supports as booleans; a clear complaint about anything else."""
     x = np.asarray(values)
     if x.ndim < 2:
         raise ValueError(f"{name}: want shape (..., task, latent), got {x.shape}")
-    odd = x[(x != 0) & (x != 1)]
-    if odd.size:
-        raise ValueError(
-            f"{name}: want 0 or 1, got {odd.flat[0]!s}; give probabilities to `support_failure`, "
-            "draws to `support_identifiability`, or choose edges first"
-        )
-    return x.astype(bool)
+    remedy = (
+        "give probabilities to `support_failure`, draws to `support_identifiability`, or choose edges first"
+    )
+    return zero_one(x, name, remedy, wanted="0 or 1")

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from .identifiability import SufficientInfluence
-from .supports import zero_one
+from .identifiability import SufficientInfluence, spans
+from .supports import supports_of
 
 __all__ = [
     "SufficientVariability",
@@ -80,7 +80,8 @@ def sufficient_representation(features: ArrayLike, tolerance: float = 1e-4) -> S
     >>> found.holds, found.condition
     (True, 3.0)
     """
-    return _span([_matrix(features, "features", "(sample, latent)")], tolerance)
+    x = _matrix(features, "features", "(sample, latent)")
+    return SufficientVariability(*spans([x], tolerance))
 
 
 def sufficient_tasks(weights: ArrayLike, tolerance: float = 1e-4) -> SufficientVariability:
@@ -115,8 +116,9 @@ def sufficient_tasks(weights: ArrayLike, tolerance: float = 1e-4) -> SufficientV
     array([2])
     """
     w = np.asarray(weights, dtype=float)
-    stacked = w.reshape(-1, w.shape[-1]) if w.ndim == 3 else w
-    return _span([_matrix(stacked, "weights", "(task, latent) or (task, output, latent)")], tolerance)
+    w = w.reshape(-1, w.shape[-1]) if w.ndim == 3 else w
+    x = _matrix(w, "weights", "(task, latent) or (task, output, latent)")
+    return SufficientVariability(*spans([x], tolerance))
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +207,7 @@ def sufficient_within_supports(
     (False, array([1, 1, 1]), array([2, 2, 2]))
     """
     w = _matrix(weights, "weights", "(task, latent)")
-    used = w != 0 if supports is None else zero_one(supports, "supports")
+    used = w != 0 if supports is None else supports_of(supports, "supports")
     if used.shape != w.shape:
         raise ValueError(f"supports: want the shape of the weights, {w.shape}, got {used.shape}")
     if not 0 < level < 1:
@@ -220,20 +222,10 @@ def sufficient_within_supports(
     patterns, pattern_of_task = np.unique(used, axis=0, return_inverse=True)
     unit = w / length
     tables = [unit[pattern_of_task.ravel() == i][:, support] for i, support in enumerate(patterns)]
-    spans = _span(tables, tolerance)
+    spanned = spans(tables, tolerance)
     concentration, p_value = np.array([_fullest_plane(table, tolerance) for table in tables]).T
     n_tasks = np.array([len(table) for table in tables])
-    return SufficientWithinSupports(
-        spans.rank,
-        spans.dimension,
-        spans.smallest,
-        spans.largest,
-        patterns,
-        n_tasks,
-        concentration,
-        p_value,
-        level,
-    )
+    return SufficientWithinSupports(*spanned, patterns, n_tasks, concentration, p_value, level)
 
 
 def _fullest_plane(unit: Floats, tolerance: float) -> tuple[float, float]:
@@ -253,22 +245,6 @@ def _fullest_plane(unit: Floats, tolerance: float) -> tuple[float, float]:
     most = int(on.sum(axis=0).max()) - (s - 1)
     others, chance = n - (s - 1), special.betainc(0.5, (s - 1) / 2, tolerance**2)
     return most / others, min(1.0, planes * float(stats.binom.sf(most - 1, others, chance)))
-
-
-def _span(tables: list[Floats], tolerance: float) -> SufficientVariability:
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance: want a share between 0 and 1, got {tolerance}")
-    rank, dimension, smallest, largest = [], [], [], []
-    for table in tables:
-        n, m = table.shape
-        sigma = np.zeros(m)
-        values = np.linalg.svd(table, compute_uv=False) / np.sqrt(n)
-        sigma[: len(values)] = values
-        rank.append(int((sigma > tolerance * sigma[0]).sum()))
-        dimension.append(m)
-        smallest.append(sigma[-1])
-        largest.append(sigma[0])
-    return SufficientVariability(np.array(rank), np.array(dimension), np.array(smallest), np.array(largest))
 
 
 def _matrix(values: ArrayLike, name: str, shape: str) -> Floats:

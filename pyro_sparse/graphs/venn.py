@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._draws import feature_graphs
+from ._draws import feature_graph_draws, feature_graphs
 from .index_sets import Features, names_of, positions_of
 
 __all__ = ["AtomProbability", "Atoms", "Groups", "atom_probability", "atoms"]
@@ -215,13 +215,7 @@ def atom_probability(
     array([[0.5, 1. ],
            [0.5, 0. ]])
     """
-    edges = feature_graphs(draws, "draws")
-    if edges.ndim < 3 or 0 in edges.shape[:-2]:
-        raise ValueError(
-            f"draws: want at least one draw, shape (..., feature, factor), got {edges.shape}; "
-            "use graph[None] for a single graph"
-        )
-    edges = edges.reshape(-1, *edges.shape[-2:])
+    edges = feature_graph_draws(draws)
     names, members = _members(draws, edges, groups, feature_names)
     if len(names) > 62:  # groups are bits of an int64
         raise ValueError(f"groups: want at most 62 in one diagram, got {len(names)}")

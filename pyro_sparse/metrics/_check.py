@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["edges_of", "levels_and_codes", "same_rows"]
+__all__ = ["edges_of", "graph_pair", "levels_and_codes", "matching_of", "rows_and_test_rows", "same_rows"]
 
 
 def edges_of(values: ArrayLike, name: str) -> np.ndarray:
@@ -14,6 +14,31 @@ def edges_of(values: ArrayLike, name: str) -> np.ndarray:
     if np.isnan(numbers).any():
         raise ValueError(f"{name}: want 0 or another number for every edge, got NaN; say which are there")
     return numbers != 0
+
+
+def graph_pair(
+    true: ArrayLike, estimated: ArrayLike, name: str = "true", second_name: str = "estimated"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where two graphs of one shape have edges, or a ValueError that names them."""
+    truth, estimate = edges_of(true, name), edges_of(estimated, second_name)
+    if truth.ndim != 2 or truth.shape != estimate.shape:
+        raise ValueError(
+            f"{name} has shape {truth.shape}, {second_name} {estimate.shape}: want the same two dimensions"
+        )
+    return truth, estimate
+
+
+def matching_of(permutation: ArrayLike, k: int, n_estimated: int, noun: str = "latents") -> np.ndarray:
+    """The estimated latent of each of k true ones (-1: none), or a ValueError."""
+    order = np.asarray(permutation, dtype=int)
+    used = order[order >= 0]
+    inside = ((order >= -1) & (order < n_estimated)).all()
+    if order.shape != (k,) or len(set(used)) < len(used) or not inside:
+        raise ValueError(
+            f"permutation={order.tolist()} does not match {k} true {noun} to distinct ones of {n_estimated} "
+            f"estimated {noun} (-1: none)"
+        )
+    return order
 
 
 def same_rows(
@@ -30,6 +55,18 @@ def same_rows(
             bad = int((~np.isfinite(values)).sum())
             raise ValueError(f"{argument}: want finite numbers, got {bad} that are NaN or infinite")
     return a, b
+
+
+def rows_and_test_rows(
+    z_true: ArrayLike, z_hat: ArrayLike, z_true_test: ArrayLike | None, z_hat_test: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Tables to fit on, then tables to score on: the same ones unless there are others."""
+    true, hat = same_rows(z_true, z_hat, "z_true", "z_hat")
+    if z_true_test is None and z_hat_test is None:
+        return true, hat, true, hat
+    if z_true_test is None or z_hat_test is None:
+        raise ValueError("z_true_test and z_hat_test go together: give both or neither")
+    return true, hat, *same_rows(z_true_test, z_hat_test, "z_true_test", "z_hat_test")
 
 
 def levels_and_codes(

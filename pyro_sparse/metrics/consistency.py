@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import quadratic_assignment
 
-from pyro_sparse.metrics._check import edges_of, same_rows
+from pyro_sparse.metrics._check import graph_pair, matching_of, rows_and_test_rows
 from pyro_sparse.metrics.factors import mcc, root_r2
 
 __all__ = ["MechanismSHD", "mechanism_shd", "r_con"]
@@ -90,12 +90,7 @@ def r_con(
     >>> round(r_con(z, learned, [[1, 1], [0, 1]]), 3), r_con(z, learned, np.eye(2)) < 0.95
     (1.0, True)
     """
-    true, hat = same_rows(z_true, z_hat, "z_true", "z_hat")
-    if (z_true_test is None) != (z_hat_test is None):
-        raise ValueError("z_true_test and z_hat_test go together: give both or neither")
-    test_true, test_hat = true, hat
-    if z_true_test is not None and z_hat_test is not None:
-        test_true, test_hat = same_rows(z_true_test, z_hat_test, "z_true_test", "z_hat_test")
+    true, hat, test_true, test_hat = rows_and_test_rows(z_true, z_hat, z_true_test, z_hat_test)
     k = true.shape[1]
     allowed = np.asarray(consistency) != 0
     if allowed.shape != (k, k) or not allowed.diagonal().all():
@@ -103,18 +98,7 @@ def r_con(
             f"consistency: want shape {(k, k)} with a true diagonal, got shape {allowed.shape}; "
             "make it with pyro_sparse.graphs.consistency from the true graphs"
         )
-    order = np.asarray(mcc(true, hat).permutation if permutation is None else permutation, dtype=int)
-    used = order[order >= 0]
-    if (
-        order.shape != (k,)
-        or len(set(used)) < len(used)
-        or (order < -1).any()
-        or (used >= hat.shape[1]).any()
-    ):
-        raise ValueError(
-            f"permutation={order.tolist()} does not match {k} true latents to distinct ones of "
-            f"{hat.shape[1]} learned latents (-1: none)"
-        )
+    order = matching_of(mcc(true, hat).permutation if permutation is None else permutation, k, hat.shape[1])
     scores = []
     for i in range(k):
         columns = order[allowed[i] & (order >= 0)]
@@ -201,12 +185,7 @@ def _joint(
         if (true is None) != (estimated is None):
             raise ValueError(f"true_{name} and estimated_{name} go together: give both or neither")
         if true is not None and estimated is not None:
-            pair = edges_of(true, f"true_{name}"), edges_of(estimated, f"estimated_{name}")
-            if pair[0].ndim != 2 or pair[0].shape != pair[1].shape:
-                raise ValueError(
-                    f"true_{name} has shape {pair[0].shape}, estimated_{name} {pair[1].shape}: "
-                    "want the same two dimensions"
-                )
+            pair = graph_pair(true, estimated, f"true_{name}", f"estimated_{name}")
             if name == "z" and pair[0].shape[0] != pair[0].shape[1]:
                 raise ValueError(f"true_z: want a square graph of latents, got shape {pair[0].shape}")
             for side, graph in zip(sides, pair, strict=True):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
 
-from pyro_sparse.metrics._check import levels_and_codes, same_rows
+from pyro_sparse.metrics._check import levels_and_codes, rows_and_test_rows, same_rows
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -136,13 +136,7 @@ def r_score(
     ----------
     Lachapelle et al. (2022), appendix on metrics.
     """
-    true, hat = same_rows(z_true, z_hat, "z_true", "z_hat")
-    if (z_true_test is None) != (z_hat_test is None):
-        raise ValueError("z_true_test and z_hat_test go together: give both or neither")
-    test_true, test_hat = true, hat
-    if z_true_test is not None and z_hat_test is not None:
-        test_true, test_hat = same_rows(z_true_test, z_hat_test, "z_true_test", "z_hat_test")
-    return float(root_r2(true, hat, test_true, test_hat).mean())
+    return float(root_r2(*rows_and_test_rows(z_true, z_hat, z_true_test, z_hat_test)).mean())
 
 
 def dci(
@@ -208,14 +202,9 @@ def dci(
     """
     from sklearn.model_selection import KFold, cross_val_predict
 
-    true, hat = same_rows(z_true, z_hat, "z_true", "z_hat")
+    true, hat, test_true, test_hat = rows_and_test_rows(z_true, z_hat, z_true_test, z_hat_test)
     if discrete:
         levels_and_codes(true, hat, "z_true", "z_hat")
-    if (z_true_test is None) != (z_hat_test is None):
-        raise ValueError("z_true_test and z_hat_test go together: give both or neither")
-    test_true, test_hat = true, hat
-    if z_true_test is not None and z_hat_test is not None:
-        test_true, test_hat = same_rows(z_true_test, z_hat_test, "z_true_test", "z_hat_test")
     test_hat, hat = _standardise(test_hat, hat), _standardise(hat)
     if not discrete:
         test_true, true = _standardise(test_true, true), _standardise(true)

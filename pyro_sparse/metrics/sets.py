@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pyro_sparse.metrics._check import same_rows
+from pyro_sparse.metrics._check import matching_of, same_rows
 from pyro_sparse.metrics.factors import mcc
 
 __all__ = ["SetR2", "SetScores", "set_r2"]
@@ -133,17 +133,7 @@ def set_r2(
     n, k = true.shape
     if n < 10:
         raise ValueError(f"z_true, z_hat: want at least 10 rows, got {n}")
-    order = np.asarray(mcc(true, hat).permutation if permutation is None else permutation, dtype=int)
-    used = order[order >= 0]
-    if (
-        order.shape != (k,)
-        or len(set(used)) < len(used)
-        or not ((order >= -1) & (order < hat.shape[1])).all()
-    ):
-        raise ValueError(
-            f"permutation={order.tolist()} does not match {k} true latents to distinct ones of "
-            f"{hat.shape[1]} estimated latents (-1: none)"
-        )
+    order = matching_of(mcc(true, hat).permutation if permutation is None else permutation, k, hat.shape[1])
     first, second = _reach(graph, groups, k)
     shared, either = first & second, first ^ second
     rows = np.random.default_rng(seed).permutation(n)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
-from pyro_sparse.metrics._check import edges_of, same_rows
+from pyro_sparse.metrics._check import edges_of, graph_pair, matching_of, same_rows
 
 __all__ = ["SupportScores", "fdp", "shd", "support_scores"]
 
@@ -70,14 +70,7 @@ def support_scores(
         rows, columns = linear_sum_assignment(-(truth.T.astype(float) @ estimate.astype(float)))
         matching[rows] = columns
     else:
-        matching = np.asarray(permutation, dtype=int)
-        used = matching[matching >= 0]
-        inside = ((matching >= -1) & (matching < estimate.shape[1])).all()
-        if matching.shape != (k,) or len(set(used)) < len(used) or not inside:
-            raise ValueError(
-                f"permutation={matching.tolist()} does not match {k} true columns to distinct ones of "
-                f"{estimate.shape[1]} estimated columns"
-            )
+        matching = matching_of(permutation, k, estimate.shape[1], "columns")
     kept = matching >= 0
     hits = int((truth[:, kept] * estimate[:, matching[kept]]).sum())
     n_true, n_found = int(truth.sum()), int(estimate.sum())
@@ -112,11 +105,7 @@ def shd(
     ValueError
         If shapes differ, an entry is NaN, or `permutation` is not a permutation of the rows.
     """
-    truth, estimate = edges_of(true, "true"), edges_of(estimated, "estimated")
-    if truth.ndim != 2 or truth.shape != estimate.shape:
-        raise ValueError(
-            f"true has shape {truth.shape}, estimated {estimate.shape}: want the same two dimensions"
-        )
+    truth, estimate = graph_pair(true, estimated)
     if reversal not in (1, 2):
         raise ValueError(f"reversal={reversal} must be 1 or 2")
     square = truth.shape[0] == truth.shape[1]

@@ -1,18 +1,20 @@
-"""What edge posteriors of all three kinds, and the tables of them, say in the same words."""
+"""What edge posteriors of all three kinds, and the tables of them, have in common: groups, columns, words."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .._utils.display import EdgeTable
-from ..findings.finding import Finding, findings_of, sentences, write_findings
-from ..graphs.selection import bayesian_fdr, unresolved
+from ..findings.finding import Finding, doubted_edges, findings_of, sentences, write_findings
+from ..graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
+from . import arviz as _arviz
 from .same_fit import fit_mark
 
 if TYPE_CHECKING:
@@ -30,16 +32,23 @@ __all__ = [
     "attributes",
     "beside_verdict",
     "concluded",
-    "finished",
+    "edge_numbers",
+    "edge_rows",
+    "holds_scores",
+    "judged",
     "latents_said",
     "left_open",
     "of_latents",
+    "packed",
     "selected_edges",
     "verdict_of",
+    "weight_table",
     "with_doubts",
 ]
 
 
+# Dimensions and values of each variable of a group.
+Variables: TypeAlias = Mapping[str, tuple[tuple[str, ...], ArrayLike]]
 # Kinds of findings of a method that leave no room for the sentence that nothing is disputed.
 _SILENCING = {"chains", "sweeps"}
 # Up to which an edge is as good as ruled out: of probabilities where "absent" begins; scores have no verdict.
@@ -51,11 +60,16 @@ NO_RHAT = (
 SCORES = "Scores, no probabilities: they rank the edges, are too sure of them, and leave all of them open."
 
 
+def holds_scores(idata: ArvizData) -> bool:
+    """Whether the numbers of an edge posterior are only scores."""
+    return bool(int(idata.attrs.get("is_score", 0)))
+
+
 def about_edges(idata: ArvizData) -> dict[str, Any]:
     """What `DataFrame.attrs` say of the numbers of an edge posterior."""
     return {
         "edge_method": str(idata.attrs.get("edge_method", "")),
-        "is_score": bool(int(idata.attrs.get("is_score", 0))),
+        "is_score": holds_scores(idata),
         "note": str(idata.attrs.get("note", "")),
     }
 
@@ -100,6 +114,86 @@ def attributes(
         **more,
         **dict(attrs or {}),
     }
+
+
+def edge_numbers(
+    dims: tuple[str, ...],
+    probability: NDArray[np.float64],
+    by_chain: NDArray[np.float64],
+    sizes: Mapping[str, ArrayLike],
+    given: NDArray[np.bool_] | None = None,
+    gap: NDArray[np.float64] | None = None,
+    graph: str = "",
+) -> Variables:
+    """What the group `edge_posterior` says of the edges of a graph, under names that end in `graph`.
+
+    Parameters
+    ----------
+    dims : tuple of str
+    probability : ndarray of these dims
+    by_chain : ndarray (chain, ...)
+        The same number from each chain alone.
+    sizes : mapping of array_like
+        Weight, effect or strength, and more of each edge.
+    given : ndarray of bool, optional
+        Edges that the model was told to have. Default: none.
+    gap : ndarray, optional
+        Default: between all chains, NaN for one.
+    graph : str
+    """
+    prescribed = np.zeros(probability.shape, dtype=bool) if given is None else given
+    if gap is None:
+        gap = np.ptp(by_chain, axis=0) if len(by_chain) > 1 else np.full(probability.shape, np.nan)
+    numbers = {
+        "probability": probability,
+        "given": prescribed.astype(np.int8),
+        "q_value": q_values(probability, prescribed),
+        "gap": gap,
+        **sizes,
+    }
+    variables: Variables = {f"{name}{graph}": (dims, np.asarray(values)) for name, values in numbers.items()}
+    return {**variables, f"restart_probability{graph}": (("chain", *dims), by_chain)}
+
+
+def packed(
+    fit: FitResult,
+    groups: Mapping[str, Variables],
+    stats: Mapping[str, ArrayLike],
+    latent: str,
+    coords: Mapping[str, ArrayLike],
+    about: Mapping[str, object],
+    chain_restart: NDArray[np.intp] | None = None,
+    kept: NDArray[np.bool_] | None = None,
+) -> ArvizData:
+    """An edge posterior of draws and numbers, with the groups `sample_stats` and `alignment`.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    groups : mapping
+        The other groups.
+    stats : mapping of arrays of shape (chain,)
+        What `sample_stats` says besides `best`, `kept` and `restart`.
+    latent : str
+        Dimension of the factors, or latents, that were aligned.
+    coords : mapping
+        Labels of the dimensions.
+    about : mapping
+        From `attributes`.
+    chain_restart : ndarray of int, shape (chain,), optional
+        The restart each chain began at. Default: one chain a restart, in order.
+    kept : ndarray of bool, shape (chain,), optional
+        Chains that count. Default: the best restart.
+    """
+    origin = np.arange(fit.n_restarts) if chain_restart is None else chain_restart
+    best = origin == fit.best
+    stats = {**stats, "best": best, "kept": best if kept is None else kept, "restart": origin}
+    frames = {name: np.asarray(values)[origin] for name, values in fit.alignment.items()}
+    of_chains: dict[str, Variables] = {
+        "sample_stats": {name: (("chain",), np.asarray(values)) for name, values in stats.items()},
+        "alignment": {name: (("chain", latent), values) for name, values in frames.items()},
+    }
+    return _arviz.from_dict({**groups, **of_chains}, coords, about)
 
 
 def verdict_of(idata: ArvizData) -> list[str]:
@@ -220,14 +314,14 @@ def of_latents(fit: TransitionFit | MultiTaskFit) -> dict[str, str]:
     return {"level": "good", "title": "Another restart found the same latents", "advice": advice}
 
 
-def with_doubts(note: str, idata: ArvizData) -> str:
-    """A note on numbers, with the doubts that leave verdicts open.
+def with_doubts(idata: ArvizData) -> str:
+    """The note on the numbers of an edge posterior, with the doubts that leave verdicts open.
 
     Parameters
     ----------
-    note : str
     idata : InferenceData or DataTree
     """
+    note = str(idata.attrs.get("note", ""))
     doubts = [str(finding) for finding in findings_of(idata=idata) if finding.is_doubt]
     if not doubts:
         return note
@@ -288,27 +382,119 @@ def selected_edges(
     return selected
 
 
-def finished(
-    table: pd.DataFrame, size: str, idata: ArvizData, fdr: float, selected_only: bool, **attrs: object
+def edge_rows(
+    idata: ArvizData, rows: str, columns: str, sizes: Mapping[str, xr.DataArray], graph: str = ""
 ) -> pd.DataFrame:
-    """The table with the most probable edge first, of those as probable that of the largest `size`.
+    """One row for each edge of a graph: names, numbers, sizes, and whether it was `given` and is `doubted`.
 
     Parameters
     ----------
-    table : DataFrame
-        With a column `probability` or `score`, and `selected`.
-    size : str
+    idata : InferenceData or DataTree
+    rows, columns : str
+        Dimensions of the graph; a row "target" is a latent.
+    sizes : mapping of DataArray
+        Weight, effect or strength, and more of each edge.
+    graph : str
+        As for `edge_numbers`.
+    """
+    numbers = _arviz.get_group(idata, "edge_posterior")
+    own = {name: numbers[f"{name}{graph}"] for name in ("probability", "q_value", "gap")}
+    p = own["probability"]
+    names = [[str(name) for name in p[dim].to_numpy()] for dim in (rows, columns)]
+    doubted = doubted_edges(findings_of(idata=idata), *names, targets_are_factors=rows == "target")
+    given = numbers.get(f"given{graph}", p < 0) == 1  # files need not say
+    edges = xr.Dataset({**own, **sizes, "given": given, "doubted": ((rows, columns), doubted)})
+    return edges.to_dataframe(dim_order=list(p.dims)).reset_index()
+
+
+def judged(
+    edges: pd.DataFrame,
+    labels: Sequence[str],
+    sizes: Sequence[str],
+    largest: str,
+    idata: ArvizData,
+    fdr: float,
+    selected_only: bool,
+    sure: float,
+    include_doubted: bool,
+    attrs: Mapping[str, object],
+) -> pd.DataFrame:
+    """The table of edges with their verdicts, the most probable first.
+
+    Parameters
+    ----------
+    edges : DataFrame
+        From `edge_rows`, under an index of names.
+    labels, sizes : sequence of str
+        Columns before and behind the probability.
+    largest : str
         Column whose absolute value decides among edges as probable.
     idata : InferenceData or DataTree
-        The edge posterior.
-    fdr : float
-    selected_only : bool
-    **attrs
+    fdr, selected_only, sure, include_doubted
+        As for `pyro_sparse.summary`.
+    attrs : mapping
         More for `DataFrame.attrs`, or in place of what `about_edges` says.
     """
-    number = table["score" if "score" in table else "probability"]
-    table = EdgeTable(table.iloc[np.lexsort((-table[size].abs(), -number))])
+    is_score = holds_scores(idata)
+    p, gap, doubted, given = (edges[name].to_numpy() for name in ("probability", "gap", "doubted", "given"))
+    edges = edges.assign(
+        unresolved=unresolved(gap),
+        verdict=np.where(doubted | is_score, "open", edge_verdicts(p, gap, sure)),
+        selected=selected_edges(p, fdr, doubted, given, include_doubted),
+    )
+    columns = [*labels, "probability", *sizes, "q_value", "gap", "unresolved", "verdict", "selected"]
+    order = np.lexsort((-edges[largest].abs(), -p))
+    table = EdgeTable(edges[columns].iloc[order]).rename_axis("edge")
+    if is_score:
+        table = table.rename(columns={"probability": "score"})
     if selected_only:
         table = table[table["selected"]]
     table.attrs = {"fdr": float(fdr), **about_edges(idata), **attrs}
     return table
+
+
+def weight_table(
+    idata: ArvizData,
+    rows: str,
+    columns: str,
+    fdr: float,
+    prob: float,
+    kind: _arviz.IntervalKind,
+    selected_only: bool,
+    sure: float,
+    include_doubted: bool,
+    *,
+    vary: bool = True,
+    **attrs: object,
+) -> pd.DataFrame:
+    """The table of edges that have weights, with the interval of each over the chains that were kept.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+    rows, columns : str
+        Dimensions of the graph.
+    fdr, prob, kind, selected_only, sure, include_doubted
+        As for `pyro_sparse.summary`.
+    vary : bool
+        Whether draws of a run say how large a weight may be; otherwise the interval is NaN, as of one draw.
+    **attrs
+        As for `judged`.
+    """
+    numbers = _arviz.get_group(idata, "edge_posterior")
+    kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
+    draws = _arviz.get_group(idata, "posterior")["weight"].isel(chain=kept)
+    if holds_scores(idata):  # every draw of a restart carries the same weight
+        draws = draws.isel(draw=slice(0, 1))
+    lower = upper = xr.full_like(numbers["weight"], np.nan)
+    if vary and draws.sizes["chain"] * draws.sizes["draw"] > 1:
+        lower, upper = _arviz.interval(draws, prob, kind)
+    interval = f"{kind}{100 * prob:g}"
+    sizes = {"weight": numbers["weight"], f"{interval}_lb": lower, f"{interval}_ub": upper}
+    largest = "effect" if "effect" in numbers else "weight"  # tasks have no effects
+    sizes[largest] = numbers[largest]
+    edges = edge_rows(idata, rows, columns, sizes)
+    edges.index = pd.Index(edges[rows].astype(str) + " -> " + edges[columns].astype(str))
+    about = {"interval_kind": kind, "interval_prob": float(prob), **attrs}
+    labels, options = (rows, columns), (selected_only, sure, include_doubted)
+    return judged(edges, labels, [*sizes], largest, idata, fdr, *options, about)

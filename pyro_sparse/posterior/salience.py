@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..graphs.selection import edge_gap, q_values
+from ..graphs.selection import edge_gap
 from . import arviz as _arviz
+from .edge_table import edge_numbers, holds_scores
 from .tables import weights_vary
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def salient_edges(idata: ArvizData, loading: float = 0.3) -> ArvizData:
             "common scale"
         )
     if not weights_vary(idata):
-        contents = "scores" if int(idata.attrs.get("is_score", 0)) else "edges by the strengths of slopes"
+        contents = "scores" if holds_scores(idata) else "edges by the strengths of slopes"
         raise ValueError(
             f"idata: it holds {contents}, and every draw of a restart has the same weights; wanted draws of "
             'weights, such as fit.edge_posterior("mcmc") of a SparseDecoder gives'
@@ -83,12 +84,8 @@ def salient_edges(idata: ArvizData, loading: float = 0.3) -> ArvizData:
     kept = groups["sample_stats"]["kept"].to_numpy().astype(bool)
     p = by_chain[kept].mean(axis=0)
     groups["posterior"] = posterior.assign(edge=large.astype(np.int8))
-    groups["edge_posterior"] = edges.drop_vars("if_permitted", errors="ignore").assign(
-        probability=(_EDGE, p),
-        given=(_EDGE, np.zeros(p.shape, dtype=np.int8)),  # that an edge is there says not how large it is
-        q_value=(_EDGE, q_values(p)),
-        gap=(_EDGE, edge_gap(by_chain, kept)),
-        restart_probability=(("chain", *_EDGE), by_chain),
-    )
+    # None is given: that an edge is there says not how large it is.
+    numbers = edge_numbers(_EDGE, p, by_chain, {}, gap=edge_gap(by_chain, kept))
+    groups["edge_posterior"] = edges.drop_vars("if_permitted", errors="ignore").assign(numbers)
     note = f"Posterior probability that a standardised loading is at least {loading:g} in size."
     return _arviz.from_datasets(groups, {**idata.attrs, "note": note, "salient_loading": float(loading)})

@@ -18,12 +18,20 @@ from numpy.typing import ArrayLike, NDArray
 from .._utils.torch_state import isolated
 from ..data.read import read_like
 from ..data.stores import store_of
-from ..findings.finding import Finding, doubted_edges, findings_of
-from ..graphs.selection import edge_gap, edge_verdicts, q_values, unresolved
+from ..findings.finding import Finding
+from ..graphs.selection import edge_gap
 from ..inference.training.restarts import compared_restarts, prescribed_in_fit
 from . import arviz as _arviz
 from .draws import graph_numbers
-from .edge_table import about_edges, attributes, concluded, finished, selected_edges
+from .edge_table import (
+    about_edges,
+    attributes,
+    concluded,
+    edge_numbers,
+    holds_scores,
+    packed,
+    weight_table,
+)
 from .method_names import current_name
 from .same_fit import check_same_fit
 from .tasks import task_summary
@@ -145,36 +153,14 @@ def to_arviz(
         edge_effect=(effect, shape[1:]),
     )
     good = compared_restarts(fit, origin)[0] if kept is None else np.asarray(kept, dtype=bool)
-    prescribed = prescribed_in_fit(fit)[best]
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
     gap = edge_gap(per_restart, good)
-    groups: dict[str, Any] = {
-        "posterior": posterior,
-        "edge_posterior": {
-            "probability": (_EDGE, p),
-            "given": (_EDGE, prescribed.astype(np.int8)),
-            "q_value": (_EDGE, q_values(p, prescribed)),
-            "gap": (_EDGE, gap),
-            "weight": (_EDGE, loading),
-            "effect": (_EDGE, effect),
-            "restart_probability": (("chain", *_EDGE), per_restart),
-            **{name: (_EDGE, np.asarray(v)) for name, v in dict(edge_stats or {}).items()},
-        },
-        "sample_stats": {
-            "elbo": (("chain",), np.asarray(fit.elbo, dtype=float)[origin]),
-            "heldout_elbo": (("chain",), np.asarray(fit.heldout_elbo, dtype=float)[origin]),
-            "best": (("chain",), origin == best),
-            "kept": (("chain",), good),
-            "restart": (("chain",), origin),
-            **{name: (("chain",), np.asarray(v)) for name, v in dict(chain_stats or {}).items()},
-        },
-        "alignment": {
-            name: (("chain", "factor"), np.asarray(fit.alignment[name])[origin])
-            for name in ("permutation", "sign", "congruence")
-        },
-    }
+    sizes = {"weight": loading, "effect": effect, **dict(edge_stats or {})}
+    numbers = edge_numbers(_EDGE, p, per_restart, sizes, prescribed_in_fit(fit)[best], gap)
+    groups: dict[str, Any] = {"posterior": posterior, "edge_posterior": numbers}
+    elbos = {name: np.asarray(getattr(fit, name), dtype=float)[origin] for name in ("elbo", "heldout_elbo")}
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
     observed = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
     if observed is not None and observed.size <= _MAX_OBSERVED_CELLS:
@@ -183,7 +169,7 @@ def to_arviz(
         coords["sample"] = list(fit.sample_names)
     conclusion = concluded(fit, findings, gap, "restart" if chain_restart is None else "chain")
     about = attributes(fit, method, is_score, note, attrs, findings, conclusion)
-    return _arviz.from_dict(groups, coords, about)
+    return packed(fit, groups, elbos | dict(chain_stats or {}), "factor", coords, about, origin, good)
 
 
 def _check_draws(draws: NDArray[Any], shape: tuple[int, ...], best: int) -> None:
@@ -242,7 +228,7 @@ def weights_vary(idata: ArvizData) -> bool:
     bool
         False of scores and of the strengths of a `DependencyVAE`.
     """
-    return not _is_score(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
+    return not holds_scores(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
 
 
 def check_labels(fit: FitResult, idata: ArvizData) -> None:
@@ -286,10 +272,6 @@ def check_labels(fit: FitResult, idata: ArvizData) -> None:
 def _some(names: list[str]) -> str:
     """The first three of some names."""
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _is_score(idata: ArvizData) -> bool:
-    return bool(idata.attrs.get("is_score", 0))
 
 
 @isolated()
@@ -348,7 +330,7 @@ def summary(
     TypeError
         `prob` or `kind` is given for a latent transition, or `idata` is no edge posterior.
     """
-    edges = _arviz.get_group(idata, "edge_posterior")
+    _arviz.get_group(idata, "edge_posterior")  # complains of what is none
     if idata.attrs.get("kind") == "transition":
         for name, value, default in (("prob", prob, 0.9), ("kind", kind, "hdi")):
             if value != default:
@@ -364,43 +346,8 @@ def summary(
             idata, fdr, prob=prob, kind=kind, selected_only=selected_only, sure=sure,
             include_doubted=include_doubted,
         )  # fmt: skip
-    stats = _arviz.get_group(idata, "sample_stats")
-    is_score = _is_score(idata)
-    p = edges["probability"].to_numpy()
-    draws = _arviz.get_group(idata, "posterior")["weight"].isel(
-        chain=np.flatnonzero(stats["kept"].to_numpy())
-    )
-    if is_score:  # every draw of a restart carries the same weight
-        draws = draws.isel(draw=slice(0, 1))
-    if (is_score or weights_vary(idata)) and draws.sizes["chain"] * draws.sizes["draw"] > 1:
-        lower, upper = (end.transpose(*_EDGE).to_numpy() for end in _arviz.interval(draws, prob, kind))
-    else:
-        lower = upper = np.full(p.shape, np.nan)
-    features, factors = edges["feature"].to_numpy(), edges["factor"].to_numpy()
-    g, k = np.indices(p.shape).reshape(2, -1)
-    gap = edges["gap"].to_numpy()
-    name = "score" if is_score else "probability"
-    doubted = doubted_edges(findings_of(idata=idata), features, factors)
-    selected = selected_edges(p, fdr, doubted, given_edges(edges), include_doubted)
-    table = pd.DataFrame(
-        {
-            "feature": features[g],
-            "factor": factors[k],
-            name: p.ravel(),
-            "weight": edges["weight"].to_numpy().ravel(),
-            f"{kind}{100 * prob:g}_lb": lower.ravel(),
-            f"{kind}{100 * prob:g}_ub": upper.ravel(),
-            "effect": edges["effect"].to_numpy().ravel(),
-            "q_value": edges["q_value"].to_numpy().ravel(),
-            "gap": gap.ravel(),
-            "unresolved": unresolved(gap).ravel(),
-            "verdict": np.where(doubted | is_score, "open", edge_verdicts(p, gap, sure)).ravel(),
-            "selected": selected.ravel(),
-        },
-        index=pd.Index([f"{features[i]} -> {factors[j]}" for i, j in zip(g, k, strict=True)], name="edge"),
-    )
-    about = {"interval_kind": kind, "interval_prob": float(prob)}
-    return finished(table, "effect", idata, fdr, selected_only, **about)
+    vary = holds_scores(idata) or weights_vary(idata)  # scores vary between restarts
+    return weight_table(idata, *_EDGE, fdr, prob, kind, selected_only, sure, include_doubted, vary=vary)
 
 
 def given_edges(edges: xr.Dataset) -> NDArray[np.bool_]:

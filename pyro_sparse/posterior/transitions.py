@@ -13,20 +13,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..findings.finding import Finding, doubted_edges, findings_of
-from ..graphs.selection import edge_verdicts, q_values, unresolved
+from ..findings.finding import Finding
+from ..graphs.selection import q_values
 from . import arviz as _arviz
-from .edge_table import NO_RHAT, attributes, finished, latents_said, selected_edges, with_doubts
+from .edge_table import (
+    NO_RHAT,
+    attributes,
+    edge_numbers,
+    edge_rows,
+    judged,
+    latents_said,
+    packed,
+    with_doubts,
+)
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from .._utils.types import ArvizData
     from ..inference.transition.transition_result import TransitionFit
 
 __all__ = ["GraphDraws", "transition_summary", "transition_to_arviz"]
 
-GRAPHS = ("time", "action")
+# By graph: the dimension of its inputs.
+_INPUTS = {"time": "source", "action": "action"}
 
 
 class GraphDraws(NamedTuple):
@@ -69,16 +77,8 @@ def transition_to_arviz(
         Supplies names, agreement, ELBOs, the alignment, and what the certificate must know of its doubts.
     graphs : mapping of str to GraphDraws
         Under "time", "action", or both.
-    method : str
-        Name of the edge method.
-    is_score : bool
-        True where the numbers are only scores.
-    note : str
-        One sentence on what the number means.
-    findings : sequence of Finding
-        What the method files against its numbers; those of the fit are added.
-    attrs : mapping, optional
-        More attributes (text and numbers).
+    method, is_score, note, findings, attrs
+        As for `to_arviz` of a table.
 
     Returns
     -------
@@ -91,41 +91,14 @@ def transition_to_arviz(
     posterior: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
     for name, graph in graphs.items():
-        dims: tuple[str, ...] = ("target", "source") if name == "time" else ("target", "action")
+        dims: tuple[str, ...] = ("target", _INPUTS[name])
         if graph.probability.ndim == 3:
             dims = ("lag", *dims)
         posterior[f"edge_{name}"] = (("chain", "draw", *dims), graph.draws)
-        gap = (
-            np.ptp(graph.by_chain, axis=0)
-            if len(graph.by_chain) > 1
-            else np.full(graph.probability.shape, np.nan)
-        )
-        prescribed = np.zeros(graph.probability.shape, dtype=bool) if graph.given is None else graph.given
-        for quantity, values in (
-            ("probability", graph.probability),
-            ("given", prescribed.astype(np.int8)),
-            ("q_value", q_values(graph.probability, prescribed)),
-            ("gap", gap),
-            ("strength", graph.strength[fit.best]),
-        ):
-            numbers[f"{quantity}_{name}"] = (dims, values)
-        numbers[f"restart_probability_{name}"] = (("chain", *dims), graph.by_chain)
-    chains = np.arange(fit.n_restarts)
-    groups: dict[str, Any] = {
-        "posterior": posterior,
-        "edge_posterior": numbers,
-        "sample_stats": {
-            "elbo": (("chain",), fit.elbo),
-            "heldout_elbo": (("chain",), fit.heldout_elbo),
-            "recovered": (("chain",), fit.agreement["recovered"].to_numpy()),
-            "best": (("chain",), chains == fit.best),
-            "kept": (("chain",), chains == fit.best),
-            "restart": (("chain",), chains),
-        },
-        "alignment": {
-            name: (("chain", "target"), np.asarray(fit.alignment[name])) for name in ("permutation", "sign")
-        },
-    }
+        of_graph, sizes = (graph.probability, graph.by_chain), {"strength": graph.strength[fit.best]}
+        numbers |= edge_numbers(dims, *of_graph, sizes, graph.given, graph=f"_{name}")
+    groups = {"posterior": posterior, "edge_posterior": numbers}
+    stats = {"elbo": fit.elbo, "heldout_elbo": fit.heldout_elbo, "recovered": fit.agreement["recovered"]}
     coords: dict[str, list[str] | list[int]] = {
         "target": fit.latent_names,
         "source": fit.latent_names,
@@ -136,7 +109,7 @@ def transition_to_arviz(
     about = attributes(
         fit, method, is_score, note, attrs, findings, conclusion, kind="transition", rhat=NO_RHAT
     )
-    return _arviz.from_dict(groups, coords, about)
+    return packed(fit, groups, stats, "target", coords, about)
 
 
 def transition_summary(
@@ -153,15 +126,8 @@ def transition_summary(
     ----------
     idata : InferenceData or DataTree
         From `TransitionFit.edge_posterior`.
-    fdr : float
-        Bayesian false-discovery rate at which `selected` is decided, over all graphs together, in [0, 1].
-        Edges that were given are selected, and do not count.
-    selected_only : bool
-        Leave out the edges that are not selected.
-    sure : float
-        Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
-    include_doubted : bool
-        Select edges that a doubt touches, too, by their probability alone. Their verdict stays open.
+    fdr, selected_only, sure, include_doubted
+        As for `pyro_sparse.summary`; the rate is over all graphs together.
 
     Returns
     -------
@@ -174,61 +140,18 @@ def transition_summary(
         ``attrs["note"]`` says why) and `selected` (of edges in doubt none, unless `include_doubted`).
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
-    name = "score" if int(idata.attrs.get("is_score", 0)) else "probability"
-    findings = findings_of(idata=idata)
-    tables = []
-    for graph in GRAPHS:
-        if f"probability_{graph}" not in numbers:
-            continue
-        columns = {
-            quantity: numbers[f"{quantity}_{graph}"].to_series()
-            for quantity in ("probability", "strength", "gap")
-        }
-        of_graph = numbers[f"probability_{graph}"]
-        columns["doubted"] = _doubted(of_graph, findings).to_series()
-        none = of_graph < 0  # of files that do not say
-        columns["given"] = numbers.get(f"given_{graph}", none).to_series()
-        edges = pd.DataFrame(columns).reset_index()
-        edges = edges.rename(columns={"action": "source"})
-        edges.insert(0, "graph", graph)
-        tables.append(edges)
-    table = pd.concat(tables, ignore_index=True)
-    p = table["probability"].to_numpy()
-    prescribed = table["given"].to_numpy() == 1
-    table["q_value"] = q_values(p, prescribed)
-    table["unresolved"] = unresolved(table["gap"])
-    doubted = table["doubted"].to_numpy(dtype=bool)
-    table["verdict"] = np.where(doubted | (name == "score"), "open", edge_verdicts(p, table["gap"], sure))
-    table["selected"] = selected_edges(p, fdr, doubted, prescribed, include_doubted)
-    if "lag" in table and not table["lag"].notna().any():
-        table = table.drop(columns="lag")
-    lag = ["lag"] if "lag" in table else []
-    source = table["source"].astype(str)
-    if lag:  # an action has none
-        source = source.where(table["lag"].isna(), source + ", lag " + table["lag"].map("{:.0f}".format))
-    table.index = pd.Index(source + " -> " + table["target"].astype(str), name="edge")
-    order = [
-        "graph",
-        "source",
-        "target",
-        *lag,
-        "probability",
-        "strength",
-        "q_value",
-        "gap",
-        "unresolved",
-        "verdict",
-        "selected",
-    ]
-    table = table[order].rename(columns={"probability": name})
-    note = with_doubts(str(idata.attrs.get("note", "")), idata)
-    return finished(table, "strength", idata, fdr, selected_only, note=note)
-
-
-def _doubted(probability: xr.DataArray, findings: Sequence[Finding]) -> xr.DataArray:
-    """Which edges of a graph a doubt touches, in the shape of its probabilities."""
-    inputs = "source" if "source" in probability.dims else "action"
-    names = [[str(name) for name in probability[dim].to_numpy()] for dim in ("target", inputs)]
-    touched = doubted_edges(findings, *names, targets_are_factors=True)
-    plain = probability.transpose(..., "target", inputs)
-    return plain.copy(data=np.broadcast_to(touched, plain.shape)).transpose(*probability.dims)
+    graphs = []
+    for graph, inputs in _INPUTS.items():
+        if f"probability_{graph}" in numbers:
+            sizes = {"strength": numbers[f"strength_{graph}"]}
+            edges = edge_rows(idata, "target", inputs, sizes, f"_{graph}")
+            graphs.append(edges.rename(columns={"action": "source"}).assign(graph=graph))
+    edges = pd.concat(graphs, ignore_index=True)
+    edges["q_value"] = q_values(edges["probability"], edges["given"])  # of all graphs together
+    labels, source = ["graph", "source", "target"], edges["source"].astype(str)
+    if "lag" in edges and edges["lag"].notna().any():  # an action has none
+        labels.append("lag")
+        source = source.where(edges["lag"].isna(), source + ", lag " + edges["lag"].map("{:.0f}".format))
+    edges.index = pd.Index(source + " -> " + edges["target"].astype(str))
+    options = (selected_only, sure, include_doubted)
+    return judged(edges, labels, ["strength"], "strength", idata, fdr, *options, {"note": with_doubts(idata)})

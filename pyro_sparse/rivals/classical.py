@@ -112,9 +112,7 @@ class Classical:
             fit = ClassicalFit(self, estimator, table, mean, spread)
             if observed.all():
                 break
-            filled = np.where(observed, x, fit._decode(estimator.transform(x), x))
-            moved = (np.abs(filled - x) / spread).max()
-            x = filled
+            x, moved = fit._refilled(x, observed)
             if moved < self.tolerance:
                 break
         fit._scores = estimator.transform(x) * fit._totals(x)
@@ -198,6 +196,11 @@ class ClassicalFit:
     def _decode(self, z: np.ndarray, x: np.ndarray) -> np.ndarray:
         return self._offset + (z * self._totals(x)) @ self._components
 
+    def _refilled(self, x: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float]:
+        """Rows with missing cells at their prediction, and the farthest that one moved."""
+        filled = np.where(observed, x, self._decode(self.estimator.transform(x), x))
+        return filled, (np.abs(filled - x) / self._spread).max()
+
     def _fill(self, X: TableLike) -> tuple[np.ndarray, np.ndarray]:
         """New rows in the method's units, missing cells at their prediction, and which cells were seen."""
         likelihood = Poisson(size_factors=False) if self.method == "lda" else Normal()
@@ -206,9 +209,7 @@ class ClassicalFit:
             return table.x, np.ones(table.x.shape, bool)
         x = np.where(table.mask, table.x, self._mean)
         for _ in range(20 * self.settings.max_fill):
-            filled = np.where(table.mask, x, self._decode(self.estimator.transform(x), x))
-            moved = (np.abs(filled - x) / self._spread).max()
-            x = filled
+            x, moved = self._refilled(x, table.mask)
             if moved < 0.1 * self.settings.tolerance:
                 break
         return x, table.mask

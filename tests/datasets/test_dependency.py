@@ -10,10 +10,10 @@ from scipy import stats
 from sklearn.kernel_ridge import KernelRidge
 
 from pyro_sparse.datasets import dependency_data, sim1
+from pyro_sparse.datasets._gaussian_transitions import leaky_relu
 from pyro_sparse.datasets.dependency import (
     DEPENDENCY_MECHANISMS,
     DEPENDENCY_STRUCTURES,
-    _leaky,
     _rounded,
     dependency_mean,
 )
@@ -123,9 +123,9 @@ def test_the_parts_of_a_feature_have_the_sizes_asked_for():
 
 def test_the_rounded_corner():
     u = np.linspace(-40, 40, 801)
-    assert _leaky(np.array([-2.0, 3.0])).tolist() == [-0.4, 3.0]
+    assert leaky_relu(np.array([-2.0, 3.0])).tolist() == [-0.4, 3.0]
     np.testing.assert_allclose(_rounded(u), 0.2 * u + 0.2 * np.logaddexp(0, 4 * u), atol=1e-12)
-    assert np.abs(_rounded(u) - _leaky(u)).max() == pytest.approx(0.2 * np.log(2))
+    assert np.abs(_rounded(u) - leaky_relu(u)).max() == pytest.approx(0.2 * np.log(2))
 
 
 def test_splits_and_seeds():

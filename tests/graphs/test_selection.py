@@ -177,7 +177,7 @@ def test_stability_bound_by_hand_and_in_a_simulation():
         (lambda: expected_fdr([0.5], [True, False]), r"selected: want the shape of probability, \(1,\)"),
         (
             lambda: expected_fdr([0.9, 0.2], [0.9, 0.2]),
-            "selected: want True or False for each edge; choose edges with bayesian_fdr first",
+            "selected: want edges of 0 or 1, got .*; choose edges with bayesian_fdr first",
         ),
         (lambda: edge_gap([[0.5]], [True, False]), r"keep: want shape \(1,\), one flag per restart"),
         (lambda: edge_gap(0.5), r"probability: want shape \(restart"),
@@ -195,7 +195,7 @@ def test_stability_bound_by_hand_and_in_a_simulation():
             "threshold: want a share of runs above 1/2 and at most 1, got 0.5",
         ),
         (lambda: stability_bound([True]), r"named: want shape \(run, ...\) with runs and edges, got \(1,\)"),
-        (lambda: stability_bound([[0.7]]), "named: want True or False for each edge; choose edges with"),
+        (lambda: stability_bound([[0.7]]), "named: want edges of 0 or 1, got 0.7; choose edges with"),
     ],
 )
 def test_messages(call, message):

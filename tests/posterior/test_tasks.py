@@ -53,6 +53,10 @@ def test_the_table(fit, idata):
     assert table.attrs["edge_method"] == "ep" and not table.attrs["is_score"]
 
 
+def test_one_draw_is_no_interval(fit):
+    assert ps.summary(fit.edge_posterior(num_draws=1))[["hdi90_lb", "hdi90_ub"]].isna().all(axis=None)
+
+
 def test_a_score_says_so(fit):
     table = ps.summary(fit.edge_posterior("score", num_draws=5))
     assert "score" in table and "probability" not in table and table["hdi90_lb"].isna().all()
