@@ -66,7 +66,8 @@ def recomputed_predictor(
     -------
     Tensor (restart, row, feature)
     """
-    return _Recomputed.apply(allowed, activation, rounded, z, *net)
+    f: Tensor = _Recomputed.apply(allowed, activation, rounded, z, *net)
+    return f
 
 
 class DecodedCells(TorchDistribution):
@@ -143,7 +144,8 @@ class DecodedCells(TorchDistribution):
     @torch.no_grad()
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws, shape ``sample_shape + (restart, row, feature)``."""
-        return self.cells().sample(sample_shape)
+        draws: Tensor = self.cells().sample(sample_shape)
+        return draws
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density of the seen cells of each row, (restart, row).
@@ -154,10 +156,13 @@ class DecodedCells(TorchDistribution):
         """
         parameters = dict(self.likelihood.named_parameters())
         tensors = (self.z, *self.net, *parameters.values())
-        if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        log_p: Tensor
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            log_p = _OneSweep.apply(self._plan(value), *tensors)
+        else:
             with torch.no_grad():
-                return self.cells().log_prob(value)
-        return _OneSweep.apply(self._plan(value), *tensors)
+                log_p = self.cells().log_prob(value)
+        return log_p
 
     def slopes(self, value: Tensor) -> tuple[Tensor, list[Tensor]]:
         """`log_prob` and the gradients of its sum, outside autograd.
@@ -228,7 +233,8 @@ class _Plan(NamedTuple):
     def _log_prob(self, parameters: Sequence[Tensor], f: Tensor, x: Tensor) -> Tensor:
         """Log density of cells (restart, row, feature) at these values of the likelihood's parameters."""
         named = dict(zip(self.names, parameters, strict=True))
-        return torch.func.functional_call(self.likelihood, named, (f, self.per_row)).log_prob(x)
+        log_p: Tensor = torch.func.functional_call(self.likelihood, named, (f, self.per_row)).log_prob(x)
+        return log_p
 
     def _by_autograd(self, f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
         """What a likelihood's `scorer` says, for one that has none."""

@@ -124,7 +124,8 @@ def completely_disentangled(graph_a: ArrayLike | None = None, graph_z: ArrayLike
     >>> completely_disentangled(graph_a=[[1, 1, 0], [1, 0, 1], [0, 1, 1]])
     array([ True,  True,  True])
     """
-    return consistency(graph_a, graph_z).sum(axis=-1) == 1
+    recovered: Bools = consistency(graph_a, graph_z).sum(axis=-1) == 1
+    return recovered
 
 
 class Blocks(NamedTuple):

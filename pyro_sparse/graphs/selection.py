@@ -104,7 +104,7 @@ def bayesian_fdr(
     return prescribed | ((q_values(p, prescribed) <= fdr + ROUNDING) & (p >= floor - ROUNDING))
 
 
-def _told(mask: ArrayLike | None, p: NDArray) -> NDArray[np.bool_]:
+def _told(mask: ArrayLike | None, p: NDArray[np.float64]) -> NDArray[np.bool_]:
     prescribed = np.zeros(p.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
     if prescribed.shape != p.shape:
         raise ValueError(f"given: want the shape of probability, {p.shape}, got {prescribed.shape}")
@@ -197,7 +197,8 @@ def unresolved(gap: ArrayLike) -> NDArray[np.bool_]:
     -------
     ndarray of bool, same shape
     """
-    return np.nan_to_num(np.asarray(gap, dtype=float)) > UNRESOLVED_GAP
+    above: NDArray[np.bool_] = np.nan_to_num(np.asarray(gap, dtype=float)) > UNRESOLVED_GAP
+    return above
 
 
 def edge_verdicts(
@@ -301,7 +302,8 @@ def kept_restarts(
     keep[best] = True
     others = order[(order != best) & (True if rivals is None else np.asarray(rivals, dtype=bool)[order])]
     keep[others[: max(at_least - 1, 0)]] = True
-    return keep & ((ranked > -np.inf) | (np.arange(len(values)) == best))
+    kept: NDArray[np.bool_] = keep & ((ranked > -np.inf) | (np.arange(len(values)) == best))
+    return kept
 
 
 class Consensus(NamedTuple):

@@ -183,4 +183,5 @@ def _unpinned(rows: Bools, columns: NDArray[np.intp], unanchored: NDArray[np.int
     reached = breadth_first_order(walk, total, return_predecessors=False)
     left = np.zeros(total + 1, dtype=bool)
     left[reached] = True
-    return left[:total].reshape(len(columns), m) & (columns[:, None] != unanchored)
+    unpinned: Bools = left[:total].reshape(len(columns), m) & (columns[:, None] != unanchored)
+    return unpinned

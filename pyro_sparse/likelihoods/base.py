@@ -417,7 +417,8 @@ class Likelihood(Recorded, nn.Module):
             In nats; exactly the value of the table with the missing cells dropped.
         """
         x, present = observed(x, mask, self.filler)
-        return self.observation(f, present, per_row).log_prob(x)
+        log_p: Tensor = self.observation(f, present, per_row).log_prob(x)
+        return log_p
 
     def feature_statistic(
         self,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyro.distributions as dist
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .._utils.arrays import COMPILED, arrays, compiled, tensor
@@ -28,8 +30,21 @@ def _soft_floor(x: Tensor, width: float = FLOOR_WIDTH) -> Tensor:
 
 @compiled
 def _by_column(
-    above, line, data, present, masked, floor, a, b, of_cells, of_priors, score, by_own, cells, log_prior
-):
+    above: NDArray[Any],
+    line: NDArray[Any],
+    data: NDArray[Any],
+    present: NDArray[Any],
+    masked: bool,
+    floor: float,
+    a: float,
+    b: float,
+    of_cells: float,
+    of_priors: float,
+    score: NDArray[Any],
+    by_own: NDArray[Any],
+    cells: NDArray[Any],
+    log_prior: NDArray[Any],
+) -> None:
     """`Normal.slopes` by columns; `line` and `score` are (R, G, B), `above` and `by_own` (R, 1, G or 1)."""
     low, constant, zero = np.log(floor), a * np.log(b) - math.lgamma(a), line.dtype.type(0)
     by_own[:], cells[:], log_prior[:] = 0, 0, 0

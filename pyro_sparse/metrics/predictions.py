@@ -253,7 +253,8 @@ def _cells(
 
 def _items(x: np.ndarray) -> np.ndarray:
     """Where a table has an item; a missing cell (NaN) is none."""
-    return (x != 0) & ~np.isnan(x)
+    items: np.ndarray = (x != 0) & ~np.isnan(x)
+    return items
 
 
 def _ranked(

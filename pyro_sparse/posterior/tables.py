@@ -411,7 +411,8 @@ def given_edges(edges: xr.Dataset) -> NDArray[np.bool_]:
     edges : Dataset
     """
     none = edges["probability"] < 0  # of files that do not say
-    return edges.get("given", none).transpose(*_EDGE).to_numpy() == 1
+    given: NDArray[np.bool_] = edges.get("given", none).transpose(*_EDGE).to_numpy() == 1
+    return given
 
 
 def edge_prob(idata: ArvizData, graph: str | None = None) -> pd.DataFrame:

@@ -88,4 +88,5 @@ class ARDNormal(Prior):
     def log_hyper(self) -> Tensor:
         """Log Gamma density of the precisions, shape (R,)."""
         ones = torch.ones_like(self.precision)
-        return dist.Gamma(self.a * ones, self.b * ones).log_prob(self.precision).sum((-2, -1))
+        density: Tensor = dist.Gamma(self.a * ones, self.b * ones).log_prob(self.precision)
+        return density.sum((-2, -1))

@@ -161,7 +161,8 @@ class Prior(Recorded, nn.Module):
         weight = self.distribution().expand(torch.Size(self.shape))
         if not bool(self.allowed.all()):
             weight = weight.mask(self.allowed)
-        return pyro.sample(self.site, weight.to_event(2))
+        drawn: Tensor = pyro.sample(self.site, weight.to_event(2))
+        return drawn
 
     def guide(self) -> None:
         """Variational program of the prior's own sites; default: there are none.

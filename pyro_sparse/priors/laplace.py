@@ -89,4 +89,5 @@ class Laplace(Prior):
         if not self.learn:
             return super().log_hyper()
         ones = torch.ones_like(self.rate)
-        return dist.Gamma(self.a * ones, self.b * ones).log_prob(self.rate).sum((-2, -1))
+        density: Tensor = dist.Gamma(self.a * ones, self.b * ones).log_prob(self.rate)
+        return density.sum((-2, -1))

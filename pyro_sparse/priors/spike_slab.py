@@ -268,5 +268,5 @@ class SpikeSlabPrior(Prior):
         r"""Log prior density of eta, shape (R,); under "ibp", that of the stick-breaking fractions."""
         if self.column == "ibp":
             return self.n_factors * math.log(self.alpha) + (self.alpha - 1) * self.eta.amin((-2, -1)).log()
-        density = Beta(torch.full_like(self.b, self.a), self.b).log_prob(self.eta)
+        density: Tensor = Beta(torch.full_like(self.b, self.a), self.b).log_prob(self.eta)
         return density[:, 0, 0] if self.shared else density.sum((-2, -1))
