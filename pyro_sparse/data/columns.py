@@ -445,20 +445,20 @@ def check_extremes(x: np.ndarray, names: list[str], rows: list[str] | None, stan
         )
 
 
-def check_columns(x: np.ndarray, observed: np.ndarray, names: list[str], n_rows: int) -> None:
+def check_columns(x: np.ndarray, mask: np.ndarray, names: list[str], n_rows: int) -> None:
     """Complain of too few columns or rows, and of columns that say nothing of any factor."""
     if x.shape[1] < 2:
         raise ValueError(
             f"X: has {x.shape[1]} column(s); wanted at least 2 features to find a factor they share"
         )
     check_number(n_rows)
-    useless = _useless(x, observed, names)
+    useless = _useless(x, mask, names)
     if len(useless) > 1:
         raise ValueError(_all_in_one(useless))
     for name, why in useless.items():
         fix = "it says nothing of the factors, drop it" if "constant" in why else "drop it"
         raise ValueError(f"X: column {name!r} {why}; {fix}")
-    check_rows(observed)
+    check_rows(mask)
 
 
 def check_usable(table: pd.DataFrame) -> None:
@@ -491,11 +491,11 @@ def check_usable(table: pd.DataFrame) -> None:
         raise TypeError(f"{_all_in_one(wrong)}, or what holds no numbers: {'; '.join(fixes)}")
 
 
-def _useless(x: np.ndarray, observed: np.ndarray, names: list[str]) -> dict[str, str]:
+def _useless(x: np.ndarray, mask: np.ndarray, names: list[str]) -> dict[str, str]:
     """What is wrong with the columns that have no observed value, or one only."""
     faults = {}
-    least = np.where(observed, x, np.inf).min(0, initial=np.inf)
-    most = np.where(observed, x, -np.inf).max(0, initial=-np.inf)
+    least = np.where(mask, x, np.inf).min(0, initial=np.inf)
+    most = np.where(mask, x, -np.inf).max(0, initial=-np.inf)
     for j in np.flatnonzero(least >= most):
         faults[names[j]] = "has no observed value" if least[j] > most[j] else f"is constant at {most[j]:g}"
     return faults
@@ -513,9 +513,9 @@ def check_number(n_rows: int) -> None:
         raise ValueError(f"X: has {n_rows} row(s), wanted at least 10 to learn from")
 
 
-def check_rows(observed: np.ndarray) -> None:
+def check_rows(mask: np.ndarray) -> None:
     """Complain of rows without an observed cell."""
-    hollow = ~observed.any(1)
+    hollow = ~mask.any(1)
     if hollow.any():
         raise ValueError(
             f"X: row {int(hollow.argmax())} has no observed value ({int(hollow.sum())} such row(s)); drop it"

@@ -184,8 +184,8 @@ class Table:
 
     def intercept(self, likelihood: Likelihood, kept: np.ndarray) -> np.ndarray | Tensor:
         """The likelihood's start (feature,), from these rows."""
-        observed = self.x[kept] if self.mask is None else np.where(self.mask[kept], self.x[kept], np.nan)
-        return likelihood.start(torch.as_tensor(observed))
+        cells = self.x[kept] if self.mask is None else np.where(self.mask[kept], self.x[kept], np.nan)
+        return likelihood.start(torch.as_tensor(cells))
 
     def rows(self, index: np.ndarray) -> Table:
         """The table with these rows only."""

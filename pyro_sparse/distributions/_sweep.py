@@ -77,24 +77,24 @@ class Routes(NamedTuple):
     dense: Tensor
 
 
-def routes(weights: Tensor, open_: Tensor | None, activation: str, gradient: bool) -> Routes:
+def routes(weights: Tensor, permitted: Tensor | None, activation: str, gradient: bool) -> Routes:
     """Sort the features by what their row of W needs.
 
     Parameters
     ----------
     weights : Tensor (feature, factor)
-    open_ : Tensor of bool (feature, factor), optional
+    permitted : Tensor of bool (feature, factor), optional
         Edges that may move away from zero, default all. A zero weight that may move needs a gradient, and
         that of a relu through its hidden units needs them all (unless the whole row is zero: it has none).
     activation : {"relu", "tanh"}
     gradient : bool
-        Whether gradients are wanted: if not, `open_` does not matter.
+        Whether gradients are wanted: if not, `permitted` does not matter.
     """
     there = weights != 0
     count = there.sum(1)
     relu = activation == "relu"
     if gradient:
-        still = torch.zeros_like(there[:, 0]) if open_ is None else ~(open_ & ~there).any(1)
+        still = torch.zeros_like(there[:, 0]) if permitted is None else ~(permitted & ~there).any(1)
     else:
         still = torch.ones_like(there[:, 0])
     constant = (count == 0) & (still | relu)
@@ -126,7 +126,7 @@ def sweep(
     net: MaskedNet,
     z: Tensor,
     score: Score,
-    open_: Tensor | None = None,
+    permitted: Tensor | None = None,
     activation: str = "relu",
     rounded: bool = False,
 ) -> tuple[MaskedNet, Tensor, Tensor]:
@@ -140,7 +140,7 @@ def sweep(
     score : callable
         ``score(features, f)``, with `f` (feature, row) the linear predictor of the features with these
         numbers, returns the derivatives :math:`\ell'` (feature, row). It is asked once about each feature.
-    open_ : Tensor of bool (feature, factor), optional
+    permitted : Tensor of bool (feature, factor), optional
         Edges whose weight may move, default all; the gradient of the others is left out.
     activation : {"relu", "tanh"}
     rounded : bool
@@ -153,7 +153,7 @@ def sweep(
     MaskedNet, Tensor (row, factor), Tensor (feature, row)
         Gradients, shaped like `net` and `z`, and the linear predictor.
     """
-    way = routes(net.weights, open_, activation, gradient=True)
+    way = routes(net.weights, permitted, activation, gradient=True)
     order, net = _in_order(net, way)
     grads, dz = MaskedNet(*(torch.zeros_like(tensor) for tensor in net)), torch.zeros_like(z)
     f, scores = _lines(net, z), z.new_empty(len(net.weights), len(z))
@@ -167,8 +167,8 @@ def sweep(
     grads.intercept.copy_(scores.sum(1))
     dz.addmm_(scores.T, net.weights * net.slope)
     weights, slope, head, f = (_back(tensor, order) for tensor in (grads.weights, grads.slope, grads.head, f))
-    if open_ is not None:
-        weights.mul_(open_)
+    if permitted is not None:
+        weights.mul_(permitted)
     intercept = _back(grads.intercept.T, order).T
     return grads._replace(weights=weights, slope=slope, head=head, intercept=intercept), dz, f
 

@@ -165,8 +165,8 @@ def _unpinned(rows: Bools, columns: NDArray[np.intp], unanchored: NDArray[np.int
     One problem for each column j, with the rows that lack j and the latents of `unanchored` but j, solved
     all at once as blocks of a single graph.
     """
-    allowed = ~rows.T[columns][:, :, None] & rows[None][:, :, unanchored]  # (column, row, latent)
-    block, row, latent = np.nonzero(allowed)
+    matchable = ~rows.T[columns][:, :, None] & rows[None][:, :, unanchored]  # (column, row, latent)
+    block, row, latent = np.nonzero(matchable)
     n, m = len(rows), len(unanchored)
     total = len(columns) * m
     i, c = block * n + row, block * m + latent

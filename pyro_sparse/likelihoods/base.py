@@ -234,10 +234,10 @@ class Likelihood(Recorded, nn.Module):
 
     def start(self, x: ArrayT, mask: ArrayT | None = None) -> ArrayT:
         """Intercepts (G,) on the scale of the linear predictor, from data (N, G): `intercept` of its sums."""
-        cells, present = observed(x, mask)
-        default, count = self.default_per_row(x, mask), present.sum(0)
+        cells, observed = filled(x, mask)
+        default, count = self.default_per_row(x, mask), observed.sum(0)
         amount = self.amount({name: torch.as_tensor(values) for name, values in default.items()})
-        amounts = count if amount is None else (present * amount).sum(0)
+        amounts = count if amount is None else (observed * amount).sum(0)
         return in_kind(self.intercept(cells.sum(0), count, amounts), x)
 
     def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
@@ -416,8 +416,8 @@ class Likelihood(Recorded, nn.Module):
         Tensor of shape (R, B)
             In nats; exactly the value of the table with the missing cells dropped.
         """
-        x, present = observed(x, mask, self.filler)
-        log_p: Tensor = self.observation(f, present, per_row).log_prob(x)
+        x, observed = filled(x, mask, self.filler)
+        log_p: Tensor = self.observation(f, observed, per_row).log_prob(x)
         return log_p
 
     def feature_statistic(
@@ -442,9 +442,9 @@ class Likelihood(Recorded, nn.Module):
         -------
         Tensor of shape (R, G) or (R, G, m)
         """
-        x, present = observed(x, mask, self.filler)
+        x, observed = filled(x, mask, self.filler)
         log_probs = self(f, per_row).log_prob(x)
-        return torch.where(present, log_probs, torch.zeros_like(log_probs)).sum(-2)
+        return torch.where(observed, log_probs, torch.zeros_like(log_probs)).sum(-2)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
         """Log-likelihood (R, G) that each feature loses between two summed `feature_statistic`.
@@ -463,20 +463,20 @@ def in_kind(result: Tensor, x: ArrayT) -> ArrayT:
     return result if isinstance(x, Tensor) else result.numpy()
 
 
-def observed(
+def filled(
     x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None, filler: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Data with missing cells at `filler`, and the boolean mask of observed cells (not NaN, and ``mask``)."""
     x = torch.as_tensor(x)
-    present = ~torch.isnan(x)
+    observed = ~torch.isnan(x)
     if mask is not None:
-        present = present & torch.as_tensor(mask, device=x.device).bool()
-    return torch.where(present, x, torch.full_like(x, filler)), present
+        observed = observed & torch.as_tensor(mask, device=x.device).bool()
+    return torch.where(observed, x, torch.full_like(x, filler)), observed
 
 
-def column_mean(x: Tensor, present: Tensor) -> Tensor:
+def column_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Mean (G,) of the seen cells of each column; 0 where none was."""
-    return (x * present).sum(0) / present.sum(0).clamp(min=1)
+    return (x * mask).sum(0) / mask.sum(0).clamp(min=1)
 
 
 def _column(feature_names: Sequence[str] | None, j: int) -> str:

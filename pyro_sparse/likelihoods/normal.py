@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .._utils.arrays import COMPILED, arrays, compiled, tensor
 from .._utils.declared import Declared
-from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes, observed
+from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes, filled
 
 __all__ = ["Normal"]
 
@@ -33,7 +33,7 @@ def _by_column(
     above: NDArray[Any],
     line: NDArray[Any],
     data: NDArray[Any],
-    present: NDArray[Any],
+    mask: NDArray[Any],
     masked: bool,
     floor: float,
     a: float,
@@ -59,7 +59,7 @@ def _by_column(
             factor, squares, count = line.dtype.type(-of_cells * precision), zero, 0
             for i in range(n_rows):
                 residual = line[r, g, i] - data[i, g]
-                if masked and not present[i, g]:
+                if masked and not mask[i, g]:
                     residual = zero
                 else:
                     count += 1
@@ -198,9 +198,9 @@ class Normal(Likelihood):
             line = line.swapaxes(1, 2)
             score, by_own = np.empty(line.shape, line.dtype), np.empty_like(above)
             cells, log_prior = np.empty((2, len(line)), line.dtype)
-            present = data if mask is None else arrays(mask)[1]
+            observed = data if mask is None else arrays(mask)[1]
             _by_column(
-                above, line, data, present, mask is not None, self.floor, a, b, of_cells, of_priors,
+                above, line, data, observed, mask is not None, self.floor, a, b, of_cells, of_priors,
                 score, by_own, cells, log_prior,
             )  # fmt: skip
             terms = {"x": tensor(cells), "sigma2": tensor(log_prior)}
@@ -212,9 +212,9 @@ class Normal(Likelihood):
         residual = line - data
         count = data.shape[-2]
         if mask is not None:
-            present = xp.asarray(arrays(mask)[1], dtype=line.dtype)
-            residual = residual * present
-            count = present.sum(-2, keepdims=True)
+            observed = xp.asarray(arrays(mask)[1], dtype=line.dtype)
+            residual = residual * observed
+            count = observed.sum(-2, keepdims=True)
         squares = (residual * residual).sum(1, keepdims=True) * precision
         cells = -0.5 * squares - count * (log_sd + HALF_LOG_2PI)
         log_prior = a * math.log(b) - math.lgamma(a) - 2 * (a + 1) * log_sd - b * precision
@@ -238,9 +238,9 @@ class Normal(Likelihood):
         per_row: PerRow = NOTHING,
     ) -> Tensor:
         """Squared residuals and number of seen cells of each feature, (R, G, 2)."""
-        x, present = observed(x, mask)
-        squares = ((x - f) ** 2 * present).sum(-2)
-        return torch.stack([squares, present.to(f).sum(-2).expand_as(squares)], -1)
+        x, observed = filled(x, mask)
+        squares = ((x - f) ** 2 * observed).sum(-2)
+        return torch.stack([squares, observed.to(f).sum(-2).expand_as(squares)], -1)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
         r""":math:`\frac{n_j}{2}\log(s_j^{\mathrm{reduced}} / s_j^{\mathrm{full}})`, noise refitted."""

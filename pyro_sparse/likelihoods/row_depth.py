@@ -34,15 +34,15 @@ def common_variance(counts: Tensor) -> float:
     counts : Tensor (row, feature)
         NaN where missing. Features without a count are left out.
     """
-    present = ~counts.isnan()
+    observed = ~counts.isnan()
     cells = counts.nan_to_num(0.0).double()
     some = cells.sum(0) > 0
-    cells, present = cells[:, some], present[:, some].double()
+    cells, observed = cells[:, some], observed[:, some].double()
     if cells.shape[1] < 2:
         return 0.0
-    mean = cells.sum(0) / present.sum(0)
-    off = (cells / mean - 1) * present
-    together = (present.mT @ present).clamp(min=1)
+    mean = cells.sum(0) / observed.sum(0)
+    off = (cells / mean - 1) * observed
+    together = (observed.mT @ observed).clamp(min=1)
     covariance = off.mT @ off / together
     n = len(covariance)
     row, column = torch.triu_indices(n, n, offset=1)

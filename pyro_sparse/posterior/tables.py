@@ -176,10 +176,10 @@ def to_arviz(
         },
     }
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
-    observed = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
-    if observed is not None and observed.size <= _MAX_OBSERVED_CELLS:
-        groups["observed_data"] = {"x": (("sample", "feature"), observed)}
-    if observed is not None and observed.shape[0] == len(fit.sample_names):
+    x = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
+    if x is not None and x.size <= _MAX_OBSERVED_CELLS:
+        groups["observed_data"] = {"x": (("sample", "feature"), x)}
+    if x is not None and x.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
     conclusion = concluded(fit, findings, gap, "restart" if chain_restart is None else "chain")
     about = attributes(fit, method, is_score, note, attrs, findings, conclusion)

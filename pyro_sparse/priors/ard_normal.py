@@ -78,7 +78,7 @@ class ARDNormal(Prior):
         with torch.no_grad():
             count = self.allowed.to(weights.dtype).sum(-2, keepdim=True)
             total = (weights**2 * self.allowed).sum(-2, keepdim=True)
-            # the mode is at zero where few edges are allowed and a is small
+            # the mode is at zero where few edges are permitted and a is small
             self.precision.copy_((count + 2 * self.a - 2).clamp(min=1e-6) / (total + 2 * self.b))
 
     def prox(self, weights: Tensor, step: Tensor | float) -> Tensor:

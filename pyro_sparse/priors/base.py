@@ -92,7 +92,7 @@ class Prior(Recorded, nn.Module):
         n_samples : int, optional
             N; scales that are set to "auto" may depend on it.
         allowed : Tensor, optional
-            Boolean (G, K); False marks a forbidden edge. Default: every edge is allowed.
+            Boolean (G, K); False marks a forbidden edge. Default: every edge is permitted.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class Prior(Recorded, nn.Module):
         """
 
     def log_density(self, weights: Tensor) -> Tensor:
-        """Log prior density of the allowed weights (R, G, K), summed to shape (R,)."""
+        """Log prior density of the permitted weights (R, G, K), summed to shape (R,)."""
         log_probs = self.distribution().log_prob(weights)
         return torch.where(self.allowed, log_probs, torch.zeros_like(log_probs)).sum((-2, -1))
 

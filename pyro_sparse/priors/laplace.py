@@ -77,7 +77,7 @@ class Laplace(Prior):
             with torch.no_grad():
                 count = self.allowed.to(weights.dtype).sum(-2, keepdim=True)
                 total = (weights.abs() * self.allowed).sum(-2, keepdim=True)
-                # the mode is at zero where few edges are allowed and a is small
+                # the mode is at zero where few edges are permitted and a is small
                 self.rate.copy_((count + self.a - 1).clamp(min=1e-6) / (total + self.b))
 
     def prox(self, weights: Tensor, step: Tensor | float) -> Tensor:

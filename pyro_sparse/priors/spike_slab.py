@@ -144,7 +144,7 @@ class SpikeSlabPrior(Prior):
             if self.expected_size >= free.max():
                 raise ValueError(
                     f"expected_size is {self.expected_size} and a factor has at most {int(free.max())} "
-                    "allowed features; expected_size must be smaller than that."
+                    "permitted features; expected_size must be smaller than that."
                 )
             size = free.mean(-1, keepdim=True) if self.shared else free
             # A column with fewer free features than expected gets the weakest b instead of a negative one.

@@ -176,7 +176,7 @@ class Budget(SparsityControl):
     multiplier : Tensor
         :math:`\lambda` of each restart, shape (R,): the price of an edge in nats per row.
     level, target : Tensor
-        Edges allowed now, and in the end; scalars.
+        Edges permitted now, and in the end; scalars.
 
     References
     ----------

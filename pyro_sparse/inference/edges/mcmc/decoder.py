@@ -260,7 +260,7 @@ class DecoderChains(DecoderProgram):
         if not cells.normal:
             return noise
         a, b = self.noise_prior
-        left, observed = cells.x - f, cells.seen
+        left, observed = cells.x - f, cells.mask
         count = float(f.shape[-1]) if observed is None else observed.sum(-1).expand_as(noise).cpu().numpy()
         left = left if observed is None else left * observed
         squares = left.double().square().sum(-1).cpu().numpy()

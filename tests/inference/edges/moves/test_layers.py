@@ -185,7 +185,7 @@ def density(kernel, state, c, weight, head, *trunk):
         cells = torch.distributions.Normal(f, 0.3)
     else:
         cells = torch.distributions.Poisson(f.exp())
-    seen = 1.0 if kernel.cells.seen is None else kernel.cells.seen[c]
+    seen = 1.0 if kernel.cells.mask is None else kernel.cells.mask[c]
     total = (cells.log_prob(kernel.cells.x[c].double()) * seen).sum()
     scale = torch.where(state.edge[c] | kernel.must, 1.0, 0.1).double()
     total = total + (torch.distributions.Laplace(0, scale).log_prob(weight) * kernel.permitted).sum()
