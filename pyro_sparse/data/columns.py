@@ -240,12 +240,12 @@ def read_names(names: Iterable[object] | None, argument: str = "feature_names") 
     return [str(name) for name in names]
 
 
-def name_features(given_names: list[str] | None, own_names: list[str] | None, n_features: int) -> list[str]:
+def name_features(given_names: list[str] | None, table_names: list[str] | None, n_features: int) -> list[str]:
     """Names of a table's columns: those given, or its own, or numbers; one for each, and no other has it."""
     names = (
         list(given_names)
         if given_names is not None
-        else own_names or [f"x{j + 1}" for j in range(n_features)]
+        else table_names or [f"x{j + 1}" for j in range(n_features)]
     )
     if len(names) != n_features:
         raise ValueError(
@@ -259,8 +259,8 @@ def name_features(given_names: list[str] | None, own_names: list[str] | None, n_
         )
     moved = [
         new
-        for new, old in zip(names, own_names or names, strict=True)
-        if new != old and new in (own_names or ())
+        for new, old in zip(names, table_names or names, strict=True)
+        if new != old and new in (table_names or ())
     ]
     if moved:
         raise ValueError(

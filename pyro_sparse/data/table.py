@@ -68,9 +68,9 @@ class Batch:
         """The same rows seen as a data set of their own (no scaling up)."""
         return replace(self, total=len(self))
 
-    def mean(self, own: Tensor) -> Tensor:
+    def mean(self, mean_of_rows: Tensor) -> Tensor:
         """The minibatch's mean, from that of these rows: the same, unless other processes have more of it."""
-        return own
+        return mean_of_rows
 
     def shuffled(self) -> Tensor:
         """Order of the rows in an epoch, from torch's random stream."""

@@ -61,7 +61,7 @@ def q_values(probability: ArrayLike, given: ArrayLike | None = None) -> NDArray[
     Rousseau (2004), JASA 99(468).
     """
     p = probabilities(probability)
-    q, free = np.zeros_like(p), ~_told(given, p)
+    q, free = np.zeros_like(p), ~_prescribed(given, p)
     if free.any():
         values, inverse, counts = np.unique(-p[free], return_inverse=True, return_counts=True)
         running = np.cumsum((1 + values) * counts) / np.cumsum(counts)
@@ -100,11 +100,11 @@ def bayesian_fdr(
     if not isinstance(floor, Real) or not 0 <= floor <= 1:
         raise ValueError(f"floor: want a probability in [0, 1], got {floor!r}")
     p = probabilities(probability)
-    prescribed = _told(given, p)
+    prescribed = _prescribed(given, p)
     return prescribed | ((q_values(p, prescribed) <= fdr + ROUNDING) & (p >= floor - ROUNDING))
 
 
-def _told(mask: ArrayLike | None, p: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _prescribed(mask: ArrayLike | None, p: NDArray[np.float64]) -> NDArray[np.bool_]:
     prescribed = np.zeros(p.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
     if prescribed.shape != p.shape:
         raise ValueError(f"given: want the shape of probability, {p.shape}, got {prescribed.shape}")

@@ -60,13 +60,13 @@ class Slopes(NamedTuple):
         Log-likelihood of all rows, "x", and the log prior of each own quantity, without their weights.
     by_f : Tensor (R, B, G)
         Gradient by the linear predictor.
-    by_own : list of Tensor
-        Gradients by own parameters, in their order.
+    by_parameters : list of Tensor
+        Gradients by the parameters, in their order.
     """
 
     terms: dict[str, Tensor]
     by_f: Tensor
-    by_own: list[Tensor]
+    by_parameters: list[Tensor]
 
 
 class Likelihood(Recorded, nn.Module):

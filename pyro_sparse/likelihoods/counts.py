@@ -227,7 +227,7 @@ class Poisson(_Counts):
         self.size_factors = size_factors if size_factors == "auto" else bool(size_factors)
         self.register_buffer("depth", torch.tensor(NOT_ASKED, dtype=torch.float32))
         self.register_buffer("from_totals", torch.tensor(False))  # exposures of the training table
-        self._known: dict[str, tuple[Tensor, int, float]] = {}  # buffer, its version, and its number
+        self._cached_numbers: dict[str, tuple[Tensor, int, float]] = {}  # buffer, its version, and its number
         self.depth: Tensor
         self.from_totals: Tensor
 
@@ -256,9 +256,9 @@ class Poisson(_Counts):
         buffer = getattr(self, name)
         if buffer.device.type == "cpu":
             return float(buffer)
-        cached = self._known.get(name)
+        cached = self._cached_numbers.get(name)
         if cached is None or cached[0] is not buffer or cached[1] != buffer._version:
-            self._known[name] = cached = buffer, buffer._version, float(buffer)
+            self._cached_numbers[name] = cached = buffer, buffer._version, float(buffer)
         return cached[2]
 
     @property

@@ -41,13 +41,13 @@ def _by_column(
     of_cells: float,
     of_priors: float,
     score: NDArray[Any],
-    by_own: NDArray[Any],
+    by_log_sigma: NDArray[Any],
     cells: NDArray[Any],
     log_prior: NDArray[Any],
 ) -> None:
-    """`Normal.slopes` by columns; `line` and `score` are (R, G, B), `above` and `by_own` (R, 1, G or 1)."""
+    """`Normal.slopes` by columns; `line`, `score` are (R, G, B), `above`, `by_log_sigma` (R, 1, G or 1)."""
     low, constant, zero = np.log(floor), a * np.log(b) - math.lgamma(a), line.dtype.type(0)
-    by_own[:], cells[:], log_prior[:] = 0, 0, 0
+    by_log_sigma[:], cells[:], log_prior[:] = 0, 0, 0
     n_restarts, n_features, n_rows = line.shape
     for r in range(n_restarts):
         for g in range(n_features):
@@ -70,7 +70,7 @@ def _by_column(
             if at == g:
                 log_prior[r] += constant - 2 * (a + 1) * log_sd - b * precision
                 slope += 2 * of_priors * (b * precision - (a + 1))
-            by_own[r, 0, at] += 0.5 * slope * (1 + over / root)
+            by_log_sigma[r, 0, at] += 0.5 * slope * (1 + over / root)
 
 
 class Normal(Likelihood):
@@ -196,15 +196,15 @@ class Normal(Likelihood):
         a, b = self.prior_shape, self.prior_scale
         if COMPILED and xp is np and data.ndim == 2 and (mask is None or mask.ndim == 2):
             line = line.swapaxes(1, 2)
-            score, by_own = np.empty(line.shape, line.dtype), np.empty_like(above)
+            score, by_log_sigma = np.empty(line.shape, line.dtype), np.empty_like(above)
             cells, log_prior = np.empty((2, len(line)), line.dtype)
             observed = data if mask is None else arrays(mask)[1]
             _by_column(
                 above, line, data, observed, mask is not None, self.floor, a, b, of_cells, of_priors,
-                score, by_own, cells, log_prior,
+                score, by_log_sigma, cells, log_prior,
             )  # fmt: skip
             terms = {"x": tensor(cells), "sigma2": tensor(log_prior)}
-            return Slopes(terms, tensor(score).mT, [tensor(by_own)])
+            return Slopes(terms, tensor(score).mT, [tensor(by_log_sigma)])
         above = above - math.log(self.floor)
         root = (above * above + FLOOR_WIDTH) ** 0.5
         log_sd = 0.5 * (above + root) + math.log(self.floor)
@@ -222,9 +222,9 @@ class Normal(Likelihood):
         if self.shared:
             by_log_sd = by_log_sd.sum(-1, keepdims=True)
         by_log_sd = by_log_sd + 2 * of_priors * (b * precision - (a + 1))
-        by_own = 0.5 * by_log_sd * (1 + above / root)
+        by_log_sigma = 0.5 * by_log_sd * (1 + above / root)
         terms = {"x": tensor(cells.sum((1, 2))), "sigma2": tensor(log_prior.sum((1, 2)))}
-        return Slopes(terms, tensor(residual * (-of_cells * precision)), [tensor(by_own)])
+        return Slopes(terms, tensor(residual * (-of_cells * precision)), [tensor(by_log_sigma)])
 
     def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         return f

@@ -192,7 +192,7 @@ class LikelihoodTestCase:
             for name, term in wanted.terms.items():
                 _close(slopes.terms[name], term, 1e-9, f"term {name} of slopes")
             _close(slopes.by_f, wanted.by_f, 1e-9, "slopes by f")
-            for name, got, want in zip(names, slopes.by_own, wanted.by_own, strict=True):
+            for name, got, want in zip(names, slopes.by_parameters, wanted.by_parameters, strict=True):
                 _close(got, want, 1e-9, f"slopes by {name}")
 
     def test_feature_gain(self):

@@ -22,9 +22,9 @@ from ...data.checks.factors import doubted_by_columns
 from ...data.read import Table
 from ...findings.finding import Finding
 from ..training import checkpoint as files
+from ..training.group_draws import GroupDraws
 from ..training.interrupt import BRIEF, stopped_between_steps
 from ..training.loop import Run, possible_stops, stopped_at
-from ..training.own_draws import OwnDraws
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
 from ..training.restarts import (
@@ -277,7 +277,7 @@ class TableJob:
 
         stops = [] if self.heldout is None else possible_stops(self.schedule)
         run = self.run(group, restarts, replace(self.schedule, patience=None))
-        with OwnDraws([r - group.start for r in restarts], len(group)):
+        with GroupDraws([r - group.start for r in restarts], len(group)):
             run.finish(keep)
         states[run.step] = run.model.state_dict()
         return {"restarts": list(restarts), "states": states, "history": run.history}

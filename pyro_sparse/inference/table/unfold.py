@@ -69,13 +69,13 @@ def unfold(model: DependencyVAE, batch: Batch, seed: int = 0) -> list[list[int]]
     for r in range(model.n_restarts):
         restart = pick(model, [r])
         generator = torch.Generator(device=batch.x.device).manual_seed(seed + r)  # whoever shares the pass
-        done.append(_unfold_one(restart, rows, generator))
+        done.append(_unfold_restart(restart, rows, generator))
         if done[-1]:
             put(restart, model, r)
     return done
 
 
-def _unfold_one(restart: DependencyVAE, rows: Batch, generator: torch.Generator) -> list[int]:
+def _unfold_restart(restart: DependencyVAE, rows: Batch, generator: torch.Generator) -> list[int]:
     axes = decoder_axes(restart, rows)[0]
     restart.turn(torch.as_tensor(axes.map).to(restart.strength).unsqueeze(0))
     with torch.no_grad():

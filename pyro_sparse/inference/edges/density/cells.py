@@ -239,11 +239,11 @@ class Cells:
             mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
             log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             return Summed(
-                0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._own(offset, s), mean, root
+                0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._of_offset(offset, s), mean, root
             )
         return self._laplace(phi, offset, noise, precision, near, newton)
 
-    def _own(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
+    def _of_offset(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
         """What an offset alone does to the likelihood under normal noise."""
         if not isinstance(offset, Tensor):
             return 0.0

@@ -21,7 +21,7 @@ from ....graphs.selection import unresolved
 from ..density.mixture import MixtureDensity
 from ..density.scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
 from .accumulator import Polished
-from .initialise import own_parameters, weight_density
+from .initialise import parameters_of, weight_density
 
 if TYPE_CHECKING:
     from ...table.result import Fit
@@ -117,7 +117,7 @@ def _held(fit: Fit) -> list[str]:
         f"The likelihood's {name} stays where the fit left it, since `priors` does not speak of it alone: "
         "the edges do not know how uncertain it is, and may be too sure. Give `priors` and `values` a "
         "quantity that depends on it only."
-        for name in own_parameters(fit.model.likelihood).held
+        for name in parameters_of(fit.model.likelihood).held
     ]
 
 
@@ -133,8 +133,8 @@ def _scale_check(fit: Fit, chains: Polished, keep: NDArray[np.bool_]) -> ScaleCh
     if not isinstance(density, MixtureDensity):  # it may have no scales
         return None
     permitted, must = (mask.cpu().numpy() for mask in (model.permitted, model.must))
-    prior_log_odds = model.prior.known.cpu().double().numpy() if model.prior.informed else None
-    return check_scales(weight, log_odds, density, permitted, must, model.prior.shared, prior_log_odds)
+    edge_offset = model.prior.known.cpu().double().numpy() if model.prior.informed else None
+    return check_scales(weight, log_odds, density, permitted, must, model.prior.shared, edge_offset)
 
 
 def _unused_rows(fit: Fit, n_rows: int) -> list[Finding]:

@@ -383,8 +383,8 @@ class _Budget:
         if needed > self.seconds:
             warnings.warn(
                 f"edge_posterior: time_budget={self.seconds:g} is less than the warm-up takes, some "
-                f"{_told(needed)} s for {self.warm_up} sweeps of {per_sweep:.2g} s; the chains stop "
-                f"{LEAST_KEPT} sweeps after it. Give {_told(2 * needed)} s or more, or take fewer rows or "
+                f"{_rounded(needed)} s for {self.warm_up} sweeps of {per_sweep:.2g} s; the chains stop "
+                f"{LEAST_KEPT} sweeps after it. Give {_rounded(2 * needed)} s or more, or take fewer rows or "
                 "chains",
                 RuntimeWarning,
                 stacklevel=7,
@@ -395,7 +395,7 @@ class _Budget:
         return self.seconds is not None and time.monotonic() - self.began > self.seconds
 
 
-def _told(seconds: float) -> str:
+def _rounded(seconds: float) -> str:
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 

@@ -71,29 +71,29 @@ class Rows(NamedTuple):
         """The same rows along one axis."""
         m = self.cross.shape[-1]
 
-        def one(v: Array | None, *shape: int) -> Any:
+        def reshaped(v: Array | None, *shape: int) -> Any:
             return None if v is None else v.reshape(-1, *shape)
 
         return Rows(
-            gram=one(self.gram, m, m),
-            cross=one(self.cross, m),
-            square=one(self.square),
-            samples=one(self.samples),
-            dof=one(self.dof),
-            scale=one(self.scale, m),
-            log_odds=one(self.log_odds, m),
-            noise=one(self.noise),
-            density=self.density._replace(ratio=one(self.density.ratio, m)),
+            gram=reshaped(self.gram, m, m),
+            cross=reshaped(self.cross, m),
+            square=reshaped(self.square),
+            samples=reshaped(self.samples),
+            dof=reshaped(self.dof),
+            scale=reshaped(self.scale, m),
+            log_odds=reshaped(self.log_odds, m),
+            noise=reshaped(self.noise),
+            density=self.density._replace(ratio=reshaped(self.density.ratio, m)),
         )
 
     def take(self, index: NDArray[np.intp]) -> Rows:
         """Some of the rows, which must be flat; one may be taken several times."""
 
-        def one(v: Array | None) -> Any:
+        def taken(v: Array | None) -> Any:
             return None if v is None else v[index]
 
         density = self.density._replace(ratio=self.density.ratio[index])
-        fields: Any = [*(one(v) for v in self[:-1]), density]
+        fields: Any = [*(taken(v) for v in self[:-1]), density]
         return Rows(*fields)
 
 
