@@ -78,7 +78,7 @@ class Batch:
 
 
 class _About(TypedDict):
-    """What `Table.without_rows` is told beside `scale`."""
+    """What `Table.without_rows` takes beside `scale`."""
 
     centre: np.ndarray
     input_centre: np.ndarray

@@ -136,7 +136,7 @@ class Blocks(NamedTuple):
     connected : tuple of tuple of int
         The finest partition without any mixing between its parts: connected components of `consistency`.
     equivalent : tuple of tuple of int
-        Classes within which the graphs tell nobody apart, so that any invertible map of a class is allowed:
+        Latents that the graphs do not tell apart, so that any invertible map of a class of them is possible:
         strong components. They refine `connected`.
     leak : ndarray of bool, shape (latent, latent)
         What is left between classes, one way only: True at (i, j) where latent i may contain some of j, and j

@@ -6,7 +6,7 @@ asked for. Whether the probabilities *are* right is a question this file cannot 
 
 Sure edges leave room in that mean: after forty edges with p = 1, a rate of .1 admits four more whatever they
 are. So an edge must also be at least as likely present as absent, unless the caller lowers that floor. And
-edges that were told to the model, anchors, are sure by decree: they are named, and leave no room.
+edges that were given to the model, such as anchors, are certain: they are named, and leave no room.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def q_values(probability: ArrayLike, given: ArrayLike | None = None) -> NDArray[
     probability : array_like of any shape
         Edge probabilities in [0, 1].
     given : array_like of bool, same shape, optional
-        Edges that were not found but told: their q-value is 0, and the others' is of the others alone.
+        Edges that were given to the model, not found: their q-value is 0, that of the others is of the others
+        alone.
 
     Returns
     -------
@@ -84,7 +85,8 @@ def bayesian_fdr(
         Smallest probability that may be named, in [0, 1]. The default, 1/2, keeps the room that sure edges
         leave from being filled with edges that are more likely absent; 0 gives the textbook rule.
     given : array_like of bool, same shape, optional
-        Edges that were not found but told, such as anchors. They are named; the rate is that of the others.
+        Edges that were given to the model, not found, such as anchors. They are named; the rate is that of
+        the others.
 
     Returns
     -------
@@ -104,8 +106,8 @@ def bayesian_fdr(
     return prescribed | ((q_values(p, prescribed) <= fdr + ROUNDING) & (p >= floor - ROUNDING))
 
 
-def _prescribed(mask: ArrayLike | None, p: NDArray[np.float64]) -> NDArray[np.bool_]:
-    prescribed = np.zeros(p.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+def _prescribed(given: ArrayLike | None, p: NDArray[np.float64]) -> NDArray[np.bool_]:
+    prescribed = np.zeros(p.shape, dtype=bool) if given is None else np.asarray(given, dtype=bool)
     if prescribed.shape != p.shape:
         raise ValueError(f"given: want the shape of probability, {p.shape}, got {prescribed.shape}")
     return prescribed

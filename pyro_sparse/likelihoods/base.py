@@ -57,7 +57,7 @@ class Slopes(NamedTuple):
     Parameters
     ----------
     terms : dict of str to Tensor (R,)
-        Log-likelihood of all rows, "x", and the log prior of each own quantity, without their weights.
+        Log-likelihood of all rows, "x", and the log prior of each of `values`, without their weights.
     by_f : Tensor (R, B, G)
         Gradient by the linear predictor.
     by_parameters : list of Tensor
@@ -252,7 +252,7 @@ class Likelihood(Recorded, nn.Module):
         return total / seen.clamp(min=1)
 
     def priors(self) -> dict[str, dist.Distribution]:
-        """Prior of each own quantity in `values`: batch shape (R,), event shape (G,); default none."""
+        """Prior of each quantity in `values`: batch shape (R,), event shape (G,); default none."""
         return {}
 
     def values(self) -> dict[str, Tensor]:
@@ -352,7 +352,7 @@ class Likelihood(Recorded, nn.Module):
 
         .. math:: a \sum_{ij} \log p(x_{ij} | f_{ij}) + b \sum_q \log p(q)
 
-        with q the own quantities that `priors` speaks of. Here by autograd, through `observation`, `priors`
+        with q the quantities that `priors` speaks of. Here by autograd, through `observation`, `priors`
         and `values`; where a subclass knows a closed form, it overrides this.
 
         Parameters
@@ -449,8 +449,8 @@ class Likelihood(Recorded, nn.Module):
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
         """Log-likelihood (R, G) that each feature loses between two summed `feature_statistic`.
 
-        At the own parameters as they are; or, so that a noise that suits one of the two is no judge of them,
-        each at the own parameters that suit the feature best.
+        At the likelihood's parameters as they are; or, so that a noise that suits one of the two is no judge
+        of them, each at the parameters that suit the feature best.
         """
         return full - reduced
 

@@ -8,7 +8,7 @@ Depth moves all features of a row alike, a factor those that it has edges to. Of
 (Aitchison and Ho 1989, Biometrika 76(4), section 2), whatever a feature's own overdispersion is. In most
 pairs of a sparse graph the sum is zero, or it is of either sign: the median over pairs tells :math:`\tau^2`.
 What is left of the variance of log totals is the factors' doing. A factor that moves most features alike
-cannot be told from depth.
+cannot be told apart from depth.
 """
 
 from __future__ import annotations

@@ -310,8 +310,8 @@ def summary(
     idata : InferenceData or DataTree
         From `fit.edge_posterior()`.
     fdr : float
-        Bayesian false-discovery rate at which `selected` is decided, in [0, 1]. Edges that the model was
-        told to have, anchors, are selected and do not count.
+        Bayesian false-discovery rate at which `selected` is decided, in [0, 1]. Edges that were
+        given to the model, such as anchors, are selected and do not count.
     prob : float
         Probability inside the interval of the weight; edges of a latent transition have none.
     kind : {"hdi", "eti"}
@@ -404,7 +404,7 @@ def summary(
 
 
 def given_edges(edges: xr.Dataset) -> NDArray[np.bool_]:
-    """Which edges of a table's `edge_posterior` group the model was told to have, (feature, factor).
+    """Which edges of a table's `edge_posterior` group were given to the model, (feature, factor).
 
     Parameters
     ----------

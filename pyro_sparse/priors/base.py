@@ -50,7 +50,7 @@ class Prior(Recorded, nn.Module):
     n_features, n_factors, n_restarts : int
         G, K and R, known after :meth:`setup`.
     n_samples : int or None
-        N, when it was told to :meth:`setup`.
+        N, where it was given to :meth:`setup`.
     """
 
     declares: tuple[Declared, ...] = (

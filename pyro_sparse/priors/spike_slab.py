@@ -74,7 +74,7 @@ class SpikeSlabPrior(Prior):
         Second Beta parameter, shape (1, K), worked out by :meth:`setup`.
     known : Tensor
         Log odds :math:`o_{jk}` of single edges beside those of their factor, shape (G, K); (1, 1) and zero
-        where :meth:`setup` was told none.
+        where :meth:`setup` was given none.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class SpikeSlabPrior(Prior):
         self.shared, self.column, self._alpha = eta == "global", column, alpha
         self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
         self.register_buffer("b", torch.ones(1, 1))
-        self.register_buffer("known", torch.zeros(1, 1), persistent=False)  # `setup` is told it anew
+        self.register_buffer("known", torch.zeros(1, 1), persistent=False)  # `setup` is given it anew
 
     def scales(self) -> Scales | None:
         """Slab and spike where they are two Laplace or two normal densities; None (default): any two."""

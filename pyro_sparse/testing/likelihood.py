@@ -229,11 +229,11 @@ class LikelihoodTestCase:
                 )
                 assert torch.allclose(gain[:, j], refitted, rtol=0.02, atol=0.1), (
                     f"feature_gain of feature {j} is {gain[:, j]}, the log-likelihood lost {lost}, or "
-                    f"{refitted} with own parameters refitted"
+                    f"{refitted} with its parameters refitted"
                 )
 
     def _refitted(self, f: Tensor, x: Tensor, mask: Tensor, per_row: PerRow) -> Tensor:
-        """Log-likelihood (R,) of a table of one feature, at the own parameters that suit it best."""
+        """Log-likelihood (R,) of a table of one feature, at the likelihood's parameters that suit it best."""
         likelihood = self.ready(1, n_restarts=len(f))
         if leaves := list(likelihood.parameters()):
             optimiser = torch.optim.LBFGS(leaves, max_iter=200, line_search_fn="strong_wolfe")

@@ -33,7 +33,7 @@ from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
 from ...training.restarts import level_of
 from ..density.decoder_program import DecoderState
-from .accumulator import Polished, Tally
+from .accumulator import ChainSummary, Tally
 from .alignment import Frame
 from .decoder import DecoderChains
 from .density_check import check_program
@@ -54,7 +54,7 @@ from .stopping import spread
 if TYPE_CHECKING:
     from ...table.result import Fit
 
-__all__ = ["DecoderPrior", "Polished", "chains_of", "draw_decoder", "mcmc_edges", "run_chains"]
+__all__ = ["ChainSummary", "DecoderPrior", "chains_of", "draw_decoder", "mcmc_edges", "run_chains"]
 
 Array = NDArray[np.float64]
 
@@ -197,13 +197,13 @@ def mcmc_edges(
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, **options)
         if learn_scales and fit.model.prior.auto_b:
             kernel = replace(kernel, eta_prior=(np.ones(fit.model.n_factors),) * 2)
-        polished = run_chains(
+        summary = run_chains(
             kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held_sweeps, warm // 2), dense=dense,
             seed=seed, pivot=_pivot(fit), groups=fit.model.alike_factors(), num_draws=num_draws,
             time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
         )  # fmt: skip
     reach = _reach(fit, exact, len(table.x))
-    return _packed(fit, polished, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach)
+    return _packed(fit, summary, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach)
 
 
 def _pivot(fit: Fit) -> Array:
@@ -290,7 +290,7 @@ def run_chains(
     tolerance: float = 0.0,
     progress: bool = False,
     learn_scales: bool = False,
-) -> Polished:
+) -> ChainSummary:
     """Sweep, turn every state into the pivot's frame, keep what is wanted.
 
     Parameters
@@ -446,7 +446,7 @@ def _with_second(good: KeptChains) -> NDArray[np.bool_]:
 
 def _packed(
     fit: Fit,
-    chains: Polished,
+    chains: ChainSummary,
     restarts: list[int],
     dense: list[bool],
     table: Table,
