@@ -124,7 +124,7 @@ def test_steps_are_recorded_and_the_same(options, missing):
     for one, other in zip(trained(run, 6), trained(plain, 6), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     trained(run, 54)
-    found = [*run.captured.found.values()]
+    found = [*run.captured.by_kind.values()]
     assert "refused" not in found and len([each for each in found if each != "watched"]) >= 4
 
 

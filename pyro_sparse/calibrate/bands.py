@@ -4,7 +4,7 @@ r"""How far the distribution function of N uniform numbers strays from the diago
           l_i, u_i = \text{quantiles } \tfrac{\gamma}{2}, 1 - \tfrac{\gamma}{2} \text{ of } B(N, z_i)
 
 with the largest :math:`\gamma` that keeps the promise for all points at once. Uniform counts are a Poisson
-process told its total, so the probability is a chain of convolutions, each cut to its interval.
+process given its total, so the probability is a chain of convolutions, each cut to its interval.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ def sbc(
         for i, child in enumerate(np.random.SeedSequence(seed).spawn(n_data_sets)):
             streams = [np.random.default_rng(s) for s in child.spawn(3)]
             try:
-                names, rank = _one(simulate, infer, extra, num_draws, columns, streams)
+                names, rank = _one_data_set(simulate, infer, extra, num_draws, columns, streams)
             except Exception as error:
                 error.add_note(f"sbc: in data set {i} of {n_data_sets}, seed {seed}")
                 raise
@@ -287,7 +287,7 @@ def _both(
     return simulate, infer
 
 
-def _one(
+def _one_data_set(
     simulate: Simulate,
     infer: Infer,
     extra: Mapping[str, Statistic],

@@ -7,8 +7,8 @@ For each draw, from the theorem that asks least beside the graph to the one that
 * *structural sparsity*: for every other factor, a feature without it (Zheng et al. 2022), if features bend;
 * *diversity*: no other factor reaches the same features (Zheng et al. 2026), on request.
 
-A factor with a single feature cannot be told from that feature's noise and counts as such. A straight decoder
-of Gaussian factors fits as well in any rotation; there only anchors and zeros are asked.
+A factor with a single feature cannot be told apart from that feature's noise, and counts as such. A straight
+decoder of Gaussian factors fits as well in any rotation; there only anchors and zeros are asked.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ def train(
     model, settings = _begin(recipe, frame, threads, quiet)
     begun = time.perf_counter()
     bar = sys.stderr.isatty() and not quiet
-    with _told_by_finish():
+    with _left_to_finish():
         result = ps.fit(model, recipe.features(frame), n_jobs=n_jobs, progress=bar, **settings)
     return result, time.perf_counter() - begun
 
@@ -269,13 +269,13 @@ def together(recipe: Recipe, frame: pd.DataFrame, paths: list[Path], threads: in
     import pyro_sparse as ps
 
     model, settings = _begin(recipe, frame, threads, quiet=True)
-    with _told_by_finish():
+    with _left_to_finish():
         result: Fit = ps.merge(paths, model, recipe.features(frame), **settings)
     return result
 
 
 @contextmanager
-def _told_by_finish() -> Iterator[None]:
+def _left_to_finish() -> Iterator[None]:
     """Leave it to `finish` to say that a fit was interrupted, and what a table looks like."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "interrupted|X: ", RuntimeWarning)

@@ -12,10 +12,10 @@ from pandas.api import types as kinds
 from .columns import in_order
 from .long_table import Frames, check_finite
 
-__all__ = ["KnownActions", "encode", "level_name"]
+__all__ = ["FittedActions", "encode", "level_name"]
 
 
-class KnownActions(NamedTuple):
+class FittedActions(NamedTuple):
     """Actions that a model was fitted to.
 
     Attributes
@@ -33,7 +33,7 @@ class KnownActions(NamedTuple):
     levels: dict[str, list]
 
 
-def encode(frames: Frames, like: KnownActions | None) -> tuple[np.ndarray, list[str], dict[str, list]]:
+def encode(frames: Frames, like: FittedActions | None) -> tuple[np.ndarray, list[str], dict[str, list]]:
     """Actions as numbers, NaN where missing, the names of the columns, and the levels of those of labels.
 
     Parameters

@@ -240,12 +240,12 @@ def read_names(names: Iterable[object] | None, argument: str = "feature_names") 
     return [str(name) for name in names]
 
 
-def name_features(given_names: list[str] | None, own_names: list[str] | None, n_features: int) -> list[str]:
+def name_features(given_names: list[str] | None, table_names: list[str] | None, n_features: int) -> list[str]:
     """Names of a table's columns: those given, or its own, or numbers; one for each, and no other has it."""
     names = (
         list(given_names)
         if given_names is not None
-        else own_names or [f"x{j + 1}" for j in range(n_features)]
+        else table_names or [f"x{j + 1}" for j in range(n_features)]
     )
     if len(names) != n_features:
         raise ValueError(
@@ -259,8 +259,8 @@ def name_features(given_names: list[str] | None, own_names: list[str] | None, n_
         )
     moved = [
         new
-        for new, old in zip(names, own_names or names, strict=True)
-        if new != old and new in (own_names or ())
+        for new, old in zip(names, table_names or names, strict=True)
+        if new != old and new in (table_names or ())
     ]
     if moved:
         raise ValueError(
@@ -445,20 +445,20 @@ def check_extremes(x: np.ndarray, names: list[str], rows: list[str] | None, stan
         )
 
 
-def check_columns(x: np.ndarray, observed: np.ndarray, names: list[str], n_rows: int) -> None:
+def check_columns(x: np.ndarray, mask: np.ndarray, names: list[str], n_rows: int) -> None:
     """Complain of too few columns or rows, and of columns that say nothing of any factor."""
     if x.shape[1] < 2:
         raise ValueError(
             f"X: has {x.shape[1]} column(s); wanted at least 2 features to find a factor they share"
         )
     check_number(n_rows)
-    useless = _useless(x, observed, names)
+    useless = _useless(x, mask, names)
     if len(useless) > 1:
         raise ValueError(_all_in_one(useless))
     for name, why in useless.items():
         fix = "it says nothing of the factors, drop it" if "constant" in why else "drop it"
         raise ValueError(f"X: column {name!r} {why}; {fix}")
-    check_rows(observed)
+    check_rows(mask)
 
 
 def check_usable(table: pd.DataFrame) -> None:
@@ -491,11 +491,11 @@ def check_usable(table: pd.DataFrame) -> None:
         raise TypeError(f"{_all_in_one(wrong)}, or what holds no numbers: {'; '.join(fixes)}")
 
 
-def _useless(x: np.ndarray, observed: np.ndarray, names: list[str]) -> dict[str, str]:
+def _useless(x: np.ndarray, mask: np.ndarray, names: list[str]) -> dict[str, str]:
     """What is wrong with the columns that have no observed value, or one only."""
     faults = {}
-    least = np.where(observed, x, np.inf).min(0, initial=np.inf)
-    most = np.where(observed, x, -np.inf).max(0, initial=-np.inf)
+    least = np.where(mask, x, np.inf).min(0, initial=np.inf)
+    most = np.where(mask, x, -np.inf).max(0, initial=-np.inf)
     for j in np.flatnonzero(least >= most):
         faults[names[j]] = "has no observed value" if least[j] > most[j] else f"is constant at {most[j]:g}"
     return faults
@@ -513,9 +513,9 @@ def check_number(n_rows: int) -> None:
         raise ValueError(f"X: has {n_rows} row(s), wanted at least 10 to learn from")
 
 
-def check_rows(observed: np.ndarray) -> None:
+def check_rows(mask: np.ndarray) -> None:
     """Complain of rows without an observed cell."""
-    hollow = ~observed.any(1)
+    hollow = ~mask.any(1)
     if hollow.any():
         raise ValueError(
             f"X: row {int(hollow.argmax())} has no observed value ({int(hollow.sum())} such row(s)); drop it"

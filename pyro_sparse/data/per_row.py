@@ -132,20 +132,18 @@ def _numbers(name: str, column: VectorLike, n_rows: int, likelihood: Likelihood)
     return values
 
 
-def default_per_row(
-    observed: np.ndarray, likelihood: Likelihood, given: Iterable[str]
-) -> dict[str, np.ndarray]:
+def default_per_row(cells: np.ndarray, likelihood: Likelihood, given: Iterable[str]) -> dict[str, np.ndarray]:
     """What the cells say of the inputs that were not given, each (row, 1).
 
     Parameters
     ----------
-    observed : ndarray (row, feature)
+    cells : ndarray (row, feature)
         NaN where missing.
     likelihood : Likelihood
     given : iterable of str
     """
     missing = set(likelihood.per_row_inputs) - set(given)
-    default = likelihood.default_per_row(torch.as_tensor(observed)) if missing else {}
+    default = likelihood.default_per_row(torch.as_tensor(cells)) if missing else {}
     return {name: np.asarray(values) for name, values in default.items() if name in missing}
 
 

@@ -264,34 +264,34 @@ def read_table(
             f"X: column {names[j]!r} has {x[i, j]} in row {i}; "
             "wanted finite numbers (use NaN for a missing cell)"
         )
-    is_observed = ~np.isnan(x)
+    observed = ~np.isnan(x)
     if mask is not None:
-        is_observed &= _read_mask(mask, x.shape, feature_names if is_numbered(columns) else columns, samples)[
+        observed &= _read_mask(mask, x.shape, feature_names if is_numbered(columns) else columns, samples)[
             :, order
         ]
     if like is None:
-        check_columns(x, is_observed, names, n_rows)
-    observed = np.where(is_observed, x, np.nan)
-    likelihood.check(observed, names)
+        check_columns(x, observed, names, n_rows)
+    cells = np.where(observed, x, np.nan)
+    likelihood.check(cells, names)
     if like is None:
         if likelihood.standardise:
-            check_extremes(observed, names, samples, standardise)
-        likelihood.calibrate(torch.as_tensor(observed))
+            check_extremes(cells, names, samples, standardise)
+        likelihood.calibrate(torch.as_tensor(cells))
         likelihood.note_per_row(beside)
     given, row_units = read_per_row(beside, n_rows, samples, likelihood, like)
-    rows = {**given, **default_per_row(observed, likelihood, given)}
-    raw = likelihood.encoder_view(torch.as_tensor(observed), tensors_of(rows, torch.float64)).numpy()
+    rows = {**given, **default_per_row(cells, likelihood, given)}
+    raw = likelihood.encoder_view(torch.as_tensor(cells), tensors_of(rows, torch.float64)).numpy()
     if like is None:
-        units = _units(observed, raw, standardise and likelihood.standardise, names)
+        units = _units(cells, raw, standardise and likelihood.standardise, names)
     else:
         units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
     with np.errstate(over="ignore", invalid="ignore"):  # of a masked cell, or complained of at once
-        values = np.where(is_observed, (x - units.centre) / units.scale, likelihood.filler)
+        values = np.where(observed, (x - units.centre) / units.scale, likelihood.filler)
     check_magnitude(names, values)
     return Table(
         x=values,
-        inputs=np.where(is_observed, (raw - units.input_centre) / units.input_scale, 0.0),
-        mask=None if is_observed.all() else is_observed,
+        inputs=np.where(observed, (raw - units.input_centre) / units.input_scale, 0.0),
+        mask=None if observed.all() else observed,
         **units._asdict(),
         feature_names=names,
         sample_names=samples or [str(i) for i in range(n_rows)],
@@ -309,12 +309,12 @@ class _Units(NamedTuple):
     input_scale: np.ndarray
 
 
-def _units(observed: np.ndarray, raw: np.ndarray, standardise: bool, names: list[str]) -> _Units:
+def _units(cells: np.ndarray, raw: np.ndarray, standardise: bool, names: list[str]) -> _Units:
     """Of the cells (row, feature), and of what the encoder reads of them, both with NaN where missing."""
     centre, scale = np.zeros(len(names)), np.ones(len(names))
     with np.errstate(over="ignore"):
         if standardise:
-            centre, scale = np.nanmean(observed, 0), np.nanstd(observed, 0)
+            centre, scale = np.nanmean(cells, 0), np.nanstd(cells, 0)
         input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
     input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
     check_scales(names, (centre, input_centre), (scale, input_scale))

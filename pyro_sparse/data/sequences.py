@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._utils.checks import check_whole
 from ..findings.finding import Finding
-from .action_columns import KnownActions, encode, level_name
+from .action_columns import FittedActions, encode, level_name
 from .columns import as_frame, check_magnitude, check_scales, match_features, read_names
 from .long_table import Frames, TimeStep, as_in_the_fit, check_finite, read_long, roles_of
 from .sequence_arrays import SequencesLike, read_arrays
@@ -313,7 +313,7 @@ def as_sequences(
         likelihood.check(x, names)
     present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
     fitted_actions = (
-        None if like is None else KnownActions(like.action_columns, like.action_names, like.action_levels)
+        None if like is None else FittedActions(like.action_columns, like.action_names, like.action_levels)
     )
     encoded = None if frames.actions is None else encode(frames, fitted_actions)
     linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)

@@ -68,9 +68,9 @@ class Batch:
         """The same rows seen as a data set of their own (no scaling up)."""
         return replace(self, total=len(self))
 
-    def mean(self, own: Tensor) -> Tensor:
+    def mean(self, mean_of_rows: Tensor) -> Tensor:
         """The minibatch's mean, from that of these rows: the same, unless other processes have more of it."""
-        return own
+        return mean_of_rows
 
     def shuffled(self) -> Tensor:
         """Order of the rows in an epoch, from torch's random stream."""
@@ -78,7 +78,7 @@ class Batch:
 
 
 class _About(TypedDict):
-    """What `Table.without_rows` is told beside `scale`."""
+    """What `Table.without_rows` takes beside `scale`."""
 
     centre: np.ndarray
     input_centre: np.ndarray
@@ -184,8 +184,8 @@ class Table:
 
     def intercept(self, likelihood: Likelihood, kept: np.ndarray) -> np.ndarray | Tensor:
         """The likelihood's start (feature,), from these rows."""
-        observed = self.x[kept] if self.mask is None else np.where(self.mask[kept], self.x[kept], np.nan)
-        return likelihood.start(torch.as_tensor(observed))
+        cells = self.x[kept] if self.mask is None else np.where(self.mask[kept], self.x[kept], np.nan)
+        return likelihood.start(torch.as_tensor(cells))
 
     def rows(self, index: np.ndarray) -> Table:
         """The table with these rows only."""

@@ -264,16 +264,16 @@ def check(
         raise ValueError(
             f"X: one sample has shape {xs[0].shape[1:]}, those of the fit {shape}; give the same features"
         )
-    observed = [y[~np.isnan(y)] for y in ys]
-    small = {n: len(y) for n, y in zip(names, observed, strict=True) if len(y) < _LEAST_ROWS}
+    targets = [y[~np.isnan(y)] for y in ys]
+    small = {n: len(y) for n, y in zip(names, targets, strict=True) if len(y) < _LEAST_ROWS}
     if small:
         raise ValueError(
             f"y: {_some(small)} has {next(iter(small.values()))} target(s), want at least {_LEAST_ROWS}; "
             "drop the task"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        centres, scales = (np.array([of(y) for y in observed]) for of in (np.mean, np.std))
-    constant = np.array([y.min() == y.max() for y in observed])
+        centres, scales = (np.array([of(y) for y in targets]) for of in (np.mean, np.std))
+    constant = np.array([y.min() == y.max() for y in targets])
     extreme = ~constant & ~(np.isfinite(centres) & np.isfinite(scales) & (scales > 0))
     if extreme.any():
         far = [name for name, is_extreme in zip(names, extreme, strict=True) if is_extreme]

@@ -128,8 +128,8 @@ def _positive(t: np.ndarray) -> np.ndarray:
 def _box(o: np.ndarray, d: np.ndarray, half: float) -> tuple[np.ndarray, np.ndarray]:
     """A cube on the floor, edges along the walls."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        one, two = (np.array([[-half, -half, 0.0], [half, half, 2 * half]])[:, None] - o) / d
-    enter, leave = np.minimum(one, two), np.maximum(one, two)
+        to_low, to_high = (np.array([[-half, -half, 0.0], [half, half, 2 * half]])[:, None] - o) / d
+    enter, leave = np.minimum(to_low, to_high), np.maximum(to_low, to_high)
     axis = enter.argmax(axis=1)
     first, last = enter.max(axis=1), leave.min(axis=1)
     normal = np.where(np.arange(3) == axis[:, None], -np.sign(d), 0.0)

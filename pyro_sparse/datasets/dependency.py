@@ -256,7 +256,7 @@ def _random(rows: int, d_z: int, seed: int) -> np.ndarray:
 
 def _decoder(support: np.ndarray, settings: Mapping[str, Any]) -> _Map:
     """The map from latents to features; the training rows set every scale."""
-    terms = _parts(support.astype(bool), settings["mechanism"], stream(settings["seed"], _LAW))
+    terms = _terms(support.astype(bool), settings["mechanism"], stream(settings["seed"], _LAW))
     train = _latents(settings)
     sized = [(weight, term, *_moments(term(train))) for weight, term in terms]
 
@@ -272,7 +272,7 @@ def _moments(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return table.mean(0), np.where(deviation > 0, deviation, 1.0)
 
 
-def _parts(support: np.ndarray, mechanism: str, rng: np.random.Generator) -> list[tuple[float, _Map]]:
+def _terms(support: np.ndarray, mechanism: str, rng: np.random.Generator) -> list[tuple[float, _Map]]:
     if mechanism == "shared_mlp":
         return [(1.0, _shared(support, rng))]
     size = rng.uniform(0.5, 1.5, support.shape) * rng.choice([-1, 1], support.shape) * support

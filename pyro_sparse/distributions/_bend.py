@@ -20,9 +20,12 @@ class Bend:
 
     def through(self, down: Tensor, h: Tensor, into: Tensor) -> Tensor:
         """Gradient before a bend, given that behind it and the units."""
+        before: Tensor
         if self.relu:
-            return torch.ops.aten.threshold_backward.grad_input(down, h, 0, grad_input=into)
-        return torch.ops.aten.tanh_backward.grad_input(down, h, grad_input=into)
+            before = torch.ops.aten.threshold_backward.grad_input(down, h, 0, grad_input=into)
+        else:
+            before = torch.ops.aten.tanh_backward.grad_input(down, h, grad_input=into)
+        return before
 
 
 def tanh_(h: Tensor) -> Tensor:

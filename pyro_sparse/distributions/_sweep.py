@@ -77,24 +77,24 @@ class Routes(NamedTuple):
     dense: Tensor
 
 
-def routes(weights: Tensor, open_: Tensor | None, activation: str, gradient: bool) -> Routes:
+def routes(weights: Tensor, permitted: Tensor | None, activation: str, gradient: bool) -> Routes:
     """Sort the features by what their row of W needs.
 
     Parameters
     ----------
     weights : Tensor (feature, factor)
-    open_ : Tensor of bool (feature, factor), optional
+    permitted : Tensor of bool (feature, factor), optional
         Edges that may move away from zero, default all. A zero weight that may move needs a gradient, and
         that of a relu through its hidden units needs them all (unless the whole row is zero: it has none).
     activation : {"relu", "tanh"}
     gradient : bool
-        Whether gradients are wanted: if not, `open_` does not matter.
+        Whether gradients are wanted: if not, `permitted` does not matter.
     """
     there = weights != 0
     count = there.sum(1)
     relu = activation == "relu"
     if gradient:
-        still = torch.zeros_like(there[:, 0]) if open_ is None else ~(open_ & ~there).any(1)
+        still = torch.zeros_like(there[:, 0]) if permitted is None else ~(permitted & ~there).any(1)
     else:
         still = torch.ones_like(there[:, 0])
     constant = (count == 0) & (still | relu)
@@ -116,7 +116,7 @@ def values(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
     way = routes(net.weights, None, activation, gradient=False)
     order, net = _in_order(net, way)
     f = _lines(net, z)
-    for block, span in _parts(net, z, way, activation):
+    for block, span in _blocks(net, z, way, activation):
         f[span].add_(block.forward())
     return _back(f, order).T
 
@@ -126,7 +126,7 @@ def sweep(
     net: MaskedNet,
     z: Tensor,
     score: Score,
-    open_: Tensor | None = None,
+    permitted: Tensor | None = None,
     activation: str = "relu",
     rounded: bool = False,
 ) -> tuple[MaskedNet, Tensor, Tensor]:
@@ -140,7 +140,7 @@ def sweep(
     score : callable
         ``score(features, f)``, with `f` (feature, row) the linear predictor of the features with these
         numbers, returns the derivatives :math:`\ell'` (feature, row). It is asked once about each feature.
-    open_ : Tensor of bool (feature, factor), optional
+    permitted : Tensor of bool (feature, factor), optional
         Edges whose weight may move, default all; the gradient of the others is left out.
     activation : {"relu", "tanh"}
     rounded : bool
@@ -153,11 +153,11 @@ def sweep(
     MaskedNet, Tensor (row, factor), Tensor (feature, row)
         Gradients, shaped like `net` and `z`, and the linear predictor.
     """
-    way = routes(net.weights, open_, activation, gradient=True)
+    way = routes(net.weights, permitted, activation, gradient=True)
     order, net = _in_order(net, way)
     grads, dz = MaskedNet(*(torch.zeros_like(tensor) for tensor in net)), torch.zeros_like(z)
     f, scores = _lines(net, z), z.new_empty(len(net.weights), len(z))
-    for block, span in _parts(net, z, way, activation, rounded):
+    for block, span in _blocks(net, z, way, activation, rounded):
         derivatives = score(order[span], f[span].add_(block.forward()))
         scores[span] = derivatives
         block.backward(derivatives, grads, dz)
@@ -167,8 +167,8 @@ def sweep(
     grads.intercept.copy_(scores.sum(1))
     dz.addmm_(scores.T, net.weights * net.slope)
     weights, slope, head, f = (_back(tensor, order) for tensor in (grads.weights, grads.slope, grads.head, f))
-    if open_ is not None:
-        weights.mul_(open_)
+    if permitted is not None:
+        weights.mul_(permitted)
     intercept = _back(grads.intercept.T, order).T
     return grads._replace(weights=weights, slope=slope, head=head, intercept=intercept), dz, f
 
@@ -187,7 +187,7 @@ def _back(rows: Tensor, order: Tensor) -> Tensor:
     return torch.empty_like(rows).index_copy_(0, order, rows)
 
 
-def _parts(
+def _blocks(
     net: MaskedNet, z: Tensor, way: Routes, activation: str, rounded: bool = False
 ) -> Iterator[tuple[_Flat | _Ray | _Chunk, slice]]:
     """What goes forth and back together, one after the other, and which of the sorted features it is."""
@@ -246,7 +246,7 @@ class _Chunk:
     """A few features forth and back; hidden units (feature * row, hidden) are overwritten on the way back."""
 
     def __init__(self, space: _Space, span: slice):
-        self.space, self.own = space, span
+        self.space, self.span = space, span
         self.w, self.head = space.net.weights[span], space.head[span].unsqueeze(1)
 
     def forward(self) -> Tensor:
@@ -261,7 +261,7 @@ class _Chunk:
 
     def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
         """Add the gradients given those of the linear predictor, (feature, row)."""
-        space, span, n, score = self.space, self.own, len(self.h1), score.to(self.space.kind)
+        space, span, n, score = self.space, self.span, len(self.h1), score.to(self.space.kind)
         grads.head[span] = torch.bmm(score.unsqueeze(1), self.cube).squeeze(1).to(dz.dtype)
         down = space.room(2, n)
         torch.mul(score.unsqueeze(-1), self.head, out=down.view_as(self.cube))
@@ -280,7 +280,7 @@ class _Flat:
     """Features without factors: constants."""
 
     def __init__(self, space: _Space, span: slice):
-        self.own, self.n_rows, self.relu = span, len(space.z), space.relu
+        self.span, self.n_rows, self.relu = span, len(space.z), space.relu
         self.head, self.h = space.net.head[span], space.bend(space.net.bias[0].clone())
 
     def forward(self) -> Tensor:
@@ -290,7 +290,7 @@ class _Flat:
     def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
         """Add the gradients given those of the linear predictor, (feature, row)."""
         total = score.sum(1)
-        grads.head[self.own] = torch.outer(total, self.h)
+        grads.head[self.span] = torch.outer(total, self.h)
         grads.bias.add_((total @ self.head) * ((self.h > 0) if self.relu else 1 - self.h * self.h))
 
 
@@ -315,29 +315,29 @@ class _Ray:
     """Features that follow factor k with weight w: their hidden units are the same, (row, hidden)."""
 
     def __init__(self, space: _Space, rays: _Rays, k: int, w: float, span: slice, last: bool):
-        self.space, self.rays, self.k, self.w, self.own, self.last = space, rays, k, w, span, last
+        self.space, self.rays, self.k, self.w, self.span, self.last = space, rays, k, w, span, last
         self.head, self.zk = space.net.head[span], space.z[:, k]
         t = w * self.zk
-        self.parts = torch.stack([t.clamp_min(0), (-t).clamp_min_(0), torch.ones_like(t)], 1)
+        self.by_sign = torch.stack([t.clamp_min(0), (-t).clamp_min_(0), torch.ones_like(t)], 1)
 
     def forward(self) -> Tensor:
         """Curved part of the linear predictor, (feature, row)."""
         room = self.space.room(0, len(self.zk))
-        self.h = torch.mm(self.parts, self.rays.table[self.k], out=room).relu_()
+        self.h = torch.mm(self.by_sign, self.rays.table[self.k], out=room).relu_()
         return self.head @ self.h.T
 
     def backward(self, score: Tensor, grads: MaskedNet, dz: Tensor) -> None:
         """Add the gradients given those of the linear predictor, (feature, row)."""
         table, h = self.rays.table[self.k, :2], self.h
-        grads.head[self.own] = score @ h
+        grads.head[self.span] = score @ h
         down = torch.mm(score.T, self.head, out=self.space.room(1, len(h)))
         d2 = self.space.through(down, h, into=down)
-        self.rays.back[self.k].addmm_(self.parts.T, d2)
-        up, down = self.parts[:, :2].sign().unbind(1)
+        self.rays.back[self.k].addmm_(self.by_sign.T, d2)
+        up, down = self.by_sign[:, :2].sign().unbind(1)
         toward = d2 @ table.T
         dz[:, self.k].add_(up * toward[:, 0] - down * toward[:, 1], alpha=self.w)
         on, by_z = h.sign_(), score * self.zk  # which units are on; now by the weights, one for each feature
         by_weight = ((by_z * up) @ on).mul_(table[0]).sub_(((by_z * down) @ on).mul_(table[1]))
-        grads.weights[self.own, self.k] = by_weight.mul_(self.head).sum(1)
+        grads.weights[self.span, self.k] = by_weight.mul_(self.head).sum(1)
         if self.last:
             self.rays.gradients(grads)

@@ -11,6 +11,7 @@ each restart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -43,12 +44,12 @@ class CorrelatedNormal(TorchDistribution):
 
     def __init__(self, covariance: Tensor, validate_args: bool | None = None):
         self.covariance = covariance
-        self.root = torch.linalg.cholesky(covariance)
+        self.root: Tensor = torch.linalg.cholesky(covariance)
         super().__init__(covariance.shape[:-2], covariance.shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> CorrelatedNormal:
+    def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """Same covariance, larger batch shape."""
-        new = self._get_checked_instance(CorrelatedNormal, _instance)
+        new: Self = self._get_checked_instance(CorrelatedNormal, _instance)
         new.covariance, new.root = self.covariance, self.root
         TorchDistribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
         return new
@@ -86,29 +87,33 @@ class CorrelatedNormal(TorchDistribution):
         """Log density, batch shape."""
         if self._validate_args:
             self._validate_sample(value)
-        n = self.event_shape[0]
-        quadratic = (torch.einsum("...i,...ij->...j", value, self.precision) * value).sum(-1)
+        n: int = self.event_shape[0]
+        quadratic: Tensor = (torch.einsum("...i,...ij->...j", value, self.precision) * value).sum(-1)
         return -0.5 * (quadratic + self.log_determinant + n * 1.8378770664093453)  # log(2 pi)
 
 
-@register_kl(Independent, CorrelatedNormal)
-def _kl(guide: Independent, prior: CorrelatedNormal) -> Tensor:
+def _kl(guide: Independent[Distribution], prior: CorrelatedNormal) -> Tensor:
     base = guide.base_dist
     if not isinstance(base, Normal) or guide.reinterpreted_batch_ndims != 1:
         raise NotImplementedError
     precision = prior.precision
     quadratic = (torch.einsum("...i,...ij->...j", base.loc, precision) * base.loc).sum(-1)
     trace = (base.scale**2 * precision.diagonal(dim1=-2, dim2=-1)).sum(-1)
-    n = prior.event_shape[0]
+    n: int = prior.event_shape[0]
     return 0.5 * (quadratic + trace - n - 2 * base.scale.log().sum(-1) + prior.log_determinant)
 
 
-@register_kl(FullNormal, CorrelatedNormal)
 def _kl_full(guide: FullNormal, prior: CorrelatedNormal) -> Tensor:
     if len(guide.event_shape) != 1:
         raise NotImplementedError
     precision = prior.precision
+    n: int = guide.event_shape[0]
     quadratic = (torch.einsum("...i,...ij->...j", guide.loc, precision) * guide.loc).sum(-1)
     columns = guide.factor.mT  # of all rows as one matrix: one product instead of one for each row
     trace = (columns.flatten(-3, -2) @ precision.squeeze(-3)).view_as(columns).mul(columns).sum((-1, -2))
-    return 0.5 * (quadratic + trace - guide.event_shape[0] + prior.log_determinant) - guide.log_det
+    return 0.5 * (quadratic + trace - n + prior.log_determinant) - guide.log_det
+
+
+# Called here instead of decorating: torch's decorator has no types, and would take the function's.
+register_kl(Independent, CorrelatedNormal)(_kl)
+register_kl(FullNormal, CorrelatedNormal)(_kl_full)

@@ -45,7 +45,7 @@ def predictor(net: MaskedNet, z: Tensor, activation: str = "relu") -> Tensor:
 def recomputed_predictor(
     net: MaskedNet,
     z: Tensor,
-    allowed: Tensor | None = None,
+    permitted: Tensor | None = None,
     activation: str = "relu",
     rounded: bool = False,
 ) -> Tensor:
@@ -56,7 +56,7 @@ def recomputed_predictor(
     net : MaskedNet
         Tensors with a leading restart dimension.
     z : Tensor (restart, row, factor)
-    allowed : Tensor of bool (restart, feature, factor), optional
+    permitted : Tensor of bool (restart, feature, factor), optional
         As in `DecodedCells`.
     activation : {"relu", "tanh"}
     rounded : bool
@@ -66,7 +66,8 @@ def recomputed_predictor(
     -------
     Tensor (restart, row, feature)
     """
-    return _Recomputed.apply(allowed, activation, rounded, z, *net)
+    f: Tensor = _Recomputed.apply(permitted, activation, rounded, z, *net)
+    return f
 
 
 class DecodedCells(TorchDistribution):
@@ -85,7 +86,7 @@ class DecodedCells(TorchDistribution):
         True where a cell was seen.
     per_row : mapping of str to Tensor (row, 1), optional
         What the likelihood reads of rows beside their cells.
-    allowed : Tensor of bool (restart, feature, factor), optional
+    permitted : Tensor of bool (restart, feature, factor), optional
         Edges that may be there, default all. A weight that is zero and stays so gets no gradient, which is
         what lets a feature of one factor be evaluated without hidden units of its own.
     activation : {"relu", "tanh"}
@@ -110,12 +111,17 @@ class DecodedCells(TorchDistribution):
         *,
         mask: Tensor | None = None,
         per_row: Mapping[str, Tensor] | None = None,
-        allowed: Tensor | None = None,
+        permitted: Tensor | None = None,
         activation: str = "relu",
         rounded: bool = False,
     ):
         self.likelihood, self.net, self.z, self.rounded = likelihood, net, z, rounded
-        self.cell_mask, self.per_row, self.allowed, self.activation = mask, per_row or {}, allowed, activation
+        self.cell_mask, self.per_row, self.permitted, self.activation = (
+            mask,
+            per_row or {},
+            permitted,
+            activation,
+        )
         super().__init__(z.shape[:-1], net.weights.shape[1:2], validate_args=False)
 
     def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> DecodedCells:
@@ -143,7 +149,8 @@ class DecodedCells(TorchDistribution):
     @torch.no_grad()
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws, shape ``sample_shape + (restart, row, feature)``."""
-        return self.cells().sample(sample_shape)
+        draws: Tensor = self.cells().sample(sample_shape)
+        return draws
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density of the seen cells of each row, (restart, row).
@@ -154,10 +161,13 @@ class DecodedCells(TorchDistribution):
         """
         parameters = dict(self.likelihood.named_parameters())
         tensors = (self.z, *self.net, *parameters.values())
-        if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        log_p: Tensor
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            log_p = _OneSweep.apply(self._plan(value), *tensors)
+        else:
             with torch.no_grad():
-                return self.cells().log_prob(value)
-        return _OneSweep.apply(self._plan(value), *tensors)
+                log_p = self.cells().log_prob(value)
+        return log_p
 
     def slopes(self, value: Tensor) -> tuple[Tensor, list[Tensor]]:
         """`log_prob` and the gradients of its sum, outside autograd.
@@ -176,7 +186,7 @@ class DecodedCells(TorchDistribution):
     def _plan(self, value: Tensor) -> _Plan:
         names = tuple(name for name, _ in self.likelihood.named_parameters())
         return _Plan(
-            self.likelihood, names, value, self.cell_mask, self.per_row, self.allowed, self.activation,
+            self.likelihood, names, value, self.cell_mask, self.per_row, self.permitted, self.activation,
             self.rounded,
         )  # fmt: skip
 
@@ -189,7 +199,7 @@ class _Plan(NamedTuple):
     x: Tensor
     mask: Tensor | None
     per_row: Mapping[str, Tensor]
-    allowed: Tensor | None
+    permitted: Tensor | None
     activation: str
     rounded: bool
 
@@ -210,8 +220,8 @@ class _Plan(NamedTuple):
                     derivatives = torch.where(mask[r, features], derivatives, torch.zeros_like(derivatives))
                 return derivatives if row_weight is None else derivatives * row_weight[r]
 
-            allowed = None if self.allowed is None else self.allowed[r]
-            dnet, dz, f[r] = sweep(net.restart(r), latents, score, allowed, self.activation, self.rounded)
+            permitted = None if self.permitted is None else self.permitted[r]
+            dnet, dz, f[r] = sweep(net.restart(r), latents, score, permitted, self.activation, self.rounded)
             by_restart.append((dz, *dnet))
         grads = [torch.stack(gradients) for gradients in zip(*by_restart, strict=True)]
         with torch.enable_grad():  # the likelihood's own parameters: all features at once
@@ -228,7 +238,8 @@ class _Plan(NamedTuple):
     def _log_prob(self, parameters: Sequence[Tensor], f: Tensor, x: Tensor) -> Tensor:
         """Log density of cells (restart, row, feature) at these values of the likelihood's parameters."""
         named = dict(zip(self.names, parameters, strict=True))
-        return torch.func.functional_call(self.likelihood, named, (f, self.per_row)).log_prob(x)
+        log_p: Tensor = torch.func.functional_call(self.likelihood, named, (f, self.per_row)).log_prob(x)
+        return log_p
 
     def _by_autograd(self, f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
         """What a likelihood's `scorer` says, for one that has none."""
@@ -271,7 +282,7 @@ class _OneSweep(torch.autograd.Function):
 class _Settings(AutogradContext, Protocol):
     """What `_Recomputed` keeps for the way back, beside tensors."""
 
-    allowed: Tensor | None
+    permitted: Tensor | None
     activation: str
     rounded: bool
 
@@ -281,9 +292,9 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _Settings, allowed: Tensor | None, activation: str, rounded: bool, z: Tensor, *net: Tensor
+        ctx: _Settings, permitted: Tensor | None, activation: str, rounded: bool, z: Tensor, *net: Tensor
     ) -> Tensor:
-        ctx.allowed, ctx.activation, ctx.rounded = allowed, activation, rounded
+        ctx.permitted, ctx.activation, ctx.rounded = permitted, activation, rounded
         ctx.save_for_backward(z, *net)
         return predictor(MaskedNet(*net), z, activation)
 
@@ -299,7 +310,7 @@ class _Recomputed(torch.autograd.Function):
             def score(features: Tensor, f: Tensor, toward: Tensor = toward) -> Tensor:
                 return toward[features]
 
-            allowed = None if ctx.allowed is None else ctx.allowed[r]
-            dnet, dz, _ = sweep(net.restart(r), latents, score, allowed, ctx.activation, ctx.rounded)
+            permitted = None if ctx.permitted is None else ctx.permitted[r]
+            dnet, dz, _ = sweep(net.restart(r), latents, score, permitted, ctx.activation, ctx.rounded)
             by_restart.append((dz, *dnet))
         return (None, None, None, *(torch.stack(gradients) for gradients in zip(*by_restart, strict=True)))

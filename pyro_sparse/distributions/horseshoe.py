@@ -87,7 +87,8 @@ def scaled_expint(x: Tensor, n: int = 1) -> Tensor:
     ----------
     DLMF, sections 6.6.2 (series) and 8.19.17 (continued fraction).
     """
-    return _ScaledExpint.apply(x, n)
+    scaled: Tensor = _ScaledExpint.apply(x, n)
+    return scaled
 
 
 class Horseshoe(TorchDistribution):
@@ -118,7 +119,7 @@ class Horseshoe(TorchDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape."""
-        new = self._get_checked_instance(Horseshoe, _instance)
+        new: Self = self._get_checked_instance(Horseshoe, _instance)
         new.tau = self.tau.expand(torch.Size(batch_shape))
         TorchDistribution.__init__(new, torch.Size(batch_shape), validate_args=False)
         new._validate_args = self._validate_args
@@ -198,7 +199,7 @@ class RegularisedHorseshoe(TorchDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape."""
-        new = self._get_checked_instance(RegularisedHorseshoe, _instance)
+        new: Self = self._get_checked_instance(RegularisedHorseshoe, _instance)
         new.tau, new.slab_scale = (v.expand(torch.Size(batch_shape)) for v in (self.tau, self.slab_scale))
         new.n_nodes = self.n_nodes
         TorchDistribution.__init__(new, torch.Size(batch_shape), validate_args=False)
@@ -241,7 +242,8 @@ class RegularisedHorseshoe(TorchDistribution):
     def cdf(self, value: Tensor) -> Tensor:
         """Cumulative distribution function."""
         weight, scale = self._components()
-        return (weight * torch.special.ndtr(value[..., None] / scale)).sum(-1)
+        of_nodes: Tensor = weight * torch.special.ndtr(value[..., None] / scale)
+        return of_nodes.sum(-1)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw a node, then the weight; differentiable in tau and slab_scale."""

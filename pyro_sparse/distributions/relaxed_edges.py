@@ -102,7 +102,7 @@ class RelaxedEdges(TorchDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape: independent draws along the new dimensions."""
-        new = self._get_checked_instance(RelaxedEdges, _instance)
+        new: Self = self._get_checked_instance(RelaxedEdges, _instance)
         batch_shape = torch.Size(batch_shape)
         for name in ("logits", "temperature", "required", "forbidden"):
             setattr(new, name, getattr(self, name).expand(batch_shape))
@@ -240,10 +240,14 @@ def bernoulli_kl(logits: Tensor, eta: Tensor | float) -> Tensor:
     on, off = torch.sigmoid(alpha), torch.sigmoid(-alpha)
     negative_entropy = on * F.logsigmoid(alpha) + off * F.logsigmoid(-alpha)
     # Two rounding errors near zero may leave a negative number of their own size.
-    return (negative_entropy - torch.xlogy(on, eta) - torch.special.xlog1py(off, -eta)).clamp(min=0)
+    divergence: Tensor = negative_entropy - torch.xlogy(on, eta) - torch.special.xlog1py(off, -eta)
+    return divergence.clamp(min=0)
 
 
-@register_kl(RelaxedEdges, Bernoulli)
 def _kl_of_the_edges(p: RelaxedEdges, q: Bernoulli) -> Tensor:
     """Divergence of the Bernoulli edges behind the gates; forced edges cost nothing."""
     return bernoulli_kl(p.logits, q.probs).masked_fill(p.forced, 0.0)
+
+
+# Called here instead of decorating: torch's decorator has no types, and would take the function's.
+register_kl(RelaxedEdges, Bernoulli)(_kl_of_the_edges)

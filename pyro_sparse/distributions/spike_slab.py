@@ -41,7 +41,7 @@ class SpikeSlab(TorchDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: Distribution | None = None) -> Self:
         """The same distribution with a larger batch shape."""
-        new = self._get_checked_instance(type(self), _instance)
+        new: Self = self._get_checked_instance(type(self), _instance)
         batch_shape = torch.Size(batch_shape)
         for name in self.arg_constraints:
             setattr(new, name, getattr(self, name).expand(batch_shape))

@@ -82,8 +82,9 @@ class SpikeSlabNormal(SpikeSlab):
         """Cumulative distribution function."""
         if self._validate_args:
             self._validate_sample(value)
-        slab = torch.special.ndtr(value / self.slab_scale)
-        return self.eta * slab + (1 - self.eta) * torch.special.ndtr(value / self.spike_scale)
+        slab: Tensor = torch.special.ndtr(value / self.slab_scale)
+        spike: Tensor = torch.special.ndtr(value / self.spike_scale)
+        return self.eta * slab + (1 - self.eta) * spike
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw the indicator, then the weight; shape ``sample_shape + batch_shape``."""

@@ -26,7 +26,8 @@ def scores(x: Floats) -> Floats:
     """Normal scores of the ranks over chains and draws, (r - 3/8) / (S + 1/4)."""
     flat = x.reshape(-1, x.shape[2])
     ranks = stats.rankdata(flat, axis=0)
-    return special.ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(x.shape)
+    normal: Floats = special.ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(x.shape)
+    return normal
 
 
 def split_rhat(x: Floats) -> Floats:
@@ -40,7 +41,8 @@ def split_rhat(x: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
             rhats.append(np.sqrt((n - 1) / n + between / within))
     # Draws half 0 and half 1 are all as far from their median: no R-hat (NaN), which fmax passes over.
-    return np.minimum(np.fmax(*rhats), np.sqrt(n))
+    larger: Floats = np.minimum(np.fmax(*rhats), np.sqrt(n))
+    return larger
 
 
 def bulk_ess(x: Floats) -> Floats:
@@ -61,4 +63,5 @@ def bulk_ess(x: Floats) -> Floats:
     stop = go_on.argmin(axis=0)
     summed = np.where(go_on, np.minimum.accumulate(pairs, axis=0), 0.0).sum(axis=0)
     last = np.maximum(rho[2 * stop, np.arange(z.shape[2])], 0.0)
-    return m * n / np.maximum(-1 + 2 * summed + last, 1 / np.log10(m * n))
+    effective: Floats = m * n / np.maximum(-1 + 2 * summed + last, 1 / np.log10(m * n))
+    return effective

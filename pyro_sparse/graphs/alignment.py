@@ -9,7 +9,7 @@ the largest sum (Hungarian algorithm), and flip signs so that matched columns po
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,8 @@ __all__ = [
     "similarity",
 ]
 
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Kind = Literal["loadings", "factors"]
 # Lorenzo-Seva and ten Berge (2006) call .85 to .94 a fair similarity, and factors from .95 on equal.
 SAME_FACTOR = 0.9  # congruence from which two columns of loadings are one factor
@@ -57,7 +59,7 @@ class Alignment(NamedTuple):
     congruence: NDArray[np.float64]
 
 
-def _columns(values: ArrayLike, name: str, kind: str) -> tuple[NDArray, NDArray]:
+def _columns(values: ArrayLike, name: str, kind: str) -> tuple[Floats, Bools]:
     """Unit-norm columns (empty ones stay zero) and which columns are not empty."""
     x = np.asarray(values, dtype=float)
     if x.ndim != 2:
@@ -65,7 +67,7 @@ def _columns(values: ArrayLike, name: str, kind: str) -> tuple[NDArray, NDArray]
     return _unit_columns(x, name, kind)
 
 
-def _unit_columns(x: NDArray, name: str, kind: str) -> tuple[NDArray, NDArray]:
+def _unit_columns(x: Floats, name: str, kind: str) -> tuple[Floats, Bools]:
     """The same for a stack of matrices."""
     if not np.isfinite(x).all():
         raise ValueError(f"{name}: want finite numbers, got NaN or infinity; drop the failed restart first")
@@ -112,7 +114,8 @@ def similarity(a: ArrayLike, b: ArrayLike, kind: Kind = "loadings") -> NDArray[n
     unit_b, _ = _columns(b, "b", kind)
     if len(unit_a) != len(unit_b):
         raise ValueError(f"b: want as many rows as a ({len(unit_a)}), got {len(unit_b)}")
-    return np.clip(unit_a.T @ unit_b, -1.0, 1.0)
+    cosines: Floats = np.clip(unit_a.T @ unit_b, -1.0, 1.0)
+    return cosines
 
 
 def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
@@ -217,8 +220,8 @@ def _places(groups: ArrayLike | None, n_factors: int) -> list[NDArray[np.intp]]:
 
 
 def _align_to(
-    x: NDArray, reference: NDArray, kind: Kind, places: list[NDArray[np.intp]]
-) -> tuple[Alignment, NDArray]:
+    x: Floats, reference: Floats, kind: Kind, places: list[NDArray[np.intp]]
+) -> tuple[Alignment, Floats]:
     """Alignment to a matrix, and the mean of the aligned unit-norm columns."""
     unit_reference, filled_reference = _columns(reference, "pivot", kind)
     n_factors = x.shape[-1]
@@ -240,7 +243,7 @@ def _align_to(
     return Alignment(permutation, sign, congruence), total / max(len(x), 1)
 
 
-def apply_alignment(values: ArrayLike, alignment: Alignment, signed: bool = True) -> NDArray:
+def apply_alignment(values: ArrayLike, alignment: Alignment, signed: bool = True) -> NDArray[Any]:
     """Carry anything whose first axis is restart and last axis is factor into the common frame.
 
     Parameters

@@ -194,7 +194,8 @@ def _product(a: Bools, b: Bools) -> NDArray[np.float32]:
 
 def column_in_column(edges: Bools) -> Bools:
     """True at (..., i, j) where column i is a subset of column j."""
-    return _product(edges.swapaxes(-1, -2), ~edges) == 0
+    subset: Bools = _product(edges.swapaxes(-1, -2), ~edges) == 0
+    return subset
 
 
 def _others(pairs: Bools) -> Bools:

@@ -126,7 +126,8 @@ def completely_disentangled(graph_a: ArrayLike | None = None, graph_z: ArrayLike
     >>> completely_disentangled(graph_a=[[1, 1, 0], [1, 0, 1], [0, 1, 1]])
     array([ True,  True,  True])
     """
-    return consistency(graph_a, graph_z).sum(axis=-1) == 1
+    recovered: Bools = consistency(graph_a, graph_z).sum(axis=-1) == 1
+    return recovered
 
 
 class Blocks(NamedTuple):
@@ -137,7 +138,7 @@ class Blocks(NamedTuple):
     connected : tuple of tuple of int
         The finest partition without any mixing between its parts: connected components of `consistency`.
     equivalent : tuple of tuple of int
-        Classes within which the graphs tell nobody apart, so that any invertible map of a class is allowed:
+        Latents that the graphs do not tell apart, so that any invertible map of a class of them is possible:
         strong components. They refine `connected`.
     leak : ndarray of bool, shape (latent, latent)
         What is left between classes, one way only: True at (i, j) where latent i may contain some of j, and j

@@ -6,7 +6,7 @@ asked for. Whether the probabilities *are* right is a question this file cannot 
 
 Sure edges leave room in that mean: after forty edges with p = 1, a rate of .1 admits four more whatever they
 are. So an edge must also be at least as likely present as absent, unless the caller lowers that floor. And
-edges that were told to the model, anchors, are sure by decree: they are named, and leave no room.
+edges that were given to the model, such as anchors, are certain: they are named, and leave no room.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def q_values(probability: ArrayLike, given: ArrayLike | None = None) -> NDArray[
     probability : array_like of any shape
         Edge probabilities in [0, 1].
     given : array_like of bool, same shape, optional
-        Edges that were not found but told: their q-value is 0, and the others' is of the others alone.
+        Edges that were given to the model, not found: their q-value is 0, that of the others is of the others
+        alone.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def q_values(probability: ArrayLike, given: ArrayLike | None = None) -> NDArray[
     Rousseau (2004), JASA 99(468).
     """
     p = probabilities(probability)
-    q, free = np.zeros_like(p), ~_told(given, p)
+    q, free = np.zeros_like(p), ~_prescribed(given, p)
     if free.any():
         values, inverse, counts = np.unique(-p[free], return_inverse=True, return_counts=True)
         running = np.cumsum((1 + values) * counts) / np.cumsum(counts)
@@ -84,7 +85,8 @@ def bayesian_fdr(
         Smallest probability that may be named, in [0, 1]. The default, 1/2, keeps the room that sure edges
         leave from being filled with edges that are more likely absent; 0 gives the textbook rule.
     given : array_like of bool, same shape, optional
-        Edges that were not found but told, such as anchors. They are named; the rate is that of the others.
+        Edges that were given to the model, not found, such as anchors. They are named; the rate is that of
+        the others.
 
     Returns
     -------
@@ -100,12 +102,12 @@ def bayesian_fdr(
     if not isinstance(floor, Real) or not 0 <= floor <= 1:
         raise ValueError(f"floor: want a probability in [0, 1], got {floor!r}")
     p = probabilities(probability)
-    prescribed = _told(given, p)
+    prescribed = _prescribed(given, p)
     return prescribed | ((q_values(p, prescribed) <= fdr + ROUNDING) & (p >= floor - ROUNDING))
 
 
-def _told(mask: ArrayLike | None, p: NDArray) -> NDArray[np.bool_]:
-    prescribed = np.zeros(p.shape, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+def _prescribed(given: ArrayLike | None, p: NDArray[np.float64]) -> NDArray[np.bool_]:
+    prescribed = np.zeros(p.shape, dtype=bool) if given is None else np.asarray(given, dtype=bool)
     if prescribed.shape != p.shape:
         raise ValueError(f"given: want the shape of probability, {p.shape}, got {prescribed.shape}")
     return prescribed
@@ -195,7 +197,8 @@ def unresolved(gap: ArrayLike) -> NDArray[np.bool_]:
     -------
     ndarray of bool, same shape
     """
-    return np.nan_to_num(np.asarray(gap, dtype=float)) > UNRESOLVED_GAP
+    above: NDArray[np.bool_] = np.nan_to_num(np.asarray(gap, dtype=float)) > UNRESOLVED_GAP
+    return above
 
 
 def edge_verdicts(
@@ -299,7 +302,8 @@ def kept_restarts(
     keep[best] = True
     others = order[(order != best) & (True if rivals is None else np.asarray(rivals, dtype=bool)[order])]
     keep[others[: max(at_least - 1, 0)]] = True
-    return keep & ((ranked > -np.inf) | (np.arange(len(values)) == best))
+    kept: NDArray[np.bool_] = keep & ((ranked > -np.inf) | (np.arange(len(values)) == best))
+    return kept
 
 
 class Consensus(NamedTuple):

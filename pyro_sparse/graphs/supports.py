@@ -54,7 +54,8 @@ class SufficientSupports(NamedTuple):
     @property
     def disentangled(self) -> Bools:
         """Of shape (latent,): which latents are recovered on their own."""
-        return self.free.sum(axis=1) == 1
+        alone: Bools = self.free.sum(axis=1) == 1
+        return alone
 
     @property
     def failing(self) -> list[tuple[int, int]]:

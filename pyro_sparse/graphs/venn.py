@@ -179,7 +179,8 @@ class AtomProbability(NamedTuple):
     @property
     def expected_size(self) -> NDArray[np.float64]:
         """Expected number of latents of each atom."""
-        return self.probability.sum(axis=1)
+        size: NDArray[np.float64] = self.probability.sum(axis=1)
+        return size
 
 
 def atom_probability(

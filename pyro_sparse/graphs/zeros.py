@@ -165,8 +165,8 @@ def _unpinned(rows: Bools, columns: NDArray[np.intp], unanchored: NDArray[np.int
     One problem for each column j, with the rows that lack j and the latents of `unanchored` but j, solved
     all at once as blocks of a single graph.
     """
-    allowed = ~rows.T[columns][:, :, None] & rows[None][:, :, unanchored]  # (column, row, latent)
-    block, row, latent = np.nonzero(allowed)
+    matchable = ~rows.T[columns][:, :, None] & rows[None][:, :, unanchored]  # (column, row, latent)
+    block, row, latent = np.nonzero(matchable)
     n, m = len(rows), len(unanchored)
     total = len(columns) * m
     i, c = block * n + row, block * m + latent
@@ -183,4 +183,5 @@ def _unpinned(rows: Bools, columns: NDArray[np.intp], unanchored: NDArray[np.int
     reached = breadth_first_order(walk, total, return_predecessors=False)
     left = np.zeros(total + 1, dtype=bool)
     left[reached] = True
-    return left[:total].reshape(len(columns), m) & (columns[:, None] != unanchored)
+    unpinned: Bools = left[:total].reshape(len(columns), m) & (columns[:, None] != unanchored)
+    return unpinned

@@ -31,21 +31,21 @@ def log_sum(f: Tensor, mask: Tensor | None) -> Tensor:
     return torch.logsumexp(f if mask is None else f.masked_fill(~mask.bool(), -1e30), -1, keepdim=True)
 
 
-def log_sum_if(f: Tensor, reference: Tensor, present: Tensor) -> Tensor:
+def log_sum_if(f: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
     """`log_sum` of the reference, for each feature with f in its place only, (..., row, feature).
 
     Parameters
     ----------
     f, reference : Tensor (..., row, feature)
-    present : Tensor of bool of that shape
+    mask : Tensor of bool of that shape
     """
-    r = reference.masked_fill(~present, -1e30)
+    r = reference.masked_fill(~mask, -1e30)
     share = torch.log_softmax(r, -1)
     others = torch.log1p(-share.exp().clamp(max=1 - torch.finfo(f.dtype).eps))
     return torch.logsumexp(r, -1, keepdim=True) + torch.logaddexp(others, share + f - reference)
 
 
-def of_shares(f: Tensor, reference: Tensor, x: Tensor, present: Tensor) -> Tensor:
+def of_shares(f: Tensor, reference: Tensor, x: Tensor, mask: Tensor) -> Tensor:
     r"""Log-likelihood of rows given their totals with one feature moved, less that with none, (..., feature).
 
     .. math:: \sum_i x_{ij} (f_{ij} - r_{ij})
@@ -57,11 +57,11 @@ def of_shares(f: Tensor, reference: Tensor, x: Tensor, present: Tensor) -> Tenso
         Linear predictors; r is what the others keep.
     x : Tensor (row, feature)
         Counts.
-    present : Tensor of bool (row, feature)
+    mask : Tensor of bool (row, feature)
     """
-    change = log_sum_if(f, reference, present) - log_sum(reference, present)
-    terms = x * (f - reference) - (x * present).sum(-1, keepdim=True) * change
-    return torch.where(present, terms, 0.0).sum(-2)
+    change = log_sum_if(f, reference, mask) - log_sum(reference, mask)
+    terms = x * (f - reference) - (x * mask).sum(-1, keepdim=True) * change
+    return torch.where(mask, terms, 0.0).sum(-2)
 
 
 def along(level: Callable[[Tensor], Tensor], shift: Tensor) -> Tensor:

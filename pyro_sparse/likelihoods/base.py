@@ -57,16 +57,16 @@ class Slopes(NamedTuple):
     Parameters
     ----------
     terms : dict of str to Tensor (R,)
-        Log-likelihood of all rows, "x", and the log prior of each own quantity, without their weights.
+        Log-likelihood of all rows, "x", and the log prior of each of `values`, without their weights.
     by_f : Tensor (R, B, G)
         Gradient by the linear predictor.
-    by_own : list of Tensor
-        Gradients by own parameters, in their order.
+    by_parameters : list of Tensor
+        Gradients by the parameters, in their order.
     """
 
     terms: dict[str, Tensor]
     by_f: Tensor
-    by_own: list[Tensor]
+    by_parameters: list[Tensor]
 
 
 class Likelihood(Recorded, nn.Module):
@@ -234,10 +234,10 @@ class Likelihood(Recorded, nn.Module):
 
     def start(self, x: ArrayT, mask: ArrayT | None = None) -> ArrayT:
         """Intercepts (G,) on the scale of the linear predictor, from data (N, G): `intercept` of its sums."""
-        cells, present = observed(x, mask)
-        default, count = self.default_per_row(x, mask), present.sum(0)
+        cells, observed = filled(x, mask)
+        default, count = self.default_per_row(x, mask), observed.sum(0)
         amount = self.amount({name: torch.as_tensor(values) for name, values in default.items()})
-        amounts = count if amount is None else (present * amount).sum(0)
+        amounts = count if amount is None else (observed * amount).sum(0)
         return in_kind(self.intercept(cells.sum(0), count, amounts), x)
 
     def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
@@ -252,7 +252,7 @@ class Likelihood(Recorded, nn.Module):
         return total / seen.clamp(min=1)
 
     def priors(self) -> dict[str, dist.Distribution]:
-        """Prior of each own quantity in `values`: batch shape (R,), event shape (G,); default none."""
+        """Prior of each quantity in `values`: batch shape (R,), event shape (G,); default none."""
         return {}
 
     def values(self) -> dict[str, Tensor]:
@@ -352,7 +352,7 @@ class Likelihood(Recorded, nn.Module):
 
         .. math:: a \sum_{ij} \log p(x_{ij} | f_{ij}) + b \sum_q \log p(q)
 
-        with q the own quantities that `priors` speaks of. Here by autograd, through `observation`, `priors`
+        with q the quantities that `priors` speaks of. Here by autograd, through `observation`, `priors`
         and `values`; where a subclass knows a closed form, it overrides this.
 
         Parameters
@@ -416,8 +416,9 @@ class Likelihood(Recorded, nn.Module):
         Tensor of shape (R, B)
             In nats; exactly the value of the table with the missing cells dropped.
         """
-        x, present = observed(x, mask, self.filler)
-        return self.observation(f, present, per_row).log_prob(x)
+        x, observed = filled(x, mask, self.filler)
+        log_p: Tensor = self.observation(f, observed, per_row).log_prob(x)
+        return log_p
 
     def feature_statistic(
         self,
@@ -441,15 +442,15 @@ class Likelihood(Recorded, nn.Module):
         -------
         Tensor of shape (R, G) or (R, G, m)
         """
-        x, present = observed(x, mask, self.filler)
+        x, observed = filled(x, mask, self.filler)
         log_probs = self(f, per_row).log_prob(x)
-        return torch.where(present, log_probs, torch.zeros_like(log_probs)).sum(-2)
+        return torch.where(observed, log_probs, torch.zeros_like(log_probs)).sum(-2)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
         """Log-likelihood (R, G) that each feature loses between two summed `feature_statistic`.
 
-        At the own parameters as they are; or, so that a noise that suits one of the two is no judge of them,
-        each at the own parameters that suit the feature best.
+        At the likelihood's parameters as they are; or, so that a noise that suits one of the two is no judge
+        of them, each at the parameters that suit the feature best.
         """
         return full - reduced
 
@@ -462,20 +463,20 @@ def in_kind(result: Tensor, x: ArrayT) -> ArrayT:
     return result if isinstance(x, Tensor) else result.numpy()
 
 
-def observed(
+def filled(
     x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None, filler: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Data with missing cells at `filler`, and the boolean mask of observed cells (not NaN, and ``mask``)."""
     x = torch.as_tensor(x)
-    present = ~torch.isnan(x)
+    observed = ~torch.isnan(x)
     if mask is not None:
-        present = present & torch.as_tensor(mask, device=x.device).bool()
-    return torch.where(present, x, torch.full_like(x, filler)), present
+        observed = observed & torch.as_tensor(mask, device=x.device).bool()
+    return torch.where(observed, x, torch.full_like(x, filler)), observed
 
 
-def column_mean(x: Tensor, present: Tensor) -> Tensor:
+def column_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Mean (G,) of the seen cells of each column; 0 where none was."""
-    return (x * present).sum(0) / present.sum(0).clamp(min=1)
+    return (x * mask).sum(0) / mask.sum(0).clamp(min=1)
 
 
 def _column(feature_names: Sequence[str] | None, j: int) -> str:

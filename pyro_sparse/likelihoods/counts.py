@@ -31,8 +31,8 @@ from .base import (
     Likelihood,
     PerRow,
     column_mean,
+    filled,
     in_kind,
-    observed,
     refuse_where,
 )
 from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
@@ -117,12 +117,12 @@ class _Counts(Likelihood):
 
     def calibrate(self, x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None) -> None:
         """Remember the training table's column shares and median row total, the yardstick of `totals`."""
-        cells, present = observed(x, mask)
+        cells, observed = filled(x, mask)
         few = slice(None, None, -(-len(cells) // MOST_ROWS) or 1)
-        holes = torch.where(present[few], cells[few], torch.nan)
+        holes = torch.where(observed[few], cells[few], torch.nan)
         self.calibrate_by(
-            column_mean(cells, present),
-            lambda: self._totals(cells, present),
+            column_mean(cells, observed),
+            lambda: self._totals(cells, observed),
             lambda columns: holes[:, columns],
         )
 
@@ -145,13 +145,13 @@ class _Counts(Likelihood):
         """
         if not self.typical_total > 0:
             self.calibrate(x, mask)
-        return in_kind(self._totals(*observed(x, mask)), x)
+        return in_kind(self._totals(*filled(x, mask)), x)
 
-    def _totals(self, x: Tensor, present: Tensor) -> Tensor:
-        if present.all():
+    def _totals(self, x: Tensor, mask: Tensor) -> Tensor:
+        if mask.all():
             return x.sum(-1, keepdim=True)
-        covered = (present * self.share.to(x)).sum(-1, keepdim=True)
-        whole = torch.where(present.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
+        covered = (mask * self.share.to(x)).sum(-1, keepdim=True)
+        whole = torch.where(mask.all(-1, keepdim=True) | (covered == 0), torch.ones_like(covered), covered)
         return x.sum(-1, keepdim=True) / whole
 
     def default_per_row(self, x: ArrayT, mask: ArrayT | None = None) -> dict[str, ArrayT]:
@@ -227,7 +227,7 @@ class Poisson(_Counts):
         self.size_factors = size_factors if size_factors == "auto" else bool(size_factors)
         self.register_buffer("depth", torch.tensor(NOT_ASKED, dtype=torch.float32))
         self.register_buffer("from_totals", torch.tensor(False))  # exposures of the training table
-        self._known: dict[str, tuple[Tensor, int, float]] = {}  # buffer, its version, and its number
+        self._cached_numbers: dict[str, tuple[Tensor, int, float]] = {}  # buffer, its version, and its number
         self.depth: Tensor
         self.from_totals: Tensor
 
@@ -256,9 +256,9 @@ class Poisson(_Counts):
         buffer = getattr(self, name)
         if buffer.device.type == "cpu":
             return float(buffer)
-        cached = self._known.get(name)
+        cached = self._cached_numbers.get(name)
         if cached is None or cached[0] is not buffer or cached[1] != buffer._version:
-            self._known[name] = cached = buffer, buffer._version, float(buffer)
+            self._cached_numbers[name] = cached = buffer, buffer._version, float(buffer)
         return cached[2]
 
     @property
@@ -311,7 +311,7 @@ class Poisson(_Counts):
     ) -> Tensor:
         if not self.shares:
             return super().feature_statistic(f, reference, x, mask, per_row)
-        return of_shares(f, reference, *observed(x, mask))
+        return of_shares(f, reference, *filled(x, mask))
 
     def _log_total(self, mask: Tensor | None) -> Tensor:
         """log of what rows of exposure 1 count in the cells that were seen."""
@@ -426,13 +426,13 @@ class NegativeBinomial(Poisson):
         if not self.shares:
             return super().feature_statistic(f, reference, x, mask, per_row)
         # A feature that counts less leaves more of the row's total to the others.
-        x, present = observed(x, mask)
-        base = reference - log_sum(reference, present) + self._log_total(present)
-        shift = torch.where(present, log_sum(reference, present) - log_sum_if(f, reference, present), 0.0)
+        x, observed = filled(x, mask)
+        base = reference - log_sum(reference, observed) + self._log_total(observed)
+        shift = torch.where(observed, log_sum(reference, observed) - log_sum_if(f, reference, observed), 0.0)
 
         def level(at: Tensor) -> Tensor:
-            log_probs = self.forward(torch.where(present, at, 0.0), per_row).log_prob(x)
-            return torch.where(present, log_probs, 0.0)
+            log_probs = self.forward(torch.where(observed, at, 0.0), per_row).log_prob(x)
+            return torch.where(observed, log_probs, 0.0)
 
         before = level(base)
         others = along(lambda by: (level(base + by) - before).sum(-1, keepdim=True), shift)
@@ -531,7 +531,7 @@ class Multinomial(_Counts):
         per_row: PerRow = NOTHING,
     ) -> Tensor:
         """`_shared_totals.of_shares`: what each feature's share of the totals is worth."""
-        return of_shares(f, reference, *observed(x, mask))
+        return of_shares(f, reference, *filled(x, mask))
 
     def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         share, exposure = torch.softmax(f, -1), per_row.get("exposure")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyro.distributions as dist
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .._utils.arrays import COMPILED, arrays, compiled, tensor
 from .._utils.declared import Declared
-from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes, observed
+from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes, filled
 
 __all__ = ["Normal"]
 
@@ -28,11 +30,24 @@ def _soft_floor(x: Tensor, width: float = FLOOR_WIDTH) -> Tensor:
 
 @compiled
 def _by_column(
-    above, line, data, present, masked, floor, a, b, of_cells, of_priors, score, by_own, cells, log_prior
-):
-    """`Normal.slopes` by columns; `line` and `score` are (R, G, B), `above` and `by_own` (R, 1, G or 1)."""
+    above: NDArray[Any],
+    line: NDArray[Any],
+    data: NDArray[Any],
+    mask: NDArray[Any],
+    masked: bool,
+    floor: float,
+    a: float,
+    b: float,
+    of_cells: float,
+    of_priors: float,
+    score: NDArray[Any],
+    by_log_sigma: NDArray[Any],
+    cells: NDArray[Any],
+    log_prior: NDArray[Any],
+) -> None:
+    """`Normal.slopes` by columns; `line`, `score` are (R, G, B), `above`, `by_log_sigma` (R, 1, G or 1)."""
     low, constant, zero = np.log(floor), a * np.log(b) - math.lgamma(a), line.dtype.type(0)
-    by_own[:], cells[:], log_prior[:] = 0, 0, 0
+    by_log_sigma[:], cells[:], log_prior[:] = 0, 0, 0
     n_restarts, n_features, n_rows = line.shape
     for r in range(n_restarts):
         for g in range(n_features):
@@ -44,7 +59,7 @@ def _by_column(
             factor, squares, count = line.dtype.type(-of_cells * precision), zero, 0
             for i in range(n_rows):
                 residual = line[r, g, i] - data[i, g]
-                if masked and not present[i, g]:
+                if masked and not mask[i, g]:
                     residual = zero
                 else:
                     count += 1
@@ -55,7 +70,7 @@ def _by_column(
             if at == g:
                 log_prior[r] += constant - 2 * (a + 1) * log_sd - b * precision
                 slope += 2 * of_priors * (b * precision - (a + 1))
-            by_own[r, 0, at] += 0.5 * slope * (1 + over / root)
+            by_log_sigma[r, 0, at] += 0.5 * slope * (1 + over / root)
 
 
 class Normal(Likelihood):
@@ -181,15 +196,15 @@ class Normal(Likelihood):
         a, b = self.prior_shape, self.prior_scale
         if COMPILED and xp is np and data.ndim == 2 and (mask is None or mask.ndim == 2):
             line = line.swapaxes(1, 2)
-            score, by_own = np.empty(line.shape, line.dtype), np.empty_like(above)
+            score, by_log_sigma = np.empty(line.shape, line.dtype), np.empty_like(above)
             cells, log_prior = np.empty((2, len(line)), line.dtype)
-            present = data if mask is None else arrays(mask)[1]
+            observed = data if mask is None else arrays(mask)[1]
             _by_column(
-                above, line, data, present, mask is not None, self.floor, a, b, of_cells, of_priors,
-                score, by_own, cells, log_prior,
+                above, line, data, observed, mask is not None, self.floor, a, b, of_cells, of_priors,
+                score, by_log_sigma, cells, log_prior,
             )  # fmt: skip
             terms = {"x": tensor(cells), "sigma2": tensor(log_prior)}
-            return Slopes(terms, tensor(score).mT, [tensor(by_own)])
+            return Slopes(terms, tensor(score).mT, [tensor(by_log_sigma)])
         above = above - math.log(self.floor)
         root = (above * above + FLOOR_WIDTH) ** 0.5
         log_sd = 0.5 * (above + root) + math.log(self.floor)
@@ -197,9 +212,9 @@ class Normal(Likelihood):
         residual = line - data
         count = data.shape[-2]
         if mask is not None:
-            present = xp.asarray(arrays(mask)[1], dtype=line.dtype)
-            residual = residual * present
-            count = present.sum(-2, keepdims=True)
+            observed = xp.asarray(arrays(mask)[1], dtype=line.dtype)
+            residual = residual * observed
+            count = observed.sum(-2, keepdims=True)
         squares = (residual * residual).sum(1, keepdims=True) * precision
         cells = -0.5 * squares - count * (log_sd + HALF_LOG_2PI)
         log_prior = a * math.log(b) - math.lgamma(a) - 2 * (a + 1) * log_sd - b * precision
@@ -207,9 +222,9 @@ class Normal(Likelihood):
         if self.shared:
             by_log_sd = by_log_sd.sum(-1, keepdims=True)
         by_log_sd = by_log_sd + 2 * of_priors * (b * precision - (a + 1))
-        by_own = 0.5 * by_log_sd * (1 + above / root)
+        by_log_sigma = 0.5 * by_log_sd * (1 + above / root)
         terms = {"x": tensor(cells.sum((1, 2))), "sigma2": tensor(log_prior.sum((1, 2)))}
-        return Slopes(terms, tensor(residual * (-of_cells * precision)), [tensor(by_own)])
+        return Slopes(terms, tensor(residual * (-of_cells * precision)), [tensor(by_log_sigma)])
 
     def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         return f
@@ -223,9 +238,9 @@ class Normal(Likelihood):
         per_row: PerRow = NOTHING,
     ) -> Tensor:
         """Squared residuals and number of seen cells of each feature, (R, G, 2)."""
-        x, present = observed(x, mask)
-        squares = ((x - f) ** 2 * present).sum(-2)
-        return torch.stack([squares, present.to(f).sum(-2).expand_as(squares)], -1)
+        x, observed = filled(x, mask)
+        squares = ((x - f) ** 2 * observed).sum(-2)
+        return torch.stack([squares, observed.to(f).sum(-2).expand_as(squares)], -1)
 
     def feature_gain(self, full: Tensor, reduced: Tensor) -> Tensor:
         r""":math:`\frac{n_j}{2}\log(s_j^{\mathrm{reduced}} / s_j^{\mathrm{full}})`, noise refitted."""

@@ -8,7 +8,7 @@ Depth moves all features of a row alike, a factor those that it has edges to. Of
 (Aitchison and Ho 1989, Biometrika 76(4), section 2), whatever a feature's own overdispersion is. In most
 pairs of a sparse graph the sum is zero, or it is of either sign: the median over pairs tells :math:`\tau^2`.
 What is left of the variance of log totals is the factors' doing. A factor that moves most features alike
-cannot be told from depth.
+cannot be told apart from depth.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def common_variance(counts: Tensor) -> float:
     counts : Tensor (row, feature)
         NaN where missing. Features without a count are left out.
     """
-    present = ~counts.isnan()
+    observed = ~counts.isnan()
     cells = counts.nan_to_num(0.0).double()
     some = cells.sum(0) > 0
-    cells, present = cells[:, some], present[:, some].double()
+    cells, observed = cells[:, some], observed[:, some].double()
     if cells.shape[1] < 2:
         return 0.0
-    mean = cells.sum(0) / present.sum(0)
-    off = (cells / mean - 1) * present
-    together = (present.mT @ present).clamp(min=1)
+    mean = cells.sum(0) / observed.sum(0)
+    off = (cells / mean - 1) * observed
+    together = (observed.mT @ observed).clamp(min=1)
     covariance = off.mT @ off / together
     n = len(covariance)
     row, column = torch.triu_indices(n, n, offset=1)

@@ -13,7 +13,8 @@ def edges_of(values: ArrayLike, name: str) -> np.ndarray:
     numbers = np.asarray(values, dtype=float)
     if np.isnan(numbers).any():
         raise ValueError(f"{name}: want 0 or another number for every edge, got NaN; say which are there")
-    return numbers != 0
+    edges: np.ndarray = numbers != 0
+    return edges
 
 
 def graph_pair(

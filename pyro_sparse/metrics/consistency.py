@@ -216,7 +216,8 @@ def _swap(truth: np.ndarray, guess: np.ndarray, order: np.ndarray) -> np.ndarray
         "partial_guess": np.column_stack([np.arange(k), order]),
         "rng": np.random.default_rng(0),  # nothing is left to draw; without it SciPy looks at the global one
     }
-    return quadratic_assignment(true, estimated, method="2opt", options=options).col_ind[:k]
+    order = quadratic_assignment(true, estimated, method="2opt", options=options).col_ind
+    return order[:k]
 
 
 def _branch_and_bound(truth: np.ndarray, guess: np.ndarray, bound: int) -> tuple[np.ndarray | None, bool]:

@@ -253,15 +253,18 @@ def _learner(method: str, discrete: bool, split: KFold, seed: int) -> BaseEstima
 def _importance(model: BaseEstimator, n_codes: int) -> np.ndarray:
     """Of each code; those of trees have the sum 1."""
     if hasattr(model, "coef_"):
-        return np.abs(model.coef_)
+        size: np.ndarray = np.abs(model.coef_)
+        return size
     if hasattr(model, "feature_importances_"):
-        return model.feature_importances_
+        importances: np.ndarray = model.feature_importances_
+        return importances
     gain = np.zeros(n_codes)
     # scikit-learn keeps the gains of its histogram trees, but offers no sum of them.
     for tree in (tree for round_ in model._predictors for tree in round_):
         inner = tree.nodes[tree.nodes["is_leaf"] == 0]
         np.add.at(gain, inner["feature_idx"], inner["gain"])
-    return gain / max(gain.sum(), 1e-300)
+    gain /= max(gain.sum(), 1e-300)
+    return gain
 
 
 def root_r2(true: np.ndarray, hat: np.ndarray, test_true: np.ndarray, test_hat: np.ndarray) -> np.ndarray:
@@ -271,7 +274,8 @@ def root_r2(true: np.ndarray, hat: np.ndarray, test_true: np.ndarray, test_hat: 
     error = test_true - true.mean(0) - (test_hat - centre) @ coefficient
     spread = ((test_true - test_true.mean(0)) ** 2).sum(0)
     r2 = 1 - (error**2).sum(0) / np.where(spread > 0, spread, np.inf)
-    return np.sqrt(np.clip(np.where(spread > 0, r2, 0.0), 0, 1))
+    root: np.ndarray = np.sqrt(np.clip(np.where(spread > 0, r2, 0.0), 0, 1))
+    return root
 
 
 def _standardise(z: np.ndarray, like: np.ndarray | None = None) -> np.ndarray:
@@ -279,9 +283,9 @@ def _standardise(z: np.ndarray, like: np.ndarray | None = None) -> np.ndarray:
     like = z if like is None else like
     centred = like - like.mean(0)
     scale = centred.std(0)
-    return (z - like.mean(0)) / np.where(
-        scale > 1e-12 * np.maximum(np.abs(centred).max(0), 1e-300), scale, np.inf
-    )
+    varies = scale > 1e-12 * np.maximum(np.abs(centred).max(0), 1e-300)
+    scores: np.ndarray = (z - like.mean(0)) / np.where(varies, scale, np.inf)
+    return scores
 
 
 def _concentration(importance: np.ndarray) -> float:

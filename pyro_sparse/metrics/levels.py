@@ -316,4 +316,5 @@ def _information(level: np.ndarray, code: np.ndarray, bins: int) -> np.ndarray:
 def _gap(score: np.ndarray) -> np.ndarray:
     """Best minus second best code of each factor."""
     ordered = np.sort(np.vstack([score, np.zeros((1, score.shape[1]))]), axis=0)
-    return ordered[-1] - ordered[-2]
+    gap: np.ndarray = ordered[-1] - ordered[-2]
+    return gap

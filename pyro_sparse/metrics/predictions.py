@@ -253,11 +253,12 @@ def _cells(
 
 def _items(x: np.ndarray) -> np.ndarray:
     """Where a table has an item; a missing cell (NaN) is none."""
-    return (x != 0) & ~np.isnan(x)
+    items: np.ndarray = (x != 0) & ~np.isnan(x)
+    return items
 
 
 def _ranked(
-    scores: ArrayLike, heldout: ArrayLike, k: int, observed: ArrayLike | None
+    scores: ArrayLike, heldout: ArrayLike, k: int, seen: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """0/1 relevance of each row's k best items, and how many relevant items the row has."""
     value, items = same_rows(scores, heldout, "scores", "heldout", finite=False)
@@ -268,8 +269,8 @@ def _ranked(
         raise ValueError(
             f"scores {value.shape}, heldout {wanted.shape}, k={k}: want equal shapes and 1 <= k <= G"
         )
-    if observed is not None:
-        excluded = _items(np.asarray(observed, dtype=float))
+    if seen is not None:
+        excluded = _items(np.asarray(seen, dtype=float))
         if excluded.shape != value.shape or (excluded & wanted).any():
             raise ValueError("seen must have the shape of scores, and no item may be both seen and held out")
         value = np.where(excluded, -np.inf, value)

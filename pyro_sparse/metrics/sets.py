@@ -199,4 +199,5 @@ def _r2(true: np.ndarray, source: np.ndarray, train: np.ndarray, test: np.ndarra
     ).fit(x[train])
     model = RidgeCV(_PENALTIES, alpha_per_target=True).fit(features.transform(x[train]), true[train])
     guess = model.predict(features.transform(x[test])).reshape(len(test), -1)
-    return np.clip(r2_score(true[test], guess, multioutput="raw_values"), 0, 1)
+    r2: np.ndarray = np.clip(r2_score(true[test], guess, multioutput="raw_values"), 0, 1)
+    return r2

@@ -14,7 +14,7 @@ __all__ = ["check_positions"]
 
 
 def check_positions(model: FactorModel, labels: Iterable[object]) -> None:
-    """Complain of an edge told by a number that is one column's position and another's name.
+    """Complain of an edge given by a number that is one column's position and another's name.
 
     Parameters
     ----------

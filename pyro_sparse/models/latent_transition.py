@@ -425,10 +425,10 @@ class LatentTransition(Model):
     def _constraints(self) -> None:
         d = self.n_latents
         must = torch.zeros(d, self.n_inputs, dtype=torch.bool)
-        allowed = torch.ones(d, self.n_inputs, dtype=torch.bool)
+        permitted = torch.ones(d, self.n_inputs, dtype=torch.bool)
         for name, edges, target, value, lags in (
             ("required_time", self.required_time, must, True, 1),
-            ("forbidden_time", self.forbidden_time, allowed, False, self.lags),
+            ("forbidden_time", self.forbidden_time, permitted, False, self.lags),
         ):
             for i, j in edges:
                 if not (self.lags and 0 <= i < d and 0 <= j < d):
@@ -442,12 +442,12 @@ class LatentTransition(Model):
             must[loop, loop] = True
         elif self.self_loops == "forbidden":
             for lag in range(self.lags):
-                allowed[loop, lag * d + loop] = False
-        clash = (must & ~allowed).nonzero()
+                permitted[loop, lag * d + loop] = False
+        clash = (must & ~permitted).nonzero()
         if len(clash):
             i, j = clash[0].tolist()
             raise ValueError(
                 f"required_time: edge ({i}, {j}) is also forbidden; remove one of the two constraints"
             )
         self.register_buffer("must", must)
-        self.register_buffer("allowed", allowed)
+        self.register_buffer("allowed", permitted)

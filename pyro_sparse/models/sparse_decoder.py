@@ -195,9 +195,9 @@ class SparseDecoder(FactorModel):
         kind = MaskedDecoder if self.decoder_kind == "mlp" else LinearDecoder
         self.decoder = kind(*shape, self.hidden, self.activation)
         self.weights = nn.Parameter(torch.full(shape, 0.5))
-        allowed, required = self._constraints(feature_names)
-        self.register_buffer("allowed", allowed.expand(shape).clone())
-        self.register_buffer("permitted", allowed)
+        permitted, required = self._constraints(feature_names)
+        self.register_buffer("allowed", permitted.expand(shape).clone())
+        self.register_buffer("permitted", permitted)
         self.register_buffer("must", required)
         self.register_buffer("held", torch.zeros(shape[:2], dtype=torch.bool))
         self.register_buffer("held_weights", torch.zeros(shape))
@@ -211,7 +211,7 @@ class SparseDecoder(FactorModel):
             n_factors=self.n_factors,
             n_restarts=self.n_restarts,
             n_samples=self.n_samples,
-            allowed=allowed,
+            allowed=permitted,
             **beliefs,
         )
         check_prior(self.prior)
@@ -268,7 +268,7 @@ class SparseDecoder(FactorModel):
         if self.likelihood.separable:
             return DecodedCells(
                 self.likelihood, net, z,
-                mask=mask, per_row=per_row, allowed=self.allowed, activation=self.activation,
+                mask=mask, per_row=per_row, permitted=self.allowed, activation=self.activation,
                 rounded=self.rounded,
             )  # fmt: skip
         f = recomputed_predictor(net, z, self.allowed, self.activation, self.rounded)
@@ -296,8 +296,8 @@ class SparseDecoder(FactorModel):
         if not self.in_chunks(self.weights.new_empty(self.n_restarts, n_rows, 1)):
             return [0] * self.n_restarts
         ways = [
-            routes(w, allowed, self.activation, gradient=True)
-            for w, allowed in zip(self.weights, self.allowed, strict=True)
+            routes(w, permitted, self.activation, gradient=True)
+            for w, permitted in zip(self.weights, self.allowed, strict=True)
         ]
         return [self.n_features - len(way.dense) for way in ways]
 
@@ -311,7 +311,7 @@ class SparseDecoder(FactorModel):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Return to the constraints: held rows, allowed edges, first layer's norm, rows of W at most 1."""
+        """Return to the constraints: held rows, `allowed` edges, first layer's norm, rows of W at most 1."""
         decoder, weights = self.decoder, self.weights
         if COMPILED and weights.device.type == "cpu" and keeps(decoder, "masked decoder network"):
             tensors = weights, self.held, self.held_weights, self.allowed, decoder.first, decoder.slope
@@ -352,19 +352,19 @@ class SparseDecoder(FactorModel):
         return [prior.known] if isinstance(prior, SpikeSlabPrior) and prior.informed else []
 
     def _constraints(self, names: list[str] | None) -> tuple[Tensor, Tensor]:
-        allowed = torch.ones(self.n_features, self.n_factors, dtype=torch.bool)
-        required = torch.zeros_like(allowed)
+        permitted = torch.ones(self.n_features, self.n_factors, dtype=torch.bool)
+        required = torch.zeros_like(permitted)
         for feature, factor in self.forbidden:
-            allowed[self._edge("forbidden", feature, factor, names)] = False
+            permitted[self._edge("forbidden", feature, factor, names)] = False
         for feature, factor in self.required:
             required[self._edge("required", feature, factor, names)] = True
         for feature, factor in self.anchors.items():
             j, k = self._edge("anchors", feature, factor, names)
-            keep = allowed[j, k].clone()
-            allowed[j] = False
-            allowed[j, k] = keep
+            keep = permitted[j, k].clone()
+            permitted[j] = False
+            permitted[j, k] = keep
             required[j, k] = True
-        clash = (required & ~allowed).nonzero()
+        clash = (required & ~permitted).nonzero()
         if len(clash):
             j, k = clash[0].tolist()
             label = names[j] if names else j
@@ -372,7 +372,7 @@ class SparseDecoder(FactorModel):
                 f"required: edge ({label!r}, {k}) is also forbidden or excluded by an anchor; "
                 "remove one of the two constraints"
             )
-        return allowed, required
+        return permitted, required
 
     def _edge(self, argument: str, feature: Feature, factor: int, names: list[str] | None) -> tuple[int, int]:
         if isinstance(feature, str):
@@ -409,7 +409,7 @@ def _pairs(argument: str, edges: Iterable[Edge] | None) -> list[Edge]:
 
 
 @compiled
-def _project(weights, held_rows, held_weights, allowed, first, slope, norm):
+def _project(weights, held_rows, held_weights, permitted, first, slope, norm):
     """`SparseDecoder.project` of an MLP decoder in one call."""
     for r in range(weights.shape[0]):
         for k in range(first.shape[1]):
@@ -423,7 +423,7 @@ def _project(weights, held_rows, held_weights, allowed, first, slope, norm):
             scale = 0.0
             for k in range(weights.shape[2]):
                 w = held_weights[r, g, k] if held_rows[r, g] else weights[r, g, k]
-                weights[r, g, k] = w * allowed[r, g, k]
+                weights[r, g, k] = w * permitted[r, g, k]
                 scale = max(scale, abs(weights[r, g, k]))
             if scale > 1e-6:
                 for k in range(weights.shape[2]):

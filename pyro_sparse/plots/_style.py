@@ -156,12 +156,12 @@ def diverging() -> Colormap:
 def shorten(names: Sequence[object], limit: int = 28) -> list[str]:
     """Printable labels of at most `limit` characters, cut in the middle."""
 
-    def one(name: object) -> str:
+    def shortened(name: object) -> str:
         text = "".join(letter if letter.isprintable() else " " for letter in str(name))
         half = (limit - 1) // 2
         return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[len(text) - half :]}"
 
-    return [one(name) for name in names]
+    return [shortened(name) for name in names]
 
 
 def table_edges(idata: ArvizData) -> xr.Dataset:

@@ -51,7 +51,8 @@ def arviz() -> ModuleType:
     # ArviZ 0.23 announces 1.0 on import; users of this package need not act on it.
     with ignored(category=FutureWarning):
         import arviz as az
-    return az
+    module: ModuleType = az
+    return module
 
 
 def is_modern() -> bool:

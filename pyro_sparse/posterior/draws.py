@@ -126,4 +126,5 @@ def pooled(draws: xr.DataArray, most: int | None = None) -> np.ndarray:
     if most is not None and n_chains * num_draws > most:
         per_chain = min(num_draws, max(1, most // n_chains))
         draws = draws.isel(draw=np.linspace(0, num_draws - 1, per_chain).round().astype(int))
-    return draws.to_numpy().reshape(-1, *draws.shape[2:]).astype(bool)
+    values: np.ndarray = draws.to_numpy()
+    return values.reshape(-1, *draws.shape[2:]).astype(bool)

@@ -363,7 +363,7 @@ def selected_edges(
     fdr : float
     doubted : ndarray of bool, the same shape
     prescribed : array_like of bool, the same shape, optional
-        Edges that the model was told to have.
+        Edges that were given to the model.
     include_doubted : bool
         Whether edges in doubt may be named by their probability.
     """

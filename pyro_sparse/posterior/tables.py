@@ -162,10 +162,10 @@ def to_arviz(
     groups: dict[str, Any] = {"posterior": posterior, "edge_posterior": numbers}
     elbos = {name: np.asarray(getattr(fit, name), dtype=float)[origin] for name in ("elbo", "heldout_elbo")}
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
-    observed = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
-    if observed is not None and observed.size <= _MAX_OBSERVED_CELLS:
-        groups["observed_data"] = {"x": (("sample", "feature"), observed)}
-    if observed is not None and observed.shape[0] == len(fit.sample_names):
+    x = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
+    if x is not None and x.size <= _MAX_OBSERVED_CELLS:
+        groups["observed_data"] = {"x": (("sample", "feature"), x)}
+    if x is not None and x.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
     conclusion = concluded(fit, findings, gap, "restart" if chain_restart is None else "chain")
     about = attributes(fit, method, is_score, note, attrs, findings, conclusion)
@@ -292,8 +292,8 @@ def summary(
     idata : InferenceData or DataTree
         From `fit.edge_posterior()`.
     fdr : float
-        Bayesian false-discovery rate at which `selected` is decided, in [0, 1]. Edges that the model was
-        told to have, anchors, are selected and do not count.
+        Bayesian false-discovery rate at which `selected` is decided, in [0, 1]. Edges that were
+        given to the model, such as anchors, are selected and do not count.
     prob : float
         Probability inside the interval of the weight; edges of a latent transition have none.
     kind : {"hdi", "eti"}
@@ -351,14 +351,15 @@ def summary(
 
 
 def given_edges(edges: xr.Dataset) -> NDArray[np.bool_]:
-    """Which edges of a table's `edge_posterior` group the model was told to have, (feature, factor).
+    """Which edges of a table's `edge_posterior` group were given to the model, (feature, factor).
 
     Parameters
     ----------
     edges : Dataset
     """
     none = edges["probability"] < 0  # of files that do not say
-    return edges.get("given", none).transpose(*_EDGE).to_numpy() == 1
+    given: NDArray[np.bool_] = edges.get("given", none).transpose(*_EDGE).to_numpy() == 1
+    return given
 
 
 def edge_prob(idata: ArvizData, graph: str | None = None) -> pd.DataFrame:

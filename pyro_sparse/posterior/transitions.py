@@ -49,7 +49,7 @@ class GraphDraws(NamedTuple):
     strength : ndarray (chain, ...)
         Root mean square derivative.
     given : ndarray of bool (...), optional
-        Edges that the model was told to have.
+        Edges that were given to the model.
     """
 
     draws: np.ndarray

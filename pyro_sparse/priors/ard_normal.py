@@ -78,7 +78,7 @@ class ARDNormal(Prior):
         with torch.no_grad():
             count = self.allowed.to(weights.dtype).sum(-2, keepdim=True)
             total = (weights**2 * self.allowed).sum(-2, keepdim=True)
-            # the mode is at zero where few edges are allowed and a is small
+            # the mode is at zero where few edges are permitted and a is small
             self.precision.copy_((count + 2 * self.a - 2).clamp(min=1e-6) / (total + 2 * self.b))
 
     def prox(self, weights: Tensor, step: Tensor | float) -> Tensor:
@@ -88,4 +88,5 @@ class ARDNormal(Prior):
     def log_hyper(self) -> Tensor:
         """Log Gamma density of the precisions, shape (R,)."""
         ones = torch.ones_like(self.precision)
-        return dist.Gamma(self.a * ones, self.b * ones).log_prob(self.precision).sum((-2, -1))
+        density: Tensor = dist.Gamma(self.a * ones, self.b * ones).log_prob(self.precision)
+        return density.sum((-2, -1))

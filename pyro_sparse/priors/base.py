@@ -50,7 +50,7 @@ class Prior(Recorded, nn.Module):
     n_features, n_factors, n_restarts : int
         G, K and R, known after :meth:`setup`.
     n_samples : int or None
-        N, when it was told to :meth:`setup`.
+        N, where it was given to :meth:`setup`.
     """
 
     declares: tuple[Declared, ...] = (
@@ -92,7 +92,7 @@ class Prior(Recorded, nn.Module):
         n_samples : int, optional
             N; scales that are set to "auto" may depend on it.
         allowed : Tensor, optional
-            Boolean (G, K); False marks a forbidden edge. Default: every edge is allowed.
+            Boolean (G, K); False marks a forbidden edge. Default: every edge is permitted.
 
         Raises
         ------
@@ -161,7 +161,8 @@ class Prior(Recorded, nn.Module):
         weight = self.distribution().expand(torch.Size(self.shape))
         if not bool(self.allowed.all()):
             weight = weight.mask(self.allowed)
-        return pyro.sample(self.site, weight.to_event(2))
+        drawn: Tensor = pyro.sample(self.site, weight.to_event(2))
+        return drawn
 
     def guide(self) -> None:
         """Variational program of the prior's own sites; default: there are none.
@@ -171,7 +172,7 @@ class Prior(Recorded, nn.Module):
         """
 
     def log_density(self, weights: Tensor) -> Tensor:
-        """Log prior density of the allowed weights (R, G, K), summed to shape (R,)."""
+        """Log prior density of the permitted weights (R, G, K), summed to shape (R,)."""
         log_probs = self.distribution().log_prob(weights)
         return torch.where(self.allowed, log_probs, torch.zeros_like(log_probs)).sum((-2, -1))
 

@@ -296,7 +296,8 @@ def ssl_prox(
 
     def objective(w: Array) -> Array:  # relative to its value at zero
         gain = xp.log1p(odds_of_spike * xp.exp(-gap * w)) - xp.log1p(odds_of_spike)
-        return w * (0.5 * w - size) + t * (low * w - gain)
+        value: Array = w * (0.5 * w - size) + t * (low * w - gain)
+        return value
 
     # Where h turns: p*(1 - p*) = 1 / (t gap^2), or p* = 1/2 where it never does. Its slope is 0
     # there, and held at `least`: Newton's step then ends at a bound.
@@ -334,7 +335,7 @@ def _unasked(
 
 
 @compiled
-def _one_prox(size, step, low, gap, spike_odds, max_iter):
+def _one_prox(size: float, step: float, low: float, gap: float, spike_odds: float, max_iter: int) -> float:
     """`ssl_prox` of a positive number."""
     bend, shift = step * gap, step * low - size
     start, base, turn = max(-shift, 0.0), -np.log(spike_odds), 0.0
@@ -364,7 +365,15 @@ def _one_prox(size, step, low, gap, spike_odds, max_iter):
 
 
 @compiled
-def _each_prox(v, t, eta, low, high, max_iter, solution):
+def _each_prox(
+    v: NDArray[np.float32],
+    t: NDArray[np.float32],
+    eta: NDArray[np.float32],
+    low: float,
+    high: float,
+    max_iter: int,
+    solution: NDArray[np.float32],
+) -> None:
     """`ssl_prox` of weights (R, G, K) one after the other, in double precision; `eta` may have axes of 1."""
     gap = high - low
     for r in range(v.shape[0]):

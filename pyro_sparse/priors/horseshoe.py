@@ -89,7 +89,8 @@ class Horseshoe(Prior):
         if not self.learn:
             return super().log_hyper()
         prior = pyro.distributions.HalfCauchy(torch.full_like(self.tau, self.scale))
-        return prior.log_prob(self.tau).sum((-2, -1))
+        density: Tensor = prior.log_prob(self.tau)
+        return density.sum((-2, -1))
 
 
 class RegularisedHorseshoe(Prior):

@@ -77,7 +77,7 @@ class Laplace(Prior):
             with torch.no_grad():
                 count = self.allowed.to(weights.dtype).sum(-2, keepdim=True)
                 total = (weights.abs() * self.allowed).sum(-2, keepdim=True)
-                # the mode is at zero where few edges are allowed and a is small
+                # the mode is at zero where few edges are permitted and a is small
                 self.rate.copy_((count + self.a - 1).clamp(min=1e-6) / (total + self.b))
 
     def prox(self, weights: Tensor, step: Tensor | float) -> Tensor:
@@ -89,4 +89,5 @@ class Laplace(Prior):
         if not self.learn:
             return super().log_hyper()
         ones = torch.ones_like(self.rate)
-        return dist.Gamma(self.a * ones, self.b * ones).log_prob(self.rate).sum((-2, -1))
+        density: Tensor = dist.Gamma(self.a * ones, self.b * ones).log_prob(self.rate)
+        return density.sum((-2, -1))

@@ -74,7 +74,7 @@ class SpikeSlabPrior(Prior):
         Second Beta parameter, shape (1, K), worked out by :meth:`setup`.
     known : Tensor
         Log odds :math:`o_{jk}` of single edges beside those of their factor, shape (G, K); (1, 1) and zero
-        where :meth:`setup` was told none.
+        where :meth:`setup` was given none.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class SpikeSlabPrior(Prior):
         self.shared, self.column, self._alpha = eta == "global", column, alpha
         self.register_buffer("eta", torch.full((1, 1, 1), 0.5))
         self.register_buffer("b", torch.ones(1, 1))
-        self.register_buffer("known", torch.zeros(1, 1), persistent=False)  # `setup` is told it anew
+        self.register_buffer("known", torch.zeros(1, 1), persistent=False)  # `setup` is given it anew
 
     def scales(self) -> Scales | None:
         """Slab and spike where they are two Laplace or two normal densities; None (default): any two."""
@@ -144,7 +144,7 @@ class SpikeSlabPrior(Prior):
             if self.expected_size >= free.max():
                 raise ValueError(
                     f"expected_size is {self.expected_size} and a factor has at most {int(free.max())} "
-                    "allowed features; expected_size must be smaller than that."
+                    "permitted features; expected_size must be smaller than that."
                 )
             size = free.mean(-1, keepdim=True) if self.shared else free
             # A column with fewer free features than expected gets the weakest b instead of a negative one.
@@ -268,5 +268,5 @@ class SpikeSlabPrior(Prior):
         r"""Log prior density of eta, shape (R,); under "ibp", that of the stick-breaking fractions."""
         if self.column == "ibp":
             return self.n_factors * math.log(self.alpha) + (self.alpha - 1) * self.eta.amin((-2, -1)).log()
-        density = Beta(torch.full_like(self.b, self.a), self.b).log_prob(self.eta)
+        density: Tensor = Beta(torch.full_like(self.b, self.a), self.b).log_prob(self.eta)
         return density[:, 0, 0] if self.shared else density.sum((-2, -1))

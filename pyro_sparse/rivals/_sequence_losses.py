@@ -237,14 +237,14 @@ class _PCL(Encoder):
 
     def __init__(self, rows: Rows, n_latents: int, hidden: int, units: int):
         super().__init__(rows, n_latents, hidden)
-        self.parts = GatedTransition(1, 2 * n_latents, n_latents, units)
-        self.register_buffer("own", torch.eye(n_latents).repeat(1, 1, 2))
+        self.regressors = GatedTransition(1, 2 * n_latents, n_latents, units)
+        self.register_buffer("graph", torch.eye(n_latents).repeat(1, 1, 2))
 
-    own: Tensor
+    graph: Tensor
 
     def regression(self, now: Tensor, past: Tensor) -> Tensor:
         """Sum of B_k(now_k, past_k), (pair,)."""
-        return self.parts(torch.cat([now, past], -1).unsqueeze(0), self.own)[0][0].sum(-1)
+        return self.regressors(torch.cat([now, past], -1).unsqueeze(0), self.graph)[0][0].sum(-1)
 
     def loss(self, rows: Rows) -> Tensor:
         h, _ = self.posterior(rows.x)

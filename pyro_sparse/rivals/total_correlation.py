@@ -3,7 +3,7 @@ r"""The total correlation of latents, by a network that tells draws from draws w
 .. math:: TC = KL\Big(q(z) \,\Big\|\, \prod_k q(z_k)\Big) = E_q\Big[\log \frac{q(z)}{\prod_k q(z_k)}\Big]
           \approx E_q[D(z)]
 
-A classifier of the two kinds of draws, told so by :math:`-\log \sigma(D(z)) - \log \sigma(-D(z'))`, has the
+A classifier of the two kinds of draws, trained by :math:`-\log \sigma(D(z)) - \log \sigma(-D(z'))`, has the
 log-ratio as its best logit D. FactorVAE (Kim & Mnih 2018) adds :math:`\gamma E_q[D(z)]` to the loss: its
 gradient in the guide, D held, is that of the total correlation itself, for the ratio's own derivative has the
 mean 0. Both losses are of the same draws at the same parameters, so one step of one optimiser takes both, and

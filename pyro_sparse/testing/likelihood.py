@@ -192,7 +192,7 @@ class LikelihoodTestCase:
             for name, term in wanted.terms.items():
                 _close(slopes.terms[name], term, 1e-9, f"term {name} of slopes")
             _close(slopes.by_f, wanted.by_f, 1e-9, "slopes by f")
-            for name, got, want in zip(names, slopes.by_own, wanted.by_own, strict=True):
+            for name, got, want in zip(names, slopes.by_parameters, wanted.by_parameters, strict=True):
                 _close(got, want, 1e-9, f"slopes by {name}")
 
     def test_feature_gain(self):
@@ -229,11 +229,11 @@ class LikelihoodTestCase:
                 )
                 assert torch.allclose(gain[:, j], refitted, rtol=0.02, atol=0.1), (
                     f"feature_gain of feature {j} is {gain[:, j]}, the log-likelihood lost {lost}, or "
-                    f"{refitted} with own parameters refitted"
+                    f"{refitted} with its parameters refitted"
                 )
 
     def _refitted(self, f: Tensor, x: Tensor, mask: Tensor, per_row: PerRow) -> Tensor:
-        """Log-likelihood (R,) of a table of one feature, at the own parameters that suit it best."""
+        """Log-likelihood (R,) of a table of one feature, at the likelihood's parameters that suit it best."""
         likelihood = self.ready(1, n_restarts=len(f))
         if leaves := list(likelihood.parameters()):
             optimiser = torch.optim.LBFGS(leaves, max_iter=200, line_search_fn="strong_wolfe")

@@ -105,10 +105,10 @@ class PriorTestCase:
     # What the tests share
 
     def _prior(
-        self, restarts: int = 2, allowed: Tensor | None = None, dtype: torch.dtype = torch.float64
+        self, restarts: int = 2, permitted: Tensor | None = None, dtype: torch.dtype = torch.float64
     ) -> Prior:
         prior = self.make().to(dtype)
-        prior.setup(self.n_features, self.n_factors, restarts, self.n_samples, allowed=allowed)
+        prior.setup(self.n_features, self.n_factors, restarts, self.n_samples, allowed=permitted)
         return prior
 
     def _mask(self) -> Tensor:
@@ -212,8 +212,8 @@ class PriorTestCase:
     def test_program_scores_the_density(self) -> None:
         """The site has the shape of the weights and one log density per restart, that of the distribution."""
         for restarts in (1, 2, 7):
-            for allowed in (None, self._mask()):
-                prior = self._prior(restarts, allowed)
+            for permitted in (None, self._mask()):
+                prior = self._prior(restarts, permitted)
                 site = self._trace(prior).nodes[prior.site]
                 shape = (restarts, self.n_features, self.n_factors)
                 assert site["value"].shape == shape, (
@@ -223,7 +223,7 @@ class PriorTestCase:
                     f"log density has shape {site['log_prob'].shape}"
                 )
                 log_densities = prior.distribution().log_prob(site["value"]).expand(shape)
-                total = (log_densities if allowed is None else log_densities * allowed).sum((1, 2))
+                total = (log_densities if permitted is None else log_densities * permitted).sum((1, 2))
                 torch.testing.assert_close(site["log_prob"], total)
                 torch.testing.assert_close(prior.log_density(site["value"]), total)
                 assert prior.log_hyper().shape == (restarts,), "log_hyper() must have shape (restart,)"
@@ -255,8 +255,8 @@ class PriorTestCase:
 
     def test_update_climbs_to_the_maximum(self) -> None:
         """EM never lowers log p(W, hyper), and where it stops no hyper-parameter can be improved."""
-        for allowed in (None, self._mask()):
-            prior = self._prior(allowed=allowed)
+        for permitted in (None, self._mask()):
+            prior = self._prior(permitted=permitted)
             weights = self._draw(prior)
             start = {name: value.clone() for name, value in prior.named_buffers()}
             last = self._objective(prior, weights)
@@ -321,8 +321,8 @@ class PriorTestCase:
             raise SkipTest("the prior has no proximal map")
         generator = torch.Generator().manual_seed(self.seed)
         ratio = torch.cat([torch.linspace(-1, 2, 3001), torch.logspace(-8, 0, 801), torch.zeros(1)]).double()
-        for allowed, progress in itertools.product((None, self._mask()), (0.0, 0.5, 1.0)):
-            prior = self._prior(allowed=allowed)
+        for permitted, progress in itertools.product((None, self._mask()), (0.0, 0.5, 1.0)):
+            prior = self._prior(permitted=permitted)
             shape = prior.shape
             size = torch.logspace(-0.5, 0.5, shape[0] * shape[2], dtype=torch.float64)
             prior.update(self._draw(prior) * size.reshape(shape[0], 1, shape[2]))

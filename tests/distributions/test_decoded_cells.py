@@ -34,26 +34,26 @@ LIKELIHOODS = ["normal", "bernoulli", "poisson", "negative_binomial", Slow()]
 
 def weights_of_all_kinds():
     """Rows with no edge, with one (up, down, of another size), with zeros that may move, and the rest."""
-    w, allowed = torch.randn(R, G, K), torch.ones(R, G, K, dtype=torch.bool)
+    w, permitted = torch.randn(R, G, K), torch.ones(R, G, K, dtype=torch.bool)
     for j, k, size in ((0, 0, 1.0), (1, 0, -1.0), (2, 0, 1.0), (3, 2, 1.0), (4, 2, 0.3)):
-        w[:, j], allowed[:, j] = 0.0, False
-        w[:, j, k], allowed[:, j, k] = size, True
-    w[:, 5], allowed[:, 5] = 0.0, False
+        w[:, j], permitted[:, j] = 0.0, False
+        w[:, j, k], permitted[:, j, k] = size, True
+    w[:, 5], permitted[:, 5] = 0.0, False
     w[:, 6] = 0.0
     w[:, 7, 1:] = 0.0
-    w[1, 0], allowed[1, 0] = torch.randn(K), True
-    return w, allowed
+    w[1, 0], permitted[1, 0] = torch.randn(K), True
+    return w, permitted
 
 
 def problem(activation="relu", dtype=torch.float64, seed=1000):
     torch.manual_seed(seed)
     decoder = MaskedDecoder(R, G, K, H, activation)
-    w, allowed = weights_of_all_kinds()
+    w, permitted = weights_of_all_kinds()
     with torch.no_grad():
         for part in decoder.parameters():
             part.add_(0.3 * torch.randn_like(part))
     decoder.to(dtype)
-    return decoder, nn.Parameter(w.to(dtype)), allowed, nn.Parameter(torch.randn(R, B, K, dtype=dtype))
+    return decoder, nn.Parameter(w.to(dtype)), permitted, nn.Parameter(torch.randn(R, B, K, dtype=dtype))
 
 
 def net_of(decoder, w):
@@ -63,10 +63,10 @@ def net_of(decoder, w):
     )
 
 
-def gradients(total, leaves, allowed):
+def gradients(total, leaves, permitted):
     """With those of weights that must stay zero left out."""
     found = list(torch.autograd.grad(total, leaves, allow_unused=True))
-    found[0] = found[0] * allowed
+    found[0] = found[0] * permitted
     return found
 
 
@@ -80,7 +80,7 @@ def small_chunks(monkeypatch):
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda one: one if isinstance(one, str) else "own")
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_values_and_gradients_are_those_of_the_plain_pass(activation, likelihood, missing, weighted):
-    decoder, w, allowed, z = problem(activation)
+    decoder, w, permitted, z = problem(activation)
     likelihood = get_likelihood(likelihood)
     likelihood.setup(G, R)
     likelihood.double()
@@ -97,13 +97,13 @@ def test_values_and_gradients_are_those_of_the_plain_pass(activation, likelihood
         z,
         mask=mask,
         per_row=per_row,
-        allowed=allowed,
+        permitted=permitted,
         activation=activation,
     )
     swept = cells.log_prob(x)
     torch.testing.assert_close(swept, plain, rtol=1e-10, atol=1e-10)
-    expected = gradients((plain * share).sum(), leaves, allowed)
-    found = gradients((swept * share).sum(), leaves, allowed)
+    expected = gradients((plain * share).sum(), leaves, permitted)
+    found = gradients((swept * share).sum(), leaves, permitted)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
     with torch.no_grad():
@@ -111,15 +111,17 @@ def test_values_and_gradients_are_those_of_the_plain_pass(activation, likelihood
 
 
 def test_single_precision():
-    decoder, w, allowed, z = problem(dtype=torch.float32)
+    decoder, w, permitted, z = problem(dtype=torch.float32)
     likelihood = get_likelihood("normal")
     likelihood.setup(G, R)
     x = torch.randn(B, G)
     leaves = [w, z, *decoder.parameters(), *likelihood.parameters()]
     plain = likelihood.observation(decoder(z, w)).log_prob(x).sum()
-    swept = DecodedCells(likelihood, net_of(decoder, w), z, allowed=allowed).log_prob(x).sum()
+    swept = DecodedCells(likelihood, net_of(decoder, w), z, permitted=permitted).log_prob(x).sum()
     torch.testing.assert_close(swept, plain, rtol=1e-6, atol=0)
-    for one, other in zip(gradients(swept, leaves, allowed), gradients(plain, leaves, allowed), strict=True):
+    for one, other in zip(
+        gradients(swept, leaves, permitted), gradients(plain, leaves, permitted), strict=True
+    ):
         assert (one - other).norm() <= 1e-5 * other.norm()
 
 
@@ -136,15 +138,15 @@ def test_without_constraints_every_weight_has_its_gradient():
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_recomputed_predictor(activation):
-    decoder, w, allowed, z = problem(activation)
+    decoder, w, permitted, z = problem(activation)
     net = net_of(decoder, w)
-    plain, found = decoder(z, w), recomputed_predictor(net, z, allowed, activation)
+    plain, found = decoder(z, w), recomputed_predictor(net, z, permitted, activation)
     torch.testing.assert_close(found, plain, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(predictor(net, z, activation), plain.detach(), rtol=1e-10, atol=1e-10)
     leaves, toward = [w, z, *decoder.parameters()], torch.randn_like(plain)
     pairs = zip(
-        gradients((found * toward).sum(), leaves, allowed),
-        gradients((plain * toward).sum(), leaves, allowed),
+        gradients((found * toward).sum(), leaves, permitted),
+        gradients((plain * toward).sum(), leaves, permitted),
         strict=True,
     )
     for one, other in pairs:
@@ -161,8 +163,8 @@ def test_factors_in_any_order_of_memory(small_chunks):
 
 
 def test_routes():
-    w, allowed = weights_of_all_kinds()
-    way = _sweep.routes(w[0], allowed[0], "relu", gradient=True)
+    w, permitted = weights_of_all_kinds()
+    way = _sweep.routes(w[0], permitted[0], "relu", gradient=True)
     assert way.constant.tolist() == [5, 6]
     assert {(k, round(size, 3)): own.tolist() for k, size, own in way.rays} == {
         (0, 1.0): [0, 2],
@@ -171,9 +173,9 @@ def test_routes():
         (2, 0.3): [4],
     }
     assert way.dense.tolist() == [7, 8, 9, 10, 11]
-    free = _sweep.routes(w[0], allowed[0], "relu", gradient=False)
+    free = _sweep.routes(w[0], permitted[0], "relu", gradient=False)
     assert free.dense.tolist() == [8, 9, 10, 11]  # the zeros of feature 7 may move, but nobody asks how
-    bent = _sweep.routes(w[0], allowed[0], "tanh", gradient=True)
+    bent = _sweep.routes(w[0], permitted[0], "tanh", gradient=True)
     assert bent.constant.tolist() == [5] and not bent.rays
 
 
@@ -182,10 +184,10 @@ def test_a_table_of_one_factor_features_needs_no_dense_pass():
     with torch.no_grad():
         w.zero_()
         w[:, torch.arange(G), torch.arange(G) % K] = 1.0
-    allowed, likelihood, x = w != 0, get_likelihood("bernoulli"), torch.zeros(B, G, dtype=torch.float64)
-    assert not len(_sweep.routes(w[0], allowed[0], "relu", gradient=True).dense)
+    permitted, likelihood, x = w != 0, get_likelihood("bernoulli"), torch.zeros(B, G, dtype=torch.float64)
+    assert not len(_sweep.routes(w[0], permitted[0], "relu", gradient=True).dense)
     plain = likelihood.observation(decoder(z, w)).log_prob(x).sum()
-    swept = DecodedCells(likelihood, net_of(decoder, w), z, allowed=allowed).log_prob(x).sum()
+    swept = DecodedCells(likelihood, net_of(decoder, w), z, permitted=permitted).log_prob(x).sum()
     (one,), (other,) = torch.autograd.grad(swept, z), torch.autograd.grad(plain, z)
     torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 

@@ -38,7 +38,7 @@ def near(found, exact):
 @pytest.mark.parametrize("likelihood", ["normal", "poisson"])
 def test_gradients_of_a_few_features_at_a_time(activation, likelihood, monkeypatch):
     monkeypatch.setattr(_sweep, "CHUNK_BYTES", 3 * B * H * 2.0)
-    decoder, w, allowed, z = problem(activation, torch.float32)
+    decoder, w, permitted, z = problem(activation, torch.float32)
     likelihood = get_likelihood(likelihood)
     likelihood.setup(G, R)
     with torch.no_grad():
@@ -46,15 +46,15 @@ def test_gradients_of_a_few_features_at_a_time(activation, likelihood, monkeypat
     leaves, net = [w, z, *decoder.parameters()], net_of(decoder, w)
 
     def slopes(rounded):
-        cells = DecodedCells(likelihood, net, z, allowed=allowed, activation=activation, rounded=rounded)
+        cells = DecodedCells(likelihood, net, z, permitted=permitted, activation=activation, rounded=rounded)
         value = cells.log_prob(x).sum()
-        return value.detach(), gradients(value, leaves, allowed)
+        return value.detach(), gradients(value, leaves, permitted)
 
     (value, found), (true_value, exact) = slopes(True), slopes(False)
     torch.testing.assert_close(value, true_value, rtol=1e-2, atol=0)
     near(found, exact)
     cells = [
-        DecodedCells(likelihood, net, z, allowed=allowed, activation=activation, rounded=one)
+        DecodedCells(likelihood, net, z, permitted=permitted, activation=activation, rounded=one)
         for one in (True, False)
     ]
     with torch.no_grad():
@@ -78,10 +78,12 @@ def test_gradients_of_all_features_at_once(activation):
 
 
 def test_gradients_of_coupled_features():
-    decoder, w, allowed, z = problem(dtype=torch.float32)
+    decoder, w, permitted, z = problem(dtype=torch.float32)
     net, leaves, toward = net_of(decoder, w), [w, z, *decoder.parameters()], torch.randn(R, B, G)
     found, exact = (
-        gradients((recomputed_predictor(net, z, allowed, "relu", rounded) * toward).sum(), leaves, allowed)
+        gradients(
+            (recomputed_predictor(net, z, permitted, "relu", rounded) * toward).sum(), leaves, permitted
+        )
         for rounded in (True, False)
     )
     near(found, exact)

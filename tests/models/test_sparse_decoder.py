@@ -89,17 +89,17 @@ def test_constraints_become_masks(by_name):
     model = made(
         anchors={name(0): 1, name(5): 2}, required=[(name(1), 0)], forbidden=[(name(2), 2), (name(2), 1)]
     )
-    allowed = torch.ones(G, K, dtype=torch.bool)
-    allowed[0] = torch.tensor([False, True, False])
-    allowed[5] = torch.tensor([False, False, True])
-    allowed[2] = torch.tensor([True, False, False])
-    assert torch.equal(model.permitted, allowed) and torch.equal(model.allowed, allowed.expand(R, G, K))
+    permitted = torch.ones(G, K, dtype=torch.bool)
+    permitted[0] = torch.tensor([False, True, False])
+    permitted[5] = torch.tensor([False, False, True])
+    permitted[2] = torch.tensor([True, False, False])
+    assert torch.equal(model.permitted, permitted) and torch.equal(model.allowed, permitted.expand(R, G, K))
     must = torch.zeros(G, K, dtype=torch.bool)
     must[0, 1] = must[5, 2] = must[1, 0] = True
     assert torch.equal(model.must, must)
-    assert torch.equal(model.prior.allowed, allowed)
+    assert torch.equal(model.prior.allowed, permitted)
     model.project()
-    assert (model.weights[:, ~allowed] == 0).all() and (model.weights[:, allowed] != 0).all()
+    assert (model.weights[:, ~permitted] == 0).all() and (model.weights[:, permitted] != 0).all()
 
 
 @pytest.mark.parametrize(

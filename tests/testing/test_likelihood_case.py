@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pyro_sparse.likelihoods import Bernoulli, Likelihood, Multinomial, Normal, Poisson
-from pyro_sparse.likelihoods.base import NOTHING, observed
+from pyro_sparse.likelihoods.base import NOTHING, filled
 from pyro_sparse.testing import LikelihoodTestCase
 
 
@@ -85,7 +85,7 @@ class CountsMissingCells(Poisson):
     """Takes missing cells for what they are filled with."""
 
     def feature_statistic(self, f, reference, x, mask=None, per_row=NOTHING):
-        return self(f, per_row).log_prob(observed(x, mask)[0]).sum(-2)
+        return self(f, per_row).log_prob(filled(x, mask)[0]).sum(-2)
 
 
 class ReadsBehindTheMask(Poisson):

@@ -86,15 +86,15 @@ class Cells:
         return replace(self, values=np.where(where, np.nan, self.values))
 
     @cached_property
-    def seen(self) -> NDArray[np.bool_]:
-        """Which cells are there."""
+    def mask(self) -> NDArray[np.bool_]:
+        """True where a cell was seen, (row, feature)."""
         return ~np.isnan(self.values)
 
     @cached_property
     def columns(self) -> list[NDArray[np.float64]]:
         """The seen cells of each column, rounded to a millionth of the typical one, for conversion errs."""
         return [
-            _rounded(column[observed]) for column, observed in zip(self.values.T, self.seen.T, strict=True)
+            _rounded(column[observed]) for column, observed in zip(self.values.T, self.mask.T, strict=True)
         ]
 
     @cached_property
@@ -113,7 +113,7 @@ class Cells:
         z = self.values - np.nanmedian(self.values, 0)
         scale = _NORMAL_MAD * np.nanmedian(np.abs(z), 0)
         scale = np.where(scale > 0, scale, np.nanstd(self.values, 0))
-        return np.where(self.seen, z / scale, 0.0)
+        return np.where(self.mask, z / scale, 0.0)
 
 
 def cells_of(table: Table, likelihood: Likelihood) -> Cells:
@@ -153,22 +153,22 @@ def _rounded(column: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.round(column, int(np.clip(digits, -300, 300)))
 
 
-def correlation(z: NDArray[np.float64], observed: NDArray[np.bool_]) -> NDArray[np.float64]:
+def correlation(z: NDArray[np.float64], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Correlations of columns by the rows in which both are seen.
 
     Parameters
     ----------
     z : ndarray (row, feature)
         Any units; where a cell is missing, anything finite.
-    observed : ndarray of bool (row, feature)
+    mask : ndarray of bool (row, feature)
     """
-    weights = observed.astype(float)
+    weights = mask.astype(float)
     count = np.maximum(weights.sum(0), 1.0)
     # means are those of each column, not of the rows that a pair has in common
     centred = (z - (z * weights).sum(0) / count) * weights
     sd = np.sqrt((centred**2).sum(0) / count)
     centred /= np.where(sd > 0, sd, 1.0)
-    if observed.all():
+    if mask.all():
         return centred.T @ centred / len(z)
     squares = centred**2
     left = squares.T @ weights

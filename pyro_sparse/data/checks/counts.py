@@ -33,7 +33,7 @@ def overdispersed_counts(cells: Cells) -> list[Finding]:
     """
     if cells.likelihood not in ("poisson", "multinomial") or not 3 <= len(cells.features) <= MOST_COLUMNS:
         return []
-    x, observed = np.where(cells.seen, cells.values, 0.0), cells.seen.astype(float)
+    x, observed = np.where(cells.mask, cells.values, 0.0), cells.mask.astype(float)
     size = np.ones((len(x), 1)) if cells.amount is None else cells.amount
     if cells.likelihood == "multinomial":
         total = x.sum(1, keepdims=True)

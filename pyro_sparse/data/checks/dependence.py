@@ -48,10 +48,10 @@ def copied_columns(cells: Cells) -> tuple[list[Finding], list[int]]:
     n_features = len(cells.features)
     if not 2 <= n_features <= MOST_COLUMNS:
         return [], []
-    r = correlation(cells.view, cells.seen)
+    r = correlation(cells.view, cells.mask)
     pairs = []
     for j, k in _strong(r):
-        complete = cells.seen[:, j] & cells.seen[:, k]
+        complete = cells.mask[:, j] & cells.mask[:, k]
         if complete.sum() < _LEAST_ROWS:
             continue
         close = float(_gram(cells.view[complete][:, [j, k]])[0][0, 1])
@@ -96,7 +96,7 @@ def _are_copies(r: NDArray[np.float64], j: int, k: int, close: float, cells: Cel
     if abs(close) >= _SAME_TO_THE_EYE and n_same <= _MOST_SAME:
         return True
     controls = np.argsort(-together)[: min(_CONDITIONED_ON, len(r) - 2)]
-    rows = cells.seen[:, [j, k, *controls]].all(1)
+    rows = cells.mask[:, [j, k, *controls]].all(1)
     if rows.sum() < _LEAST_ROWS:
         return False
     block, _ = _gram(cells.view[np.ix_(rows, np.array([j, k, *controls]))])
@@ -108,9 +108,9 @@ def _are_copies(r: NDArray[np.float64], j: int, k: int, close: float, cells: Cel
 def _bends_another(cells: Cells, j: int, k: int, close: float) -> bool:
     """Whether a third column is a curve of the pair with little noise: all three are items of one factor."""
     pair = (cells.view[:, j] + np.sign(close) * cells.view[:, k]) / 2
-    complete = cells.seen[:, j] & cells.seen[:, k]
+    complete = cells.mask[:, j] & cells.mask[:, k]
     for third in range(len(cells.features)):
-        rows = complete & cells.seen[:, third]
+        rows = complete & cells.mask[:, third]
         if third in (j, k) or rows.sum() < _LEAST_ROWS:
             continue
         y = cells.view[rows, third]
@@ -157,7 +157,7 @@ def dependent_columns(cells: Cells, copies: list[int]) -> list[Finding]:
 
 def _by_inverse(cells: Cells, active: list[int]) -> list[list[int]] | None:
     """Sets by the inverse of the correlation of complete rows; None where there are too few of these."""
-    rows = cells.seen[:, active].all(1)
+    rows = cells.mask[:, active].all(1)
     n_rows = int(rows.sum())
     if n_rows < len(active) + _SPARE_ROWS:
         return None
@@ -223,7 +223,7 @@ def _one_by_one(cells: Cells, active: list[int]) -> list[list[int]]:
     if len(active) > _MOST_COLUMNS_SEARCHED:
         return []
     z = cells.view
-    r = correlation(z, cells.seen)
+    r = correlation(z, cells.mask)
     sets: list[list[int]] = []
     for j in active[::-1]:
         others = [k for k in active if k != j and not any(k == dependent[-1] for dependent in sets)]
@@ -249,7 +249,7 @@ def _pursuit(cells: Cells, r: NDArray[np.float64], j: int, others: list[int]) ->
         members.append(int(score.argmax()))
         if len(members) < 2:
             continue
-        rows = cells.seen[:, [*members, j]].all(1)
+        rows = cells.mask[:, [*members, j]].all(1)
         if rows.sum() < _LEAST_ROWS + len(members):
             return []
         block, _ = _gram(cells.values[np.ix_(rows, np.array([*members, j]))])
@@ -261,7 +261,7 @@ def _pursuit(cells: Cells, r: NDArray[np.float64], j: int, others: list[int]) ->
 
 def _finding(cells: Cells, members: list[int], rank: int | None) -> Finding:
     names = [cells.features[j] for j in members]
-    rows = cells.seen[:, members].all(1)
+    rows = cells.mask[:, members].all(1)
     x = cells.values[np.ix_(rows, np.array(members))]
     total = x.sum(1)
     typical = abs(float(total.mean()))

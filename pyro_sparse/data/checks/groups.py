@@ -76,7 +76,7 @@ def row_groups(cells: Cells) -> list[Finding]:
 
 def _components(cells: Cells) -> NDArray[np.float64]:
     """Scores of the leading principal components (row, component)."""
-    z = np.where(cells.seen, cells.view, 0.0)
+    z = np.where(cells.mask, cells.view, 0.0)
     z = np.clip(z, -5, 5)
     z = z - z.mean(0)
     u, s, _ = np.linalg.svd(z, full_matrices=False)
@@ -144,13 +144,13 @@ def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
 
 def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     """Rows that fall into clusters of one shape, in columns that are close to normal each."""
-    if not cells.is_normal or (cells.n_levels < 0.3 * cells.seen.sum(0)).any():
+    if not cells.is_normal or (cells.n_levels < 0.3 * cells.mask.sum(0)).any():
         return None
     kurtosis = _kurtosis(cells)
     if kurtosis > _CLEAR_KURTOSIS:
         return None
     order = np.random.default_rng(0).permutation(len(cells.view))[:_MOST_CLUSTERED]
-    z = np.where(cells.seen, np.apply_along_axis(_normal_scores, 0, cells.view), 0.0)[order]
+    z = np.where(cells.mask, np.apply_along_axis(_normal_scores, 0, cells.view), 0.0)[order]
     u, s, _ = np.linalg.svd(z - z.mean(0), full_matrices=False)
     # Noise is less than a column's variance: its eigenvalues reach to the edge that the lowest quarter has.
     eigenvalues = s**2 / len(z)

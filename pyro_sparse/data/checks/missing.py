@@ -22,9 +22,9 @@ def separate_columns(cells: Cells) -> list[Finding]:
     cells : Cells
     """
     n_features = len(cells.features)
-    if cells.seen.all() or n_features > MOST_COLUMNS:
+    if cells.mask.all() or n_features > MOST_COLUMNS:
         return []
-    observed = cells.seen.astype(float)
+    observed = cells.mask.astype(float)
     together = observed.T @ observed
     count = np.diag(together)
     pairs = np.triu(together == 0, 1)

@@ -40,7 +40,7 @@ def repeated_rows(cells: Cells) -> list[Finding]:
     """
     if not cells.is_whole:
         return []
-    values = np.ascontiguousarray(np.where(cells.seen, cells.values, np.inf) + 0.0)
+    values = np.ascontiguousarray(np.where(cells.mask, cells.values, np.inf) + 0.0)
     rows = values.view(np.dtype((np.void, values.dtype.itemsize * values.shape[1]))).ravel()
     _, first, number, count = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
     extra = len(rows) - len(count)
@@ -68,7 +68,7 @@ def _expected_repeats(cells: Cells) -> float:
     n_rows, log_chance = len(cells.values), 0.0
     for j, column in enumerate(cells.columns):
         share = np.unique(column, return_counts=True)[1] / n_rows
-        log_chance += float(np.log((share**2).sum() + (1 - cells.seen[:, j].mean()) ** 2))
+        log_chance += float(np.log((share**2).sum() + (1 - cells.mask[:, j].mean()) ** 2))
     return n_rows * (n_rows - 1) / 2 * float(np.exp(max(0.5 * log_chance, -700.0)))
 
 
@@ -98,11 +98,11 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     middle, upper = np.quantile(size, [0.5, 0.9])
     limit = middle + max((upper - middle) / stats.norm.isf(0.1) * _beyond(n_rows), _LEAST_LOG)
     is_far = size > limit
-    is_wide = (np.abs(cells.robust) > _FAR).sum(1) >= _WIDE * cells.seen.sum(1)
+    is_wide = (np.abs(cells.robust) > _FAR).sum(1) >= _WIDE * cells.mask.sum(1)
     if not is_far.any() or is_wide[is_far].mean() < _MOSTLY:  # a column in another unit moves its rows, too
         return [], nothing
     far = np.flatnonzero(is_far)
-    squares = np.where(cells.seen, np.clip(cells.robust, -_MOST, _MOST), 0.0) ** 2
+    squares = np.where(cells.mask, np.clip(cells.robust, -_MOST, _MOST), 0.0) ** 2
     if len(far) > 0.2 * n_rows or squares[far].sum() < _LEAST_OF_ALL * squares.sum():
         return [], nothing
     far = far[np.argsort(-size[far])]
@@ -140,10 +140,10 @@ def _typical_part(cells: Cells) -> NDArray[np.float64]:
         covariance = (1 - level) * covariance + level * np.diag(np.diag(covariance) + 1e-12)
         values, vectors = np.linalg.eigh(covariance)
         white = (vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1]))) @ vectors.T
-        whitened = np.where(cells.seen, (z - centre) * cells.seen @ white, np.nan)
+        whitened = np.where(cells.mask, (z - centre) * cells.mask @ white, np.nan)
         with np.errstate(all="ignore"):
             size = np.nanmean(np.sqrt(np.abs(whitened)), 1) ** 2
-        few = cells.seen.sum(1) < _LEAST_COLUMNS
+        few = cells.mask.sum(1) < _LEAST_COLUMNS
         size = np.where(few | np.isnan(size), np.nanmedian(size), size)
     return size
 
@@ -164,8 +164,8 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
     if not cells.is_normal:
         return [], where
     outliers = []
-    for j in np.flatnonzero(cells.n_levels > 0.3 * cells.seen.sum(0)).tolist():
-        index = np.flatnonzero(cells.seen[:, j])
+    for j in np.flatnonzero(cells.n_levels > 0.3 * cells.mask.sum(0)).tolist():
+        index = np.flatnonzero(cells.mask[:, j])
         k, share = _apart(cells.robust[index, j])
         if k:
             order = np.argsort(-np.abs(cells.robust[index, j]))

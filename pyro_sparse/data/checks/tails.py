@@ -35,7 +35,7 @@ def heavy_tails(cells: Cells) -> list[Finding]:
     """
     if not cells.is_normal or len(cells.values) < _LEAST_ROWS or len(cells.features) > MOST_COLUMNS:
         return []
-    usable = np.flatnonzero((cells.n_levels > 0.5 * cells.seen.sum(0)) & (cells.seen.sum(0) >= _LEAST_ROWS))
+    usable = np.flatnonzero((cells.n_levels > 0.5 * cells.mask.sum(0)) & (cells.mask.sum(0) >= _LEAST_ROWS))
     if len(usable) < 3:
         return []
     left = residuals(cells, usable)
@@ -78,16 +78,16 @@ def residuals(cells: Cells, columns: NDArray[np.int_]) -> list[NDArray[np.float6
     columns : ndarray of int
     """
     z = np.clip(cells.robust, -_CLIPPED, _CLIPPED)
-    r = correlation(z, cells.seen)
+    r = correlation(z, cells.mask)
     by_column = []
     for j in columns:
         together = np.abs(r[j])
         together[j] = -1.0
         predictors = np.argsort(-together)[: min(_CONDITIONED_ON, len(r) - 1, len(z) // 10)]
-        rows = cells.seen[:, [j, *predictors]].all(1)
-        while len(predictors) and rows.sum() < max(_LEAST_ROWS, cells.seen[:, j].sum() // 3):
+        rows = cells.mask[:, [j, *predictors]].all(1)
+        while len(predictors) and rows.sum() < max(_LEAST_ROWS, cells.mask[:, j].sum() // 3):
             predictors = predictors[:-1]
-            rows = cells.seen[:, [j, *predictors]].all(1)
+            rows = cells.mask[:, [j, *predictors]].all(1)
         x = np.column_stack([np.ones(int(rows.sum())), z[np.ix_(rows, predictors)]])
         weights = np.linalg.lstsq(x, z[rows, j], rcond=None)[0]
         by_column.append(cells.robust[rows, j] - x @ weights)

@@ -76,8 +76,9 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
     y = tasks.y * tasks.target_scale[:, None] + tasks.target_centre[:, None]
     observed = np.ones(y.shape, dtype=bool) if tasks.mask is None else tasks.mask
     binary, counts = [], []
-    for name, values, there, scale in zip(tasks.task_names, y, observed, tasks.target_scale, strict=True):
-        outcomes = values[there]
+    columns = zip(tasks.task_names, y, observed, tasks.target_scale, strict=True)
+    for name, values, of_task, scale in columns:
+        outcomes = values[of_task]
         tolerance = 1e-6 * max(float(np.abs(outcomes).max(initial=0.0)), float(scale))
         n_values = 1 + int((np.diff(np.sort(outcomes)) > tolerance).sum())
         whole = bool((np.abs(outcomes - np.round(outcomes)) <= tolerance).all())

@@ -152,7 +152,7 @@ class TaskJob:
         """The fit of trained restarts."""
         return self.result(
             [group.model for group in trained],
-            [group.found for group in trained],
+            [group.share_of_starts for group in trained],
             [group.block for group in trained],
             [row for group in trained for row in group.rows],
             notes,
@@ -173,7 +173,7 @@ class TaskJob:
             group.finish(lambda run: None)
             settle(group.model, self.data, self.inner, self.schedule.ridge)
             trained["states"].append(group.model.state_dict())
-            trained["found"].append(float(group.found))
+            trained["found"].append(float(group.share_of_starts))
             trained["blocks"].append([int(k) for k in group.block])
             trained["history"] += group.rows
         return {"restarts": list(restarts), **trained}
@@ -259,14 +259,14 @@ class TaskGroup:
 
     def __init__(self, model: MultiTaskRegression, number: int, job: TaskJob):
         self.model, self.number, self.job, self.plan = model, number, job, job.plan
-        self.stage, self.found = 0, float("nan")
+        self.stage, self.share_of_starts = 0, float("nan")
         self.before: list[dict[str, Any]] = []
         self.block = list(range(model.n_latents))
         self.run = self._run()
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state, in its stage."""
-        self.stage, self.found, self.before = saved["stage"], saved["found"], saved["before"]
+        self.stage, self.share_of_starts, self.before = saved["stage"], saved["found"], saved["before"]
         self.block = saved["block"]
         self.run = self._run()
         self.run.load(saved["run"])
@@ -289,9 +289,9 @@ class TaskGroup:
 
     def find_axes(self, **search: Unpack[_Search]) -> None:
         """Turn the latents to the sparse axes, if the plan has them and they are not found yet."""
-        if len(self.plan) > 1 and np.isnan(self.found):
+        if len(self.plan) > 1 and np.isnan(self.share_of_starts):
             answer = fold(self.model, self.job.train, self.run.schedule.ridge, self.number, **search)
-            self.found, self.block = answer.agreement / answer.n_starts, answer.block.tolist()
+            self.share_of_starts, self.block = answer.agreement / answer.n_starts, answer.block.tolist()
 
     def conclude(self, notes: list[str], alone: bool, show: Callable[[Run], None]) -> bool:
         """Find the axes, if there are none yet, and settle the latents in them.
@@ -326,7 +326,7 @@ class TaskGroup:
     @property
     def searching(self) -> bool:
         """Whether the dense stage has ended and the axes are not found yet."""
-        return len(self.plan) > 1 and self.run.done and bool(np.isnan(self.found))
+        return len(self.plan) > 1 and self.run.done and bool(np.isnan(self.share_of_starts))
 
     @property
     def place(self) -> str:
@@ -344,7 +344,7 @@ class TaskGroup:
         """What a resumed restart needs."""
         return {
             "stage": self.stage,
-            "found": self.found,
+            "found": self.share_of_starts,
             "block": self.block,
             "before": self.before,
             "run": self.run.state(),

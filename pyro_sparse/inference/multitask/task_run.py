@@ -228,7 +228,7 @@ def settle(model: MultiTaskRegression, data: TaskBatch, inner: str, ridge: float
     """
     model.eval()
     raw = raw_latents(model, data)
-    observed = raw[samples(data)]
-    model.centre.copy_(observed.mean(0))
-    model.spread.copy_(observed.std(0, correction=0).clamp(min=1e-8))
+    latents = raw[samples(data)]
+    model.centre.copy_(latents.mean(0))
+    model.spread.copy_(latents.std(0, correction=0).clamp(min=1e-8))
     solve_tasks(model, data, inner, ridge, raw)

@@ -10,7 +10,7 @@ factor k shows in column k. So, for strengths r in [0, 1],
     \log \tau_k \sim N(\log \tau, s^2), \qquad \gamma_{jk} \sim \mathrm{Bernoulli}(\eta),
 
 with :math:`\tau` and :math:`\eta` unknown too. A Gibbs run over edges, scales (on a grid) and rate takes
-milliseconds; nothing has to be told how many edges there are, or where a threshold lies.
+milliseconds; nobody has to say how many edges there are, or where a threshold lies.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class SingleIndex:
         Variance.
     x : ndarray (feature, row)
         Standardised cells, 0 where missing.
-    seen : ndarray (feature, row)
+    mask : ndarray (feature, row)
         1 where a cell was observed.
     """
 
@@ -76,7 +76,7 @@ class SingleIndex:
     coefficients: Floats
     noise: Floats
     x: Floats
-    seen: Floats
+    mask: Floats
 
     @property
     def n_factors(self) -> int:
@@ -87,7 +87,7 @@ class SingleIndex:
         """Residuals and slopes of the curves at their indices, both (feature, row), 0 where missing."""
         at, value, slope = _splines(self.directions @ (self.scores if scores is None else scores).T)
         near = self.coefficients[np.arange(len(at))[:, None, None], at]
-        return (self.x - (near * value).sum(-1)) * self.seen, (near * slope).sum(-1) * self.seen
+        return (self.x - (near * value).sum(-1)) * self.mask, (near * slope).sum(-1) * self.mask
 
     @property
     def explained(self) -> Floats:
@@ -101,7 +101,7 @@ class SingleIndex:
         residual, slope = self.residuals_and_slopes()
         n_rows, k = self.scores.shape
         cost = (residual**2 / self.noise[:, None]).sum() + (self.scores**2).sum()
-        cost += (np.log(self.noise)[:, None] * self.seen).sum()
+        cost += (np.log(self.noise)[:, None] * self.mask).sum()
         cost += np.linalg.slogdet(_precision(slope, self.directions, self.noise))[1].sum()
         return float(-0.5 * cost - 0.5 * len(self.x) * (k - 1) * np.log(n_rows))
 
@@ -265,14 +265,14 @@ def _fit_curves(model: SingleIndex) -> Floats:
     """Ridge regression of each feature on its splines; the sum of squares that is left of each."""
     at, near, _ = _splines(model.directions @ model.scores.T)
     value = np.zeros((*model.x.shape, _BASES))
-    np.put_along_axis(value, at, near * model.seen[..., None], -1)
+    np.put_along_axis(value, at, near * model.mask[..., None], -1)
     gram = value.swapaxes(1, 2) @ value + _SMOOTH * model.noise[:, None, None] * _PENALTY
     gram += 1e-3 * np.eye(_BASES)
     solved = np.linalg.solve(gram, value.swapaxes(1, 2) @ model.x[..., None])
     model.coefficients = np.asarray(solved[..., 0], dtype=np.float64)
     residual = model.x - (value @ model.coefficients[..., None])[..., 0]
-    left: Floats = (residual**2 * model.seen).sum(1)
-    free = np.maximum(model.seen.sum(1) - _CURVE_DF - model.n_factors, 1.0)
+    left: Floats = (residual**2 * model.mask).sum(1)
+    free = np.maximum(model.mask.sum(1) - _CURVE_DF - model.n_factors, 1.0)
     model.noise = np.maximum(left / free, _LEAST_NOISE)
     return left
 
@@ -342,6 +342,6 @@ def _with_one_more(model: SingleIndex, sweeps: int = 50) -> SingleIndex:
     scores = np.column_stack([model.scores, t])
     map_ = _whitening(scores)
     directions = _unit(np.column_stack([model.directions, d]) @ np.linalg.inv(map_))
-    larger = SingleIndex(scores @ map_, directions, model.coefficients, model.noise, model.x, model.seen)
+    larger = SingleIndex(scores @ map_, directions, model.coefficients, model.noise, model.x, model.mask)
     _fit_curves(larger)
     return larger

@@ -83,24 +83,24 @@ def forward(x, noise, low, high, encoder, decoder, h1, h2, location, raw, z, fir
                 sd = np.exp(min(max(raw[r, b, k], low), high))
                 z[r, b, k] = location[r, b, k] + sd * noise[r, b, k]
         for g in range(n_features):
-            one, two = first[r, g], second[r, g]
-            one[:] = 0
+            below, above = first[r, g], second[r, g]
+            below[:] = 0
             for k in range(n_factors):
                 w = weights[r, g, k]
                 if w != 0:
                     for b in range(n_rows):
                         wz = w * z[r, b, k]
                         for i in range(hidden):
-                            one[b, i] += wz * a[r, k, i]
+                            below[b, i] += wz * a[r, k, i]
             for b in range(n_rows):
                 for i in range(hidden):
-                    one[b, i] = max(one[b, i], 0)
-            _product(one, trunk[r], two)
+                    below[b, i] = max(below[b, i], 0)
+            _product(below, trunk[r], above)
             for b in range(n_rows):
                 total = intercept[r, 0, g]
                 for i in range(hidden):
-                    two[b, i] = max(two[b, i] + bias[r, 0, i], 0)
-                    total += two[b, i] * head[r, g, i]
+                    above[b, i] = max(above[b, i] + bias[r, 0, i], 0)
+                    total += above[b, i] * head[r, g, i]
                 line = zero
                 for k in range(n_factors):
                     line += weights[r, g, k] * z[r, b, k]
@@ -116,22 +116,22 @@ def _decoder_back(r, score, z, decoder, grads, first, second, dz, product, back)
     n_rows, n_factors = dz.shape
     of_a, zero = np.empty_like(a[0]), z.dtype.type(0)
     for g in range(n_features):
-        one, two = first[r, g], second[r, g]
+        below, above = first[r, g], second[r, g]
         d_head[r, g] = 0
         total = zero
         for b in range(n_rows):
             s = score[r, g, b]
             total += s
             for i in range(hidden):
-                d_head[r, g, i] += s * two[b, i]
-                two[b, i] = s * head[r, g, i] if two[b, i] > 0 else zero
-                d_bias[r, 0, i] += two[b, i]
+                d_head[r, g, i] += s * above[b, i]
+                above[b, i] = s * head[r, g, i] if above[b, i] > 0 else zero
+                d_bias[r, 0, i] += above[b, i]
         d_intercept[r, 0, g] = total
-        _cross(one, two, d_trunk[r], product)
-        _product(two, trunk[r].T, back)
+        _cross(below, above, d_trunk[r], product)
+        _product(above, trunk[r].T, back)
         for b in range(n_rows):
             for i in range(hidden):
-                if not one[b, i] > 0:
+                if not below[b, i] > 0:
                     back[b, i] = 0
         of_a[:] = 0
         d_slope[r, g, 0] = 0
@@ -250,7 +250,7 @@ class CompiledPass:
         kind = self.encoder[0].dtype.type
         self.range = kind(log_sd_range[0]), kind(log_sd_range[1])
         self.gradients = [[np.empty_like(p) for p in network] for network in (self.encoder, self.decoder)]
-        self.found = [torch.from_numpy(g) for gradients in self.gradients for g in gradients]
+        self.gradient_tensors = [torch.from_numpy(g) for gradients in self.gradients for g in gradients]
         self.f = np.empty((0, 0, 0), kind)
 
     @staticmethod
@@ -271,8 +271,8 @@ class CompiledPass:
             self.room = [np.empty(shape, self.f.dtype) for shape in shapes]
             self.f, self.divergence = np.empty(cube[:3], self.f.dtype), np.empty(n_restarts, self.f.dtype)
         read = np.ascontiguousarray(x.numpy()), noise.numpy()
-        self.given = *read, *self.range, self.encoder, self.decoder, *self.room
-        forward(*self.given, self.f)
+        self.arguments = *read, *self.range, self.encoder, self.decoder, *self.room
+        forward(*self.arguments, self.f)
         return torch.from_numpy(self.f)
 
     def backward(
@@ -285,7 +285,7 @@ class CompiledPass:
         """
         of_encoder, of_decoder = self.gradients
         backward(
-            *self.given, score.contiguous().numpy(), np.ascontiguousarray(precision), self.f.dtype.type(of_z),
-            tuple(of_encoder), tuple(of_decoder), self.divergence,
+            *self.arguments, score.contiguous().numpy(), np.ascontiguousarray(precision),
+            self.f.dtype.type(of_z), tuple(of_encoder), tuple(of_decoder), self.divergence,
         )  # fmt: skip
-        return self.divergence, self.found
+        return self.divergence, self.gradient_tensors

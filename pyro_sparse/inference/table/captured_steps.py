@@ -43,7 +43,7 @@ class CapturedSteps:
         device = run.model.weights.device
         self.rate, self.divergence = torch.zeros((), device=device), torch.ones((), device=device)
         self.batch: Batch | None = None
-        self.found: dict[Any, str | _Captured] = {}  # by kind
+        self.by_kind: dict[Any, str | _Captured] = {}  # of step: watched, refused, or recorded
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def __call__(self, batch: Batch, rate: float) -> Tensor | None:
@@ -55,17 +55,17 @@ class CapturedSteps:
             As the run's own step.
         """
         kind = self.run.kind()
-        recorded = None if kind is None else self.found.get(kind, _WATCHED)
+        recorded = None if kind is None else self.by_kind.get(kind, _WATCHED)
         if kind is None or recorded == _REFUSED:
             return None
         self._hand_over(batch, rate)
-        if kind not in self.found:
+        if kind not in self.by_kind:
             with self._in_tensors(), _watching() as waits:
                 terms = self._work()
-            self.found[kind] = _REFUSED if waits else _WATCHED
+            self.by_kind[kind] = _REFUSED if waits else _WATCHED
             return total(terms)
         if recorded == _WATCHED:
-            recorded = self.found[kind] = self._capture()
+            recorded = self.by_kind[kind] = self._capture()
         graph, terms = cast(_Captured, recorded)
         graph.replay()
         return total(terms)

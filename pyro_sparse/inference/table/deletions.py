@@ -66,10 +66,10 @@ def edge_gains(
     )
     full: Tensor | float = 0.0
     reduced: dict[int, Tensor | float] = dict.fromkeys(used, 0.0)
-    own_rows = ranks.share(sample)
-    noise = ranks.own(noise, own_rows)
-    for index in torch.arange(len(own_rows), device=batch.x.device).split(chunk):
-        rows = own_rows.rows(index)
+    rank_rows = ranks.share(sample)
+    noise = ranks.kept(noise, rank_rows)
+    for index in torch.arange(len(rank_rows), device=batch.x.device).split(chunk):
+        rows = rank_rows.rows(index)
         cells = rows.x, rows.mask, rows.per_row
         location, sd = model.encode(rows)
         for draw in noise[:, :, index]:
@@ -82,7 +82,7 @@ def edge_gains(
                 reduced[k] = (
                     reduced[k] + likelihood.feature_statistic(model.decode(z, without), f, *cells) / num_draws
                 )
-    ranks.sum(cast("list[Tensor]", [full, *reduced.values()]), own_rows)
+    ranks.sum(cast("list[Tensor]", [full, *reduced.values()]), rank_rows)
     gains = torch.zeros_like(weights)
     for k in used:
         gains[..., k] = likelihood.feature_gain(cast(Tensor, full), cast(Tensor, reduced[k]))

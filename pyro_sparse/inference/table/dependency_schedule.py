@@ -14,7 +14,7 @@ from ..training._settings import POSITIVE, SHARE, Limits, Settings
 __all__ = ["MAY_BE", "MOST_MOVE", "DependencySchedule"]
 
 MOST_MOVE = 2.0  # of SOAP: without it some dense fits run away, for little noise makes rare gradients huge
-MAY_BE = 0.1  # least probability of an edge that what follows reckons with: the sparse program cannot add one
+MAY_BE = 0.1  # least probability of an edge that is passed on to the sparse program, which cannot add one
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from ...likelihoods import Poisson
 if TYPE_CHECKING:
     from ...models.base import FactorModel
 
-__all__ = ["depth_of_factors", "told_by_factors"]
+__all__ = ["depth_of_factors", "explained_by_factors"]
 
 MOST = 0.45  # between tables with depths of sd .3 and tables without, see above
 # Share of depth in totals that are not taken for it. Simulated tables without depth, of 20 features and more,
@@ -61,7 +61,7 @@ def depth_of_factors(model: FactorModel, batch: Batch, best: int) -> list[Findin
         return []  # they were given
     with torch.no_grad():
         z = model.factor_posterior(few).mean[best]
-    share = told_by_factors(exposure.squeeze(-1).double().cpu().numpy(), z.double().cpu().numpy())
+    share = explained_by_factors(exposure.squeeze(-1).double().cpu().numpy(), z.double().cpu().numpy())
     if share < MOST:
         return []
     message = (
@@ -85,7 +85,7 @@ def _left_alone(likelihood: Poisson) -> list[Finding]:
     return [Finding("depth", message, remedy, size=share)]
 
 
-def told_by_factors(size: np.ndarray, z: np.ndarray) -> float:
+def explained_by_factors(size: np.ndarray, z: np.ndarray) -> float:
     """Adjusted R squared of log size factors on factors and their squares; 0 where rows are too few.
 
     Parameters

@@ -1,13 +1,14 @@
 r"""Features that nothing explains at the start: wait, then search the sparse direction along which they vary.
 
-A feature such as :math:`\sin(w^\top z)` leaves no linear or quadratic trace, and a decoder that looks along a
-wrong direction is not told by its gradient where the right one lies: it fits noise instead. So such a feature
-waits, seeing no factor, until the factors have been learned from the others. Then its characteristic function
+A feature such as :math:`\sin(w^\top z)` leaves no linear or quadratic trace, and the gradient of a decoder
+that looks along a wrong direction does not say where the right one lies: it fits noise instead. So such a
+feature waits, seeing no factor, until the factors have been learned from the others. Then its characteristic
+function
 
 .. math:: \hat\varphi_j(w) = \tfrac1n \textstyle\sum_i x_{ij}\, e^{\mathrm i\, w^\top z_i}
 
 is large at the right w even where no other regression sees anything. It is evaluated at thousands of sparse w
-at once, the best are polished, and what is found must beat the number of directions tried. `admit` writes it
+at once, the best are refined, and what is found must beat the number of directions tried. `admit` writes it
 into W; the decoder learns the curve. Features without a direction are let in too, with every edge open.
 """
 
@@ -87,7 +88,7 @@ def find_directions(
     mask : Tensor of bool (row, feature), optional
         True where a cell was seen.
     n_best : int
-        Candidates of each feature that are polished by `steps` Adam steps.
+        Candidates of each feature that are refined by `steps` Adam steps.
     chunk : int
         Candidates at a time.
 

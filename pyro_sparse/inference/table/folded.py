@@ -1,4 +1,4 @@
-r"""Folded factors: two values of the true factor in one, told by how lopsided the estimate is.
+r"""Folded factors: two values of the true factor in one, recognised by a lopsided estimate.
 
 Where the feature that pins a factor down is not monotone in it, a dense fit may take that feature for the
 factor: it goes up to the turning point and comes back. All restarts can agree on that, the ELBO is only some

@@ -260,10 +260,10 @@ def graph(fn: Network, z: Tensor, x_hat: Tensor | None) -> tuple[Tensor, Tensor]
         return by_row(x_hat, z), z
     network = Rowwise(fn)
     # An input of its own: the batch's statistics, if there are any, hang on the first evaluation's
-    inputs = _own(z)
+    inputs = _differentiable(z)
     x = network(inputs)
     if network.meets:
-        inputs = _own(z)
+        inputs = _differentiable(z)
         x = network(inputs)
     if not leads_to(x, inputs) and not torch.equal(network(inputs.detach() + 1.0), x):
         raise ValueError(
@@ -273,7 +273,7 @@ def graph(fn: Network, z: Tensor, x_hat: Tensor | None) -> tuple[Tensor, Tensor]
     return x, inputs
 
 
-def _own(z: Tensor) -> Tensor:
+def _differentiable(z: Tensor) -> Tensor:
     return z.clone() if z.requires_grad else z.detach().requires_grad_()
 
 

@@ -22,9 +22,9 @@ from ...data.checks.factors import doubted_by_columns
 from ...data.read import Table
 from ...findings.finding import Finding
 from ..training import checkpoint as files
+from ..training.group_draws import GroupDraws
 from ..training.interrupt import BRIEF, stopped_between_steps
 from ..training.loop import Run, possible_stops, stopped_at
-from ..training.own_draws import OwnDraws
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
 from ..training.restarts import (
@@ -203,8 +203,9 @@ class TableJob:
     def pieces(self, n_jobs: int) -> list[range]:
         """Restarts to train in each of so many processes.
 
-        A penalty's draws are told apart for one restart alone. And SOAP turns rounding into differences that
-        show: of single restarts the parts agree to the bit, however many processes there are.
+        The draws of a penalty can be told apart only for one restart alone. And SOAP turns rounding into
+        differences that show: of single restarts the parts agree to the bit, however many processes there
+        are.
         """
         alone = self.dense or self.dependency is not None or self.model.total_correlation
         return split(self.groups(), self.n_restarts if alone else n_jobs)
@@ -220,7 +221,7 @@ class TableJob:
         torch.manual_seed(self.seeds[group.start])
         model.setup(n_restarts=len(group), **self.setup)
         model.to(device=self.device, dtype=self.dtype)
-        # others than the own are set up for their random numbers only: any start does
+        # the other restarts are set up for their random numbers only: any start does
         starts = [self._start_of(r if restarts is None or r in restarts else restarts.start) for r in group]
         unit = self._begin(model, starts, self.bent[group.start : group.stop])
         if restarts is not None and restarts != group:
@@ -277,7 +278,7 @@ class TableJob:
 
         stops = [] if self.heldout is None else possible_stops(self.schedule)
         run = self.run(group, restarts, replace(self.schedule, patience=None))
-        with OwnDraws([r - group.start for r in restarts], len(group)):
+        with GroupDraws([r - group.start for r in restarts], len(group)):
             run.finish(keep)
         states[run.step] = run.model.state_dict()
         return {"restarts": list(restarts), "states": states, "history": run.history}

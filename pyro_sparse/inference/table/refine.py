@@ -73,20 +73,20 @@ def refine(
     if steps == 0 or not model.gaussian_guide:
         with torch.no_grad():
             return model.factor_posterior(ranks.share(batch).whole())
-    own_rows, pairs = ranks.share(batch), max(1, num_draws // 2)
+    rank_rows, pairs = ranks.share(batch), max(1, num_draws // 2)
     half = balanced_draws(steps * pairs, 2 * pairs, model.factor_cov).unflatten(0, (steps, pairs))
     together = chunk
     if getattr(model, "decoder_kind", "") == "mlp":  # every feature has hidden units of its own
         hidden = cast("SparseDecoder", model).hidden
         together = min(chunk, max(1, int(MOST_UNITS // (model.n_restarts * model.n_features * hidden))))
     refined = [
-        _refine_rows(model, own_rows.rows(index).whole(), half, rate)
-        for index in torch.arange(len(own_rows), device=batch.x.device).split(together)
+        _refine_rows(model, rank_rows.rows(index).whole(), half, rate)
+        for index in torch.arange(len(rank_rows), device=batch.x.device).split(together)
     ]
     return _made(*(torch.cat(chunks, 1) for chunks in zip(*refined, strict=True)))
 
 
-def _parts(q: TorchDistribution) -> tuple[Tensor, ...]:
+def _parameters(q: TorchDistribution) -> tuple[Tensor, ...]:
     return (q.loc, q.factor, q.log_det) if isinstance(q, FullNormal) else (q.mean, q.base_dist.scale)
 
 
@@ -105,7 +105,7 @@ def _stretched(spread: tuple[Tensor, ...], stretch: Tensor) -> tuple[Tensor, ...
 def _refine_rows(model: FactorModel, batch: Batch, half: Tensor, rate: float) -> tuple[Tensor, ...]:
     """Location and spread of each row; draws are `half` (step, pair, factor) and their negatives."""
     with torch.no_grad():
-        location, *spread = _parts(model.factor_posterior(batch))
+        location, *spread = _parameters(model.factor_posterior(batch))
     frozen = [p for p in model.parameters() if p.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(False)
@@ -157,16 +157,16 @@ def refined_elbo(
     """
     if not model.gaussian_guide:
         return rowwise_elbo(model, batch, num_draws, ranks=ranks)
-    own_rows = ranks.share(batch)
+    rank_rows = ranks.share(batch)
     with torch.enable_grad():
         q = refine(model, batch, steps=steps, chunk=chunk, ranks=ranks)
     weights = getattr(model, "weights", None)
     fit = torch.zeros_like(q.mean[..., 0])
     for _ in range(num_draws):
-        noise = ranks.own(q.mean.new_empty(len(q.mean), len(batch), q.mean.shape[-1]).normal_(), own_rows)
+        noise = ranks.kept(q.mean.new_empty(len(q.mean), len(batch), q.mean.shape[-1]).normal_(), rank_rows)
         f = model.decode(draw_at(q, noise), weights)
-        fit += model.likelihood.log_prob(f, own_rows.x, own_rows.mask, own_rows.per_row) / num_draws
-    return ranks.joined(fit - divergence(q, model.factor_prior()), own_rows)
+        fit += model.likelihood.log_prob(f, rank_rows.x, rank_rows.mask, rank_rows.per_row) / num_draws
+    return ranks.joined(fit - divergence(q, model.factor_prior()), rank_rows)
 
 
 @torch.no_grad()

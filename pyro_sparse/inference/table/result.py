@@ -317,9 +317,9 @@ class Fit(FitResult):
             One row per restart: `similarity` (mean absolute congruence of its factors' loadings with those of
             the best restart, over the factors that either uses), `least` (the same of the factor least
             alike), `edges_differing` from the best restart's graph, `factors` (in use, beyond those the model
-            was told) and `elbo` (nats per row, of held-out rows where there are any). Restarts begin with
-            different numbers of factors, and one with fewer could not have found them all: `unsure` reckons
-            with that.
+            was given) and `elbo` (nats per row, of held-out rows where there are any). Restarts begin with
+            different numbers of factors, and one with fewer could not have found them all: `unsure` takes
+            that into account.
         """
         edges, alike = self.weights != 0, pd.DataFrame(np.abs(self.alignment["congruence"]))
         return AgreementTable(

@@ -184,7 +184,7 @@ class SparseElbo:
     def _factor_prior(self) -> tuple[Any, Any]:
         """Inverse and log determinant of the factors' covariance, worked out anew where it has changed.
 
-        On an accelerator always: to be told whether it has takes longer.
+        On an accelerator always: asking whether it has would take longer.
         """
         xp, now = arrays(self.model.factor_cov)
         if xp is torch:

@@ -80,7 +80,7 @@ class SparseRun(DecoderRun):
     def _replayed(self, batch: Batch, rate: float) -> Tensor | None:
         if self.captured is None:
             return None
-        with self._told():
+        with self._naming_the_step():
             elbo = self.captured(batch, rate)
         return None if elbo is None else elbo / self.train.total
 

@@ -35,7 +35,7 @@ def of_weights(model: SparseDecoder, best: int) -> list[Finding]:
         message = "no edge was left to find: every edge is forbidden"
         return [Finding("size", message, "leave some open if the data should decide")]
     if not (edges & ~prescribed).any() and (permitted & ~prescribed).any():
-        more = " but those it was told" if prescribed.any() else ""
+        more = " but those it was given" if prescribed.any() else ""
         message = (
             f"the best restart has no edge{more}: the data support no shared factor, or the prior is too "
             "strong"

@@ -69,13 +69,13 @@ def unfold(model: DependencyVAE, batch: Batch, seed: int = 0) -> list[list[int]]
     for r in range(model.n_restarts):
         restart = pick(model, [r])
         generator = torch.Generator(device=batch.x.device).manual_seed(seed + r)  # whoever shares the pass
-        done.append(_unfold_one(restart, rows, generator))
+        done.append(_unfold_restart(restart, rows, generator))
         if done[-1]:
             put(restart, model, r)
     return done
 
 
-def _unfold_one(restart: DependencyVAE, rows: Batch, generator: torch.Generator) -> list[int]:
+def _unfold_restart(restart: DependencyVAE, rows: Batch, generator: torch.Generator) -> list[int]:
     axes = decoder_axes(restart, rows)[0]
     restart.turn(torch.as_tensor(axes.map).to(restart.strength).unsqueeze(0))
     with torch.no_grad():
@@ -145,12 +145,12 @@ class _Curves:
     """
 
     def __init__(
-        self, x: Tensor, z: Tensor, sees: Tensor, observed: Tensor, warm: float, generator: torch.Generator
+        self, x: Tensor, z: Tensor, sees: Tensor, mask: Tensor, warm: float, generator: torch.Generator
     ):
-        self.z, self.seen, self.sees, self.warm = z, observed, sees.unsqueeze(-1), warm
+        self.z, self.mask, self.sees, self.warm = z, mask, sees.unsqueeze(-1), warm
         self.generator = generator
-        count = observed.sum(0).clamp_min(1)
-        x = (x - (x * observed).sum(0) / count) * observed
+        count = mask.sum(0).clamp_min(1)
+        x = (x - (x * mask).sum(0) / count) * mask
         self.x = x / (x.square().sum(0) / count).sqrt().clamp_min(1e-6)
         g, k, h = x.shape[1], z.shape[1], _HIDDEN
 
@@ -166,7 +166,7 @@ class _Curves:
 
     def log_density(self, rows: Tensor, t: Tensor, floor: float) -> Tensor:
         """(row, value) of the features, given values t."""
-        z, x, observed = self.z[rows], self.x[rows].T.unsqueeze(-1), self.seen[rows].T.unsqueeze(-1)
+        z, x, observed = self.z[rows], self.x[rows].T.unsqueeze(-1), self.mask[rows].T.unsqueeze(-1)
         of_rows = z @ (self.of_z * self.sees) + self.bias
         h = smooth_leaky(of_rows.unsqueeze(2) + (t.unsqueeze(-1) * self.of_t).unsqueeze(1))
         straight = z @ (self.slope_z * self.sees) + self.intercept + self.slope_t * t

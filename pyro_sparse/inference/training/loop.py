@@ -185,7 +185,7 @@ class Run(Generic[ModelT, BatchT, PlanT]):
         with pyro.validation_enabled(step == 0):
             elbo = self._replayed(batch, rate)
             if elbo is None:
-                with self._told(), self.ranks.sites(batch):
+                with self._naming_the_step(), self.ranks.sites(batch):
                     elbo = self._learn(batch) / self.train.total
                 self._move(elbo, batch, rate)
         self.smooth = elbo if self.smooth is None else self.smooth.lerp(elbo, 0.05)
@@ -205,7 +205,7 @@ class Run(Generic[ModelT, BatchT, PlanT]):
         self._after_step(batch, rate)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _naming_the_step(self) -> Iterator[None]:
         """A complaint about numbers in a step also says which it is and what helps."""
         try:
             yield

@@ -23,20 +23,20 @@ from torch import Tensor
 from ...data.read import Batch
 from ...models.sparse_decoder import SparseDecoder
 from .checkpoint import differences
-from .own_draws import OwnDraws
+from .group_draws import GroupDraws
 
 if TYPE_CHECKING:
     from ._families import Minibatch
     from .loop import Plan
 
-__all__ = ["ALONE", "OwnRows", "Ranks", "first_rank", "ranks_here", "refuse_ranks"]
+__all__ = ["ALONE", "RankRows", "Ranks", "first_rank", "ranks_here", "refuse_ranks"]
 
 BatchT = TypeVar("BatchT", bound="Minibatch")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class OwnRows(Batch):
+class RankRows(Batch):
     """The rows of a minibatch that are one rank's, still scaled to all rows.
 
     Attributes
@@ -52,8 +52,8 @@ class OwnRows(Batch):
     places: list[int]
     n_rows: int
 
-    def mean(self, own: Tensor) -> Tensor:
-        average = own.clone()
+    def mean(self, mean_of_rows: Tensor) -> Tensor:
+        average = mean_of_rows.clone()
         self.ranks.mean([average], self)
         return average
 
@@ -76,7 +76,7 @@ class Ranks:
 
     # ---- whose rows ----------------------------------------------------------------------------------------
     def rows(self, data: BatchT, index: Tensor) -> BatchT:
-        """Of the minibatch with these rows the own ones: neighbours, as many as others have, or one more.
+        """The rank's rows of the minibatch with these rows: neighbours, as many as others have, or one more.
 
         All of them where there is not one for everyone.
 
@@ -88,7 +88,7 @@ class Ranks:
         Returns
         -------
         Batch
-            An `OwnRows` if the rows are shared.
+            An `RankRows` if the rows are shared.
         """
         n = len(index)
         if self.size == 1 or n < self.size:
@@ -96,10 +96,10 @@ class Ranks:
         places = list(range(n * self.rank // self.size, n * (self.rank + 1) // self.size))
         rows = data.rows(index[places])
         cells: dict[str, Any] = {f.name: getattr(rows, f.name) for f in fields(Batch)}
-        return cast("BatchT", OwnRows(**cells, ranks=self, places=places, n_rows=n))
+        return cast("BatchT", RankRows(**cells, ranks=self, places=places, n_rows=n))
 
     def share(self, data: Batch) -> Batch:
-        """The own rows of a table, as `rows` gives them; of one process the table itself, not a copy.
+        """The rank's rows of a table, as `rows` gives them; of one process the table itself, not a copy.
 
         Parameters
         ----------
@@ -107,65 +107,65 @@ class Ranks:
         """
         return data if self.size == 1 else self.rows(data, torch.arange(len(data), device=data.x.device))
 
-    def own(self, draws: Tensor, batch: Minibatch) -> Tensor:
-        """Of what was drawn for all rows, (..., row, factor), that of the own rows.
+    def kept(self, draws: Tensor, batch: Minibatch) -> Tensor:
+        """Of what was drawn for all rows, (..., row, factor), that of the rank's rows.
 
         Parameters
         ----------
         draws : Tensor (..., row, factor)
         batch : Batch
-            The own rows.
+            The rank's rows.
         """
-        return draws[..., batch.places, :] if isinstance(batch, OwnRows) else draws
+        return draws[..., batch.places, :] if isinstance(batch, RankRows) else draws
 
     def sites(self, batch: Minibatch) -> AbstractContextManager:
-        """Within it, sites of rows draw the whole minibatch's numbers and keep those of the own rows.
+        """Within it, sites of rows draw the whole minibatch's numbers and keep those of the rank's rows.
 
         Parameters
         ----------
         batch : Batch
-            The own rows.
+            The rank's rows.
         """
-        return _Sites(batch) if isinstance(batch, OwnRows) else nullcontext()
+        return _Sites(batch) if isinstance(batch, RankRows) else nullcontext()
 
     # ---- together ------------------------------------------------------------------------------------------
     def mean(self, tensors: Iterable[Tensor], batch: Minibatch) -> None:
-        """Make of means over the own rows those over the minibatch, in place.
+        """Turn means over the rank's rows into those over the minibatch, in place.
 
         Parameters
         ----------
         tensors : iterable of Tensor
         batch : Batch
-            The own rows.
+            The rank's rows.
         """
-        if isinstance(batch, OwnRows):
+        if isinstance(batch, RankRows):
             self._added(list(tensors), len(batch) / batch.n_rows)
 
     def sum(self, tensors: Iterable[Tensor], batch: Minibatch) -> None:
-        """Make of sums over the own rows those over all ranks' rows, in place.
+        """Turn sums over the rank's rows into those over all ranks' rows, in place.
 
         Parameters
         ----------
         tensors : iterable of Tensor
         batch : Batch
-            The own rows.
+            The rank's rows.
         """
-        if isinstance(batch, OwnRows):
+        if isinstance(batch, RankRows):
             self._added(list(tensors), 1.0)
 
-    def joined(self, own_rows: Tensor, batch: Minibatch) -> Tensor:
+    def joined(self, rank_rows: Tensor, batch: Minibatch) -> Tensor:
         """What each rank found of its rows, (..., row), in the order of the minibatch.
 
         Parameters
         ----------
-        own_rows : Tensor (..., own row)
+        rank_rows : Tensor (..., row of the rank)
         batch : Batch
-            The own rows.
+            The rank's rows.
         """
-        if not isinstance(batch, OwnRows):
-            return own_rows
-        all_rows = own_rows.new_zeros(*own_rows.shape[:-1], batch.n_rows)
-        all_rows[..., batch.places] = own_rows
+        if not isinstance(batch, RankRows):
+            return rank_rows
+        all_rows = rank_rows.new_zeros(*rank_rows.shape[:-1], batch.n_rows)
+        all_rows[..., batch.places] = rank_rows
         self._added([all_rows], 1.0)
         return all_rows
 
@@ -261,16 +261,16 @@ ALONE = Ranks()
 
 
 class _Sites(Messenger):
-    """Draws the sites of the "data" plate for all rows of a minibatch, and keeps the own ones."""
+    """Draws the sites of the "data" plate for all rows of a minibatch, and keeps the rank's."""
 
-    def __init__(self, batch: OwnRows):
+    def __init__(self, batch: RankRows):
         super().__init__()
         self.places, self.n_rows = batch.places, batch.n_rows
 
     def _pyro_sample(self, msg: dict[str, Any]) -> None:
         of_rows = any(frame.name == "data" for frame in msg["cond_indep_stack"])
         if of_rows and msg["value"] is None and not msg["is_observed"]:
-            with OwnDraws(self.places, self.n_rows, dim=-1 - len(msg["fn"].event_shape)):
+            with GroupDraws(self.places, self.n_rows, dim=-1 - len(msg["fn"].event_shape)):
                 msg["value"] = msg["fn"]()
 
 
@@ -295,8 +295,8 @@ def ranks_here(device: str) -> Ranks:
         dist.init_process_group("nccl" if cuda else "gloo")
     if dist.get_world_size() == 1:
         return ALONE
-    own_device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-    return Ranks(dist.get_rank(), dist.get_world_size(), own_device)
+    rank_device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    return Ranks(dist.get_rank(), dist.get_world_size(), rank_device)
 
 
 def first_rank() -> bool:

@@ -86,14 +86,14 @@ def choose_edges(
     -------
     Path
     """
-    allowed, must = model.allowed.clone(), model.must.clone()
+    permitted, must = model.allowed.clone(), model.must.clone()
 
     def fit(
         edges: np.ndarray, state: dict[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], np.ndarray, np.ndarray]:
         # Fewer where the networks begin as the level before left them.
         steps = schedule.edge_steps if state is None else -(-schedule.edge_steps // 5)
-        open_ = torch.as_tensor(edges, device=allowed.device)
+        open_ = torch.as_tensor(edges, device=permitted.device)
         model.allowed.copy_(open_)
         model.must.copy_(open_)
         if state is not None:
@@ -105,9 +105,9 @@ def choose_edges(
         return copy.deepcopy(model.gated.state_dict()), scores, flip_gains(model, heldout, edges)
 
     try:
-        path = decreasing_path(fit, allowed.cpu().numpy(), must.cpu().numpy())
+        path = decreasing_path(fit, permitted.cpu().numpy(), must.cpu().numpy())
     finally:  # Ctrl-C too leaves the caller's constraints
-        model.allowed.copy_(allowed)
+        model.allowed.copy_(permitted)
         model.must.copy_(must)
     best = path.checkpoints[path.chosen]
     model.gated.load_state_dict(best.state)

@@ -49,7 +49,7 @@ class SparsityControl(Recorded, nn.Module):
     Attributes
     ----------
     n_edges_possible, n_required, n_restarts, n_samples : int
-        As told to :meth:`setup`; `n_edges_possible` is 0 before.
+        As given to :meth:`setup`; `n_edges_possible` is 0 before.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class SparsityControl(Recorded, nn.Module):
         Raises
         ------
         ValueError
-            If the probabilities do not have the sizes told to :meth:`setup`.
+            If the probabilities do not have the sizes given to :meth:`setup`.
         """
         shape = tuple(probabilities.shape)
         if not self.n_edges_possible:
@@ -176,7 +176,7 @@ class Budget(SparsityControl):
     multiplier : Tensor
         :math:`\lambda` of each restart, shape (R,): the price of an edge in nats per row.
     level, target : Tensor
-        Edges allowed now, and in the end; scalars.
+        Edges permitted now, and in the end; scalars.
 
     References
     ----------

@@ -110,7 +110,7 @@ Train: TypeAlias = Callable[[NDArray[np.bool_], State | None], tuple[State, Arra
 
 def decreasing_path(
     train: Train[State],
-    allowed: ArrayLike,
+    permitted: ArrayLike,
     required: ArrayLike | None = None,
     levels: Sequence[int] | None = None,
     swaps: int = 2,
@@ -130,10 +130,10 @@ def decreasing_path(
         True, from the state of the checkpoint before (None at first, never to be changed in place). `scores`
         has shape (row,); `strengths` that of `edges`, one unit for loss and gain, NaN for an edge not to
         return.
-    allowed, required : array_like of bool, any common shape
+    permitted, required : array_like of bool, any common shape
         Edges that are not forbidden; edges that are always there.
     levels : sequence of int, optional
-        Edge counts to visit after that of all allowed edges, decreasing. Default: each a fifth smaller than
+        Edge counts to visit after that of all permitted edges, decreasing. Default: each a fifth smaller than
         the one before, down to the required edges, refined at the end.
     swaps : int
         Exchanges tried at each level; 0 is plain pruning.
@@ -153,11 +153,11 @@ def decreasing_path(
     ----------
     Lachapelle et al. (2024), arXiv 2401.04890, choose the level from a grid of separate runs instead.
     """
-    free, must = _check_masks(allowed, required)
+    free, must = _check_masks(permitted, required)
     total, least = int(free.sum()), int(must.sum())
     if levels is not None and list(levels) != sorted({n for n in levels if least <= n < total}, reverse=True):
         raise ValueError(
-            f"levels: got {list(levels)}, wanted decreasing whole numbers below the {total} allowed edges "
+            f"levels: got {list(levels)}, wanted decreasing whole numbers below the {total} permitted edges "
             f"and not below the {least} required ones"
         )
 
@@ -187,16 +187,18 @@ def decreasing_path(
     return Path(tuple(path), *_judge(path))
 
 
-def _check_masks(allowed: ArrayLike, required: ArrayLike | None) -> tuple[NDArray[np.bool_], ...]:
-    free = np.asarray(allowed)
+def _check_masks(permitted: ArrayLike, required: ArrayLike | None) -> tuple[NDArray[np.bool_], ...]:
+    free = np.asarray(permitted)
     must = np.zeros_like(free) if required is None else np.asarray(required)
     if free.dtype != bool or must.dtype != bool or must.shape != free.shape or not free.any():
         raise ValueError(
-            f"allowed, required: got {free.dtype} {free.shape} and {must.dtype} {must.shape}, "
-            "wanted boolean arrays of one shape that allow an edge"
+            f"permitted, required: got {free.dtype} {free.shape} and {must.dtype} {must.shape}, "
+            "wanted boolean arrays of one shape that permit an edge"
         )
     if (must & ~free).any():
-        raise ValueError(f"required: {int((must & ~free).sum())} edges are not allowed; allow or drop them")
+        raise ValueError(
+            f"required: {int((must & ~free).sum())} edges are not permitted; permit or drop them"
+        )
     return free, must
 
 

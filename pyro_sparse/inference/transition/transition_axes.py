@@ -406,8 +406,8 @@ def find_axes(
         for lag in range(model.lags):
             inputs[lag * len(seat) : (lag + 1) * len(seat)] = lag * len(seat) + seat
         strength, graph = strength[np.ix_(seat, inputs)], graph[np.ix_(seat, inputs)]
-        must, allowed = model.must.cpu().numpy(), model.allowed.cpu().numpy()
-        graph = np.where(must, 1, np.where(allowed, graph, 0))
+        must, permitted = model.must.cpu().numpy(), model.allowed.cpu().numpy()
+        graph = np.where(must, 1, np.where(permitted, graph, 0))
         answers.append(FoundAxes(turn[seat], strength, graph, gap, share, spanned, beyond))
     return answers
 

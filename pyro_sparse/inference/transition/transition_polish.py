@@ -55,7 +55,7 @@ def polish(
     assert schedule.polish_steps is not None, "decide on the steps first: decided"
     around = min(_AROUND, schedule.polish_steps)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    allowed, must = model.allowed.clone(), model.must.clone()
+    permitted, must = model.allowed.clone(), model.must.clone()
     try:
         fold(model, answers)
         graph = torch.as_tensor(answers[0].graph, dtype=torch.bool, device=must.device)
@@ -63,7 +63,7 @@ def polish(
         model.must.copy_(graph)
         EdgeRun(model, train, heldout, replace(schedule, edge_steps=around).of_edges()).finish()
         PolishRun(model, train, heldout, schedule.of_polish(schedule.polish_steps)).finish()
-        model.allowed.copy_(allowed)
+        model.allowed.copy_(permitted)
         model.must.copy_(must)
         model.dense = True
         RefitRun(model, train, heldout, schedule.of_polish(around)).finish()

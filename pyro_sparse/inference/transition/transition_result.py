@@ -273,7 +273,7 @@ class TransitionFit(FitResult):
         ValueError, TypeError
             As `fit`; also if `X` is left out and the fit was loaded, without its sequences.
         """
-        sequences = self._own(X, columns)
+        sequences = self._these_or_new(X, columns)
         like = self.model.axes
         with undisturbed():
             z = (
@@ -330,7 +330,7 @@ class TransitionFit(FitResult):
         """
         from .forecast import forecast
 
-        return forecast(self, self._own(X, columns), steps, future_actions, num_draws, seed)
+        return forecast(self, self._these_or_new(X, columns), steps, future_actions, num_draws, seed)
 
     def edge_posterior(
         self,
@@ -432,7 +432,7 @@ class TransitionFit(FitResult):
         """
         return replace(self, sequences=self._read(X, columns))
 
-    def _own(self, X: TableLike | None, columns: SequenceColumns) -> Sequences:
+    def _these_or_new(self, X: TableLike | None, columns: SequenceColumns) -> Sequences:
         """The fit's sequences, or new ones."""
         if X is None and not len(self.sequences):
             raise ValueError("X: a loaded fit has no sequences of its own; give some")

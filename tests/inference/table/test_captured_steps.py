@@ -92,7 +92,7 @@ def test_a_recorded_step_does_what_every_step_of_its_kind_does(there, options, m
             run.captured = None
         ends.append(trained(run))
         if recorded:
-            found = run.captured.found
+            found = run.captured.by_kind
             assert {kind[0] for kind, each in found.items() if each != "watched"} >= {
                 "start",
                 "dense",
@@ -107,7 +107,7 @@ def test_what_waits_for_a_value_is_not_recorded(there, monkeypatch):
     monkeypatch.setattr(CapturedSteps, "_capture", lambda steps: pytest.fail("recorded"))
     run = run_of({})
     trained(run)
-    assert set(run.captured.found.values()) == {"refused"}
+    assert set(run.captured.by_kind.values()) == {"refused"}
 
 
 def test_steps_with_work_of_their_own_are_not_recorded(there):

@@ -6,7 +6,7 @@ from scipy import sparse
 from sklearn.linear_model import LinearRegression
 
 import pyro_sparse as ps
-from pyro_sparse.inference.table.depth import told_by_factors
+from pyro_sparse.inference.table.depth import explained_by_factors
 
 
 def counts(depth, rows=300, features=30, seed=1):
@@ -33,8 +33,10 @@ def test_share_is_adjusted_r_squared():
     log_size = 0.5 * z[:, 0] - 0.2 * z[:, 1] ** 2 + rng.standard_normal(90)
     design = np.column_stack([z[:, :2], z[:, :2] ** 2])
     r2 = LinearRegression().fit(design, log_size).score(design, log_size)
-    assert told_by_factors(np.exp(log_size), z) == pytest.approx(1 - (1 - r2) * 89 / 85)
-    assert told_by_factors(np.ones(90), z) == 0 and told_by_factors(np.exp(log_size[:9]), z[:9]) == 0
+    assert explained_by_factors(np.exp(log_size), z) == pytest.approx(1 - (1 - r2) * 89 / 85)
+    assert (
+        explained_by_factors(np.ones(90), z) == 0 and explained_by_factors(np.exp(log_size[:9]), z[:9]) == 0
+    )
 
 
 @pytest.mark.usefixtures("hurried")

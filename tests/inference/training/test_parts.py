@@ -13,8 +13,8 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.training import restarts as restarts_module
+from pyro_sparse.inference.training.group_draws import GroupDraws
 from pyro_sparse.inference.training.loop import possible_stops, stopped_at
-from pyro_sparse.inference.training.own_draws import OwnDraws
 from pyro_sparse.inference.training.parts import split
 from pyro_sparse.rivals import VAE
 
@@ -205,21 +205,21 @@ def test_split_is_even_and_keeps_to_the_groups():
     ],
 )
 @pytest.mark.parametrize("own", [[2], [0, 1, 2], [3, 4]])
-def test_own_draws_are_those_of_the_group(draw, own):
+def test_draws_of_some_are_those_of_the_group(draw, own):
     torch.manual_seed(0)
     group, after = draw(5), torch.rand(3)
     torch.manual_seed(0)
-    with OwnDraws(own, 5):
+    with GroupDraws(own, 5):
         mine = draw(len(own))
     assert torch.equal(mine, group[own])
     assert torch.equal(torch.rand(3), after)
 
 
-def test_own_draws_leave_orders_and_other_generators_alone():
+def test_group_draws_leave_orders_and_other_generators_alone():
     torch.manual_seed(0)
     order = torch.randperm(9), torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
     torch.manual_seed(0)
-    with OwnDraws([1, 2], 5):
+    with GroupDraws([1, 2], 5):
         again = torch.randperm(9), torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
     assert torch.equal(order[0], again[0]) and torch.equal(order[1], again[1])
 

@@ -15,8 +15,8 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.data.read import Batch
-from pyro_sparse.inference.training.own_draws import OwnDraws
-from pyro_sparse.inference.training.ranks import ALONE, OwnRows, Ranks, first_rank, ranks_here, refuse_ranks
+from pyro_sparse.inference.training.group_draws import GroupDraws
+from pyro_sparse.inference.training.ranks import ALONE, RankRows, Ranks, first_rank, ranks_here, refuse_ranks
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT)}
@@ -130,7 +130,7 @@ def test_one_process_is_alone_and_copies_nothing():
     assert type(ALONE.rows(batch, torch.tensor([3, 1]))) is Batch
     assert (
         ALONE.share(batch) is batch
-        and ALONE.own(x, batch) is x
+        and ALONE.kept(x, batch) is x
         and ALONE.joined(x, batch) is x
         and batch.mean(x) is x
     )
@@ -147,11 +147,11 @@ def test_every_row_is_some_ranks_own():
         parts = [Ranks(rank, size).rows(batch, order) for rank in range(size)]
         assert torch.equal(torch.cat([part.x for part in parts]), x.flip(0))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
-        assert all(isinstance(p, OwnRows) and (p.total, p.n_rows) == (17, 17) for p in parts)
+        assert all(isinstance(p, RankRows) and (p.total, p.n_rows) == (17, 17) for p in parts)
         shares = [Ranks(rank, size).share(batch) for rank in range(size)]
         assert torch.equal(torch.cat([part.x for part in shares]), x)
         for rank, part in enumerate(shares):
-            assert torch.equal(Ranks(rank, size).own(x.expand(3, 17, 1), part)[1], part.x)
+            assert torch.equal(Ranks(rank, size).kept(x.expand(3, 17, 1), part)[1], part.x)
     few = Ranks(1, 18).rows(batch, torch.arange(17))  # not one for everyone
     assert type(few) is Batch and torch.equal(few.x, x)
 
@@ -160,7 +160,7 @@ def test_draws_of_rows_are_told_from_others_of_that_length_by_their_dimension():
     torch.manual_seed(0)
     whole, after = torch.randn(2, 5, 3), torch.randn(2)
     torch.manual_seed(0)
-    with OwnDraws([1, 2], 5, dim=-2):
+    with GroupDraws([1, 2], 5, dim=-2):
         own, still = torch.randn(2, 2, 3), torch.randn(2)
     assert torch.equal(own, whole[:, 1:3]) and torch.equal(still, after)
 

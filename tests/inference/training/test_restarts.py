@@ -161,7 +161,7 @@ def test_a_graph_that_was_told_whole_is_not_called_empty():
     assert "no edge" not in said
     noise = SparseDecoder(8, 2, decoder="linear", anchors={0: 0, 4: 1})
     said = " ".join(ps.fit(noise, rng.normal(size=(120, 8)), restarts=1, progress=False).warnings)
-    assert "no edge but those it was told" in said
+    assert "no edge but those it was given" in said
 
 
 def test_right_anchors_do_not_make_a_restart_with_one_factor_look_like_two():

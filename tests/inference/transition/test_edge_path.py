@@ -90,9 +90,9 @@ def test_an_exchange_that_held_out_rows_refuse_is_undone():
 
 def test_masks_hold_and_states_are_handed_on():
     problem = Regression(0, [1.0, 0, 0, 0.9, 0, 0, 0, 0])
-    allowed = np.array([1, 1, 1, 1, 1, 1, 1, 0], dtype=bool)
+    permitted = np.array([1, 1, 1, 1, 1, 1, 1, 0], dtype=bool)
     required = np.array([0, 0, 0, 0, 1, 0, 0, 0], dtype=bool)
-    path = decreasing_path(problem, allowed, required, patience=99)
+    path = decreasing_path(problem, permitted, required, patience=99)
     assert all(edges[4] and not edges[7] for edges, _ in problem.fits)
     assert problem.fits[0][1] is None and all(state is not None for _, state in problem.fits[1:])
     assert path.checkpoints[-1].level == 1
@@ -143,14 +143,14 @@ def test_refused_paths():
     def train(edges, state):
         return None, np.zeros(3), np.ones(4)
 
-    for allowed, required in [(np.ones(4), None), (yes, yes[:2]), (~yes, None)]:
-        with pytest.raises(ValueError, match="wanted boolean arrays of one shape that allow an edge"):
-            decreasing_path(train, allowed, required)
-    with pytest.raises(ValueError, match="required: 1 edges are not allowed; allow or drop them"):
+    for permitted, required in [(np.ones(4), None), (yes, yes[:2]), (~yes, None)]:
+        with pytest.raises(ValueError, match="wanted boolean arrays of one shape that permit an edge"):
+            decreasing_path(train, permitted, required)
+    with pytest.raises(ValueError, match="required: 1 edges are not permitted; permit or drop them"):
         decreasing_path(train, np.array([0, 1, 1, 1], dtype=bool), np.array([1, 0, 0, 0], dtype=bool))
     for levels in ([4], [2, 3], [2, 2], [0]):
         with pytest.raises(
-            ValueError, match="wanted decreasing whole numbers below the 4 allowed edges and not"
+            ValueError, match="wanted decreasing whole numbers below the 4 permitted edges and not"
         ):
             decreasing_path(train, yes, np.array([1, 0, 0, 0], dtype=bool), levels=levels)
     bad = [(np.zeros((3, 1)), np.ones(4)), (np.zeros(3), np.ones(3)), (np.array([0, np.nan]), np.ones(4))]

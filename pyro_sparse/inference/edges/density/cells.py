@@ -67,7 +67,7 @@ class Cells:
     ----------
     x : Tensor (chain or 1, feature, row)
         Missing cells hold a value that the likelihood allows.
-    seen : Tensor of the same shape, or None
+    mask : Tensor of the same shape, or None
         1 where a cell was seen.
     per_row : mapping of str to Tensor (chain or 1, 1, row)
         What the likelihood reads of rows beside their cells.
@@ -78,7 +78,7 @@ class Cells:
     """
 
     x: Tensor
-    seen: Tensor | None
+    mask: Tensor | None
     per_row: PerRow
     likelihood: Likelihood
     declares: Declares = None  # type: ignore[assignment]  # found once, not for every few features
@@ -90,14 +90,14 @@ class Cells:
 
     def features(self, indices: slice | Tensor) -> Cells:
         """The cells of some features."""
-        observed = None if self.seen is None else self.seen[:, indices]
-        return replace(self, x=self.x[:, indices], seen=observed)
+        observed = None if self.mask is None else self.mask[:, indices]
+        return replace(self, x=self.x[:, indices], mask=observed)
 
     def rows(self, indices: Tensor) -> Cells:
         """The cells of some rows."""
-        observed = None if self.seen is None else self.seen[..., indices]
+        observed = None if self.mask is None else self.mask[..., indices]
         per_row = {name: values[..., indices] for name, values in self.per_row.items()}
-        return replace(self, x=self.x[..., indices], seen=observed, per_row=per_row)
+        return replace(self, x=self.x[..., indices], mask=observed, per_row=per_row)
 
     @property
     def normal(self) -> bool:
@@ -131,11 +131,11 @@ class Cells:
         if not self.overdispersed:
             return torch.zeros_like(noise, dtype=torch.float64)
         log_base = self.likelihood.log_base(self.x, noise)
-        return (log_base if self.seen is None else log_base * self.seen).sum(-1)
+        return (log_base if self.mask is None else log_base * self.mask).sum(-1)
 
     def _where_seen(self, derivatives: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (
-            derivatives if self.seen is None else tuple(derivative * self.seen for derivative in derivatives)
+            derivatives if self.mask is None else tuple(derivative * self.mask for derivative in derivatives)
         )
 
     def _derivatives(self, f: Tensor, noise: Tensor, order: int) -> tuple[Tensor, ...]:
@@ -161,8 +161,8 @@ class Cells:
             for n in range(order):
                 (derivative,) = torch.autograd.grad(derivative.sum(), at, create_graph=n + 1 < order)
                 derivatives.append(derivative.detach())
-        if self.seen is not None:  # what is missing may be infinite, and infinity times 0 is not 0
-            derivatives = [torch.where(self.seen > 0, derivative, 0.0) for derivative in derivatives]
+        if self.mask is not None:  # what is missing may be infinite, and infinity times 0 is not 0
+            derivatives = [torch.where(self.mask > 0, derivative, 0.0) for derivative in derivatives]
         if order == 2:
             bend, square = (-derivatives[2]).clamp(min=0), derivatives[1].square()
             derivatives[2] = torch.where(bend.any(-1, keepdim=True), bend, square)
@@ -203,7 +203,7 @@ class Cells:
 
     def _gram(self, phi: Tensor) -> Tensor:
         """Products of bases over the cells that were seen, as exact as phi is, in float64."""
-        of_seen = phi if self.seen is None else phi * self.seen.unsqueeze(-2).to(phi)
+        of_seen = phi if self.mask is None else phi * self.mask.unsqueeze(-2).to(phi)
         return (of_seen @ phi.mT).double()
 
     def sum_out(
@@ -230,7 +230,7 @@ class Cells:
             Steps after the first, which finds the coefficients whose f is nearest. Unused under normal noise.
         """
         if self.normal:
-            left = self.x - offset if self.seen is None else (self.x - offset) * self.seen
+            left = self.x - offset if self.mask is None else (self.x - offset) * self.mask
             s = noise.double().unsqueeze(-1)
             phi = phi.double() if self._tight(noise) else phi
             root, phi = _root(lambda phi: self._gram(phi) / s.unsqueeze(-1) + precision.diag(), phi)[1:]
@@ -239,15 +239,15 @@ class Cells:
             mean = torch.linalg.solve_triangular(root.mT, half, upper=True).squeeze(-1)
             log_det = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             return Summed(
-                0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._own(offset, s), mean, root
+                0.5 * half.squeeze(-1).square().sum(-1) - log_det + self._of_offset(offset, s), mean, root
             )
         return self._laplace(phi, offset, noise, precision, near, newton)
 
-    def _own(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
+    def _of_offset(self, offset: Tensor | float, s: Tensor) -> Tensor | float:
         """What an offset alone does to the likelihood under normal noise."""
         if not isinstance(offset, Tensor):
             return 0.0
-        left = (self.x - offset) if self.seen is None else (self.x - offset) * self.seen
+        left = (self.x - offset) if self.mask is None else (self.x - offset) * self.mask
         return -0.5 * left.double().square().sum(-1) / s.squeeze(-1)
 
     def _laplace(

@@ -174,7 +174,7 @@ class Curve:
     def derivatives(
         self, run: Pass, z: Tensor, weight: Tensor, trunk: Trunk, head: Tensor
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Of f: in a feature's weights and last layer (chain, feature, own, row), and in the hidden layers.
+        """Of f: in a feature's weights and last layer (chain, feature, entry, row), and in the hidden layers.
 
         The latter are products of what goes into an entry, (chain, feature, in, row), and of f's slope in
         what comes out, (chain, feature, out, row): a pair for each of `Trunk`'s parts, none for a line.

@@ -16,7 +16,7 @@ from torch import Tensor
 from ....likelihoods.base import PerRow
 from .cells import Cells
 from .curves import Curve, Trunk
-from .likelihood_parameters import OwnParameters
+from .likelihood_parameters import LikelihoodParameters
 from .mixture import WeightDensity
 from .rates import log_density
 from .rows_from_totals import drawn_from_totals
@@ -42,8 +42,8 @@ class DecoderState(NamedTuple):
     trunk : Trunk
     per_row : mapping of str to Tensor (chain, 1, row)
         What the likelihood reads of rows; redrawn where only totals speak of it.
-    own : tuple of Tensor
-        Parameters of a likelihood that is none of the package's, as `OwnParameters` orders them.
+    likelihood_parameters : tuple of Tensor
+        Parameters of a likelihood that is none of the package's, as `LikelihoodParameters` orders them.
     """
 
     z: Tensor
@@ -54,7 +54,7 @@ class DecoderState(NamedTuple):
     noise: Tensor
     trunk: Trunk
     per_row: PerRow
-    own: tuple[Tensor, ...] = ()
+    likelihood_parameters: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,9 @@ class DecoderProgram:
     totals : Tensor (chain or 1, row) or None
         Sums of rows of counts, where they are all that speaks of a number per row (`rows_from_totals.py`):
         multinomial rows, whose features come apart so as Poisson counts, and depths taken from totals.
-    own : OwnParameters or None
+    likelihood_parameters : LikelihoodParameters or None
         Of the cells' likelihood, where the state holds values for its parameters.
-    known : Tensor (feature, factor) or None
+    edge_offset : Tensor (feature, factor) or None
         Log odds of single edges beside those of their factor.
     candidates : int
         New values tried for each weight in a sweep.
@@ -100,22 +100,26 @@ class DecoderProgram:
     noise_prior: tuple[float, float]
     shared_noise: bool = False
     totals: Tensor | None = None
-    own: OwnParameters | None = None
-    known: Tensor | None = None
+    likelihood_parameters: LikelihoodParameters | None = None
+    edge_offset: Tensor | None = None
     candidates: int = 6  # with three, chains took four fifths of the time for twice the error (NOTEBOOK.md)
     row_steps: int = 4
     whole_steps: int = 6
 
     def edge_log_odds(self, state: DecoderState) -> Tensor:
         """Prior log odds of edges, (chain, feature or 1, factor)."""
-        return state.log_odds if self.known is None else state.log_odds + self.known
+        return state.log_odds if self.edge_offset is None else state.log_odds + self.edge_offset
 
     def cells_of(self, state: DecoderState) -> Cells:
         """The data, with what the state says of their rows and their likelihood."""
         c = self.cells
         if self.totals is not None:
             return replace(c, per_row=state.per_row)
-        return c if self.own is None else replace(c, likelihood=self.own.at(state.own))
+        return (
+            c
+            if self.likelihood_parameters is None
+            else replace(c, likelihood=self.likelihood_parameters.at(state.likelihood_parameters))
+        )
 
     def value(self, state: DecoderState, z: Tensor | None = None) -> Tensor:
         """f of a state, (chain, feature, row), or of other factors in their place."""
@@ -139,8 +143,11 @@ class DecoderProgram:
             if self.totals is not None:  # how much room the number of a row has, which moves with the noise
                 bend = self.cells_of(state).expanded(f, state.noise)[2].double().sum(1)
                 total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
-        if self.own is not None:
-            total += sum(log_prior.sum(-1) for log_prior in self.own.log_prior(state.own))
+        if self.likelihood_parameters is not None:
+            total += sum(
+                log_prior.sum(-1)
+                for log_prior in self.likelihood_parameters.log_prior(state.likelihood_parameters)
+            )
         if self.curve.activation is not None:
             total -= 0.5 * sum((layer.double() ** 2).sum((-1, -2)) for layer in state.trunk)
         return total

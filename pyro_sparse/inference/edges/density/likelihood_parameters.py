@@ -24,15 +24,15 @@ from torch.distributions import Independent
 if TYPE_CHECKING:
     from ....likelihoods import Likelihood
 
-__all__ = ["OwnParameters"]
+__all__ = ["LikelihoodParameters"]
 
-Own = tuple[Tensor, ...]
+Parameters = tuple[Tensor, ...]
 
 _STRIDES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # one step of each: some suit, however much the data say
 _FAR, _HALVINGS = 1e4, 100  # where a value of the prior's is looked for, and how closely
 
 
-class OwnParameters:
+class LikelihoodParameters:
     """Which parameters of a likelihood are drawn, and how.
 
     Parameters
@@ -67,11 +67,11 @@ class OwnParameters:
             else:
                 self.held.append(name)
 
-    def start(self) -> Own:
+    def start(self) -> Parameters:
         """The parameters that are drawn, as the fit left them."""
         return tuple(self._named(self.likelihood)[name].detach().clone() for name in self.drawn)
 
-    def at(self, parameters: Own) -> Likelihood:
+    def at(self, parameters: Parameters) -> Likelihood:
         """The likelihood with these parameters."""
         likelihood = copy.deepcopy(self.likelihood)
         named = self._named(likelihood)
@@ -79,7 +79,7 @@ class OwnParameters:
             named[name].data = value.to(named[name])
         return likelihood.requires_grad_(False)
 
-    def log_prior(self, parameters: Own) -> list[Tensor]:
+    def log_prior(self, parameters: Parameters) -> list[Tensor]:
         """Log density of each parameter, (chain, feature) or, of one for all or a joint prior, (chain, 1)."""
         likelihood = self.at(parameters)
         named, log_densities = self._named(likelihood), []
@@ -100,8 +100,8 @@ class OwnParameters:
         return log_densities
 
     def moved(
-        self, parameters: Own, log_cells: Callable[[Likelihood], Tensor], rng: np.random.Generator
-    ) -> Own:
+        self, parameters: Parameters, log_cells: Callable[[Likelihood], Tensor], rng: np.random.Generator
+    ) -> Parameters:
         """The next draw of each parameter given the predictors.
 
         Parameters
@@ -113,7 +113,7 @@ class OwnParameters:
         """
         for i, p in enumerate(parameters):
 
-            def level(parameters: Own, i: int = i, p: Tensor = p) -> Tensor:
+            def level(parameters: Parameters, i: int = i, p: Tensor = p) -> Tensor:
                 data, prior = log_cells(self.at(parameters)).double(), self.log_prior(parameters)[i]
                 alone = prior.shape[-1] == data.shape[-1] == p.shape[-1]
                 return data + prior if alone else data.sum(-1, keepdim=True) + prior
@@ -129,7 +129,7 @@ class OwnParameters:
                 parameters = _put(parameters, i, torch.where(yes.unsqueeze(1), tried[i], parameters[i]))
         return parameters
 
-    def from_prior(self) -> Own:
+    def from_prior(self) -> Parameters:
         """Draws from the priors alone; each quantity must rise or fall with its parameter.
 
         Raises
@@ -155,7 +155,7 @@ class OwnParameters:
             parameters = _put(parameters, i, high)
         return parameters
 
-    def _value(self, parameters: Own, i: int, p: Tensor) -> Tensor:
+    def _value(self, parameters: Parameters, i: int, p: Tensor) -> Tensor:
         """The quantity of parameter `i` if that were `p`, in its shape."""
         quantity = [*self.drawn.values()][i]
         return self.at(_put(parameters, i, p)).values()[quantity].reshape(p.shape)
@@ -165,7 +165,7 @@ class OwnParameters:
         return dict(likelihood.named_parameters())
 
 
-def _put(parameters: Own, i: int, p: Tensor) -> Own:
+def _put(parameters: Parameters, i: int, p: Tensor) -> Parameters:
     return (*parameters[:i], p, *parameters[i + 1 :])
 
 

@@ -236,7 +236,7 @@ class _Drawn:
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
     family: SpikeSlab
-    known: Array | None = None
+    edge_offset: Array | None = None
 
     @property
     def asked(self) -> NDArray[np.bool_]:
@@ -256,7 +256,7 @@ class _Drawn:
 
     def _odds(self, log_odds: Array) -> Array:
         """Prior log odds of edges, those of the rates being these."""
-        return log_odds if self.known is None else log_odds + self.known
+        return log_odds if self.edge_offset is None else log_odds + self.edge_offset
 
     def edge(self, scales: _Scales, log_odds: Array) -> Array:
         """P(slab | w); 0 where forbidden."""
@@ -289,10 +289,10 @@ class _Drawn:
             before, scales = scales, _Scales(scale(p), scale(self.permitted - p))
             if rates is not None:
                 yes = (p * self.asked).sum(rates, keepdims=True)
-                if self.known is None:
+                if self.edge_offset is None:
                     odds = logit((yes + 1) / (self.asked.sum(rates, keepdims=True) + 2))
                 else:
-                    odds = solved_log_odds(yes + 1, self.known, self.asked, 2.0)
+                    odds = solved_log_odds(yes + 1, self.edge_offset, self.asked, 2.0)
                 log_odds = np.broadcast_to(odds, log_odds.shape)
             if all((np.abs(new / old - 1) < _STILL).all() for new, old in zip(scales, before, strict=True)):
                 break

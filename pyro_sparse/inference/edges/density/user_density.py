@@ -24,12 +24,12 @@ from torch.distributions import Distribution, Laplace, Normal
 
 from ...._utils.torch_state import default_dtype
 from .mixture import MixtureDensity, WeightDensity
-from .weight import Part, SpikeSlab, Tilted, blended
+from .weight import Component, SpikeSlab, Tilted, blended
 
 if TYPE_CHECKING:
     from ....priors import SpikeSlabPrior
 
-__all__ = ["UserDensity", "OwnSlabs", "density_of"]
+__all__ = ["UserDensity", "UserSlabs", "density_of"]
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def density_of(prior: SpikeSlabPrior) -> MixtureDensity | UserDensity:
 class _Table:
     """A density of a number, symmetric around zero, and the distribution of its size."""
 
-    part: Distribution
+    component: Distribution
     below: Array  # P(|w| < size), at the sizes of the table
 
     @classmethod
@@ -102,7 +102,7 @@ class _Table:
         return cls(distribution, np.clip(np.maximum.accumulate(below) / below[-1], 0, 1))
 
     def log_prob(self, w: Tensor) -> Tensor:
-        return _log_prob(self.part, w)
+        return _log_prob(self.component, w)
 
     def quantile(self, p: Array) -> Array:
         """Of w, not of its size."""
@@ -125,24 +125,26 @@ class UserDensity(WeightDensity):
 
     Attributes
     ----------
-    one, zero : _Table
+    slab_table, spike_table : _Table
         Slab and spike.
     """
 
-    one: _Table
-    zero: _Table
+    slab_table: _Table
+    spike_table: _Table
 
     @cached_property
     def stand_in(self) -> MixtureDensity:
         # The median size of a Laplace weight is log 2 times its scale.
-        slab, spike = (float(t.quantile(np.array(0.75))) / np.log(2) for t in (self.one, self.zero))
+        slab, spike = (
+            float(t.quantile(np.array(0.75))) / np.log(2) for t in (self.slab_table, self.spike_table)
+        )
         return MixtureDensity(True, slab, spike)
 
     def log_slab(self, w: Tensor) -> Tensor:
-        return self.one.log_prob(w)
+        return self.slab_table.log_prob(w)
 
     def log_spike(self, w: Tensor) -> Tensor:
-        return self.zero.log_prob(w)
+        return self.spike_table.log_prob(w)
 
     def energy(self, w: Tensor, edge: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
@@ -151,22 +153,22 @@ class UserDensity(WeightDensity):
             (slope,) = torch.autograd.grad(level.sum(), at)
         return level.detach().to(w), slope
 
-    def in_slabs(self) -> OwnSlabs:
-        return OwnSlabs(self)
+    def in_slabs(self) -> UserSlabs:
+        return UserSlabs(self)
 
     def slab_nodes(self, n: int) -> Array:
-        return self.one.quantile((np.arange(n) + 0.5) / n)
+        return self.slab_table.quantile((np.arange(n) + 0.5) / n)
 
     def spike_nodes(self, n: int) -> Array:
-        return self.zero.quantile((np.arange(n) + 0.5) / n)
+        return self.spike_table.quantile((np.arange(n) + 0.5) / n)
 
     def drawn(self, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
         p = rng.random(edge.shape)
-        return np.where(edge, self.one.quantile(p), self.zero.quantile(p))
+        return np.where(edge, self.slab_table.quantile(p), self.spike_table.quantile(p))
 
 
 @dataclass(frozen=True, eq=False)
-class OwnSlabs:
+class UserSlabs:
     """The same two, in units of the stand-in's slab, with the methods of `SpikeSlab`."""
 
     density: UserDensity
@@ -189,11 +191,11 @@ class OwnSlabs:
 
     def log_density(self, u: Array) -> Array:
         """log density of the slab."""
-        return self._log(self.density.one, u)
+        return self._log(self.density.slab_table, u)
 
     def log_prob(self, u: Array, log_odds: Array) -> Array:
         slab = self.log_density(u) - np.logaddexp(0, -log_odds)
-        return np.logaddexp(slab, self._log(self.density.zero, u) - np.logaddexp(0, log_odds))
+        return np.logaddexp(slab, self._log(self.density.spike_table, u) - np.logaddexp(0, log_odds))
 
     def excess(self, u: Array, log_odds: Array) -> Array:
         """log of the mixture, less that of the stand-in's."""
@@ -208,21 +210,26 @@ class OwnSlabs:
         accept = np.exp(np.minimum(gain, 0))
         u = np.where(rng.random(a.shape) < accept, new, now)
         stay, go, p = (
-            expit(log_odds + self.log_density(w) - self._log(self.density.zero, w)) for w in (now, new, u)
+            expit(log_odds + self.log_density(w) - self._log(self.density.spike_table, w))
+            for w in (now, new, u)
         )
         return u, rng.random(a.shape) < p, (1 - accept) * stay + accept * go
 
-    def slab(self, a: Array, b: Array) -> Part:
-        return self._integrated(self.density.one, a, b)
+    def slab(self, a: Array, b: Array) -> Component:
+        return self._integrated(self.density.slab_table, a, b)
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
-        nonzero, zero = (self._integrated(table, a, b) for table in (self.density.one, self.density.zero))
+        nonzero, zero = (
+            self._integrated(table, a, b) for table in (self.density.slab_table, self.density.spike_table)
+        )
         return blended(nonzero, zero, log_odds)
 
     def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
         """Weights given the edges, up to the grid's fineness."""
         u = rng.random(edge.shape)
-        slab, spike = (self._inverse(table, a, b, u) for table in (self.density.one, self.density.zero))
+        slab, spike = (
+            self._inverse(table, a, b, u) for table in (self.density.slab_table, self.density.spike_table)
+        )
         return np.where(edge, slab, spike)
 
     def _log(self, table: _Table, u: Array) -> Array:
@@ -241,7 +248,7 @@ class OwnSlabs:
         point = np.sort(np.concatenate([near, between, far], -1), -1)
         return point, self._log(table, point) - 0.5 * a[..., None] * point**2 + b[..., None] * point
 
-    def _integrated(self, table: _Table, a: Array, b: Array) -> Part:
+    def _integrated(self, table: _Table, a: Array, b: Array) -> Component:
         point, level = self._grid(table, a, b)
         step = np.diff(point, axis=-1)
         ends = np.concatenate([step[..., :1], step[..., 1:] + step[..., :-1], step[..., -1:]], -1)
@@ -250,7 +257,7 @@ class OwnSlabs:
         log_norm = logsumexp(weight, axis=-1)
         share = np.exp(weight - log_norm[..., None])
         mean = (share * point).sum(-1)
-        return Part(log_norm, mean, (share * (point - mean[..., None]) ** 2).sum(-1))
+        return Component(log_norm, mean, (share * (point - mean[..., None]) ** 2).sum(-1))
 
     def _inverse(self, table: _Table, a: Array, b: Array, u: Array) -> Array:
         point, level = self._grid(table, a, b)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, expit, log_ndtr, ndtri_exp
 
-__all__ = ["Part", "Slabs", "SpikeSlab", "Tilted", "blended", "mixture"]
+__all__ = ["Component", "Slabs", "SpikeSlab", "Tilted", "blended", "mixture"]
 
 Array = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ _LOG_2PI = np.log(2 * np.pi)
 _FAR = 60.0  # beyond, a truncated normal is an exponential up to 1e-8, and differences lose as much
 
 
-class Part(NamedTuple):
+class Component(NamedTuple):
     """Spike or slab under the normal factor: log of its integral, mean and variance."""
 
     log_norm: Array
@@ -39,12 +39,12 @@ class Tilted(NamedTuple):
     prob: Array
     mean: Array
     var: Array
-    slab: Part
-    spike: Part
+    slab: Component
+    spike: Component
 
 
 class Slabs(Protocol):
-    """What chains ask of slab and spike, in units of a scale: `SpikeSlab` in closed form, or `OwnSlabs`."""
+    """What chains ask of slab and spike, in units of a scale: `SpikeSlab` in closed form, or `UserSlabs`."""
 
     @property
     def laplace(self) -> bool: ...
@@ -62,7 +62,7 @@ class Slabs(Protocol):
         self, a: Array, b: Array, log_odds: Array, now: Array, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_], Array]: ...
 
-    def slab(self, a: Array, b: Array) -> Part: ...
+    def slab(self, a: Array, b: Array) -> Component: ...
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted: ...
 
@@ -103,22 +103,22 @@ class SpikeSlab(NamedTuple):
             self.log_density(u, ratio) - np.logaddexp(0, log_odds),
         )
 
-    def slab(self, a: Array, b: Array) -> Part:
+    def slab(self, a: Array, b: Array) -> Component:
         """The slab under exp(-a w^2/2 + b w)."""
         if self.laplace:
             return _laplace(a, b, 1.0)
-        return Part(0.5 * (b**2 / (1 + a) - np.log1p(a)), b / (1 + a), 1 / (1 + a))
+        return Component(0.5 * (b**2 / (1 + a) - np.log1p(a)), b / (1 + a), 1 / (1 + a))
 
-    def spike(self, a: Array, b: Array) -> Part:
+    def spike(self, a: Array, b: Array) -> Component:
         """The spike under exp(-a w^2/2 + b w)."""
         if not self.laplace and np.any(self.ratio):
             r = self.ratio**2
-            return Part(
+            return Component(
                 0.5 * (b**2 * r / (1 + a * r) - np.log1p(a * r)), b * r / (1 + a * r), r / (1 + a * r)
             )
         if not np.any(self.ratio):
             nothing = np.zeros(np.broadcast_shapes(a.shape, b.shape))
-            return Part(nothing, nothing, nothing)
+            return Component(nothing, nothing, nothing)
         return _laplace(a, b, 1 / self.ratio)
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
@@ -152,7 +152,7 @@ class SpikeSlab(NamedTuple):
         return var * b / (1 + a * var) + rng.standard_normal(edge.shape) * np.sqrt(var / (1 + a * var))
 
 
-def blended(nonzero: Part, zero: Part, log_odds: Array) -> Tilted:
+def blended(nonzero: Component, zero: Component, log_odds: Array) -> Tilted:
     """Slab and spike with odds of eta, whose logarithms these are."""
     logit = log_odds + nonzero.log_norm - zero.log_norm
     p = expit(logit)
@@ -161,7 +161,7 @@ def blended(nonzero: Part, zero: Part, log_odds: Array) -> Tilted:
     return Tilted(log_norm, p, mean, var, nonzero, zero)
 
 
-def mixture(p: Array, nonzero: Part, zero: Part) -> tuple[Array, Array]:
+def mixture(p: Array, nonzero: Component, zero: Component) -> tuple[Array, Array]:
     """Mean and variance of `nonzero` with probability p, else `zero`."""
     mean = p * nonzero.mean + (1 - p) * zero.mean
     return mean, p * nonzero.var + (1 - p) * zero.var + p * (1 - p) * (nonzero.mean - zero.mean) ** 2
@@ -186,7 +186,7 @@ def _cut_moments(x: Array) -> tuple[Array, Array]:
     )
 
 
-def _laplace(a: Array, b: Array, rate: Array | float) -> Part:
+def _laplace(a: Array, b: Array, rate: Array | float) -> Component:
     s = 1 / np.sqrt(a)
     up, down = (b - rate) * s, -(b + rate) * s
     base = np.log(rate / 2) + 0.5 * (_LOG_2PI - np.log(a))
@@ -195,7 +195,7 @@ def _laplace(a: Array, b: Array, rate: Array | float) -> Part:
     p = np.exp(log_up - log_norm)
     (m1, v1), (m0, v0) = _cut_moments(up), _cut_moments(down)
     mean = s * (p * m1 - (1 - p) * m0)
-    return Part(base + log_norm, mean, s**2 * (p * v1 + (1 - p) * v0 + p * (1 - p) * (m1 + m0) ** 2))
+    return Component(base + log_norm, mean, s**2 * (p * v1 + (1 - p) * v0 + p * (1 - p) * (m1 + m0) ** 2))
 
 
 def _draw_laplace(a: Array, b: Array, rate: Array, rng: np.random.Generator) -> Array:

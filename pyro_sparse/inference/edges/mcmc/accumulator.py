@@ -11,7 +11,7 @@ from .alignment import Frame
 from .kernels import CurvedRun, LinearRun
 from .stopping import Halves, Thinned
 
-__all__ = ["Polished", "Tally"]
+__all__ = ["ChainSummary", "Tally"]
 
 Array = NDArray[np.float64]
 ScalarT = TypeVar("ScalarT", bound=np.generic)
@@ -20,7 +20,7 @@ _ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 
 
-class Polished(NamedTuple):
+class ChainSummary(NamedTuple):
     """What the chains saw, every sweep turned into the frame of the pivot.
 
     Attributes
@@ -56,7 +56,7 @@ class Polished(NamedTuple):
     scales: Array
     stopped_by: str
 
-    def widened(self, n_factors: int) -> Polished:
+    def widened(self, n_factors: int) -> ChainSummary:
         """The same with factors that the chains did not run over, without an edge, behind the others.
 
         Parameters
@@ -134,7 +134,7 @@ class Tally:
         """Whether more sweeps would hardly change the probabilities; to be asked after each."""
         return self.halves.agree(self.total, self.done)
 
-    def result(self, stopped_by: str) -> Polished:
+    def result(self, stopped_by: str) -> ChainSummary:
         """All of it.
 
         Parameters
@@ -143,7 +143,7 @@ class Tally:
         """
         edges, weights, etas = (np.stack(draws, 1) for draws in zip(*self.draws.chosen(), strict=True))
         looked_at, odds = (np.stack(draws, 1) for draws in zip(*self.looks.chosen(), strict=True))
-        return Polished(
+        return ChainSummary(
             self.total / self.done,
             edges.astype(np.int8),
             weights.astype(float),

@@ -3,7 +3,8 @@
 The fit's loadings say which factor is which. A factor that the fit left empty has none to go by, and chains
 may fill it, each with another of several such factors: there stands the mean of what they had in it in the
 later half of the warm-up, once these loadings have been aligned with one another. Loadings that are next to
-nothing point anywhere and are taken for none: else a factor may be told from an empty one by noise.
+nothing point anywhere and are taken for none: else noise might tell a factor apart from an
+empty one.
 
 Of a curved decoder the sign of a loading is that of a mean slope: noise where a feature is even in a factor.
 There the order goes by sizes, and signs only by what is left when the order is known.

@@ -104,7 +104,7 @@ class DecoderChains(DecoderProgram):
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(rates_fixed.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
         state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
-        state = self.with_rows(self._with_own(state, f, rng), f, rng)
+        state = self.with_rows(self._with_parameters(state, f, rng), f, rng)
         state = self._rows(state, tuning, rng, warm)
         state = stretched(self, state, rng)
         state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
@@ -155,8 +155,8 @@ class DecoderChains(DecoderProgram):
     @cached_property
     def _anchors(self) -> Anchors:
         permitted, must = (mask.cpu().numpy() for mask in (self.permitted, self.must))
-        prior_log_odds = None if self.known is None else self.known.cpu().numpy()
-        return anchors_of(permitted, must, self.eta_prior, prior_log_odds)
+        edge_offset = None if self.edge_offset is None else self.edge_offset.cpu().numpy()
+        return anchors_of(permitted, must, self.eta_prior, edge_offset)
 
     def _relabelled(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
@@ -260,7 +260,7 @@ class DecoderChains(DecoderProgram):
         if not cells.normal:
             return noise
         a, b = self.noise_prior
-        left, observed = cells.x - f, cells.seen
+        left, observed = cells.x - f, cells.mask
         count = float(f.shape[-1]) if observed is None else observed.sum(-1).expand_as(noise).cpu().numpy()
         left = left if observed is None else left * observed
         squares = left.double().square().sum(-1).cpu().numpy()
@@ -288,23 +288,27 @@ class DecoderChains(DecoderProgram):
             noise, here = torch.where(yes, tried, noise), torch.where(yes, there, here)
         return noise
 
-    def _with_own(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
+    def _with_parameters(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
         """The state with its likelihood's own parameters drawn given f."""
-        if self.own is None:
+        if self.likelihood_parameters is None:
             return state
         c = self.cells
 
         def log_cells(likelihood: Likelihood) -> Tensor:
             return replace(c, likelihood=likelihood).log_prob(f, state.noise).double().sum(-1)
 
-        return state._replace(own=self.own.moved(state.own, log_cells, rng))
+        return state._replace(
+            likelihood_parameters=self.likelihood_parameters.moved(
+                state.likelihood_parameters, log_cells, rng
+            )
+        )
 
     def _rates(self, edge: Tensor, state: DecoderState, rng: np.random.Generator) -> Tensor:
         free = (self.permitted & ~self.must).cpu().numpy()
-        prior_log_odds = None if self.known is None else self.known.double().cpu().numpy()
+        edge_offset = None if self.edge_offset is None else self.edge_offset.double().cpu().numpy()
         now = state.log_odds.double().cpu().numpy()
         log_odds = drawn_log_odds(
-            edge.cpu().numpy(), free, self.eta_prior, self.shared_eta, prior_log_odds, now, rng
+            edge.cpu().numpy(), free, self.eta_prior, self.shared_eta, edge_offset, now, rng
         )
         return torch.as_tensor(log_odds).to(self.precision)
 

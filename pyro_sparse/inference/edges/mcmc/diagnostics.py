@@ -20,8 +20,8 @@ from ....graphs.chains import KeptChains, co_membership_rhat
 from ....graphs.selection import unresolved
 from ..density.mixture import MixtureDensity
 from ..density.scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
-from .accumulator import Polished
-from .initialise import own_parameters, weight_density
+from .accumulator import ChainSummary
+from .initialise import parameters_of, weight_density
 
 if TYPE_CHECKING:
     from ...table.result import Fit
@@ -58,7 +58,7 @@ class Spoken(NamedTuple):
 
 def spoken(
     fit: Fit,
-    chains: Polished,
+    chains: ChainSummary,
     good: KeptChains,
     keep: NDArray[np.bool_],
     gap: Array,
@@ -72,7 +72,7 @@ def spoken(
     Parameters
     ----------
     fit : Fit
-    chains : Polished
+    chains : ChainSummary
     good : KeptChains
         Those within reach of the best: the prior is judged by them.
     keep : ndarray of bool (chain,)
@@ -120,11 +120,11 @@ def _held(fit: Fit) -> list[str]:
         f"The likelihood's {name} stays where the fit left it, since `priors` does not speak of it alone: "
         "the edges do not know how uncertain it is, and may be too sure. Give `priors` and `values` a "
         "quantity that depends on it only."
-        for name in own_parameters(fit.model.likelihood).held
+        for name in parameters_of(fit.model.likelihood).held
     ]
 
 
-def _scale_check(fit: Fit, chains: Polished, keep: NDArray[np.bool_]) -> ScaleCheck | None:
+def _scale_check(fit: Fit, chains: ChainSummary, keep: NDArray[np.bool_]) -> ScaleCheck | None:
     """Whether the weights of these chains look like draws from the fit's prior."""
     weight, log_odds = (draws[keep].reshape(-1, *draws.shape[2:]) for draws in chains.weights)
     sound = np.isfinite(weight).all((-1, -2))
@@ -137,8 +137,8 @@ def _scale_check(fit: Fit, chains: Polished, keep: NDArray[np.bool_]) -> ScaleCh
         return None
     k = weight.shape[-1]  # that the chains run over; fewer only where all factors are alike
     permitted, must = (mask.cpu().numpy()[:, :k] for mask in (model.permitted, model.must))
-    prior_log_odds = model.prior.known.cpu().double().numpy() if model.prior.informed else None
-    return check_scales(weight, log_odds, density, permitted, must, model.prior.shared, prior_log_odds)
+    edge_offset = model.prior.known.cpu().double().numpy() if model.prior.informed else None
+    return check_scales(weight, log_odds, density, permitted, must, model.prior.shared, edge_offset)
 
 
 def _unused_rows(fit: Fit, n_rows: int) -> list[Finding]:
@@ -151,7 +151,9 @@ def _unused_rows(fit: Fit, n_rows: int) -> list[Finding]:
     return [Finding("rows", message, remedy, source="chains", size=n_rows / total)]
 
 
-def _agreement(fit: Fit, chains: Polished, kept: KeptChains, gap: Array, some_rows: bool) -> list[Finding]:
+def _agreement(
+    fit: Fit, chains: ChainSummary, kept: KeptChains, gap: Array, some_rows: bool
+) -> list[Finding]:
     """Whether the chains agree with one another."""
     features, factors = fit.feature_names, fit.factor_names
     findings = [Finding("chains", sentence, source="chains") for sentence in left_out(kept)]
@@ -205,7 +207,7 @@ def _lost_in_chains(fit: Fit, weight: Array) -> list[Finding]:
     return [Finding("chains", message, remedy, "doubt", "chains", factors=lost)]
 
 
-def _uneven_weights(fit: Fit, chains: Polished, keep: NDArray[np.bool_]) -> list[Finding]:
+def _uneven_weights(fit: Fit, chains: ChainSummary, keep: NDArray[np.bool_]) -> list[Finding]:
     """Weights of probable edges that differ between the chains, of which the interval is one over all."""
     draws = chains.weight[keep]
     if len(draws) < 2 or draws.shape[1] < 8:

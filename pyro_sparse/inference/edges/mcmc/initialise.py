@@ -24,7 +24,7 @@ from ...training.restarts import pick
 from ..density.cells import Cells
 from ..density.curves import Curve, Trunk
 from ..density.decoder_program import DecoderState
-from ..density.likelihood_parameters import OwnParameters
+from ..density.likelihood_parameters import LikelihoodParameters
 from ..density.mixture import MixtureDensity, WeightDensity
 from ..density.rates import rate_prior
 from ..density.requirements import lacks_of_decoder, lacks_of_likelihood, lacks_of_prior
@@ -50,7 +50,7 @@ __all__ = [
     "decoder_layers",
     "has_cells",
     "has_normal_noise",
-    "own_parameters",
+    "parameters_of",
     "refuse_other_programs",
     "weight_density",
 ]
@@ -119,10 +119,10 @@ def has_cells(likelihood: Likelihood) -> bool:
     return not lacks_of_likelihood(likelihood)
 
 
-def own_parameters(likelihood: Likelihood) -> OwnParameters:
+def parameters_of(likelihood: Likelihood) -> LikelihoodParameters:
     """Parameters that only the likelihood speaks of; the package's are drawn in ways of their own."""
     built_in = likelihood.has_dispersion and keeps(likelihood, "cell terms")
-    return OwnParameters(likelihoods.Likelihood() if built_in else likelihood)
+    return LikelihoodParameters(likelihoods.Likelihood() if built_in else likelihood)
 
 
 def weight_density(prior: Prior | None) -> WeightDensity:
@@ -351,7 +351,7 @@ def _curved(
     if not normal:
         far = float(model.decoder.intercept.detach().abs().max())
         curve = replace(curve, intercept_sd=curve.intercept_sd * math.hypot(1.0, far))
-    parameters = own_parameters(likelihood)
+    parameters = parameters_of(likelihood)
     chains = DecoderChains(
         cells=Cells(x, observed, per_row, likelihood),
         curve=curve,
@@ -362,8 +362,8 @@ def _curved(
         noise_prior=(as_normal.prior_shape, as_normal.prior_scale / unit**2) if normal else (1.0, 1.0),
         shared_noise=normal and as_normal.shared,
         totals=(x if observed is None else x * observed).sum(1) if drawn else None,
-        own=parameters if parameters.drawn else None,
-        known=weight_prior.known if weight_prior.informed else None,
+        likelihood_parameters=parameters if parameters.drawn else None,
+        edge_offset=weight_prior.known if weight_prior.informed else None,
         **rates,
         **settings,
     )
@@ -384,7 +384,7 @@ def _curved(
         noise=noise.detach().clone(),
         trunk=trunk,
         per_row=per_row,
-        own=parameters.start(),
+        likelihood_parameters=parameters.start(),
     )
     if drawn:
         with torch.no_grad():

@@ -99,7 +99,7 @@ class LinearRun:
     def __init__(self, kernel: LinearChains, state: LinearState, dense: NDArray[np.bool_]):
         self.kernel, self.state, self.dense = kernel, state, dense
         self.prob = np.zeros(state.weight.shape)
-        self.density = self.told = MixtureDensity(
+        self.density = self.prior_density = MixtureDensity(
             kernel.density.laplace, kernel.slab_scale, kernel.slab_scale * float(kernel.density.ratio)
         )
 
@@ -117,7 +117,7 @@ class LinearRun:
             )
         else:
             self.density = drawn_density(
-                self.density, self.told, state.weight, state.edge, kernel.permitted, rng
+                self.density, self.prior_density, state.weight, state.edge, kernel.permitted, rng
             )
         self.kernel = replace(kernel, density=self.density.in_slabs(), slab_scale=self.density.slab)
 
@@ -166,7 +166,7 @@ class CurvedRun:
         self.kernel, self.state = kernel, state
         self.dense = torch.as_tensor(dense, device=state.weight.device)
         # Scales are learned of the built-in densities only.
-        self.density = self.told = kernel.density.stand_in
+        self.density = self.prior_density = kernel.density.stand_in
         self.tuning = kernel.tuning(state)
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
@@ -181,14 +181,14 @@ class CurvedRun:
         state, kernel = self.state, self.kernel
         weight, log_odds = self.weights()
         permitted, must = kernel.permitted.cpu().numpy(), kernel.must.cpu().numpy()
-        prior_log_odds = None if kernel.known is None else _array(kernel.known)
+        edge_offset = None if kernel.edge_offset is None else _array(kernel.edge_offset)
         if leap:
             self.density = likeliest_density(
-                weight, log_odds, self.density, permitted, must, kernel.shared_eta, prior_log_odds
+                weight, log_odds, self.density, permitted, must, kernel.shared_eta, edge_offset
             )
         else:
             edge = state.edge.cpu().numpy() | must
-            self.density = drawn_density(self.density, self.told, weight, edge, permitted, rng)
+            self.density = drawn_density(self.density, self.prior_density, weight, edge, permitted, rng)
         self.kernel = replace(kernel, density=self.density)
 
     def release(self) -> None:

@@ -34,7 +34,7 @@ from ....posterior.tables import to_arviz
 from ...training.restarts import level_of
 from ..density.decoder_program import DecoderState
 from ..density.mixture import MixtureDensity
-from .accumulator import Polished, Tally
+from .accumulator import ChainSummary, Tally
 from .alignment import Frame
 from .decoder import DecoderChains
 from .density_check import check_program
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ...table.result import Fit
     from ..density.mixture import WeightDensity
 
-__all__ = ["DecoderPrior", "Polished", "chains_of", "draw_decoder", "mcmc_edges", "run_chains"]
+__all__ = ["ChainSummary", "DecoderPrior", "chains_of", "draw_decoder", "mcmc_edges", "run_chains"]
 
 Array = NDArray[np.float64]
 
@@ -225,16 +225,16 @@ def mcmc_edges(
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, rotated, kept, density, **options)
         if learn_scales and fit.model.prior.auto_b:
             kernel = replace(kernel, eta_prior=(np.ones(kernel.permitted.shape[1]),) * 2)
-        polished = run_chains(
+        summary = run_chains(
             kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held_sweeps, warm // 2), dense=dense,
             seed=seed, pivot=_pivot(fit)[:, :kept],
             groups=fit.model.alike_factors() if kept is None else [np.arange(kept)], num_draws=num_draws,
             time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
         )  # fmt: skip
     if kept is not None:
-        polished = polished.widened(fit.model.n_factors)
+        summary = summary.widened(fit.model.n_factors)
     reach = _reach(fit, exact, len(table.x))
-    return _packed(fit, polished, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach, edge)
+    return _packed(fit, summary, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach, edge)
 
 
 def _density_of(fit: Fit, edge: str, exact: bool, learn_scales: bool) -> WeightDensity | None:
@@ -357,7 +357,7 @@ def run_chains(
     tolerance: float = 0.0,
     progress: bool = False,
     learn_scales: bool = False,
-) -> Polished:
+) -> ChainSummary:
     """Sweep, turn every state into the pivot's frame, keep what is wanted.
 
     Parameters
@@ -450,8 +450,8 @@ class _Budget:
         if needed > self.seconds:
             warnings.warn(
                 f"edge_posterior: time_budget={self.seconds:g} is less than the warm-up takes, some "
-                f"{_told(needed)} s for {self.warm_up} sweeps of {per_sweep:.2g} s; the chains stop "
-                f"{LEAST_KEPT} sweeps after it. Give {_told(2 * needed)} s or more, or take fewer rows or "
+                f"{_rounded(needed)} s for {self.warm_up} sweeps of {per_sweep:.2g} s; the chains stop "
+                f"{LEAST_KEPT} sweeps after it. Give {_rounded(2 * needed)} s or more, or take fewer rows or "
                 "chains",
                 RuntimeWarning,
                 stacklevel=7,
@@ -462,7 +462,7 @@ class _Budget:
         return self.seconds is not None and time.monotonic() - self.began > self.seconds
 
 
-def _told(seconds: float) -> str:
+def _rounded(seconds: float) -> str:
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
@@ -513,7 +513,7 @@ def _with_second(good: KeptChains) -> NDArray[np.bool_]:
 
 def _packed(
     fit: Fit,
-    chains: Polished,
+    chains: ChainSummary,
     restarts: list[int],
     dense: list[bool],
     table: Table,

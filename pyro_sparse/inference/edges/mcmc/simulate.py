@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 
 from ..density.curves import Trunk
 from ..density.rates import rate_prior
-from .initialise import DecoderPrior, has_normal_noise, own_parameters, refuse_other_programs, weight_density
+from .initialise import DecoderPrior, has_normal_noise, parameters_of, refuse_other_programs, weight_density
 from .kernels import curve_loadings
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def draw_decoder(
             counts = cast("NegativeBinomial", likelihood)
             extra = np.abs(counts.prior_scale * rng.standard_normal(model.n_features))
             counts.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
-        parameters = own_parameters(likelihood)
+        parameters = parameters_of(likelihood)
         likelihood = parameters.at(parameters.from_prior()) if parameters.drawn else likelihood
         # A ceiling that the chains' program does not have: counts at it make edges too sure (NOTEBOOK.md).
         x = likelihood.observation(f.clamp(max=12.0)).sample()[0].double().numpy()

@@ -123,7 +123,7 @@ class _Target:
         return state._replace(weight=weight, head=state.head + feature_step[..., k:], trunk=trunk)
 
     def expanded(self, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
-        """Log density (chain), and its slopes: of features (chain, feature, own), of hidden layers."""
+        """Log density (chain), and its slopes: of features (chain, feature, entry), of hidden layers."""
         program, head, trunk = self.program, state.head.to(state.z), state.trunk
         layers = (state.z, state.weight, trunk, head)
         run = program.curve.forwards(*layers)

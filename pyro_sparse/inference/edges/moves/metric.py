@@ -42,16 +42,16 @@ class Metric:
 
     Parameters
     ----------
-    own : Tensor (chain, feature, own, own), float64
+    blocks : Tensor (chain, feature, entry, entry), float64
         A: of a feature's weights, then its last layer.
-    across : Tensor (chain, feature, own, hidden layers) or None
+    across : Tensor (chain, feature, entry, hidden layers) or None
         B; None where hidden layers are taken entry by entry, or the table is large.
     common : Tensor (chain, hidden layers, hidden layers) or (chain, hidden layers), float64
         C, or its diagonal.
     permitted : Tensor of bool (feature, factor)
     """
 
-    own: Tensor
+    blocks: Tensor
     across: Tensor | None
     common: Tensor
     permitted: Tensor
@@ -61,12 +61,12 @@ class Metric:
         across = None
         if self.across is not None and metric.across is not None:
             across = 0.5 * (self.across + metric.across)
-        blocks, common = 0.5 * (self.own + metric.own), 0.5 * (self.common + metric.common)
+        blocks, common = 0.5 * (self.blocks + metric.blocks), 0.5 * (self.common + metric.common)
         return Metric(blocks, across, common, self.permitted)
 
     def damped(self, by: Tensor) -> Metric:
         """The diagonal, and the ones of the prior with it, (1 + by) times as large; `by` is (chain,)."""
-        blocks, common = self.own.clone(), self.common.clone()
+        blocks, common = self.blocks.clone(), self.common.clone()
         blocks.diagonal(dim1=-2, dim2=-1).mul_(1 + by.view(-1, 1, 1))
         entries = common if common.ndim == 2 else common.diagonal(dim1=-2, dim2=-1)
         entries.mul_(1 + by.view(-1, 1)).add_(by.view(-1, 1))
@@ -74,9 +74,9 @@ class Metric:
 
     def exchanged(self, turn: Tensor) -> Metric:
         """Factors in another order, (chain, 1, factor) as for `Tensor.gather`."""
-        blocks, across, common = self.own, self.across, self.common
-        k, own_size, width = turn.shape[-1], blocks.shape[-1], common.shape[-1]
-        order = torch.arange(own_size, device=blocks.device).repeat(len(blocks), 1)
+        blocks, across, common = self.blocks, self.across, self.common
+        k, block_size, width = turn.shape[-1], blocks.shape[-1], common.shape[-1]
+        order = torch.arange(block_size, device=blocks.device).repeat(len(blocks), 1)
         order[:, :k] = turn[:, 0]
         rows = order.view(len(blocks), 1, -1, 1)
         blocks = blocks.gather(2, rows.expand_as(blocks))
@@ -99,7 +99,7 @@ class Metric:
     @property
     def _first_width(self) -> int:
         """Hidden units: a feature's own entries are weights, constant, slope and one for each."""
-        return self.own.shape[-1] - self.permitted.shape[1] - 2
+        return self.blocks.shape[-1] - self.permitted.shape[1] - 2
 
     @cached_property
     def root(self) -> Tensor:
@@ -114,7 +114,7 @@ class Metric:
         left = self.common.clone()
         left.diagonal(dim1=-2, dim2=-1).copy_(entries)
         if self.across is not None:
-            blocks = self.own + torch.eye(self.own.shape[-1]).to(self.own)
+            blocks = self.blocks + torch.eye(self.blocks.shape[-1]).to(self.blocks)
             whitened = _inverse_root(blocks) @ self.across
             left = left - (whitened.mT @ whitened).sum(1)
         return _inverse_root(left)
@@ -130,10 +130,10 @@ class Metric:
             Of the last layer.
         """
         k = scale.shape[-1]
-        prior = precision.new_ones(self.own.shape[:-1])
+        prior = precision.new_ones(self.blocks.shape[:-1])
         prior[..., :k] = torch.where(self.permitted, scale.double() ** -2, 1.0)
         prior[..., k:] = precision
-        blocks = self.own.clone()
+        blocks = self.blocks.clone()
         blocks.diagonal(dim1=-2, dim2=-1).mul_(1 + _JITTER).add_(prior)
         inverse = _inverse_root(blocks)
         across = None if self.across is None else (inverse @ self.across).to(scale).flatten(1, 2)
@@ -146,34 +146,34 @@ class Coordinates:
 
     Parameters
     ----------
-    own : Tensor (chain, feature, own, own)
+    blocks : Tensor (chain, feature, entry, entry)
         Inverse root of each feature's block.
-    across : Tensor (chain, feature times own, hidden layers) or None
+    across : Tensor (chain, feature times entry, hidden layers) or None
         Inverse root times B.
     common : Tensor (chain, hidden layers, hidden layers) or (chain, hidden layers)
         Inverse root of what is left of C.
     """
 
-    own: Tensor
+    blocks: Tensor
     across: Tensor | None
     common: Tensor
 
     @property
     def size(self) -> int:
-        return self.own.shape[1] * self.own.shape[2] + self.common.shape[-1]
+        return self.blocks.shape[1] * self.blocks.shape[2] + self.common.shape[-1]
 
     def step(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """L^-T y: of features (chain, feature, own), and of hidden layers (chain, hidden layers)."""
-        shape = self.own.shape[:-1]
+        """L^-T y: of features (chain, feature, entry), and of hidden layers (chain, hidden layers)."""
+        shape = self.blocks.shape[:-1]
         features, common = y.split([shape[1] * shape[2], self.common.shape[-1]], 1)
         common = common * self.common if self.common.ndim == 2 else _by(self.common.mT, common)
         if self.across is not None:
             features = features - _by(self.across, common)
-        return _by(self.own.mT, features.reshape(shape)), common
+        return _by(self.blocks.mT, features.reshape(shape)), common
 
     def slope(self, features: Tensor, common: Tensor) -> Tensor:
         """L^-1 of a slope, (chain, size)."""
-        whitened = _by(self.own, features).flatten(1)
+        whitened = _by(self.blocks, features).flatten(1)
         if self.across is not None:
             common = common - _by(self.across.mT, whitened)
         common = common * self.common if self.common.ndim == 2 else _by(self.common, common)
@@ -193,23 +193,23 @@ def information(program: DecoderProgram, state: DecoderState, rng: np.random.Gen
     """
     n_chains, n_features, n_rows = *state.weight.shape[:2], state.z.shape[1]
     blocks, across, common = _blank(program, state)
-    own_size, width = blocks.shape[-1], common.shape[-1]
-    work = n_chains * n_features * (own_size + (width if common.ndim == 3 else 0)) ** 2
+    block_size, width = blocks.shape[-1], common.shape[-1]
+    work = n_chains * n_features * (block_size + (width if common.ndim == 3 else 0)) ** 2
     n = int(np.clip(_WORK / work, min(n_rows, 10), n_rows))
     rows = torch.as_tensor(rng.permutation(n_rows)[:n], device=state.z.device)
     z, times = state.z[:, rows], n_rows / n
     cells = program.cells_of(state).rows(rows)
-    most = max(own_size, width) if common.ndim == 3 else own_size
+    most = max(block_size, width) if common.ndim == 3 else block_size
     chunk_size = max(1, _AT_ONCE // (n_chains * n * most)) if cells.separate else n_features
     for features in torch.arange(n_features, device=z.device).split(chunk_size):
         layers = (state.weight[:, features], state.trunk, state.head[:, features])
         run = program.curve.forwards(z, *layers)
         bend = cells.features(features).expanded(run.f, state.noise[:, features])[2]
         root = (times * bend.clamp(min=0)).sqrt().unsqueeze(2)
-        of_own, pairs = program.curve.derivatives(run, z, *layers)
-        of_own[:, :, : program.permitted.shape[1]] *= program.permitted[features].unsqueeze(-1)
-        of_own, pairs = of_own * root, [(into, out * root) for into, out in pairs]
-        blocks[:, features] = (of_own @ of_own.mT).double()
+        of_blocks, pairs = program.curve.derivatives(run, z, *layers)
+        of_blocks[:, :, : program.permitted.shape[1]] *= program.permitted[features].unsqueeze(-1)
+        of_blocks, pairs = of_blocks * root, [(into, out * root) for into, out in pairs]
+        blocks[:, features] = (of_blocks @ of_blocks.mT).double()
         if common.ndim == 2:
             squares = [(into.square() @ out.square().mT).sum(1).flatten(1) for into, out in pairs]
             common += torch.cat(squares, 1).double()
@@ -217,7 +217,7 @@ def information(program: DecoderProgram, state: DecoderState, rng: np.random.Gen
             of_common = torch.cat([(i.unsqueeze(3) * o.unsqueeze(2)).flatten(2, 3) for i, o in pairs], 2)
             common += (of_common @ of_common.mT).double().sum(1)
             if across is not None:
-                across[:, features] = (of_own @ of_common.mT).double()
+                across[:, features] = (of_blocks @ of_common.mT).double()
     if common.ndim == 3 and width:
         sure = n_features * n / (n_features * n + width)
         across = None if across is None else across * sure
@@ -230,11 +230,11 @@ def information(program: DecoderProgram, state: DecoderState, rng: np.random.Gen
 def _blank(program: DecoderProgram, state: DecoderState) -> tuple[Tensor, Tensor | None, Tensor]:
     """A, B and C of nothing at all."""
     n, g, k = state.weight.shape
-    own_size, zero = k + state.head.shape[-1], state.head.new_zeros
+    block_size, zero = k + state.head.shape[-1], state.head.new_zeros
     width = sum(layer[0].numel() for layer in state.trunk) if program.curve.activation is not None else 0
-    apart = width > _WIDEST or n * g * own_size * width > _LARGEST
+    apart = width > _WIDEST or n * g * block_size * width > _LARGEST
     common = zero(n, width) if width > _WIDEST else zero(n, width, width)
-    return zero(n, g, own_size, own_size), None if apart else zero(n, g, own_size, width), common
+    return zero(n, g, block_size, block_size), None if apart else zero(n, g, block_size, width), common
 
 
 def _by(matrix: Tensor, vector: Tensor) -> Tensor:

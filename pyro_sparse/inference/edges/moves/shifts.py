@@ -91,8 +91,8 @@ def _log_others(program: DecoderProgram, state: DecoderState, others: Tensor, h:
         log_p = cells.log_prob(f + log_s + minus.unsqueeze(2), state.noise[:, others])
         return log_p.double().sum((-1, -2))
     x, rate = cells.x, (f + log_s).exp()
-    if cells.seen is not None:
-        x, rate = x * cells.seen, rate * cells.seen
+    if cells.mask is not None:
+        x, rate = x * cells.mask, rate * cells.mask
     return (x.sum(1) * minus - rate.sum(1) * minus.exp()).double().sum(-1)
 
 

@@ -228,16 +228,16 @@ def _enumerate(evidence: SetEvidence, settings: _Settings, rng: np.random.Genera
     for i in range(len(free)):
         m = int(free[i].sum())
         chosen = np.arange(2**m)[:, None] >> np.arange(m) & 1 == 1
-        allowed = np.tile(required[i], (len(chosen), 1))
-        allowed[:, free[i]] = chosen
+        parents = np.tile(required[i], (len(chosen), 1))
+        parents[:, free[i]] = chosen
         size = chosen.sum(1)
-        e = power * evidence(allowed)[..., i]
+        e = power * evidence(parents)[..., i]
         k = np.arange(m + 1)
         by_size = np.stack([logsumexp(e[size == s], axis=0) for s in k])
         rate = k[:, None] * log_in + (m - k)[:, None] * log_out
         normaliser = logsumexp(by_size[..., None] + rate[:, None], axis=0)
         joint = joint + normaliser
-        sets.append(allowed)
+        sets.append(parents)
         sizes.append(size)
         tempered.append(e)
         prior_of_size.append(rate[:, None] - normaliser)
@@ -247,16 +247,16 @@ def _enumerate(evidence: SetEvidence, settings: _Settings, rng: np.random.Genera
     draws = np.empty((num_draws, *free.shape), dtype=bool)
     probability = np.empty(free.shape)
     table = []
-    for i, (allowed, size, e) in enumerate(zip(sets, sizes, tempered, strict=True)):
+    for i, (parents, size, e) in enumerate(zip(sets, sizes, tempered, strict=True)):
         weight = logsumexp(prior_of_size[i] + joint, axis=2)  # size, hyperparameter
         p = np.exp(logsumexp(e + weight[size], axis=1))
         p /= p.sum()
-        table.append({s.tobytes(): float(q) for s, q in zip(allowed, p, strict=True)})
+        table.append({s.tobytes(): float(q) for s, q in zip(parents, p, strict=True)})
         # A parent in every set, or in none, is sure: no rounding.
-        probability[i] = np.where(free[i], np.minimum(p @ allowed, 1.0), required[i])
+        probability[i] = np.where(free[i], np.minimum(p @ parents, 1.0), required[i])
         for d in range(num_draws):
             log_p = e[:, h[d]] + prior_of_size[i][size, h[d], g[d]]
-            draws[d, i] = allowed[np.argmax(log_p + rng.gumbel(size=len(log_p)))]
+            draws[d, i] = parents[np.argmax(log_p + rng.gumbel(size=len(log_p)))]
     included = (draws & free).sum((1, 2))
     eta = rng.beta(a + included, b + free.sum() - included)
     return _Sample(probability[None], draws, eta, table, {})

@@ -154,7 +154,7 @@ def _replicates(
 ) -> _Replicates:
     """All of them, in blocks that fit into memory."""
     rows = rows_of(features, targets, prior, mask)
-    x, y, there = tables(features, targets, mask)
+    x, y, observed = tables(features, targets, mask)
     still = np.diagonal(rows.gram, axis1=-2, axis2=-1) == 0
     x = np.where(still[..., None, :], 0.0, x)
     n, m = x.shape[-2:]
@@ -165,7 +165,7 @@ def _replicates(
     blocks = []
     for i in range(0, number, size):
         rngs = [np.random.default_rng(child) for child in children[i : i + size]]
-        drawn = [_draw(rng, there, m, spike) for rng in rngs]
+        drawn = [_draw(rng, observed, m, spike) for rng in rngs]
         omega, shift = (torch.as_tensor(np.stack(draws)) for draws in zip(*drawn, strict=True))
         mode = _modes(rows, x, y, prior, omega, shift)
         weight = (mode.weight + shift).numpy()
@@ -181,12 +181,12 @@ def _replicates(
     return _Replicates(*(np.concatenate(arrays) for arrays in zip(*blocks, strict=True)))
 
 
-def _draw(rng: np.random.Generator, there: NDArray[np.bool_], m: int, spike: float) -> tuple[Array, Array]:
+def _draw(rng: np.random.Generator, mask: NDArray[np.bool_], m: int, spike: float) -> tuple[Array, Array]:
     """Weights of the samples, up to a factor for each task, and the prior's centre."""
     # Only for samples that exist: a mask gives what leaving them out would.
-    omega = np.zeros(there.shape)
-    omega[there] = rng.standard_exponential(int(there.sum()))
-    return omega, spike * rng.laplace(size=(*there.shape[:-1], m))
+    omega = np.zeros(mask.shape)
+    omega[mask] = rng.standard_exponential(int(mask.sum()))
+    return omega, spike * rng.laplace(size=(*mask.shape[:-1], m))
 
 
 def _rate(log_odds: Array, evidence: Array, prior: RowPrior, rng: np.random.Generator) -> Array:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logsumexp
 
 from ...._utils.checks import check_whole
-from ..density.weight import Part, Tilted, mixture
+from ..density.weight import Component, Tilted, mixture
 from .ep_draws import sequential_draws
 from .ep_rate import collapsed, rate_levels
 from .ep_sites import Fit, Problem, State, log_evidence, log_norm, settle
@@ -120,7 +120,7 @@ def ep_edges(
     shape, flat = rows.cross.shape, rows.flat()
     problem = Problem(flat, prior)
     levels = _levels(problem, shape, max_sweeps, damping, tol)
-    marginals = _parts(levels.fit.view.tilted)
+    marginals = _marginals(levels.fit.view.tilted)
     if correct:
         marginals = _corrected(problem, levels)
         for _ in range(_ROUNDS if levels.evidence is None else 0):
@@ -168,12 +168,12 @@ class _Levels(NamedTuple):
     evidence: Array | None
 
 
-class _Found(NamedTuple):
+class _Marginals(NamedTuple):
     """P(edge), and the weight given that it is there or not."""
 
     prob: Array
-    slab: Part
-    spike: Part
+    slab: Component
+    spike: Component
 
 
 def _levels(problem: Problem, shape: tuple[int, ...], sweeps: int, damping: float, tol: float) -> _Levels:
@@ -203,14 +203,14 @@ def _levels(problem: Problem, shape: tuple[int, ...], sweeps: int, damping: floa
     return _Levels(fit, row, np.exp(log_weight - evidence).ravel(), _LEVELS, evidence)
 
 
-def _parts(t: Tilted) -> _Found:
-    return _Found(t.prob, t.slab, t.spike)
+def _marginals(t: Tilted) -> _Marginals:
+    return _Marginals(t.prob, t.slab, t.spike)
 
 
-def _corrected(problem: Problem, levels: _Levels) -> _Found:
+def _corrected(problem: Problem, levels: _Levels) -> _Marginals:
     """Every undecided edge held in and out while the other sites settle."""
     problem, state, weight = problem.take(levels.row), levels.fit.state, levels.weight
-    marginals = deepcopy(_parts(levels.fit.view.tilted))
+    marginals = deepcopy(_marginals(levels.fit.view.tilted))
     unsure = (
         (marginals.prob > _UNDECIDED) & (marginals.prob < 1 - _UNDECIDED) & (weight > _UNDECIDED)[:, None]
     )

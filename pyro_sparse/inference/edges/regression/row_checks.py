@@ -71,29 +71,29 @@ class Rows(NamedTuple):
         """The same rows along one axis."""
         m = self.cross.shape[-1]
 
-        def one(v: Array | None, *shape: int) -> Any:
+        def reshaped(v: Array | None, *shape: int) -> Any:
             return None if v is None else v.reshape(-1, *shape)
 
         return Rows(
-            gram=one(self.gram, m, m),
-            cross=one(self.cross, m),
-            square=one(self.square),
-            samples=one(self.samples),
-            dof=one(self.dof),
-            scale=one(self.scale, m),
-            log_odds=one(self.log_odds, m),
-            noise=one(self.noise),
-            density=self.density._replace(ratio=one(self.density.ratio, m)),
+            gram=reshaped(self.gram, m, m),
+            cross=reshaped(self.cross, m),
+            square=reshaped(self.square),
+            samples=reshaped(self.samples),
+            dof=reshaped(self.dof),
+            scale=reshaped(self.scale, m),
+            log_odds=reshaped(self.log_odds, m),
+            noise=reshaped(self.noise),
+            density=self.density._replace(ratio=reshaped(self.density.ratio, m)),
         )
 
     def take(self, index: NDArray[np.intp]) -> Rows:
         """Some of the rows, which must be flat; one may be taken several times."""
 
-        def one(v: Array | None) -> Any:
+        def taken(v: Array | None) -> Any:
             return None if v is None else v[index]
 
         density = self.density._replace(ratio=self.density.ratio[index])
-        fields: Any = [*(one(v) for v in self[:-1]), density]
+        fields: Any = [*(taken(v) for v in self[:-1]), density]
         return Rows(*fields)
 
 
@@ -105,9 +105,9 @@ def rows_of(features: ArrayLike, targets: ArrayLike, prior: RowPrior, mask: Arra
     ValueError
         If a shape does not fit, a sample that exists is not finite, or a task has too few samples.
     """
-    x, y, there = tables(features, targets, mask)
+    x, y, observed = tables(features, targets, mask)
     least = 2 if prior.intercept else 1
-    count = there.sum(-1)
+    count = observed.sum(-1)
     if (count < least).any():
         task = tuple(int(i) for i in np.argwhere(count < least)[0])
         raise ValueError(
@@ -116,8 +116,8 @@ def rows_of(features: ArrayLike, targets: ArrayLike, prior: RowPrior, mask: Arra
     raw = np.abs(x).max(-2, initial=0)
     if prior.intercept:
         n = count[..., None]
-        x = np.where(there[..., None], x - (x.sum(-2) / n)[..., None, :], 0.0)
-        y = np.where(there, y - y.sum(-1, keepdims=True) / n, 0.0)
+        x = np.where(observed[..., None], x - (x.sum(-2) / n)[..., None, :], 0.0)
+        y = np.where(observed, y - y.sum(-1, keepdims=True) / n, 0.0)
     # A constant column is all rounding after centring: it must not look like a tiny signal.
     still = np.abs(x).max(-2) <= 64 * np.finfo(float).eps * raw
     x = np.where(still[..., None, :], 0.0, x)
@@ -158,22 +158,22 @@ def tables(
         )
     if y.shape != x.shape[:-1]:
         raise ValueError(f"targets: want the tasks and samples of features, {x.shape[:-1]}, got {y.shape}")
-    there = np.ones(y.shape, dtype=bool) if mask is None else np.asarray(_plain(mask))
-    if there.shape != y.shape or not np.isin(there, (0, 1)).all():
+    observed = np.ones(y.shape, dtype=bool) if mask is None else np.asarray(_plain(mask))
+    if observed.shape != y.shape or not np.isin(observed, (0, 1)).all():
         raise ValueError(
             f"mask: want booleans of shape (..., task, sample) {y.shape}, true where the sample exists, "
-            f"got shape {there.shape}"
+            f"got shape {observed.shape}"
         )
-    there = there.astype(bool)
+    observed = observed.astype(bool)
     for name, fine in (("features", np.isfinite(x).all(-1)), ("targets", np.isfinite(y))):
-        bad = np.argwhere(there & ~fine)
+        bad = np.argwhere(observed & ~fine)
         if len(bad):
             where = tuple(int(i) for i in bad[0])
             raise ValueError(
                 f"{name}: want finite numbers, got NaN or infinity at (task, sample) {where}; set mask to "
                 "false there"
             )
-    return np.where(there[..., None], x, 0.0), np.where(there, y, 0.0), there
+    return np.where(observed[..., None], x, 0.0), np.where(observed, y, 0.0), observed
 
 
 def _plain(values: ArrayLike) -> ArrayLike:

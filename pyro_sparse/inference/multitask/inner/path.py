@@ -142,20 +142,18 @@ def choose_penalty(
         return PenaltyChoice(grid.gather(1, level.unsqueeze(1))[:, 0], grid, score)
 
 
-def _folds(observed: Tensor, above: Tensor, family: str, folds: int, seed: int) -> Tensor:
+def _folds(mask: Tensor, above: Tensor, family: str, folds: int, seed: int) -> Tensor:
     """Fold of every sample, as equal in size as can be within each task (and class)."""
-    fewest = int(observed.sum(1).min()) if len(observed) else folds
+    fewest = int(mask.sum(1).min()) if len(mask) else folds
     if not 2 <= folds <= fewest:
         raise ValueError(f"folds: want 2 to {fewest} (the samples of the smallest task), got {folds}")
     generator = torch.Generator().manual_seed(seed)
     # Masked samples come last, so that those seen are dealt out evenly.
-    place = torch.rand(observed.shape, generator=generator).to(observed.device) + 2 * (~observed)
+    place = torch.rand(mask.shape, generator=generator).to(mask.device) + 2 * (~mask)
     if family != "normal":
         place = place + above
         needed = (above, ~above) if family == "bernoulli" else (above,)
-        single = (
-            torch.stack([(group & observed).sum(1) < 2 for group in needed]).any(0).nonzero()[:, 0].tolist()
-        )
+        single = torch.stack([(group & mask).sum(1) < 2 for group in needed]).any(0).nonzero()[:, 0].tolist()
         if single:
             raise ValueError(
                 f"targets: tasks {single[:5]} have fewer than two ones, zeros or positive counts, so "
@@ -165,17 +163,15 @@ def _folds(observed: Tensor, above: Tensor, family: str, folds: int, seed: int) 
 
 
 def _along(
-    features: Tensor, targets: Tensor, observed: Tensor, grid: Tensor, kind: str, family: str
+    features: Tensor, targets: Tensor, mask: Tensor, grid: Tensor, kind: str, family: str
 ) -> list[tuple[Tensor, Tensor]]:
     """Weights and intercepts at every level."""
     solutions = []
     weight = None
-    data = moments(features, targets, observed)
+    data = moments(features, targets, mask)
     for level in range(grid.shape[1]):
         if family != "normal":
-            answer = sparse_glm(
-                features, targets, grid[:, level], family, mask=observed, start=weight, tol=1e-6
-            )
+            answer = sparse_glm(features, targets, grid[:, level], family, mask=mask, start=weight, tol=1e-6)
             weight, intercept = answer.weight, answer.intercept
         else:
             if kind == "lasso":
@@ -196,11 +192,11 @@ def _loss(predicted: Tensor, targets: Tensor, share: Tensor, family: str) -> Ten
 
 
 def _left_out(
-    features: Tensor, targets: Tensor, observed: Tensor, grid: Tensor, kind: str, family: str, fold: Tensor
+    features: Tensor, targets: Tensor, mask: Tensor, grid: Tensor, kind: str, family: str, fold: Tensor
 ) -> Tensor:
-    n_folds = int(fold[observed].max()) + 1
-    inside = torch.cat([observed & (fold != k) for k in range(n_folds)])
-    outside = torch.cat([observed & (fold == k) for k in range(n_folds)])
+    n_folds = int(fold[mask].max()) + 1
+    inside = torch.cat([mask & (fold != k) for k in range(n_folds)])
+    outside = torch.cat([mask & (fold == k) for k in range(n_folds)])
     x, y = features.repeat(n_folds, 1, 1), targets.repeat(n_folds, 1, 1)
     share = sample_weights(x, outside).unsqueeze(-1)
     paths = _along(x, y, inside, grid.repeat(n_folds, 1), kind, family)
@@ -208,14 +204,12 @@ def _left_out(
     return torch.stack(losses, 1).reshape(n_folds, len(grid), -1).mean(0)
 
 
-def _criterion(
-    features: Tensor, targets: Tensor, observed: Tensor, grid: Tensor, family: str, by: str
-) -> Tensor:
-    n = observed.sum(1).to(features)
-    share = sample_weights(features, observed).unsqueeze(-1)
+def _criterion(features: Tensor, targets: Tensor, mask: Tensor, grid: Tensor, family: str, by: str) -> Tensor:
+    n = mask.sum(1).to(features)
+    share = sample_weights(features, mask).unsqueeze(-1)
     price = {"aic": torch.full_like(n, 2.0), "bic": n.log()}.get(by, n.log() + math.log(features.shape[-1]))
     scores = []
-    for weight, intercept in _along(features, targets, observed, grid, "lasso", family):
+    for weight, intercept in _along(features, targets, mask, grid, "lasso", family):
         loss = _loss(features @ weight + intercept.unsqueeze(1), targets, share, family)
         used = (weight != 0).sum((1, 2))
         n_outputs = targets.shape[2]

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges.density.likelihood_parameters import OwnParameters
+from pyro_sparse.inference.edges.density.likelihood_parameters import LikelihoodParameters
 from pyro_sparse.likelihoods import Likelihood
 from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import SparseDecoder
@@ -46,7 +46,7 @@ class Noisy(Likelihood):
 def parameters(chains, features, **how):
     likelihood = Noisy(**how)
     likelihood.setup(features, chains)
-    return OwnParameters(likelihood)
+    return LikelihoodParameters(likelihood)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -100,7 +100,7 @@ def test_a_value_out_of_reach_is_told():
     likelihood = Capped()
     likelihood.setup(2, 1)
     with pytest.raises(ValueError, match=r"no log_sd in .* gives variance the value that its prior drew"):
-        OwnParameters(likelihood).from_prior()
+        LikelihoodParameters(likelihood).from_prior()
 
 
 def test_a_parameter_nobody_speaks_of_is_held_and_told():
@@ -125,7 +125,7 @@ def test_a_quantity_of_two_parameters_is_no_prior_of_either():
 
     likelihood = Split()
     likelihood.setup(3, 2)
-    own = OwnParameters(likelihood)
+    own = LikelihoodParameters(likelihood)
     assert own.drawn == {} and own.held == ["log_sd", "more"]
 
 

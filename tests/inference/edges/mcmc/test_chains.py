@@ -96,7 +96,7 @@ class Joint:
 
 def shared(metric):
     """The mean over chains, for every chain."""
-    parts = (metric.own, metric.across, metric.common)
+    parts = (metric.blocks, metric.across, metric.common)
     return Metric(*(part.mean(0, keepdim=True).expand_as(part) for part in parts), metric.permitted)
 
 
@@ -256,7 +256,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     chains = DecoderChains(
         Cells(x, seen, {}, likelihood), curve, density,
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
-        totals=totals, known=None if own.known is None else tensor(own.known), shared_noise=alike,
+        totals=totals, edge_offset=None if own.known is None else tensor(own.known), shared_noise=alike,
     )  # fmt: skip
     noisy = likelihood.has_dispersion
     noise = tensor(own.noise) if noisy else torch.ones(n, G)

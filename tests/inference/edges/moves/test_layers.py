@@ -103,7 +103,7 @@ def test_information_is_that_of_derivatives_by_autograd(case):
         for j in range(G):
             own = torch.cat([weight[j, :, j], head[j, :, j]], -1)
             h = bend[c, j, :, None]
-            torch.testing.assert_close(found.own[c, j], own.T @ (h * own), rtol=1e-4, atol=1e-3)
+            torch.testing.assert_close(found.blocks[c, j], own.T @ (h * own), rtol=1e-4, atol=1e-3)
             torch.testing.assert_close(
                 found.across[c, j], sure * own.T @ (h * common[j]), rtol=1e-4, atol=1e-3
             )
@@ -124,7 +124,7 @@ def test_coordinates_make_the_information_round():
     scale = torch.where(state.edge | kernel.must, 1.0, 0.1)
     precision = kernel.curve.head_precision(state.z)
     at = found.coordinates(scale, precision)
-    own, width = found.own.shape[-1], found.common.shape[-1]
+    own, width = found.blocks.shape[-1], found.common.shape[-1]
     rng = np.random.default_rng(1)
     y = tensor(rng.standard_normal((N, at.size)))
     features, common = at.step(y)
@@ -134,7 +134,7 @@ def test_coordinates_make_the_information_round():
     # y'y is what M makes of the step: blocks as they are, the corner by what the metric says is left of it
     prior = torch.cat([scale.double() ** -2 * kernel.permitted + ~kernel.permitted * 1.0,
                        precision.expand(N, G, -1)], -1)  # fmt: skip
-    a = found.own + torch.diag_embed(prior)
+    a = found.blocks + torch.diag_embed(prior)
     left = torch.linalg.inv(found.root)
     corner = left @ left.mT + (found.across.mT @ torch.linalg.inv(a) @ found.across).sum(1)
     features, common = features.double(), common.double()
@@ -163,7 +163,7 @@ def test_exchanged_factors_have_exchanged_information(size, monkeypatch):
     torch.testing.assert_close(kernel.value(turned), kernel.value(state))
     want, found = information(kernel, turned, rng), information(kernel, state, rng).exchanged(turn)
     assert (want.across is None) == (size != "small") and want.common.ndim == (2 if size == "wide" else 3)
-    for name in ("own", "across", "common") if size == "small" else ("own", "common"):
+    for name in ("blocks", "across", "common") if size == "small" else ("blocks", "common"):
         torch.testing.assert_close(getattr(found, name), getattr(want, name), rtol=1e-4, atol=1e-3)
 
 
@@ -173,7 +173,7 @@ def test_some_rows_stand_for_all(monkeypatch):
     monkeypatch.setattr(_metric, "_WORK", 1000 * G * (K + H + 2 + 18) ** 2)
     some = information(kernel, state, np.random.default_rng(0))
     assert not torch.equal(some.common, whole.common)
-    for name in ("own", "across", "common"):
+    for name in ("blocks", "across", "common"):
         a, b = getattr(some, name), getattr(whole, name)
         assert (a - b).norm() < 0.2 * b.norm()
 
@@ -185,7 +185,7 @@ def density(kernel, state, c, weight, head, *trunk):
         cells = torch.distributions.Normal(f, 0.3)
     else:
         cells = torch.distributions.Poisson(f.exp())
-    seen = 1.0 if kernel.cells.seen is None else kernel.cells.seen[c]
+    seen = 1.0 if kernel.cells.mask is None else kernel.cells.mask[c]
     total = (cells.log_prob(kernel.cells.x[c].double()) * seen).sum()
     scale = torch.where(state.edge[c] | kernel.must, 1.0, 0.1).double()
     total = total + (torch.distributions.Laplace(0, scale).log_prob(weight) * kernel.permitted).sum()
@@ -303,4 +303,4 @@ def test_wide_layers_are_taken_entry_by_entry(monkeypatch):
     found = information(kernel, state, np.random.default_rng(0))
     assert found.across is None
     torch.testing.assert_close(found.common, want.common.diagonal(dim1=-2, dim2=-1), rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(found.own, want.own, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(found.blocks, want.blocks, rtol=1e-4, atol=1e-3)

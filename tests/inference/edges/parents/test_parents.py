@@ -85,12 +85,12 @@ def brute_force(x, y, power, a, b, required, forbidden):
     sets = [np.array(s, dtype=bool) for s in itertools.product([0, 1], repeat=d)]
     e = power * evidence(np.array(sets))
     free = ~(required | forbidden)
-    allowed = [
+    permitted = [
         [k for k, s in enumerate(sets) if s[required[i]].all() and not s[forbidden[i]].any()]
         for i in range(n_targets)
     ]
     logs, graphs, rates = [], [], []
-    for graph in itertools.product(*allowed):
+    for graph in itertools.product(*permitted):
         n = sum((sets[k] & free[i]).sum() for i, k in enumerate(graph))
         by_hyper = sum(e[k, :, i] for i, k in enumerate(graph))
         logs.append(logsumexp(by_hyper) + betaln(a + n, b + free.sum() - n) - betaln(a, b))

@@ -1,4 +1,4 @@
-"""Random numbers of a few restarts as the whole plate draws them: the plate's stream, and of it the own rows.
+"""Random numbers of a few restarts as their whole group draws them: from the plate's stream, some rows of it.
 
 Restarts that train side by side share one stream of random numbers. A process that trains some of them draws
 for all and keeps its own: what it learns then differs from the plate's by rounding only. The same for rows.
@@ -13,23 +13,23 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["OwnDraws"]
+__all__ = ["GroupDraws"]
 
 _SIZED: set[Callable] = {torch.rand, torch.randn, torch.randint}
 _LIKE: set[Callable] = {torch.rand_like, torch.randn_like}
 _FILLED: set[Callable] = {Tensor.normal_, Tensor.uniform_, Tensor.cauchy_, Tensor.exponential_}
 
 
-class OwnDraws(TorchFunctionMode):
+class GroupDraws(TorchFunctionMode):
     """Within it, draws with a restart dimension come from the stream of all restarts of a group.
 
-    The first dimension that is as long as there are own restarts is theirs, unless `dim` says which it is.
+    The first dimension that is as long as there are restarts here is theirs, unless `dim` says which it is.
     Draws without one (an order of the rows) and those from a generator of their own are left alone.
 
     Parameters
     ----------
     places : sequence of int
-        Places of the own restarts in the group.
+        Places in the group of the restarts that are trained here.
     n_group : int
         Number of restarts in the group.
     dim : int, optional
@@ -40,15 +40,15 @@ class OwnDraws(TorchFunctionMode):
     >>> _ = torch.manual_seed(0)
     >>> plate = torch.randn(4, 100, 2)
     >>> _ = torch.manual_seed(0)
-    >>> with OwnDraws([1, 3], 4):
-    ...     own = torch.randn(2, 100, 2)
-    >>> bool((own == plate[[1, 3]]).all())
+    >>> with GroupDraws([1, 3], 4):
+    ...     kept = torch.randn(2, 100, 2)
+    >>> bool((kept == plate[[1, 3]]).all())
     True
     """
 
     def __init__(self, places: Sequence[int], n_group: int, dim: int | None = None):
         super().__init__()
-        self.own, self.n_group, self.dim = list(places), n_group, dim
+        self.places, self.n_group, self.dim = list(places), n_group, dim
 
     def __torch_function__(
         self,
@@ -77,16 +77,16 @@ class OwnDraws(TorchFunctionMode):
 
     def _place(self, size: Sequence[int]) -> int | None:
         """Which dimension of a draw is that of the restarts."""
-        n_own = len(self.own)
+        n_kept = len(self.places)
         if self.dim is not None:
-            return len(size) + self.dim if len(size) >= -self.dim and size[self.dim] == n_own else None
-        return next((d for d, n in enumerate(size) if n == n_own), None)
+            return len(size) + self.dim if len(size) >= -self.dim and size[self.dim] == n_kept else None
+        return next((d for d, n in enumerate(size) if n == n_kept), None)
 
     def _whole(self, size: Sequence[int], place: int) -> tuple[int, ...]:
         return (*size[:place], self.n_group, *size[place + 1 :])
 
     def _mine(self, full: Tensor, place: int) -> Tensor:
-        index = torch.as_tensor(self.own, dtype=torch.long, device=full.device)
+        index = torch.as_tensor(self.places, dtype=torch.long, device=full.device)
         return full.index_select(place, index)
 
 
