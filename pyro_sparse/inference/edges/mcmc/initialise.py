@@ -299,7 +299,7 @@ def _linear(
         rates = {**rates, "eta_prior": (a, b)}
     chains = LinearChains(
         x=(x if batch.mask is None else x * batch.mask.cpu().numpy())[None],
-        seen=None if batch.mask is None else batch.mask.cpu().numpy()[None],
+        mask=None if batch.mask is None else batch.mask.cpu().numpy()[None],
         permitted=permitted,
         must=must,
         related=related_factors(cov),
@@ -309,7 +309,7 @@ def _linear(
         noise_prior=(likelihood.prior_shape, likelihood.prior_scale),
         intercept_sd=prior.intercept * origin.spread,
         shared_noise=likelihood.shared,
-        known=array(weight_prior.known) if weight_prior.informed else None,
+        edge_offset=array(weight_prior.known) if weight_prior.informed else None,
         **rates,
     )
     state = LinearState(

@@ -113,7 +113,7 @@ class LinearRun:
         if leap:
             permitted, must = kernel.permitted, kernel.must
             self.density = likeliest_density(
-                *self.weights(), self.density, permitted, must, kernel.shared_eta, kernel.known
+                *self.weights(), self.density, permitted, must, kernel.shared_eta, kernel.edge_offset
             )
         else:
             self.density = drawn_density(

@@ -67,7 +67,7 @@ class LinearChains:
     ----------
     x : ndarray (chain or 1, row, feature)
         Missing cells hold 0.
-    seen : ndarray of bool (1, row, feature), or None
+    mask : ndarray of bool (1, row, feature), or None
         None: every cell was seen.
     permitted, must : ndarray of bool (feature, factor)
         Edges that may, and that have to, be there.
@@ -86,16 +86,16 @@ class LinearChains:
     learn_cov : bool
         Whether C is learned, a correlation matrix with a flat prior, as far as factors have no constraints to
         tell them apart; otherwise it stays where it is.
-    known : ndarray (feature, factor) or None
+    edge_offset : ndarray (feature, factor) or None
         Log odds of single edges beside those of their factor.
     shared_noise : bool
         One variance for all features.
     rows : RowMoments, optional
-        What `x` and `seen` amount to; made where it is not given.
+        What `x` and `mask` amount to; made where it is not given.
     """
 
     x: Array
-    seen: NDArray[np.bool_] | None
+    mask: NDArray[np.bool_] | None
     permitted: NDArray[np.bool_]
     must: NDArray[np.bool_]
     density: Slabs
@@ -106,17 +106,17 @@ class LinearChains:
     intercept_sd: float | Array
     related: NDArray[np.bool_]
     learn_cov: bool
-    known: Array | None = None
+    edge_offset: Array | None = None
     shared_noise: bool = False
     rows: RowMoments = None  # type: ignore[assignment]  # made once, not for every scale that is tried
 
     def __post_init__(self) -> None:
         if self.rows is None:
-            object.__setattr__(self, "rows", RowMoments.of(self.x, self.seen, self.permitted.shape[1]))
+            object.__setattr__(self, "rows", RowMoments.of(self.x, self.mask, self.permitted.shape[1]))
 
     def edge_log_odds(self, state: LinearState) -> Array:
         """Prior log odds of edges, (chain, feature or 1, factor)."""
-        return state.log_odds if self.known is None else state.log_odds + self.known
+        return state.log_odds if self.edge_offset is None else state.log_odds + self.edge_offset
 
     def sweep(
         self, state: LinearState, rng: np.random.Generator, rates_fixed: NDArray[np.bool_] | None = None
@@ -234,7 +234,7 @@ class LinearChains:
 
     @cached_property
     def _anchors(self) -> Anchors:
-        return anchors_of(self.permitted, self.must, self.eta_prior, self.known)
+        return anchors_of(self.permitted, self.must, self.eta_prior, self.edge_offset)
 
     def _relabelled(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew."""
@@ -268,7 +268,9 @@ class LinearChains:
 
     def _rates(self, edge: NDArray[np.bool_], state: LinearState, rng: np.random.Generator) -> Array:
         free = self.permitted & ~self.must
-        return drawn_log_odds(edge, free, self.eta_prior, self.shared_eta, self.known, state.log_odds, rng)
+        return drawn_log_odds(
+            edge, free, self.eta_prior, self.shared_eta, self.edge_offset, state.log_odds, rng
+        )
 
 
 def _drawn(state: LinearState) -> Moments:

@@ -232,15 +232,15 @@ class Turns:
         cos, sin = np.cos(angle)[:, None], np.maximum(np.sin(angle), 1e-12)[:, None]
         p = weight[..., i, None] * sin[..., :1]
         q = weight[..., j, None] + weight[..., i, None] * cos[..., :1]
-        one, two = p / sin, q - p * cos / sin
+        first, second = p / sin, q - p * cos / sin
         level = (k - 1 - permitted.sum()) * np.log(sin[:, 0])
-        level += self._log_prior(one, log_odds[..., i, None], i)
-        level += self._log_prior(two, log_odds[..., j, None], j)
+        level += self._log_prior(first, log_odds[..., i, None], i)
+        level += self._log_prior(second, log_odds[..., j, None], j)
         at_mode = (weight[:, permitted, i] == 0).any(1)  # zeros are no draws of the spike
         picked = (np.arange(n), np.where(at_mode, 0, _picked(level, rng)))
 
         weight, cov = weight.copy(), cov.copy()
-        weight[..., i], weight[..., j] = one[picked[0], :, picked[1]], two[picked[0], :, picked[1]]
+        weight[..., i], weight[..., j] = first[picked[0], :, picked[1]], second[picked[0], :, picked[1]]
         across = (cov[:, i] - cos[:, 0, :1] * cov[:, j]) / sin[:, 0, :1]  # of t with what is perpendicular
         row = cos[:, 0][picked][:, None] * cov[:, j] + sin[:, 0][picked][:, None] * across
         row[:, i] = 1.0
@@ -269,11 +269,11 @@ class Turns:
         angle = _angles(n, far, bool(np.any(across)), rng)
         first, second = straight[..., 0, None], straight[..., 1, None]
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-        one = first * cos + second * sin - shift[..., 0, None]
-        two = second * cos - first * sin - shift[..., 1, None]
+        new = first * cos + second * sin - shift[..., 0, None]
+        other = second * cos - first * sin - shift[..., 1, None]
         level = np.zeros((n, angle.shape[-1]))
         for column, factor in enumerate(pair):
-            tried = one * back[:, 0, column, None, None] + two * back[:, 1, column, None, None]
+            tried = new * back[:, 0, column, None, None] + other * back[:, 1, column, None, None]
             level += self._log_prior(tried, log_odds[..., factor, None], factor)
         angle = np.broadcast_to(angle, level.shape)[np.arange(n), _picked(level, rng)]
         cos, sin = np.cos(angle), np.sin(angle)
