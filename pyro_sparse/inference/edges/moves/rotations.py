@@ -35,7 +35,7 @@ __all__ = ["Turns", "related_factors"]
 
 Array = NDArray[np.float64]
 _ANGLES = (120, 240)  # of half a turn
-_STEPS = (0.002, 0.5)  # radians: what a narrow spike lets loadings of a large table move, and a new direction
+_STEPS = (0.01, 0.3)  # radians: what a narrow spike lets loadings move, and a new direction
 _ALL_PAIRS = 6  # factors up to which a sweep steps every pair; of more, two for each factor
 # loadings at all angles that a sweep may look at; of larger tables some sweeps take a pair
 _CELLS = 4_000_000
@@ -164,12 +164,13 @@ class Turns:
         return bool(self.swivels.any()) and rng.random() < min(self.round_share, most)
 
     def _matchings(self, weight: Array, rng: np.random.Generator) -> list[NDArray[np.intp]]:
-        """Sets of pairs (pair, 2) without a factor in common, which step together; as many as factors."""
+        """Sets of pairs (pair, 2) without a factor in common, which step together."""
         n, g, k = weight.shape
         if not self.swivels.any():
             return []
         sets = []
-        for _ in range(min(k, max(1, int(_CELLS / (4 * n * g * k))))):
+        rounds = 2 * k if k <= _ALL_PAIRS else k
+        for _ in range(min(rounds, max(1, int(_CELLS / (4 * n * g * k))))):
             order = rng.permutation(k)
             pairs = order[: k // 2 * 2].reshape(-1, 2)
             backward = self.swivels[pairs[:, 1], pairs[:, 0]] & ~self.swivels[pairs[:, 0], pairs[:, 1]]
