@@ -238,6 +238,7 @@ class Turns:
         level += self._log_prior(first, log_odds[..., i, None], i)
         level += self._log_prior(second, log_odds[..., j, None], j)
         at_mode = (weight[:, permitted, i] == 0).any(1)  # zeros are no draws of the spike
+        at_mode |= (weight[:, self.permitted[:, j], j] == 0).any(1)
         picked = (np.arange(n), np.where(at_mode, 0, _picked(level, rng)))
 
         weight, cov = weight.copy(), cov.copy()
