@@ -542,7 +542,7 @@ def _packed(
         f"Posterior probability of the slab from {len(keep)} Markov chains of {done} sweeps, half of them "
         f"begun {began}. {_MEANING[edge]}"
     )
-    return to_arviz(
+    idata = to_arviz(
         fit,
         edge=chains.edge,
         weight=chains.weight,
@@ -573,3 +573,6 @@ def _packed(
             "prior_p_value": diagnostics.p_value,
         },
     )
+    if edge != "prior":
+        idata.attrs["verdict"] += f"\n{_MEANING[edge]}"
+    return idata
