@@ -36,6 +36,7 @@ from ..moves.mh_weights import line_weights
 from ..moves.permutation import Anchors, anchors_of, exchanged
 from ..moves.rescaling import stretched
 from ..moves.rotations import Turns, related_factors
+from ..moves.rows import line_rows
 from ..moves.shifts import levelled, shifted
 from ..moves.sir_weights import curve_weights
 
@@ -91,25 +92,42 @@ class DecoderChains(DecoderProgram):
         if self.curve.activation is None:
             state = self._turned(state, rng)
             state = state if self.totals is None else shifted(self, state, rng)
-        cells = self.cells_of(state)
-        if self.curve.activation is None:
-            weight, prob = line_weights(self, state, cells, rng)
-        else:
-            weight, prob = curve_weights(self, state, cells, tuning, rng)
-            if warm:
-                tuning.follow(weight, prob)
-        head, f = self._heads(state, weight, cells, rng)
-        noise = self._noise(f, state.noise, cells, rng)
-        p = self.density.edge(weight, self.edge_log_odds(state), self.must) * self.permitted
+        line = self.curve.activation is None
+        state, f, prob = (self._straight if line else self._bent)(state, tuning, rng, warm)
+        noise = self._noise(f, state.noise, self.cells_of(state), rng)
+        p = self.density.edge(state.weight, self.edge_log_odds(state), self.must) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(rates_fixed.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
-        state = state._replace(weight=weight, edge=edge, head=head, noise=noise, log_odds=log_odds)
+        state = state._replace(edge=edge, noise=noise, log_odds=log_odds)
         state = self.with_rows(self._with_parameters(state, f, rng), f, rng)
-        state = self._rows(state, tuning, rng, warm)
+        if not line:
+            state = self._rows(state, tuning, rng, warm)
         state = stretched(self, state, rng)
-        state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
+        if not line:
+            state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
         tuning.sweeps += 1
         return self._relabelled(state, tuning, rng, warm), prob
+
+    def _straight(
+        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> tuple[DecoderState, Tensor, Tensor]:
+        """A line's weights and intercepts, then factors: the state, f and the edges' probabilities."""
+        cells = self.cells_of(state)
+        new = line_weights(self, state, cells, rng)
+        state = state._replace(weight=new.weight, head=new.intercept.unsqueeze(-1))
+        rows = line_rows(self, state, new.f, new.terms, cells, rng)
+        return state._replace(z=rows.z), rows.f, new.prob
+
+    def _bent(
+        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> tuple[DecoderState, Tensor, Tensor]:
+        """A curve's weights and last layers: the state, f and the edges' probabilities."""
+        cells = self.cells_of(state)
+        weight, prob = curve_weights(self, state, cells, tuning, rng)
+        if warm:
+            tuning.follow(weight, prob)
+        head, f = self._heads(state, weight, cells, rng)
+        return state._replace(weight=weight, head=head), f, prob
 
     @torch.no_grad()
     def if_permitted(self, state: DecoderState) -> Tensor:

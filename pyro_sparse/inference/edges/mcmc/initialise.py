@@ -247,7 +247,8 @@ def chains_of(
             q = refine(model, batch)
         z = q.mean + q.stddev * torch.randn_like(q.mean)
     made = batch.per_row.keys() - table.row_units.keys()
-    return _curved(model, batch, z, log_odds, density, prior, rates, origin, made, settings)
+    kernel, curved = _curved(model, batch, z, log_odds, density, prior, rates, origin, made, kept, settings)
+    return kernel, _turned(kernel, curved, rotated or [], seed)
 
 
 def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: int) -> LinearState:
@@ -256,6 +257,21 @@ def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: in
     for number, c in enumerate(np.flatnonzero(rotated)):
         weight[c], cov[c] = in_other_axes(weight[c], cov[c], number, correlated, seed)
     return state._replace(weight=weight, cov=cov, edge=weight != 0)
+
+
+def _turned(chains: DecoderChains, state: DecoderState, rotated: list[bool], seed: int) -> DecoderState:
+    """The same predictors, and for these chains of straight lines in other axes, correlations as they are."""
+    weight, z = state.weight.clone(), state.z.clone()
+    covs = torch.linalg.inv(chains.precision.double()).expand(len(z), -1, -1).cpu().numpy()
+    for number, c in enumerate(np.flatnonzero(rotated)):
+        now = weight[c].double().cpu().numpy()
+        straight, cov = in_other_axes(now, covs[c], number, False, seed)
+        if (cov == covs[c]).all() and (straight == now).all():
+            continue
+        new = straight @ np.linalg.inv(np.linalg.cholesky(covs[c]))
+        turn = torch.as_tensor(np.linalg.lstsq(new, now, rcond=None)[0]).to(z)  # new turn = now
+        weight[c], z[c] = torch.as_tensor(new).to(weight), z[c] @ turn.mT
+    return state._replace(weight=weight, z=z, edge=weight != 0)
 
 
 class _Origin(NamedTuple):
@@ -333,10 +349,23 @@ def _curved(
     rates: dict[str, Any],
     origin: _Origin,
     made: Collection[str],
+    kept: int | None,
     settings: dict[str, Any],
 ) -> tuple[DecoderChains, DecoderState]:
     curve, likelihood = prior.curve(model), model.likelihood
     weight_prior = cast("SpikeSlabPrior", model.prior)
+    weight, cov, permitted, must = model.weights.detach(), model.factor_cov, model.permitted, model.must
+    if kept is not None:  # of factors that nothing tells apart, of a linear decoder
+        empty = (~weight.bool().any(1)).to(torch.uint8)
+        used = empty.argsort(dim=-1, stable=True)[:, :kept].unsqueeze(1)
+        weight, z, log_odds = (
+            part.gather(-1, used.expand(*part.shape[:2], -1)) for part in (weight, z, log_odds)
+        )
+        cov = cov.gather(-1, used.expand(-1, cov.shape[1], -1))
+        cov = cov.gather(-2, used.mT.expand(-1, -1, kept))
+        permitted, must = permitted[:, :kept], must[:, :kept]
+        a, b = (np.broadcast_to(part, weight_prior.n_factors)[:kept] for part in rates["eta_prior"])
+        rates = {**rates, "eta_prior": (a, b)}
     per_row = {name: values.T[None].to(z) for name, values in batch.per_row.items()}
     apart = likelihood.given_totals(made) if keeps(likelihood, "cell terms", "row totals") else None
     drawn = apart is not None
@@ -356,9 +385,9 @@ def _curved(
         cells=Cells(x, observed, per_row, likelihood),
         curve=curve,
         density=density,
-        permitted=model.permitted,
-        must=model.must,
-        precision=torch.linalg.inv(model.factor_cov.double()).to(z),
+        permitted=permitted,
+        must=must,
+        precision=torch.linalg.inv(cov.double()).to(z),
         noise_prior=(as_normal.prior_shape, as_normal.prior_scale / unit**2) if normal else (1.0, 1.0),
         shared_noise=normal and as_normal.shared,
         totals=(x if observed is None else x * observed).sum(1) if drawn else None,
@@ -377,8 +406,8 @@ def _curved(
         noise = likelihood.dispersion()
     state = DecoderState(
         z=z,
-        weight=model.weights.detach().clone(),
-        edge=model.weights.detach() != 0,
+        weight=weight.clone(),
+        edge=weight != 0,
         log_odds=log_odds,
         head=head,
         noise=noise.detach().clone(),

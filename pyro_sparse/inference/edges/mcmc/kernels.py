@@ -25,6 +25,7 @@ from .linear import LinearChains, LinearState
 __all__ = ["CurvedRun", "LinearRun", "Seen", "curve_loadings", "follow"]
 
 Array = NDArray[np.float64]
+_WIDE, _NARROWED = 0.1, 0.9  # slabs that a spike is wide at first, and what it is multiplied by each time
 
 
 class Seen(NamedTuple):
@@ -89,6 +90,16 @@ def curve_loadings(
         effect = (0.5 * even * change.square().mean(-1) / variance).clamp(0, 1)
         loadings.append(slope.sign() * effect.sqrt())
     return torch.stack(loadings, -1)
+
+
+def _line_loadings(z: torch.Tensor, weight: torch.Tensor, noise: torch.Tensor | float) -> torch.Tensor:
+    """`curve_loadings` of straight lines, to which the exchange of rows makes no difference."""
+    z = z.double() - z.double().mean(1, keepdim=True)
+    moment, weight = z.mT @ z, weight.double()
+    of_f = ((weight @ moment) * weight).sum(-1) / (z.shape[1] - 1)
+    share = moment.diagonal(dim1=-2, dim2=-1).unsqueeze(1) / z.shape[1]
+    loading = weight * share.sqrt() / (of_f + noise).clamp(min=1e-12).sqrt().unsqueeze(-1)
+    return loading.clamp(-1, 1)
 
 
 class LinearRun:
@@ -168,13 +179,25 @@ class CurvedRun:
         # Scales are learned of the built-in densities only.
         self.density = self.prior_density = kernel.density.stand_in
         self.tuning = kernel.tuning(state)
+        self.spike = _WIDE * self.density.slab
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
 
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
         """Next state; `hold`: dense chains keep their rates and layers climb; `warm` tunes the steps."""
-        rates_fixed = self.dense & hold
-        self.state, self.prob = self.kernel.sweep(self.state, self.tuning, rng, rates_fixed, warm, climb=hold)
+        rates_fixed, kernel = self.dense & hold, self._with_wide_spike() if hold else self.kernel
+        self.state, self.prob = kernel.sweep(self.state, self.tuning, rng, rates_fixed, warm, climb=hold)
+
+    def _with_wide_spike(self) -> DecoderChains:
+        """The kernel of straight lines, whose spike narrows from sweep to sweep as far as the prior's.
+
+        Under a narrow spike nearly every pair of axes is a mode, and chains stay in those they begin in.
+        """
+        kernel, density = self.kernel, self.kernel.density
+        if kernel.curve.activation is not None or not isinstance(density, MixtureDensity):
+            return kernel
+        self.spike *= _NARROWED
+        return replace(kernel, density=replace(density, spike=max(density.spike, self.spike)))
 
     def rescale(self, rng: np.random.Generator, leap: bool) -> None:
         """Draw the scales of spike and slab given the edges; or leap to the likeliest, edges summed out."""
@@ -221,6 +244,8 @@ class CurvedRun:
     def _loading(self, f: torch.Tensor, rng: np.random.Generator) -> Array:
         kernel, state = self.kernel, self.state
         noise = state.noise if kernel.cells.normal else 1.0
+        if kernel.curve.activation is None:
+            return _array(_line_loadings(state.z, state.weight, noise))
         return _array(curve_loadings(lambda z: kernel.value(state, z), state.z, f, noise, rng))
 
     def if_permitted(self) -> Array:

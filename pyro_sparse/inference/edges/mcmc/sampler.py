@@ -203,7 +203,7 @@ def mcmc_edges(
     density = _density_of(fit, edge, exact, learn_scales)
     restarts, dense = chain_plan(fit, chains)
     kept, rotated = None, [False] * chains
-    if exact and _is_free(fit):
+    if fit.model.decoder_kind == "linear" and _is_free(fit):
         restarts, rotated, kept = _free_plan(fit, restarts)
         dense = [False] * chains
     limit = _row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
