@@ -104,7 +104,7 @@ class DecoderProgram:
     edge_offset: Tensor | None = None
     candidates: int = 6  # with three, chains took four fifths of the time for twice the error (NOTEBOOK.md)
     row_steps: int = 4
-    whole_steps: int = 6
+    whole_steps: int = 3
 
     def edge_log_odds(self, state: DecoderState) -> Tensor:
         """Prior log odds of edges, (chain, feature or 1, factor)."""

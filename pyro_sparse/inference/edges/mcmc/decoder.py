@@ -29,14 +29,14 @@ from ..density.cells import Cells, weighted
 from ..density.decoder_program import DecoderProgram, DecoderState
 from ..density.rates import drawn_log_odds
 from ..moves.adaptation import OFTEN, Tuning
-from ..moves.hmc import adapted, hmc
+from ..moves.hmc import adapted
 from ..moves.layers import climbed, moved
 from ..moves.metric import information
 from ..moves.mh_weights import line_weights
 from ..moves.permutation import Anchors, anchors_of, exchanged
 from ..moves.rescaling import stretched
 from ..moves.rotations import Turns, related_factors
-from ..moves.rows import line_rows
+from ..moves.rows import curve_rows, line_rows
 from ..moves.shifts import levelled, shifted
 from ..moves.sir_weights import curve_weights
 
@@ -101,7 +101,9 @@ class DecoderChains(DecoderProgram):
         state = state._replace(edge=edge, noise=noise, log_odds=log_odds)
         state = self.with_rows(self._with_parameters(state, f, rng), f, rng)
         if not line:
-            state = self._rows(state, tuning, rng, warm)
+            z, accept = curve_rows(self, state, self.cells_of(state), tuning.rows, rng)
+            tuning.rows = adapted(tuning.rows, accept) if warm else tuning.rows
+            state = state._replace(z=z)
         state = stretched(self, state, rng)
         if not line:
             state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
@@ -157,7 +159,7 @@ class DecoderChains(DecoderProgram):
         cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
         slab = self.density.stand_in.slab
         related = related_factors(cov)
-        return Turns(permitted, must, related, self.density.in_slabs(), slab, round_share=1.0), cov
+        return Turns(permitted, must, related, self.density.in_slabs(), slab, round_share=0.2), cov
 
     def _turned(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's axes, weights and factors together; what it predicts stays."""
@@ -329,19 +331,3 @@ class DecoderChains(DecoderProgram):
             edge.cpu().numpy(), free, self.eta_prior, self.shared_eta, edge_offset, now, rng
         )
         return torch.as_tensor(log_odds).to(self.precision)
-
-    def _rows(
-        self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
-    ) -> DecoderState:
-        cells, net = self.cells_of(state), (state.weight, state.trunk, state.head.to(state.z))
-
-        def energy(z: Tensor) -> tuple[Tensor, Tensor]:
-            run = self.curve.forwards(z, *net)
-            log_p, slope = cells.slope(run.f, state.noise)
-            pull = z @ self.precision.to(z)
-            return 0.5 * (pull * z).sum(-1) - log_p.sum(1), pull - self.curve.to_factors(run, slope, z, *net)
-
-        moved = hmc(energy, state.z, tuning.rows, self.row_steps, rng)
-        if warm:
-            tuning.rows = adapted(tuning.rows, moved.accept)
-        return state._replace(z=moved.position)

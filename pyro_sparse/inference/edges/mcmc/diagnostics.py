@@ -108,9 +108,10 @@ def spoken(
         findings += about_prior
         warned += about_prior if check.too_many else []
     unused = _unused_rows(fit, n_rows)
-    findings += [*unused, *_agreement(fit, chains, good._replace(keep=keep), gap, bool(unused))]
+    findings += _agreement(fit, chains, good._replace(keep=keep), gap, bool(unused))
     findings += _uneven_weights(fit, chains, keep)
     findings += _other_axes(fit, chains.weight[keep].mean((0, 1)))
+    findings = [*unused, *findings]  # the first line of the verdict: all others are of these rows
     return Spoken(findings, warned, (slab, spike), np.nan if check is None else check.p_value)
 
 

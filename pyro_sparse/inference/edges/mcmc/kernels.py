@@ -25,6 +25,7 @@ from .linear import LinearChains, LinearState
 __all__ = ["CurvedRun", "LinearRun", "Seen", "curve_loadings", "follow"]
 
 Array = NDArray[np.float64]
+_LOOKED_AT = 700  # rows, at most, of which shares of variance are taken: to some per cent of each
 _WIDE, _NARROWED = 0.1, 0.9  # slabs that a spike is wide at first, and what it is multiplied by each time
 
 
@@ -246,7 +247,9 @@ class CurvedRun:
         noise = state.noise if kernel.cells.normal else 1.0
         if kernel.curve.activation is None:
             return _array(_line_loadings(state.z, state.weight, noise))
-        return _array(curve_loadings(lambda z: kernel.value(state, z), state.z, f, noise, rng))
+        some = slice(None, None, -(-f.shape[-1] // _LOOKED_AT))
+        z, f = state.z[:, some], f[..., some]
+        return _array(curve_loadings(lambda z: kernel.value(state, z), z, f, noise, rng))
 
     def if_permitted(self) -> Array:
         """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""

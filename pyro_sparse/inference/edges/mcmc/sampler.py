@@ -63,7 +63,13 @@ Array = NDArray[np.float64]
 LEAST_KEPT = 10  # sweeps after the warm-up; below 30 the verdict calls them too few (diagnostics.py)
 _TIMED = 3  # sweeps after the first, by which the warm-up is judged
 MOST_GB = 4  # of chains over a table that is read by rows
-_WORK = 4e8  # chains x features x factors x hidden units squared x rows, of a sweep of about a second
+# Seconds of a sweep, each cell of each chain: of a line, and of it for each two factors; of a curve for each two
+# hidden units. Measured on tables of 1,000 x 30 to 1,000 x 300 cells, and of bfi with 50 hidden units.
+_LINE, _PAIR, _UNITS = 5e-8, 1e-9, 3e-9
+_SMALL = 0.35  # seconds of a sweep of four chains, up to which there are four
+_SLOW = 15.0  # seconds of a sweep, beyond which some of the rows stand for all
+_FEWEST_ROWS, _MOST_ROWS = 500, 100_000
+_LONG = 300.0  # seconds in all, from which chains say beforehand how long they may take
 # In all, warm-up, of them with all edges held in: more where a sweep costs little. Of MLP decoders 240 in
 # place of 400 more than doubled the squared error (NOTEBOOK.md).
 _WIDE = 3000  # weights from which a sweep takes a fiftieth of a second, and their edges need fewer
@@ -190,8 +196,7 @@ def mcmc_edges(
     refuse_other_programs(fit.model)
     table = _table_of(fit, X, per_row)
     exact = _is_exact(fit)
-    # Four chains then take half a second a sweep.
-    small = 2 * _each(fit) * min(len(table.x), 2000) <= _WORK / 4
+    small = _seconds(fit, 4) * min(len(table.x), _MOST_ROWS) <= _SMALL
     chains = (4 if exact or small else 2) if chains is None else chains
     wide = exact and fit.model.n_features * fit.model.n_factors > _WIDE
     size = "wide" if wide else "exact" if exact else "small" if small else "large"
@@ -217,6 +222,8 @@ def mcmc_edges(
     if large or len(table.x) > limit:
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
     check_program(fit, table)
+    if not exact and time_budget is None:
+        _say_how_long(_seconds(fit, len(restarts)) * len(table.x) * all_sweeps, len(table.x), all_sweeps)
     options = {} if exact else {"candidates": candidates}
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
     if learn_scales:
@@ -286,9 +293,14 @@ def _is_exact(fit: Fit) -> bool:
     return fit.model.decoder_kind == "linear" and has_normal_noise(fit.model.likelihood)
 
 
-def _each(fit: Fit) -> int:
-    """Work of one row in one chain."""
-    return fit.model.n_features * fit.model.n_factors * _hidden(fit) ** 2
+def _seconds(fit: Fit, n_chains: int) -> float:
+    """About how long a row of a sweep of so many chains takes one processor, where draws touch the rows."""
+    model = fit.model
+    if model.decoder_kind == "mlp":
+        cell = _UNITS * model.hidden * (model.hidden + model.n_factors)
+    else:
+        cell = _LINE + _PAIR * model.n_factors**2
+    return float(n_chains * model.n_features * cell)
 
 
 def _hidden(fit: Fit) -> int:
@@ -306,10 +318,10 @@ def _reach(fit: Fit, exact: bool, n_rows: int) -> float:
 
 
 def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
-    """Rows that keep a sweep near a second."""
+    """Rows that chains use: all of most tables."""
     if exact:
-        return 100_000
-    return int(np.clip(_WORK / (n_chains * _each(fit)), 500, 2000))
+        return _MOST_ROWS
+    return int(np.clip(_SLOW / _seconds(fit, n_chains), _FEWEST_ROWS, _MOST_ROWS))
 
 
 def gigabytes(fit: Fit, n_rows: int | None = None) -> float:
@@ -394,7 +406,7 @@ def run_chains(
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
         try:
             for sweep in range(sweeps):
-                if sweep == held:
+                if sweep == min(held, warm_up):
                     run.release()
                 if sweep == warm_up and before:
                     frame.fill(np.concatenate(before))
@@ -403,7 +415,8 @@ def run_chains(
                     run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
                 bar.update()
                 if sweep < warm_up:
-                    clock.tick(sweep)
+                    warm_up = clock.warm_up_after(sweep)
+                    kept_sweeps = sweeps - warm_up
                     if frame.learns and sweep in settled:
                         before.append(run.loadings(rng))
                     continue
@@ -439,27 +452,41 @@ class _Budget:
     def __init__(self, seconds: float | None, warm_up: int):
         self.seconds, self.warm_up, self.began = seconds, warm_up, time.monotonic()
 
-    def tick(self, sweep: int) -> None:
-        """Once the first sweeps are timed, warn if the warm-up alone takes longer."""
+    def warm_up_after(self, sweep: int) -> int:
+        """Sweeps of the warm-up; where it does not fit, once the first are timed, as many as half the time allows."""
         if sweep == 0:  # which compiles
             self.first = time.monotonic()
         if sweep != _TIMED or self.seconds is None:
-            return
+            return self.warm_up
         per_sweep = (time.monotonic() - self.first) / _TIMED
         needed = self.first - self.began + per_sweep * (self.warm_up - 1)
-        if needed > self.seconds:
+        left = 0.5 * self.seconds - (time.monotonic() - self.began)
+        most = _TIMED + 1 + max(0, int(left / per_sweep))
+        if needed > self.seconds and most < self.warm_up:
             warnings.warn(
                 f"edge_posterior: time_budget={self.seconds:g} is less than the warm-up takes, some "
-                f"{_rounded(needed)} s for {self.warm_up} sweeps of {per_sweep:.2g} s; the chains stop "
-                f"{LEAST_KEPT} sweeps after it. Give {_rounded(2 * needed)} s or more, or take fewer rows or "
-                "chains",
+                f"{_rounded(needed)} s for {self.warm_up} sweeps of {per_sweep:.2g} s, so {most} sweeps warm "
+                f"up. Give {_rounded(2 * needed)} s or more, or take fewer rows or chains",
                 RuntimeWarning,
                 stacklevel=7,
             )
+            self.warm_up = most
+        return self.warm_up
 
     def is_over(self) -> bool:
         """Whether there is no time left."""
         return self.seconds is not None and time.monotonic() - self.began > self.seconds
+
+
+def _say_how_long(seconds: float, rows: int, sweeps: int) -> None:
+    """Before they begin, of chains that may take minutes."""
+    if seconds > _LONG:
+        warnings.warn(
+            f"edge_posterior: {sweeps} sweeps over {rows:,} rows may take some {seconds / 60:.0f} minutes of one "
+            "processor; time_budget or max_rows shortens them, progress=True shows how far they are",
+            RuntimeWarning,
+            stacklevel=6,
+        )
 
 
 def _rounded(seconds: float) -> str:

@@ -25,6 +25,7 @@ __all__ = ["climbed", "moved"]
 
 _LEAST, _MOST = 1e-4, 1e6  # of lambda
 _WANTED, _SPEED = 0.75, 0.1  # acceptance of Hamiltonian steps, and how fast their sizes follow
+_AT_ONCE = 500_000  # numbers of a hidden layer: few enough rows to stay near the processor
 _REFRESHED = 10  # sweeps of the warm-up between one look at the information and the next
 
 
@@ -124,22 +125,34 @@ class _Target:
 
     def expanded(self, state: DecoderState) -> tuple[Tensor, Tensor, Tensor]:
         """Log density (chain), and its slopes: of features (chain, feature, entry), of hidden layers."""
-        program, head, trunk = self.program, state.head.to(state.z), state.trunk
-        layers = (state.z, state.weight, trunk, head)
-        run = program.curve.forwards(*layers)
-        log_p, slope = program.cells_of(state).slope(run.f, state.noise)
-        of_weight, *of_trunk = program.curve.to_layers(run, slope, *layers)
+        program, head, trunk = self.program, state.head, state.trunk
+        level, of_weight, of_head, of_trunk = self._of_rows(state)
         energy, pull = program.density.energy(state.weight, self.edge)
-        precision = self.precision.to(head)
+        precision = self.precision.to(state.z)
         double = torch.float64
-        level = log_p.sum((-1, -2), dtype=double) - (energy * program.permitted).sum((-1, -2), dtype=double)
-        level -= 0.5 * (precision * head.square()).sum((-1, -2), dtype=double)
+        level = level - (energy * program.permitted).sum((-1, -2), dtype=double)
+        level -= 0.5 * (precision * head.to(state.z).square()).sum((-1, -2), dtype=double)
         of_weight = (of_weight - pull) * program.permitted
-        of_head = program.curve.to_head(run, slope) - precision * head
-        common = head.new_zeros(len(head), 0)  # a line has no hidden layers
+        of_head = of_head - precision * head.to(state.z)
+        common = state.z.new_zeros(len(head), 0)  # a line has no hidden layers
         if of_trunk:
             level -= 0.5 * sum(layer.square().sum((-1, -2), dtype=double) for layer in trunk)
             common = torch.cat(
                 [(by - layer).flatten(1) for layer, by in zip(trunk, of_trunk, strict=True)], 1
             )
         return level, torch.cat([of_weight, of_head], -1), common
+
+    def _of_rows(self, state: DecoderState) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+        """Log-likelihood, and its slopes in weights, last layers and hidden layers, a few rows at a time."""
+        program, head, cells = self.program, state.head.to(state.z), self.program.cells_of(state)
+        size = max(1, _AT_ONCE // (program.curve.hidden * state.weight[..., 0].numel()))
+        level, slopes = torch.zeros(len(head), dtype=torch.float64, device=head.device), None
+        for rows in torch.arange(state.z.shape[1], device=head.device).split(size):
+            layers = (state.z[:, rows], state.weight, state.trunk, head)
+            run = program.curve.forwards(*layers)
+            log_p, slope = cells.rows(rows).slope(run.f, state.noise)
+            level += log_p.sum((-1, -2), dtype=torch.float64)
+            new = [program.curve.to_head(run, slope), *program.curve.to_layers(run, slope, *layers)]
+            slopes = new if slopes is None else [a + b for a, b in zip(slopes, new, strict=True)]
+        assert slopes is not None
+        return level, slopes[1], slopes[0], slopes[2:]

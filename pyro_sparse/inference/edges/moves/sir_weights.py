@@ -23,6 +23,8 @@ from .adaptation import Tuning
 
 __all__ = ["curve_weights"]
 
+_FACTORS = 1  # of a sweep: each costs as many looks at all cells as there are candidates, all else some ten
+
 
 def curve_weights(
     program: DecoderProgram, state: DecoderState, cells: Cells, tuning: Tuning, rng: np.random.Generator
@@ -38,16 +40,16 @@ def curve_weights(
     tuning : Tuning
     rng : numpy.random.Generator
     """
-    weight, prob, density = state.weight.clone(), torch.zeros_like(state.weight), program.density
+    weight, density = state.weight.clone(), program.density
+    prob = density.edge(weight, program.edge_log_odds(state), program.must) * program.permitted
     here = None  # log evidence at `weight`, (chain, feature)
     near = None if cells.normal else program.value(state)
-    for k in range(weight.shape[-1]):
+    log_prior_odds = program.edge_log_odds(state)
+    for k in _some(program, rng):
         free = program.permitted[:, k]
-        if not bool(free.any()):
-            continue
         centre, width = tuning.centre[..., k], tuning.width[..., k]
         tried = torch.cat([weight[None, ..., k], _candidates(program, centre, width, rng)])
-        log_odds = program.edge_log_odds(state)[..., k].expand_as(centre)
+        log_odds = log_prior_odds[..., k].expand_as(centre)
         log_prior = density.log_prob(tried, log_odds, program.must[:, k])
         level = _evidence(program, state, cells, weight, tried, k, near, here)
         chance = torch.softmax(level + (log_prior - _log_proposal(density.stand_in, tried, centre, width)), 0)
@@ -59,6 +61,12 @@ def curve_weights(
         if cells.normal:
             here = torch.where(free, level.gather(0, pick)[0], level[0] if here is None else here)
     return weight, prob
+
+
+def _some(program: DecoderProgram, rng: np.random.Generator) -> list[int]:
+    """Factors of this sweep: of the others' edges their weights speak as they are."""
+    there = torch.nonzero(program.permitted.any(0))[:, 0].cpu().numpy()
+    return [int(k) for k in rng.permutation(there)[:_FACTORS]]
 
 
 def _evidence(

@@ -357,6 +357,7 @@ def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
         return found
 
     monkeypatch.setattr(_curve_weights, "_evidence", checked)
+    monkeypatch.setattr(_curve_weights, "_FACTORS", K)  # of one there is nothing to carry over
     _curve_weights.curve_weights(chains, state, chains.cells, chains.tuning(state), rng)
     assert seen == [False, True]
 

@@ -173,7 +173,7 @@ def test_small_fits_have_four_chains_and_large_ones_two(monkeypatch):
     curved = fitted(table(60), decoder="mlp")
     short = {"sweeps": 20, "warm_up": 5, "num_draws": 5}
     assert curved.edge_posterior("mcmc", **short)["posterior"].sizes["chain"] == 4
-    monkeypatch.setattr(sampler, "_WORK", 1e5)
+    monkeypatch.setattr(sampler, "_SMALL", 1e-6)
     assert curved.edge_posterior("mcmc", **short, seed=1)["posterior"].sizes["chain"] == 2
 
 
@@ -233,7 +233,28 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
     ) as said:
         idata = fit.edge_posterior("mcmc", sweeps=100, warm_up=50, num_draws=20, time_budget=1e-3)
     assert said[0].filename == __file__ and "for 50 sweeps of" in str(said[0].message)
+    assert "so 4 sweeps warm up" in str(said[0].message)
     assert idata.attrs["sweeps"] == sampler.LEAST_KEPT
+
+
+def test_chains_that_take_minutes_say_so_before_they_begin(monkeypatch):
+    curved = fitted(table(60), decoder="mlp")
+    short = {"sweeps": 20, "warm_up": 5, "num_draws": 5}
+    monkeypatch.setattr(sampler, "_LONG", 1e-6)
+    with pytest.warns(RuntimeWarning, match="20 sweeps over 60 rows may take some 0 minutes") as said:
+        curved.edge_posterior("mcmc", **short)
+    assert said[0].filename == __file__
+    curved.edge_posterior("mcmc", **short, seed=1, time_budget=60.0)  # who gave a budget knows
+
+
+def test_all_rows_are_used_unless_a_sweep_would_take_long(monkeypatch):
+    curved = fitted(table(60), decoder="mlp")
+    assert sampler._row_limit(curved, False, 2) > 1000 * 60
+    seconds = sampler._seconds(curved, 2)
+    assert sampler._seconds(curved, 4) == pytest.approx(2 * seconds)
+    monkeypatch.setattr(sampler, "_SLOW", 700 * seconds)
+    assert sampler._row_limit(curved, False, 2) == 700
+    assert sampler._row_limit(curved, True, 2) == 100_000
 
 
 @pytest.mark.parametrize("done", [10, 30])
@@ -288,7 +309,7 @@ def test_few_rows_are_said(fit):
     idata = fit.edge_posterior("mcmc", max_rows=40, **FAST)
     assert idata.attrs["rows_used"] == 40 and idata.attrs["interrupted"] == 0
     every = len(fit.sample_names)
-    assert f"The chains used 40 of {every} rows" in idata.attrs["verdict"]
+    assert idata.attrs["verdict"].startswith(f"The chains used 40 of {every} rows")
     assert "more rows" not in idata.attrs["verdict"] and f"max_rows={every}" in idata.attrs["verdict"]
     assert "rows" not in {finding.kind for finding in findings_of(idata=fit.edge_posterior(**FAST))}
 
