@@ -63,30 +63,40 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Seq
     verdict : sequence of str
         Sentences on all edges together.
     """
+    from ..posterior.salience import salience_column
+
     number = "score" if edges.attrs["is_score"] else "probability"
+    size = edges.attrs.get("salient")
+    large = "" if size is None else salience_column(size)
+    large = large if large in edges else ""
+    bounds = [] if edges.attrs["is_score"] else [name for name in edges if str(name).startswith("hdi")]
     ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
     table = Table(
         title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}",
         caption="variance: share of the feature's variance due to the factor; gap: between runs"
+        + (f"; ≥ {size:g}: probability that the weight, a standardised loading, is so large" if large else "")
         + ("; ±: neither rises nor falls throughout" if any(map(_turns, edges.to_dict("records"))) else "")
         + ("; ?: unresolved, the runs disagree by more than .25" if edges["unresolved"].any() else ""),
         caption_justify="left",
     )
     table.add_column("factor", no_wrap=True)
     table.add_column("feature", overflow="fold")
-    for name in (number, "weight", "variance", "gap"):
-        table.add_column(name, justify="right")
+    interval = [f"{100 * edges.attrs['interval_prob']:g} %"] if bounds else []
+    for name in (number, *([f"≥ {size:g}"] if large else []), "weight", *interval, "variance", "gap"):
+        table.add_column(name, justify="right", no_wrap=True)
     for factor, group in ordered.groupby("factor", sort=False):
         shown = group.head(per_factor or len(group))
         for first, row in zip([factor, *[""] * len(shown)], shown.to_dict("records"), strict=False):
-            figure, effect, gap = (
-                "" if v != v else f"{v:.2f}" for v in (row[number], row["effect"], row["gap"])
-            )
+            figure, effect, gap = (_figure(row[name]) for name in (number, "effect", "gap"))
+            salience = [_figure(row[large])] if large else []
+            ends = [" … ".join(_figure(row[end]) for end in bounds)] if bounds else []
             mark = " ?" if row["unresolved"] else ""
             factor_name, feature = (
                 Text(printable(str(name), one_line=True)) for name in (first, row["feature"])
             )
-            table.add_row(factor_name, feature.append(mark), figure, _signed(row), effect, gap)
+            table.add_row(
+                factor_name, feature.append(mark), figure, *salience, _signed(row), *ends, effect, gap
+            )
         if len(group) > len(shown):
             table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
         table.add_section()
@@ -101,7 +111,12 @@ def _signed(row: Mapping[str, Any]) -> str:
     weight = float(row["weight"])
     if _turns(row):
         return f"± {float(row['effect']) ** 0.5:.2f}"
-    return "" if weight != weight else f"{weight:.2f}"
+    return _figure(weight)
+
+
+def _figure(value: float) -> str:
+    """Two places; nothing where there is no number."""
+    return "" if value != value else f"{value:.2f}"
 
 
 def _turns(row: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from .._utils.display import EdgeTable
 from ..findings.finding import Finding, doubted_edges, findings_of, sentences, write_findings
 from ..graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 from . import arviz as _arviz
+from .method_names import current_name
 from .same_fit import fit_mark
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "selected_edges",
     "verdict_of",
     "weight_table",
+    "weights_vary",
     "with_doubts",
 ]
 
@@ -63,6 +65,22 @@ SCORES = "Scores, no probabilities: they rank the edges, are too sure of them, a
 def holds_scores(idata: ArvizData) -> bool:
     """Whether the numbers of an edge posterior are only scores."""
     return bool(int(idata.attrs.get("is_score", 0)))
+
+
+def weights_vary(idata: ArvizData) -> bool:
+    """Whether draws of a run say how large a weight may be: not where each restart has one weight of an edge.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    bool
+        False of scores and of the strengths of a `DependencyVAE`.
+    """
+    return not holds_scores(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
 
 
 def about_edges(idata: ArvizData) -> dict[str, Any]:
@@ -465,6 +483,7 @@ def weight_table(
     include_doubted: bool,
     *,
     vary: bool = True,
+    beside: Mapping[str, xr.DataArray] | None = None,
     **attrs: object,
 ) -> pd.DataFrame:
     """The table of edges that have weights, with the interval of each over the chains that were kept.
@@ -478,6 +497,8 @@ def weight_table(
         As for `pyro_sparse.summary`.
     vary : bool
         Whether draws of a run say how large a weight may be; otherwise the interval is NaN, as of one draw.
+    beside : mapping of DataArray, optional
+        Columns between the probability and the weight.
     **attrs
         As for `judged`.
     """
@@ -490,7 +511,7 @@ def weight_table(
     if vary and draws.sizes["chain"] * draws.sizes["draw"] > 1:
         lower, upper = _arviz.interval(draws, prob, kind)
     interval = f"{kind}{100 * prob:g}"
-    sizes = {"weight": numbers["weight"], f"{interval}_lb": lower, f"{interval}_ub": upper}
+    sizes = {**(beside or {}), "weight": numbers["weight"], f"{interval}_lb": lower, f"{interval}_ub": upper}
     largest = "effect" if "effect" in numbers else "weight"  # tasks have no effects
     sizes[largest] = numbers[largest]
     edges = edge_rows(idata, rows, columns, sizes)

@@ -22,7 +22,7 @@ def edges(**columns):
         **columns,
     }
     frame = pd.DataFrame(shown)
-    frame.attrs.update(is_score=False, fdr=0.1)
+    frame.attrs.update(is_score=False, fdr=0.1, interval_prob=0.9)
     return frame
 
 
