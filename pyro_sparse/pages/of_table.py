@@ -25,9 +25,9 @@ from ..findings.finding import findings_of
 from ..graphs.alignment import SAME_FACTOR, agreement_matrix
 from ..inference.training.restarts import compared_restarts
 from ..posterior.arviz import get_group
-from ..posterior.edge_table import SCORES, beside_verdict, left_open, verdict_of
+from ..posterior.edge_table import SCORES, beside_verdict, compared_runs, left_open, verdict_of
 from ..posterior.salience import SALIENT, salience_column, salient_edges
-from ..posterior.tables import check_labels, compared_runs, summary
+from ..posterior.tables import check_labels, summary
 from .of_latents import write_latents
 from .page import Drawing, how_made, inlined, need_libraries, write_page
 
@@ -159,7 +159,8 @@ def gather(
 ) -> dict[str, Any]:
     """Everything the page says, as plain facts."""
     named = summary(idata, fdr, salient=salient)
-    table = summary(salient_edges(idata, salient), fdr, salient=salient) if salient_only else named
+    shown = salient_edges(idata, salient) if salient_only else idata
+    table = summary(shown, fdr, salient=salient)
     columns = _loading_columns(table)
     word = "score" if table.attrs["is_score"] else "probability"
     chosen = table[table["selected"]]
@@ -194,7 +195,7 @@ def gather(
         "fdr": fdr,
         "interval": f"{100 * table.attrs['interval_prob']:g} % {table.attrs['interval_kind'].upper()}",
         "verdict": verdict,
-        "chains": [line for line in verdict_of(idata) if line not in (SCORES, table.attrs["note"])],
+        "chains": [line for line in verdict_of(shown) if line not in (SCORES, table.attrs["note"])],
         "warnings": beside_verdict(fit, idata),
         "n_samples": len(fit.sample_names),
         "n_features": len(features),

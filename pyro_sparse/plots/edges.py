@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..posterior.arviz import IntervalKind, get_group
-from ..posterior.edge_table import weights_vary
+from ..posterior.edge_table import compared_runs, weights_vary
 from ..posterior.salience import SALIENT, salience_column
-from ..posterior.tables import compared_runs, summary
+from ..posterior.tables import summary
 from ._style import Edges, colours, diverging, new_axes, shorten, styled, table_edges
 
 if TYPE_CHECKING:

@@ -29,9 +29,11 @@ __all__ = [
     "NO_RHAT",
     "SCORES",
     "about_edges",
+    "agreed",
     "as_sentence",
     "attributes",
     "beside_verdict",
+    "compared_runs",
     "concluded",
     "edge_numbers",
     "edge_rows",
@@ -81,6 +83,22 @@ def weights_vary(idata: ArvizData) -> bool:
         False of scores and of the strengths of a `DependencyVAE`.
     """
     return not holds_scores(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
+
+
+def compared_runs(idata: ArvizData) -> str:
+    """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    str
+        "chain" or "restart".
+    """
+    return "chain" if current_name(idata.attrs.get("edge_method", "")) == "mcmc" else "restart"
 
 
 def about_edges(idata: ArvizData) -> dict[str, Any]:
@@ -243,7 +261,7 @@ def concluded(fit: FitResult, findings: Sequence[Finding], gap: NDArray[np.float
     conclusions = [as_sentence(finding) for finding in [*findings, *doubts]]
     if doubts or any(finding.is_doubt or finding.kind in _SILENCING for finding in findings):
         return conclusions
-    return [*conclusions, *_agreed(gap, run)]
+    return [*conclusions, *agreed(gap, run)]
 
 
 def beside_verdict(fit: FitResult, idata: ArvizData) -> list[str]:
@@ -274,8 +292,15 @@ def as_sentence(finding: Finding) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _agreed(gap: NDArray[np.float64], run: str) -> list[str]:
-    """Whether the runs of a table's fit agree on its edges."""
+def agreed(gap: NDArray[np.float64], run: str) -> list[str]:
+    """Whether the runs of a table's fit agree on its edges.
+
+    Parameters
+    ----------
+    gap : ndarray (feature, factor)
+    run : str
+        What is compared, such as "restart".
+    """
     if np.isnan(gap).all():
         return [f"There is only one {run} to look at: whether another finds other edges, nothing says."]
     n = int(unresolved(gap).sum())

@@ -26,7 +26,7 @@ import numpy as np
 
 from ..graphs.selection import edge_gap
 from . import arviz as _arviz
-from .edge_table import edge_numbers, holds_scores, weights_vary
+from .edge_table import agreed, compared_runs, edge_numbers, holds_scores, weights_vary
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -111,7 +111,8 @@ def salient_edges(idata: ArvizData, loading: float = SALIENT) -> ArvizData:
     -------
     InferenceData or DataTree
         As `idata`, but an edge, its probability, q-value, gap and each chain's share are of
-        :math:`|\lambda_{jk}| \ge t`; the attribute `salient_loading` is t. For `summary`, `edge_prob`,
+        :math:`|\lambda_{jk}| \ge t`; the attribute `salient_loading` is t, and note and
+        verdict say so. For `summary`, `edge_prob`,
         pictures and decisions; a certificate asks for zeros and so for `idata` itself.
 
     Raises
@@ -137,14 +138,21 @@ def salient_edges(idata: ArvizData, loading: float = SALIENT) -> ArvizData:
     by_chain = large.mean("draw").to_numpy()
     kept = groups["sample_stats"]["kept"].to_numpy().astype(bool)
     groups["posterior"] = groups["posterior"].assign(edge=large.astype(np.int8))
-    # None is given: that an edge is there says not how large it is.
-    numbers = edge_numbers(
-        _EDGE, salience(idata, loading).to_numpy(), by_chain, {}, gap=edge_gap(by_chain, kept)
-    )
+    p, gap = salience(idata, loading).to_numpy(), edge_gap(by_chain, kept)
     edges = groups["edge_posterior"].drop_vars("if_permitted", errors="ignore")
-    groups["edge_posterior"] = edges.assign(numbers)
+    # None is given: that an edge is there says not how large it is.
+    groups["edge_posterior"] = edges.assign(edge_numbers(_EDGE, p, by_chain, {}, gap=gap))
     note = f"Posterior probability that a standardised loading is at least {loading:g} in size."
-    return _arviz.from_datasets(groups, {**idata.attrs, "note": note, "salient_loading": float(loading)})
+    run = compared_runs(idata)
+    of_edges = agreed(edges["gap"].to_numpy(), run)
+    lines = [
+        said
+        for line in str(idata.attrs.get("verdict", "")).splitlines()
+        for said in (agreed(gap, run) if line in of_edges else [line])
+    ]
+    verdict = "\n".join([note, *lines])
+    about = {"note": note, "verdict": verdict, "salient_loading": float(loading)}
+    return _arviz.from_datasets(groups, {**idata.attrs, **about})
 
 
 def _is_large(idata: ArvizData, loading: float) -> xr.DataArray:

@@ -33,7 +33,6 @@ from .edge_table import (
     weight_table,
     weights_vary,
 )
-from .method_names import current_name
 from .salience import SALIENT, check_has_loadings, salience, salience_column
 from .same_fit import check_same_fit
 from .tasks import task_summary
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from ..inference.table.result import Fit
     from ..inference.training.fit_result import FitResult
 
-__all__ = ["check_labels", "compared_runs", "edge_prob", "given_edges", "summary", "to_arviz"]
+__all__ = ["check_labels", "edge_prob", "given_edges", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
@@ -199,22 +198,6 @@ def _check_shapes(**wanted: tuple[NDArray[Any], tuple[int, ...]]) -> None:
     for name, (values, shape) in wanted.items():
         if values.shape != shape:
             raise ValueError(f"{name}: want shape {shape}, got {values.shape}")
-
-
-def compared_runs(idata: ArvizData) -> str:
-    """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
-
-    Parameters
-    ----------
-    idata : InferenceData or DataTree
-        From `fit.edge_posterior()` of a table.
-
-    Returns
-    -------
-    str
-        "chain" or "restart".
-    """
-    return "chain" if current_name(idata.attrs.get("edge_method", "")) == "mcmc" else "restart"
 
 
 def check_labels(fit: FitResult, idata: ArvizData) -> None:
