@@ -95,7 +95,7 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Seq
 
 
 def _columns(edges: pd.DataFrame) -> dict[str, Callable[[Mapping[str, Any]], str]]:
-    """What is printed of an edge, by the heads of the columns; a share of variance where no draws say more."""
+    """What is printed of an edge, by the heads of the columns; shares of variance where draws say no more."""
     from ..posterior.salience import salience_column  # which takes a second
 
     about, number = edges.attrs, "score" if edges.attrs["is_score"] else "probability"
@@ -137,7 +137,7 @@ def _signed(row: Mapping[str, Any]) -> str:
 
 def _figure(value: float) -> str:
     """Two places; nothing where there is no number."""
-    return "" if value != value else f"{value:.2f}"
+    return "" if value != value else f"{round(value, 2) + 0.0:.2f}"  # no "-0.00"
 
 
 def _turns(row: Mapping[str, Any]) -> bool:

@@ -221,6 +221,7 @@ def plot_forest(
     span = "spread over restarts" if table.attrs["is_score"] else "posterior"
     bar = f"bar: {100 * prob:g} % {kind.upper()}, {span}; "
     has_bar = table.attrs["is_score"] or weights_vary(idata)
-    ax.set_xlabel(f"weight  ({bar if has_bar else ''}marks: {marks})")
+    what = "standardised loading" if "salient" in table.attrs else "weight"
+    ax.set_xlabel(f"{what}  ({bar if has_bar else ''}marks: {marks})")
     ax.set_title(f"The {len(shown)} surest edges")
     return ax
