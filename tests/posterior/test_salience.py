@@ -225,3 +225,27 @@ def test_the_verdict_is_of_large_loadings():
     assert said[1].startswith("1 edge is disputed between the chains")
     agreed = ps.salient_edges(idata, 0.1).attrs["verdict"]
     assert agreed.endswith("No edge is disputed between the chains.")
+
+
+@pytest.mark.slow
+def test_chains_agree_with_the_bootstrap_of_factor_analysis():
+    """One factor, columns in units of their own: P(|loading| >= .3) beside the share of 200 resampled tables
+    whose loading, by maximum likelihood, is as large."""
+    from sklearn.decomposition import FactorAnalysis
+
+    rng, n = np.random.default_rng(1000), 500
+    truth = np.array([0.75, 0.65, 0.55, 0.36, 0.3, 0.24])
+    z = rng.standard_normal(n)
+    x = np.outer(z, truth) + np.sqrt(1 - truth**2) * rng.standard_normal((n, 6))
+    x = x * [1, 10, 0.1, 3, 100, 0.01] + 5
+    model = ps.models.SparseDecoder(n_factors=1, decoder="linear")
+    fit = ps.fit(model, x, restarts=2, steps=1500, seed=0, progress=False)
+    table = ps.summary(fit.edge_posterior(sweeps=400, warm_up=100)).set_index("feature")
+    resampled = []
+    for _ in range(200):
+        rows = x[rng.integers(0, n, n)]
+        standard = (rows - rows.mean(0)) / rows.std(0)
+        resampled.append(np.abs(FactorAnalysis(1, tol=1e-6).fit(standard).components_[0]))
+    share = (np.array(resampled) >= 0.3).mean(0)
+    assert ((share > 0.1) & (share < 0.9)).sum() >= 3
+    assert np.abs(table.loc[fit.feature_names, "p_salient_0.3"] - share).max() < 0.12
