@@ -78,13 +78,10 @@ _REACH, _REACH_EACH = 15.0, 0.05
 # What an edge of a questionnaire is: 25 of 25 items of simulated ones and of bfi on their factor, none beside
 # it, where cross-loadings have a standard deviation of .05 to .1 (N 300 and 2,800).
 PRACTICAL = MixtureDensity(False, 0.5, 0.07)
-_MEANING = {
-    "prior": "An edge is a weight from the prior's slab.",
-    "practical": (
-        "An edge is a standardised loading that cross-loadings of standard deviation 0.07 do not explain "
-        "(edge='practical': N(0, 0.5²) against N(0, 0.07²))."
-    ),
-}
+_PRACTICAL_MEANS = (
+    "An edge is a standardised loading that cross-loadings of standard deviation 0.07 do not explain "
+    "(edge='practical': N(0, 0.5²) against N(0, 0.07²))."
+)
 _ENOUGH = 0.003
 
 
@@ -251,6 +248,24 @@ def _density_of(fit: Fit, edge: str, exact: bool, learn_scales: bool) -> WeightD
     if learn_scales:
         raise ValueError("edge: 'practical' says what an edge is, and learn_scales learns it; take one")
     return PRACTICAL
+
+
+def _meaning(fit: Fit, edge: str, learned: bool) -> str:
+    """What an edge is, in numbers."""
+    if edge != "prior":
+        return _PRACTICAL_MEANS
+    if learned:
+        return (
+            "An edge is a weight from the slab; its scale and that of the spike are learned (edge='prior')."
+        )
+    density = weight_density(fit.model.prior)
+    if not isinstance(density, MixtureDensity):
+        return f"An edge is a weight from the slab of {type(fit.model.prior).__name__} (edge='prior')."
+    family = "Laplace, mean size" if density.laplace else "normal, standard deviation"
+    return (
+        f"An edge is a weight that the prior's slab explains and its spike does not (edge='prior': {family} "
+        f"{density.slab:.2g} against {density.spike:.2g})."
+    )
 
 
 def _free_plan(fit: Fit, restarts: list[int]) -> tuple[list[int], list[bool], int]:
@@ -540,7 +555,7 @@ def _packed(
     began = "with every edge there" if any(dense) else "in other axes"
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {done} sweeps, half of them "
-        f"begun {began}. {_MEANING[edge]}"
+        f"begun {began}. {_meaning(fit, edge, learned)}"
     )
     idata = to_arviz(
         fit,
@@ -574,5 +589,5 @@ def _packed(
         },
     )
     if edge != "prior":
-        idata.attrs["verdict"] += f"\n{_MEANING[edge]}"
+        idata.attrs["verdict"] += f"\n{_PRACTICAL_MEANS}"
     return idata
