@@ -141,9 +141,11 @@ def _figure(value: float) -> str:
 
 
 def _turns(row: Mapping[str, Any]) -> bool:
-    """Whether draws of an edge that is there have weights of either sign: a curve that goes both ways."""
+    """Whether an edge that is there is a curve that goes both ways."""
+    from ..posterior.salience import goes_both_ways
+
     bounds = [float(value) for name, value in row.items() if str(name).startswith("hdi")]
-    return row.get("verdict") == "present" and len(bounds) == 2 and bounds[0] < 0 < bounds[1]
+    return len(bounds) == 2 and goes_both_ways(str(row.get("verdict")), *bounds)
 
 
 def _natural(column: pd.Series) -> pd.Series:

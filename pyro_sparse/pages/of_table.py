@@ -26,7 +26,7 @@ from ..graphs.alignment import SAME_FACTOR, agreement_matrix
 from ..inference.training.restarts import compared_restarts
 from ..posterior.arviz import get_group
 from ..posterior.edge_table import SCORES, beside_verdict, compared_runs, left_open, verdict_of
-from ..posterior.salience import SALIENT, salience_column, salient_edges
+from ..posterior.salience import SALIENT, goes_both_ways, salience_column, salient_edges
 from ..posterior.tables import check_labels, summary
 from .of_latents import write_latents
 from .page import Drawing, how_made, inlined, need_libraries, write_page
@@ -311,9 +311,12 @@ def _loading_columns(table: pd.DataFrame) -> dict[str, str]:
     return {name: column for name, column in columns.items() if column in table}
 
 
-def _loading_of(edge: pd.Series, columns: dict[str, str]) -> dict[str, float]:
-    """How large the loading of an edge is, by the names of `_loading_columns`."""
-    return {name: float(edge[column]) for name, column in columns.items()}
+def _loading_of(edge: pd.Series, columns: dict[str, str]) -> dict[str, float | bool]:
+    """How large the loading of an edge is, by the names of `_loading_columns`, and whether it has no sign."""
+    sizes: dict[str, float] = {name: float(edge[column]) for name, column in columns.items()}
+    if not sizes or not goes_both_ways(edge["verdict"], sizes["lower"], sizes["upper"]):
+        return {**sizes, "both_ways": False}
+    return {**sizes, "loading": float(edge["effect"]) ** 0.5, "both_ways": True}
 
 
 def _noise_of_unit_variance(fit: Fit) -> bool:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from .._utils.types import ArvizData
 
-__all__ = ["SALIENT", "check_has_loadings", "salience", "salience_column", "salient_edges"]
+__all__ = ["SALIENT", "check_has_loadings", "goes_both_ways", "salience", "salience_column", "salient_edges"]
 
 SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _EDGE = ("feature", "factor")
@@ -95,6 +95,19 @@ def salience(idata: ArvizData, loading: float = SALIENT) -> xr.DataArray:
 def salience_column(loading: float) -> str:
     """Name of the column of `summary` that holds `salience`, such as ``"p_salient_0.3"``."""
     return f"p_salient_{loading:g}"
+
+
+def goes_both_ways(verdict: str, lower: float, upper: float) -> bool:
+    """Whether draws of an edge that is there have loadings of either sign: a curve that rises and falls.
+
+    Parameters
+    ----------
+    verdict : str
+        Of `summary`.
+    lower, upper : float
+        Interval of the loading.
+    """
+    return verdict == "present" and lower < 0 < upper
 
 
 def salient_edges(idata: ArvizData, loading: float = SALIENT) -> ArvizData:

@@ -409,6 +409,16 @@ def test_salient_edges_are_those_that_are_surely_large(fit, tmp_path, no_picture
     assert "Loading ≥ 0.1" in page.text and "at least 0.1 (1.0 % of the variation)" in page.text
 
 
+def test_the_loading_of_a_curve_that_goes_both_ways_has_no_sign(fit, tmp_path, no_pictures):
+    idata = loadings_of_any_size(fit)
+    idata["posterior"]["weight"].values[:, ::2, 3] *= -1
+    edge = ps.summary(idata).loc["item 4 -> factor 1"]
+    assert edge["verdict"] == "present" and edge["hdi90_lb"] < 0 < edge["hdi90_ub"]
+    _, page = write(fit, tmp_path, idata=idata)
+    assert f"± {edge['effect'] ** 0.5:.2f}" in page.text and "or ± where it goes both ways" in page.text
+    assert page.text.count("± ") == 2  # of the explanation as well
+
+
 def test_a_page_of_salient_edges_only(fit, tmp_path, no_pictures):
     idata = loadings_of_any_size(fit)
     _, page = write(fit, tmp_path, idata=idata, salient=0.3, salient_only=True)
