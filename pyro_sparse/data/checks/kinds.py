@@ -83,7 +83,7 @@ def several_kinds(cells: Cells) -> list[Finding]:
 def few_levels(cells: Cells) -> list[Finding]:
     """Answers on a scale of few levels, which pile up at an end.
 
-    A doubt where the piles alone may make a factor of easy items and one of hard ones (`ordinal`), else a note.
+    A doubt where the cut alone may make a factor of easy items and one of hard ones, else a note.
 
     Parameters
     ----------
