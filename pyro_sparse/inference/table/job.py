@@ -49,6 +49,7 @@ from .decoder_run import DecoderRun
 from .depth import depth_of_factors
 from .folded import folded
 from .latent_penalty import LatentPenalty
+from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import Start, cap_grid, no_start
@@ -383,6 +384,7 @@ class TableJob:
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
             fit.findings.extend(unexplained_findings(fit))
+            fit.findings.extend(residual_pair_findings(fit))
         fit.findings.extend(folded(fit))
         fit.findings.extend(depth_of_factors(whole, self.train, best))
         fit.findings.extend(
