@@ -6,8 +6,9 @@ r"""Gibbs chains of sparse factor analysis: loadings, edges, noise, correlations
 A sweep moves what the factors explain of each feature (`moves/communalities.py`) and the axes
 (`moves/axes.py`, `moves/rotations.py`), both with factors summed out, draws what the rest needs of the
 factors (`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations given
-these (`moves/correlations.py`), then the loadings column by column with the edge summed out (`density/weight.py`:
-its probability is what is averaged, after Rao and Blackwell), then noise, rates, intercepts.
+these (`moves/correlations.py`), then the loadings column by column with the edge summed out
+(`density/weight.py`: its probability is what is averaged, after Rao and Blackwell), then noise, rates,
+intercepts.
 """
 
 from __future__ import annotations
