@@ -37,8 +37,9 @@ _BOTH = 0.2  # of sweeps rotate pairs as well, where swivels move their factors 
 # Spike over slab from which all axes move at once. Narrower ones (the prior's own has 1 / N) make every zero
 # a mode that Hamiltonian steps have to climb out of; .14 is that of edge="practical".
 _SMOOTH = 0.05
-# Features up to which each sweep moves what factors explain; of more, which cost as their square, some do.
-_NARROW = 100
+# Share of sweeps that move what factors explain, and features up to which; of more the cost grows as their
+# square, and with many features of a factor none of them decides it.
+_EXPLAINED, _NARROW = 0.5, 100
 
 
 class LinearState(NamedTuple):
@@ -254,8 +255,8 @@ class LinearChains:
 
     def _explained(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """What the factors explain of each feature; factors and edges are to be drawn anew."""
-        g = state.noise.shape[1]
-        if state.moments is None or self.shared_noise or rng.random() > (_NARROW / g) ** 2:
+        share = _EXPLAINED * min(1.0, (_NARROW / state.noise.shape[1]) ** 2)
+        if state.moments is None or self.shared_noise or rng.random() > share:
             return state
         weight, noise = moved_communalities(
             state.weight, state.noise, state.cov, self.edge_log_odds(state),
