@@ -35,6 +35,7 @@ __all__ = [
     "beside_verdict",
     "compared_runs",
     "concluded",
+    "decided",
     "edge_numbers",
     "edge_rows",
     "holds_scores",
@@ -262,6 +263,29 @@ def concluded(fit: FitResult, findings: Sequence[Finding], gap: NDArray[np.float
     if doubts or any(finding.is_doubt or finding.kind in _SILENCING for finding in findings):
         return conclusions
     return [*conclusions, *agreed(gap, run)]
+
+
+def decided(
+    probability: NDArray[np.float64],
+    gap: NDArray[np.float64],
+    asked: NDArray[np.bool_],
+    doubted: NDArray[np.bool_],
+) -> str:
+    """How much of a table is decided, in a sentence: edges present or absent as `summary` calls them.
+
+    Parameters
+    ----------
+    probability, gap : ndarray (feature, factor)
+    asked : ndarray of bool (feature, factor)
+        Edges that the data were asked for: not those that were given or forbidden.
+    doubted : ndarray of bool (feature, factor)
+        Edges that a doubt touches.
+    """
+    called = np.where(doubted, "open", edge_verdicts(probability, gap))[asked]
+    present, absent, total = int((called == "present").sum()), int((called == "absent").sum()), called.size
+    left = total - present - absent
+    edges = "1 edge" if total == 1 else f"{total} edges"
+    return f"{present + absent} of {edges} decided ({present} present, {absent} absent), {left} open."
 
 
 def beside_verdict(fit: FitResult, idata: ArvizData) -> list[str]:

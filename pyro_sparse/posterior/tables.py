@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._utils.torch_state import isolated
 from ..data.read import read_like
 from ..data.stores import store_of
-from ..findings.finding import Finding
+from ..findings.finding import Finding, doubted_edges
 from ..graphs.selection import edge_gap
 from ..inference.training.restarts import compared_restarts, prescribed_in_fit
 from . import arviz as _arviz
@@ -27,6 +27,7 @@ from .edge_table import (
     about_edges,
     attributes,
     concluded,
+    decided,
     edge_numbers,
     holds_scores,
     packed,
@@ -169,6 +170,11 @@ def to_arviz(
     if x is not None and x.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
     conclusion = concluded(fit, findings, gap, "restart" if chain_restart is None else "chain")
+    if not is_score:
+        # What every run gives no chance at all is forbidden, or of a factor that the runs are not over.
+        asked = (per_restart > 0).any(0) & ~prescribed_in_fit(fit)[best]
+        doubted = doubted_edges([*fit.findings, *findings], fit.feature_names, fit.factor_names)
+        conclusion.insert(0, decided(p, gap, asked, doubted))
     about = attributes(fit, method, is_score, note, attrs, findings, conclusion)
     return packed(fit, groups, elbos | dict(chain_stats or {}), "factor", coords, about, origin, good)
 

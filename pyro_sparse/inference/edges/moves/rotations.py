@@ -137,6 +137,18 @@ class Turns:
         """
         for pairs in self._matchings(weight, rng):
             weight, cov = self._stepped(weight, cov, log_odds, pairs, rng)
+        return self.gone_round(weight, cov, log_odds, rng)
+
+    def gone_round(
+        self, weight: Array, cov: Array, log_odds: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """The same after one swivel that may go all the way round, in some sweeps.
+
+        Parameters
+        ----------
+        weight, cov, log_odds, rng
+            As in `swivelled`.
+        """
         if self._goes_round(len(weight), rng):
             there = np.argwhere(self.swivels)
             i, j = there[rng.integers(len(there))]
