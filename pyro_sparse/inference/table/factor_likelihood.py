@@ -105,7 +105,7 @@ def _likelihood(moments: Moments, loadings: Array, correlations: Array, noise: A
         root = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         return -np.inf, covariance
-    precision: Array = np.linalg.inv(covariance)
+    precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
     log_determinant = 2 * np.log(np.diag(root)).sum() + len(noise) * np.log(2 * np.pi)
     fit = float((precision * moments.covariance).sum())
     return -0.5 * moments.n_rows * (float(log_determinant) + fit), precision
