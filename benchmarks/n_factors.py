@@ -3,10 +3,10 @@
 Tables of `_factor_tables.py`: blocks of indicators with K offered 1.5 to 2 times too large, the linear
 decoder with its defaults, and the same in other precisions and with 4 or 12 restarts. `right`: tables with
 the right number under the defaults (`by_setting`: under each); `same`: tables with one number under all; of
-`n`. Of an answer counts the factors that have edges. Beside it, in the same rows, `parallel` (Horn's parallel
-analysis, 20 permutations of each column, mean eigenvalues, of the correlations with squared multiple
-correlations on the diagonal), `parallel_pc` (of the correlations as they are) and `fa_bic` (factor analysis of
-scikit-learn, the number with the best BIC up to K).
+`n`. Of an answer counts the factors that have edges. Beside it, in the same rows, `parallel` (Horn's
+parallel analysis, 20 permutations of each column, mean eigenvalues, of the correlations with squared multiple
+correlations on the diagonal), `parallel_pc` (of the correlations as they are) and `fa_bic` (factor analysis
+of scikit-learn, the number with the best BIC up to K).
 
 `weak_kept` of `weak_n`: tables with one more factor of two indicators of .4 where a factor of the fit has both
 as edges and at most one other feature. `by_rows` has these by number of rows, and `oracle`: where the true
