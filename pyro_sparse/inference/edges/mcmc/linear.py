@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ....priors import LKJ
 from ..density.rates import drawn_log_odds, log_density
 from ..density.weight import Slabs
 from ..moves.axes import moved_axes
@@ -94,12 +95,14 @@ class LinearChains:
     related : ndarray of bool (factor, factor)
         Factors that are correlated.
     learn_cov : bool
-        Whether C is learned, a correlation matrix with a flat prior, as far as factors have no constraints to
-        tell them apart; otherwise it stays where it is.
+        Whether C is learned, a correlation matrix, as far as factors have no constraints to tell them apart;
+        otherwise it stays where it is.
     edge_offset : ndarray (feature, factor) or None
         Log odds of single edges beside those of their factor.
     shared_noise : bool
         One variance for all features.
+    correlation_prior : LKJ
+        Of C, where it is learned.
     rows : RowMoments, optional
         What `x` and `mask` amount to; made where it is not given.
     """
@@ -118,6 +121,7 @@ class LinearChains:
     learn_cov: bool
     edge_offset: Array | None = None
     shared_noise: bool = False
+    correlation_prior: LKJ = LKJ(1.0)
     rows: RowMoments = None  # type: ignore[assignment]  # made once, not for every scale that is tried
 
     def __post_init__(self) -> None:
@@ -169,8 +173,11 @@ class LinearChains:
         return np.where(self.permitted, 0.0, np.stack(chance, -1))
 
     def log_evidence(self, state: LinearState) -> Array:
-        """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""
+        """log p(x, weights, noise, rates, C), factors and edges summed out, up to a constant, (chain,)."""
         rows = self.rows.log_evidence(state.weight, state.noise, state.intercept, state.cov)
+        if self.learn_cov:
+            log_det = np.linalg.slogdet(state.cov)[1]
+            rows = rows + self.correlation_prior.log_density(log_det, state.cov.shape[-1])
         a, b = self.noise_prior
         noise = state.noise[:, :1] if self.shared_noise else state.noise
         rows = rows - ((a + 1) * np.log(noise) + b / noise).sum(-1)
@@ -224,14 +231,21 @@ class LinearChains:
     @cached_property
     def _turns(self) -> Turns:
         related = self.related | self.learn_cov
-        return Turns(self.permitted, self.must, related, self.density, self.slab_scale)
+        return Turns(
+            self.permitted,
+            self.must,
+            related,
+            self.density,
+            self.slab_scale,
+            correlation_prior=self.correlation_prior,
+        )
 
     def _correlations(self, cov: Array, moments: Moments, rng: np.random.Generator) -> Array:
         """Of pairs that no constraint tells apart, as many as there are factors."""
         swivels = self._turns.swivels
         pairs = np.argwhere(np.triu(swivels | swivels.T))
         pairs = rng.permutation(pairs)[: len(cov[0])]
-        return moved_correlations(cov, moments.whole, self.x.shape[1], pairs, rng)
+        return moved_correlations(cov, moments.whole, self.x.shape[1], pairs, self.correlation_prior, rng)
 
     def _turned(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Other axes; factors and edges are to be drawn anew."""
