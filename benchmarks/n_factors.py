@@ -8,9 +8,9 @@ parallel analysis, 20 permutations of each column, mean eigenvalues, of the corr
 correlations on the diagonal), `parallel_pc` (of the correlations as they are) and `fa_bic` (factor analysis
 of scikit-learn, the number with the best BIC up to K).
 
-`weak_kept` of `weak_n`: tables with one more factor of two indicators of .4 where a factor of the fit has both
-as edges and at most one other feature. `by_rows` has these by number of rows, and `oracle`: where the true
-graph at its maximum has a better BIC than the true graph without that factor.
+`weak_kept` of `weak_n`: tables with one more factor of two indicators of .4 where a factor of the fit has
+both as edges and at most one other feature. `by_rows` has these by number of rows, and `oracle`: where the
+true graph at its maximum has a better BIC than the true graph without that factor.
 """
 
 from __future__ import annotations

@@ -31,7 +31,13 @@ def test_peers_find_three_clear_factors():
 
 
 def test_the_oracle_misses_a_weak_factor_in_few_rows_only():
-    kept = {n: [n_factors.true_bic(t, True) > n_factors.true_bic(t, False) for t in map(lambda s: weak(s, n), range(1000, 1006))] for n in (150, 5000)}  # fmt: skip
+    kept = {
+        n: [
+            n_factors.true_bic(table, True) > n_factors.true_bic(table, False)
+            for table in (weak(seed, n) for seed in range(1000, 1006))
+        ]
+        for n in (150, 5000)
+    }
     assert sum(kept[150]) <= 2 and sum(kept[5000]) >= 5
 
 
