@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import ClassVar
 
 import pandas as pd
@@ -34,7 +35,7 @@ class _Narrow(pd.DataFrame):
     def __repr__(self) -> str:
         if self.empty or self.index.name != self._under or not set(self.columns) & set(self._needed):
             return printable(str(super().__repr__()))
-        leading = [name for name in self._first if name in self.columns]
+        leading = [name for first in self._first for name in self.columns if fnmatchcase(str(name), first)]
         names = [name for name in leading if name != "selected" or not self[name].all()]
         fallback = (pd.get_option("display.width") or 80, 24)
         width = shutil.get_terminal_size(fallback).columns
@@ -72,7 +73,18 @@ def _figure(column: pd.Series) -> Callable[[float], str]:
 class EdgeTable(_Narrow):
     """What `summary` returns: its index says of which edge a row is."""
 
-    _first = ("probability", "score", "weight", "strength", "verdict", "gap", "effect", "selected", "q_value")
+    _first = (
+        "probability",
+        "score",
+        "p_salient_*",
+        "weight",
+        "strength",
+        "verdict",
+        "gap",
+        "effect",
+        "selected",
+        "q_value",
+    )
     _needed, _under = ("probability", "score"), "edge"
 
 

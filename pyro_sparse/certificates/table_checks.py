@@ -17,7 +17,7 @@ from ..graphs.alignment import SAME_FACTOR
 from ..graphs.selection import unresolved
 from ..inference.training.restarts import doubted_factors, rival_restarts
 from ..posterior import arviz as _arviz
-from ..posterior.tables import compared_runs
+from ..posterior.edge_table import compared_runs
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData

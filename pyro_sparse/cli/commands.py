@@ -95,8 +95,11 @@ OfFit = Annotated[
     typer.Option("--fdr", min=0.0, max=1.0, help="False-discovery rate; by default what the fit was given."),
 ]
 Salient = Annotated[
-    float | None,
-    typer.Option(help="Only edges whose standardised loading is at least so large, such as 0.3."),
+    float,
+    typer.Option(help="Size of a standardised loading, whose probability stands beside that of the edge."),
+]
+SalientOnly = Annotated[
+    bool, typer.Option("--salient-only", help="An edge is here a loading of at least that size.")
 ]
 Edges = Annotated[
     EdgeMethod,
@@ -302,7 +305,8 @@ def demo(
 def summary(
     folder: Folder,
     fdr: OfFit = None,
-    salient: Salient = None,
+    salient: Salient = 0.3,
+    salient_only: SalientOnly = False,
     all_edges: Annotated[bool, typer.Option("--all", help="Also the edges that are not kept.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -310,7 +314,7 @@ def summary(
 
     Example:
 
-      pyro-sparse summary fit --fdr 0.05 --salient 0.3
+      pyro-sparse summary fit --fdr 0.05 --salient 0.4
     """
     import pyro_sparse as ps
 
@@ -319,9 +323,10 @@ def summary(
 
     idata = from_netcdf(_inside(folder, "idata.nc"))
     rate = rate_of(idata, fdr)
-    if salient is not None:
+    if salient_only:
         idata = ps.salient_edges(idata, salient)
-    edges, verdict = ps.summary(idata, fdr=rate, selected_only=not all_edges), verdict_of(idata)
+    edges = ps.summary(idata, fdr=rate, selected_only=not all_edges, salient=salient)
+    verdict = verdict_of(idata)
     if as_json:
         about = {"verdict": verdict, "unresolved": int(edges["unresolved"].sum())}
         print_json({"fdr": rate, **jsonable(edges.attrs), **about, "edges": records(edges)})
@@ -336,7 +341,8 @@ def report(
         Path | None, typer.Option("--out", "-o", help="File to write; by default FOLDER/report.html.")
     ] = None,
     fdr: OfFit = None,
-    salient: Salient = None,
+    salient: Salient = 0.3,
+    salient_only: SalientOnly = False,
     as_json: Json = False,
 ) -> None:
     """Write the HTML report of a fit again, for instance after an upgrade.
@@ -353,7 +359,9 @@ def report(
     kept = "observed_data" in _arviz.group_names(idata)  # large tables are not
     data = _arviz.get_group(idata, "observed_data")["x"].to_numpy() if kept else None
     path = folder / "report.html" if out is None else out
-    ps.report(result, path, X=data, fdr=rate_of(idata, fdr), idata=idata, salient=salient)
+    ps.report(
+        result, path, X=data, fdr=rate_of(idata, fdr), idata=idata, salient=salient, salient_only=salient_only
+    )
     if as_json:
         print_json({"report": str(path)})
     else:

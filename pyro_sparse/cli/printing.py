@@ -17,11 +17,13 @@ from rich.text import Text
 from .._utils.escaping import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
 
 __all__ = ["jsonable", "print_doctor", "print_edges", "print_json", "records", "say"]
+
+_FEATURE = 8  # letters of a name at least, however narrow the terminal is
 
 
 def say(text: str) -> None:
@@ -63,30 +65,26 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Seq
     verdict : sequence of str
         Sentences on all edges together.
     """
-    number = "score" if edges.attrs["is_score"] else "probability"
     ordered = edges.sort_values(["factor", "effect"], ascending=[True, False], kind="stable", key=_natural)
+    columns = _columns(edges)
     table = Table(
         title=f"{len(edges)} edges at a false-discovery rate of {edges.attrs['fdr']:g}",
-        caption="variance: share of the feature's variance due to the factor; gap: between runs"
-        + ("; ±: neither rises nor falls throughout" if any(map(_turns, edges.to_dict("records"))) else "")
-        + ("; ?: unresolved, the runs disagree by more than .25" if edges["unresolved"].any() else ""),
+        caption=_caption(edges, columns),
         caption_justify="left",
     )
     table.add_column("factor", no_wrap=True)
-    table.add_column("feature", overflow="fold")
-    for name in (number, "weight", "variance", "gap"):
-        table.add_column(name, justify="right")
+    table.add_column("feature", overflow="fold", min_width=_FEATURE)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
     for factor, group in ordered.groupby("factor", sort=False):
         shown = group.head(per_factor or len(group))
         for first, row in zip([factor, *[""] * len(shown)], shown.to_dict("records"), strict=False):
-            figure, effect, gap = (
-                "" if v != v else f"{v:.2f}" for v in (row[number], row["effect"], row["gap"])
-            )
             mark = " ?" if row["unresolved"] else ""
             factor_name, feature = (
                 Text(printable(str(name), one_line=True)) for name in (first, row["feature"])
             )
-            table.add_row(factor_name, feature.append(mark), figure, _signed(row), effect, gap)
+            figures = [figure(row) for figure in columns.values()]
+            table.add_row(factor_name, feature.append(mark), *figures)
         if len(group) > len(shown):
             table.add_row("", f"and {len(group) - len(shown)} weaker", style="dim")
         table.add_section()
@@ -96,18 +94,58 @@ def print_edges(edges: pd.DataFrame, per_factor: int | None = None, verdict: Seq
         console.print(printable(sentence), markup=False, highlight=False)
 
 
+def _columns(edges: pd.DataFrame) -> dict[str, Callable[[Mapping[str, Any]], str]]:
+    """What is printed of an edge, by the heads of the columns; shares of variance where draws say no more."""
+    from ..posterior.salience import salience_column  # which takes a second
+
+    about, number = edges.attrs, "score" if edges.attrs["is_score"] else "probability"
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {number: lambda row: _figure(row[number])}
+    if "salient" not in about:
+        columns |= {"weight": _signed, "variance": lambda row: _figure(row["effect"])}
+    else:
+        large = salience_column(about["salient"])
+        bounds = [name for name in edges if str(name).endswith(("_lb", "_ub"))]
+        if large in edges:
+            columns[f"≥ {about['salient']:g}"] = lambda row: _figure(row[large])
+        columns["loading"] = _signed
+        columns[f"{100 * about['interval_prob']:g} %"] = lambda row: "…".join(_figure(row[b]) for b in bounds)
+    return {**columns, "gap": lambda row: _figure(row["gap"])}
+
+
+def _caption(edges: pd.DataFrame, columns: Mapping[str, object]) -> str:
+    """What the columns and marks of a table of edges mean."""
+    said = {
+        "variance": "share of the feature's variance due to the factor",
+        f"≥ {edges.attrs.get('salient', 0):g}": "probability that the loading is so large, its sign aside",
+        "loading": "standardised",
+        "gap": "between runs",
+        "±": "neither rises nor falls throughout" if any(map(_turns, edges.to_dict("records"))) else "",
+        "?": "unresolved, the runs disagree by more than .25" if edges["unresolved"].any() else "",
+    }
+    return "; ".join(
+        f"{name}: {text}" for name, text in said.items() if text and name in {*columns, "±", "?"}
+    )
+
+
 def _signed(row: Mapping[str, Any]) -> str:
     """A weight, or its size behind ± where an edge that is there has no one direction."""
     weight = float(row["weight"])
     if _turns(row):
         return f"± {float(row['effect']) ** 0.5:.2f}"
-    return "" if weight != weight else f"{weight:.2f}"
+    return _figure(weight)
+
+
+def _figure(value: float) -> str:
+    """Two places; nothing where there is no number."""
+    return "" if value != value else f"{round(value, 2) + 0.0:.2f}"  # no "-0.00"
 
 
 def _turns(row: Mapping[str, Any]) -> bool:
-    """Whether draws of an edge that is there have weights of either sign: a curve that goes both ways."""
+    """Whether an edge that is there is a curve that goes both ways."""
+    from ..posterior.salience import goes_both_ways
+
     bounds = [float(value) for name, value in row.items() if str(name).startswith("hdi")]
-    return row.get("verdict") == "present" and len(bounds) == 2 and bounds[0] < 0 < bounds[1]
+    return len(bounds) == 2 and goes_both_ways(str(row.get("verdict")), *bounds)
 
 
 def _natural(column: pd.Series) -> pd.Series:

@@ -6,6 +6,7 @@ Nothing here knows a model or a fit; every function takes arrays and returns arr
 from __future__ import annotations
 
 from .alignment import align, apply_alignment
+from .chain_groups import pool_chains, same_graph
 from .chain_verdict import verdict
 from .chains import align_draws, between_chain_gap, co_membership_rhat, keep_chains
 from .credible import credible_parents, credible_sets
@@ -54,7 +55,9 @@ __all__ = [
     "keep_chains",
     "may_depend",
     "median_probability_graph",
+    "pool_chains",
     "probability_of",
+    "same_graph",
     "shd_optimal_graph",
     "structural_sparsity",
     "sufficient_diversity",

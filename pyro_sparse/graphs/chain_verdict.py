@@ -10,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from .chain_groups import ChainPool
 from .chains import CoMembershipRhat, KeptChains
 from .selection import unresolved
 
-__all__ = ["UNDISPUTED", "contradictions", "disputed_columns", "left_out", "uneven", "verdict"]
+__all__ = [
+    "UNDISPUTED",
+    "alternative_graphs",
+    "contradictions",
+    "disputed_columns",
+    "left_out",
+    "uneven",
+    "verdict",
+]
 
 UNDISPUTED = "No edge is disputed between the chains."
 
@@ -206,20 +215,69 @@ def contradictions(
     return sentences
 
 
-def left_out(kept: KeptChains) -> list[str]:
+def left_out(kept: KeptChains | ChainPool) -> list[str]:
     """What to say of chains that are not compared.
 
     Parameters
     ----------
-    kept : KeptChains
+    kept : KeptChains or ChainPool
     """
+    what = "holds another graph, " if isinstance(kept, ChainPool) else "is "
+    end = "," if isinstance(kept, ChainPool) else ""
     return [
-        f"Chain {c} is {below:.0f} nats below the best and was left out."
+        f"Chain {c} {what}{below:.0f} nats below the best{end} and was left out."
         if np.isfinite(below)
         else f"Chain {c} failed, its log joint is not finite, and was left out."
         for c, (keep, below) in enumerate(zip(kept.keep, kept.nats_below, strict=True))
         if not keep
     ]
+
+
+def alternative_graphs(pool: ChainPool, probability: ArrayLike) -> tuple[str, NDArray[np.bool_]]:
+    """Which graphs the chains hold, with their shares, and which edges differ between them.
+
+    Parameters
+    ----------
+    pool : ChainPool
+    probability : array_like of shape (chain, row, column)
+        Of each chain.
+
+    Returns
+    -------
+    message : str
+        Empty where all chains kept hold one graph.
+    edges : ndarray of bool (row, column)
+        Whose probability differs by more than .25 between two chains that hold other graphs.
+
+    Examples
+    --------
+    >>> from pyro_sparse.graphs.chain_groups import pool_chains
+    >>> p = np.array([[[0.99, 0.01]], [[0.98, 0.02]], [[0.02, 0.02]]])
+    >>> pool = pool_chains(p, np.zeros(p.shape), [0.0, 0.0, -1.0], uncertainty=0.0)
+    >>> print(alternative_graphs(pool, p)[0])
+    The chains hold 2 graphs, 1 edge apart: chains 0 and 1 (share 0.73), chain 2 (0.27)
+    """
+    p, differ = np.asarray(probability, dtype=float), np.zeros(np.shape(probability)[1:], dtype=bool)
+    held = [np.flatnonzero(pool.keep & (pool.group == g)) for g in np.unique(pool.group[pool.keep])]
+    if len(held) < 2:
+        return "", differ
+    for number, chains in enumerate(held):
+        for others in held[:number]:
+            differ |= unresolved(np.abs(p[chains][:, None] - p[others]).max((0, 1)))
+    named = [
+        f"chain{'s' if len(chains) > 1 else ''} {' and '.join(_series(chains))} "
+        f"({'' if number else 'share '}{pool.weight[chains].sum():.2f})"
+        for number, chains in enumerate(held)
+    ]
+    n = int(differ.sum())
+    edges = "1 edge" if n == 1 else f"{n} edges"
+    return f"The chains hold {len(held)} graphs, {edges} apart: {', '.join(named)}", differ
+
+
+def _series(chains: NDArray[np.intp]) -> list[str]:
+    """Numbers with commas between all but the last two."""
+    numbers = [str(c) for c in chains]
+    return numbers if len(numbers) < 3 else [", ".join(numbers[:-1]), numbers[-1]]
 
 
 def _who(n_chains: int | None) -> str:

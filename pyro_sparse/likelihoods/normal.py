@@ -143,6 +143,22 @@ class Normal(Likelihood):
         start = math.log(self.floor) + above - 0.01 / above
         self.log_sigma.copy_(start if where is None else torch.where(where, start, self.log_sigma))
 
+    @torch.no_grad()
+    def put_noise_sd(self, sd: Tensor, restart: int) -> None:
+        """Set σ of one restart's features; at least a hundredth above the floor, which is never reached.
+
+        Parameters
+        ----------
+        sd : Tensor (feature,)
+            In model units; of a shared σ the root mean square counts.
+        restart : int
+        """
+        if self.shared:
+            sd = sd.square().mean(-1, keepdim=True).sqrt()
+        above = (sd / self.floor).log().clamp(min=0.01)
+        # inverse of _soft_floor: (u + sqrt(u² + w)) / 2 = a where u = a - w / (4 a)
+        self.log_sigma[restart, 0] = math.log(self.floor) + above - FLOOR_WIDTH / (4 * above)
+
     def noise_sd(self) -> Tensor:
         return self._sd().expand(-1, -1, self.n_features)
 

@@ -23,9 +23,12 @@ from ..data.table import Batch
 from ..distributions import CorrelatedNormal
 from ..likelihoods import Likelihood, get_likelihood
 from ..nets.layers import Encoder
+from ..priors import LKJ
 from ._sizes import check_sized, sizes_repr
 
-__all__ = ["EdgeSet", "FactorModel", "Model"]
+__all__ = ["CORRELATION_PRIOR", "EdgeSet", "FactorModel", "Model"]
+
+CORRELATION_PRIOR = LKJ((1.0, 1000.0))
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,21 @@ class FactorModel(Model):
         Distribution of a cell given its linear predictor.
     encoder_hidden : int
         Width of the encoder's two hidden layers.
-    factor_cov : bool
-        Learn the correlation of the factors (unit diagonal) instead of fixing C = I.
+    factor_cov : bool or LKJ
+        Learn the correlation of the factors (unit diagonal) instead of fixing C = I. An `LKJ` is the prior
+        that Markov chains have of it (a fit does not penalise it); True is `CORRELATION_PRIOR`.
+
+    Attributes
+    ----------
+    learn_factor_cov : bool
+    correlation_prior : LKJ
 
     Raises
     ------
     ValueError
         A size that is no whole number of at least 1, or ``n_factors >= n_features``.
+    TypeError
+        `factor_cov` is neither a bool nor an `LKJ`.
     """
 
     n_features: int
@@ -96,9 +107,14 @@ class FactorModel(Model):
         n_factors: int | None,
         likelihood: str | Likelihood = "normal",
         encoder_hidden: int = 64,
-        factor_cov: bool = True,
+        factor_cov: bool | LKJ = True,
     ):
         super().__init__()
+        if not isinstance(factor_cov, bool | LKJ):
+            raise TypeError(
+                f"factor_cov: got {factor_cov!r}, wanted True, False, or a prior of the correlations such as "
+                "priors.LKJ(2.0)"
+            )
         if n_factors is None:
             raise TypeError(f"{type(self).__name__}: wants n_factors, at most how many factors; got none")
         check_whole(1, n_factors=n_factors, encoder_hidden=encoder_hidden)
@@ -107,7 +123,8 @@ class FactorModel(Model):
         if n_features is not None:
             check_whole(1, n_features=n_features)
             self.take_features(int(n_features))
-        self.encoder_hidden, self.learn_factor_cov = int(encoder_hidden), factor_cov
+        self.encoder_hidden, self.learn_factor_cov = int(encoder_hidden), factor_cov is not False
+        self.correlation_prior = factor_cov if isinstance(factor_cov, LKJ) else CORRELATION_PRIOR
         self.likelihood = get_likelihood(likelihood)
 
     def __repr__(self) -> str:

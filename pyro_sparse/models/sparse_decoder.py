@@ -29,7 +29,7 @@ from ..distributions._sweep import MaskedNet, routes
 from ..distributions.decoded_cells import DecodedCells, predictor, recomputed_predictor
 from ..likelihoods import Likelihood
 from ..nets.layers import LinearDecoder, MaskedDecoder
-from ..priors import Prior, SpikeSlabLasso, SpikeSlabPrior, get_prior
+from ..priors import LKJ, Prior, SpikeSlabLasso, SpikeSlabPrior, get_prior
 from ..priors._check import check_prior
 from ._edge_odds import EdgeOdds, odds_of_edges
 from .base import EdgeSet, FactorModel
@@ -81,8 +81,9 @@ class SparseDecoder(FactorModel):
         "linear" is sparse factor analysis.
     hidden, encoder_hidden : int
         Widths of the decoder's and the encoder's two hidden layers.
-    factor_cov : bool
-        Learn the correlation C of the factors.
+    factor_cov : bool or LKJ
+        Learn the correlation C of the factors. An `LKJ` is the prior that Markov chains of a linear decoder
+        under normal noise have of it; True is `CORRELATION_PRIOR`, correlated or hardly at all. False: C = I.
     anchors : mapping feature -> factor, optional
         Features that depend on that factor only (an anchor feature of the paper, known in advance).
     required, forbidden : iterable of (feature, factor), optional
@@ -157,7 +158,7 @@ class SparseDecoder(FactorModel):
         decoder: str = "mlp",
         hidden: int = 50,
         encoder_hidden: int = 64,
-        factor_cov: bool = True,
+        factor_cov: bool | LKJ = True,
         anchors: Mapping[Feature, int] | None = None,
         required: Iterable[Edge] | None = None,
         forbidden: Iterable[Edge] | None = None,

@@ -25,9 +25,9 @@ from ..findings.finding import findings_of
 from ..graphs.alignment import SAME_FACTOR, agreement_matrix
 from ..inference.training.restarts import compared_restarts
 from ..posterior.arviz import get_group
-from ..posterior.edge_table import SCORES, beside_verdict, left_open, verdict_of
-from ..posterior.salience import salient_edges
-from ..posterior.tables import check_labels, compared_runs, summary, weights_vary
+from ..posterior.edge_table import SCORES, beside_verdict, compared_runs, left_open, verdict_of
+from ..posterior.salience import SALIENT, goes_both_ways, salience_column, salient_edges
+from ..posterior.tables import check_labels, summary
 from .of_latents import write_latents
 from .page import Drawing, how_made, inlined, need_libraries, write_page
 
@@ -44,8 +44,8 @@ __all__ = ["report"]
 # the ends lie 95 % of a Gaussian factor's values.
 _SWEEP = np.linspace(-2, 2, 17)
 _TURN = 0.25  # of a curve's range: a way back that is shorter is a ripple, no turn
-_SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
+_SURE = 0.95  # probability at which a named edge counts as salient, as one counts as present
 _NEAR = 12  # edges that are listed as not named and not ruled out
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 
@@ -59,7 +59,8 @@ def report(
     *,
     idata: ArvizData | None = None,
     groups: Groups | None = None,
-    salient: float | None = None,
+    salient: float = SALIENT,
+    salient_only: bool = False,
 ) -> Path:
     """Write a fit as one HTML file that needs nothing else, and return its path.
 
@@ -80,9 +81,10 @@ def report(
     groups : mapping of name to features, optional
         Groups of features of which to draw what they share (`plot_sets`). Default: which features share
         factors.
-    salient : float, optional
-        Name and draw only edges whose standardised loading is at least so large (`salient_edges`). Default:
-        all; the page then counts those of at least .3.
+    salient : float
+        Size of a standardised loading, as for `summary`.
+    salient_only : bool
+        Name and draw only edges whose standardised loading is at least so large (`salient_edges`).
 
     Returns
     -------
@@ -95,17 +97,18 @@ def report(
     IsADirectoryError
         If `path` is a folder.
     TypeError
-        If fit and path are in the other order, `idata` is of another kind of fit, or X, `groups` or `salient`
-        come with one that is not a table's.
+        If fit and path are in the other order, `idata` is of another kind of fit, or X, `groups`, `salient`
+        or `salient_only` come with one that is not a table's.
     ValueError
-        If `path` ends in something else than .html or .htm, or the features or factors of `idata` have other
-        names than the fit's, or another order.
+        If `path` ends in something else than .html or .htm, the features or factors of `idata` have other
+        names than the fit's, or another order, or `salient` is out of range or asked of edges without draws
+        of loadings.
     """
     path = _page_to_write(fit, path)
     need_libraries()
     if not hasattr(fit, "factor_names"):
-        beside = {"X": X, "groups": groups, "salient": salient}
-        misplaced = [name for name, value in beside.items() if value is not None]
+        beside = {"X": X is not None, "groups": groups is not None, "salient": salient != SALIENT}
+        misplaced = [name for name, given in {**beside, "salient_only": salient_only}.items() if given]
         if misplaced:
             raise TypeError(
                 f"{misplaced[0]}: is for a table's fit, not for a {type(fit).__name__}; leave it out"
@@ -116,8 +119,9 @@ def report(
     fit = cast("Fit", fit)
     idata = _edges(fit, X) if idata is None else idata
     check_labels(fit, idata)
-    facts = gather(fit, idata, fdr, salient)
-    pictures = _pictures(fit, _shown(idata, salient), X, fdr, groups)
+    facts = gather(fit, idata, fdr, salient, salient_only)
+    shown = salient_edges(idata, salient) if salient_only else idata
+    pictures = _pictures(fit, shown, X, fdr, groups, salient)
     return write_page(path, "report.html.j2", {**facts, "pictures": pictures, "grouped": groups is not None})
 
 
@@ -150,14 +154,14 @@ def _edges(fit: Fit, X: TableLike | None) -> ArvizData:
         return fit.edge_posterior(X=X)
 
 
-def _shown(idata: ArvizData, salient: float | None) -> ArvizData:
-    """The edges that are named and drawn."""
-    return idata if salient is None else salient_edges(idata, salient)
-
-
-def gather(fit: Fit, idata: ArvizData, fdr: float, salient: float | None = None) -> dict[str, Any]:
+def gather(
+    fit: Fit, idata: ArvizData, fdr: float, salient: float = SALIENT, salient_only: bool = False
+) -> dict[str, Any]:
     """Everything the page says, as plain facts."""
-    table = summary(_shown(idata, salient), fdr)
+    named = summary(idata, fdr, salient=salient)
+    shown = salient_edges(idata, salient) if salient_only else idata
+    table = summary(shown, fdr, salient=salient)
+    columns = _loading_columns(table)
     word = "score" if table.attrs["is_score"] else "probability"
     chosen = table[table["selected"]]
     numbers = get_group(idata, "edge_posterior").transpose("feature", "factor", ...)
@@ -168,7 +172,7 @@ def gather(fit: Fit, idata: ArvizData, fdr: float, salient: float | None = None)
         edges = chosen[chosen["factor"] == name].sort_values("effect", ascending=False)
         if len(edges):
             rows = [
-                _edge_row(edge, answers[:, j, k], float(_span(answers[:, j])), word)
+                _edge_row(edge, answers[:, j, k], float(_span(answers[:, j])), word, columns)
                 for j, (_, edge) in zip(edges["feature"].map(features.index), edges.iterrows(), strict=True)
             ]
             unfitted = unfitted or any(row["shape"] == _NOT_IN_FIT for row in rows)
@@ -191,7 +195,7 @@ def gather(fit: Fit, idata: ArvizData, fdr: float, salient: float | None = None)
         "fdr": fdr,
         "interval": f"{100 * table.attrs['interval_prob']:g} % {table.attrs['interval_kind'].upper()}",
         "verdict": verdict,
-        "chains": [line for line in verdict_of(idata) if line not in (SCORES, table.attrs["note"])],
+        "chains": [line for line in verdict_of(shown) if line not in (SCORES, table.attrs["note"])],
         "warnings": beside_verdict(fit, idata),
         "n_samples": len(fit.sample_names),
         "n_features": len(features),
@@ -201,12 +205,13 @@ def gather(fit: Fit, idata: ArvizData, fdr: float, salient: float | None = None)
         "n_unresolved": int(chosen["unresolved"].sum()),
         "decided": None
         if table.attrs["is_score"]  # of edges that are there, however small
-        else (table if salient is None else summary(idata, fdr))["verdict"].value_counts().to_dict(),
+        else named["verdict"].value_counts().to_dict(),
         "salient": salient,
-        "custom": _SALIENT,
-        "n_salient": None
-        if salient is not None or not weights_vary(idata)
-        else int(summary(salient_edges(idata, _SALIENT), fdr)["selected"].sum()),
+        "salient_only": salient_only,
+        "loadings": bool(columns),
+        "sizes": "salience" in columns,
+        "of_predictor": _noise_of_unit_variance(fit),
+        "n_salient": int((chosen[columns["salience"]] >= _SURE).sum()) if "salience" in columns else None,
         "explained": float(np.clip(effects.sum(axis=1), 0, 1).mean()),
         "factors": factors,
         "not_in_fit": _NOT_IN_FIT if unfitted else "",
@@ -215,11 +220,11 @@ def gather(fit: Fit, idata: ArvizData, fdr: float, salient: float | None = None)
         "alone": [name for name in features if name not in linked],
         "near": [
             {"feature": e["feature"], "factor": e["factor"], "value": e[word], "effect": e["effect"],
-             "gap": e["gap"], "unresolved": e["unresolved"]}
+             "gap": e["gap"], "unresolved": e["unresolved"], **_loading_of(e, columns)}
             for _, e in near.head(_NEAR).iterrows()
         ],
         "n_near_more": max(len(near) - _NEAR, 0),
-        "n_open_named": int((chosen["verdict"] == "open").sum()) if salient is None else 0,
+        "n_open_named": 0 if salient_only else int((chosen["verdict"] == "open").sum()),
         "correlated": [
             {"name": names[k], "values": [float(correlation[k, m]) for m in used]} for k in used
         ],
@@ -295,7 +300,34 @@ def _legs(curve: NDArray, least: float) -> list[int]:
     return legs
 
 
-def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[str, Any]:
+def _loading_columns(table: pd.DataFrame) -> dict[str, str]:
+    """Columns of a summary that say how large the loadings are, by what they are; none of scores."""
+    about = table.attrs
+    if "salient" not in about:
+        return {}
+    interval = f"{about['interval_kind']}{100 * about['interval_prob']:g}"
+    bounds = {"lower": f"{interval}_lb", "upper": f"{interval}_ub"}
+    columns = {"loading": "weight", **bounds, "salience": salience_column(about["salient"])}
+    return {name: column for name, column in columns.items() if column in table}
+
+
+def _loading_of(edge: pd.Series, columns: dict[str, str]) -> dict[str, float | bool]:
+    """How large the loading of an edge is, by the names of `_loading_columns`, and whether it has no sign."""
+    sizes: dict[str, float] = {name: float(edge[column]) for name, column in columns.items()}
+    if not sizes or not goes_both_ways(edge["verdict"], sizes["lower"], sizes["upper"]):
+        return {**sizes, "both_ways": False}
+    return {**sizes, "loading": float(edge["effect"]) ** 0.5, "both_ways": True}
+
+
+def _noise_of_unit_variance(fit: Fit) -> bool:
+    """Whether shares of variance are those of the linear predictor plus 1 (`inference.table.effects`)."""
+    likelihood = getattr(fit.model, "likelihood", None)
+    return likelihood is not None and likelihood.noise_sd() is None
+
+
+def _edge_row(
+    edge: pd.Series, curve: NDArray, span: float, word: str, columns: dict[str, str]
+) -> dict[str, Any]:
     """One table row; `span` is the feature's largest answer to any factor, so that weak edges look weak."""
     height = (
         0.5 + (curve - (np.min(curve) + np.max(curve)) / 2) / span if span > 0 else np.full(len(curve), 0.5)
@@ -312,6 +344,7 @@ def _edge_row(edge: pd.Series, curve: NDArray, span: float, word: str) -> dict[s
         "q_value": float(edge["q_value"]),
         "gap": float(edge["gap"]),
         "unresolved": bool(edge["unresolved"]),
+        **_loading_of(edge, columns),
     }
 
 
@@ -391,7 +424,12 @@ def _correlation(covariance: NDArray) -> NDArray:
 
 
 def _pictures(
-    fit: Fit, idata: ArvizData, X: TableLike | None, fdr: float, groups: Groups | None = None
+    fit: Fit,
+    idata: ArvizData,
+    X: TableLike | None,
+    fdr: float,
+    groups: Groups | None = None,
+    salient: float = SALIENT,
 ) -> dict[str, dict[str, str]]:
     """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
     from .. import plots
@@ -399,7 +437,7 @@ def _pictures(
     drawings: dict[str, Drawing] = {
         "edges": lambda: plots.plot_edges(idata, fdr=fdr),
         "graph": lambda: plots.plot_graph(idata, fdr=fdr),
-        "forest": lambda: plots.plot_forest(idata, fdr=fdr, top=30),
+        "forest": lambda: plots.plot_forest(idata, fdr=fdr, top=30, salient=salient),
         "elbo": lambda: plots.plot_elbo(fit),
     }
     if groups is not None or len(fit.factor_names) <= _MOST_SETS:

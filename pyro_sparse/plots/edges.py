@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..posterior.arviz import IntervalKind, get_group
-from ..posterior.tables import compared_runs, summary, weights_vary
+from ..posterior.edge_table import compared_runs, weights_vary
+from ..posterior.salience import SALIENT, salience_column
+from ..posterior.tables import summary
 from ._style import Edges, colours, diverging, new_axes, shorten, styled, table_edges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
 
     from .._utils.types import ArvizData
 
 __all__ = ["plot_edges", "plot_forest"]
+
+_COLUMN = 58  # points from one column of numbers to the next: "probability" and a gap
 
 
 @styled
@@ -110,6 +116,25 @@ def plot_edges(
     return ax
 
 
+def _at_the_right(
+    ax: Axes, place: int, title: str, texts: Sequence[str], colour: Sequence[str | None]
+) -> None:
+    """A column of words beside the axes, a row each from 0 on, under a title."""
+    rows = [(-1, title, colours()["muted"]), *zip(range(len(texts)), texts, colour, strict=True)]
+    for row, text, shade in rows:
+        ax.annotate(
+            text,
+            (1.0, row),
+            xycoords=("axes fraction", "data"),
+            xytext=(6 + _COLUMN * place, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=shade,
+            annotation_clip=False,
+        )
+
+
 @styled
 def plot_forest(
     idata: ArvizData,
@@ -118,6 +143,7 @@ def plot_forest(
     fdr: float = 0.1,
     prob: float = 0.9,
     kind: IntervalKind = "hdi",
+    salient: float = SALIENT,
     ax: Axes | None = None,
 ) -> Axes:
     """The surest edges one below another: the weight, that of each other restart or chain, its interval.
@@ -133,14 +159,18 @@ def plot_forest(
         Probability inside the interval.
     kind : {"hdi", "eti"}
         Shortest interval, or equal tails.
+    salient : float
+        Size of a standardised loading, as for `summary`.
     ax : Axes, optional
 
     Returns
     -------
     matplotlib Axes
         Edges are grouped by factor. Dots are the best restart, small marks the other kept ones; of Markov
-        chains dots are the mean over those kept, marks each of them. The number at the right is the edge's
-        probability (or score). Edges of a `DependencyVAE` by strengths have no interval (see `summary`).
+        chains dots are the mean over those kept, marks each of them. The numbers at the right are the edge's
+        probability (or score) and, where there are draws of it, the probability that the loading is at least
+        `salient` in size, which dotted lines mark. Edges of a `DependencyVAE` by strengths have no interval
+        (see `summary`).
 
     Raises
     ------
@@ -150,7 +180,7 @@ def plot_forest(
     if top < 1:
         raise ValueError(f"top: want at least 1 edge, got {top}")
     factors = [str(name) for name in table_edges(idata)["factor"].to_numpy()]
-    table, c = summary(idata, fdr, prob=prob, kind=kind), colours()
+    table, c = summary(idata, fdr, prob=prob, kind=kind, salient=salient), colours()
     word = "score" if table.attrs["is_score"] else "probability"
     shown = table.head(top)
     rank = shown["factor"].map(factors.index)
@@ -171,29 +201,14 @@ def plot_forest(
         ax.plot(others, np.full(len(others), row), "|", color=c["muted"], markersize=7, zorder=2)
     face = np.where(shown["selected"], colour, c["zero"])
     ax.scatter(shown["weight"], y, s=38, c=face, edgecolors=colour, linewidths=1.4, zorder=3)
-    for row, (value, flag) in enumerate(zip(shown[word], shown["unresolved"], strict=True)):
-        ax.annotate(
-            f"{value:.2f}" + (" ?" if flag else ""),
-            (1.0, row),
-            xycoords=("axes fraction", "data"),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=c["alert"] if flag else None,
-            annotation_clip=False,
-        )
-    ax.annotate(
-        word,
-        (1.0, -1),
-        xycoords=("axes fraction", "data"),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=9,
-        color=c["muted"],
-        annotation_clip=False,
-    )
+    flags = [c["alert"] if flag else None for flag in shown["unresolved"]]
+    sure = [f"{p:.2f}{'' if colour is None else ' ?'}" for p, colour in zip(shown[word], flags, strict=True)]
+    _at_the_right(ax, 0, word, sure, flags)
+    column = salience_column(salient)
+    if column in shown:
+        for end in (-salient, salient):
+            ax.axvline(end, color=c["muted"], linewidth=1, linestyle=":", zorder=0)
+        _at_the_right(ax, 1, f"size ≥ {salient:g}", [f"{p:.2f}" for p in shown[column]], flags)
     factor = shown["factor"].to_numpy()
     for below in np.flatnonzero(factor[1:] != factor[:-1]):
         ax.axhline(below + 0.5, color=c["line"], linewidth=0.8, zorder=0)
@@ -206,6 +221,7 @@ def plot_forest(
     span = "spread over restarts" if table.attrs["is_score"] else "posterior"
     bar = f"bar: {100 * prob:g} % {kind.upper()}, {span}; "
     has_bar = table.attrs["is_score"] or weights_vary(idata)
-    ax.set_xlabel(f"weight  ({bar if has_bar else ''}marks: {marks})")
+    what = "standardised loading" if "salient" in table.attrs else "weight"
+    ax.set_xlabel(f"{what}  ({bar if has_bar else ''}marks: {marks})")
     ax.set_title(f"The {len(shown)} surest edges")
     return ax

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..graphs.alignment import agreement_matrix
 from ..posterior.arviz import get_group
-from ..posterior.tables import compared_runs
+from ..posterior.edge_table import compared_runs
 from ._style import colours, new_axes, styled, table_edges
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from .._utils.display import EdgeTable
 from ..findings.finding import Finding, doubted_edges, findings_of, sentences, write_findings
 from ..graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 from . import arviz as _arviz
+from .method_names import current_name
 from .same_fit import fit_mark
 
 if TYPE_CHECKING:
@@ -28,10 +29,13 @@ __all__ = [
     "NO_RHAT",
     "SCORES",
     "about_edges",
+    "agreed",
     "as_sentence",
     "attributes",
     "beside_verdict",
+    "compared_runs",
     "concluded",
+    "decided",
     "edge_numbers",
     "edge_rows",
     "holds_scores",
@@ -43,6 +47,7 @@ __all__ = [
     "selected_edges",
     "verdict_of",
     "weight_table",
+    "weights_vary",
     "with_doubts",
 ]
 
@@ -63,6 +68,38 @@ SCORES = "Scores, no probabilities: they rank the edges, are too sure of them, a
 def holds_scores(idata: ArvizData) -> bool:
     """Whether the numbers of an edge posterior are only scores."""
     return bool(int(idata.attrs.get("is_score", 0)))
+
+
+def weights_vary(idata: ArvizData) -> bool:
+    """Whether draws of a run say how large a weight may be: not where each restart has one weight of an edge.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    bool
+        False of scores and of the strengths of a `DependencyVAE`.
+    """
+    return not holds_scores(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
+
+
+def compared_runs(idata: ArvizData) -> str:
+    """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+
+    Returns
+    -------
+    str
+        "chain" or "restart".
+    """
+    return "chain" if current_name(idata.attrs.get("edge_method", "")) == "mcmc" else "restart"
 
 
 def about_edges(idata: ArvizData) -> dict[str, Any]:
@@ -225,7 +262,30 @@ def concluded(fit: FitResult, findings: Sequence[Finding], gap: NDArray[np.float
     conclusions = [as_sentence(finding) for finding in [*findings, *doubts]]
     if doubts or any(finding.is_doubt or finding.kind in _SILENCING for finding in findings):
         return conclusions
-    return [*conclusions, *_agreed(gap, run)]
+    return [*conclusions, *agreed(gap, run)]
+
+
+def decided(
+    probability: NDArray[np.float64],
+    gap: NDArray[np.float64],
+    asked: NDArray[np.bool_],
+    doubted: NDArray[np.bool_],
+) -> str:
+    """How much of a table is decided, in a sentence: edges present or absent as `summary` calls them.
+
+    Parameters
+    ----------
+    probability, gap : ndarray (feature, factor)
+    asked : ndarray of bool (feature, factor)
+        Edges that the data were asked for: not those that were given or forbidden.
+    doubted : ndarray of bool (feature, factor)
+        Edges that a doubt touches.
+    """
+    called = np.where(doubted, "open", edge_verdicts(probability, gap))[asked]
+    present, absent, total = int((called == "present").sum()), int((called == "absent").sum()), called.size
+    left = total - present - absent
+    edges = "1 edge" if total == 1 else f"{total} edges"
+    return f"{present + absent} of {edges} decided ({present} present, {absent} absent), {left} open."
 
 
 def beside_verdict(fit: FitResult, idata: ArvizData) -> list[str]:
@@ -256,8 +316,15 @@ def as_sentence(finding: Finding) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _agreed(gap: NDArray[np.float64], run: str) -> list[str]:
-    """Whether the runs of a table's fit agree on its edges."""
+def agreed(gap: NDArray[np.float64], run: str) -> list[str]:
+    """Whether the runs of a table's fit agree on its edges.
+
+    Parameters
+    ----------
+    gap : ndarray (feature, factor)
+    run : str
+        What is compared, such as "restart".
+    """
     if np.isnan(gap).all():
         return [f"There is only one {run} to look at: whether another finds other edges, nothing says."]
     n = int(unresolved(gap).sum())
@@ -465,6 +532,7 @@ def weight_table(
     include_doubted: bool,
     *,
     vary: bool = True,
+    beside: Mapping[str, xr.DataArray] | None = None,
     **attrs: object,
 ) -> pd.DataFrame:
     """The table of edges that have weights, with the interval of each over the chains that were kept.
@@ -478,6 +546,8 @@ def weight_table(
         As for `pyro_sparse.summary`.
     vary : bool
         Whether draws of a run say how large a weight may be; otherwise the interval is NaN, as of one draw.
+    beside : mapping of DataArray, optional
+        Columns between the probability and the weight.
     **attrs
         As for `judged`.
     """
@@ -490,7 +560,7 @@ def weight_table(
     if vary and draws.sizes["chain"] * draws.sizes["draw"] > 1:
         lower, upper = _arviz.interval(draws, prob, kind)
     interval = f"{kind}{100 * prob:g}"
-    sizes = {"weight": numbers["weight"], f"{interval}_lb": lower, f"{interval}_ub": upper}
+    sizes = {**(beside or {}), "weight": numbers["weight"], f"{interval}_lb": lower, f"{interval}_ub": upper}
     largest = "effect" if "effect" in numbers else "weight"  # tasks have no effects
     sizes[largest] = numbers[largest]
     edges = edge_rows(idata, rows, columns, sizes)

@@ -4,32 +4,113 @@ With many rows every effect that is not exactly zero is found, and its edge has 
 table of loadings asks another question:
 
 .. math:: P\big(|\lambda_{jk}| \ge t \mid x\big), \qquad
-          \lambda_{jk}^2 = \text{share of the variance of feature } j \text{ that goes with factor } k
+          \lambda_{jk} = w_{jk}\, \frac{\mathrm{sd}(z_k)}{\mathrm{sd}(x_j)}
+
+for a straight line, in each draw with its own standard deviations of factor and feature. Its square is the
+share of the variance of feature j that goes with factor k when the other factors rest, which is
+what :math:`\lambda_{jk}^2` is for a curve. Where the likelihood has no noise of its own (0/1, counts), the
+variance is that of the linear predictor plus 1.
 
 Factor analysis calls such loadings salient (at .3 by custom, 9 % of the variance). The draws hold the answer:
-`salient_edges` counts it and returns an object of the same kind, which tables, pictures and decisions take.
+`salience` counts it, `summary` has it beside the probability of the edge, and so have report, command line
+and the forest of edges; `salient_edges` returns an object of the same kind, which tables, pictures and
+decisions take.
 """
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..graphs.selection import edge_gap
 from . import arviz as _arviz
-from .edge_table import edge_numbers, holds_scores
-from .tables import weights_vary
+from .edge_table import agreed, compared_runs, edge_numbers, holds_scores, weights_vary
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from .._utils.types import ArvizData
 
-__all__ = ["salient_edges"]
+__all__ = ["SALIENT", "check_has_loadings", "goes_both_ways", "salience", "salience_column", "salient_edges"]
 
+SALIENT = 0.3  # by custom of factor analysis: 9 % of a feature's variance
 _EDGE = ("feature", "factor")
 
 
-def salient_edges(idata: ArvizData, loading: float = 0.3) -> ArvizData:
+def check_has_loadings(idata: ArvizData) -> None:
+    """Raise unless an edge posterior holds draws of standardised loadings.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+
+    Raises
+    ------
+    TypeError
+        The object is of a transition or of tasks, whose weights have no common scale.
+    ValueError
+        It holds scores or strengths, whose weights do not vary.
+    """
+    if kind := str(idata.attrs.get("kind", "")):
+        raise TypeError(
+            f"idata: got the posterior of {kind}, wanted that of a table; only loadings of a table have "
+            "a common scale"
+        )
+    if not weights_vary(idata):
+        contents = "scores" if holds_scores(idata) else "edges by the strengths of slopes"
+        raise ValueError(
+            f"idata: it holds {contents}, and every draw of a restart has the same weights; wanted draws of "
+            'weights, such as fit.edge_posterior("mcmc") of a SparseDecoder gives'
+        )
+
+
+def salience(idata: ArvizData, loading: float = SALIENT) -> xr.DataArray:
+    r"""Posterior probability that a standardised loading is at least so large, its sign aside.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        With draws of standardised loadings (`check_has_loadings`).
+    loading : float
+        t, in (0, 1).
+
+    Returns
+    -------
+    DataArray (feature, factor)
+        :math:`P(|\lambda_{jk}| \ge t)`: the share of the kept chains' draws, so its Monte Carlo error is that
+        of so many draws.
+
+    Raises
+    ------
+    ValueError
+        `loading` is not in (0, 1).
+    """
+    _check_size("salient", loading)
+    kept = _arviz.get_group(idata, "sample_stats")["kept"].to_numpy().astype(bool)
+    return _is_large(idata, loading).isel(chain=np.flatnonzero(kept)).mean(("chain", "draw"))
+
+
+def salience_column(loading: float) -> str:
+    """Name of the column of `summary` that holds `salience`, such as ``"p_salient_0.3"``."""
+    return f"p_salient_{loading:g}"
+
+
+def goes_both_ways(verdict: str, lower: float, upper: float) -> bool:
+    """Whether draws of an edge that is there have loadings of either sign: a curve that rises and falls.
+
+    Parameters
+    ----------
+    verdict : str
+        Of `summary`.
+    lower, upper : float
+        Interval of the loading.
+    """
+    return verdict == "present" and lower < 0 < upper
+
+
+def salient_edges(idata: ArvizData, loading: float = SALIENT) -> ArvizData:
     r"""The posterior of which standardised loadings are at least so large.
 
     Parameters
@@ -43,7 +124,8 @@ def salient_edges(idata: ArvizData, loading: float = 0.3) -> ArvizData:
     -------
     InferenceData or DataTree
         As `idata`, but an edge, its probability, q-value, gap and each chain's share are of
-        :math:`|\lambda_{jk}| \ge t`; the attribute `salient_loading` is t. For `summary`, `edge_prob`,
+        :math:`|\lambda_{jk}| \ge t`; the attribute `salient_loading` is t, and note and
+        verdict say so. For `summary`, `edge_prob`,
         pictures and decisions; a certificate asks for zeros and so for `idata` itself.
 
     Raises
@@ -62,30 +144,39 @@ def salient_edges(idata: ArvizData, loading: float = 0.3) -> ArvizData:
     ----------
     Gorsuch (1983), Factor Analysis, chapter 10, on salient loadings.
     """
-    if not 0 < loading < 1:
-        raise ValueError(
-            f"loading: got {loading!r}, wanted a standardised loading strictly between 0 and 1, such as 0.3"
-        )
+    _check_size("loading", loading)
     groups = {name: _arviz.get_group(idata, name) for name in _arviz.group_names(idata)}
-    if kind := str(idata.attrs.get("kind", "")):
-        raise TypeError(
-            f"idata: got the posterior of {kind}, wanted that of a table; only loadings of a table have a "
-            "common scale"
-        )
-    if not weights_vary(idata):
-        contents = "scores" if holds_scores(idata) else "edges by the strengths of slopes"
-        raise ValueError(
-            f"idata: it holds {contents}, and every draw of a restart has the same weights; wanted draws of "
-            'weights, such as fit.edge_posterior("mcmc") of a SparseDecoder gives'
-        )
-    posterior, edges = groups["posterior"], groups["edge_posterior"]
-    large = np.abs(posterior["weight"].transpose("chain", "draw", *_EDGE)) >= loading
+    check_has_loadings(idata)
+    large = _is_large(idata, loading)
     by_chain = large.mean("draw").to_numpy()
     kept = groups["sample_stats"]["kept"].to_numpy().astype(bool)
-    p = by_chain[kept].mean(axis=0)
-    groups["posterior"] = posterior.assign(edge=large.astype(np.int8))
+    groups["posterior"] = groups["posterior"].assign(edge=large.astype(np.int8))
+    p, gap = salience(idata, loading).to_numpy(), edge_gap(by_chain, kept)
+    edges = groups["edge_posterior"].drop_vars("if_permitted", errors="ignore")
     # None is given: that an edge is there says not how large it is.
-    numbers = edge_numbers(_EDGE, p, by_chain, {}, gap=edge_gap(by_chain, kept))
-    groups["edge_posterior"] = edges.drop_vars("if_permitted", errors="ignore").assign(numbers)
+    groups["edge_posterior"] = edges.assign(edge_numbers(_EDGE, p, by_chain, {}, gap=gap))
     note = f"Posterior probability that a standardised loading is at least {loading:g} in size."
-    return _arviz.from_datasets(groups, {**idata.attrs, "note": note, "salient_loading": float(loading)})
+    run = compared_runs(idata)
+    of_edges = agreed(edges["gap"].to_numpy(), run)
+    lines = [
+        said
+        for line in str(idata.attrs.get("verdict", "")).splitlines()
+        for said in (agreed(gap, run) if line in of_edges else [line])
+    ]
+    verdict = "\n".join([note, *lines])
+    about = {"note": note, "verdict": verdict, "salient_loading": float(loading)}
+    return _arviz.from_datasets(groups, {**idata.attrs, **about})
+
+
+def _is_large(idata: ArvizData, loading: float) -> xr.DataArray:
+    """Which draws are, (chain, draw, feature, factor); without a copy of their sizes."""
+    weight = _arviz.get_group(idata, "posterior")["weight"].transpose("chain", "draw", *_EDGE)
+    return (weight >= loading) | (weight <= -loading)
+
+
+def _check_size(argument: str, loading: float) -> None:
+    if not (isinstance(loading, Real) and 0 < loading < 1):
+        raise ValueError(
+            f"{argument}: got {loading!r}, wanted a standardised loading strictly between 0 and 1, such as "
+            f"{SALIENT:g}"
+        )

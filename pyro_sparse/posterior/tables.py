@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._utils.torch_state import isolated
 from ..data.read import read_like
 from ..data.stores import store_of
-from ..findings.finding import Finding
+from ..findings.finding import Finding, doubted_edges
 from ..graphs.selection import edge_gap
 from ..inference.training.restarts import compared_restarts, prescribed_in_fit
 from . import arviz as _arviz
@@ -27,12 +27,14 @@ from .edge_table import (
     about_edges,
     attributes,
     concluded,
+    decided,
     edge_numbers,
     holds_scores,
     packed,
     weight_table,
+    weights_vary,
 )
-from .method_names import current_name
+from .salience import SALIENT, check_has_loadings, salience, salience_column
 from .same_fit import check_same_fit
 from .tasks import task_summary
 from .transitions import transition_summary
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from ..inference.table.result import Fit
     from ..inference.training.fit_result import FitResult
 
-__all__ = ["check_labels", "compared_runs", "edge_prob", "given_edges", "summary", "to_arviz", "weights_vary"]
+__all__ = ["check_labels", "edge_prob", "given_edges", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
@@ -168,6 +170,13 @@ def to_arviz(
     if x is not None and x.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
     conclusion = concluded(fit, findings, gap, "restart" if chain_restart is None else "chain")
+    if not is_score:
+        # What every run gives no chance at all is forbidden, or of a factor that the runs are not over.
+        asked = (per_restart > 0).any(0) & ~prescribed_in_fit(fit)[best]
+        doubted = doubted_edges([*fit.findings, *findings], fit.feature_names, fit.factor_names)
+        # After the rows used, where they are not all: every number is of these.
+        first = int(bool(findings) and findings[0].kind == "rows")
+        conclusion.insert(first, decided(p, gap, asked, doubted))
     about = attributes(fit, method, is_score, note, attrs, findings, conclusion)
     return packed(fit, groups, elbos | dict(chain_stats or {}), "factor", coords, about, origin, good)
 
@@ -197,38 +206,6 @@ def _check_shapes(**wanted: tuple[NDArray[Any], tuple[int, ...]]) -> None:
     for name, (values, shape) in wanted.items():
         if values.shape != shape:
             raise ValueError(f"{name}: want shape {shape}, got {values.shape}")
-
-
-def compared_runs(idata: ArvizData) -> str:
-    """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
-
-    Parameters
-    ----------
-    idata : InferenceData or DataTree
-        From `fit.edge_posterior()` of a table.
-
-    Returns
-    -------
-    str
-        "chain" or "restart".
-    """
-    return "chain" if current_name(idata.attrs.get("edge_method", "")) == "mcmc" else "restart"
-
-
-def weights_vary(idata: ArvizData) -> bool:
-    """Whether draws of a run say how large a weight may be: not where each restart has one weight of an edge.
-
-    Parameters
-    ----------
-    idata : InferenceData or DataTree
-        From `fit.edge_posterior()` of a table.
-
-    Returns
-    -------
-    bool
-        False of scores and of the strengths of a `DependencyVAE`.
-    """
-    return not holds_scores(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
 
 
 def check_labels(fit: FitResult, idata: ArvizData) -> None:
@@ -284,6 +261,7 @@ def summary(
     selected_only: bool = False,
     sure: float = 0.95,
     include_doubted: bool = False,
+    salient: float = SALIENT,
 ) -> pd.DataFrame:
     """One row per edge, the most probable first.
 
@@ -304,6 +282,8 @@ def summary(
         Probability at which an edge is called present, or absent, in `verdict`; above 1/2 and below 1.
     include_doubted : bool
         Select edges that a doubt touches, too, by their probability alone. Their verdict stays open.
+    salient : float
+        Size of a standardised loading, in (0, 1), whose probability stands beside that of the edge.
 
     Returns
     -------
@@ -311,26 +291,33 @@ def summary(
         For a latent transition see `transition_posterior.transition_summary`, for tasks
         `task_posterior.task_summary`; for a table:
         Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
-        the method gives only a score), `weight` (signed; of the best restart, or
-        the mean over the Markov chains kept), `hdi90_lb` and `hdi90_ub`
-        (named by kind and prob), `effect` (share of the feature's variance due to the factor, in [0, 1]; like
-        the weight of the best restart, or the mean over the kept chains' draws), `q_value`, `gap` (largest
-        difference of the probability between restarts or chains; NaN for one), `unresolved` (gap > .25),
-        `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a score, and where a doubt of
-        `findings.findings_of` touches the edge, it is open) and `selected` (of edges in doubt none, unless
-        `include_doubted`). For a score the interval is the spread of the weight *between the
-        kept restarts*: there is no other, and it says nothing about sampling error. It is NaN for edges of a
-        `DependencyVAE` by strengths, whose restarts have one weight of each edge. `DataFrame.attrs` holds
-        `fdr`, `interval_kind`, `interval_prob`, `edge_method`, `is_score` and `note`.
+        the method gives only a score), `p_salient_0.3` (named by `salient`; the posterior probability that
+        the standardised loading is at least so large in size, see `posterior.salience`; only where there are
+        draws of it, so not of scores, nor of a `DependencyVAE`; of `salient_edges` of that size it is the
+        probability), `weight` (signed; of the best restart, or the mean over the Markov chains kept, then a
+        standardised loading), `hdi90_lb` and `hdi90_ub` (of the weight; named by kind and prob), `effect`
+        (share of the feature's variance due to the factor, in [0, 1]; like the weight of the best restart, or
+        the mean over the kept chains' draws), `q_value`, `gap` (largest difference of the probability between
+        restarts or chains; NaN for one), `unresolved` (gap > .25), `verdict` ("present", "absent" or "open":
+        `graphs.edge_verdicts`; with a score, and where a doubt of `findings.findings_of` touches the edge, it
+        is open) and `selected` (of edges in doubt none, unless `include_doubted`). For a score the interval
+        is the spread of the weight *between the kept restarts*: there is no other, and it says nothing about
+        sampling error. It is NaN for edges of a `DependencyVAE` by strengths, whose restarts have one weight
+        of each edge. `DataFrame.attrs` holds `fdr`, `interval_kind`, `interval_prob`, `edge_method`,
+        `is_score`, `note` and, where there are draws of loadings, `salient`.
 
     Raises
     ------
     ValueError
-        `fdr`, `prob`, `kind` or `sure` is out of range.
+        `fdr`, `prob`, `kind`, `sure` or `salient` is out of range, or another size than the default is asked
+        of edges without draws of loadings.
     TypeError
-        `prob` or `kind` is given for a latent transition, or `idata` is no edge posterior.
+        `prob` or `kind` is given for a latent transition, or `salient` for one or for tasks, whose weights
+        have no common scale; or `idata` is no edge posterior.
     """
     _arviz.get_group(idata, "edge_posterior")  # complains of what is none
+    if salient != SALIENT:
+        check_has_loadings(idata)
     if idata.attrs.get("kind") == "transition":
         for name, value, default in (("prob", prob, 0.9), ("kind", kind, "hdi")):
             if value != default:
@@ -347,7 +334,17 @@ def summary(
             include_doubted=include_doubted,
         )  # fmt: skip
     vary = holds_scores(idata) or weights_vary(idata)  # scores vary between restarts
-    return weight_table(idata, *_EDGE, fdr, prob, kind, selected_only, sure, include_doubted, vary=vary)
+    beside: dict[str, xr.DataArray] = {}
+    if weights_vary(idata):
+        large = salience(idata, salient)
+        if idata.attrs.get("salient_loading") != salient:  # else it is the probability
+            beside = {salience_column(salient): large}
+    table = weight_table(
+        idata, *_EDGE, fdr, prob, kind, selected_only, sure, include_doubted, vary=vary, beside=beside
+    )
+    if weights_vary(idata):
+        table.attrs["salient"] = float(salient)
+    return table
 
 
 def given_edges(edges: xr.Dataset) -> NDArray[np.bool_]:

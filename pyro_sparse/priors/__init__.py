@@ -7,12 +7,14 @@ from .ard_normal import ARDNormal
 from .base import Prior
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .laplace import Laplace
+from .lkj import LKJ
 from .regression import ssl_regression
 from .spike_slab import SpikeSlabPrior
 from .spike_slab_lasso import SpikeSlabLasso
 from .spike_slab_normal import SpikeSlabNormal
 
 __all__ = [
+    "LKJ",
     "ARDNormal",
     "Horseshoe",
     "Laplace",

@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse import plots
 from pyro_sparse.cli import commands as cli
 from pyro_sparse.cli.recipe import folder
 from pyro_sparse.findings.finding import Finding
@@ -80,6 +82,75 @@ def test_fit_writes_what_it_says(fitted):
     factors = pd.read_csv(folder / "factors.csv", index_col=0)
     assert factors.shape == (120, 2) and factors.index[3] == "row 3"
     assert "<html" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("size", [None, 0.45])
+def test_no_two_outputs_disagree_on_large_loadings(run, fitted, tmp_path, size):
+    """Table, file, JSON, print, page, picture and the object of salient edges say one number."""
+    folder = fitted[0]
+    idata = arviz_files.from_netcdf(folder / "idata.nc")
+    option = [] if size is None else ["--salient", size]
+    of_size = {} if size is None else {"salient": size}
+    table = ps.summary(idata, **of_size)
+    least = table.attrs["salient"]
+    column = f"p_salient_{least:g}"
+    assert least == (size or 0.3)
+    names = list(zip(table["feature"], table["factor"], strict=True))
+    p = dict(zip(names, table[column], strict=True))
+
+    of_salient = ps.edge_prob(ps.salient_edges(idata, least))
+    assert [of_salient.loc[name] for name in names] == list(p.values())
+    if size is None:
+        written = pd.read_csv(folder / "edges.csv").set_index(["feature", "factor"])
+        assert written.loc[names, column].to_numpy() == pytest.approx(list(p.values()))
+
+    said = json.loads(run("summary", folder, "--all", "--json", *option).out)
+    assert said["salient"] == least
+    assert {(e["feature"], e["factor"]): e[column] for e in said["edges"]} == p
+
+    lines = run("summary", folder, "--all", *option).out
+    rows = [[cell.strip() for cell in line.split("│")] for line in lines.splitlines() if line.count("│") > 5]
+    head = re.findall(r"┃ (factor.*) ┃", lines)[0].split("┃")
+    place = [name.strip() for name in head].index(f"≥ {least:g}") + 1
+    factor, printed = "", {}
+    for row in rows:
+        factor = row[1] or factor
+        printed[row[2].removesuffix(" ?"), factor] = row[place : place + 3]
+    for name, (large, value, ends) in printed.items():
+        edge = table.iloc[names.index(name)]
+        assert large == f"{p[name]:.2f}"
+        assert ends == "…".join(f"{edge[end] + 0.0:.2f}" for end in ("hdi90_lb", "hdi90_ub"))
+        assert value.startswith("±") or float(value) == pytest.approx(edge["weight"], abs=0.0051)
+    assert printed.keys() == p.keys()
+
+    assert run("report", folder, "--out", tmp_path / "page.html", *option).code == 0
+    page = (tmp_path / "page.html").read_text()
+    chosen = table[table["selected"]]
+    assert len(chosen) > 3
+    for _, edge in chosen.iterrows():
+        section = page.split(f"<h3>{edge['factor']}</h3>")[1].split("</section>")[0]
+        row = section.split(f'<th scope="row">{edge["feature"]}')[1].split("</tr>")[0]
+        cells = re.findall(r"<td[^>]*>([^<]*)<?", row)
+        assert f"{edge[column]:.3f}" in cells and f"{edge['weight']:.2f} " in cells
+        assert f"{edge['hdi90_lb']:.2f} … {edge['hdi90_ub']:.2f}" in row
+
+    ax = plots.plot_forest(idata, **of_size)
+    beside = {(text.xy[1], text.xyann[0] > 30): text.get_text() for text in ax.texts}
+    assert beside[-1, True] == f"size ≥ {least:g}"
+    for row, label in enumerate(ax.get_yticklabels()):
+        assert beside[row, True] == f"{p[tuple(label.get_text().split('  ·  '))]:.2f}"
+
+
+def test_only_large_loadings_on_request(run, fitted, tmp_path):
+    folder = fitted[0]
+    idata = ps.salient_edges(arviz_files.from_netcdf(folder / "idata.nc"), 0.5)
+    said = json.loads(run("summary", folder, "--salient", 0.5, "--salient-only", "--json").out)
+    assert len(said["edges"]) == ps.summary(idata)["selected"].sum()
+    assert said["verdict"][0] == "Posterior probability that a standardised loading is at least 0.5 in size."
+    run("report", folder, "--salient", 0.5, "--salient-only", "--out", tmp_path / "page.html")
+    assert "An edge is here a standardised loading of at least 0.5" in (tmp_path / "page.html").read_text()
+    bad = run("summary", folder, "--salient", 30)
+    assert bad.code == cli.BAD_INPUT and "salient: got 30.0, wanted a standardised loading" in bad.err
 
 
 def _no_training(*args, **kwargs):

@@ -22,7 +22,7 @@ def edges(**columns):
         **columns,
     }
     frame = pd.DataFrame(shown)
-    frame.attrs.update(is_score=False, fdr=0.1)
+    frame.attrs.update(is_score=False, fdr=0.1, interval_prob=0.9)
     return frame
 
 
@@ -56,3 +56,15 @@ def test_the_verdict_stands_below(capsys):
 def test_no_edges(capsys):
     print_edges(edges().head(0))
     assert "0 edges" in capsys.readouterr().out
+
+
+def test_how_large_a_loading_is_stands_beside_its_edge_and_takes_the_place_of_the_share(capsys):
+    print_edges(edges())
+    assert "variance" in capsys.readouterr().out
+    drawn = edges(**{"p_salient_0.4": [0.97, 0.5], "hdi90_lb": [0.8, -0.001]})
+    drawn.attrs.update(salient=0.4, interval_prob=0.9)
+    print_edges(drawn)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "│ a │ 1.00 │ 0.97 │ 0.90 │ 0.80…1.00 │ 0.00 │" in printed
+    assert "0.00…0.50" in printed and "-0.00" not in printed
+    assert "≥ 0.4: probability that the loading is so large" in printed and "variance" not in printed

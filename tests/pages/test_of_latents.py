@@ -106,9 +106,13 @@ def test_an_edge_posterior_says_what_it_comes_to(sequences, tasks):
 
 
 def test_what_is_of_tables_is_refused(tasks, sequences, tmp_path):
-    for name, value in (("X", np.zeros((2, 2))), ("groups", [["a"]]), ("salient", 0.3)):
+    beside = {"X": np.zeros((2, 2)), "groups": [["a"]], "salient": 0.4, "salient_only": True}
+    for name, value in beside.items():
         with pytest.raises(TypeError, match=f"{name}: is for a table's fit, not for a MultiTaskFit"):
             ps.report(tasks[0], tmp_path / "report.html", **{name: value})
+    for _, idata in (tasks, sequences):
+        with pytest.raises(TypeError, match="idata: got the posterior of .* have a common scale"):
+            ps.summary(idata, salient=0.4)
     with pytest.raises(TypeError, match="idata: holds the edges of"):
         ps.report(tasks[0], tmp_path / "report.html", idata=sequences[1])
     assert not list(tmp_path.iterdir())

@@ -388,10 +388,56 @@ def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):
     assert "chains disagree" not in page.text
 
 
+def loadings_of_any_size(fit):
+    """Edges that are all there, with draws of how large: item 1 has a small loading, of item 4 half are."""
+    idata = probable(fit)
+    weight = np.broadcast_to(fit.weights[:1, None], idata["posterior"]["weight"].shape).copy()
+    weight[:, :, 0], weight[:, ::2, 3] = 0.2 * np.sign(weight[:, :, 0]), 0.25 * np.sign(weight[:, ::2, 3])
+    idata["posterior"]["weight"] = (idata["posterior"]["weight"].dims, weight)
+    return idata
+
+
+def test_salient_edges_are_those_that_are_surely_large(fit, tmp_path, no_pictures):
+    idata = loadings_of_any_size(fit)
+    _, page = write(fit, tmp_path, idata=idata)
+    table = ps.summary(idata, selected_only=True)
+    n = int((table["p_salient_0.3"] >= 0.95).sum())
+    assert n == len(table) - 2
+    assert f"{n} of the {len(table)} edges are salient: the standardised loading is at least 0.3" in page.text
+    assert "Loading ≥ 0.3" in page.text and "at least 0.3 (9.0 % of the variation)" in page.text
+    _, page = write(fit, tmp_path, idata=idata, salient=0.1)
+    assert "Loading ≥ 0.1" in page.text and "at least 0.1 (1.0 % of the variation)" in page.text
+
+
+def test_the_loading_of_a_curve_that_goes_both_ways_has_no_sign(fit, tmp_path, no_pictures):
+    idata = loadings_of_any_size(fit)
+    idata["posterior"]["weight"].values[:, ::2, 3] *= -1
+    edge = ps.summary(idata).loc["item 4 -> factor 1"]
+    assert edge["verdict"] == "present" and edge["hdi90_lb"] < 0 < edge["hdi90_ub"]
+    _, page = write(fit, tmp_path, idata=idata)
+    assert f"± {edge['effect'] ** 0.5:.2f}" in page.text and "or ± where it goes both ways" in page.text
+    assert page.text.count("± ") == 2  # of the explanation as well
+
+
+def test_a_page_of_salient_edges_only(fit, tmp_path, no_pictures):
+    idata = loadings_of_any_size(fit)
+    _, page = write(fit, tmp_path, idata=idata, salient=0.3, salient_only=True)
+    table = ps.summary(ps.salient_edges(idata, 0.3), selected_only=True)
+    assert f"{len(table)} edges between" in page.text and len(table) < len(
+        ps.summary(idata, selected_only=True)
+    )
+    assert "An edge is here a standardised loading of at least 0.3 in size." in page.text
+    assert "Posterior probability that a standardised loading is at least 0.3" in page.text
+    assert "Loading ≥" not in page.text and "Loading (90 % HDI)" in page.text
+    assert "What is identified" in page.text and "No certificate" not in page.text  # of zeros, all the same
+
+
 def test_a_page_of_strengths_counts_no_salient_edges(tmp_path, no_pictures):
     fit = fit_with_strengths()
     _, page = write(fit, tmp_path, idata=fit.edge_posterior("jacobian", num_draws=5))
-    assert "salient at the same rate" not in page.text and "restarts agree on edges" in page.text
+    assert (
+        "salient" not in page.text and "Loading" not in page.text and "restarts agree on edges" in page.text
+    )
 
 
 def test_an_edge_posterior_of_restarts_says_what_it_comes_to(tmp_path, no_pictures):

@@ -15,6 +15,7 @@ from pyro_sparse.graphs import bayesian_fdr
 from pyro_sparse.graphs.alignment import agreement_matrix
 from pyro_sparse.inference.multitask.task_result import MultiTaskFit
 from pyro_sparse.inference.transition.transition_result import TransitionFit
+from pyro_sparse.posterior.tables import summary, to_arviz
 from tests._fake_fit import fake_fit, fit_with_strengths
 from tests._pictures import cut_off
 from tests._tasks import quick_fit, tasks_on_latents
@@ -161,6 +162,25 @@ def test_forest_points_are_the_weights(fit, idata):
 def test_forest_of_strengths_has_no_bars():
     ax = plots.plot_forest(fit_with_strengths().edge_posterior("jacobian", num_draws=5))
     assert ax.get_xlabel() == "weight  (marks: other restarts)"
+
+
+def test_forest_says_how_probable_large_loadings_are(fit):
+    rng = np.random.default_rng(0)
+    shape = (6, 40, *fit.weights.shape[1:])
+    weight = fit.weights[:1, None] + 0.1 * rng.standard_normal(shape)
+    idata = to_arviz(
+        fit, edge=np.ones(shape, dtype=np.int8), weight=weight, probability=np.ones(shape[2:]),
+        method="mcmc", is_score=False, note="",
+    )  # fmt: skip
+    ax = plots.plot_forest(idata, salient=0.7, top=12)
+    p = summary(idata, salient=0.7).set_index(["feature", "factor"])["p_salient_0.7"]
+    beside = {text.xy[1]: text.get_text() for text in ax.texts if text.xyann[0] > 30}
+    assert beside.pop(-1) == "size ≥ 0.7" and len(beside) == 12
+    for row, label in enumerate(ax.get_yticklabels()):
+        assert beside[row] == f"{p[tuple(label.get_text().split('  ·  '))]:.2f}"
+    assert {line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"} == {-0.7, 0.7}
+    assert ax.get_xlabel().startswith("standardised loading")
+    render(ax)
 
 
 def test_forest_marks_each_chain(fit, idata):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -9,6 +11,7 @@ from scipy.stats import norm
 import pyro_sparse as ps
 from pyro_sparse.graphs.selection import q_values
 from pyro_sparse.posterior import arviz as _arviz
+from pyro_sparse.posterior.salience import salience
 from pyro_sparse.posterior.tables import to_arviz
 from tests._fake_fit import fake_fit, fit_with_strengths
 
@@ -122,3 +125,127 @@ def test_only_tables_have_a_common_scale():
     )  # fmt: skip
     with pytest.raises(TypeError, match="posterior of tasks, wanted that of a table"):
         ps.salient_edges(idata)
+
+
+@pytest.mark.parametrize("size", [0.3, 0.45])
+def test_the_summary_has_it_beside_the_probability_of_the_edge(drawn, size):
+    idata, _ = drawn
+    table = ps.summary(idata, salient=size)
+    column = f"p_salient_{size:g}"
+    assert list(table.columns[:4]) == ["feature", "factor", "probability", column]
+    assert table.attrs["salient"] == size
+    pooled = _arviz.get_group(idata, "posterior")["weight"].to_numpy()[:2].reshape(1000, 12, 4)
+    of_salient = ps.edge_prob(ps.salient_edges(idata, size))
+    for feature, factor, p in table[["feature", "factor", column]].itertuples(index=False):
+        own = pooled[:, int(feature.split()[1]) - 1, int(factor.split()[1]) - 1]
+        assert p == sum(abs(value) >= size for value in own) / 1000
+        assert p == of_salient.loc[feature, factor]
+    # Of edges that are salient the probability is this number, and stands there once.
+    assert column not in ps.summary(ps.salient_edges(idata, size), salient=size)
+    other = ps.summary(ps.salient_edges(idata, 0.6), salient=size)
+    assert (other[column] == table[column].loc[other.index]).all()
+    assert column in repr(table)
+
+
+def test_probabilities_are_calibrated_where_the_posterior_has_a_closed_form():
+    """Regression on a known factor: of loadings with the probability p a share of p is large.
+
+    The weight w ~ N(0, 1), rows x = w z + e, e ~ N(0, 2.25), have a normal posterior, and the loading is
+    w / sqrt(w² + 2.25): at least .3 where w is at least .3 sqrt(2.25 / (1 - .09)).
+    """
+    rng, n, noise, size = np.random.default_rng(1000), 40, 1.5, 0.3
+    fit = fake_fit(n_features=150, n_factors=4, n_restarts=2)
+    shape = (150, 4)
+    w, z = rng.standard_normal(shape), rng.standard_normal((n, *shape))
+    x = w * z + noise * rng.standard_normal(z.shape)
+    var = 1 / (1 + (z**2).sum(0) / noise**2)
+    mean = var * (x * z).sum(0) / noise**2
+    draws = mean + np.sqrt(var) * rng.standard_normal((2, 400, *shape))
+    loading = draws / np.sqrt(draws**2 + noise**2)
+    idata = to_arviz(
+        fit, edge=np.ones(loading.shape, dtype=np.int8), weight=loading, probability=np.ones(shape),
+        method="mcmc", is_score=False, note="", kept=[True, True],
+    )  # fmt: skip
+    p = salience(idata, size).to_numpy()
+    least = size * noise / np.sqrt(1 - size**2)
+    exact = norm.sf(least, mean, np.sqrt(var)) + norm.cdf(-least, mean, np.sqrt(var))
+    assert np.abs(p - exact).max() < 5 * np.sqrt(0.25 / 800)
+    is_large = np.abs(w) / np.sqrt(w**2 + noise**2) >= size
+    for low, high in ((0, 0.3), (0.3, 0.7), (0.7, 1.01)):
+        cell = (p >= low) & (p < high)
+        error = np.sqrt((p * (1 - p))[cell].sum())
+        assert cell.sum() > 40 and abs(is_large[cell].sum() - p[cell].sum()) < 4 * error
+
+
+def test_counting_copies_no_draws():
+    shape = (4, 200, 100, 10)
+    fit = fake_fit(n_features=100, n_factors=10, n_active=10, n_restarts=4)
+    idata = to_arviz(
+        fit, edge=np.zeros(shape, dtype=np.int8), weight=np.full(shape, 0.5), probability=np.ones(shape[2:]),
+        method="mcmc", is_score=False, note="", kept=np.ones(4, bool),
+    )  # fmt: skip
+    tracemalloc.start()
+    try:
+        assert (salience(idata) == 1).all()
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 0.6 * np.prod(shape) * 8
+
+
+def test_without_draws_of_loadings_there_is_no_column_and_no_other_size():
+    for fit, method in ((fit_with_strengths(), "jacobian"), (fake_fit(), "score")):
+        idata = fit.edge_posterior(method, num_draws=5)
+        table = ps.summary(idata)
+        assert not [name for name in table if name.startswith("p_salient")] and "salient" not in table.attrs
+        with pytest.raises(ValueError, match="idata: it holds .* wanted draws of weights"):
+            ps.summary(idata, salient=0.4)
+
+
+@pytest.mark.parametrize("size", [0, 1.0, -0.3, float("nan"), "0.3"])
+def test_size_outside_its_range(drawn, size):
+    with pytest.raises(ValueError, match="salient: got .* strictly between 0 and 1, such as 0.3"):
+        ps.summary(drawn[0], salient=size)
+
+
+def test_the_verdict_is_of_large_loadings():
+    """That the chains agree on which edges there are says not that they agree on which are large."""
+    fit = fake_fit(n_restarts=3)
+    shape = (2, 50, 12, 4)
+    weight = np.full(shape, 0.5)
+    weight[1, :, 0, 0] = 0.2
+    idata = to_arviz(
+        fit, edge=np.ones(shape, dtype=np.int8), weight=weight, probability=np.ones(shape[2:]),
+        restart_probability=np.ones((2, 12, 4)), chain_restart=[0, 0], method="mcmc", is_score=False,
+        note="", kept=[True, True],
+    )  # fmt: skip
+    assert idata.attrs["verdict"] == "No edge is disputed between the chains."
+    said = ps.salient_edges(idata).attrs["verdict"].splitlines()
+    assert said[0] == "Posterior probability that a standardised loading is at least 0.3 in size."
+    assert said[1].startswith("1 edge is disputed between the chains")
+    agreed = ps.salient_edges(idata, 0.1).attrs["verdict"]
+    assert agreed.endswith("No edge is disputed between the chains.")
+
+
+@pytest.mark.slow
+def test_chains_agree_with_the_bootstrap_of_factor_analysis():
+    """One factor, columns in units of their own: P(|loading| >= .3) beside the share of 200 resampled tables
+    whose loading, by maximum likelihood, is as large."""
+    from sklearn.decomposition import FactorAnalysis
+
+    rng, n = np.random.default_rng(1000), 500
+    truth = np.array([0.75, 0.65, 0.55, 0.36, 0.3, 0.24])
+    z = rng.standard_normal(n)
+    x = np.outer(z, truth) + np.sqrt(1 - truth**2) * rng.standard_normal((n, 6))
+    x = x * [1, 10, 0.1, 3, 100, 0.01] + 5
+    model = ps.models.SparseDecoder(n_factors=1, decoder="linear")
+    fit = ps.fit(model, x, restarts=2, steps=1500, seed=0, progress=False)
+    table = ps.summary(fit.edge_posterior(sweeps=400, warm_up=100)).set_index("feature")
+    resampled = []
+    for _ in range(200):
+        rows = x[rng.integers(0, n, n)]
+        standard = (rows - rows.mean(0)) / rows.std(0)
+        resampled.append(np.abs(FactorAnalysis(1, tol=1e-6).fit(standard).components_[0]))
+    share = (np.array(resampled) >= 0.3).mean(0)
+    assert ((share > 0.1) & (share < 0.9)).sum() >= 3
+    assert np.abs(table.loc[fit.feature_names, "p_salient_0.3"] - share).max() < 0.12

@@ -14,7 +14,8 @@ from pyro_sparse.graphs import bayesian_fdr
 from pyro_sparse.graphs.selection import q_values
 from pyro_sparse.plots._style import Edges
 from pyro_sparse.posterior import arviz as _arviz
-from pyro_sparse.posterior.tables import edge_prob, given_edges, summary, to_arviz, weights_vary
+from pyro_sparse.posterior.edge_table import weights_vary
+from pyro_sparse.posterior.tables import edge_prob, given_edges, summary, to_arviz
 from tests._fake_fit import fake_fit, fit_with_strengths
 
 

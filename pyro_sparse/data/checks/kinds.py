@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ...findings.finding import Finding
 from ._cells import Cells, listed, naming
+from .ordinal import makes_a_factor
 
 __all__ = ["column_kinds", "entry_mistakes", "few_levels", "several_kinds"]
 
@@ -82,6 +83,8 @@ def several_kinds(cells: Cells) -> list[Finding]:
 def few_levels(cells: Cells) -> list[Finding]:
     """Answers on a scale of few levels, which pile up at an end.
 
+    A doubt where the cut alone may make a factor of easy items and one of hard ones, else a note.
+
     Parameters
     ----------
     cells : Cells
@@ -93,27 +96,31 @@ def few_levels(cells: Cells) -> list[Finding]:
     if not scale or len(scale) < 0.5 * len(kinds):
         return []
     piled = []
-    signs: set[float] = set()
     for j in scale:
         column = cells.columns[j]
         ends = [float((column == end).mean()) for end in (column.min(), column.max())]
         skewness = float(((column - column.mean()) ** 3).mean() / column.std() ** 3)
         if cells.n_levels[j] <= 3 or max(ends) >= _PILED or abs(skewness) >= _SKEWED:
             piled.append((j, max(ends)))
-            signs.add(float(np.sign(skewness)) * (abs(skewness) >= _SKEWED))
     if len(piled) < max(2, 0.15 * len(scale)):
         return []
     names = [cells.features[j] for j, _ in piled]
     levels = [int(cells.n_levels[j]) for j, _ in piled]
+    is_doubt = makes_a_factor(cells.values[:, scale])
+    effect = (
+        "under the normal likelihood easy and hard ones make a factor each"
+        if is_doubt
+        else "their loadings are a little small for it, but the piles are too slight to make a factor"
+    )
     return [
         Finding(
             "levels",
             f"{naming(names, 'column')} {'have' if len(names) > 1 else 'has'} {_span(levels)} levels that "
             f"pile up at an end (up to {max(share for _, share in piled):.0%} of the cells in one): they are "
-            "ordinal, and under the normal likelihood easy and hard ones make a factor each",
+            f"ordinal, and {effect}",
             'treat them as ordinal: cut each at a middle level for likelihood="bernoulli", and do not '
             "believe a factor that only parts high means from low ones",
-            severity="doubt" if {-1.0, 1.0} <= signs else "note",  # easy and hard ones together
+            severity="doubt" if is_doubt else "note",
             source="data",
             columns=tuple(names),
             size=max(share for _, share in piled),

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import torch
 
+from ...distributions.correlated_normal import CorrelatedNormal
+
 if TYPE_CHECKING:
     from ...models.base import FactorModel
 
@@ -39,9 +41,17 @@ def implied_moments(model: FactorModel, num_draws: int = 8000) -> tuple[np.ndarr
     """
     prior = model.factor_prior()
     half = prior.expand((*prior.batch_shape[:-1], num_draws // 2)).sample()
+    if isinstance(prior, CorrelatedNormal):
+        half = _matched(half, prior.root)
     f = model.decode(torch.cat([half, -half], 1), getattr(model, "weights", None))[0].double()
     noise = cast(torch.Tensor, model.likelihood.noise_sd())[0, 0].double()
-    return f.mean(0).cpu().numpy(), (f.T.cov() + torch.diag(noise**2)).cpu().numpy()
+    return f.mean(0).cpu().numpy(), (f.T.cov(correction=0) + torch.diag(noise**2)).cpu().numpy()
+
+
+def _matched(z: torch.Tensor, root: torch.Tensor) -> torch.Tensor:
+    """Draws (restart, row, factor) with exactly the second moments of N(0, L L'), L being `root`."""
+    own = torch.linalg.cholesky(z.mT @ z / z.shape[1])
+    return torch.linalg.solve_triangular(own, z.mT, upper=False).mT @ root[:, 0].mT
 
 
 def excess_covariance(

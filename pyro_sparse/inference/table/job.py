@@ -49,6 +49,8 @@ from .decoder_run import DecoderRun
 from .depth import depth_of_factors
 from .folded import folded
 from .latent_penalty import LatentPenalty
+from .linear_maximum import Maxima, has_closed_form_maximum, put_at_maxima
+from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import Start, cap_grid, no_start
@@ -344,7 +346,16 @@ class TableJob:
         whole.kl_weight = 1.0
         whole.eval()
         torch.manual_seed(self.seeds[0])
+        maxima = None
+        if (
+            not brief
+            and self.dependency is None
+            and has_closed_form_maximum(whole, self.table, self.schedule)
+        ):
+            maxima = put_at_maxima(cast("SparseDecoder", whole), self.table, self.kept)
         trained = self._judged(whole, history, self.n_factors_init[numbers], self.bent[numbers], brief)
+        if maxima is not None:
+            trained = trained.at(maxima)
         if not brief and not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._in_sparser_axes(whole, trained)
         train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
@@ -368,6 +379,8 @@ class TableJob:
                 "n_factors_init": trained.n_factors_init.tolist(),
                 "bent": trained.bent.tolist(),
                 **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
+                **({} if maxima is None else {"graph_level": np.round(maxima.level, 3).tolist()}),
+                **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
                 "device": self.device,
                 "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
                 **self.record,
@@ -383,6 +396,7 @@ class TableJob:
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
             fit.findings.extend(unexplained_findings(fit))
+            fit.findings.extend(residual_pair_findings(fit))
         fit.findings.extend(folded(fit))
         fit.findings.extend(depth_of_factors(whole, self.train, best))
         fit.findings.extend(
@@ -480,6 +494,13 @@ class _Trained(NamedTuple):
     def level(self, n_rows: int) -> np.ndarray:
         """BIC of each restart, halved and negative."""
         return bic(self.all_rows, self.edges, n_rows)
+
+    def at(self, maxima: Maxima) -> _Trained:
+        """The same with the restart whose graph is best; those of the search began with its factors."""
+        n_factors_init, bent = np.array(self.n_factors_init), np.array(self.bent)
+        for place, n_factors in maxima.searched.items():
+            n_factors_init[place], bent[place] = n_factors, False
+        return self._replace(best=maxima.best, n_factors_init=n_factors_init, bent=bent)
 
     def with_restart(self, place: int, source: _Trained, restart: int) -> _Trained:
         """A restart of another set in the place of one of these; the first to come is the best."""

@@ -16,18 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from ..._utils.torch_state import undisturbed
 from ...data.large_table import LargeTable
 from ...findings.finding import Finding
-from ..training.restarts import pick
-from .impute import implied_moments
 
 if TYPE_CHECKING:
     from .result import Fit
 
-__all__ = ["excess_eigenvalue", "unexplained_findings"]
+__all__ = ["excess_eigenvalue", "rows_covariance", "unexplained_findings"]
 
 # Largest eigenvalue over the edge, of 24 short tuning fits (seeds 1000 to 1005, linear and curved, 150 to 600
 # rows): with the right number of factors .90 to 1.04 in nine of twelve and 1.22 to 1.49 in three, where two
@@ -35,6 +31,7 @@ __all__ = ["excess_eigenvalue", "unexplained_findings"]
 _MARGIN = 1.2
 _MOST_FEATURES = 2000  # of a dense covariance
 _NAMED = 4  # features in a message
+_LEAST_TOGETHER = 20  # rows that saw both features of a pair
 
 
 def excess_eigenvalue(
@@ -57,19 +54,33 @@ def excess_eigenvalue(
     direction : ndarray (feature,)
         Squares add to 1: how far each feature shares it.
     """
-    centred = x - mean
-    if mask is not None:
-        centred = np.where(mask, centred, 0.0)
-    pairs = len(x) if mask is None else np.maximum(mask.astype(float).T @ mask, 1.0)
-    covariance = centred.T @ centred / pairs
-    if mask is not None:  # pairs never seen together say nothing against the model
-        covariance = np.where(mask.astype(float).T @ mask > 20, covariance, implied)
+    covariance, n_rows = rows_covariance(x, mask, mean, implied)
     lower = np.linalg.cholesky(implied)
     whitened = np.linalg.solve(lower, np.linalg.solve(lower, covariance).T)
     values, vectors = np.linalg.eigh((whitened + whitened.T) / 2)
-    n_rows = len(x) if mask is None else float(np.median(np.asarray(pairs)))
-    edge = (1 + np.sqrt(x.shape[1] / n_rows)) ** 2
+    edge = (1 + np.sqrt(x.shape[1] / np.median(n_rows))) ** 2
     return float(values[-1] / edge), vectors[:, -1]
+
+
+def rows_covariance(
+    x: np.ndarray, mask: np.ndarray | None, mean: np.ndarray, implied: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Covariance of the rows about a mean, and how many rows saw each pair, both (feature, feature).
+
+    Pairs seen together in 20 rows or fewer say nothing against the model and have its covariance.
+
+    Parameters
+    ----------
+    x : ndarray (row, feature)
+    mask : ndarray of bool (row, feature), optional
+        True where a cell was seen.
+    mean, implied : ndarray (feature,), (feature, feature)
+        Moments of a row under the model.
+    """
+    observed = np.ones(x.shape) if mask is None else mask.astype(float)
+    centred = np.where(observed > 0, x - mean, 0.0)
+    n_rows = np.maximum(observed.T @ observed, 1.0)
+    return np.where(n_rows > _LEAST_TOGETHER, centred.T @ centred / n_rows, implied), n_rows
 
 
 def unexplained_findings(fit: Fit) -> list[Finding]:
@@ -86,8 +97,7 @@ def unexplained_findings(fit: Fit) -> list[Finding]:
         return []
     if table.x.shape[1] > _MOST_FEATURES:
         return []
-    with undisturbed(seed=0), torch.no_grad():
-        mean, implied = implied_moments(pick(fit.model, [fit.best]))
+    mean, implied = fit.implied_moments()
     ratio, direction = excess_eigenvalue(table.x, table.mask, mean, implied)
     if ratio < _MARGIN:
         return []

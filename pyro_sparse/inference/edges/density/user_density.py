@@ -38,6 +38,7 @@ _SEEN = -600.0  # log densities below are zero
 _EVEN = 1e-4  # largest difference of log densities at w and -w
 _LOST = 1e-3  # mass that may be missing from the table
 _NODES = 300  # quantiles at which a density is integrated
+_DIFFERENCE = 1e-4  # share of a weight, or of the spike's scale, between two values that a slope is taken of
 _AROUND = np.linspace(-8, 8, 81)  # and places around the likelihood's mode, in its standard deviations
 _BETWEEN = np.linspace(0, 1, 102)[1:-1]  # and on the way there from zero
 
@@ -196,6 +197,12 @@ class UserSlabs:
     def log_prob(self, u: Array, log_odds: Array) -> Array:
         slab = self.log_density(u) - np.logaddexp(0, -log_odds)
         return np.logaddexp(slab, self._log(self.density.spike_table, u) - np.logaddexp(0, log_odds))
+
+    def sloped(self, u: Array, log_odds: Array) -> tuple[Array, Array]:
+        """log of the mixture, and about its derivative: a slope for proposals."""
+        step = _DIFFERENCE * (np.abs(u) + float(np.max(self.ratio)))
+        rise = self.log_prob(u + step, log_odds) - self.log_prob(u - step, log_odds)
+        return self.log_prob(u, log_odds), rise / (2 * step)
 
     def excess(self, u: Array, log_odds: Array) -> Array:
         """log of the mixture, less that of the stand-in's."""

@@ -56,6 +56,8 @@ class Slabs(Protocol):
 
     def log_prob(self, u: Array, log_odds: Array) -> Array: ...
 
+    def sloped(self, u: Array, log_odds: Array) -> tuple[Array, Array]: ...
+
     def excess(self, u: Array, log_odds: Array) -> Array | float: ...
 
     def stepped(
@@ -102,6 +104,18 @@ class SpikeSlab(NamedTuple):
             self.log_density(u) - np.logaddexp(0, -log_odds),
             self.log_density(u, ratio) - np.logaddexp(0, log_odds),
         )
+
+    def sloped(self, u: Array, log_odds: Array) -> tuple[Array, Array]:
+        """log of the mixture and its derivative; infinite log odds: of the slab alone."""
+        slab, ratio = self.log_density(u), float(np.max(self.ratio))
+        if not ratio:  # there is nothing beside it where a weight is not zero
+            return slab - np.logaddexp(0, -log_odds), -np.sign(u) if self.laplace else -u
+        logit = log_odds + slab - self.log_density(u, ratio)
+        p = expit(logit)
+        log_prob = slab - np.logaddexp(0, -log_odds) + np.logaddexp(0, -logit)
+        if self.laplace:
+            return log_prob, -np.sign(u) * (p + (1 - p) / ratio)
+        return log_prob, -u * (p + (1 - p) / ratio**2)
 
     def slab(self, a: Array, b: Array) -> Component:
         """The slab under exp(-a w^2/2 + b w)."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .alignment import Frame
 from .kernels import CurvedRun, LinearRun
-from .stopping import Halves, Thinned
+from .stopping import BatchMeans, Halves, Thinned
 
 __all__ = ["ChainSummary", "Tally"]
 
@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 _ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
+_BATCHES = 10  # stretches of each chain at least, from which the error of its probabilities is known
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 
 
@@ -27,6 +28,8 @@ class ChainSummary(NamedTuple):
     ----------
     prob : ndarray (chain, feature, factor)
         Rao-Blackwellised edge probabilities, averaged over the sweeps kept.
+    prob_error : ndarray (chain, feature, factor)
+        Their Monte Carlo standard errors; NaN of a single sweep.
     edge : ndarray of int8 (chain, draw, feature, factor)
     weight : ndarray (chain, draw, feature, factor)
         Signed standardised loadings: sign of the mean slope times the root of the share of the feature's
@@ -47,6 +50,7 @@ class ChainSummary(NamedTuple):
     """
 
     prob: Array
+    prob_error: Array
     edge: NDArray[np.int8]
     weight: Array
     eta: Array
@@ -73,6 +77,7 @@ class ChainSummary(NamedTuple):
 
         return self._replace(
             prob=wide(self.prob),
+            prob_error=wide(self.prob_error),
             edge=wide(self.edge),
             weight=wide(self.weight),
             eta=wide(self.eta),
@@ -106,6 +111,7 @@ class Tally:
         self.draws, self.looks, self.halves = Thinned(num_draws), Thinned(_LOOKS), Halves(tolerance)
         shape = run.state.weight.shape
         self.total, self.done = np.zeros(shape), 0
+        self.batches = BatchMeans(_BATCHES)
         self.forbidden, self.asked = np.zeros(shape), 0
         self.joint: list[Array] = []
         self.scales: list[tuple[float, float]] = []
@@ -117,7 +123,9 @@ class Tally:
         self.joint.append(sweep.log_joint)
         self.scales.append((run.density.slab, run.density.spike))
         turn, sign = self.frame.turns(sweep.loading)
-        self.total += np.take_along_axis(sweep.prob, turn[:, None], -1)
+        prob = np.take_along_axis(sweep.prob, turn[:, None], -1)
+        self.total += prob
+        self.batches.add(prob)
         if self.constrained and done % _ASKED_EVERY == 0:
             self.forbidden += np.take_along_axis(run.if_permitted(), turn[:, None], -1)
             self.asked += 1
@@ -145,6 +153,7 @@ class Tally:
         looked_at, odds = (np.stack(draws, 1) for draws in zip(*self.looks.chosen(), strict=True))
         return ChainSummary(
             self.total / self.done,
+            self.batches.error(),
             edges.astype(np.int8),
             weights.astype(float),
             etas,

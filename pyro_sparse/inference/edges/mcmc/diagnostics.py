@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 from ....findings.finding import Finding
 from ....graphs._mixing import split_rhat
 from ....graphs.alignment import SAME_FACTOR, similarity
-from ....graphs.chain_verdict import contradictions, disputed_columns, left_out, uneven
-from ....graphs.chains import KeptChains, co_membership_rhat
+from ....graphs.chain_groups import ChainPool
+from ....graphs.chain_verdict import (
+    alternative_graphs,
+    contradictions,
+    disputed_columns,
+    left_out,
+    uneven,
+)
+from ....graphs.chains import co_membership_rhat
 from ....graphs.selection import unresolved
 from ..density.mixture import MixtureDensity
 from ..density.scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
@@ -59,8 +66,7 @@ class Spoken(NamedTuple):
 def spoken(
     fit: Fit,
     chains: ChainSummary,
-    good: KeptChains,
-    keep: NDArray[np.bool_],
+    pool: ChainPool,
     gap: Array,
     if_permitted: Array,
     learned: bool,
@@ -73,10 +79,8 @@ def spoken(
     ----------
     fit : Fit
     chains : ChainSummary
-    good : KeptChains
-        Those within reach of the best: the prior is judged by them.
-    keep : ndarray of bool (chain,)
-        Those that are averaged.
+    pool : ChainPool
+        Chains by the graph they hold.
     gap : ndarray (feature, factor)
         Between these chains.
     if_permitted : ndarray (feature, factor)
@@ -88,12 +92,13 @@ def spoken(
     of_prior : bool
         Whether an edge is what the fit's prior says, so that its scales are checked.
     """
+    keep = pool.keep
     rates = chains.eta[keep].mean((0, 1))
     against = contradictions(if_permitted, rates, fit.feature_names, fit.factor_names)
     findings = [Finding("constraints", sentence, source="chains") for sentence in against]
     findings += [Finding("parameters", sentence, source="chains") for sentence in _held(fit)]
     warned = list(findings)
-    check = None if learned or not of_prior else _scale_check(fit, chains, good.keep)
+    check = None if learned or not of_prior else _scale_check(fit, chains, pool.counts)
     if check is None:
         has_scales = learned or isinstance(weight_density(fit.model.prior), MixtureDensity)
         slab, spike = np.median(chains.scales, 0).tolist() if has_scales else (np.nan, np.nan)
@@ -108,7 +113,7 @@ def spoken(
         findings += about_prior
         warned += about_prior if check.too_many else []
     unused = _unused_rows(fit, n_rows)
-    findings += _agreement(fit, chains, good._replace(keep=keep), gap, bool(unused))
+    findings += _agreement(fit, chains, pool, gap, bool(unused))
     findings += _uneven_weights(fit, chains, keep)
     findings += _other_axes(fit, chains.weight[keep].mean((0, 1)))
     findings = [*unused, *findings]  # the first line of the verdict: all others are of these rows
@@ -152,9 +157,7 @@ def _unused_rows(fit: Fit, n_rows: int) -> list[Finding]:
     return [Finding("rows", message, remedy, source="chains", size=n_rows / total)]
 
 
-def _agreement(
-    fit: Fit, chains: ChainSummary, kept: KeptChains, gap: Array, some_rows: bool
-) -> list[Finding]:
+def _agreement(fit: Fit, chains: ChainSummary, kept: ChainPool, gap: Array, some_rows: bool) -> list[Finding]:
     """Whether the chains agree with one another."""
     features, factors = fit.feature_names, fit.factor_names
     findings = [Finding("chains", sentence, source="chains") for sentence in left_out(kept)]
@@ -162,6 +165,8 @@ def _agreement(
     if n_chains == 1 or np.isnan(gap).all():
         message = "There is only one chain to look at, and nothing says whether another would agree"
         return [*findings, Finding("chains", message, "run more", "doubt", "chains")]
+    findings += _other_graphs(fit, chains, kept)
+    gap = _gap_within(kept, chains.prob)  # between graphs that has just been said
     disputed = disputed_columns(
         gap,
         features,
@@ -186,6 +191,24 @@ def _agreement(
         remedy = f"want {_LEAST_SWEEPS} at least, by more time or more sweeps"
         findings.append(Finding("sweeps", message, remedy, source="chains", size=done))
     return findings
+
+
+def _gap_within(pool: ChainPool, probability: Array) -> Array:
+    """Largest difference of each edge between chains that hold the same graph."""
+    graphs = np.unique(pool.group[pool.keep])
+    gaps = [np.ptp(probability[pool.keep & (pool.group == graph)], axis=0) for graph in graphs]
+    widest: Array = np.max(gaps, axis=0)
+    return widest
+
+
+def _other_graphs(fit: Fit, chains: ChainSummary, pool: ChainPool) -> list[Finding]:
+    """Whether the chains kept hold more than one graph."""
+    message, differ = alternative_graphs(pool, chains.prob)
+    if not message:
+        return []
+    edges = tuple((fit.feature_names[j], fit.factor_names[k]) for j, k in np.argwhere(differ))
+    remedy = "read both, `sample_stats` says which chain holds which, or give more rows or an anchor"
+    return [Finding("graphs", message, remedy, "doubt", "chains", edges=edges, size=float(pool.share[0]))]
 
 
 def _lost_in_chains(fit: Fit, weight: Array) -> list[Finding]:

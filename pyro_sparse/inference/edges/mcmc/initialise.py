@@ -320,6 +320,7 @@ def _linear(
         must=must,
         related=related_factors(cov),
         learn_cov=model.learn_factor_cov,
+        correlation_prior=model.correlation_prior,
         density=density.in_slabs(),
         slab_scale=density.stand_in.slab,
         noise_prior=(likelihood.prior_shape, likelihood.prior_scale),

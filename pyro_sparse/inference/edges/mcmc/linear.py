@@ -3,10 +3,12 @@ r"""Gibbs chains of sparse factor analysis: loadings, edges, noise, correlations
 .. math:: x_{ij} = c_j + w_j^\top z_i + \varepsilon_{ij}, \quad z_i \sim N(0, C), \quad
           w_{jk} \sim \eta_k\,\psi_1 + (1 - \eta_k)\,\psi_0, \quad \varepsilon_{ij} \sim N(0, \sigma_j^2)
 
-A sweep rotates the axes (`moves/rotations.py`), draws what the rest needs of the factors
-(`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations given these
-(`moves/correlations.py`), then the loadings column by column with the edge summed out (`density/weight.py`:
-its probability is what is averaged, after Rao and Blackwell), then noise, rates, intercepts.
+A sweep moves what the factors explain of each feature (`moves/communalities.py`) and the axes
+(`moves/axes.py`, `moves/rotations.py`), both with factors summed out, draws what the rest needs of the
+factors (`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations given
+these (`moves/correlations.py`), then the loadings column by column with the edge summed out
+(`density/weight.py`: its probability is what is averaged, after Rao and Blackwell), then noise, rates,
+intercepts.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ....priors import LKJ
 from ..density.rates import drawn_log_odds, log_density
 from ..density.weight import Slabs
+from ..moves.axes import moved_axes
+from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
 from ..moves.permutation import Anchors, anchors_of, exchanged
 from ..moves.rotations import Turns
@@ -30,6 +35,12 @@ __all__ = ["LinearChains", "LinearState"]
 
 Array = NDArray[np.float64]
 _BOTH = 0.2  # of sweeps rotate pairs as well, where swivels move their factors one by one
+# Spike over slab from which all axes move at once. Narrower ones (the prior's own has 1 / N) make every zero
+# a mode that Hamiltonian steps have to climb out of; .14 is that of edge="practical".
+_SMOOTH = 0.05
+# Share of sweeps that move what factors explain, and features up to which; of more the cost grows as their
+# square, and with many features of a factor none of them decides it.
+_EXPLAINED, _NARROW = 0.5, 100
 
 
 class LinearState(NamedTuple):
@@ -84,12 +95,14 @@ class LinearChains:
     related : ndarray of bool (factor, factor)
         Factors that are correlated.
     learn_cov : bool
-        Whether C is learned, a correlation matrix with a flat prior, as far as factors have no constraints to
-        tell them apart; otherwise it stays where it is.
+        Whether C is learned, a correlation matrix, as far as factors have no constraints to tell them apart;
+        otherwise it stays where it is.
     edge_offset : ndarray (feature, factor) or None
         Log odds of single edges beside those of their factor.
     shared_noise : bool
         One variance for all features.
+    correlation_prior : LKJ
+        Of C, where it is learned.
     rows : RowMoments, optional
         What `x` and `mask` amount to; made where it is not given.
     """
@@ -108,6 +121,7 @@ class LinearChains:
     learn_cov: bool
     edge_offset: Array | None = None
     shared_noise: bool = False
+    correlation_prior: LKJ = LKJ(1.0)
     rows: RowMoments = None  # type: ignore[assignment]  # made once, not for every scale that is tried
 
     def __post_init__(self) -> None:
@@ -130,7 +144,7 @@ class LinearChains:
         rates_fixed : ndarray of bool (chain,), optional
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         """
-        state = self._turned(state, rng)
+        state = self._turned(self._explained(state, rng), rng)
         moments = self.rows.draw(state.weight, state.noise, state.intercept, state.cov, rng)
         if self.learn_cov:
             state = state._replace(cov=self._correlations(state.cov, moments, rng))
@@ -159,8 +173,11 @@ class LinearChains:
         return np.where(self.permitted, 0.0, np.stack(chance, -1))
 
     def log_evidence(self, state: LinearState) -> Array:
-        """log p(x, weights, noise, rates) of each chain, factors and edges summed out, up to a constant."""
+        """log p(x, weights, noise, rates, C), factors and edges summed out, up to a constant, (chain,)."""
         rows = self.rows.log_evidence(state.weight, state.noise, state.intercept, state.cov)
+        if self.learn_cov:
+            log_det = np.linalg.slogdet(state.cov)[1]
+            rows = rows + self.correlation_prior.log_density(log_det, state.cov.shape[-1])
         a, b = self.noise_prior
         noise = state.noise[:, :1] if self.shared_noise else state.noise
         rows = rows - ((a + 1) * np.log(noise) + b / noise).sum(-1)
@@ -214,23 +231,53 @@ class LinearChains:
     @cached_property
     def _turns(self) -> Turns:
         related = self.related | self.learn_cov
-        return Turns(self.permitted, self.must, related, self.density, self.slab_scale)
+        return Turns(
+            self.permitted,
+            self.must,
+            related,
+            self.density,
+            self.slab_scale,
+            correlation_prior=self.correlation_prior,
+        )
 
     def _correlations(self, cov: Array, moments: Moments, rng: np.random.Generator) -> Array:
         """Of pairs that no constraint tells apart, as many as there are factors."""
         swivels = self._turns.swivels
         pairs = np.argwhere(np.triu(swivels | swivels.T))
         pairs = rng.permutation(pairs)[: len(cov[0])]
-        return moved_correlations(cov, moments.whole, self.x.shape[1], pairs, rng)
+        return moved_correlations(cov, moments.whole, self.x.shape[1], pairs, self.correlation_prior, rng)
 
     def _turned(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Other axes; factors and edges are to be drawn anew."""
         weight, cov, log_odds = state.weight, state.cov, self.edge_log_odds(state)
+        if self._all_axes:
+            unit, density = self.slab_scale, self.density
+            weight, cov = moved_axes(weight, cov, log_odds, self.must, density, unit, rng)
+            weight, cov = self._turns.gone_round(weight, cov, log_odds, rng)
+            return state._replace(weight=weight, cov=cov)
         if self.learn_cov:
             weight, cov = self._turns.swivelled(weight, cov, log_odds, rng)
         if not self.learn_cov or rng.random() < _BOTH:
             weight, _ = self._turns.turned(weight, cov, log_odds, rng)
         return state._replace(weight=weight, cov=cov)
+
+    @property
+    def _all_axes(self) -> bool:
+        """Whether any axes may be those of the factors, and the way from one set to another is smooth."""
+        wide = float(np.max(self.density.ratio)) >= _SMOOTH
+        return self.learn_cov and wide and bool(self.permitted.all())
+
+    def _explained(self, state: LinearState, rng: np.random.Generator) -> LinearState:
+        """What the factors explain of each feature; factors and edges are to be drawn anew."""
+        share = _EXPLAINED * min(1.0, (_NARROW / state.noise.shape[1]) ** 2)
+        if state.moments is None or self.shared_noise or rng.random() > share:
+            return state
+        weight, noise = moved_communalities(
+            state.weight, state.noise, state.cov, self.edge_log_odds(state),
+            self.rows.summed_out(state.intercept, state.cov, state.moments), self.x.shape[1],
+            self.permitted, self.must, self.density, self.slab_scale, self.noise_prior, rng,
+        )  # fmt: skip
+        return state._replace(weight=weight, noise=noise)
 
     @cached_property
     def _anchors(self) -> Anchors:

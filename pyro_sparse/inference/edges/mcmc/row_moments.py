@@ -15,6 +15,7 @@ cost does not grow with N. The factors of rows with missing cells are drawn, by 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,12 +42,15 @@ class Moments(NamedTuple):
         Sum of z over the same rows.
     whole : ndarray (chain, factor, factor)
         Z'Z over all rows.
+    rows_drawn : Moments, optional
+        The same over those rows alone whose factors were drawn one by one; None where there are none.
     """
 
     gram: Array
     cross: Array
     total: Array
     whole: Array
+    rows_drawn: Moments | None = None
 
     def centred(self, intercept: Array) -> Array:
         """(x - intercept)'Z, (chain, feature, factor)."""
@@ -58,7 +62,8 @@ class Moments(NamedTuple):
         gram = np.take_along_axis(np.take_along_axis(self.gram, square, -1), order[:, None, :, None], -2)
         whole = np.take_along_axis(np.take_along_axis(self.whole, wide, -1), order[..., None], -2)
         cross, total = (np.take_along_axis(part, wide, -1) for part in (self.cross, self.total))
-        return Moments(gram, cross, total, whole)
+        drawn = None if self.rows_drawn is None else self.rows_drawn.exchanged(order)
+        return Moments(gram, cross, total, whole, drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,18 +154,70 @@ class RowMoments:
         total, cross = framed[:, :1], framed[:, 1:]
         if not len(self.pattern):
             return Moments(whole[:, None], cross, total, whole)
-        gram = np.repeat(whole[:, None], g, 1)
-        total = np.repeat(total, g, 1)
+        gram, all_total = np.zeros((n_chains, g, k, k)), np.zeros((n_chains, g, k))
+        all_cross, all_whole = np.zeros((n_chains, g, k)), np.zeros((n_chains, k, k))
         for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             z = self._factors(part, weight, scaled, intercept, precision, rng)
             observed = self.seen[self.pattern[part]].T.astype(float)  # feature, row
             pairs = (z[..., :, None] * z[..., None, :]).reshape(*z.shape[:-1], k * k)
-            gram = gram + (observed @ pairs).reshape(n_chains, g, k, k)
-            total = total + observed @ z
-            cross = cross + np.swapaxes(self.x[:, part], -1, -2) @ z
-            whole = whole + np.swapaxes(z, -1, -2) @ z
-        return Moments(gram, cross, total, whole)
+            gram += (observed @ pairs).reshape(n_chains, g, k, k)
+            all_total += observed @ z
+            all_cross += np.swapaxes(self.x[:, part], -1, -2) @ z
+            all_whole += np.swapaxes(z, -1, -2) @ z
+        drawn = Moments(gram, all_cross, all_total, all_whole)
+        return Moments(whole[:, None] + gram, cross + all_cross, total + all_total, whole + all_whole, drawn)
+
+    def summed_out(
+        self, intercept: Array, cov: Array, moments: Moments
+    ) -> Callable[[Array, Array], tuple[Array, Array, Array]]:
+        """log p(x | weight, noise), the factors of complete rows summed out and those of others as drawn.
+
+        Parameters
+        ----------
+        intercept : ndarray (chain, feature)
+        cov : ndarray (chain, factor, factor)
+        moments : Moments
+
+        Returns
+        -------
+        callable
+            Of weights (chain, feature, factor) and noise (chain, feature), to the log density (chain,) up to
+            a constant, and its derivatives of their shapes.
+        """
+        s, c, n = self._centred(intercept), intercept, self.n
+        diagonal, precision = np.diagonal(s, axis1=-2, axis2=-1), np.linalg.inv(cov)
+        drawn, count = moments.rows_drawn, self.count - self.n
+        pull = None if drawn is None else drawn.centred(c)
+        squares = (self.x**2).sum(1) - 2 * c * self.x.sum(1) + count * c**2
+
+        def at(weight: Array, noise: Array) -> tuple[Array, Array, Array]:
+            scaled = weight / noise[..., None]
+            inner = precision + np.swapaxes(scaled, -1, -2) @ weight
+            moved = s @ scaled
+            within, spread = np.swapaxes(scaled, -1, -2) @ moved, np.linalg.inv(inner)
+            of_cells, moved = scaled @ spread, moved @ spread
+            again = of_cells @ within @ spread
+            level = -0.5 * n * (np.log(noise).sum(-1) + np.linalg.slogdet(inner)[1])
+            level = level - 0.5 * (diagonal / noise).sum(-1) + 0.5 * (spread * within).sum((-1, -2))
+            by_weight = moved / noise[..., None] - again - n * of_cells
+            by_noise = diagonal / noise - 2 * (moved * scaled).sum(-1) - n
+            by_noise = by_noise / noise + ((again + n * of_cells) * scaled).sum(-1)
+            if drawn is None or pull is None:
+                return level, by_weight, 0.5 * by_noise
+            said = (drawn.gram @ weight[..., None])[..., 0]
+            left = squares - ((2 * pull - said) * weight).sum(-1)
+            level = level - 0.5 * (count * np.log(noise) + left / noise).sum(-1)
+            by_noise = by_noise - (count - left / noise) / noise
+            return level, by_weight + (pull - said) / noise[..., None], 0.5 * by_noise
+
+        return at
+
+    def _centred(self, intercept: Array) -> Array:
+        """Second moments of the complete rows around intercepts, (chain, feature, feature)."""
+        s, c = self.square, intercept
+        moment = s[:, 1:, 1:] - c[:, :, None] * s[:, :1, 1:] - s[:, 1:, :1] * c[:, None]
+        return moment + self.n * c[:, :, None] * c[:, None]
 
     def log_evidence(self, weight: Array, noise: Array, intercept: Array, cov: Array) -> Array:
         """log p(x | weight, noise, intercept, cov), factors summed out, up to a constant, (chain,).
@@ -173,9 +230,7 @@ class RowMoments:
         scaled, precision = weight / noise[..., None], np.linalg.inv(cov).astype(float)
         log_cov, log_noise = np.linalg.slogdet(cov)[1], np.log(noise)
         inner = precision + np.swapaxes(weight, -1, -2) @ scaled
-        s, c = self.square, intercept
-        moment = s[:, 1:, 1:] - c[:, :, None] * s[:, :1, 1:] - s[:, 1:, :1] * c[:, None]
-        moment = moment + self.n * c[:, :, None] * c[:, None]
+        c, moment = intercept, self._centred(intercept)
         pulled = np.swapaxes(scaled, -1, -2) @ moment @ scaled
         level = -0.5 * self.n * (log_noise.sum(-1) + log_cov + np.linalg.slogdet(inner)[1])
         level = level - 0.5 * (np.diagonal(moment, axis1=-2, axis2=-1) / noise).sum(-1)

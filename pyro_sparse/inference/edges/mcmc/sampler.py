@@ -28,7 +28,7 @@ from ....data.columns import check_number, check_rows
 from ....data.large_table import LargeTable
 from ....data.read import Table, read_table
 from ....findings.finding import Finding
-from ....graphs.chains import KeptChains, keep_chains
+from ....graphs.chain_groups import ChainPool, pool_chains
 from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
 from ...training.restarts import level_of
@@ -36,6 +36,7 @@ from ..density.decoder_program import DecoderState
 from ..density.mixture import MixtureDensity
 from .accumulator import ChainSummary, Tally
 from .alignment import Frame
+from .chain_evidence import explored_evidence
 from .decoder import DecoderChains
 from .density_check import check_program
 from .diagnostics import spoken
@@ -76,21 +77,18 @@ _WIDE = 3000  # weights from which a sweep takes a fiftieth of a second, and the
 _SWEEPS = {"exact": (1500, 400, 50), "wide": (500, 150, 40), "small": (400, 120, 40), "large": (200, 60, 25)}
 _LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
 _FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
-# Nats below the best chain at which one is left out; of each factor value. A rule of thumb: on a table of
-# 1,000 x 800 cells chains that agreed in every edge lay 29 nats apart. The two best always count.
+# Nats below the best chain at which one is left out that holds another graph, where evidence is known too
+# roughly to weigh graphs by; of each factor value.
 _REACH, _REACH_EACH = 15.0, 0.05
 # Of the edges' own variance: what an end before the last sweep may add to it. Of a table whose chains ended
 # after 40 sweeps of 280 the Brier score was .0608, after all .0604 (NOTEBOOK.md).
 # What an edge of a questionnaire is: 25 of 25 items of simulated ones and of bfi on their factor, none beside
 # it, where cross-loadings have a standard deviation of .05 to .1 (N 300 and 2,800).
 PRACTICAL = MixtureDensity(False, 0.5, 0.07)
-_MEANING = {
-    "prior": "An edge is a weight from the prior's slab.",
-    "practical": (
-        "An edge is a standardised loading that cross-loadings of standard deviation 0.07 do not explain "
-        "(edge='practical': N(0, 0.5²) against N(0, 0.07²))."
-    ),
-}
+_PRACTICAL_MEANS = (
+    "An edge is a standardised loading that cross-loadings of standard deviation 0.07 do not explain "
+    "(edge='practical': N(0, 0.5²) against N(0, 0.07²))."
+)
 _ENOUGH = 0.003
 
 
@@ -169,12 +167,15 @@ def mcmc_edges(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        As `to_arviz`; chain = chain. `sample_stats` has `log_joint`, `restart` and `dense` of each. If the
+        As `to_arviz`; chain = chain. `sample_stats` has `log_joint`, `restart` and `dense` of each, the
+        `graph` it holds (numbered by share, the largest first; -1 if it failed) and its `pool_weight` in
+        probabilities and mean weights (`graphs.pool_chains`). If the
         model has anchors or forbids edges, `edge_posterior` has `if_permitted`: what the probability of such
         an edge would be if it alone were permitted, all else as it is in the chains (NaN for other edges).
         Attributes: `prior_scales`, slab and spike that suit the weights (learned, with `learn_scales`), and
         `prior_p_value`, of the prior's own against them (`_scales.check_scales`; NaN with `learn_scales`, and
-        both NaN for densities of one's own).
+        both NaN for densities of one's own); `graphs`, how many the chains kept hold, and `graph_shares` of
+        all.
 
     Warns
     -----
@@ -240,8 +241,8 @@ def mcmc_edges(
         )  # fmt: skip
     if kept is not None:
         summary = summary.widened(fit.model.n_factors)
-    reach = _reach(fit, exact, len(table.x))
-    return _packed(fit, summary, restarts, dense, table, X, learn_scales, all_sweeps - warm, reach, edge)
+    pool = _pooled(fit, summary, exact, len(table.x))
+    return _packed(fit, summary, restarts, dense, table, X, learn_scales, all_sweeps - warm, pool, edge)
 
 
 def _density_of(fit: Fit, edge: str, exact: bool, learn_scales: bool) -> WeightDensity | None:
@@ -258,6 +259,24 @@ def _density_of(fit: Fit, edge: str, exact: bool, learn_scales: bool) -> WeightD
     if learn_scales:
         raise ValueError("edge: 'practical' says what an edge is, and learn_scales learns it; take one")
     return PRACTICAL
+
+
+def _meaning(fit: Fit, edge: str, learned: bool) -> str:
+    """What an edge is, in numbers."""
+    if edge != "prior":
+        return _PRACTICAL_MEANS
+    if learned:
+        return (
+            "An edge is a weight from the slab; its scale and that of the spike are learned (edge='prior')."
+        )
+    density = weight_density(fit.model.prior)
+    if not isinstance(density, MixtureDensity):
+        return f"An edge is a weight from the slab of {type(fit.model.prior).__name__} (edge='prior')."
+    family = "Laplace, mean size" if density.laplace else "normal, standard deviation"
+    return (
+        f"An edge is a weight that the prior's slab explains and its spike does not (edge='prior': {family} "
+        f"{density.slab:.2g} against {density.spike:.2g})."
+    )
 
 
 def _free_plan(fit: Fit, restarts: list[int]) -> tuple[list[int], list[bool], int]:
@@ -308,13 +327,18 @@ def _hidden(fit: Fit) -> int:
     return fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
 
 
-def _reach(fit: Fit, exact: bool, n_rows: int) -> float:
-    """Nats below the best chain at which a chain is left out.
+def _pooled(fit: Fit, chains: ChainSummary, exact: bool, n_rows: int) -> ChainPool:
+    """Chains by the graph they hold: weighed by evidence where it is known, else alike within reach.
 
     Where factors are not summed out, the volume they move in is known from few sweeps only, and to some per
     cent of each standard deviation: chains that tell of the same graph were seen 200 nats apart at 6,000.
     """
-    return _REACH if exact else max(_REACH, _REACH_EACH * n_rows * fit.model.n_factors)
+    if exact:
+        evidence, error = explored_evidence(chains.weight, chains.log_joint)
+        return pool_chains(chains.prob, chains.prob_error, evidence, error, np.inf if error else _REACH)
+    level = chains.log_joint[:, chains.log_joint.shape[1] // 2 :].mean(1)
+    reach = max(_REACH, _REACH_EACH * n_rows * fit.model.n_factors)
+    return pool_chains(chains.prob, chains.prob_error, level, None, reach)
 
 
 def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
@@ -531,13 +555,6 @@ def _check(
         raise ValueError(f"tolerance: want a share of a variance, 0 or more, got {tolerance!r}")
 
 
-def _with_second(good: KeptChains) -> NDArray[np.bool_]:
-    """Chains that are averaged: those within reach of the best, and always the two best."""
-    keep = good.keep.copy()
-    keep[np.argsort(np.nan_to_num(good.nats_below, nan=np.inf), kind="stable")[:2]] = True
-    return keep
-
-
 def _packed(
     fit: Fit,
     chains: ChainSummary,
@@ -547,16 +564,21 @@ def _packed(
     X: TableLike | None,
     learned: bool,
     wanted: int,
-    reach: float,
+    pool: ChainPool,
     edge: str,
 ) -> ArvizData:
-    good = keep_chains(chains.log_joint, reach)
-    keep = _with_second(good)
+    keep = pool.keep
+
+    def over_chains(values: Array) -> Array:
+        """Mean over the chains kept, each with its weight."""
+        mean: Array = np.average(values[keep], axis=0, weights=pool.weight[keep])
+        return mean
+
     permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
-    forbidden = np.where(permitted, np.nan, chains.if_permitted[keep].mean(0))
+    forbidden = np.where(permitted, np.nan, over_chains(chains.if_permitted))
     gap = edge_gap(chains.prob, keep)
-    weight = chains.weight[keep].mean((0, 1))
-    diagnostics = spoken(fit, chains, good, keep, gap, forbidden, learned, len(table.x), edge == "prior")
+    weight = over_chains(chains.weight.mean(1))
+    diagnostics = spoken(fit, chains, pool, gap, forbidden, learned, len(table.x), edge == "prior")
     done = chains.log_joint.shape[1]
     if chains.stopped_by == "time":
         message = f"The time budget ended the chains after {done} of {wanted} sweeps"
@@ -567,21 +589,26 @@ def _packed(
     began = "with every edge there" if any(dense) else "in other axes"
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {done} sweeps, half of them "
-        f"begun {began}. {_MEANING[edge]}"
+        f"begun {began}. {_meaning(fit, edge, learned)}"
     )
     idata = to_arviz(
         fit,
         edge=chains.edge,
         weight=chains.weight,
         eta=chains.eta,
-        probability=np.where(permitted, chains.prob[keep].mean(0), 0.0).clip(0, 1),
+        probability=np.where(permitted, over_chains(chains.prob), 0.0).clip(0, 1),
         restart_probability=chains.prob.clip(0, 1),
         chain_restart=np.array(restarts),
         kept=keep,
-        chain_stats={"dense": np.array(dense), "log_joint": chains.log_joint.mean(1)},
+        chain_stats={
+            "dense": np.array(dense),
+            "log_joint": chains.log_joint.mean(1),
+            "graph": pool.group,
+            "pool_weight": pool.weight,
+        },
         edge_weight=weight,
         # A standardised loading is the root of the share.
-        edge_effect=(chains.weight[keep] ** 2).mean((0, 1)),
+        edge_effect=over_chains((chains.weight**2).mean(1)),
         edge_stats={} if permitted.all() else {"if_permitted": forbidden},
         method="mcmc",
         is_score=False,
@@ -596,10 +623,12 @@ def _packed(
             "stopped_by": chains.stopped_by,
             "interrupted": int(chains.stopped_by == "interrupt"),
             "mean_gap": float(np.nanmean(gap)),
+            "graphs": pool.n_graphs,
+            "graph_shares": pool.share.tolist(),
             "prior_scales": list(diagnostics.scales),
             "prior_p_value": diagnostics.p_value,
         },
     )
     if edge != "prior":
-        idata.attrs["verdict"] += f"\n{_MEANING[edge]}"
+        idata.attrs["verdict"] += f"\n{_PRACTICAL_MEANS}"
     return idata

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Halves", "Thinned"]
+__all__ = ["BatchMeans", "Halves", "Thinned"]
 
 Array = NDArray[np.float64]
 ItemT = TypeVar("ItemT")
@@ -52,6 +52,39 @@ class Halves:
             settled = bool(error < self.tolerance * (mean * (1 - mean)).mean())
         self.number, self.total = number, total.copy()
         return settled
+
+
+class BatchMeans:
+    """Monte Carlo error of a running mean, from means over stretches of a stream of unknown length.
+
+    Parameters
+    ----------
+    wanted : int
+        Stretches at least, once there are as many items; at most twice as many.
+    """
+
+    def __init__(self, wanted: int):
+        self.wanted, self.width, self.filled = wanted, 1, 0
+        self.sums: list[Array] = []
+
+    def add(self, item: Array) -> None:
+        """The next one; neighbouring stretches become one whenever there are too many."""
+        if not self.filled:
+            self.sums.append(np.zeros(item.shape))
+        self.sums[-1] += item
+        self.filled = (self.filled + 1) % self.width
+        if len(self.sums) == 2 * self.wanted and not self.filled:
+            self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
+            self.width *= 2
+
+    def error(self) -> Array:
+        """Standard error of the mean over all whole stretches, of an item's shape; NaN of fewer than two."""
+        whole = self.sums[:-1] if self.filled else self.sums
+        if len(whole) < 2:
+            return np.full(np.shape(self.sums[0]) if self.sums else (), np.nan)
+        means = np.stack(whole) / self.width
+        error: Array = means.std(0, ddof=1) / np.sqrt(len(whole))
+        return error
 
 
 class Thinned(Generic[ItemT]):

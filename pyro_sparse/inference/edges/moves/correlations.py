@@ -1,8 +1,8 @@
 r"""Correlations of factors given the factors, one by one, by random-walk Metropolis.
 
-.. math:: p(C \mid Z) \propto |C|^{-N/2} \exp(-\tfrac12 \operatorname{tr} C^{-1} Z^\top Z)
+.. math:: p(C \mid Z) \propto p(C)\, |C|^{-N/2} \exp(-\tfrac12 \operatorname{tr} C^{-1} Z^\top Z)
 
-under a flat prior over correlation matrices (LKJ, 1). A step is as long as N rows let it be, and shorter for
+with an `LKJ` prior p(C), or a mixture of several. A step is as long as N rows let it be, and shorter for
 a correlation near 1 or -1; the proposal is not symmetric, and its densities both ways are in the acceptance.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ....priors import LKJ
 
 __all__ = ["moved_correlations"]
 
@@ -19,7 +21,7 @@ _SINGULAR = -20.0  # log determinant below which an inverse has lost its digits
 
 
 def moved_correlations(
-    cov: Array, whole: Array, n_rows: int, pairs: NDArray[np.intp], rng: np.random.Generator
+    cov: Array, whole: Array, n_rows: int, pairs: NDArray[np.intp], prior: LKJ, rng: np.random.Generator
 ) -> Array:
     """The next correlations of every chain.
 
@@ -32,10 +34,11 @@ def moved_correlations(
     n_rows : int
     pairs : ndarray of int (pair, 2)
         Which ones move, in this order.
+    prior : LKJ
     rng : numpy.random.Generator
     """
     cov, n_chains, step = cov.copy(), len(cov), _STEP / np.sqrt(max(n_rows, 4))
-    level = _log_density(cov, whole, n_rows)[1]
+    level = _log_density(cov, whole, n_rows, prior)[1]
     for i, j in pairs:
         now = cov[:, i, j]
         size = step * (1 - now**2)
@@ -45,7 +48,7 @@ def moved_correlations(
         tried[:, i, j] = tried[:, j, i] = np.where(possible, new, now)
         with np.errstate(all="ignore"):
             # Without factor i it is as before: at most one eigenvalue may have changed its sign.
-            definite, there = _log_density(tried, whole, n_rows)
+            definite, there = _log_density(tried, whole, n_rows, prior)
             inside, back = definite & possible, step * (1 - new**2)
             ratio = np.log(size / back) - 0.5 * (new - now) ** 2 * (1 / back**2 - 1 / size**2)
             taken = inside & (np.log(rng.random(n_chains)) < there - level + ratio)
@@ -54,8 +57,10 @@ def moved_correlations(
     return cov
 
 
-def _log_density(cov: Array, whole: Array, n_rows: int) -> tuple[NDArray[np.bool_], Array]:
+def _log_density(cov: Array, whole: Array, n_rows: int, prior: LKJ) -> tuple[NDArray[np.bool_], Array]:
     """Whether the determinant is positive, and the log density up to a constant, both (chain,)."""
     sign, log_det = np.linalg.slogdet(cov)
     explained = (np.linalg.inv(cov) * np.swapaxes(whole, -1, -2)).sum((-1, -2))
-    return (sign > 0) & (log_det > _SINGULAR), -0.5 * (n_rows * log_det + explained)
+    definite = (sign > 0) & (log_det > _SINGULAR)
+    level = prior.log_density(np.where(definite, log_det, 0.0), cov.shape[-1])
+    return definite, level - 0.5 * (n_rows * log_det + explained)

@@ -10,9 +10,10 @@ and :math:`R_\theta` a rotation of that pair, :math:`A_\theta = L R_\theta L^{-1
 :math:`t_i = \cos\psi\, t_j + \sin\psi\, t_\perp`, and
 
 .. math:: w_i = P / \sin\psi, \quad w_j = Q - P \cot\psi, \qquad
-          p(\psi) \propto (\sin\psi)^{K - 1 - G}\, p(w_i)\, p(w_j)
+          p(\psi) \propto (\sin\psi)^{K - 1 - G}\, p(w_i)\, p(w_j)\, p(C)
 
-with P and Q what stays, G loadings of factor i, and a flat prior over correlation matrices (LKJ, 1).
+with P and Q what stays, G loadings of factor i, and an `LKJ` prior of C, whose determinant goes with
+:math:`\sin^2\psi`.
 
 Either way :math:`p(w_k) = \prod_j [\eta_k \psi_1 + (1 - \eta_k) \psi_0](w_{jk})`. Most moves are a step of
 random-walk Metropolis in the angle, of a length drawn from all that may suit, for many pairs in a sweep. Now
@@ -29,6 +30,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ....priors import LKJ
 from ..density.weight import Slabs
 
 __all__ = ["Turns", "related_factors"]
@@ -65,6 +67,8 @@ class Turns:
     slab_scale : float
     round_share : float
         Of sweeps, have a pair that goes all the way round; all of them where a sweep takes long anyway.
+    correlation_prior : LKJ
+        Of C, where factors are swivelled.
     """
 
     permitted: NDArray[np.bool_]
@@ -73,6 +77,7 @@ class Turns:
     density: Slabs
     slab_scale: float
     round_share: float = 0.2
+    correlation_prior: LKJ = LKJ(1.0)
 
     @cached_property
     def pairs(self) -> NDArray[np.bool_]:
@@ -137,6 +142,18 @@ class Turns:
         """
         for pairs in self._matchings(weight, rng):
             weight, cov = self._stepped(weight, cov, log_odds, pairs, rng)
+        return self.gone_round(weight, cov, log_odds, rng)
+
+    def gone_round(
+        self, weight: Array, cov: Array, log_odds: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """The same after one swivel that may go all the way round, in some sweeps.
+
+        Parameters
+        ----------
+        weight, cov, log_odds, rng
+            As in `swivelled`.
+        """
         if self._goes_round(len(weight), rng):
             there = np.argwhere(self.swivels)
             i, j = there[rng.integers(len(there))]
@@ -200,10 +217,11 @@ class Turns:
         new, now = np.concatenate([first, second], -1), np.concatenate([of_first, of_second], -1)
         level = self._log_priors(new, log_odds, columns) - self._log_priors(now, log_odds, columns)
         level = level[:, : len(i)] + level[:, len(i) :]
-        level += (k - 1 - self.permitted[:, i].sum(0)) * (np.log(sin) - np.log(before))
-        taken = np.log(rng.random(level.shape)) < level
+        wider = np.log(sin) - np.log(before)
+        level += (k - 1 - self.permitted[:, i].sum(0)) * wider
         zeros = (now == 0) & self.permitted[:, columns]  # of a mode: no draws of the spike
-        taken &= ~(zeros[..., : len(i)] | zeros[..., len(i) :]).any(1)
+        level[(zeros[..., : len(i)] | zeros[..., len(i) :]).any(1)] = -np.inf
+        taken = self._accepted(level, cov, wider, rng)
         weight, cov = weight.copy(), cov.copy()
         weight[..., i] = np.where(taken[:, None], first, of_first)
         weight[..., j] = np.where(taken[:, None], second, of_second)
@@ -215,6 +233,30 @@ class Turns:
             row = np.where(taken[:, m, None], row, old)
             cov[:, a], cov[:, :, a] = row, row
         return weight, cov
+
+    def _accepted(
+        self, level: Array, cov: Array, wider: Array, rng: np.random.Generator
+    ) -> NDArray[np.bool_]:
+        """Which steps are taken, one pair after the other, since all of them change one determinant.
+
+        Parameters
+        ----------
+        level : ndarray (chain, pair)
+            Log of the ratio of densities but for the prior of C.
+        cov : ndarray (chain, factor, factor)
+        wider : ndarray (chain, pair)
+            Change of the logarithm of the sine.
+        rng : numpy.random.Generator
+        """
+        k, threshold, taken = cov.shape[-1], np.log(rng.random(level.shape)), np.zeros(level.shape, bool)
+        log_det = np.linalg.slogdet(cov)[1]
+        now = self.correlation_prior.log_density(log_det, k)
+        for m in range(level.shape[1]):
+            tried = log_det + 2 * wider[:, m]
+            then = self.correlation_prior.log_density(tried, k)
+            taken[:, m] = threshold[:, m] < level[:, m] + then - now
+            log_det, now = np.where(taken[:, m], tried, log_det), np.where(taken[:, m], then, now)
+        return taken
 
     def _log_priors(self, weight: Array, log_odds: Array, columns: NDArray[np.intp]) -> Array:
         """log prior of columns of loadings (chain, feature, column), edges summed out: (chain, column)."""
@@ -234,7 +276,9 @@ class Turns:
         p = weight[..., i, None] * sin[..., :1]
         q = weight[..., j, None] + weight[..., i, None] * cos[..., :1]
         first, second = p / sin, q - p * cos / sin
-        level = (k - 1 - permitted.sum()) * np.log(sin[:, 0])
+        log_sin, log_det = np.log(sin[:, 0]), np.linalg.slogdet(cov)[1][:, None]
+        level = (k - 1 - permitted.sum()) * log_sin
+        level += self.correlation_prior.log_density(log_det + 2 * (log_sin - log_sin[:, :1]), k)
         level += self._log_prior(first, log_odds[..., i, None], i)
         level += self._log_prior(second, log_odds[..., j, None], j)
         at_mode = (weight[:, permitted, i] == 0).any(1)  # zeros are no draws of the spike

@@ -30,6 +30,7 @@ from pyro_sparse.inference.edges.moves.hmc import hmc
 from pyro_sparse.inference.edges.moves.metric import Metric, information
 from pyro_sparse.inference.edges.moves.permutation import anchors_of, exchanged
 from pyro_sparse.inference.edges.moves.rotations import Turns, related_factors
+from pyro_sparse.priors import LKJ
 
 G, K, H = 4, 2, 3
 A, B = 2.0, 3.0
@@ -56,7 +57,7 @@ class Joint:
         density="laplace",
         missing=False,
         anchored=True,
-        flat=False,
+        prior=None,
         known=False,
         alike=False,
     ):
@@ -78,8 +79,8 @@ class Joint:
             unit = np.where(self.edge, rng.choice([-APART, APART], shape) + 0.3 * unit, unit)
         self.weight = unit * np.where(self.edge, SLAB, SPIKE) * self.permitted
         self.cov = np.tile(C, (chains, 1, 1))
-        if flat:  # any correlation is as likely
-            self.cov[:, 0, 1] = self.cov[:, 1, 0] = rng.uniform(-1, 1, chains)
+        if prior is not None:
+            self.cov = prior.draw(chains, K, rng)
         root = np.linalg.cholesky(self.cov).swapaxes(1, 2)
         self.z = rng.standard_normal((chains, rows, K)) @ root
         self.noise = NOISE[1] / rng.gamma(NOISE[0], size=(chains, G))
@@ -139,6 +140,7 @@ def user_density(case):
         "turning normal",
         "turning apart",
         "turning flat",
+        "turning mixture",
         "known",
         "turning known flat",
         "one noise",
@@ -147,13 +149,14 @@ def user_density(case):
 @pytest.mark.slow
 def test_linear_chains_leave_the_prior_alone(case):
     name, density = user_density(case)
+    correlations = LKJ(1.0) if "flat" in case else LKJ((1.0, 50.0)) if "mixture" in case else None
     own = Joint(
         600,
         15,
         density=name,
         missing=case == "missing",
         anchored="turn" not in case,
-        flat="flat" in case,
+        prior=correlations,
         known="known" in case,
         alike="one" in case,
     )
@@ -173,9 +176,10 @@ def test_linear_chains_leave_the_prior_alone(case):
         NOISE,
         0.7,
         RELATED,
-        "flat" in case,
+        correlations is not None,
         own.known,
         "one" in case,
+        correlations or LKJ(1.0),
     )
     state = LinearState(own.weight, own.edge, own.log_odds, own.noise, c, own.cov)
     held = np.ones(600, dtype=bool) if case.startswith("held") else None
@@ -197,7 +201,7 @@ def test_linear_chains_leave_the_prior_alone(case):
     )
     assert not state.weight[:, ~own.permitted].any() and state.edge[:, own.must].all()
     assert chains._turns.pairs.any() == ("turn" in case)
-    assert (state.cov != own.cov).any() == ("flat" in case)
+    assert (state.cov != own.cov).any() == (correlations is not None)
 
 
 @pytest.mark.parametrize(
@@ -362,15 +366,16 @@ def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
     assert seen == [False, True]
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing):
-    own = Joint(2, 5, missing=missing)
+@pytest.mark.parametrize("missing, prior", [(False, None), (True, None), (False, LKJ((1.0, 9.0)))])
+def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing, prior):
+    own = Joint(2, 5, missing=missing, prior=prior)
     x = own.rng.standard_normal((2, 5, G))
     x = x if own.seen is None else x * own.seen
     density = SpikeSlab(True, np.array(SPIKE / SLAB))
     chains = LinearChains(
-        x, own.seen, own.permitted, own.must, density, SLAB, RATES, False, NOISE, 1.0, RELATED, False
-    )
+        x, own.seen, own.permitted, own.must, density, SLAB, RATES, False, NOISE, 1.0, RELATED,
+        prior is not None, correlation_prior=prior or LKJ(1.0),
+    )  # fmt: skip
     state = LinearState(own.weight, own.edge, own.log_odds, own.noise, np.full((2, G), 0.3), own.cov)
     want = []
     for s in range(2):
@@ -378,13 +383,16 @@ def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing):
         total = 0.0
         for i in range(5):
             at = np.arange(G) if own.seen is None else np.flatnonzero(own.seen[0, i])
-            cov = (w @ C @ w.T + np.diag(v))[np.ix_(at, at)]
+            cov = (w @ own.cov[s] @ w.T + np.diag(v))[np.ix_(at, at)]
             total += stats.multivariate_normal(np.full(len(at), 0.3), cov).logpdf(x[s, i, at])
         total += stats.invgamma(NOISE[0], scale=NOISE[1]).logpdf(v).sum()
         slab, spike = stats.laplace(scale=SLAB).pdf(w), stats.laplace(scale=SPIKE).pdf(w)
         mixed = np.log(own.eta[s] * slab + (1 - own.eta[s]) * spike)
         total += mixed[own.free].sum() + np.log(slab[own.must]).sum()
         total += stats.beta(A, B).logpdf(own.eta[s]).sum()
+        if prior is not None:  # of two factors LKJ is a beta distribution
+            r = own.cov[s, 0, 1]
+            total += np.log(np.mean([stats.beta(c, c).pdf((r + 1) / 2) for c in prior.concentration]))
         want.append(total)
     assert np.diff(chains.log_evidence(state)) == pytest.approx(np.diff(want), rel=1e-9)
 

@@ -76,3 +76,13 @@ def test_where_it_cannot_be_asked_it_is_refused(settings, options, message):
     short = ps.fit(made, x, restarts=1, steps=5, progress=False)
     with pytest.raises(ValueError, match=message):
         short.edge_posterior(**{"edge": "practical", **options})
+
+
+def test_the_note_says_in_numbers_what_an_edge_of_the_prior_is(fit):
+    rate, slab = float(fit.model.prior.lambda0), float(fit.model.prior.lambda1)
+    note = fit.edge_posterior(**SHORT).attrs["note"]
+    assert f"(edge='prior': Laplace, mean size {1 / slab:.2g} against {1 / rate:.2g})" in note
+    assert "edge='prior'" in fit.edge_posterior(learn_scales=True, **SHORT).attrs["note"]
+    normal = ps.fit(model(2, prior="spike_slab_normal"), items(60), restarts=1, steps=5, progress=False)
+    note = normal.edge_posterior(sweeps=30, warm_up=10).attrs["note"]
+    assert "(edge='prior': normal, standard deviation" in note

@@ -14,7 +14,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.data.stores import open_rows
 from pyro_sparse.findings.finding import findings_of
-from pyro_sparse.graphs.chains import KeptChains, keep_chains
+from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.inference.edges import DecoderPrior
 from pyro_sparse.inference.edges.mcmc import diagnostics, sampler
 from pyro_sparse.inference.edges.mcmc.initialise import has_cells
@@ -263,7 +263,9 @@ def test_few_sweeps_resolve_nothing(done):
     fit.model = SimpleNamespace(decoder_kind="linear")
     edge = np.ones((2, 4, 3, 1), np.int8)
     chains = SimpleNamespace(edge=edge, weight=edge * 0.5, log_joint=np.zeros((2, done)))
-    kept, gap = keep_chains(chains.log_joint), np.zeros((3, 1))
+    chains.prob = edge.mean(1).astype(float)
+    kept = pool_chains(chains.prob, 0 * chains.prob, np.zeros(2), 1.0)
+    gap = np.zeros((3, 1))
     findings = diagnostics._agreement(fit, chains, kept, gap, False)
     few = "Only 10 sweeps count, too few to say that no edge is disputed between the chains: want 30"
     assert [str(finding)[: len(few)] for finding in findings] == ([few] if done == 10 else [])
@@ -301,8 +303,14 @@ def test_chains_with_other_loadings_and_sizes_are_said():
 
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
     curved = SimpleNamespace(model=SimpleNamespace(n_factors=6))
-    assert sampler._reach(curved, False, 1000) == pytest.approx(300)
-    assert sampler._reach(curved, False, 10) == sampler._reach(fit, True, 10_000) == 15
+    prob = np.array([[[1.0]], [[1.0]], [[0.0]], [[0.0]]])
+    level = np.array([0.0, 0.0, -200.0, -400.0])[:, None] * np.ones((4, 40))
+    chains = SimpleNamespace(prob=prob, prob_error=0 * prob, log_joint=level, weight=np.ones((4, 40, 1, 1)))
+    assert sampler._pooled(curved, chains, False, 1000).keep.tolist() == [True, True, True, True]  # one graph
+    chains.prob = prob + np.array([0.0, 0.0, 0.0, 0.5])[:, None, None]
+    assert sampler._pooled(curved, chains, False, 1000).keep.tolist() == [True, True, True, False]
+    assert sampler._pooled(curved, chains, False, 10).keep.tolist() == [True, True, False, False]
+    assert sampler._pooled(fit, chains, True, 1000).keep.tolist() == [True, True, False, False]
 
 
 def test_few_rows_are_said(fit):
@@ -486,19 +494,3 @@ def test_a_multinomial_row_without_a_count_does_no_harm(decoder):
     idata = fit.edge_posterior("mcmc", sweeps=20, num_draws=5)
     assert np.isfinite(probability(idata)).all()
     assert np.isfinite(idata["sample_stats"]["log_joint"]).all()
-
-
-@pytest.mark.parametrize(
-    ("kept", "below", "averaged"),
-    [
-        ([0], [0.0, 40.0, 30.0, 90.0], [0, 2]),  # one alone could not disagree
-        ([1], [300.0, 0.0, np.nan, 200.0], [1, 3]),
-        ([0], [0.0, np.nan], [0, 1]),  # also where the second has failed
-        ([0, 1, 3], [2.0, 0.0, 50.0, 9.0], [0, 1, 3]),  # those within reach, and no more
-        ([2], [7.0, 7.0, 0.0], [0, 2]),
-    ],
-)
-def test_the_two_best_chains_are_averaged_whatever_their_distance(kept, below, averaged):
-    chains = np.arange(len(below))
-    keep = sampler._with_second(KeptChains(np.isin(chains, kept), np.array(below)))
-    assert chains[keep].tolist() == averaged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse.inference.edges.mcmc.stopping import Halves, Thinned, spread
+from pyro_sparse.inference.edges.mcmc.stopping import BatchMeans, Halves, Thinned, spread
 
 SHAPE = (4, 2000, 3)  # chain, feature, factor
 
@@ -60,3 +60,16 @@ def test_draws_are_spread_over_all_that_came(n):
 
 def test_spread_has_both_ends():
     assert spread(10, 3) == [0, 4, 9] and spread(3, 10) == [0, 1, 2] and spread(0, 3) == []
+
+
+@pytest.mark.parametrize("n", [1, 7, 20, 21, 1000, 1037])
+def test_errors_of_means_are_those_of_stretches(n):
+    """Of independent draws the error is their standard deviation over the root of their number."""
+    x, batches = np.random.default_rng(0).normal(size=(n, 400)), BatchMeans(10)
+    for item in x:
+        batches.add(item)
+    assert len(batches.sums) <= 20
+    if n < 2:
+        assert np.isnan(batches.error()).all()
+    else:
+        np.testing.assert_allclose(np.sqrt((batches.error() ** 2).mean()), n**-0.5, rtol=0.15)

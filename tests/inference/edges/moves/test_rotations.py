@@ -12,14 +12,16 @@ from scipy import stats
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.moves import rotations as _turns
 from pyro_sparse.inference.edges.moves.rotations import Turns, related_factors
+from pyro_sparse.priors import LKJ
 
-SLAB = 1.0
+SLAB, FLAT = 1.0, LKJ(1.0)
 
 
-def turns(permitted, related=True, ratio=0.1, round_share=1.0):
+def turns(permitted, related=True, ratio=0.1, round_share=1.0, prior=FLAT):
     permitted = np.asarray(permitted, dtype=bool)
     density, k = SpikeSlab(True, np.array(ratio)), permitted.shape[1]
-    return Turns(permitted, np.zeros_like(permitted), np.full((k, k), related), density, SLAB, round_share)
+    must, every = np.zeros_like(permitted), np.full((k, k), related)
+    return Turns(permitted, must, every, density, SLAB, round_share, prior)
 
 
 THREE = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, 0.2], [0.3, 0.2, 1.0]])
@@ -46,21 +48,19 @@ def test_a_swivel_keeps_the_covariance_of_what_is_predicted():
     assert (np.linalg.eigvalsh(other) > 0).all()
 
 
+@pytest.mark.parametrize("prior", [FLAT, LKJ((1.0, 30.0))])
 @pytest.mark.slow
-def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch):
-    """Without data the prior is the density: correlations flat over correlation matrices, by rejection."""
+def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch, prior):
+    """Without data the prior is the density."""
     monkeypatch.setattr(_turns, "_CELLS", 10**9)
     rng, n, k = np.random.default_rng(1), 4000, 3
-    tried = np.tile(np.eye(k), (8 * n, 1, 1))
-    for i, j in [(0, 1), (0, 2), (1, 2)]:
-        tried[:, i, j] = tried[:, j, i] = rng.uniform(-1, 1, len(tried))
-    cov = tried[np.linalg.eigvalsh(tried)[:, 0] > 0][:n]
+    cov = prior.draw(n, k, rng)
     permitted = np.ones((5, k), dtype=bool)
     permitted[0, 1:] = False  # the other two can be swivelled towards the first, which cannot be moved
     edge = rng.random((n, 5, k)) < 0.4
     weight = rng.laplace(size=edge.shape) * np.where(edge, SLAB, 0.1) * permitted
     log_odds = np.full((n, 1, k), np.log(0.4 / 0.6))
-    own = turns(permitted)
+    own = turns(permitted, prior=prior)
     assert np.argwhere(own.swivels).tolist() == [[1, 0], [1, 2], [2, 0], [2, 1]]
     new, other = weight, cov
     for _ in range(60):

@@ -1,0 +1,112 @@
+r"""All axes at once, by Hamiltonian steps: which directions the factors of a linear decoder have.
+
+:math:`W z` stays what it is under :math:`W \to W A^{-1}, z \to A z`, so that only priors ask for axes. As
+unit vectors :math:`t_k` whose cosines are the correlations, :math:`T T^\top = C`, and :math:`M = W T` stays,
+
+.. math:: p(T) \propto |T|^{1 - G} \prod_{jk} [\eta_k \psi_1 + (1 - \eta_k) \psi_0]\big((M T^{-1})_{jk}\big)
+
+over K unit spheres, G features and a flat prior over correlation matrices (LKJ, 1): :math:`|T|^{-G}` is the
+volume that loadings take up, and :math:`|T|` makes uniform directions flat correlations. One loading, or one
+pair of factors, at a time, chains of bfi took some 200 sweeps to get from one end of what the data leave open
+to the other; ten steps of all K (K - 1) angles take six (Byrne and Girolami 2013, Scandinavian Journal of
+Statistics 40(4): geodesics of a sphere are known).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..density.weight import Slabs
+
+__all__ = ["moved_axes"]
+
+Array = NDArray[np.float64]
+# Leapfrog steps of a move, and their length in units of what the spike lets a loading rotate. Four chains of
+# bfi, seed 1001, accepted and least effective of 4,400 draws: .5 90 %, 367; 1 48 %, 188; 1.5 15 %, 26; by
+# steps of single pairs 20.
+_STEPS, _LENGTH = 10, 0.5
+_JITTER = 0.5  # of the logarithm of the length, either way, so that no orbit is periodic
+
+
+def moved_axes(
+    weight: Array,
+    cov: Array,
+    log_odds: Array,
+    must: NDArray[np.bool_],
+    density: Slabs,
+    slab_scale: float,
+    rng: np.random.Generator,
+) -> tuple[Array, Array]:
+    """Loadings and correlations in the next axes; edges and factors are to be drawn anew.
+
+    Parameters
+    ----------
+    weight : ndarray (chain, feature, factor)
+        Every loading may be there.
+    cov : ndarray (chain, factor, factor)
+        Correlation matrices.
+    log_odds : ndarray (chain, feature or 1, factor)
+        Of edges, a priori.
+    must : ndarray of bool (feature, factor)
+        Edges that have to be there.
+    density : Slabs
+        With a spike that is no point.
+    slab_scale : float
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    weight : ndarray (chain, feature, factor)
+    cov : ndarray (chain, factor, factor)
+    """
+    n, g, k = weight.shape
+    odds = np.where(must, np.inf, log_odds) if must.any() else log_odds
+    begun: Array = np.linalg.cholesky(cov).astype(float)
+    straight = weight @ begun
+
+    def density_at(direction: Array) -> tuple[Array, Array]:
+        """log p(T) (chain,), and its slope along the spheres (chain, factor, factor)."""
+        back = np.linalg.inv(direction)
+        loading = straight @ back
+        log_prior, slope = density.sloped(loading / slab_scale, odds)
+        level = log_prior.sum((-1, -2)) - (g - 1) * np.linalg.slogdet(direction)[1]
+        inner = np.swapaxes(loading, -1, -2) @ slope / slab_scale
+        inner[:, range(k), range(k)] += g - 1
+        return level, _tangent(-inner @ np.swapaxes(back, -1, -2), direction)
+
+    # The sum of squares is the same in all axes, so that steps are as long on the way back.
+    communality = (straight**2).sum((-1, -2)) / k
+    spike = slab_scale * float(np.max(density.ratio))
+    step = _LENGTH * np.exp(rng.uniform(-_JITTER, _JITTER)) * spike / np.sqrt(np.maximum(communality, 1e-12))
+    step = np.minimum(step, 1.0)[:, None, None]
+    direction = begun
+    speed = _tangent(rng.standard_normal((n, k, k)), direction)
+    level, slope = density_at(direction)
+    energy = 0.5 * (speed**2).sum((-1, -2)) - level
+    with np.errstate(all="ignore"):  # a chain that went astray is not a number and stays where it was
+        for _ in range(_STEPS):
+            direction, speed = _along(direction, speed + 0.5 * step * slope, step)
+            level, slope = density_at(direction)
+            speed = _tangent(speed + 0.5 * step * slope, direction)
+        taken = np.log(rng.random(n)) < energy + level - 0.5 * (speed**2).sum((-1, -2))
+    direction = np.where(taken[:, None, None], direction, begun)
+    new_cov = direction @ np.swapaxes(direction, -1, -2)
+    new_cov[:, range(k), range(k)] = 1.0
+    new_weight = straight @ np.linalg.inv(direction)
+    still = ~taken[:, None, None]
+    return np.where(still, weight, new_weight), np.where(still, cov, new_cov)
+
+
+def _tangent(vector: Array, direction: Array) -> Array:
+    """Rows without what of them points along the directions."""
+    along: Array = vector - (vector * direction).sum(-1, keepdims=True) * direction
+    return along
+
+
+def _along(direction: Array, speed: Array, step: Array) -> tuple[Array, Array]:
+    """Directions and speeds after a step along great circles."""
+    size = np.sqrt((speed**2).sum(-1, keepdims=True))
+    cos, sin = np.cos(size * step), np.sin(size * step)
+    unit = speed / np.maximum(size, 1e-300)
+    return direction * cos + unit * sin, size * (unit * cos - direction * sin)

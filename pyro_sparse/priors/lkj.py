@@ -1,0 +1,141 @@
+r"""The LKJ prior of a correlation matrix, and mixtures that leave the data to say how large correlations are.
+
+.. math:: p(C) = \sum_m \pi_m \frac{|C|^{c_m - 1}}{Z_K(c_m)}, \qquad
+          Z_K(c) = \prod_{m=1}^{K-1} \pi^{m/2}\,
+          \frac{\Gamma(c + \frac{K - 1 - m}{2})}{\Gamma(c + \frac{K - 1}{2})}
+
+A concentration c of 1 is flat over correlation matrices; the larger c, the nearer they are to the identity.
+The density depends on C through its determinant only, so that a mixture over concentrations costs no more
+than one of them: it needs no draws of c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
+from .._utils.recorded import Recorded
+
+__all__ = ["LKJ"]
+
+Array = NDArray[np.float64]
+
+
+class LKJ(Recorded):
+    """Prior of the factors' correlation matrix: one LKJ distribution, or a mixture of several.
+
+    Parameters
+    ----------
+    concentration : float or sequence of float
+        c, larger than 0. 1 is flat over correlation matrices. With (1, 1000) the factors are either
+        correlated in any way or, but for some hundredths, not at all.
+    share : sequence of float, optional
+        Prior probability of each concentration, up to a factor; default each alike.
+
+    Raises
+    ------
+    ValueError
+        No concentration, or one that is not a positive number; as many shares are wanted, positive too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyro_sparse as ps
+    >>> flat = ps.priors.LKJ(1.0)
+    >>> float(np.exp(flat.log_density(0.0, n_factors=2)))  # uniform between -1 and 1
+    0.5
+    >>> flat.draw(5, 3, np.random.default_rng(0)).shape
+    (5, 3, 3)
+
+    References
+    ----------
+    Lewandowski, Kurowicka and Joe (2009), Generating random correlation matrices based on vines and extended
+    onion method, Journal of Multivariate Analysis 100(9).
+    """
+
+    def __init__(
+        self, concentration: float | Sequence[float] = 1.0, share: Sequence[float] | None = None
+    ) -> None:
+        values = np.atleast_1d(np.asarray(concentration, dtype=float))
+        if not _positive(values):
+            raise ValueError(
+                f"concentration: got {concentration!r}, wanted a positive number or several of them; 1 is "
+                "flat over correlation matrices"
+            )
+        shares = np.ones(len(values)) if share is None else np.asarray(share, dtype=float)
+        if not _positive(shares) or len(shares) != len(values):
+            raise ValueError(
+                f"share: got {share!r}, wanted a positive number for each of {len(values)} concentrations"
+            )
+        self.concentration = tuple(float(value) for value in values)
+        self.share = tuple(float(value) for value in shares / shares.sum())
+
+    def __repr__(self) -> str:
+        if len(self.concentration) == 1:
+            return f"LKJ({self.concentration[0]})"
+        return f"LKJ({self.concentration}, {self.share})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LKJ) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def log_density(self, log_det: Array | float, n_factors: int) -> Array:
+        """Log density of correlation matrices, with respect to their entries below the diagonal.
+
+        Parameters
+        ----------
+        log_det : ndarray or float
+            Logarithms of their determinants, of any shape.
+        n_factors : int
+            K, their size.
+
+        Returns
+        -------
+        ndarray
+            Of the shape of `log_det`.
+        """
+        c, m = np.array(self.concentration), np.arange(1, n_factors)
+        last = c[:, None] + (n_factors - 1) / 2
+        log_norm = (m / 2 * np.log(np.pi) + gammaln(last - m / 2) - gammaln(last)).sum(1)
+        log_det = np.asarray(log_det, dtype=float)[..., None]
+        with np.errstate(invalid="ignore"):  # 0 times minus infinity, of a singular matrix
+            powers = np.where(c == 1, 0.0, (c - 1) * log_det)
+        levels = powers - log_norm + np.log(self.share)
+        return np.asarray(levels[..., 0] if len(c) == 1 else logsumexp(levels, axis=-1))
+
+    def draw(self, n: int, n_factors: int, rng: np.random.Generator) -> Array:
+        """Independent draws by the onion method, one row of the Cholesky factor after the other.
+
+        Parameters
+        ----------
+        n : int
+        n_factors : int
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        ndarray (n, factor, factor)
+            Correlation matrices.
+        """
+        c = rng.choice(np.array(self.concentration), size=n, p=self.share)
+        root = np.zeros((n, n_factors, n_factors))
+        root[:, 0, 0] = 1.0
+        for m in range(1, n_factors):
+            explained = rng.beta(m / 2, c + (n_factors - 1 - m) / 2)
+            direction = rng.standard_normal((n, m))
+            direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+            root[:, m, :m] = np.sqrt(explained)[:, None] * direction
+            root[:, m, m] = np.sqrt(1 - explained)
+        cov: Array = root @ np.swapaxes(root, -1, -2)
+        cov[:, range(n_factors), range(n_factors)] = 1.0
+        return cov
+
+
+def _positive(values: Array) -> bool:
+    """Whether it is a list of positive numbers, with at least one."""
+    return bool(values.ndim == 1 and values.size and (np.isfinite(values) & (values > 0)).all())

@@ -1,0 +1,97 @@
+"""The search for a graph: what it finds where the answer is known, and what a graph costs."""
+
+from __future__ import annotations
+
+from math import comb, log
+
+import numpy as np
+import pytest
+
+from pyro_sparse.inference.table.factor_likelihood import FactorFit, Moments
+from pyro_sparse.inference.table.graph_search import (
+    best_graphs,
+    graph_cost,
+    graph_level,
+    improved,
+    most_factors,
+)
+
+
+def blocks(k=4, size=3, loading=0.7, correlation=0.3):
+    """Covariance of k factors of `size` features each, and its edges."""
+    edge = np.kron(np.eye(k), np.ones((size, 1))) > 0
+    between = np.full((k, k), correlation) + (1 - correlation) * np.eye(k)
+    covariance = loading**2 * edge @ between @ edge.T
+    np.fill_diagonal(covariance, 1.0)
+    return covariance, edge
+
+
+def in_order(edge):
+    """Columns by their first feature."""
+    return edge[:, np.argsort(edge.argmax(0))]
+
+
+@pytest.mark.parametrize(("correlation", "k"), [(0.0, 2), (0.3, 4), (0.5, 5)])
+def test_the_graph_of_a_covariance_is_found_whatever_is_offered(correlation, k):
+    covariance, edge = blocks(k=k, correlation=correlation)
+    moments = Moments(covariance, 500)
+    for offered in (k, k + 2, 2 * k):
+        best = best_graphs(moments, offered)[0]
+        np.testing.assert_array_equal(in_order(best.edge), edge)
+        assert best.correlated.any() == (correlation > 0)
+
+
+def test_fewer_than_there_are_is_the_best_of_what_is_offered():
+    found = best_graphs(Moments(blocks()[0], 500), 2)
+    assert max(graph.edge.shape[1] for graph in found) == 2
+
+
+def test_levels_fall_and_the_order_of_columns_does_not_matter():
+    rng = np.random.default_rng(0)
+    covariance, _ = blocks()
+    x = rng.multivariate_normal(np.zeros(12), covariance, size=200)
+    s = np.corrcoef(x.T)
+    found = best_graphs(Moments(s, 200), 6)
+    levels = [graph_level(Moments(s, 200), graph) for graph in found]
+    assert levels == sorted(levels, reverse=True)
+    order = rng.permutation(12)
+    other = best_graphs(Moments(s[np.ix_(order, order)], 200), 6)[0]
+    np.testing.assert_array_equal(in_order(other.edge), in_order(found[0].edge[order]))
+
+
+def test_noise_has_no_factor():
+    assert best_graphs(Moments(np.eye(8), 200), 3) == []
+
+
+def test_factors_stay_uncorrelated_where_they_must():
+    covariance, _ = blocks(correlation=0.3)
+    for graph in best_graphs(Moments(covariance, 500), 4, correlations=False):
+        np.testing.assert_array_equal(graph.correlations, np.eye(len(graph.correlations)))
+
+
+def test_a_wrong_edge_goes_and_a_lost_one_comes():
+    covariance, edge = blocks()
+    wrong = edge.copy()
+    wrong[0, 0], wrong[0, 1], wrong[5, 3] = False, True, True
+    pairs = ~np.eye(4, dtype=bool)
+    start = FactorFit(wrong, pairs, 0.5 * wrong, np.eye(4), np.full(12, 0.5), -np.inf)
+    found = improved(Moments(covariance, 500), start)
+    np.testing.assert_array_equal(found.edge, edge)
+    held = improved(Moments(covariance, 500), start, edges=False)
+    np.testing.assert_array_equal(held.edge, wrong)
+
+
+def test_what_a_graph_costs():
+    edge = np.zeros((5, 3), dtype=bool)
+    edge[:4, 0] = edge[2:4, 1] = True
+    correlated = np.zeros((3, 3), dtype=bool)
+    correlated[0, 1] = correlated[1, 0] = True
+    want = 0.5 * log(50) * 7 + log(comb(10, 2)) + 0.3 * 5 * log(3)
+    assert graph_cost(edge, correlated, 50) == pytest.approx(want)
+
+
+def test_ledermanns_bound():
+    """(G - K)^2 >= G + K, the count of entries less that of parameters."""
+    for g in range(3, 60):
+        k = most_factors(g)
+        assert (g - k) ** 2 >= g + k and (g - k - 1) ** 2 < g + k + 1

@@ -1,0 +1,183 @@
+"""Restarts at the maxima of their graphs: for which fits, what is written, and what comes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.data.read import as_table
+from pyro_sparse.inference import Schedule
+from pyro_sparse.inference.table import job
+from pyro_sparse.inference.table.linear_maximum import has_closed_form_maximum, put_at_maxima, row_moments
+from pyro_sparse.models import SparseDecoder
+
+FACTORS, SIZE, N = 3, 4, 300
+
+
+def rows(seed=1000, missing=0.0):
+    """Three correlated factors of four features, columns in units of their own."""
+    rng = np.random.default_rng(seed)
+    edge = np.kron(np.eye(FACTORS), np.ones((SIZE, 1)))
+    between = np.full((FACTORS, FACTORS), 0.3) + 0.7 * np.eye(FACTORS)
+    z = rng.multivariate_normal(np.zeros(FACTORS), between, size=N)
+    x = 0.7 * z @ edge.T + 0.7 * rng.normal(size=(N, len(edge)))
+    x = 5 + x * np.linspace(0.5, 20, len(edge))
+    return np.where(rng.random(x.shape) < missing, np.nan, x), edge > 0
+
+
+def set_up(x, n_factors=5, restarts=4, **options):
+    model = SparseDecoder(x.shape[1], n_factors, decoder="linear", **options)
+    table = as_table(x, likelihood=model.likelihood)
+    torch.manual_seed(0)
+    model.setup(restarts, len(x), missing=table.missing)
+    with torch.no_grad():
+        model.weights.copy_(torch.randn_like(model.weights) * (torch.rand_like(model.weights) < 0.3))
+        model.weights.mul_(model.allowed)
+    return model.eval(), table
+
+
+@pytest.mark.parametrize(
+    ("options", "n_rows", "steps", "wanted"),
+    [
+        ({}, 300, 1250, True),
+        ({"anchors": {0: 0}}, 300, 1250, True),
+        ({"factor_cov": False}, 300, 1250, True),
+        ({"prior": "ssn"}, 300, 1250, True),
+        ({}, 300, 100, False),
+        ({}, 20, 1250, False),
+        ({}, 1001, 1250, False),
+        ({"decoder": "mlp"}, 300, 1250, False),
+        ({"likelihood": "bernoulli"}, 300, 1250, False),
+        ({"likelihood": ps.likelihoods.Normal(shared=True)}, 300, 1250, False),
+        ({"prior": "horseshoe"}, 300, 1250, False),
+        ({"prior": ps.priors.SpikeSlabLasso(lambda1=20.0)}, 300, 1250, False),
+        ({"edge_odds": {(0, 0): 5.0}}, 300, 1250, False),
+    ],
+)
+def test_for_whom(options, n_rows, steps, wanted):
+    x = (np.random.default_rng(0).random((n_rows, 8)) < 0.5).astype(float)
+    model = SparseDecoder(8, 2, **{"decoder": "linear", **options})
+    model.setup(1, n_rows)
+    table = as_table(x, likelihood=model.likelihood)
+    assert has_closed_form_maximum(model, table, Schedule(steps=steps)) is wanted
+
+
+def test_not_where_a_method_is_the_callers_own():
+    class Doubled(SparseDecoder):
+        def decode(self, z, weights):
+            return 2 * super().decode(z, weights)
+
+    x, _ = rows()
+    model = Doubled(x.shape[1], 3, decoder="linear")
+    model.setup(1, N)
+    assert not has_closed_form_maximum(model, as_table(x, likelihood=model.likelihood), Schedule())
+
+
+def test_the_search_takes_the_place_of_worse_restarts():
+    x, edge = rows()
+    model, table = set_up(x)
+    maxima = put_at_maxima(model, table, np.arange(N))
+    assert maxima.searched and len(maxima.searched) <= 2
+    found = (model.weights[maxima.best] != 0).numpy()
+    found = found[:, found.any(0)]
+    np.testing.assert_array_equal(found[:, np.argsort(found.argmax(0))], edge)
+    assert maxima.level[maxima.best] == maxima.level.max()
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_what_is_written_is_the_posterior_of_the_rows(standardise):
+    """Covariance of the columns, in their units, and the mean of each row's exact posterior."""
+    x, _ = rows()
+    model, _ = set_up(x)
+    table = as_table(x, likelihood=model.likelihood, standardise=standardise)
+    best = put_at_maxima(model, table, np.arange(N)).best
+    w, c = (t[best].detach().double().numpy() for t in (model.weights, model.factor_cov))
+    noise = model.likelihood.noise_sd()[best, 0].detach().double().numpy()
+    implied = (w @ c @ w.T + np.diag(noise**2)) * np.outer(table.scale, table.scale)
+    observed = np.cov(x.T, bias=True)
+    np.testing.assert_allclose(np.diag(implied), np.diag(observed), rtol=0.02)
+    assert (
+        np.abs(implied - observed).max()
+        < 0.15 * np.sqrt(np.outer(np.diag(observed), np.diag(observed))).max()
+    )
+    centred = table.x - model.decoder.intercept[best, 0].detach().double().numpy()
+    precision = np.linalg.inv(c) + w.T @ (w / noise[:, None] ** 2)
+    want = np.linalg.solve(precision, (w / noise[:, None] ** 2).T @ centred.T).T
+    location, sd = model.encode(table.batch("cpu", torch.float32))
+    np.testing.assert_allclose(location[best].detach(), want, atol=2e-3)
+    np.testing.assert_allclose(sd[best, 0].detach(), np.diag(precision) ** -0.5, rtol=1e-3)
+
+
+def test_required_and_forbidden_edges_stay():
+    x, _ = rows()
+    model, table = set_up(x, anchors={0: 1, 5: 2}, forbidden=[(1, 1)])
+    with torch.no_grad():
+        model.weights[model.must.expand_as(model.weights)] = 0.5
+    before = model.weights.detach() != 0
+    maxima = put_at_maxima(model, table, np.arange(N))
+    assert not maxima.searched
+    assert ((model.weights != 0) == before).all()
+
+
+def test_means_and_covariance_of_rows_with_missing_cells():
+    """Those of the rows where nothing is missing; else where the likelihood of the seen cells is flat."""
+    x, _ = rows()
+    table = as_table(x, likelihood=ps.likelihoods.Normal())
+    mean, moments = row_moments(table, np.arange(200))
+    np.testing.assert_allclose(moments.covariance, np.cov(table.inputs[:200].T, bias=True))
+    np.testing.assert_allclose(mean, table.inputs[:200].mean(0))
+    assert moments.n_rows == 200
+    table = as_table(rows(missing=0.15)[0], likelihood=ps.likelihoods.Normal())
+    mean, moments = row_moments(table, np.arange(N))
+    assert moments.n_rows == pytest.approx(N * table.mask.mean())
+
+    def level(mean, covariance):
+        total = 0.0
+        for row, seen in zip(table.inputs, table.mask, strict=True):
+            part, residual = covariance[np.ix_(seen, seen)], (row - mean)[seen]
+            total -= 0.5 * (np.linalg.slogdet(part)[1] + residual @ np.linalg.solve(part, residual))
+        return total
+
+    best, rng = level(mean, moments.covariance), np.random.default_rng(0)
+    for _ in range(5):
+        change = 0.05 * rng.normal(size=moments.covariance.shape)
+        assert level(mean, moments.covariance + change @ change.T) < best
+        assert level(mean + 0.05 * rng.normal(size=mean.shape), moments.covariance) < best
+
+
+def test_with_missing_cells_the_encoder_is_near_the_posterior():
+    x, _ = rows(missing=0.1)
+    model, table = set_up(x)
+    best = put_at_maxima(model, table, np.arange(N)).best
+    w, c = (t[best].detach().double().numpy() for t in (model.weights, model.factor_cov))
+    noise = model.likelihood.noise_sd()[best, 0].detach().double().numpy()
+    centre = model.decoder.intercept[best, 0].detach().double().numpy()
+    location = model.encode(table.batch("cpu", torch.float32))[0][best].detach().numpy()
+    used = (w != 0).any(0)
+    for i in range(20):
+        seen = table.mask[i]
+        weighted = (w[seen] / noise[seen, None] ** 2).T
+        want = np.linalg.solve(np.linalg.inv(c) + weighted @ w[seen], weighted @ (table.x[i] - centre)[seen])
+        assert np.abs(location[i] - want)[used].max() < 0.5
+
+
+@pytest.mark.slow
+def test_a_fit_has_one_answer_in_every_precision_and_number_of_restarts(monkeypatch):
+    """A tuning table on which the restarts alone keep five factors of four, of three features each."""
+    from benchmarks._factor_tables import blocks
+
+    table = blocks(1008)
+    model = SparseDecoder(n_factors=table.offered, decoder="linear")
+    graphs = []
+    for settings in ({"restarts": 4}, {"restarts": 6, "dtype": "float64"}):
+        fit = ps.fit(model, table.x, progress=False, **settings)
+        graphs.append(fit.weights[fit.best] != 0)
+        assert fit.best in fit.settings["searched"] or fit.settings["graph_level"]
+    for graph in graphs:
+        used = graph[:, graph.any(0)]
+        np.testing.assert_array_equal(used[:, np.argsort(used.argmax(0))], table.loadings != 0)
+    monkeypatch.setattr(job, "has_closed_form_maximum", lambda *about: False)
+    alone = ps.fit(model, table.x, restarts=4, progress=False)
+    assert (alone.weights[alone.best] != 0).any(0).sum() != table.loadings.shape[1]
