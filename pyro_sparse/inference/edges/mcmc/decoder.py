@@ -2,13 +2,15 @@ r"""Markov chains over everything a masked decoder has: edges, weights, curves, 
 
 A sweep, for all chains, features and rows at once:
 
-1. weights, factor by factor: a few candidates for each :math:`w_{jk}`, weighed with the last layer summed out
-   (`density/curves.py`), one of them taken (iterated sampling importance resampling). The average over
-   candidates of :math:`P(\gamma_{jk} = 1 \mid w)` is the Rao-Blackwellised edge probability. A linear
-   decoder has no last layer to sum out and a better proposal (`moves/mh_weights.py`);
+1. weights of one factor, each sweep another: a few candidates for each :math:`w_{jk}`, weighed with the last
+   layer summed out (`density/curves.py`), one of them taken (iterated sampling importance resampling). The
+   average over candidates of :math:`P(\gamma_{jk} = 1 \mid w)` is the Rao-Blackwellised edge probability;
 2. last layers, noise, edges and rates from their conditionals;
-3. factors, row by row, by Hamiltonian Monte Carlo; all layers with the weights likewise (`moves/layers.py`);
-   scales that the likelihood does not tell apart (`moves/rescaling.py`).
+3. factors, row by row, by Hamiltonian Monte Carlo (`moves/rows.py`); all layers with the weights likewise
+   (`moves/layers.py`); scales that the likelihood does not tell apart (`moves/rescaling.py`).
+
+A linear decoder has no layer to sum out, and expansions of its cells say where to move: weights of a feature
+and its intercept all at once (`moves/mh_weights.py`), then all factors of a row (`moves/rows.py`).
 
 Slab and spike are Laplace or normal, or any two densities (`density/user_density.py`); f depends on w and z
 through their product only.
@@ -93,7 +95,7 @@ class DecoderChains(DecoderProgram):
             state = self._turned(state, rng)
             state = state if self.totals is None else shifted(self, state, rng)
         line = self.curve.activation is None
-        state, f, prob = (self._straight if line else self._bent)(state, tuning, rng, warm)
+        state, f, prob = (self._move_line if line else self._move_curve)(state, tuning, rng, warm)
         noise = self._noise(f, state.noise, self.cells_of(state), rng)
         p = self.density.edge(state.weight, self.edge_log_odds(state), self.must) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
@@ -110,7 +112,7 @@ class DecoderChains(DecoderProgram):
         tuning.sweeps += 1
         return self._relabelled(state, tuning, rng, warm), prob
 
-    def _straight(
+    def _move_line(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
     ) -> tuple[DecoderState, Tensor, Tensor]:
         """A line's weights and intercepts, then factors: the state, f and the edges' probabilities."""
@@ -120,7 +122,7 @@ class DecoderChains(DecoderProgram):
         rows = line_rows(self, state, new.f, new.terms, cells, rng)
         return state._replace(z=rows.z), rows.f, new.prob
 
-    def _bent(
+    def _move_curve(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
     ) -> tuple[DecoderState, Tensor, Tensor]:
         """A curve's weights and last layers: the state, f and the edges' probabilities."""

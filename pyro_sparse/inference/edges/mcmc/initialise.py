@@ -248,7 +248,7 @@ def chains_of(
         z = q.mean + q.stddev * torch.randn_like(q.mean)
     made = batch.per_row.keys() - table.row_units.keys()
     kernel, curved = _curved(model, batch, z, log_odds, density, prior, rates, origin, made, kept, settings)
-    return kernel, _turned(kernel, curved, rotated or [], seed)
+    return kernel, _line_in_other_axes(kernel, curved, rotated or [], seed)
 
 
 def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: int) -> LinearState:
@@ -259,18 +259,23 @@ def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: in
     return state._replace(weight=weight, cov=cov, edge=weight != 0)
 
 
-def _turned(chains: DecoderChains, state: DecoderState, rotated: list[bool], seed: int) -> DecoderState:
+def _line_in_other_axes(
+    chains: DecoderChains, state: DecoderState, rotated: list[bool], seed: int
+) -> DecoderState:
     """The same predictors, and for these chains of straight lines in other axes, correlations as they are."""
     weight, z = state.weight.clone(), state.z.clone()
     covs = torch.linalg.inv(chains.precision.double()).expand(len(z), -1, -1).cpu().numpy()
     for number, c in enumerate(np.flatnonzero(rotated)):
         now = weight[c].double().cpu().numpy()
-        straight, cov = in_other_axes(now, covs[c], number, False, seed)
-        if (cov == covs[c]).all() and (straight == now).all():
+        used = np.flatnonzero(now.any(0))  # a factor without a weight stays as it is
+        if len(used) < 2:
             continue
-        new = straight @ np.linalg.inv(np.linalg.cholesky(covs[c]))
-        turn = torch.as_tensor(np.linalg.lstsq(new, now, rcond=None)[0]).to(z)  # new turn = now
-        weight[c], z[c] = torch.as_tensor(new).to(weight), z[c] @ turn.mT
+        cov = covs[c][np.ix_(used, used)]
+        straight, _ = in_other_axes(now[:, used], cov, number, False, seed)
+        new = straight @ np.linalg.inv(np.linalg.cholesky(cov))
+        turn = np.linalg.lstsq(new, now[:, used], rcond=None)[0]  # new turn = now
+        weight[c, :, used] = torch.as_tensor(new).to(weight)
+        z[c, :, used] = z[c, :, used] @ torch.as_tensor(turn).to(z).mT
     return state._replace(weight=weight, z=z, edge=weight != 0)
 
 

@@ -64,8 +64,8 @@ Array = NDArray[np.float64]
 LEAST_KEPT = 10  # sweeps after the warm-up; below 30 the verdict calls them too few (diagnostics.py)
 _TIMED = 3  # sweeps after the first, by which the warm-up is judged
 MOST_GB = 4  # of chains over a table that is read by rows
-# Seconds of a sweep, each cell of each chain: of a line, and of it for each two factors; of a curve for each two
-# hidden units. Measured on tables of 1,000 x 30 to 1,000 x 300 cells, and of bfi with 50 hidden units.
+# Seconds of a sweep, each cell of each chain: of a line, and of it for each two factors; of a curve for
+# each two hidden units. Measured on 1,000 x 30 to 1,000 x 300 cells, and on bfi with 50 hidden units.
 _LINE, _PAIR, _UNITS = 5e-8, 1e-9, 3e-9
 _SMALL = 0.35  # seconds of a sweep of four chains, up to which there are four
 _SLOW = 15.0  # seconds of a sweep, beyond which some of the rows stand for all
@@ -477,7 +477,7 @@ class _Budget:
         self.seconds, self.warm_up, self.began = seconds, warm_up, time.monotonic()
 
     def warm_up_after(self, sweep: int) -> int:
-        """Sweeps of the warm-up; where it does not fit, once the first are timed, as many as half the time allows."""
+        """Sweeps of the warm-up; as many as half of the time allows, once they are timed."""
         if sweep == 0:  # which compiles
             self.first = time.monotonic()
         if sweep != _TIMED or self.seconds is None:
@@ -506,8 +506,8 @@ def _say_how_long(seconds: float, rows: int, sweeps: int) -> None:
     """Before they begin, of chains that may take minutes."""
     if seconds > _LONG:
         warnings.warn(
-            f"edge_posterior: {sweeps} sweeps over {rows:,} rows may take some {seconds / 60:.0f} minutes of one "
-            "processor; time_budget or max_rows shortens them, progress=True shows how far they are",
+            f"edge_posterior: {sweeps} sweeps over {rows:,} rows may take some {seconds / 60:.0f} minutes of "
+            "one processor; time_budget or max_rows shortens them, progress=True shows how far they are",
             RuntimeWarning,
             stacklevel=6,
         )

@@ -151,9 +151,7 @@ class _Scan:
     def reversed(self) -> _Scan:
         return _Scan(self.density, self.odds, self.precision, self.order[::-1], self.permitted)
 
-    def draw(
-        self, at: _Parabola, u: Array, c: Array, rng: np.random.Generator
-    ) -> tuple[Array, Array, Array]:
+    def draw(self, at: _Parabola, u: Array, c: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
         """Weights and intercepts after a scan from those of the expansion, and the log of its density.
 
         The log leaves out the prior's density of what is drawn.
@@ -192,7 +190,7 @@ class _Scan:
 
     @staticmethod
     def _conditional(at: _Parabola, start: Array, now: Array, entry: int) -> tuple[Array, Array]:
-        """The parabola of an entry that is still where it started, exp(-a w^2/2 + b w), others as they are."""
+        """The parabola of an entry that is still where it started, exp(-a w^2/2 + b w), given the others."""
         row = at.information[..., entry, :]
         # Above zero, where the closed form of a Laplace slab divides by it.
         a = np.maximum(row[..., entry], 1e-3)

@@ -1,14 +1,14 @@
 r"""Factors, all rows at once, each row by itself.
 
-Of a linear decoder: with :math:`z \sim N(0, C)` and the cells expanded at the row's present factors (slope g_j
-and minus second derivative h_j in f_j),
+Of a linear decoder: with :math:`z \sim N(0, C)` and the cells expanded at the row's present factors (slope
+g_j and minus second derivative h_j in f_j),
 
 .. math:: q(z') = N\bigl(z + P^{-1} (W^\top g - C^{-1} z),\, P^{-1}\bigr), \qquad
           P = C^{-1} + W^\top \mathrm{diag}(h)\, W,
 
 and Metropolis (Gamerman 1997, Statistics and Computing 7): nearly a draw of its own, at two looks at the
-cells. Of curves, of which such proposals were accepted in a tenth to a fifth of the rows, Hamiltonian steps, a
-few rows at a time, so that hidden layers stay near the processor.
+cells. Of curves, of which such proposals were accepted in a tenth to a fifth of the rows, Hamiltonian
+steps, a few rows at a time, so that hidden layers stay near the processor.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def line_rows(
     gain += 0.5 * (_squares(program, z) - _squares(program, new))
     accept = gain.clamp(max=0).exp().nan_to_num(0.0)
     yes = torch.as_tensor(rng.random(tuple(accept.shape)), device=z.device) < accept
-    return LineRows(
-        torch.where(yes.unsqueeze(-1), new, z), torch.where(yes.unsqueeze(1), moved, f), accept
-    )
+    return LineRows(torch.where(yes.unsqueeze(-1), new, z), torch.where(yes.unsqueeze(1), moved, f), accept)
 
 
 def curve_rows(
@@ -162,7 +160,7 @@ def _proposal(program: DecoderProgram, weight: Tensor, z: Tensor, terms: tuple[T
     return _Normal(z.movedim(-1, 0) + torch.stack(step), root)
 
 
-# Matrices are small and many: their entries are vectors over rows, which a library call for each would not be.
+# Matrices are small and many: their entries are vectors over rows, which a library call each is not.
 def _root(matrix: list[list[Tensor]]) -> list[list[Tensor]]:
     """Cholesky factor of matrices given by entries of their lower half."""
     root: list[list[Tensor]] = []

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 
+import pyro_sparse as ps
+from pyro_sparse.inference.edges.density.decoder_program import DecoderState
+from pyro_sparse.inference.edges.mcmc.initialise import _line_in_other_axes, chains_of
+from pyro_sparse.inference.edges.mcmc.sampler import DecoderPrior
 from pyro_sparse.inference.edges.mcmc.starts import in_other_axes
 
 COV = np.array([[1.0, 0.3, 0.0], [0.3, 1.0, 0.0], [0.0, 0.0, 1.0]])
@@ -53,3 +61,43 @@ def test_other_numbers_and_seeds_are_other_axes_and_the_same_are_the_same():
     first, again = (in_other_axes(weight, COV, 1, False, seed=0)[0] for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, in_other_axes(weight, COV, 2, False, seed=0)[0], atol=1e-3)
+
+
+def test_chains_of_counts_in_other_axes_predict_what_they_did():
+    """Factors and weights turn together, correlations stay, and factors without a loading stay without."""
+    rng = np.random.default_rng(0)
+    weight = loadings() * [1, 1, 0] * np.ones((3, 1, 1))
+    cov = np.array([[1.0, 0.4, 0.0], [0.4, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    z = rng.multivariate_normal(np.zeros(3), cov, size=(3, 4000))
+    state = DecoderState(
+        torch.as_tensor(z), torch.as_tensor(weight), torch.as_tensor(weight != 0), None, None, None, None, {}
+    )
+    kernel = SimpleNamespace(precision=torch.linalg.inv(torch.as_tensor(cov))[None])
+    new = _line_in_other_axes(kernel, state, [False, True, True], seed=0)
+    before, after = (s.weight @ s.z.mT for s in (state, new))
+    torch.testing.assert_close(after, before, rtol=1e-6, atol=1e-6)
+    assert torch.equal(new.z[0], state.z[0]) and torch.equal(new.edge, new.weight != 0)
+    turned = (new.weight - state.weight).abs().amax((1, 2))
+    assert turned[0] == 0 and (turned[1:] > 0.05).all() and (turned[1] != turned[2])
+    for c in range(3):  # still draws from their prior
+        np.testing.assert_allclose(np.cov(new.z[c].numpy().T), cov, atol=0.08)
+    assert not new.weight[..., 2].any()
+
+
+def test_chains_of_counts_run_over_the_factors_that_the_fit_kept():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((200, 2))
+    x = rng.poisson(np.exp(0.5 + z @ np.kron(np.eye(2), np.ones((4, 1))).T * 0.7)).astype(float)
+    model = ps.models.SparseDecoder(n_features=8, n_factors=4, decoder="linear", likelihood="poisson")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = ps.fit(model, x, seed=0, restarts=1, steps=400, progress=False)
+    with torch.no_grad():
+        weights = np.kron(np.eye(2), np.ones((4, 1)))[:, [0, 0, 1, 1]] * [0, 1, 0, 1]
+        fit.model.weights.copy_(torch.as_tensor(weights))
+    kernel, state = chains_of(fit, fit.table, [0, 0], [False] * 2, DecoderPrior(), 0, [False, True], 2)
+    whole, all_factors = chains_of(fit, fit.table, [0, 0], [False] * 2, DecoderPrior(), 0)
+    assert state.weight.shape == (2, 8, 2) and all_factors.weight.shape == (2, 8, 4)
+    torch.testing.assert_close(kernel.value(state), whole.value(all_factors), rtol=1e-4, atol=1e-4)
+    assert kernel.permitted.shape == (8, 2) and state.log_odds.shape[-1] == 2
+    assert kernel.precision.shape[-2:] == (2, 2) and len(kernel.eta_prior[0]) == 2

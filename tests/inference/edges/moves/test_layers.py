@@ -15,10 +15,13 @@ from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
 from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
+from pyro_sparse.inference.edges.moves import layers as _layers
 from pyro_sparse.inference.edges.moves import metric as _metric
+from pyro_sparse.inference.edges.moves import rows as _rows
 from pyro_sparse.inference.edges.moves.layers import _Target, climbed, moved
 from pyro_sparse.inference.edges.moves.metric import information
 from pyro_sparse.inference.edges.moves.rescaling import stretched
+from pyro_sparse.inference.edges.moves.rows import curve_rows
 
 N, G, K, H = 3, 5, 2, 3  # chains, features, factors, hidden units
 COV = np.array([[1.0, 0.4], [0.4, 1.0]])
@@ -217,6 +220,32 @@ def test_density_and_slopes_are_those_of_its_definition(case):
         if kernel.curve.activation is not None:
             of_trunk = torch.cat([part.flatten() for part in slopes[2:]])
             torch.testing.assert_close(common[c], of_trunk.to(common), rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_few_rows_at_a_time_are_all_rows(case, monkeypatch):
+    kernel, state = drawn(**CASES[case])
+    want = _Target(kernel, state).expanded(state)
+    monkeypatch.setattr(_layers, "_AT_ONCE", 7 * N * G * kernel.curve.hidden)  # of 40: the last are fewer
+    for found, whole in zip(_Target(kernel, state).expanded(state), want, strict=True):
+        torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("case", ["tanh", "relu missing", "poisson"])
+def test_factors_of_a_curve_leave_the_prior_alone_a_few_rows_at_a_time(case, monkeypatch):
+    chains, rows = 4000, 10
+    kernel, state = drawn(**CASES[case], rows=rows, chains=chains)
+    monkeypatch.setattr(_rows, "_AT_ONCE", 3 * chains * G * H)
+    rng, z, step = np.random.default_rng(1), state.z, torch.full((chains, rows), 0.12)
+    for _ in range(4):
+        new = curve_rows(kernel, state._replace(z=z), kernel.cells, step, rng)
+        z = new.position
+    assert 0.5 < new.accept.mean() < 0.999 and (z != state.z).float().mean() > 0.7
+    f, g = (kernel.value(state, at).abs().sqrt().mean(-1) for at in (state.z, z))
+    for before, after in ((state.z, z), (state.z**2, z**2), (state.z.prod(-1), z.prod(-1)), (f, g)):
+        change = (after - before).double().flatten(1)
+        score = change.mean(0) / change.std(0) * chains**0.5
+        assert score.abs().max() < 4.5
 
 
 @pytest.mark.parametrize("case", ["normal", "poisson", "wide", "large"])

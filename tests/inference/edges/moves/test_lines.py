@@ -1,4 +1,4 @@
-"""Moves of straight lines under any likelihood: they leave their target alone, and are exact under normal noise.
+"""Moves of straight lines under any likelihood: their target stays, and normal noise makes them exact.
 
 If parameters and data come from their joint density, parameters after a move, given those data, still come
 from the prior. Each move is tried alone, with missing cells, forbidden edges and required ones.
