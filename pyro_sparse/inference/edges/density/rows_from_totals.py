@@ -22,7 +22,7 @@ from .cells import Cells
 __all__ = ["drawn_from_totals"]
 
 _LEAST = 1e-3  # counts that a row without one is taken to expect
-_NEWTON = 4  # steps towards the one mode, which eight are no nearer; the rest of the way costs acceptance only
+_NEWTON = 4  # steps towards the one mode: eight gave the same draws; what is left costs acceptance only
 _LONGEST = 2.0  # step of Newton's, in the logarithm
 _FREEDOM = 5.0  # of the proposal, whose tails are to be heavier than the target's
 
