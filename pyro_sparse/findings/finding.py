@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -23,6 +23,7 @@ __all__ = [
     "Finding",
     "Severity",
     "Source",
+    "confirmed_by_chains",
     "doubted_edges",
     "findings_of",
     "read_findings",
@@ -32,6 +33,7 @@ __all__ = [
 
 Severity = Literal["note", "doubt"]
 Source = Literal["data", "fit", "chains"]
+_CAME_BACK = ", but chains that began in other axes came back to it"
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Finding:
     Parameters
     ----------
     kind : str
-        What was checked, in a word: "columns", "rows", "restarts", "chains", "axes", "scales", "model", … A
-        program may choose by it.
+        What was checked, in a word: "columns", "rows", "restarts", "unconfirmed" (factors that one restart
+        alone found), "chains", "axes", "scales", "model", … A program may choose by it.
     message : str
         What was seen, in plain words, with names and figures; no full stop at its end.
     remedy : str
@@ -165,6 +167,35 @@ def doubted_edges(
     return touched
 
 
+def confirmed_by_chains(findings: Iterable[Finding], factors: Iterable[str]) -> list[Finding]:
+    """The same, where doubts of kind "unconfirmed" are notes if chains confirmed all their factors.
+
+    A fit doubts a factor that none but its best restart found. Markov chains that begin in other axes and
+    come back to it are what those restarts were not.
+
+    Parameters
+    ----------
+    findings : iterable of Finding
+        Of a fit.
+    factors : iterable of str
+        That chains came back to.
+
+    Examples
+    --------
+    >>> doubt = Finding("unconfirmed", "no other restart found b", severity="doubt", factors=("b",))
+    >>> [note] = confirmed_by_chains([doubt], ["a", "b"])
+    >>> note.is_doubt, str(note)
+    (False, 'no other restart found b, but chains that began in other axes came back to it')
+    """
+    known = set(factors)
+    return [
+        replace(finding, message=f"{finding.message}{_CAME_BACK}", remedy="", severity="note")
+        if finding.kind == "unconfirmed" and finding.factors and known.issuperset(finding.factors)
+        else finding
+        for finding in findings
+    ]
+
+
 def write_findings(findings: Iterable[Finding]) -> str:
     """Findings as JSON text, for files and attributes; `read_findings` has them back.
 
@@ -214,9 +245,11 @@ def findings_of(fit: FitResult | None = None, idata: ArvizData | None = None) ->
     """
     recorded = read_findings(str(idata.attrs.get("findings", "[]"))) if idata is not None else []
     written = {write_findings([finding]) for finding in recorded}  # a size of NaN equals no other
-    extra = (
-        []
-        if fit is None
-        else [candidate for candidate in fit.findings if write_findings([candidate]) not in written]
-    )
+    answered = {finding.message.removesuffix(_CAME_BACK) for finding in recorded}
+    extra = [
+        candidate
+        for candidate in ([] if fit is None else fit.findings)
+        if write_findings([candidate]) not in written
+        and not (candidate.kind == "unconfirmed" and candidate.message in answered)
+    ]
     return [*extra, *recorded]

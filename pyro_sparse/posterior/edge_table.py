@@ -119,6 +119,7 @@ def attributes(
     attrs: Mapping[str, object] | None,
     findings: Sequence[Finding],
     conclusion: list[str],
+    of_fit: Sequence[Finding] | None = None,
     **more: object,
 ) -> dict[str, Any]:
     """Attributes of an edge posterior: how it was made, of which fit, and what its numbers mean.
@@ -135,6 +136,8 @@ def attributes(
         What the method files against its numbers; those of the fit are added.
     conclusion : list of str
         Sentences on what follows.
+    of_fit : sequence of Finding, optional
+        Those of the fit, as the method leaves them. Default: as they are.
     **more
         Those of the kind of fit.
     """
@@ -142,7 +145,7 @@ def attributes(
         "edge_method": method,
         "is_score": int(is_score),
         "note": note,
-        "findings": write_findings([*fit.findings, *findings]),
+        "findings": write_findings([*(fit.findings if of_fit is None else of_fit), *findings]),
         "verdict": "\n".join([*([SCORES] if is_score else []), *conclusion]),
         "best_restart": int(fit.best),
         "fit_mark": fit_mark(fit),
@@ -245,20 +248,21 @@ def verdict_of(idata: ArvizData) -> list[str]:
     return verdict or ([note] if note else [])
 
 
-def concluded(fit: FitResult, findings: Sequence[Finding], gap: NDArray[np.float64], run: str) -> list[str]:
+def concluded(
+    of_fit: Sequence[Finding], findings: Sequence[Finding], gap: NDArray[np.float64], run: str
+) -> list[str]:
     """What the edges of a table come to: findings of the method, doubts of the fit, or that none is disputed.
 
     Parameters
     ----------
-    fit : Fit
-    findings : sequence of Finding
-        Of the method.
+    of_fit, findings : sequence of Finding
+        Those of the fit, and of the method.
     gap : ndarray (feature, factor)
         NaN where nothing could be compared.
     run : str
         What is compared, such as "restart".
     """
-    doubts = [finding for finding in fit.findings if finding.is_doubt]
+    doubts = [finding for finding in of_fit if finding.is_doubt]
     conclusions = [as_sentence(finding) for finding in [*findings, *doubts]]
     if doubts or any(finding.is_doubt or finding.kind in _SILENCING for finding in findings):
         return conclusions
@@ -270,6 +274,7 @@ def decided(
     gap: NDArray[np.float64],
     asked: NDArray[np.bool_],
     doubted: NDArray[np.bool_],
+    of_size: bool = False,
 ) -> str:
     """How much of a table is decided, in a sentence: edges present or absent as `summary` calls them.
 
@@ -280,12 +285,15 @@ def decided(
         Edges that the data were asked for: not those that were given or forbidden.
     doubted : ndarray of bool (feature, factor)
         Edges that a doubt touches.
+    of_size : bool
+        Whether an edge is a large loading.
     """
     called = np.where(doubted, "open", edge_verdicts(probability, gap))[asked]
     present, absent, total = int((called == "present").sum()), int((called == "absent").sum()), called.size
     left = total - present - absent
-    edges = "1 edge" if total == 1 else f"{total} edges"
-    return f"{present + absent} of {edges} decided ({present} present, {absent} absent), {left} open."
+    noun, yes, no = ("loading", "large", "not") if of_size else ("edge", "present", "absent")
+    edges = f"1 {noun}" if total == 1 else f"{total} {noun}s"
+    return f"{present + absent} of {edges} decided ({present} {yes}, {absent} {no}), {left} open."
 
 
 def beside_verdict(fit: FitResult, idata: ArvizData) -> list[str]:

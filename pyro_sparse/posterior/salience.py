@@ -23,10 +23,12 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..findings.finding import doubted_edges, findings_of
 from ..graphs.selection import edge_gap
 from . import arviz as _arviz
-from .edge_table import agreed, compared_runs, edge_numbers, holds_scores, weights_vary
+from .edge_table import agreed, compared_runs, decided, edge_numbers, holds_scores, weights_vary
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -157,15 +159,33 @@ def salient_edges(idata: ArvizData, loading: float = SALIENT) -> ArvizData:
     groups["edge_posterior"] = edges.assign(edge_numbers(_EDGE, p, by_chain, {}, gap=gap))
     note = f"Posterior probability that a standardised loading is at least {loading:g} in size."
     run = compared_runs(idata)
-    of_edges = agreed(edges["gap"].to_numpy(), run)
-    lines = [
-        said
-        for line in str(idata.attrs.get("verdict", "")).splitlines()
-        for said in (agreed(gap, run) if line in of_edges else [line])
-    ]
-    verdict = "\n".join([note, *lines])
+    verdict = "\n".join([note, *_of_large(idata, p, gap, agreed(gap, run), run)])
     about = {"note": note, "verdict": verdict, "salient_loading": float(loading)}
     return _arviz.from_datasets(groups, {**idata.attrs, **about})
+
+
+def _of_large(
+    idata: ArvizData, p: NDArray[np.float64], gap: NDArray[np.float64], agreement: list[str], run: str
+) -> list[str]:
+    """The verdict's sentences, with those that count edges said of large loadings."""
+    edges = _arviz.get_group(idata, "edge_posterior")
+    by_chain, given = edges["restart_probability"].to_numpy(), edges["given"].to_numpy().astype(bool)
+    possible = (by_chain > 0).any(0)
+    doubted = doubted_edges(
+        findings_of(idata=idata),
+        [str(name) for name in edges["feature"].to_numpy()],
+        [str(name) for name in edges["factor"].to_numpy()],
+    )
+    old_gap = edges["gap"].to_numpy()
+    counts = decided(edges["probability"].to_numpy(), old_gap, possible & ~given, doubted)
+    of_edges = agreed(old_gap, run)
+    lines: list[str] = []
+    for line in str(idata.attrs.get("verdict", "")).splitlines():
+        if line == counts:
+            lines.append(decided(p, gap, possible, doubted, of_size=True))
+        else:
+            lines += agreement if line in of_edges else [line]
+    return lines
 
 
 def _is_large(idata: ArvizData, loading: float) -> xr.DataArray:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from .._utils.torch_state import isolated
 from ..data.read import read_like
 from ..data.stores import store_of
-from ..findings.finding import Finding, doubted_edges
+from ..findings.finding import Finding, confirmed_by_chains, doubted_edges
 from ..graphs.selection import edge_gap
 from ..inference.training.restarts import compared_restarts, prescribed_in_fit
 from . import arviz as _arviz
@@ -79,6 +79,7 @@ def to_arviz(
     edge_stats: Mapping[str, ArrayLike] | None = None,
     X: TableLike | None = None,
     findings: Sequence[Finding] = (),
+    confirmed: Sequence[str] = (),
     attrs: Mapping[str, object] | None = None,
 ) -> ArvizData:
     """Pack the edge draws of a fit into what the installed ArviZ consumes natively.
@@ -121,6 +122,8 @@ def to_arviz(
     findings : sequence of Finding
         What the method files against its numbers; those of the fit are added. The attribute `verdict` says
         them in words, or that nothing is disputed.
+    confirmed : sequence of str
+        Factors that chains from other axes came back to: `findings.confirmed_by_chains`.
     attrs : dict, optional
         More attributes (text and numbers).
 
@@ -169,15 +172,16 @@ def to_arviz(
         groups["observed_data"] = {"x": (("sample", "feature"), x)}
     if x is not None and x.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
-    conclusion = concluded(fit, findings, gap, "restart" if chain_restart is None else "chain")
+    of_fit = confirmed_by_chains(fit.findings, confirmed)
+    conclusion = concluded(of_fit, findings, gap, "restart" if chain_restart is None else "chain")
     if not is_score:
         # What every run gives no chance at all is forbidden, or of a factor that the runs are not over.
         asked = (per_restart > 0).any(0) & ~prescribed_in_fit(fit)[best]
-        doubted = doubted_edges([*fit.findings, *findings], fit.feature_names, fit.factor_names)
+        doubted = doubted_edges([*of_fit, *findings], fit.feature_names, fit.factor_names)
         # After the rows used, where they are not all: every number is of these.
         first = int(bool(findings) and findings[0].kind == "rows")
         conclusion.insert(first, decided(p, gap, asked, doubted))
-    about = attributes(fit, method, is_score, note, attrs, findings, conclusion)
+    about = attributes(fit, method, is_score, note, attrs, findings, conclusion, of_fit)
     return packed(fit, groups, elbos | dict(chain_stats or {}), "factor", coords, about, origin, good)
 
 

@@ -10,6 +10,7 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import (
     Finding,
+    confirmed_by_chains,
     doubted_edges,
     findings_of,
     read_findings,
@@ -48,6 +49,32 @@ def test_files_keep_findings_as_they_are():
     for text in ("{}x", '[{"kind": "a"}]', "3", '[{"kind": "a", "message": ""}]'):
         with pytest.raises(ValueError, match="findings: not written by this package"):
             read_findings(text)
+
+
+def test_chains_confirm_what_no_other_restart_found_and_nothing_else():
+    unconfirmed = replace(DOUBT, kind="unconfirmed")
+    assert confirmed_by_chains([DOUBT, unconfirmed, NOTE], ["factor 1"]) == [DOUBT, unconfirmed, NOTE]
+    restart, note, rest = confirmed_by_chains([DOUBT, unconfirmed, NOTE], ["factor 1", "factor 2"])
+    assert (restart, rest) == (DOUBT, NOTE) and not note.is_doubt and note.factors == ("factor 2",)
+    both = replace(unconfirmed, factors=("factor 2", "factor 3"))
+    assert confirmed_by_chains([both], ["factor 2"]) == [both]
+
+
+def test_a_doubt_that_chains_took_back_does_not_return_with_the_fit():
+    fit = fake_fit()
+    name = fit.factor_names[0]
+    doubt = Finding("unconfirmed", f"no other restart found {name}", "more", "doubt", factors=(name,))
+    fit.findings.extend([doubt, replace(DOUBT, factors=(name,))])
+    numbers = np.full(fit.weights.shape[1:], 0.99)
+    draws = np.ones((len(fit.weights), 4, *numbers.shape), np.int8)
+    packed = {"edge": draws, "weight": draws * 0.5, "probability": numbers, "method": "mcmc"}
+    packed |= {"is_score": False, "note": "of a test"}
+    before = ps.posterior.tables.to_arviz(fit, **packed)
+    after = ps.posterior.tables.to_arviz(fit, **packed, confirmed=[name])
+    kinds = [[f.kind for f in findings_of(fit, idata) if f.is_doubt] for idata in (before, after)]
+    assert sorted(kinds[0]) == ["restarts", "unconfirmed"] and kinds[1] == ["restarts"]
+    said = f"No other restart found {name}: more"
+    assert said in before.attrs["verdict"] and said not in after.attrs["verdict"]
 
 
 def test_bad_findings_are_refused():

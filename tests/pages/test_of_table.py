@@ -444,11 +444,12 @@ def test_an_edge_posterior_of_restarts_says_what_it_comes_to(tmp_path, no_pictur
     fit = fit_with_strengths()
     idata = fit.edge_posterior("jacobian", num_draws=5)
     assert int((get_group(idata, "edge_posterior")["gap"] > 0.25).sum()) == 1
-    assert idata.attrs["verdict"].startswith("1 edge is disputed between the restarts")
+    assert "\n1 edge is disputed between the restarts" in idata.attrs["verdict"]
     _, page = write(fit, tmp_path, idata=idata)
-    assert "Restarts. 1 edge is disputed between the restarts" in page.text
+    assert re.search(r"Restarts\.\s*\d+ of 48 edges decided", page.text)
+    assert "1 edge is disputed between the restarts" in page.text
     alone = fit_with_strengths(n_restarts=1).edge_posterior("jacobian", num_draws=5)
-    assert alone.attrs["verdict"].startswith("There is only one restart to look at")
+    assert "\nThere is only one restart to look at" in alone.attrs["verdict"]
     score = fake_fit().edge_posterior("score", num_draws=5).attrs["verdict"].splitlines()
     assert score[0].startswith("Scores, no probabilities") and score[1].startswith("1 edge is disputed")
 

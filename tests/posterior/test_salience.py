@@ -219,10 +219,11 @@ def test_the_verdict_is_of_large_loadings():
         restart_probability=np.ones((2, 12, 4)), chain_restart=[0, 0], method="mcmc", is_score=False,
         note="", kept=[True, True],
     )  # fmt: skip
-    assert idata.attrs["verdict"] == "No edge is disputed between the chains."
+    assert idata.attrs["verdict"].endswith(" 0 open.\nNo edge is disputed between the chains.")
     said = ps.salient_edges(idata).attrs["verdict"].splitlines()
     assert said[0] == "Posterior probability that a standardised loading is at least 0.3 in size."
-    assert said[1].startswith("1 edge is disputed between the chains")
+    assert said[1] == "47 of 48 loadings decided (47 large, 0 not), 1 open."
+    assert said[2].startswith("1 edge is disputed between the chains")
     agreed = ps.salient_edges(idata, 0.1).attrs["verdict"]
     assert agreed.endswith("No edge is disputed between the chains.")
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ..._utils.declared import hooks, keeps
 from ...data.large_table import LargeTable
-from .factor_likelihood import FactorFit, Moments, log_likelihood, maximum_likelihood
-from .graph_search import best_graphs, graph_level, improved
+from .factor_likelihood import FactorFit, Moments, maximum_likelihood
+from .graph_search import best_graphs, empty_level, graph_key, graph_level, improved
 
 if TYPE_CHECKING:
     from ...data.table import Table
@@ -118,7 +118,7 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
     level, fits = np.empty(model.n_restarts), []
     for r in range(model.n_restarts):
         start, columns = _graph_of(model, r, unit)
-        key = np.packbits(start.edge[:, np.lexsort(start.edge)]).tobytes()
+        key = graph_key(start.edge)
         if key not in ends or not free:
             ends[key] = (
                 improved(everyone, start, model.learn_factor_cov, edges=free) if len(columns) else None
@@ -126,7 +126,7 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
         end = ends[key]
         if end is not None and free:
             columns = np.arange(end.edge.shape[1])
-        level[r] = _empty_level(everyone) if end is None else graph_level(everyone, end)
+        level[r] = empty_level(everyone) if end is None else graph_level(everyone, end)
         fits.append((end, columns))
     searched: dict[int, int] = {}
     found = best_graphs(everyone, model.n_factors, model.learn_factor_cov) if free else []
@@ -198,13 +198,6 @@ def _graph_of(model: SparseDecoder, restart: int, unit: Array) -> tuple[FactorFi
     noise = (cast(torch.Tensor, model.likelihood.noise_sd())[restart, 0].cpu().double().numpy() / unit) ** 2
     correlated = np.full(correlations.shape, model.learn_factor_cov) & ~np.eye(len(columns), dtype=bool)
     return FactorFit(loadings != 0, correlated, loadings, correlations, noise, -np.inf), columns
-
-
-def _empty_level(moments: Moments) -> float:
-    """Of no factor."""
-    n_features = len(moments.covariance)
-    nothing = np.zeros((n_features, 1))
-    return log_likelihood(moments, nothing, np.eye(1), np.diag(moments.covariance))
 
 
 def _write(

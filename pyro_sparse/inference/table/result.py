@@ -330,7 +330,10 @@ class Fit(FitResult):
 
     @property
     def equally_good(self) -> list[int]:
-        """The best restart and all whose held-out (or training) ELBO is within 0.05 nats per row of its."""
+        """The best restart and all as good: by held-out (or training) ELBO within 0.05 nats per row of its.
+
+        Of graphs at their maxima by the criterion that chose among them, within three nats.
+        """
         _, as_good = rival_restarts(self)
         return [r for r in range(self.n_restarts) if r == self.best or as_good[r]]
 

@@ -38,6 +38,7 @@ __all__ = [
     "child_seeds",
     "chosen_restart",
     "compared_restarts",
+    "criterion_of",
     "doubted_factors",
     "found_factors",
     "group_sizes",
@@ -62,12 +63,16 @@ ModelT = TypeVar("ModelT", bound="FactorModel | LatentTransition")
 GROUP_BYTES = 400e6
 _REPLACED = "a restart that explains the data as well has another factor in its place"
 _UNFOUND = "no other restart found it"
+# Of each reason for a doubt the kind of finding and its message.
 _OF_FACTORS = {
-    _REPLACED: "a restart that explains the data as well has other factors in place of {}",
-    _UNFOUND: "no other restart found {}",
+    _REPLACED: ("restarts", "a restart that explains the data as well has other factors in place of {}"),
+    _UNFOUND: ("unconfirmed", "no other restart found {}"),
 }
 _MOST_ROWS = 2000  # whose factors are compared between restarts
 _AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
+# Nats below the best criterion of a graph at its maximum, an approximate log evidence, up to which its graph
+# has a share of one in twenty: what an edge must not have against it to be present.
+_AS_LIKELY = 3.0
 
 
 def child_seeds(seed: int, n_restarts: int) -> list[int]:
@@ -321,9 +326,10 @@ def rival_restarts(fit: Fit, n_factors: int | None = None) -> np.ndarray:
         Whether it has as many factors, and whether it explains the data as well; False for the best one.
     """
     best = int(fit.best)
-    used, level = found_factors(np.asarray(fit.weights) != 0, prescribed_in_fit(fit)), level_of(fit)
+    used = found_factors(np.asarray(fit.weights) != 0, prescribed_in_fit(fit))
+    level, margin = criterion_of(fit)
     wanted = used[best] if n_factors is None else n_factors
-    rivals = np.stack([used >= wanted, level >= level[best] - _AS_GOOD])
+    rivals = np.stack([used >= wanted, level >= level[best] - margin])
     rivals[:, best] = False
     return rivals
 
@@ -360,6 +366,25 @@ def level_of(fit: Fit) -> np.ndarray:
     fit : Fit
     """
     return np.where(np.isfinite(fit.heldout_elbo), fit.heldout_elbo, fit.elbo)
+
+
+def criterion_of(fit: Fit) -> tuple[np.ndarray, float]:
+    """What says which restart is better, (restart,), and how far below the best one another is as good.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    level : ndarray (restart,)
+        The criterion of graphs at their maxima (`graph_search.graph_level`, nats) where restarts are there;
+        else `level_of`, in nats per row.
+    margin : float
+    """
+    if "graph_level" in fit.settings:
+        return np.asarray(fit.settings["graph_level"], dtype=float), _AS_LIKELY
+    return level_of(fit), _AS_GOOD
 
 
 def compared_restarts(fit: Fit, chain_restart: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -422,10 +447,9 @@ def restart_findings(fit: Fit) -> list[Finding]:
             by_reason.setdefault(reason, []).append(name)
     remedy = "more restarts, or an anchor for it, would settle it"
     return [
-        Finding(
-            "restarts", _OF_FACTORS[reason].format(", ".join(names)), remedy, "doubt", factors=tuple(names)
-        )
+        Finding(kind, message.format(", ".join(names)), remedy, "doubt", factors=tuple(names))
         for reason, names in by_reason.items()
+        for kind, message in [_OF_FACTORS[reason]]
     ]
 
 

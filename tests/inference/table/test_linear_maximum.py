@@ -44,7 +44,7 @@ def set_up(x, n_factors=5, restarts=4, **options):
         ({}, 300, 1250, True),
         ({"anchors": {0: 0}}, 300, 1250, True),
         ({"factor_cov": False}, 300, 1250, True),
-        ({"prior": "ssn"}, 300, 1250, True),
+        ({"prior": "spike_slab_normal"}, 300, 1250, True),
         ({}, 300, 100, False),
         ({}, 20, 1250, False),
         ({}, 1001, 1250, False),

@@ -150,6 +150,17 @@ def test_agreement_by_hand(found):
     assert nothing["similarity"].isna().all() and nothing["factors"].tolist() == [0]
 
 
+def test_graphs_at_their_maximum_are_as_good_by_their_own_criterion(found):
+    """Not by the ELBO, in which three factors of nine tests and two were alike."""
+    one = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 0]])
+    other = one.copy()
+    other[:, 1] = [0, 1, 0, 0, 0, 1]
+    fit = with_restarts(found, [one, other, one], [-1, -1.01, -1])
+    for below, doubted in ((2.0, True), (4.0, False)):
+        level = {"graph_level": [0.0, -below, 0.0]}
+        assert bool(restart_findings(replace(fit, settings=fit.settings | level))) == doubted
+
+
 def test_a_fit_is_unsure_where_others_could_have_agreed(found):
     one = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 0]])
     other, fewer = one.copy(), one.copy()

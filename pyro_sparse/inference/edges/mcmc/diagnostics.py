@@ -2,7 +2,7 @@
 
 In this order: edges that a constraint forbids and the data want; what the chains take as given; weights
 unlike their prior, or of one kind only; chains that disagree; factors of a straight decoder that chains see
-in other axes than the fit.
+in other axes than the fit. Chains also speak for a factor: those that began in other axes and came back.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Spoken(NamedTuple):
     Attributes
     ----------
     findings, warned : list of Finding
+    confirmed : list of str
+        Factors that chains from other axes came back to.
     scales : tuple of float
         Of slab and spike, that suit the weights; learned, if they were; NaN for densities of one's own.
     p_value : float
@@ -59,6 +61,7 @@ class Spoken(NamedTuple):
 
     findings: list[Finding]
     warned: list[Finding]
+    confirmed: list[str]
     scales: tuple[float, float]
     p_value: float
 
@@ -72,6 +75,7 @@ def spoken(
     learned: bool,
     n_rows: int,
     of_prior: bool = True,
+    began: Array | None = None,
 ) -> Spoken:
     """All findings on some chains of a fit.
 
@@ -91,6 +95,9 @@ def spoken(
         Rows that the chains used.
     of_prior : bool
         Whether an edge is what the fit's prior says, so that its scales are checked.
+    began : ndarray (chain, feature, factor), optional
+        Standardised loadings that the chains began at, in any order and signs; NaN of chains that began at a
+        restart of the fit.
     """
     keep = pool.keep
     rates = chains.eta[keep].mean((0, 1))
@@ -117,7 +124,9 @@ def spoken(
     findings += _uneven_weights(fit, chains, keep)
     findings += _other_axes(fit, chains.weight[keep].mean((0, 1)))
     findings = [*unused, *findings]  # the first line of the verdict: all others are of these rows
-    return Spoken(findings, warned, (slab, spike), np.nan if check is None else check.p_value)
+    confirmed = [] if began is None else _came_back(fit, chains, pool, began)
+    p_value = np.nan if check is None else check.p_value
+    return Spoken(findings, warned, confirmed, (slab, spike), p_value)
 
 
 def _held(fit: Fit) -> list[str]:
@@ -229,6 +238,25 @@ def _lost_in_chains(fit: Fit, weight: Array) -> list[Finding]:
     message = f"{', '.join(lost)}: the chains of the edge posterior do not agree on it"
     remedy = "an anchor for it, more rows, or more restarts"
     return [Finding("chains", message, remedy, "doubt", "chains", factors=lost)]
+
+
+def _came_back(fit: Fit, chains: ChainSummary, pool: ChainPool, began: Array) -> list[str]:
+    """Factors that all chains kept have in common and that some chain did not have when it began."""
+    means = chains.weight.mean(1)
+    together = np.average(means[pool.keep], axis=0, weights=pool.weight[pool.keep])
+    fitted = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
+    names = []
+    for k, name in enumerate(fit.factor_names):
+        factor = together[:, [k]]
+        everywhere = [similarity(means[c][:, [k]], factor)[0, 0] for c in np.flatnonzero(pool.keep)]
+        elsewhere = [
+            np.abs(similarity(began[c], factor)).max() < SAME_FACTOR
+            for c in np.flatnonzero(pool.keep & np.isfinite(began).all((-1, -2)))
+        ]
+        fits = similarity(fitted[:, [k]], factor)[0, 0]
+        if min(*everywhere, fits) >= SAME_FACTOR and any(elsewhere):
+            names.append(name)
+    return names
 
 
 def _uneven_weights(fit: Fit, chains: ChainSummary, keep: NDArray[np.bool_]) -> list[Finding]:

@@ -274,7 +274,8 @@ def _line_in_other_axes(
         if len(used) < 2:
             continue
         cov = covs[c][np.ix_(used, used)]
-        straight, _ = in_other_axes(now[:, used], cov, number, False, seed)
+        # Varimax, the second time from random axes; from those alone steps of single pairs take long.
+        straight, _ = in_other_axes(now[:, used], cov, 2 * number, False, seed)
         new = straight @ np.linalg.inv(np.linalg.cholesky(cov))
         turn = np.linalg.lstsq(new, now[:, used], rcond=None)[0]  # new turn = now
         weight[c, :, used] = torch.as_tensor(new).to(weight)

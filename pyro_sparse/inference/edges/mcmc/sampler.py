@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from ....findings.finding import Finding
 from ....graphs.chain_groups import ChainPool, pool_chains
 from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
-from ...training.restarts import level_of
+from ...training.restarts import criterion_of
 from ..density.decoder_program import DecoderState
 from ..density.mixture import MixtureDensity
 from .accumulator import ChainSummary, Tally
@@ -231,6 +231,7 @@ def mcmc_edges(
         check_scales_can_be_learned(fit.model.prior)
     with undisturbed(seed):
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, rotated, kept, density, **options)
+        began = _began(fit, cast("LinearState", state), rotated) if exact else None
         if learn_scales and fit.model.prior.auto_b:
             kernel = replace(kernel, eta_prior=(np.ones(kernel.permitted.shape[1]),) * 2)
         summary = run_chains(
@@ -242,7 +243,14 @@ def mcmc_edges(
     if kept is not None:
         summary = summary.widened(fit.model.n_factors)
     pool = _pooled(fit, summary, exact, len(table.x))
-    return _packed(fit, summary, restarts, dense, table, X, learn_scales, all_sweeps - warm, pool, edge)
+    wanted = all_sweeps - warm
+    return _packed(fit, summary, restarts, dense, table, X, learn_scales, wanted, pool, edge, began)
+
+
+def _began(fit: Fit, state: LinearState, rotated: list[bool]) -> Array:
+    """Standardised loadings of chains that begin in other axes, (chain, feature, factor); NaN of others."""
+    began = state.weight / fit.table.unit(fit.model.likelihood)[:, None]
+    return np.where(np.array(rotated)[:, None, None], began, np.nan)
 
 
 def _density_of(fit: Fit, edge: str, exact: bool, learn_scales: bool) -> WeightDensity | None:
@@ -367,9 +375,10 @@ def chain_plan(fit: Fit, chains: int) -> tuple[list[int], list[bool]]:
     ValueError
         Fewer than two chains: one alone cannot say whether it found everything.
     """
+    level, _ = criterion_of(fit)
     good = [
         fit.best,
-        *(r for r in np.argsort(-level_of(fit), kind="stable") if r in fit.equally_good and r != fit.best),
+        *(r for r in np.argsort(-level, kind="stable") if r in fit.equally_good and r != fit.best),
     ]
     check_whole(2, chains=chains)  # one alone could not disagree
     pairs = -(-chains // 2)
@@ -566,6 +575,7 @@ def _packed(
     wanted: int,
     pool: ChainPool,
     edge: str,
+    began: Array | None,
 ) -> ArvizData:
     keep = pool.keep
 
@@ -578,7 +588,7 @@ def _packed(
     forbidden = np.where(permitted, np.nan, over_chains(chains.if_permitted))
     gap = edge_gap(chains.prob, keep)
     weight = over_chains(chains.weight.mean(1))
-    diagnostics = spoken(fit, chains, pool, gap, forbidden, learned, len(table.x), edge == "prior")
+    diagnostics = spoken(fit, chains, pool, gap, forbidden, learned, len(table.x), edge == "prior", began)
     done = chains.log_joint.shape[1]
     if chains.stopped_by == "time":
         message = f"The time budget ended the chains after {done} of {wanted} sweeps"
@@ -586,10 +596,10 @@ def _packed(
         diagnostics.findings.append(Finding("time", message, remedy, source="chains", size=done / wanted))
     for finding in diagnostics.warned:
         warnings.warn(f"edge_posterior: {finding}", RuntimeWarning, stacklevel=6)
-    began = "with every edge there" if any(dense) else "in other axes"
+    where = "with every edge there" if any(dense) else "in other axes"
     note = (
         f"Posterior probability of the slab from {len(keep)} Markov chains of {done} sweeps, half of them "
-        f"begun {began}. {_meaning(fit, edge, learned)}"
+        f"begun {where}. {_meaning(fit, edge, learned)}"
     )
     idata = to_arviz(
         fit,
@@ -615,6 +625,7 @@ def _packed(
         note=note,
         X=X,
         findings=diagnostics.findings,
+        confirmed=diagnostics.confirmed,
         attrs={
             "rows_used": len(table.x),
             "edge_means": edge,
