@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, logsumexp, softmax
 
 from .._utils.recorded import Recorded
 
@@ -99,14 +99,36 @@ class LKJ(Recorded):
         ndarray
             Of the shape of `log_det`.
         """
+        levels = self._levels(log_det, n_factors)
+        return np.asarray(levels[..., 0] if levels.shape[-1] == 1 else logsumexp(levels, axis=-1))
+
+    def slope(self, log_det: Array | float, n_factors: int) -> Array:
+        """Derivative of the log density in the log determinant: the mean of the concentrations, less 1.
+
+        Parameters
+        ----------
+        log_det : ndarray or float
+            Logarithms of determinants, of any shape.
+        n_factors : int
+            K, the size of the matrices.
+
+        Returns
+        -------
+        ndarray
+            Of the shape of `log_det`.
+        """
+        weight = softmax(self._levels(log_det, n_factors), axis=-1)
+        return np.asarray((weight * (np.array(self.concentration) - 1)).sum(-1))
+
+    def _levels(self, log_det: Array | float, n_factors: int) -> Array:
+        """Log density of each part with its share, (..., part)."""
         c, m = np.array(self.concentration), np.arange(1, n_factors)
         last = c[:, None] + (n_factors - 1) / 2
         log_norm = (m / 2 * np.log(np.pi) + gammaln(last - m / 2) - gammaln(last)).sum(1)
         log_det = np.asarray(log_det, dtype=float)[..., None]
         with np.errstate(invalid="ignore"):  # 0 times minus infinity, of a singular matrix
             powers = np.where(c == 1, 0.0, (c - 1) * log_det)
-        levels = powers - log_norm + np.log(self.share)
-        return np.asarray(levels[..., 0] if len(c) == 1 else logsumexp(levels, axis=-1))
+        return np.asarray(powers - log_norm + np.log(self.share))
 
     def draw(self, n: int, n_factors: int, rng: np.random.Generator) -> Array:
         """Independent draws by the onion method, one row of the Cholesky factor after the other.

@@ -80,3 +80,10 @@ def test_it_is_stored_and_shown_as_it_was_made():
     for prior in (LKJ(2.0), LKJ((1.0, 100.0)), LKJ((1.0, 100.0), (1, 4))):
         assert rebuild(describe(prior)) == prior == eval(repr(prior)) and prior != LKJ(3.0)
         assert hash(prior) == hash(rebuild(describe(prior)))
+
+
+@pytest.mark.parametrize("concentration", [1.0, 3.0, (1.0, 50.0)])
+def test_the_slope_is_that_of_the_log_density(concentration):
+    prior, log_det, step = LKJ(concentration), np.linspace(-8, -0.01, 30), 1e-5
+    by_difference = (prior.log_density(log_det + step, 4) - prior.log_density(log_det - step, 4)) / (2 * step)
+    np.testing.assert_allclose(prior.slope(log_det, 4), by_difference, atol=1e-5)
