@@ -3,13 +3,14 @@ r"""All axes at once, by Hamiltonian steps: which directions the factors of a li
 :math:`W z` stays what it is under :math:`W \to W A^{-1}, z \to A z`, so that only priors ask for axes. As
 unit vectors :math:`t_k` whose cosines are the correlations, :math:`T T^\top = C`, and :math:`M = W T` stays,
 
-.. math:: p(T) \propto p(C) |T|^{1 - G} \prod_{jk} [\eta_k \psi_1 + (1 - \eta_k) \psi_0]\big((M T^{-1})_{jk}\big)
+.. math:: p(T) \propto p(C)\, |T|^{1 - G} \prod_{jk}
+          [\eta_k \psi_1 + (1 - \eta_k) \psi_0]\big((M T^{-1})_{jk}\big)
 
-over K unit spheres, G features and an `LKJ` prior p(C) over correlation matrices: :math:`|T|^{-G}` is
-the volume that loadings take up, and :math:`|T|` makes uniform directions flat correlations. One loading, or one
-pair of factors, at a time, chains of bfi took some 200 sweeps to get from one end of what the data leave open
-to the other; ten steps of all K (K - 1) angles take six (Byrne and Girolami 2013, Scandinavian Journal of
-Statistics 40(4): geodesics of a sphere are known).
+over K unit spheres, G features and an `LKJ` prior p(C) over correlation matrices: :math:`|T|^{-G}` is the
+volume that loadings take up, and :math:`|T|` makes uniform directions flat correlations. One loading, or one
+pair of factors, at a time, chains of bfi took some 200 sweeps to get from one end of what the data leave
+open to the other; ten steps of all K (K - 1) angles take six (Byrne and Girolami 2013, Scandinavian Journal
+of Statistics 40(4): geodesics of a sphere are known).
 """
 
 from __future__ import annotations
